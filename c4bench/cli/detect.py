@@ -1,4 +1,4 @@
-"""`c4bench detect TELEMETRY`: C4D on recorded telemetry. `c4bench downtime FAULTS.yml`: the cost of faults."""
+"""`c4bench detect`: C4D on telemetry, or on files of other tools. `c4bench downtime`: what faults cost."""
 
 import argparse
 import sys
@@ -14,8 +14,11 @@ from c4bench.c4d.detector import Detector
 from c4bench.c4d.downtime import Faults, Row, downtime_table
 from c4bench.c4d.offline import detect
 from c4bench.cli import Commands
+from c4bench.cli.evidence import REASONS, Options, detect_evidence, follow_evidence
 from c4bench.decoding import from_yaml
 from c4bench.errors import UsageError
+from c4bench.evidence.formats import format_of
+from c4bench.evidence.limits import MOST_RANKS, UnreadableError, read_bytes
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.record import RunDirectory
 from c4bench.record.artefacts import Faults as Timelines
@@ -26,12 +29,27 @@ def register(commands: Commands) -> None:
     """Add the commands."""
     parser = commands.add_parser(
         "detect",
-        help="run C4D on recorded telemetry (a file of a run's telemetry folder); the result is the same as live",
+        help="run C4D on recorded telemetry (a file of a run's telemetry folder), with the same result as live; or on "
+        "what other tools have left of a job (docs/evidence.md)",
     )
-    parser.add_argument("telemetry", type=Path)
+    parser.add_argument("paths", type=Path, nargs="*", metavar="PATH", help="a file, or a folder of them")
     parser.add_argument(
-        "--json", action="store_true", help="print a list of diagnoses, each as in reports/schema/diagnosis.schema.json"
+        "--json",
+        action="store_true",
+        help="print a list of diagnoses, each as in reports/schema/diagnosis.schema.json; of files of other tools a "
+        "report as in evidence.schema.json",
     )
+    parser.add_argument("--explain", action="store_true", help="files of other tools: print who waits for whom")
+    parser.add_argument("--reasons", choices=tuple(REASONS), help="files of other tools: commands for a scheduler")
+    parser.add_argument("--ras", action="append", default=[], metavar="HOST[:PORT]", help="ask this port of NCCL's RAS")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="files of other tools: write a page as well")
+    parser.add_argument(
+        "--follow",
+        type=float,
+        metavar="SECONDS",
+        help="files of other tools: judge again as they appear, for so long",
+    )
+    parser.add_argument("--ranks", type=int, default=0, help="files of other tools: the number of the job's ranks")
     parser.set_defaults(run=_detect)
     parser = commands.add_parser("downtime", help="print C4's downtime table for your fault rates and stage times")
     parser.add_argument(
@@ -52,12 +70,42 @@ def register(commands: Commands) -> None:
 
 
 def _detect(arguments: argparse.Namespace) -> int:
+    if not arguments.paths and not arguments.ras:
+        raise UsageError("nothing to read: give a file, a folder, or --ras HOST")
+    if _only_recording(arguments):
+        return _detect_recorded(arguments.paths[0], as_json=arguments.json)
+    if not 0 <= arguments.ranks <= MOST_RANKS:
+        raise UsageError(f"--ranks {arguments.ranks}: give a number of ranks from 1 to {MOST_RANKS}, or nothing")
+    options = Options(
+        arguments.paths,
+        arguments.ras,
+        arguments.ranks,
+        arguments.json,
+        arguments.explain,
+        arguments.reasons,
+        arguments.html,
+    )
+    return detect_evidence(options) if arguments.follow is None else follow_evidence(options, arguments.follow)
+
+
+def _only_recording(arguments: argparse.Namespace) -> bool:
+    """Whether the one thing to read is a recording of ours; so is what cannot be read, of which that reader tells."""
+    if len(arguments.paths) != 1 or arguments.ras or arguments.follow is not None or arguments.paths[0].is_dir():
+        return False
+    path: Path = arguments.paths[0]
+    try:
+        return format_of(read_bytes(path), path.name) is None
+    except UnreadableError:
+        return True
+
+
+def _detect_recorded(path: Path, *, as_json: bool) -> int:
     detector = Detector()
-    records, torn = read_telemetry(arguments.telemetry)
+    records, torn = read_telemetry(path)
     diagnoses = detect(records, detector)
     for reason, count in sorted((detector.dropped_by_reason + Counter({"torn line": torn})).items()):
-        sys.stderr.write(f"c4bench: {arguments.telemetry}: {count} x {reason}, dropped\n")
-    if arguments.json:
+        sys.stderr.write(f"c4bench: {path}: {count} x {reason}, dropped\n")
+    if as_json:
         sys.stdout.write(msgspec.json.encode(diagnoses).decode() + "\n")
     else:
         sys.stdout.writelines(line for diagnosis in diagnoses for line in _lines(diagnosis))

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from c4bench import inventory, logs, remote
-from c4bench.cli import Commands, connection, job_file, page
+from c4bench.cli import Commands, connection, page
 from c4bench.control.client import dial
 from c4bench.control.master import Master, Parts
 from c4bench.control.path_learning import PlannedFabric
@@ -22,6 +22,7 @@ from c4bench.model.event import Diagnosed, Event
 from c4bench.record.encoding import encode
 from c4bench.wire.messages import PORT
 from c4bench.wire.trust import RENEW, Role
+from c4bench.workload import job_file
 
 _AGAIN_S = 0.5
 _logger = logging.getLogger(__name__)
@@ -79,7 +80,7 @@ def register(commands: Commands) -> None:
 def _master(arguments: argparse.Namespace) -> int:
     address, port = connection.listening("--listen", arguments.listen, PORT)
     if not (arguments.trust / "ca.pem").exists():
-        raise UsageError(f"no certificates in {arguments.trust} (python -m c4bench.deploy.prepare makes them)")
+        raise UsageError(f"no certificates in {arguments.trust} (c4bench prepare makes them)")
     if names := authority.due(arguments.trust, datetime.now(UTC)):
         _logger.warning("certificates end within 30 days, or state no role: %s; %s", ", ".join(names), RENEW)
     fabric = _fabric(arguments.hosts, arguments.background_every) if arguments.hosts else None

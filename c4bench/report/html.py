@@ -21,10 +21,11 @@ def render(run_dir: Path) -> Path:
     Sections without data are left out. Raises UsageError if `run_dir` is not a run directory or is damaged.
     """
     run = RunDirectory(run_dir)
-    return run.write_page("report.html", _environment().get_template("report.html.j2").render(_context(run)))
+    return run.write_page("report.html", environment().get_template("report.html.j2").render(_context(run)))
 
 
-def _environment() -> jinja2.Environment:
+def environment() -> jinja2.Environment:
+    """Of all templates: what they print is escaped, and what they name must be given."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(resource("reports", "templates")),
         autoescape=True,

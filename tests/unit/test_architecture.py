@@ -31,6 +31,7 @@ ORDER = (
     "verbs",
     "wire",
     "record",
+    "evidence",
     "remote",
     "collective",
     "workload",
@@ -44,6 +45,7 @@ ORDER = (
     "control",
     "live",
     "bench",
+    "scenarios",
     "pytest_plugin",
     "cli",
 )

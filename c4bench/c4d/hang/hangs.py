@@ -53,7 +53,7 @@ def hang_findings(job: JobView, clocks: HostClocks, stills: list[Standstill]) ->
     besides, stalled connections between other ranks. Running ranks are suspected only if none of these is found.
     """
     case = _Case(job, clocks, stills)
-    bug = mismatch_finding(job, case.graph, case.since_s)
+    bug = mismatch_finding(job.job, case.graph, job.records_of, case.since_s)
     if bug:
         return [bug]
     down = case.halted() + case.silent() + port_findings(job, clocks, case.fallen)

@@ -73,7 +73,7 @@ def _of_exits(
 ) -> list[Finding]:
     """The cause of ranks that ended with an error, or were asked to end, at the same time."""
     graph = wait_graph(job)
-    bug = mismatch_finding(job, graph, first_s)
+    bug = mismatch_finding(job.job, graph, job.records_of, first_s)
     if bug:
         return [bug]
     still_s = (DISTINCT_CADENCES + BETWEEN_CADENCES) * clocks.cadence_s()

@@ -1,0 +1,203 @@
+"""Hangs in what sources tell: who differs, who never came, who left nothing, and who is inside with everybody else."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from c4bench.c4d.diagnosis import Finding, rank_component
+from c4bench.c4d.evidence.counts import count_mismatch
+from c4bench.c4d.evidence.join import JobEvidence
+from c4bench.c4d.evidence.waiting import evidence_graph, records_of
+from c4bench.c4d.hang.mismatch import Place, mismatch_finding, side
+from c4bench.c4d.hang.wait_for_graph import WaitForGraph
+from c4bench.model.diagnosis import Cause, Component, OperationSide, Syndrome
+from c4bench.model.evidence import CallState, MemberEvidence
+
+_NAMED = 16  # as many ranks are named one by one
+_REFUTED = "rank {} calling or finishing the operation"
+
+
+class Judged(NamedTuple):
+    """A finding with the ranks it is about: `culprits` all to blame if `sure`, else one of them."""
+
+    finding: Finding
+    culprits: tuple[int, ...]
+    sure: bool
+
+
+class HangCase:
+    """A job at the moment that its sources show."""
+
+    def __init__(self, job: JobEvidence) -> None:
+        self.job = job
+        self.graph: WaitForGraph = evidence_graph(job)
+        self.since_s = min((op.entered_s for op in self.graph.pending.values() if op.entered_s), default=0.0)
+
+    def judge(self) -> list[Judged]:
+        """A bug of the job explains everything; else ranks that are known to be gone or not to have come, and so on."""
+        if bug := self._mismatch():
+            return [bug]
+        return self._gone() + self._absent() or self._inside() or self._no_file()
+
+    def never_came(self) -> tuple[int, ...]:
+        """Ranks of which something is known that others wait for and that wait for nothing."""
+        return tuple(sorted(rank for rank in self.graph.absent() if rank not in self.job.no_file))
+
+    def _mismatch(self) -> Judged | None:
+        job = self.job
+        finding = mismatch_finding(
+            job.name, self.graph, lambda comm, seq: records_of(job, comm, seq), self.since_s, self._differing()
+        )
+        if finding is None:
+            return count_judged(job)
+        fewest, second, *_ = sorted(finding.operations, key=lambda op: len(op.ranks))
+        if finding.cause is not Cause.COLLECTIVE_ORDER_MISMATCH and len(fewest.ranks) < len(second.ranks):
+            return Judged(finding, fewest.ranks, sure=True)
+        return Judged(finding, tuple(sorted({rank for op in finding.operations for rank in op.ranks})), sure=False)
+
+    def _differing(self) -> list[Place]:
+        """The first operation of each communicator that its members do not call alike."""
+        places = []
+        for name, comm in self.job.comms.items():
+            counts = Counter(seq for member in comm.members.values() for seq in member.calls)
+            for seq in sorted(counts):
+                ops = records_of(self.job, name, seq).values()
+                if len({(op.kind, op.dtype, op.size_bytes) for op in ops}) > 1:
+                    places.append((name, seq))
+                    break
+        return places
+
+    def _gone(self) -> list[Judged]:
+        """Ranks that a source itself reports as dead or as not answering."""
+        known = {rank for comm in self.job.comms.values() for rank in comm.members}
+        gone = {(one.rank, one.host, one.pid): one for one in self.job.gone if one.rank not in known}
+        return [self._gone_one(one) for _, one in sorted(gone.items())]
+
+    def _gone_one(self, one: MemberEvidence) -> Judged:
+        """A rank that a source reports; its host, where its rank is not known."""
+        evidence = (f"{one.source} reports process {one.pid} on {one.host or 'an unknown host'} as {one.status}",)
+        if one.rank >= 0:
+            return self._of_rank(one.rank, _GONE[one.status], 0.9, evidence)
+        host = Component("host", one.host)
+        return Judged(self._finding(host, _GONE[one.status], 0.8, evidence, f"of {one.host}"), (), sure=False)
+
+    def _absent(self) -> list[Judged]:
+        """Ranks that did not call the operation in which others wait."""
+        gone = {one.rank for one in self.job.gone}
+        came = self.never_came()
+        if len(came) > _NAMED or (len(came) > 1 and self._counted(came)):
+            evidence = (f"{len(self.graph.pending)} ranks wait for these, which have called less",)
+            return [self._among(came, Cause.NOT_ENTERED, evidence)]
+        if came:
+            return [self._of_rank(rank, Cause.NOT_ENTERED, 0.9, self._missed(rank)) for rank in came]
+        silent = tuple(sorted(r for r in self.graph.absent() if r in self.job.no_file and r not in gone))
+        if not silent:
+            return []
+        evidence = (f"{len(self.graph.pending)} ranks wait, and all of which anything is known have come",)
+        return [self._among(silent, Cause.NOT_ENTERED, evidence)]
+
+    def _counted(self, ranks: Iterable[int]) -> bool:
+        """Whether only counts of calls are known of some ranks: these may be inside an operation together."""
+        wanted = set(ranks)
+        return any(
+            comm.members[rank].counts for comm in self.job.comms.values() for rank in wanted & comm.members.keys()
+        )
+
+    def _missed(self, rank: int) -> tuple[str, ...]:
+        waiting = Counter((op.comm, op.seq, op.kind) for r, op in self.graph.pending.items()
+                          if rank in self.graph.edges[r])  # fmt: skip
+        lines = []
+        for (comm, seq, kind), count in sorted(waiting.items())[:4]:
+            last = self.job.comms[comm].members[rank].last
+            lines.append(f"{count} ranks wait in {kind or 'operation'} #{seq} of {comm}; rank {rank} came to #{last}")
+        return tuple(lines)
+
+    def _inside(self) -> list[Judged]:
+        """All have called the operation, and nobody has finished it."""
+        if not self.graph.pending or self.graph.absent():
+            return []
+        states = {rank: self._state(rank) for rank in self.graph.pending}
+        behind = tuple(sorted(rank for rank, state in states.items() if state is CallState.SCHEDULED))
+        if behind and 2 * len(behind) < len(states):
+            evidence = (f"ranks {_some(behind)} have scheduled the operation, which the others have started",)
+            return [self._among(behind, Cause.STUCK_INSIDE, evidence)]
+        evidence = ("every member has called the operation, and none of these has finished it",)
+        return [self._among(tuple(sorted(states)), Cause.STUCK_INSIDE, evidence, Syndrome.COMMUNICATION_HANG)]
+
+    def _state(self, rank: int) -> CallState:
+        op = self.graph.pending[rank]
+        call = self.job.comms[op.comm].members[rank].calls.get(op.seq)
+        return call.state if call else CallState.UNKNOWN
+
+    def _no_file(self) -> list[Judged]:
+        """Ranks that left nothing, though nobody is known to wait for them."""
+        gone = {one.rank for one in self.job.gone}
+        silent = tuple(rank for rank in self.job.no_file if rank not in gone)
+        if not silent or len(silent) == self.job.ranks or not self._ended_oddly():
+            return []
+        evidence = (f"ranks {_some(silent)} left no file; all others have called the same operations",)
+        return [self._among(silent, Cause.NOT_ENTERED, evidence, confidence=0.5)]
+
+    def _ended_oddly(self) -> bool:
+        """Whether the newest calls may have ended by an error: sources that know completion say they have not."""
+        newest = [member.calls[max(member.calls)].state for comm in self.job.comms.values()
+                  for member in comm.members.values() if member.calls]  # fmt: skip
+        return any(state is not CallState.COMPLETED for state in newest)
+
+    def _of_rank(self, rank: int, cause: Cause, confidence: float, evidence: Iterable[str]) -> Judged:
+        component = rank_component(self.job.name, rank)
+        return Judged(self._finding(component, cause, confidence, evidence, str(rank)), (rank,), sure=True)
+
+    def _among(
+        self,
+        ranks: tuple[int, ...],
+        cause: Cause,
+        evidence: Iterable[str],
+        syndrome: Syndrome = Syndrome.NON_COMMUNICATION_HANG,
+        confidence: float = 0.8,
+    ) -> Judged:
+        """One of `ranks`; a rank is the component only where it is the only one."""
+        parts = tuple(rank_component(self.job.name, rank) for rank in ranks)
+        one = len(parts) == 1
+        component = parts[0] if one else Component("job", self.job.name)
+        finding = self._finding(component, cause, confidence / len(parts), evidence, _some(ranks), syndrome,
+                                () if one else parts)  # fmt: skip
+        return Judged(finding, ranks, sure=False)
+
+    def _finding(
+        self,
+        component: Component,
+        cause: Cause,
+        confidence: float,
+        evidence: Iterable[str],
+        ranks: str,
+        syndrome: Syndrome = Syndrome.NON_COMMUNICATION_HANG,
+        alternatives: tuple[Component, ...] = (),
+    ) -> Finding:
+        figures = {"waiting_ranks": float(len(self.graph.pending))}
+        return Finding(
+            syndrome, cause, component, self.since_s, confidence, tuple(evidence), _REFUTED.format(ranks), figures,
+            alternatives, self._operations(),
+        )  # fmt: skip
+
+    def _operations(self) -> tuple[OperationSide, ...]:
+        """The operations in which most ranks wait."""
+        places: dict[Place, list[int]] = {}
+        for rank, op in self.graph.pending.items():
+            places.setdefault((op.comm, op.seq), []).append(rank)
+        most = sorted(places.values(), key=lambda ranks: (-len(ranks), ranks))[:4]
+        return tuple(side(self.graph.pending[ranks[0]], ranks) for ranks in most)
+
+
+_GONE = {"dead": Cause.PROCESS_ENDED, "unresponsive": Cause.PROCESS_STOPPED}
+
+
+def count_judged(job: JobEvidence) -> Judged | None:
+    """The mismatch that counts of calls show, if any."""
+    found = count_mismatch(job)
+    return Judged(found[0], found[1], sure=found[2]) if found else None
+
+
+def _some(ranks: Iterable[int]) -> str:
+    shown = [str(rank) for rank in ranks]
+    return ", ".join(shown[:8]) + (f" and {len(shown) - 8} more" if len(shown) > 8 else "")

@@ -1,0 +1,129 @@
+"""Joins what several sources tell into one job: ranks, their hosts, and who has called what in which communicator."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+import msgspec
+
+from c4bench.c4d.evidence.numbering import numbered
+from c4bench.model.evidence import Call, CallState, MemberEvidence, Problem, Reading
+
+_OPEN = (CallState.SCHEDULED, CallState.STARTED)
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A rank in a communicator: its calls by sequence number, the newest one it made, and how many of each kind."""
+
+    rank: int
+    calls: dict[int, Call]
+    last: int
+    counts: dict[str, int]
+    status: str
+    source: str
+    format: str
+
+    def first_open(self) -> Call | None:
+        """The first call that is known not to have ended; those of a communicator end in order."""
+        return next((call for call in self.calls.values() if call.state in _OPEN), None)
+
+
+class CommEvidence(msgspec.Struct, frozen=True):
+    """A communicator; `ranks` are those known to belong to it, `silent` those of which nothing is known.
+
+    `exact` says whether all of `silent` belong to it: else these are the job's ranks that may. `broken` says that a
+    source reports some of them as gone.
+    """
+
+    name: str
+    members: dict[int, Member]
+    ranks: tuple[int, ...]
+    silent: tuple[int, ...]
+    exact: bool
+    broken: bool = False
+
+    def floor(self) -> int:
+        """The newest operation that every member of which anything is known has called."""
+        return min((member.last for member in self.members.values()), default=-1)
+
+
+class JobEvidence(msgspec.Struct, frozen=True):
+    """All that is known of a job of `ranks` ranks.
+
+    `no_file` are those that no source tells anything of, `gone` what sources say of those that do not answer them.
+    `unsure` says why ranks may be others than those of the launcher; empty if they are its.
+    """
+
+    name: str
+    ranks: int
+    comms: dict[str, CommEvidence]
+    hosts: dict[int, str]
+    no_file: tuple[int, ...]
+    gone: tuple[MemberEvidence, ...]
+    latest_s: float
+    unsure: str
+    problems: tuple[Problem, ...]
+
+
+def join(reading: Reading, name: str = "job", ranks: int = 0) -> JobEvidence:
+    """The job that `reading` tells of. `ranks` is its size where the caller knows it."""
+    members, unsure = numbered(reading.members)
+    kept, problems = _once(members)
+    size = max(ranks, reading.ranks, 1 + max((one.rank for one in kept), default=-1))
+    reported = {one.rank for one in kept if not one.status}
+    no_file = tuple(rank for rank in range(size) if rank not in reported)
+    comms: dict[str, list[MemberEvidence]] = {}
+    for one in kept:
+        comms.setdefault(one.comm, []).append(one)
+    joined = {comm: _comm(comm, ones, no_file, size) for comm, ones in comms.items()}
+    hosts = {one.rank: one.host for one in kept if one.host}
+    latest_s = max((call.created_s for one in kept for call in one.calls[-1:]), default=0.0)
+    gone = tuple(one for one in kept if one.status)
+    return JobEvidence(name, size, joined, hosts, no_file, gone, latest_s, unsure, tuple(problems))
+
+
+def _once(members: Iterable[MemberEvidence]) -> tuple[list[MemberEvidence], list[Problem]]:
+    """Each member of each communicator once, as the newest source has it; differing sources are problems."""
+    kept: dict[tuple[str, str, int], MemberEvidence] = {}
+    problems: dict[tuple[str, int], Problem] = {}
+    for one in members:
+        key = one.format, one.comm, one.rank
+        before = kept.setdefault(key, one)
+        if before is one or (before.calls, before.counts, before.last_seq) == (one.calls, one.counts, one.last_seq):
+            continue
+        old, new = sorted((before, one), key=_newness)
+        kept[key] = new
+        if not one.taken_s:
+            reason = f"rank {one.rank} is described twice, and differently by {new.source}, which is newer and used"
+            problems[one.source, one.rank] = Problem(old.source, reason)
+    return list(kept.values()), list(problems.values())
+
+
+def _newness(one: MemberEvidence) -> tuple[float, float, int]:
+    created_s = max((call.created_s for call in one.calls), default=0.0)
+    return one.taken_s, created_s, one.last_seq
+
+
+def _comm(name: str, ones: list[MemberEvidence], no_file: tuple[int, ...], job_size: int) -> CommEvidence:
+    members = {
+        one.rank: Member(
+            one.rank,
+            {call.seq: call for call in one.calls},
+            one.last_seq,
+            dict(one.counts),
+            one.status,
+            one.source,
+            one.format,
+        )
+        for one in sorted(ones, key=lambda one: one.rank)
+        if not one.status
+    }
+    listed = Counter(one.members for one in ones if one.members).most_common(1)
+    size = max((one.size for one in ones), default=0)
+    gone = {one.rank for one in ones if one.status and one.rank >= 0}
+    if listed or size == job_size:
+        ranks = listed[0][0] if listed else tuple(range(job_size))
+        silent = tuple(rank for rank in ranks if rank not in members)
+        return CommEvidence(name, members, ranks, silent, exact=True, broken=bool(gone))
+    lacking = size - len(members)
+    silent = tuple(sorted(gone if len(gone) == lacking else gone.union(no_file))) if lacking > 0 else ()
+    return CommEvidence(name, members, tuple(members), silent, exact=len(silent) == max(lacking, 0), broken=bool(gone))

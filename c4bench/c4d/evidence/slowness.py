@@ -1,0 +1,101 @@
+"""Stragglers in what sources tell of finished operations: the rank that is last to come waits least in them.
+
+A rank stands out in a communicator if in most of its latest operations it spent the shortest time inside, by more than
+the others differ among themselves (C4's receiver-driven wait analysis, arXiv 2406.04594). Ranks that wait for it in one
+communicator come late to their others; so of those that stand out, the one that waits least in all is named. Durations
+are differences on the rank's own clock, so clock offsets do not matter.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from c4bench.c4d.columns import Floats
+from c4bench.c4d.diagnosis import Finding, rank_component
+from c4bench.c4d.evidence.hangs import Judged
+from c4bench.c4d.evidence.join import CommEvidence, JobEvidence
+from c4bench.c4d.straggler.thresholds import LAWFUL_SKEW_SHARE, SIGMAS
+from c4bench.model.diagnosis import Cause, Syndrome
+
+# The latest operations that are looked at, how many it takes, and in which share of them the rank must be last to come.
+_RECENT_OPS = 32
+_LEAST_OPS = 8
+_LAST_SHARE = 0.75
+_LEAST_RANKS = 3
+_MAD_TO_SIGMA = 1.4826
+
+
+class _Late(NamedTuple):
+    """A member that others wait for, `awaited_s` an operation: as a share of the time between operations."""
+
+    rank: int
+    awaited_s: float
+    share: float
+    ops: int
+    comm: str
+
+
+def stragglers(job: JobEvidence) -> list[Judged]:
+    """The rank that the others wait for, operation after operation; none if none stands out."""
+    tables = {name: _durations(comm, sorted(comm.members)) for name, comm in job.comms.items()}
+    late = [one for name, comm in job.comms.items() if (one := _late(comm, tables[name])) is not None]
+    if not late:
+        return []
+    waits_s = _waits_s(job, tables, {one.rank for one in late})
+    worst = min(late, key=lambda one: (waits_s[one.rank], -one.share))
+    evidence = (
+        f"rank {worst.rank} is last to come in most of the latest {worst.ops} operations of {worst.comm}: "
+        f"the others wait {worst.awaited_s * 1e3:.3g} ms longer in them",
+    )
+    figures = {"awaited_s": worst.awaited_s, "share": worst.share, "operations": float(worst.ops)}
+    component = rank_component(job.name, worst.rank)
+    refuted_by = f"rank {worst.rank} waiting as long as the others"
+    syndrome = Syndrome.NON_COMMUNICATION_SLOW
+    finding = Finding(syndrome, Cause.COMPUTE_SLOW, component, 0.0, 0.7, evidence, refuted_by, figures)
+    return [Judged(finding, (worst.rank,), sure=True)]
+
+
+def _waits_s(job: JobEvidence, tables: dict[str, Floats], ranks: set[int]) -> dict[int, float]:
+    """How long each of these ranks is inside an operation of each of its communicators, added up."""
+    waits_s = dict.fromkeys(ranks, 0.0)
+    for name, comm in job.comms.items():
+        members = sorted(comm.members)
+        for rank in ranks & comm.members.keys():
+            if len(tables[name]):
+                waits_s[rank] += float(np.median(tables[name][:, members.index(rank)]))
+    return waits_s
+
+
+def _late(comm: CommEvidence, inside_s: Floats) -> _Late | None:
+    """The member that stands out in a communicator."""
+    ranks = sorted(comm.members)
+    if len(ranks) < _LEAST_RANKS or len(inside_s) < _LEAST_OPS:
+        return None
+    last = np.bincount(inside_s.argmin(axis=1), minlength=len(ranks))
+    place = int(last.argmax())
+    others = np.delete(inside_s, place, axis=1)
+    ahead_s = np.median(others, axis=1) - inside_s[:, place]
+    spread_s = _MAD_TO_SIGMA * float(np.median(np.abs(others - np.median(others, axis=1, keepdims=True))))
+    awaited_s = float(np.median(ahead_s))
+    period_s = _period_s(comm, ranks[place]) or float(np.median(others))
+    share = awaited_s / period_s if period_s > 0 else 0.0
+    stands_out = last[place] >= _LAST_SHARE * len(inside_s) and awaited_s > SIGMAS * spread_s / np.sqrt(len(inside_s))
+    if not stands_out or share < LAWFUL_SKEW_SHARE:
+        return None
+    return _Late(ranks[place], awaited_s, share, len(inside_s), comm.name)
+
+
+def _period_s(comm: CommEvidence, rank: int) -> float:
+    """The usual time between two operations of a communicator; 0 where no times are known."""
+    times_s = [call.created_s for call in comm.members[rank].calls.values() if call.created_s > 0]
+    return float(np.median(np.diff(times_s))) if len(times_s) > _LEAST_OPS else 0.0
+
+
+def _durations(comm: CommEvidence, ranks: list[int]) -> Floats:
+    """How long each member was inside the latest operations that all have finished; shape (operations, members)."""
+    calls = [comm.members[rank].calls for rank in ranks]
+    shared = sorted(set.intersection(*(set(one) for one in calls)))
+    rows = [[one[seq].duration_s for one in calls] for seq in shared]
+    whole = [row for row in rows if min(row) >= 0][-_RECENT_OPS:]
+    table: Floats = np.asarray(whole, dtype=np.float64).reshape(len(whole), len(ranks))
+    return table

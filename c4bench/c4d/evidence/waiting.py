@@ -1,0 +1,89 @@
+"""The wait-for graph of what sources tell: who is known, or must be taken, to wait in which operation for whom."""
+
+from collections.abc import Mapping
+
+from c4bench.c4d.evidence.join import CommEvidence, JobEvidence, Member
+from c4bench.c4d.hang.wait_for_graph import Node, WaitForGraph
+from c4bench.model.evidence import Call, CallState
+from c4bench.model.telemetry import OpRecord
+
+
+def evidence_graph(job: JobEvidence) -> WaitForGraph:
+    """Who waits for whom. A rank waits in the first call that has not ended, or in all such where the order is unknown.
+
+    It waits for members that have called less; where none has, for those that no source tells of.
+    """
+    pending: dict[int, OpRecord] = {}
+    edges: dict[Node, frozenset[Node]] = {}
+    absent: dict[tuple[str, int], frozenset[Node]] = {}
+    for rank, waits in _waits(job).items():
+        targets: frozenset[Node] = frozenset()
+        for comm, call in waits:
+            place = comm.name, call.seq
+            if place not in absent:
+                absent[place] = awaited(comm, call.seq)
+            targets |= absent[place]
+        comm, call = waits[0]
+        pending[rank] = record(comm.name, rank, call)
+        edges[rank] = targets
+    return WaitForGraph(pending, edges)
+
+
+def awaited(comm: CommEvidence, seq: int) -> frozenset[Node]:
+    """Members that have not called an operation; if all that are known have, those of which nothing is known."""
+    late = frozenset[Node](rank for rank, member in comm.members.items() if member.last < seq)
+    return late or frozenset[Node](comm.silent)
+
+
+def record(comm: str, rank: int, call: Call) -> OpRecord:
+    """A call as C4D's judgements read it; `rank` is the rank in the job."""
+    return OpRecord(comm, rank, call.seq, call.kind, "", call.dtype, call.size_bytes, call.created_s, 0.0, 0.0)
+
+
+def _waits(job: JobEvidence) -> dict[int, list[tuple[CommEvidence, Call]]]:
+    """In which calls each rank waits: the first by its own order, or all if a source has no order."""
+    found: dict[int, list[tuple[CommEvidence, Call]]] = {}
+    for comm in job.comms.values():
+        floor = comm.floor()
+        for rank, member in comm.members.items():
+            if (call := waiting_call(member, floor, broken=comm.broken)) is not None:
+                found.setdefault(rank, []).append((comm, call))
+    return {rank: _first(waits) for rank, waits in found.items()}
+
+
+def _first(waits: list[tuple[CommEvidence, Call]]) -> list[tuple[CommEvidence, Call]]:
+    if len(waits) > 1 and all(call.order >= 0 for _, call in waits):
+        return [min(waits, key=lambda wait: wait[1].order)]
+    return waits
+
+
+def waiting_call(member: Member, floor: int, *, broken: bool) -> Call | None:
+    """The call in which a member waits: one that has not ended, or that others, who came to `floor`, have not made.
+
+    In a communicator that is `broken`, because members are gone, the newest call cannot end either.
+    """
+    if (call := member.first_open()) is not None:
+        return call
+    if member.last <= floor and not broken:
+        return None
+    seq = min(floor + 1, member.last)
+    call = member.calls.get(seq) or Call(seq, "", CallState.UNKNOWN)
+    return None if call.state is CallState.COMPLETED else call
+
+
+def records_of(job: JobEvidence, comm: str, seq: int) -> Mapping[int, OpRecord]:
+    """The records of an operation, by rank of the job, as far as its kind is known."""
+    members = job.comms[comm].members
+    calls = ((rank, member.calls.get(seq)) for rank, member in members.items())
+    return {rank: comparable(record(comm, rank, call)) for rank, call in calls if call is not None and call.kind}
+
+
+# Collectives in which ranks may lawfully differ in what they put in: a root does another thing than the rest.
+_UNEVEN = frozenset({"gather", "scatter", "broadcast", "all_to_all", "send", "recv", "barrier", "coalesced"})
+
+
+def comparable(op: OpRecord) -> OpRecord:
+    """The operation without what may differ from rank to rank."""
+    if op.kind in _UNEVEN or op.size_bytes < 0:
+        return OpRecord(op.comm, op.rank, op.seq, op.kind, "", "", -1, op.entered_s, 0.0, 0.0)
+    return op

@@ -1,0 +1,164 @@
+"""How `c4bench detect` shows what files of other tools say: text, the chain of waiting, JSON, a scheduler's reasons."""
+
+import shlex
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from c4bench.c4d.evidence.judge import judge
+from c4bench.errors import UsageError
+from c4bench.evidence import benchmarks, ras, ras_client
+from c4bench.evidence.collect import Collector, one_job
+from c4bench.evidence.limits import UnreadableError
+from c4bench.model.diagnosis import Cause
+from c4bench.model.evidence import BenchmarkResult, EvidenceReport, EvidenceVerdict, Problem, Reading
+from c4bench.report.evidence_page import evidence_page, ranges
+
+BAD_INPUT = 2
+_POLL_S = 0.5
+_QUIET_S = 1.0
+_BENCHMARKS = (benchmarks.NCCL_TESTS, benchmarks.PERFTEST)
+
+
+class Options(NamedTuple):
+    """What to judge, and how to show it: `ras` are ports of RAS as `HOST` or `HOST:PORT`."""
+
+    paths: list[Path]
+    ras: list[str]
+    ranks: int
+    as_json: bool
+    explain: bool
+    reasons: str | None
+    html: Path | None
+
+
+def detect_evidence(options: Options) -> int:
+    """Judge the files once and print the verdicts; 2 if any file could not be used. Raises UsageError if none."""
+    reading = _gather(Collector(options.paths), options)
+    report = judge(reading, ranks=options.ranks)
+    for problem in report.problems:
+        sys.stderr.write(f"c4bench: {problem}\n")
+    if not reading.sources:
+        named = " ".join([*map(str, options.paths), *options.ras])
+        raise UsageError(f"{named}: no file could be read; give dumps, or folders of them")
+    _show(report, options)
+    return BAD_INPUT if report.problems else 0
+
+
+def follow_evidence(options: Options, for_s: float) -> int:
+    """Judge again whenever files have appeared or grown, and nothing has changed for a while; print what is new."""
+    collector = Collector(options.paths)
+    end_s = time.monotonic() + for_s
+    changed_s, shown = -1.0, set[tuple[Cause | None, tuple[int, ...]]]()
+    while (now_s := time.monotonic()) < end_s:
+        if collector.changed():
+            changed_s = now_s
+        elif changed_s >= 0 and now_s - changed_s >= _QUIET_S:
+            changed_s = -1.0
+            report = judge(_gather(collector, options), ranks=options.ranks)
+            new = [one for one in report.verdicts if (one.diagnosis.cause, one.culprits) not in shown]
+            shown |= {(one.diagnosis.cause, one.culprits) for one in new}
+            if new:
+                _show(msgspec.structs.replace(report, verdicts=tuple(new)), options)
+                sys.stdout.flush()
+        time.sleep(_POLL_S)
+    return 0
+
+
+def _gather(collector: Collector, options: Options) -> Reading:
+    """All files, and the reports of RAS ports."""
+    found, problems = collector.collect(), list[Problem]()
+    readings = [msgspec.structs.replace(found, problems=())]
+    for place in options.ras:
+        try:
+            host, _, port = place.partition(":")
+            if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
+                raise UnreadableError("give HOST or HOST:PORT")
+            readings.append(ras.read(ras_client.query(host, int(port) if port else ras_client.PORT), place))
+        except UnreadableError as error:
+            problems.append(Problem(place, error.reason, error.place))
+    return one_job(readings, [*found.problems, *problems])
+
+
+def _show(report: EvidenceReport, options: Options) -> None:
+    if options.html:
+        try:
+            options.html.write_text(evidence_page(report))
+        except OSError as error:
+            raise UsageError(f"{options.html}: {error.strerror}; give a file that can be written to") from None
+    if options.as_json:
+        sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
+    elif options.reasons:
+        sys.stdout.writelines(line + "\n" for verdict in report.verdicts for line in REASONS[options.reasons](verdict))
+    else:
+        sys.stdout.writelines(line + "\n" for line in _text(report, explain=options.explain))
+
+
+def _text(report: EvidenceReport, *, explain: bool) -> Iterator[str]:
+    files = Counter(f"{source.format} {source.version}".strip() for source in report.sources)
+    read = ", ".join(f"{count} x {name}" for name, count in sorted(files.items()))
+    yield f"{report.ranks} ranks; read {read}"
+    for verdict in report.verdicts:
+        yield from _verdict(verdict, explain=explain)
+    yield from (_benchmark(one) for one in report.benchmarks)
+    if not report.verdicts and any(source.ranks or source.format not in _BENCHMARKS for source in report.sources):
+        yield "no hang, mismatch or straggler is seen in these files"
+    yield from (f"not known: {what}" for what in report.cannot_tell)
+
+
+def _benchmark(one: BenchmarkResult) -> str:
+    wrong = f", {one.wrong} WRONG elements" if one.wrong else ""
+    return f"{one.format}: {one.kind}, {one.size_bytes} bytes: {one.bandwidth_bps / 1e9:.2f} Gbit/s{wrong}"
+
+
+def _verdict(verdict: EvidenceVerdict, *, explain: bool) -> Iterator[str]:
+    diagnosis = verdict.diagnosis
+    cause = f" ({diagnosis.cause})" if diagnosis.cause else ""
+    yield f"{diagnosis.syndrome}{cause}, {diagnosis.component}, confidence {diagnosis.confidence:.0%}"
+    who = "to blame" if verdict.sure else "one of these is to blame"
+    yield f"    {who}: ranks {ranges(verdict.culprits)}" + (f" on {', '.join(verdict.hosts)}" if verdict.hosts else "")
+    yield from (f"    {line}" for line in diagnosis.evidence)
+    for what, ranks in (("never came", verdict.never_came), ("only wait", verdict.only_wait),
+                        ("left no file", verdict.no_file)):  # fmt: skip
+        if ranks:
+            yield f"    {what}: ranks {ranges(ranks)}"
+    yield f"    refuted by {diagnosis.refuted_by}"
+    words = (("torchfrtrace", verdict.torchfrtrace), ("RAS", verdict.ras))
+    yield from (f"    {tool} would say: {word}" for tool, word in words if word)
+    if explain:
+        yield from (f"    > {line}" for line in verdict.chain)
+
+
+def _message(verdict: EvidenceVerdict) -> str:
+    sure = "" if verdict.sure else "one of "
+    return f"c4bench: {verdict.diagnosis.cause}, {sure}ranks {ranges(verdict.culprits)} of {verdict.diagnosis.job}"
+
+
+def _slurm(verdict: EvidenceVerdict) -> Iterator[str]:
+    """A command for each host that would drain it."""
+    for host in verdict.hosts:
+        yield shlex.join(("scontrol", "update", f"nodename={host}", "state=drain", f"reason={_message(verdict)}"))
+    yield from _nowhere(verdict)
+
+
+def _kubernetes(verdict: EvidenceVerdict) -> Iterator[str]:
+    """A condition for each node, as a patch of its status."""
+    reason = "".join(word.capitalize() for word in str(verdict.diagnosis.cause).split("_"))
+    for host in verdict.hosts:
+        condition = {"type": "C4benchSuspect", "status": "True", "reason": reason, "message": _message(verdict)}
+        patch = msgspec.json.encode({"status": {"conditions": [condition]}}).decode()
+        yield shlex.join(("kubectl", "patch", "node", host, "--subresource=status", "-p", patch))
+    yield from _nowhere(verdict)
+
+
+def _nowhere(verdict: EvidenceVerdict) -> Iterator[str]:
+    if not verdict.hosts:
+        yield f"# {_message(verdict)}: its host is in none of the files"
+
+
+REASONS = {"slurm": _slurm, "kubernetes": _kubernetes}

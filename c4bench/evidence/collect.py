@@ -1,0 +1,131 @@
+"""Everything that can be read of the files and folders that a user names, and what cannot."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from c4bench.evidence.formats import FORMATS, format_of
+from c4bench.evidence.limits import MOST_FILES, UnreadableError, read_bytes
+from c4bench.model.evidence import MemberEvidence, Problem, Reading, SourceFile
+
+_KNOWN = ", ".join(dict.fromkeys(one.name for one in FORMATS))
+
+
+class _File(NamedTuple):
+    """A file as it was when it was read: its time and size, the digest of its bytes, and what came of them."""
+
+    version: tuple[int, int]
+    digest: bytes
+    outcome: Reading | UnreadableError
+
+
+class Collector:
+    """Reads files and folders, again and again: a file that has not changed since is not read again."""
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self._paths = tuple(paths)
+        self._read: dict[Path, _File] = {}
+        self._seen: dict[Path, tuple[int, int]] = {}
+
+    def changed(self) -> bool:
+        """Whether there are new files, or any has changed, since this was last asked."""
+        seen = {path: _version(path) for path in _files(self._paths, [])}
+        before, self._seen = self._seen, seen
+        return seen != before
+
+    def collect(self) -> Reading:
+        """Read all that has changed. What cannot be used is a problem and does not stop the rest."""
+        readings: list[Reading] = []
+        problems: list[Problem] = []
+        first: dict[bytes, Path] = {}
+        for number, path in enumerate(_files(self._paths, problems)):
+            if number == MOST_FILES:
+                problems.append(Problem(str(path), f"more than {MOST_FILES} files; the rest is not read"))
+                break
+            found = self._file(path)
+            outcome = found.outcome
+            if isinstance(outcome, Reading) and (other := first.setdefault(found.digest, path)) is not path:
+                outcome = UnreadableError(f"it has the same bytes as {other} and is not used")
+            if isinstance(outcome, Reading):
+                readings.append(outcome)
+            else:
+                problems.append(Problem(str(path), outcome.reason, outcome.place))
+        return one_job(readings, problems)
+
+    def _file(self, path: Path) -> _File:
+        version = _version(path)
+        known = self._read.get(path)
+        if known is None or known.version != version:
+            known = self._read[path] = _load(path, version)
+        return known
+
+
+def collect(paths: Iterable[Path]) -> Reading:
+    """Read all files, those in folders too, once."""
+    return Collector(paths).collect()
+
+
+def parse(data: bytes, path: Path) -> Reading:
+    """What the bytes of one file tell; its format is found out. Raises UnreadableError."""
+    form = format_of(data, path.name)
+    if form is None:
+        raise UnreadableError(f"it is of no known format; known are {_KNOWN}")
+    return form.read(data, str(path))
+
+
+def _load(path: Path, version: tuple[int, int]) -> _File:
+    try:
+        data = read_bytes(path)
+        return _File(version, hashlib.sha256(data).digest(), parse(data, path))
+    except UnreadableError as error:
+        return _File(version, b"", error)
+
+
+def _version(path: Path) -> tuple[int, int]:
+    """Time and size of a file; zeros if it is gone."""
+    try:
+        status = path.stat()
+    except OSError:
+        return 0, 0
+    return status.st_mtime_ns, status.st_size
+
+
+def _files(paths: Iterable[Path], problems: list[Problem]) -> Iterator[Path]:
+    for path in paths:
+        if path.is_dir():
+            found = sorted(one for one in path.rglob("*") if not one.is_dir())
+            if not found:
+                problems.append(Problem(str(path), "the folder has no files"))
+            yield from found
+        elif path.exists():
+            yield path
+        else:
+            problems.append(Problem(str(path), "there is no such file or folder"))
+
+
+def one_job(readings: list[Reading], problems: list[Problem]) -> Reading:
+    """Join readings of one job; files of a job of another size are problems, unless they are the most."""
+    sizes = Counter(size for one in readings if (size := _size(one)))
+    size = sizes.most_common(1)[0][0] if sizes else 0
+    members: list[MemberEvidence] = []
+    sources: list[SourceFile] = []
+    cannot: dict[str, None] = {}
+    for one in readings:
+        problems += one.problems
+        if _size(one) not in {0, size}:
+            reason = f"its job has {_size(one)} ranks, that of most files {size}; give each job a folder of its own"
+            problems += [Problem(source.file, reason) for source in one.sources]
+            continue
+        members += one.members
+        sources += one.sources
+        cannot |= dict.fromkeys(one.cannot_tell)
+    ranks = max((one.ranks for one in readings if _size(one) in {0, size}), default=0)
+    benchmarks = tuple(result for one in readings for result in one.benchmarks)
+    return Reading(tuple(members), tuple(sources), tuple(problems), tuple(cannot), ranks, benchmarks)
+
+
+def _size(one: Reading) -> int:
+    """How many ranks the job has, where a file says so by its communicator of all ranks."""
+    return max((member.size for member in one.members if member.comm == "0"), default=0)

@@ -1,0 +1,35 @@
+"""The formats that can be read: the one place where a reader is registered."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from c4bench.evidence import benchmarks, chakra, flight_recorder, inspector, kineto, ras
+from c4bench.model.evidence import Reading
+
+HEAD_BYTES = 65_536
+
+
+class Format(NamedTuple):
+    """A format: whether a file is of it, by its first bytes and its name; and what all of its bytes tell."""
+
+    name: str
+    recognises: Callable[[bytes, str], bool]
+    read: Callable[[bytes, str], Reading]
+
+
+# In the order of trying: what is told by few words in a file comes after what is told by its own.
+FORMATS = (
+    Format(ras.FORMAT, ras.recognises, ras.read),
+    Format(inspector.FORMAT, inspector.recognises, inspector.read),
+    Format(kineto.FORMAT, kineto.recognises, kineto.read),
+    Format(benchmarks.NCCL_TESTS, benchmarks.recognises_nccl_tests, benchmarks.read_nccl_tests),
+    Format(benchmarks.PERFTEST, benchmarks.recognises_perftest, benchmarks.read_perftest),
+    Format(chakra.FORMAT, chakra.recognises, chakra.read),
+    Format(flight_recorder.FORMAT, flight_recorder.recognises, flight_recorder.read),
+)
+
+
+def format_of(data: bytes, name: str) -> Format | None:
+    """The first format that a file is of; None if it is of none."""
+    head = data[:HEAD_BYTES]
+    return next((one for one in FORMATS if one.recognises(head, name)), None)

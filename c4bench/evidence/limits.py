@@ -1,0 +1,77 @@
+"""The bounds of all that is read from strangers, and the only ways in which their bytes become data."""
+
+import io
+import zlib
+from pathlib import Path
+
+import msgspec
+
+from c4bench.decoding import from_json
+
+MOST_BYTES = 256 << 20  # of a file, also after decompression
+MOST_FILES = 200_000
+MOST_VALUES = 4_000_000  # numbers, texts, lists and objects in a file
+MOST_OBJECTS = 1_000_000
+DEEPEST = 32  # lists and objects within each other
+LONGEST_TEXT = 1 << 16
+MOST_BITS = 64  # of an integer
+MOST_RANKS = 1_000_000
+_CHUNK = 1 << 20
+_GZIP = b"\x1f\x8b"
+
+
+class UnreadableError(Exception):
+    """Bytes that cannot be used: why, and at which `place` of the file."""
+
+    def __init__(self, reason: str, place: str = "") -> None:
+        self.reason, self.place = reason, place
+        super().__init__(f"{place}: {reason}" if place else reason)
+
+
+def read_bytes(path: Path) -> bytes:
+    """The bytes of a regular file, decompressed if it is gzip. Raises UnreadableError."""
+    try:
+        if not path.is_file():
+            raise UnreadableError("it is no regular file")
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise UnreadableError(f"{error.strerror}; give a file that can be read") from None
+    if not data:
+        raise UnreadableError("it is empty")
+    if len(data) > MOST_BYTES:
+        raise UnreadableError(f"it has more than {MOST_BYTES >> 20} MiB")
+    return gunzip(data) if data.startswith(_GZIP) else data
+
+
+def gunzip(data: bytes) -> bytes:
+    """The content of gzip data; what is left of a file that is cut. Raises UnreadableError."""
+    decoder, out = zlib.decompressobj(zlib.MAX_WBITS | 16), io.BytesIO()
+    try:
+        for at in range(0, len(data), _CHUNK):
+            todo = data[at : at + _CHUNK]
+            while todo:
+                out.write(decoder.decompress(todo, _CHUNK))
+                if out.tell() > MOST_BYTES:
+                    raise UnreadableError(f"it has more than {MOST_BYTES >> 20} MiB when decompressed")
+                todo = decoder.unconsumed_tail
+    except zlib.error as error:
+        if not out.tell():
+            raise UnreadableError(f"it cannot be decompressed: {error}") from None
+    return out.getvalue()
+
+
+def json_data(data: bytes) -> object:
+    """The plain data in JSON text; anything may have any type. Raises UnreadableError."""
+    if data.count(b"{") > MOST_OBJECTS or data.count(b",") + data.count(b"[") > MOST_VALUES:
+        raise UnreadableError(f"it has more than {MOST_OBJECTS} objects or {MOST_VALUES} values")
+    try:
+        return from_json(data, object)
+    except msgspec.DecodeError as error:
+        raise UnreadableError(f"it is no JSON text: {error}") from None
+
+
+def place_of(name: str) -> str:
+    """A name out of a stranger's file, fit to be printed: short, and without control characters."""
+    shown = "".join(char if char.isprintable() else "?" for char in name[:80])
+    return shown + ("..." if len(name) > 80 else "")

@@ -1,0 +1,41 @@
+"""Asks the RAS port of a running NCCL process for its report; by default NCCL listens on localhost:28028."""
+
+import socket
+
+from c4bench.evidence.limits import MOST_BYTES, UnreadableError
+
+PORT = 28_028
+_JSON = b"SET FORMAT json\nVERBOSE STATUS\n"
+_TEXT = b"VERBOSE STATUS\n"
+_PIECE = 1 << 16
+
+
+def query(host: str, port: int = PORT, timeout_s: float = 10.0) -> bytes:
+    """The report, as JSON where NCCL can write that (2.28.7), else as text.
+
+    A refused connection is normal: no process of NCCL runs there, or it has not opened a communicator yet. Raises
+    UnreadableError.
+    """
+    answer = _ask(host, port, timeout_s, _JSON)
+    report = answer[answer.find(b"{") :] if b"{" in answer else b""
+    return report or _ask(host, port, timeout_s, _TEXT)
+
+
+def _ask(host: str, port: int, timeout_s: float, command: bytes) -> bytes:
+    pieces, size = [], 0
+    try:
+        with socket.create_connection((host, port), timeout=timeout_s) as connection:
+            connection.sendall(command)
+            while piece := connection.recv(_PIECE):
+                pieces.append(piece)
+                size += len(piece)
+                if size > MOST_BYTES:
+                    raise UnreadableError(f"the report has more than {MOST_BYTES >> 20} MiB")
+    except ConnectionRefusedError:
+        raise UnreadableError("nobody listens; no NCCL process with RAS runs there") from None
+    except (ConnectionResetError, TimeoutError) as error:
+        if not pieces:
+            raise UnreadableError(f"no report came: {error or 'timed out'}") from None
+    except OSError as error:
+        raise UnreadableError(f"{error.strerror or error}; give HOST or HOST:PORT") from None
+    return b"".join(pieces)

@@ -1,0 +1,154 @@
+"""What files of other tools tell of a job's collectives, whoever wrote them.
+
+Nothing here need be known: numbers are -1, sizes 0 and text empty where a source does not tell.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from c4bench.model.diagnosis import Diagnosis
+
+
+class CallState(StrEnum):
+    """How far a call has come.
+
+    The first three are the words of PyTorch's flight recorder. `retired` has ended, well or by a time-out or an error.
+    """
+
+    SCHEDULED = "scheduled"
+    STARTED = "started"
+    COMPLETED = "completed"
+    RETIRED = "retired"
+    UNKNOWN = "unknown"
+
+
+class Call(msgspec.Struct, frozen=True):
+    """One collective as one rank saw it.
+
+    `seq` counts the communicator's operations. `order` is the place among all calls of the rank, in all communicators.
+    `size_bytes` is what the rank put in. `created_s` is on the clock of the rank's host, `duration_s` how long it took.
+    """
+
+    seq: int
+    kind: str
+    state: CallState
+    order: int = -1
+    dtype: str = ""
+    size_bytes: int = -1
+    created_s: float = 0.0
+    duration_s: float = -1.0
+
+
+class MemberEvidence(msgspec.Struct, frozen=True):
+    """What one source tells of one member of one communicator.
+
+    `rank` is the rank in the job, `member` that in the communicator, `members` the job's ranks in it. Either `calls`
+    or `counts` (calls made, by kind) is empty. `last_seq` is the newest operation that the member is known to have
+    called. `status` is empty, `unresponsive` or `dead`.
+    """
+
+    source: str
+    format: str
+    comm: str
+    rank: int = -1
+    member: int = -1
+    members: tuple[int, ...] = ()
+    size: int = 0
+    host: str = ""
+    pid: int = -1
+    calls: tuple[Call, ...] = ()
+    counts: tuple[tuple[str, int], ...] = ()
+    last_seq: int = -1
+    status: str = ""
+    taken_s: float = 0.0
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """A file, or a part of one at `place`, that could not be used, and why."""
+
+    file: str
+    reason: str
+    place: str = ""
+
+    def __str__(self) -> str:
+        """`FILE: PLACE: REASON`."""
+        return ": ".join(part for part in (self.file, self.place, self.reason) if part)
+
+
+class SourceFile(msgspec.Struct, frozen=True):
+    """A file that was read: its format with its version, and the ranks of the job it tells of."""
+
+    file: str
+    format: str
+    version: str
+    ranks: tuple[int, ...]
+
+
+class BenchmarkResult(msgspec.Struct, frozen=True):
+    """What a benchmark measured of one operation, over all its ranks; `wrong` elements differ from what they should be.
+
+    `bandwidth_bps` is the bus bandwidth of a collective, and the rate of payload between two NICs.
+    """
+
+    source: str
+    format: str
+    kind: str
+    size_bytes: int
+    bandwidth_bps: float
+    duration_s: float = -1.0
+    wrong: int = 0
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """What was read of some files; `cannot_tell` is what such files do not show."""
+
+    members: tuple[MemberEvidence, ...] = ()
+    sources: tuple[SourceFile, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    cannot_tell: tuple[str, ...] = ()
+    ranks: int = 0
+    benchmarks: tuple[BenchmarkResult, ...] = ()
+
+
+class EvidenceVerdict(msgspec.Struct, frozen=True):
+    """A diagnosis with the ranks that it is about, in the job's numbers.
+
+    `culprits` are to blame: all of them if `sure`, else it is one among them. `never_came` did not call the operation
+    that others wait in, `only_wait` wait for others, `no_file` left nothing that could be read. `hosts` are those of
+    the culprits, where known. `chain` leads from a waiting rank to the culprits. `torchfrtrace` and `ras` are the words
+    that PyTorch's analyser and NCCL's RAS have for it, empty where they have none.
+    """
+
+    diagnosis: Diagnosis
+    culprits: tuple[int, ...]
+    sure: bool
+    never_came: tuple[int, ...] = ()
+    only_wait: tuple[int, ...] = ()
+    no_file: tuple[int, ...] = ()
+    hosts: tuple[str, ...] = ()
+    chain: tuple[str, ...] = ()
+    torchfrtrace: str = ""
+    ras: str = ""
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """Ranks that wait in one operation, by its communicator and sequence number, and for whom."""
+
+    comm: str
+    seq: int
+    kind: str
+    ranks: tuple[int, ...]
+    waits_for: tuple[int, ...]
+
+
+class EvidenceReport(msgspec.Struct, frozen=True):
+    """`c4bench detect --json` on files of other tools: what was read, the verdicts, and what could not be told."""
+
+    ranks: int
+    sources: tuple[SourceFile, ...]
+    verdicts: tuple[EvidenceVerdict, ...]
+    problems: tuple[Problem, ...]
+    cannot_tell: tuple[str, ...]
+    benchmarks: tuple[BenchmarkResult, ...] = ()
+    standings: tuple[Standing, ...] = ()

@@ -1,0 +1,78 @@
+"""Files of other tools: how often the right rank is named, how long it takes, and what damaged files do.
+
+No host is needed, and the machine's clock is read: `make evidence` runs this outside the lab.
+"""
+
+import resource
+import time
+
+import pytest
+from evidence_mutations import escapes
+from foreign_jobs import FAULTS, answer, written
+
+from c4bench.model.measurement import Clock
+from c4bench.sim.model import SimFaultKind
+
+TRIALS = 40
+
+
+@pytest.fixture(autouse=True)
+def machine_time(pytestconfig):
+    """In virtual time the machine's clock means nothing."""
+    if pytestconfig.option.c4_time == "virtual":
+        pytest.skip("computing takes no virtual time: run `make evidence`")
+
+
+def rates(tmp_path, form, ranks, trials, *, lost=0.0):
+    """What is said of the rank at fault, over `trials` faults of the kinds that the format can show."""
+    answers = []
+    for seed in range(trials):
+        kind = FAULTS[form][seed % len(FAULTS[form])]
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        rank = written(folder, form, ranks, kind, seed, lost)
+        answers.append(found := answer(folder, ranks, rank))
+        assert not found.accused, f"{form} {kind} of rank {rank}, seed {seed}: {found.said}"
+        assert found.among or lost, f"{form} {kind} of rank {rank}, seed {seed}: {found.said}"
+        for path in folder.iterdir():
+            path.unlink()
+    return answers
+
+
+@pytest.mark.parametrize("form", FAULTS)
+def test_the_right_rank_of_a_thousand_is_named(tmp_path, measure, form):
+    """Of 40 faults of a job of 1,000 ranks, 95 % are named right; else the rank is among the suspects."""
+    answers = rates(tmp_path, form, 1000, TRIALS)
+    share = sum(one.right for one in answers) / TRIALS
+    measure("foreign.correct_fraction", share, unit="1", at_least=0.95, clock=Clock.NONE, format=form, ranks="1000")
+
+
+def test_a_tenth_of_the_files_is_missing(tmp_path, measure):
+    """With a tenth of the dumps lost, the right rank is named or is among the suspects, and no other alone."""
+    answers = rates(tmp_path, "flight-recorder", 1000, TRIALS, lost=0.1)
+    for name, share in (
+        ("right", sum(one.right for one in answers) / TRIALS),
+        ("among", sum(one.among for one in answers) / TRIALS),
+    ):
+        measure("foreign.lost_files_fraction", share, unit="1", clock=Clock.NONE, what=name)
+    assert all(one.among for one in answers)
+
+
+@pytest.mark.parametrize("kind", [SimFaultKind.HUNG, SimFaultKind.KILLED])
+def test_ten_thousand_ranks_are_read_and_judged(tmp_path, measure, kind):
+    """The dumps of 10,000 ranks are read and judged in a minute and 4 GB."""
+    rank = written(tmp_path, "flight-recorder", 10_000, kind, seed=1)
+    began_s = time.monotonic()
+    found = answer(tmp_path, 10_000, rank)
+    took_s = time.monotonic() - began_s
+    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    assert found.right, found.said
+    measure("foreign.read_s", took_s, unit="s", at_most=60, clock=Clock.MACHINE, ranks="10000", fault=kind)
+    measure("foreign.peak_bytes", float(peak_bytes), unit="B", at_most=4e9, clock=Clock.MACHINE, fault=kind)
+
+
+def test_ten_thousand_damaged_files_do_no_harm(tmp_path, measure):
+    """No damaged file makes a reader fail, or runs anything."""
+    found = escapes(10_000, tmp_path, seed=77)
+    measure("foreign.fuzz_escapes", float(len(found)), unit="1", at_most=0, clock=Clock.NONE, files="10000")
+    assert found == []

@@ -18,7 +18,6 @@ from c4bench.control.path_learning import PlannedFabric
 from c4bench.control.switches import Switches
 from c4bench.deploy import authority
 from c4bench.errors import UnhealthyError, UsageError
-from c4bench.live.snapshot import Sources
 from c4bench.model.event import Diagnosed, Event
 from c4bench.record.encoding import encode
 from c4bench.wire.messages import PORT
@@ -109,9 +108,8 @@ async def _serve(
     master = Master(parts, arguments.trust, address, port)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, master.leave)
-    sources = Sources(parts.registry, parts.agents, parts.liveness, parts.detection, parts.paths, parts.log)
     try:
-        async with page.serving(shown, sources):
+        async with page.serving(shown, parts):
             await master.run(lambda: _write_line(f"listening on {address}:{port}"))
     except OSError as error:
         raise UnhealthyError(f"--listen {arguments.listen}: {error.strerror}") from None

@@ -1,4 +1,4 @@
-"""The live page of `c4bench master`, and `c4bench token`: who may look at it in a browser."""
+"""The live page of `c4bench master`, `c4bench page` for that of a run, and `c4bench token`: who may look at it."""
 
 import argparse
 import asyncio
@@ -8,6 +8,7 @@ import logging
 import socket
 import ssl
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from c4bench.cli import Commands, connection
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.live import certificate
 from c4bench.live.feed import Feed
+from c4bench.live.run_feed import RunFeed
 from c4bench.live.server import PageServer, page_context
 from c4bench.live.snapshot import Sources
 from c4bench.live.tokens import TokenFile
@@ -62,6 +64,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def register(commands: Commands) -> None:
     """Add `c4bench token`."""
+    parser = commands.add_parser("page", help="serve the live page of a run of pytest --c4-page, on this machine")
+    parser.add_argument("run_directory", type=Path, metavar="RUN_DIR", help="such as reports/runs/latest")
+    parser.add_argument("--port", type=int, default=PORT, help=f"the loopback port (default {PORT}; 0 for any)")
+    parser.add_argument("--hours", type=float, default=12.0, help="how long its token is valid (default 12)")
+    parser.set_defaults(run=_show_run)
     parser = commands.add_parser("token", help="who may look at the live page in a browser")
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     create = actions.add_parser("create", help="make a token, and print it once")
@@ -132,9 +139,36 @@ def _open_or_raise(task: "asyncio.Task[None]", page: Page) -> None:
         raise UnhealthyError(f"--page {page.option}: {error.strerror}") from None
 
 
+def _show_run(arguments: argparse.Namespace) -> int:
+    """Serve a run's page until Ctrl-C, with a certificate and a token that end with it."""
+    _check_hours(arguments.hours)
+    feed = RunFeed(arguments.run_directory)
+    with tempfile.TemporaryDirectory(prefix="c4bench-page-") as name, contextlib.suppress(KeyboardInterrupt):
+        folder, now_s = Path(name), time.time()
+        own = certificate.ensure(folder, (), datetime.now(UTC))
+        tokens = TokenFile(folder)
+        token = tokens.create("page", now_s + _HOUR_S * arguments.hours, now_s)
+
+        def ready(port: int) -> None:
+            lines = f"https://localhost:{port}/", f"token {token}", f"SHA-256 {certificate.fingerprint(own[0])}"
+            sys.stdout.write("\n".join(lines) + "\n")
+            sys.stdout.flush()
+
+        tls = page_context(None, *own)
+        try:
+            asyncio.run(PageServer(feed, tokens).run(tls, "127.0.0.1", arguments.port, ready))
+        except (OSError, OverflowError) as error:
+            raise UnhealthyError(f"--port {arguments.port}: {getattr(error, 'strerror', None) or error}") from None
+    return 0
+
+
+def _check_hours(hours: float) -> None:
+    if not 0 < hours <= _HOURS_AT_MOST:
+        raise UsageError(f"--hours {hours:g}: give more than 0 and at most {_HOURS_AT_MOST:g}")
+
+
 def _create(arguments: argparse.Namespace) -> int:
-    if not 0 < arguments.hours <= _HOURS_AT_MOST:
-        raise UsageError(f"--hours {arguments.hours:g}: give more than 0 and at most {_HOURS_AT_MOST:g}")
+    _check_hours(arguments.hours)
     if not arguments.state.is_dir():
         raise UsageError(f"--state {arguments.state} is no folder; give the master's own")
     now_s = time.time()

@@ -10,14 +10,14 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from c4bench.live.snapshot import Sources, take_fleet, take_job
 from c4bench.live.timeline import Entry, entries_of, entry_of_fault
 from c4bench.record.encoding import encode
 
 EVERY_S = 1.0
-_POLL_S = 0.2
+POLL_S = 0.2
 _PAUSES = 20
 KEPT = 500
 
@@ -78,6 +78,13 @@ class Timeline:
         return list(self._entries)[len(self._entries) - new :]
 
 
+class Source(Protocol):
+    """Where a page's messages come from."""
+
+    def follow(self, job: str) -> AsyncIterator[bytes]:
+        """Messages for a viewer who looks at this job, "" for the first one; without end."""
+
+
 class _Kept(NamedTuple):
     """A message that all viewers are sent until `due_s` (monotonic)."""
 
@@ -101,25 +108,25 @@ class Feed:
         """Messages for a viewer who looks at this job, "" for the first one; without end."""
         self._timeline.poll()
         number, due_s = self._timeline.count, 0.0
-        yield _message("timeline", self._timeline.since(0))
+        yield message("timeline", self._timeline.since(0))
         while True:
             if (now_s := time.monotonic()) >= due_s:
                 due_s = now_s + EVERY_S
                 yield self._state(job)
-            await asyncio.sleep(_POLL_S)
+            await asyncio.sleep(POLL_S)
             self._timeline.poll()
             if new := self._timeline.since(number):
                 number = self._timeline.count
-                yield _message("entries", new)
+                yield message("entries", new)
 
     def _state(self, job: str) -> bytes:
         """The fleet and a job; one that has ended has no details."""
-        fleet = self._shared("", lambda: _message("fleet", take_fleet(self._sources, self._clock())))
+        fleet = self._shared("", lambda: message("fleet", take_fleet(self._sources, self._clock())))
         running = sorted(self._sources.registry.jobs())
         name = job or next(iter(running), "")
         if name not in running:
-            return fleet + _message("job", None)
-        return fleet + self._shared(name, lambda: _message("job", take_job(self._sources, name)))
+            return fleet + message("job", None)
+        return fleet + self._shared(name, lambda: message("job", take_job(self._sources, name)))
 
     def _shared(self, key: str, make: Callable[[], bytes]) -> bytes:
         """The message of this key; made again if it is due."""
@@ -132,5 +139,6 @@ class Feed:
         return self._kept[key].message
 
 
-def _message(event: str, data: object) -> bytes:
+def message(event: str, data: object) -> bytes:
+    """A server-sent event with its data as JSON."""
     return b"event: %s\ndata: %s\n\n" % (event.encode(), encode(data))

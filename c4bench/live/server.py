@@ -16,7 +16,7 @@ from pathlib import Path
 
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.live import http
-from c4bench.live.feed import Feed
+from c4bench.live.feed import Source
 from c4bench.live.http import BadRequestError, Request, Response
 from c4bench.live.tokens import TokenFile
 from c4bench.wire.trust import Role, peer_identity
@@ -39,16 +39,17 @@ _CONNECTIONS_AT_MOST = 256
 _VIEWERS_AT_MOST = 32
 
 
-def page_context(ca: Path, certificate: Path, key: Path) -> ssl.SSLContext:
-    """TLS 1.3 with the page's certificate; a peer that shows a certificate must have one of this authority.
+def page_context(ca: Path | None, certificate: Path, key: Path) -> ssl.SSLContext:
+    """TLS 1.3 with the page's certificate; a peer that shows a certificate must have one of this authority, if any.
 
     Raises UsageError for a certificate or key that cannot be read.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.verify_mode = ssl.CERT_OPTIONAL
-    context.load_verify_locations(ca)
-    context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
+    if ca is not None:
+        context.verify_mode = ssl.CERT_OPTIONAL
+        context.load_verify_locations(ca)
+        context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
     try:
         context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:
@@ -59,7 +60,7 @@ def page_context(ca: Path, certificate: Path, key: Path) -> ssl.SSLContext:
 class PageServer:
     """The page of one master; `feed` has what it shows, `tokens` who may look without a certificate."""
 
-    def __init__(self, feed: Feed, tokens: TokenFile, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, feed: Source, tokens: TokenFile, clock: Callable[[], float] = time.time) -> None:
         self._feed, self._tokens, self._clock = feed, tokens, clock
         self._connections: set[asyncio.Task[None]] = set()
         self._viewers = 0

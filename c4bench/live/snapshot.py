@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Protocol
 
 import msgspec
 
@@ -19,8 +19,8 @@ _PICO = 1e12
 OPEN, AVOIDED, MISSING = "open", "avoided", "missing"
 
 
-class Sources(NamedTuple):
-    """The parts of a master that the page reads, and never changes."""
+class Sources(Protocol):
+    """The parts of a master that the page reads, and never changes: `c4bench.control.master.Parts` has them."""
 
     registry: JobRegistry
     agents: AgentConnections

@@ -89,6 +89,7 @@ def _add_options(group: pytest.OptionGroup) -> None:
     group.addoption("--c4-topology", default="clos-2x4", help="the lab's fabric: a name, or a .yml file")
     group.addoption("--c4-run-dir", type=Path, help="an existing run directory to write to (default: a new one)")
     group.addoption("--c4-trust", type=Path, help="certificates of master and agents (default ~/.config/c4bench/trust)")
+    group.addoption("--c4-page", action="store_true", help="keep the live page's state in the run: c4bench page RUN")
     group.addoption("--c4-listen", default="0.0.0.0:7447", help="where agents reach this master")
     group.addoption("--c4-allow-disruptive", action="store_true", help="allow faults on hosts that permit them")
     group.addoption(

@@ -44,6 +44,17 @@ def test_it_shows_the_fabric(page):
     assert page.evaluate("document.getElementById('matrix').width") == 8
 
 
+def test_a_link_that_is_not_used_stands_first(page, scene):
+    """A link that C4P avoids comes before the loaded ones, with its state, and in the summary."""
+    hop = next(iter(scene.parts.paths.link_loads()))
+    scene.call(lambda: scene.parts.paths.controller.health.avoid([hop], scene.now_s()))
+    first = page.locator("#links-list li").first
+    first.get_by_text("avoided").wait_for(timeout=3000)
+    assert first.locator(".name").inner_text() == hop
+    assert page.locator("#tiles .bad").inner_text() == "1"
+    scene.call(lambda: scene.parts.paths.controller.health.reopen_due(scene.now_s() + 1e6))
+
+
 def test_what_happens_appears_by_itself(page, scene):
     """An event is on the page within two seconds, without a reload, and above the older ones."""
     scene.publish(AgentMissing(scene.now_s(), "h6", scene.now_s() - 5, "still"))

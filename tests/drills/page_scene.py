@@ -17,7 +17,6 @@ from c4bench.deploy import authority
 from c4bench.live import certificate
 from c4bench.live.feed import Feed
 from c4bench.live.server import PageServer, page_context
-from c4bench.live.snapshot import Sources
 from c4bench.live.tokens import TokenFile
 from c4bench.model.fabric import Flow, Host, Nic
 from c4bench.model.step import StepOp
@@ -54,9 +53,7 @@ class PageScene:
         self.job = SimJob(hosts, ops, name="train", seed=1, clock_offsets_s=(self.began_s,) * hosts)
         self.ticks = simulate(self.job, faults, 1e6)
         self.call(lambda: self.populate(clos(hosts, per_leaf, spines)))
-        parts = self.parts
-        sources = Sources(parts.registry, parts.agents, parts.liveness, parts.detection, parts.paths, parts.log)
-        self.server = PageServer(Feed(sources, history, self.now_s), self.tokens)
+        self.server = PageServer(Feed(self.parts, history, self.now_s), self.tokens)
         tls = page_context(folder / "trust/ca.pem", self.certificate, key)
         opened, port = threading.Event(), []
 

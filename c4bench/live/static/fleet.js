@@ -56,7 +56,9 @@ export class FleetView {
     byId("links-empty").hidden = fleet.links.length > 0;
     this.busiest = Math.max(1, ...fleet.links.map((link) => link.offered_bps));
     byId("links-list").parentNode.hidden = fleet.links.length === 0;
-    this.links.show(fleet.links.map((link) => [link.link, link]));
+    const links = fleet.links.map((link) => [link.link, link]);
+    links.sort(([, a], [, b]) => Number(a.state === "open") - Number(b.state === "open"));
+    this.links.show(links);
     this.showHosts(fleet.hosts);
   }
 
@@ -133,7 +135,7 @@ function fillHost(node, host) {
 function makeLink() {
   const made = element("li");
   const meter = element("meter");
-  meter.min = 0;
+  meter.min = meter.optimum = 0;
   made.append(element("span", "name"), meter, element("span", "load"), element("span"));
   return made;
 }

@@ -8,6 +8,7 @@ import threading
 import urllib.error
 import urllib.parse
 from http.client import IncompleteRead
+from itertools import islice
 
 import pytest
 from page_scene import PageScene
@@ -97,7 +98,7 @@ def test_revoking_a_token_ends_its_streams(scene):
         assert next(messages)[0] == "timeline"
         scene.tokens.revoke("leaver", scene.real_s())
         with contextlib.suppress(IncompleteRead):
-            assert len(list(messages)) <= 3
+            assert len(list(islice(messages, 9))) <= 3
 
 
 def test_the_stream_has_what_the_master_knows(scene):

@@ -89,11 +89,16 @@ class InterfaceTarget(msgspec.Struct, frozen=True):
             return None
         return Shaper(options["rate"] * 8.0, _burst_bytes(options), options["limit"])
 
+    def below_shaper(self) -> dict[str, Any] | None:
+        """The queueing discipline that is configured below its token bucket; None where there is none."""
+        parent = f"{self.root['handle']}1"
+        children = (qdisc for qdisc in self.qdiscs() if self.shaper() and qdisc.get("parent") == parent)
+        return next(children, None)
+
     def delay(self) -> dict[str, Any] | None:
-        """Its netem that is the root, or right below a root that is a token bucket; None otherwise."""
-        own = (qdisc for qdisc in self.qdiscs() if qdisc["kind"] == "netem")
-        below = f"{self.root['handle']}1" if self.shaper() else ""
-        return next((netem for netem in own if netem.get("root") or netem.get("parent") == below), None)
+        """Its netem: the root, or right below a token bucket; None where there is none."""
+        inner = self.below_shaper() or self.root
+        return inner if inner["kind"] == "netem" else None
 
     def links(self) -> list[dict[str, Any]]:
         """Its link and addresses, as `ip -json` has them: one entry."""

@@ -165,7 +165,7 @@ class LossCurves(msgspec.Struct, frozen=True):
 
 
 class StepBytes(msgspec.Struct, frozen=True):
-    """What `link` carries for an inner step of `method` in the mean, both directions, in bytes; more than 0."""
+    """What `link` carries for an inner step of `method` in the mean, both directions, in bytes."""
 
     link: str
     method: str

@@ -166,13 +166,18 @@ def _shape_egress(request: FaultRequest, target: InterfaceTarget, slower: Shaper
 def _netem_egress(target: InterfaceTarget, netem: tuple[str, ...]) -> Plan:
     delay, shaper = target.delay(), target.shaper()
     if delay is not None and delay["handle"] != _OWN_HANDLE:
-        # A long link's delay: packets come to the fault after it, and none is lost when the fault goes.
-        below = ("dev", target.interface.netdev, "parent", f"{delay['handle']}1")
-        add, delete = _run(target, "tc", "qdisc", "add", *below, *netem), _run(target, "tc", "qdisc", "del", *below)
+        # A long link's delay stays as it is: packets come to the fault after it.
+        place = ("dev", target.interface.netdev, "parent", f"{delay['handle']}1")
+        add, delete = _run(target, "tc", "qdisc", "add", *place, *netem), _run(target, "tc", "qdisc", "del", *place)
         return Plan((_egress(target),), (add,), (delete,))
     if shaper is None:
         return _replace_root(target, netem)
     child = ("dev", target.interface.netdev, "parent", f"{target.root['handle']}1")
+    if below := target.below_shaper():
+        raise UnhealthyError(
+            f"{target.interface.name} has its own {below['kind']} below its shaper, which cannot be restored exactly; "
+            f"remove it first: tc qdisc del {' '.join(child)}"
+        )
     # A shaper without a child qdisc drops everything; setting its parameters again creates one.
     undo = (_run(target, "tc", "qdisc", "del", *child), _reshape(target, shaper))
     return Plan((_egress(target),), (_run(target, "tc", "qdisc", "add", *child, *netem),), undo)

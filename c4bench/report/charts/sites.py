@@ -12,7 +12,7 @@ from c4bench.report.svg import drawing, element
 _WIDTH, _HEIGHT, _KEY = 480.0, 260.0, 28.0
 _TICKS = 5
 _ROW, _LABEL, _VALUE = 22.0, 190.0, 70.0
-_DECADES = 10.0  # bars are by logarithm, from a tenth of the least value on
+_DECADES = 10.0  # bars are by logarithm, from a tenth of the least value above 0 on
 _SCALE = (1e9, "G"), (1e6, "M"), (1e3, "k")
 
 
@@ -40,15 +40,15 @@ def loss_plot(shown: LossCurves) -> Markup:
 
 def byte_bars(shown: LinkBytes) -> Markup:
     """A bar for each link and method, its length by logarithm, with the bytes of a step beside it."""
-    values = [load.bytes_per_step for load in shown.loads]
+    values = [load.bytes_per_step for load in shown.loads if load.bytes_per_step > 0] or [1.0]
     low, high = math.log(min(values) / _DECADES), math.log(max(values))
     room = _WIDTH - _LABEL - _VALUE
     drawn: list[Markup] = []
     for row, load in enumerate(shown.loads):
-        length = room * (math.log(load.bytes_per_step) - low) / (high - low)
+        length = room * (math.log(load.bytes_per_step) - low) / (high - low) if load.bytes_per_step > 0 else 0.0
         drawn += _bar(load, row * _ROW, length)
     words = "; ".join(f"{load.link}, {load.method}: {_short(load.bytes_per_step)}B" for load in shown.loads)
-    return drawing("Bytes of a step by link", f"{words}.", _WIDTH, _ROW * len(values), *drawn)
+    return drawing("Bytes of a step by link", f"{words}.", _WIDTH, _ROW * len(shown.loads), *drawn)
 
 
 def _bar(load: StepBytes, y: float, length: float) -> Sequence[Markup]:

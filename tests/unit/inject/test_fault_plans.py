@@ -63,6 +63,13 @@ def test_loss_goes_under_the_shaper_so_that_the_rate_stays():
     ]
 
 
+def test_another_queue_below_the_shaper_is_left_alone():
+    """A configured queue whose options are not known is refused before anything is touched, with what to do."""
+    queue = f'{TBF[:-1]},{{"kind":"fq_codel","handle":"8020:","parent":"8019:1","options":{{}}}}]'
+    with pytest.raises(UnhealthyError, match=r"own fq_codel below its shaper.*tc qdisc del dev h5n0 parent 8019:1"):
+        plan("nic.loss", target(queue), probability=0.01)
+
+
 NETEM = '{"kind":"netem","handle":"8020:",%s,"options":{"limit":3000,"delay":{"delay":0.005,"jitter":0}}}]'
 
 

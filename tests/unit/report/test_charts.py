@@ -157,9 +157,10 @@ def test_losses_are_lines_over_tokens_that_fall_on_the_page():
 
 def test_a_bar_is_longer_by_as_much_for_every_factor():
     """Bytes are told in words, and bars grow by logarithm: ten times more is as much longer at any size."""
-    loads = tuple(StepBytes("long link", name, value) for name, value in (("a", 1e3), ("b", 1e4), ("c", 1e5)))
-    drawn = byte_bars(LinkBytes(loads))
-    one, two, three = map(float, re.findall(r'<rect[^>]* width="([\d.]+)"', drawn))
+    sizes = (("a", 1e3), ("b", 1e4), ("c", 1e5), ("nothing", 0.0))
+    drawn = byte_bars(LinkBytes(tuple(StepBytes("long link", name, value) for name, value in sizes)))
+    one, two, three, none = map(float, re.findall(r'<rect[^>]* width="([\d.]+)"', drawn))
+    assert none == 0 < one
     assert two - one == pytest.approx(three - two, abs=0.02)
     assert "long link, b: 10 kB" in drawn
 

@@ -13,10 +13,8 @@ CAMPAIGN := tests/scenarios/c4d/test_campaign.py
 DSCP     := --c4-topology tests/scenarios/verbs/dscp.yml tests/scenarios/verbs/test_traffic_class.py
 TRIAL    := tests/scenarios/resilient/test_trials.py::test_nic_dies_in_mid_operation
 LAB       = $(BIN)/pytest --hosts softroce -m "not nightly"
-# The kernel's source is fetched, by apt with the archive's keys, and not installed.
-PACKAGES := flex bison bc make patch gcc libc6-dev xz-utils binutils debian-archive-keyring \
-            python3-venv python3-pyverbs rdma-core ibverbs-providers \
-            iproute2 openssh-server openssh-client sudo util-linux git
+# What the environment is made with; `c4bench setup` sees to everything else.
+PACKAGES := python3-venv git
 MISSING   = $(shell dpkg-query -W -f='$${Package} $${Status}\n' $(PACKAGES) 2>/dev/null \
               | awk '/ok installed/ {have[$$1]} END {n = split("$(PACKAGES)", want, " "); \
                      for (i = 1; i <= n; i++) if (!(want[i] in have)) printf "%s ", want[i]}')
@@ -29,9 +27,9 @@ BEGAN    := $(if $(wildcard $(VENV)/.ready),,$(shell date +%s.%N))
 SCENARIOS := campaign detection fabric faults resilience sites
 
 .PHONY: setup packages venv lock kernel lab test lint type unit properties mutants scenarios drills ablation accuracy \
-        every-topology evidence bench report figures doctor clean $(SCENARIOS)
+        every-topology evidence bench browser docs report figures doctor clean $(SCENARIOS)
 
-setup: packages venv kernel
+setup: kernel
 
 packages:
 	@missing="$(MISSING)"; \
@@ -57,11 +55,8 @@ $(VENV)/.ready: pyproject.toml $(LOCK) Makefile | packages
 	@$(PIP) -qq uninstall -y setuptools
 	@$(PIP) install -q --no-deps --no-build-isolation -e .
 	@$(PIP) -q check || { echo "c4bench: $(LOCK) is older than pyproject.toml: renew it with \`make lock\`" >&2; exit 3; }
-	@if found="$$($(PYTHON) -c 'import os, pyverbs; print(os.path.dirname(pyverbs.__file__))' 2>/dev/null)"; then \
-	  ln -s "$$found" "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/pyverbs"; \
-	else \
-	  echo "c4bench: $(PYTHON) has no pyverbs: tests that need it are skipped, and $(VENV) runs no lab" >&2; \
-	fi
+# Where the distribution has no pyverbs, the environment runs no lab, and tests that need it are skipped.
+	@$(BIN)/c4bench setup --environment || true
 	@touch $@
 
 $(LOCK):
@@ -73,10 +68,10 @@ lock: | packages
 	"$$tools/bin/pip" install -q --disable-pip-version-check $(LOCKER) && \
 	"$$tools/bin/uv" pip compile -q --upgrade --generate-hashes --universal --python-version 3.11 \
 	  --fork-strategy fewest --custom-compile-command 'make lock' \
-	  --extra plan --group dev --group setup -o $(LOCK) pyproject.toml
+	  --extra hosts --extra plan --group dev --group setup -o $(LOCK) pyproject.toml
 
 kernel: venv
-	@$(BIN)/python -m c4bench.lab.machine.kernel $(BEGAN:%=--began=%)
+	@$(BIN)/c4bench setup $(BEGAN:%=--began=%)
 
 lab: setup
 	$(LAB) $(MAIN)
@@ -109,6 +104,20 @@ MUTANTS ?= 300
 SEED    ?= 1
 mutants: venv
 	C4BENCH_MUTANTS=$(MUTANTS) $(BIN)/pytest --hosts=tests/mutants/here.yml --c4-reserve=0 --c4-seed $(SEED) tests/mutants
+
+# The live page in a headless Chromium, which is installed, as is Playwright, where it is missing.
+browser: venv
+	@command -v chromium-headless-shell >/dev/null || command -v chromium >/dev/null || { \
+	  [ "$$(id -u)" = 0 ] || { echo "c4bench: install this first: apt-get install chromium-headless-shell" >&2; exit 3; }; \
+	  apt-get update -q >/dev/null && \
+	  apt-get install -y -q --no-install-recommends chromium-headless-shell fonts-dejavu-core >/dev/null; }
+	@[ -d $(VENV)-browser/playwright ] || $(PIP) install -q --target $(VENV)-browser --group browser
+	PYTHONPATH=$(VENV)-browser $(BIN)/pytest tests/browser -m "not nightly"
+
+# The documents as a site in dist/docs. What builds it lies apart, so that it changes no run's environment.
+docs: venv
+	@[ -d $(VENV)-docs/mkdocs ] || $(PIP) install -q --target $(VENV)-docs --group docs
+	PYTHONPATH=$(VENV)-docs $(BIN)/python -m mkdocs build
 
 drills: $(SETUP)
 	$(BIN)/pytest tests/drills -m "not nightly"

@@ -91,7 +91,7 @@ class _Suspects:
     def __init__(self, known: dict[Cell, float], bad: dict[Cell, float], links: Links) -> None:
         self.bad = bad
         self._known = known
-        self._links = {cell: tuple(links.get(cell, ())) for cell in known}
+        self._links = {cell: _in_order(links.get(cell, ())) for cell in known}
         self._groups = _groups(known) | _crossing(self._links)
         self._places = {component: place for place, component in enumerate(self._groups)}
         self._blames: dict[Component, Blame] = {}
@@ -170,6 +170,11 @@ class _Suspects:
         """Those of the links that no other known cell crosses."""
         links = [Component("link", hop) for hop in hops]
         return [link for link in links if all(cell in cells or cell not in self._known for cell in self._groups[link])]
+
+
+def _in_order(hops: Collection[str]) -> tuple[str, ...]:
+    """Links in the order of the path; sorted where only the set is known, as the order of a set varies."""
+    return hops if isinstance(hops, tuple) else tuple(sorted(hops))
 
 
 def _groups(cells: Iterable[Cell]) -> dict[Component, list[Cell]]:

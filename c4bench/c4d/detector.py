@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from c4bench.attribution.localise import Cell
 from c4bench.c4d.diagnosis import Finding, rank_component
+from c4bench.c4d.hang.failed_connections import FailedConnections
 from c4bench.c4d.hang.hangs import Standstill, hang_findings, secondary_findings, standstills
 from c4bench.c4d.hang.process_exits import exit_findings
 from c4bench.c4d.ingest.clocks import HostClocks
@@ -39,6 +40,7 @@ class JobDetector:
         self._clocks = clocks
         self._network = NetworkSlownessDetector(view, clocks, fabric)
         self._reported_losses = RankReportedLosses(view, clocks)
+        self._failed = FailedConnections(view, clocks)
         self._stragglers: dict[int, StragglerDetector] = {}
         self._intermittent = IntermittentStragglers()
         self._alarmed_s: float | None = None
@@ -68,7 +70,7 @@ class JobDetector:
         return diagnoses
 
     def _evaluate(self, now_s: float) -> list[Diagnosis]:
-        lost = self._reported_losses.evaluate(now_s)
+        lost = self._reported_losses.evaluate(now_s) + self._evaluate_failed(now_s)
         hangs = self._evaluate_hangs(now_s)
         if hangs or self._hung or self._unsure:
             return lost + hangs
@@ -77,6 +79,7 @@ class JobDetector:
     def ingest_failure(self, comm: str, failure: Failure, at_s: float) -> None:
         """Note that a member of `comm` said at `at_s` (master's clock) that it cannot go on."""
         self._view.ingest_failure(comm, failure, at_s)
+        self._failed.ingest(comm, failure, at_s)
 
     def ingest_loss(self, comm: str, loss: NetworkLoss) -> None:
         """Note that a member of `comm` goes on without a part of the network."""
@@ -85,6 +88,12 @@ class JobDetector:
     def ingest_sweep(self, sweep: ProbeSweep) -> None:
         """Keep a sweep of all the job's NICs until the next evaluation without a hang."""
         self._sweep = sweep
+
+    def _evaluate_failed(self, now_s: float) -> list[Diagnosis]:
+        """Failures that ranks survived, except of what a hang has been named for."""
+        findings = self._failed.evaluate(now_s)
+        fresh = [each for each in findings if self._reported.isdisjoint((each.component, *each.alternatives))]
+        return [self._diagnosis(finding, now_s, now_s) for finding in fresh]
 
     def _evaluate_hangs(self, now_s: float) -> list[Diagnosis]:
         period_s = self._view.period_s()
@@ -270,3 +279,7 @@ class Detector:
     def cells(self, job: str) -> Mapping[Cell, float]:
         """The newest delay matrix of `job`: seconds per byte by (source NIC, destination NIC); empty if unknown."""
         return self._jobs[job].cells if job in self._jobs else {}
+
+    def intervals_s(self, job: str) -> tuple[float, ...]:
+        """The newest times between like operations of `job` (see `JobView`); empty if unknown."""
+        return self._store.jobs[job].intervals_s if job in self._store.jobs else ()

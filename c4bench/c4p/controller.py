@@ -31,7 +31,7 @@ from c4bench.model.telemetry import ConnRecord
 class PathController:
     """The path planning of one fabric; times are seconds on the caller's clock.
 
-    `port` and `weight` are what each live flow should use, `changes` counts how often they changed, `remarks` are
+    `port` and `weight` are what each of `live_flows` should use, `changes` counts how often they changed, `remarks` are
     problems for the operator. Before there is an atlas every flow is left to ECMP; it is planned once there is one.
     """
 
@@ -41,8 +41,8 @@ class PathController:
         self.health = LinkHealth(policy.hold_down)
         self.remarks: list[str] = []
         self._missing_links = MissingLinks(self.knowledge, self.health)
-        self._live_flows = LiveFlows(self.knowledge)
-        self._plans = Plans(policy, self._live_flows, self.health, self.remarks)
+        self.live_flows = LiveFlows(self.knowledge)
+        self._plans = Plans(policy, self.live_flows, self.health, self.remarks)
         self._checks = PathChecks(policy, self.knowledge, self.health)
         self._background = BackgroundTraffic()
         self._tuner = WeightTuner(policy.tuning_s, policy.min_slowdown)
@@ -60,7 +60,7 @@ class PathController:
     @property
     def changes(self) -> int:
         """How many changes of live flows' ports and weights there were so far."""
-        return self._live_flows.changes
+        return self.live_flows.changes
 
     def set_policy(self, policy: PathPolicy) -> None:
         """Plan by another policy from now on; what is known of paths and links stays. There must be no live flows."""
@@ -74,36 +74,36 @@ class PathController:
 
     def port(self, flow: str) -> int:
         """The source port a live flow should use; 0 leaves it to ECMP."""
-        return self._live_flows[flow].port
+        return self.live_flows[flow].port
 
     def weight(self, flow: str) -> float:
         """The share of its connection's load that a live flow should carry, 0 to 1."""
-        return self._live_flows[flow].weight
+        return self.live_flows[flow].weight
 
     def knows(self, flow: str) -> bool:
         """Whether a flow is live."""
-        return flow in self._live_flows
+        return flow in self.live_flows
 
     def path(self, flow: str) -> Path:
         """The path of a live flow's port; source port 0 if it is not known."""
-        return self._live_flows.path(self._live_flows[flow])
+        return self.live_flows.path(self.live_flows[flow])
 
     def placed(self, job: str) -> dict[Flow, Path]:
         """The paths of a job's live flows that are not left to ECMP."""
-        mine = (live for live in self._live_flows if live.flow.job == job and live.port)
-        return {live.flow: self._live_flows.path(live) for live in mine}
+        mine = (live for live in self.live_flows if live.flow.job == job and live.port)
+        return {live.flow: self.live_flows.path(live) for live in mine}
 
     def unplanned(self) -> list[Flow]:
         """The live flows that are left to ECMP."""
-        return [live.flow for live in self._live_flows if not live.port]
+        return [live.flow for live in self.live_flows if not live.port]
 
     def pairs(self) -> tuple[Pair, ...]:
         """The pairs of NICs that have live flows, in order."""
-        return tuple(self._live_flows.ports())
+        return tuple(self.live_flows.ports())
 
     def ports_in_use(self, pairs: Iterable[Pair]) -> dict[Pair, list[int]]:
         """The source ports that live flows use, by those of these pairs that have any."""
-        ports = self._live_flows.ports()
+        ports = self.live_flows.ports()
         return {pair: ports[pair] for pair in pairs if pair in ports}
 
     # Flows that begin and end
@@ -126,37 +126,37 @@ class PathController:
         Flows that run already on one of `ports`, by flow id, whose path is known and open stay there, as after a
         restart of the master.
         """
-        new = [flow for flow in flows if flow.id not in self._live_flows]
+        new = [flow for flow in flows if flow.id not in self.live_flows]
         counts = Counter(connection_key(flow) for flow in new)
         for flow in new:
-            self._live_flows.add(flow, 1 / counts[connection_key(flow)], ports.get(flow.id, 0))
+            self.live_flows.add(flow, 1 / counts[connection_key(flow)], ports.get(flow.id, 0))
             self._plans.set_share(flow.job, share)
         if self.policy.scope == "random":
-            self._place_randomly(flow for flow in new if not self._live_flows[flow.id].port)
+            self._place_randomly(flow for flow in new if not self.live_flows[flow.id].port)
             return
-        running = [flow for flow in new if self._live_flows[flow.id].port]
+        running = [flow for flow in new if self.live_flows[flow.id].port]
         self._plans.adopt(running)
         self._plans.add([flow for flow in new if flow not in running])
 
     def _place_randomly(self, flows: Iterable[Flow]) -> None:
         for flow in flows:
             if ports := sorted(self.knowledge.entries((flow.source, flow.destination))):
-                self._live_flows[flow.id].port = ports[crc32(flow.id.encode()) % len(ports)]
+                self.live_flows[flow.id].port = ports[crc32(flow.id.encode()) % len(ports)]
 
     def leave(self, flows: Iterable[str]) -> None:
         """Remove flows that have ended; others may be moved to where they were."""
-        self._plans.remove(self._live_flows.remove(flows))
+        self._plans.remove(self.live_flows.remove(flows))
 
     def forget(self, job: str) -> None:
         """Remove all flows of a job that has ended."""
-        mine = [live for live in self._live_flows if live.flow.job == job]
+        mine = [live for live in self.live_flows if live.flow.job == job]
         self._tuner.forget({live.address.comm for live in mine if live.address})
         self.leave([live.flow.id for live in mine])
         self._plans.forget(job)
 
     def pin(self, flow: str, port: int, reason: str) -> None:
         """Leave a flow that cannot be moved on `port`, and plan the others around it."""
-        live = self._live_flows[flow]
+        live = self.live_flows[flow]
         if not live.pinned:
             live.pinned, live.port, live.planned = True, port, port
             self.remarks.append(f"flow {flow} stays where it is: {reason}")
@@ -208,7 +208,7 @@ class PathController:
         """The checks that are due: of live flows' paths, or of all known paths while there are no flows."""
         if not self.policy.dynamic:
             return ()
-        ports = self._live_flows.ports()
+        ports = self.live_flows.ports()
         return self._checks.checks(
             ports or {pair: self.knowledge.entries(pair) for pair in self.knowledge.pairs}, now_s
         )
@@ -261,7 +261,7 @@ class PathController:
         if component.kind != "path":
             return frozenset()
         ends = tuple(component.name.split(">"))
-        mine = [self._live_flows.path(live).hops[1:-1] for live in self._live_flows if live.pair == ends]
+        mine = [self.live_flows.path(live).hops[1:-1] for live in self.live_flows if live.pair == ends]
         return frozenset(hop for hops in mine for hop in hops)
 
     # Measured load
@@ -279,7 +279,7 @@ class PathController:
 
         `now_s` is the time of the records' host.
         """
-        flows = self._live_flows.by_connection()
+        flows = self.live_flows.by_connection()
         samples, slow = self._tuner.ingest(records, now_s)
         if not slow.isdisjoint(flows):
             self._checks.request()
@@ -288,11 +288,11 @@ class PathController:
             if len(mine) != len(of_qps):
                 continue
             for live, sample in zip(mine, of_qps, strict=True):
-                self._background.add_own(self._live_flows.path(live).hops, sample.size_bytes)
+                self._background.add_own(self.live_flows.path(live).hops, sample.size_bytes)
             if len(mine) > 1 and self.policy.dynamic:
                 weights = self._tuner.correct(connection, [live.weight for live in mine], of_qps, now_s)
                 for live, weight in zip(mine, weights or (), strict=False):
-                    self._live_flows.set_weight(live, weight)
+                    self.live_flows.set_weight(live, weight)
 
     def restart_tuning(self) -> None:
         """Discard measured throughput, because flows are being sent new guidance."""

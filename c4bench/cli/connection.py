@@ -3,14 +3,24 @@
 import argparse
 from pathlib import Path
 
+from c4bench.errors import UsageError
 from c4bench.wire.messages import PORT
 
+_PORT_AT_MOST = 65535
 _TRUST = Path.home() / ".config/c4bench/trust"
 
 
 def add_trust(parser: argparse.ArgumentParser) -> None:
     """Add `--trust`."""
     parser.add_argument("--trust", type=Path, default=_TRUST, help=f"the certificates (default {_TRUST})")
+
+
+def listening(option: str, text: str, port: int) -> tuple[str, int]:
+    """The address and the port that an `option` says to listen on. Raises UsageError, with `port` as an example."""
+    address, _, number = text.rpartition(":")
+    if not address or not number.isascii() or not number.isdigit() or int(number) > _PORT_AT_MOST:
+        raise UsageError(f"{option} {text}: write ADDRESS:PORT, such as 0.0.0.0:{port}")
+    return address.strip("[]"), int(number)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -1,6 +1,7 @@
 """`c4bench`: parse the command line, run one command, and report an error in one line with an exit code."""
 
 import argparse
+import signal
 import sys
 
 from c4bench import __version__, logs
@@ -14,29 +15,21 @@ from c4bench.cli import (
     lab,
     master,
     nightly,
+    page,
     paths,
     plan,
+    prepare,
     report,
+    setup,
+    topology,
     utilisation,
     workload,
 )
 from c4bench.errors import C4Error
 
 _COMMANDS = (
-    doctor,
-    inventory,
-    nightly,
-    lab,
-    fault,
-    paths,
-    plan,
-    detect,
-    convert,
-    master,
-    workload,
-    report,
-    bench,
-    utilisation,
+    *(setup, doctor, topology, lab, inventory, prepare, nightly),
+    *(fault, paths, plan, detect, convert, master, page, workload, report, bench, utilisation),
 )
 
 
@@ -49,6 +42,9 @@ def main(argv: list[str] | None = None) -> int:
     except C4Error as error:
         sys.stderr.write(f"c4bench: {error}\n")
         return error.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.write("c4bench: interrupted\n")
+        return 128 + signal.SIGINT
     except BrokenPipeError:
         return 0
     return code

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from c4bench import inventory, logs, remote
-from c4bench.cli import Commands, connection, job_file
+from c4bench.cli import Commands, connection, page
 from c4bench.control.client import dial
 from c4bench.control.master import Master, Parts
 from c4bench.control.path_learning import PlannedFabric
@@ -22,6 +22,7 @@ from c4bench.model.event import Diagnosed, Event
 from c4bench.record.encoding import encode
 from c4bench.wire.messages import PORT
 from c4bench.wire.trust import RENEW, Role
+from c4bench.workload import job_file
 
 _AGAIN_S = 0.5
 _logger = logging.getLogger(__name__)
@@ -48,6 +49,7 @@ def register(commands: Commands) -> None:
         metavar="SECONDS",
         help="how often the switches' counters are read to plan around other traffic; 0 for never (default 10)",
     )
+    page.add_options(parser)
     connection.add_trust(parser)
     logs.add_options(parser, "info")
     parser.set_defaults(run=_master)
@@ -76,15 +78,14 @@ def register(commands: Commands) -> None:
 
 
 def _master(arguments: argparse.Namespace) -> int:
-    address, _, port = arguments.listen.rpartition(":")
-    if not address or not port.isdigit():
-        raise UsageError(f"--listen {arguments.listen}: write ADDRESS:PORT, such as 0.0.0.0:{PORT}")
+    address, port = connection.listening("--listen", arguments.listen, PORT)
     if not (arguments.trust / "ca.pem").exists():
-        raise UsageError(f"no certificates in {arguments.trust} (python -m c4bench.deploy.prepare makes them)")
+        raise UsageError(f"no certificates in {arguments.trust} (c4bench prepare makes them)")
     if names := authority.due(arguments.trust, datetime.now(UTC)):
         _logger.warning("certificates end within 30 days, or state no role: %s; %s", ", ".join(names), RENEW)
     fabric = _fabric(arguments.hosts, arguments.background_every) if arguments.hosts else None
-    asyncio.run(_serve(arguments, fabric, address, int(port)))
+    shown = page.prepare(arguments)
+    asyncio.run(_serve(arguments, fabric, shown, address, port))
     return 0
 
 
@@ -100,12 +101,16 @@ def _fabric(hosts: Path, background_s: float) -> PlannedFabric:
     return PlannedFabric(planned.hosts, read=read, background_s=background_s, graph=planned.graph)
 
 
-async def _serve(arguments: argparse.Namespace, fabric: PlannedFabric | None, address: str, port: int) -> None:
-    master = Master(Parts(arguments.state, fabric), arguments.trust, address, port)
+async def _serve(
+    arguments: argparse.Namespace, fabric: PlannedFabric | None, shown: page.Page | None, address: str, port: int
+) -> None:
+    parts = Parts(arguments.state, fabric)
+    master = Master(parts, arguments.trust, address, port)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, master.leave)
     try:
-        await master.run(lambda: _write_line(f"listening on {address}:{port}"))
+        async with page.serving(shown, parts):
+            await master.run(lambda: _write_line(f"listening on {address}:{port}"))
     except OSError as error:
         raise UnhealthyError(f"--listen {arguments.listen}: {error.strerror}") from None
 

@@ -1,11 +1,15 @@
-"""`c4bench report RUN_DIR...`: evaluate finished runs again, without hardware, and write their HTML."""
+"""`c4bench report RUN_DIR...`: evaluate finished runs again, without hardware, and write or compare their reports."""
 
 import argparse
 import sys
 from pathlib import Path
 
 from c4bench.cli import Commands
+from c4bench.errors import UsageError
+from c4bench.record import RunDirectory
 from c4bench.report import evaluate_run, render, rewrite
+from c4bench.report.compare import compare
+from c4bench.report.markdown import comparison, summary
 
 _BEST_FIRST = (0, 4, 1)
 
@@ -14,6 +18,18 @@ def register(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser("report", help="evaluate run directories again and write their report.html")
     parser.add_argument("run_directories", type=Path, nargs="+", metavar="RUN_DIR", help="such as reports/runs/latest")
+    parser.add_argument(
+        "--compare",
+        action="store_true",
+        help="print what differs between two runs, as Markdown; the exit code is 1 if something passed in the first "
+        "and not in the second",
+    )
+    parser.add_argument(
+        "--markdown",
+        type=Path,
+        metavar="FILE",
+        help="also append a summary to this file, such as that of a CI job ($GITHUB_STEP_SUMMARY)",
+    )
     parser.add_argument(
         "--readme", type=Path, metavar="FILE", help="only rewrite the figures in this README from the runs"
     )
@@ -25,10 +41,34 @@ def _run(arguments: argparse.Namespace) -> int:
         rewrite(arguments.readme, arguments.run_directories)
         sys.stdout.write(f"rewrote the figures in {arguments.readme}\n")
         return 0
-    return max(map(_evaluate, arguments.run_directories), key=_BEST_FIRST.index)
+    if arguments.compare:
+        return _compare(arguments.run_directories, arguments.markdown)
+    return max((_evaluate(run, arguments.markdown) for run in arguments.run_directories), key=_BEST_FIRST.index)
 
 
-def _evaluate(run_directory: Path) -> int:
+def _evaluate(run_directory: Path, markdown: Path | None) -> int:
     verdict = evaluate_run(run_directory)
     sys.stdout.write(f"{verdict.outcome}: {render(run_directory)}\n")
+    if markdown:
+        _append(markdown, summary(RunDirectory(run_directory), verdict))
     return verdict.exit_code
+
+
+def _compare(runs: list[Path], markdown: Path | None) -> int:
+    if len(runs) != 2:
+        raise UsageError(f"--compare needs two run directories, and got {len(runs)}")
+    first, second = runs
+    found = compare(evaluate_run(first), evaluate_run(second))
+    text = comparison((first.resolve().name, second.resolve().name), found)
+    sys.stdout.write(text)
+    if markdown:
+        _append(markdown, text)
+    return int(found.worse)
+
+
+def _append(path: Path, text: str) -> None:
+    try:
+        with path.open("a") as file:
+            file.write(text)
+    except OSError as error:
+        raise UsageError(f"--markdown {path}: {error.strerror}") from None

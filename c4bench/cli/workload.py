@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from c4bench import inventory, logs
-from c4bench.cli import Commands, connection, job_file
+from c4bench.cli import Commands, connection
 from c4bench.cli.lab import kept_or_scratch
 from c4bench.control import foreground
 from c4bench.control.client import dial
@@ -23,6 +23,7 @@ from c4bench.lab.spec import INVENTORY
 from c4bench.model.fabric import Host
 from c4bench.wire.messages import PORT, LaunchJob, Result
 from c4bench.wire.trust import Role
+from c4bench.workload import job_file
 
 LAB = "softroce"
 _AGENTS_WITHIN_S = 60.0
@@ -77,7 +78,7 @@ def _master(hosts: tuple[Host, ...], arguments: argparse.Namespace) -> Cluster:
     if not address or not port.isdigit():
         raise UsageError(f"--own-master {arguments.own_master}: write ADDRESS:PORT, such as {_ANY}:{PORT}")
     if not (arguments.trust / "ca.pem").exists():
-        raise UsageError(f"no certificates in {arguments.trust} (python -m c4bench.deploy.prepare makes them)")
+        raise UsageError(f"no certificates in {arguments.trust} (c4bench prepare makes them)")
     arguments.master = f"127.0.0.1:{port}" if address == _ANY else arguments.own_master
     return Cluster(hosts, arguments.trust, address, int(port))
 

@@ -61,7 +61,7 @@ class AgentSessions:
         finally:
             self._agents.refused[name] += peer.refused
             if self._agents.remove(name, peer):
-                self._disconnect(name, connection.close_code, closing=closing.is_set())
+                self._disconnect(name, connection.protocol.close_code, closing=closing.is_set())
                 await self._agents.announce()
 
     async def _introduce(self, hello: Hello, peer: Peer) -> None:

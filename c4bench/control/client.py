@@ -79,7 +79,7 @@ async def dial(master: str, trust: Path, role: Role) -> AsyncIterator[Client]:
     """
     host, _, port = master.partition(":")
     if not (trust / f"{role}.pem").exists():
-        raise UsageError(f"{trust} has no certificate of {str(role)!r} (python -m c4bench.deploy.prepare makes them)")
+        raise UsageError(f"{trust} has no certificate of {str(role)!r} (c4bench prepare makes them)")
     tls = client_context(trust / "ca.pem", trust / f"{role}.pem", trust / f"{role}.key")
     events: asyncio.Queue[Event] = asyncio.Queue()
     async with AsyncExitStack() as stack:

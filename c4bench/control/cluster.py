@@ -39,7 +39,8 @@ class Cluster:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="c4bench-master", daemon=True)
         self._thread.start()
-        parts = self._call_soon(Parts)
+        self.parts = parts = self._call_soon(Parts)
+        self._beside: list[concurrent.futures.Future[None]] = []
         self._agents, self._jobs, self._log = parts.agents, parts.jobs, parts.log
         self._detection, self._paths = parts.detection, parts.paths
         self._rendezvous, self._meetings = parts.rendezvous, parts.meetings
@@ -72,12 +73,18 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """Stop every job and the master."""
+        """Stop every job and the master, and what runs beside it."""
+        for work in self._beside:
+            work.cancel()
         self._wait(self._server.close())
         self._serving.result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    def run_beside(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run this on the master's loop until the cluster is closed."""
+        self._beside.append(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     def wait_hosts(self, names: Iterable[str], timeout_s: float) -> dict[str, Hello]:
         """Wait for these hosts' agents. Raises UnhealthyError naming the missing ones."""

@@ -6,12 +6,16 @@ from types import MappingProxyType
 import msgspec
 
 from c4bench.model.event import AgentMissing
+from c4bench.model.fabric import LinkLoad
 from c4bench.model.steering import IsolatedHost
 from c4bench.wire.messages import Hello
 
 
 class AgentHealth(msgspec.Struct, frozen=True):
-    """One host's agent. `dropped` counts rejected records by reason, `refused` counts malformed messages."""
+    """One host's agent. `dropped` counts rejected records by reason, `refused` counts malformed messages.
+
+    `lag_s` is the age of its newest window, by the clocks of host and master; None before the first.
+    """
 
     connected: bool
     version: str
@@ -19,6 +23,7 @@ class AgentHealth(msgspec.Struct, frozen=True):
     windows: int
     dropped: Mapping[str, int]
     refused: int
+    lag_s: float | None = None
 
 
 class JobHealth(msgspec.Struct, frozen=True):
@@ -39,7 +44,8 @@ class UnplannedFlows(msgspec.Struct, frozen=True):
 class Health(msgspec.Struct, frozen=True):
     """The health of everything that the master knows.
 
-    `diagnoses` are counted by job and syndrome. `unplanned` are flows without a planned path, by attempt.
+    `diagnoses` are counted by job and syndrome. `unplanned` are flows without a planned path, by attempt. `links` are
+    the loads that flows offer, by link; `missing_links` answered probes before and do not now.
     """
 
     agents: dict[str, AgentHealth]
@@ -48,11 +54,19 @@ class Health(msgspec.Struct, frozen=True):
     out: tuple[IsolatedHost, ...]
     diagnoses: Mapping[str, Mapping[str, int]]
     unplanned: Mapping[str, UnplannedFlows] = MappingProxyType({})
+    links: Mapping[str, LinkLoad] = MappingProxyType({})
+    missing_links: tuple[str, ...] = ()
 
 
 def agent_health(
-    hello: Hello | None, *, connected: bool, windows: int, dropped: Mapping[str, int], refused: int
+    hello: Hello | None,
+    *,
+    connected: bool,
+    windows: int,
+    dropped: Mapping[str, int],
+    refused: int,
+    lag_s: float | None = None,
 ) -> AgentHealth:
     """The health of one agent; `hello` is the newest that it sent, None if it has sent none."""
     version, rdma = (hello.version, hello.rdma) if hello else ("", "")
-    return AgentHealth(connected, version, rdma, windows, dict(dropped), refused)
+    return AgentHealth(connected, version, rdma, windows, dict(dropped), refused, lag_s)

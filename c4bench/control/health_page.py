@@ -1,6 +1,6 @@
-"""The master's two pages: its health as JSON (`/health`) and as metrics (`/metrics`).
+"""The master's pages for programs: its health as JSON (`/health`) and as metrics (`/metrics`), `/healthz`, `/readyz`.
 
-Both are GET requests on the master's one port, so whoever asks must show a certificate.
+All are GET requests on the port that agents connect to, so whoever asks must show a certificate.
 """
 
 from collections.abc import Callable
@@ -13,11 +13,18 @@ from websockets.http11 import Response
 from c4bench.control.health import Health
 
 _JSON = "application/json"
+_TEXT = "text/plain"
 
 
-def page(path: str, health: Callable[[], Health]) -> Response | None:
-    """The answer to a GET request; None if the path is the websocket's."""
+def page(path: str, health: Callable[[], Health], unready: Callable[[], str]) -> Response | None:
+    """The answer to a GET request; None if the path is the websocket's. `unready` says why it is not ready, or ""."""
     match path:
+        case "/healthz":
+            return _response(HTTPStatus.OK, _TEXT, b"ok\n")
+        case "/readyz":
+            reason = unready()
+            status = HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK
+            return _response(status, _TEXT, f"{reason or 'ok'}\n".encode())
         case "/health":
             return _response(HTTPStatus.OK, _JSON, msgspec.json.format(msgspec.json.encode(health()), indent=2) + b"\n")
         case "/metrics":
@@ -28,12 +35,12 @@ def page(path: str, health: Callable[[], Health]) -> Response | None:
         case "/":
             return None
         case _:
-            return _response(HTTPStatus.NOT_FOUND, "text/plain", b"there are /health and /metrics\n")
+            return _response(HTTPStatus.NOT_FOUND, _TEXT, b"there are /health, /metrics, /healthz and /readyz\n")
 
 
 def refusal(reason: str) -> Response:
     """The answer to any request of a peer that may not connect."""
-    return _response(HTTPStatus.FORBIDDEN, "text/plain", f"{reason}\n".encode())
+    return _response(HTTPStatus.FORBIDDEN, _TEXT, f"{reason}\n".encode())
 
 
 def _response(status: HTTPStatus, kind: str, body: bytes) -> Response:

@@ -44,6 +44,8 @@ _logger = logging.getLogger(__name__)
 _PING_EVERY_S = 2.0
 _PING_WITHIN_S = 3.0
 _CLOSE_WITHIN_S = 1.0
+# Telemetry is evaluated ten times a second; a master that has not for this long is not ready.
+_EVALUATED_WITHIN_S = 2.0
 
 
 class Parts:
@@ -84,8 +86,17 @@ class Parts:
         if self.store.durable:
             self.store.save_paths(paths.to_json())
 
+    def unready(self) -> str:
+        """Why telemetry is not being evaluated; "" if it is."""
+        evaluated_s = self.telemetry.evaluated_s
+        if evaluated_s is None:
+            return "telemetry has not been evaluated yet"
+        late_s = time.time() - evaluated_s
+        return f"telemetry has not been evaluated for {late_s:.1f} s" if late_s > _EVALUATED_WITHIN_S else ""
+
     def health(self) -> Health:
-        """The health of agents and jobs."""
+        """The health of agents, jobs and links."""
+        now_s, ends_s = time.time(), self.detection.window_ends_s
         agents = {
             host: agent_health(
                 self.agents.newest_hello(host),
@@ -93,12 +104,14 @@ class Parts:
                 windows=self.detection.windows[host],
                 dropped=self.detection.dropped[host],
                 refused=refused,
+                lag_s=now_s - ends_s[host] if host in ends_s else None,
             )
             for host, refused in self.agents.refused.items()
         }
         missing = tuple(self.liveness.missing.values())
-        unplanned = self.paths.unplanned()
-        return Health(agents, self.registry.health(), missing, self.registry.isolated(), self.log.counts(), unplanned)
+        known = agents, self.registry.health(), missing, self.registry.isolated(), self.log.counts()
+        lost = tuple(sorted(link.name for link in self.paths.controller.missing))
+        return Health(*known, self.paths.unplanned(), self.paths.link_loads(), lost)
 
 
 class Master:
@@ -164,7 +177,7 @@ class Master:
                 self._refused.add(line)
                 _logger.warning(line)
             return refusal(str(error))
-        return page(request.path, self._parts.health)
+        return page(request.path, self._parts.health, self._parts.unready)
 
     async def _serve_peer(self, connection: ServerConnection) -> None:
         (name, role), parts = _client(connection), self._parts

@@ -33,6 +33,10 @@ class _Collector:
         ]
         up = [((host,), agent.connected) for host, agent in agents]
         yield _gauge("agent_up", "1 while the host's agent is connected", ["host"], up)
+        missing = sorted(((agent.host,), 1) for agent in health.missing)
+        yield _gauge("agent_missing", "1 for an expected agent that has not been heard of for 5 s", ["host"], missing)
+        lags = [((host,), agent.lag_s) for host, agent in agents if agent.lag_s is not None]
+        yield _gauge("telemetry_lag_seconds", "age of the host's newest window", ["host"], lags)
         windows = [((host,), agent.windows) for host, agent in agents]
         yield _count("windows", "telemetry windows received", ["host"], windows)
         yield _count("dropped", "rejected telemetry windows and records", ["host", "reason"], dropped)
@@ -46,6 +50,13 @@ class _Collector:
         unplanned = [((attempt,), flows.flows) for attempt, flows in sorted(health.unplanned.items())]
         yield _gauge("flows_unplanned", "flows that asked for a path and run on ECMP", ["attempt"], unplanned)
         yield _count("diagnoses", "diagnoses of C4D", ["job", "syndrome"], diagnoses)
+        links = sorted(health.links.items())
+        offered = [((link,), load.offered_bps / 8) for link, load in links]
+        yield _gauge("link_offered_bytes_per_second", "what planned flows offer to the link", ["link"], offered)
+        rates = [((link,), load.rate_bps / 8) for link, load in links if load.rate_bps is not None]
+        yield _gauge("link_rate_bytes_per_second", "the link's rate, where it is known", ["link"], rates)
+        lost = [((link,), 1) for link in health.missing_links]
+        yield _gauge("link_missing", "1 for a link that answered probes before and does not now", ["link"], lost)
 
 
 def _gauge(name: str, summary: str, labels: list[str], samples: _Samples) -> Metric:

@@ -51,7 +51,10 @@ class PlannedFabric(msgspec.Struct, frozen=True):
 
 
 class PathLearner:
-    """Learns paths of one fabric for a controller, and adds remarks on pairs that it cannot learn well."""
+    """Learns paths of one fabric for a controller, and adds remarks on pairs that it cannot learn well.
+
+    `rates` are the known rates of links, bit/s by hop.
+    """
 
     def __init__(self, controller: PathController, survey: PathSurvey, fabric: PlannedFabric) -> None:
         self.fabric = fabric
@@ -62,7 +65,7 @@ class PathLearner:
         self._searching = asyncio.Lock()
         self._ports: Mapping[str, PortCount] | None = None
         self._reading = asyncio.Lock()
-        self._rates: dict[str, float] = {}
+        self.rates: dict[str, float] = {}
         self._differences: set[CableDifference] = set()
         self._counted: set[Pair] = set()
         self._incomplete: set[Pair] = set()
@@ -155,8 +158,8 @@ class PathLearner:
             fabric = await asyncio.to_thread(recognise, atlas, graph, self._names())
             where = {address: (port.switch, port.interface) for address, port in ports.items()}
             stated |= link_rates(fabric, graph, self.nics.values(), rates, where)
-        if stated != self._rates:
-            self._rates = stated
+        if stated != self.rates:
+            self.rates = stated
             self._controller.set_capacities(stated)
 
     def _names(self) -> dict[str, str]:

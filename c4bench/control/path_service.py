@@ -19,7 +19,7 @@ from c4bench.control.plan_log import TUNING, PlanLog
 from c4bench.control.switches import PortCount, carried_bytes
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.diagnosis import Diagnosis
-from c4bench.model.fabric import USUAL_QPS, Flow, MissingLink
+from c4bench.model.fabric import USUAL_QPS, Flow, LinkLoad, MissingLink
 from c4bench.model.recording import LinksMissing, PathsLearnt
 from c4bench.model.telemetry import Window
 from c4bench.wire.messages import ChooseQps, Empty, FollowGuidance, Guidance, Release, Route
@@ -121,6 +121,10 @@ class PathService:
         await self._apply_changes("paths were learnt")
         assert self.controller.atlas is not None
         return self.controller.atlas
+
+    def link_loads(self) -> dict[str, LinkLoad]:
+        """The links that live flows cross, by hop, with what those offer."""
+        return self.controller.live_flows.link_loads(self._learner.rates if self._learner else {})
 
     async def learn_between(self, hosts: Sequence[str]) -> PathKnowledge:
         """Learn all pairs of NICs of these hosts now; return what is known of them.

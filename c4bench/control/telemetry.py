@@ -44,13 +44,15 @@ class _Followed(msgspec.Struct):
 class Detection:
     """A detector for each followed attempt; records of other attempts are ignored.
 
-    `windows` and `dropped` count the windows of each host, and the rejected records by reason.
+    `windows` and `dropped` count the windows of each host, and the rejected records by reason. `window_ends_s` is when
+    each host's newest window ends, on the host's clock.
     """
 
     def __init__(self) -> None:
         self._fabric = SharedFabric()
         self._followed: dict[str, _Followed] = {}
         self.windows: Counter[str] = Counter()
+        self.window_ends_s: dict[str, float] = {}
         self.dropped: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def follow(self, job: Job, now_s: float) -> None:
@@ -95,9 +97,17 @@ class Detection:
         followed = self._followed.get(attempt)
         return followed.detector.cells(attempt) if followed else {}
 
+    def intervals_s(self, attempt: str) -> tuple[float, ...]:
+        """The newest times between like operations of an attempt, seconds, oldest first; empty before the first."""
+        followed = self._followed.get(attempt)
+        return followed.detector.intervals_s(attempt) if followed else ()
+
 
 class TelemetryLoop:
-    """Passes windows to path planning and C4D, and diagnoses of C4D to `dispatch`."""
+    """Passes windows to path planning and C4D, and diagnoses of C4D to `dispatch`.
+
+    `evaluated_s` is the master's time of the newest evaluation, None before the first.
+    """
 
     def __init__(
         self,
@@ -110,6 +120,7 @@ class TelemetryLoop:
     ) -> None:
         self._jobs, self._paths, self._liveness = jobs, paths, liveness
         self._detection, self._dispatch, self._log = detection, dispatch, log
+        self.evaluated_s: float | None = None
 
     async def ingest(self, host: str, window: Window) -> None:
         """Ingest a window from the agent of `host`; a window of another host is dropped."""
@@ -121,6 +132,7 @@ class TelemetryLoop:
             self._detection.dropped[host]["foreign rank"] += foreign
         await self._paths.ingest(window)
         self._detection.windows[host] += 1
+        self._detection.window_ends_s[host] = window.end_s
         self._liveness.ingest(window)
         for attempt in sorted({record.job for record in window.ranks} & set(self._jobs)):
             part = part_of(window, attempt)
@@ -138,6 +150,7 @@ class TelemetryLoop:
                 for event in self._liveness.evaluate(now_s, busy()):
                     _log_missing(event, now_s)
                     self._log.publish(event)
+                self.evaluated_s = now_s
 
 
 def _log_missing(event: AgentMissing, now_s: float) -> None:

@@ -8,16 +8,16 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import ansible_runner
 import msgspec
 
 from c4bench.errors import UnhealthyError
 from c4bench.inventory import Inventory
+from c4bench.inventory.ansible import INSTALL
 from c4bench.resources import resource
 
 _FORKS_MAX = 32
@@ -60,10 +60,11 @@ def playbook(
     Raises UnhealthyError with host, task and message when a task fails or a host is unreachable, and when a host took
     no part, which Ansible counts as success.
     """
+    run = _runner()
     private = _new_folder(directory, name)
     events = _Events()
     with _control_directory() as control, _restoring_signals():
-        runner = ansible_runner.run(
+        runner = run(
             private_data_dir=str(private),
             ident="run",
             playbook=str(resource("playbooks", f"{name}.yml")),
@@ -81,6 +82,16 @@ def playbook(
     kept = private / "artifacts" / "run"
     (kept / "command").unlink(missing_ok=True)  # it contains our whole environment, and run directories are shared
     return _check(name, hosts, events, runner.rc, kept / "stdout")
+
+
+def _runner() -> Callable[..., Any]:
+    """`ansible_runner.run`, which only those need who run playbooks."""
+    try:
+        from ansible_runner import run  # noqa: PLC0415
+    except ImportError:
+        raise UnhealthyError(f"playbooks need ansible-runner; run: {INSTALL}") from None
+    runner: Callable[..., Any] = run
+    return runner
 
 
 class _Events:
@@ -152,7 +163,7 @@ def _search_path() -> str:
     """`PATH` with the Ansible of our own environment first, activated or not."""
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
     if shutil.which("ansible-playbook", path=path) is None:
-        raise UnhealthyError("ansible-playbook is not installed: pip install ansible-core")
+        raise UnhealthyError(f"playbooks need ansible-playbook; run: {INSTALL}")
     return path
 
 

@@ -89,6 +89,12 @@ class InterfaceTarget(msgspec.Struct, frozen=True):
             return None
         return Shaper(options["rate"] * 8.0, _burst_bytes(options), options["limit"])
 
+    def delay(self) -> dict[str, Any] | None:
+        """Its netem that is the root, or right below a root that is a token bucket; None otherwise."""
+        own = (qdisc for qdisc in self.qdiscs() if qdisc["kind"] == "netem")
+        below = f"{self.root['handle']}1" if self.shaper() else ""
+        return next((netem for netem in own if netem.get("root") or netem.get("parent") == below), None)
+
     def links(self) -> list[dict[str, Any]]:
         """Its link and addresses, as `ip -json` has them: one entry."""
         links: list[dict[str, Any]] = json.loads(self.printed["address"])

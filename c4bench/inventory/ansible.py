@@ -20,6 +20,7 @@ from c4bench.inventory.document import Keys, dotted
 from c4bench.inventory.fabric import VARIABLE
 from c4bench.inventory.groups import ALL, Resolved, Variable
 
+INSTALL = "pip install 'c4bench[hosts]'"
 _TIMEOUT_S = 120.0
 _PLAIN = {".yml", ".yaml", ".json"}
 _META = "_meta"
@@ -65,9 +66,7 @@ def _ask(path: Path) -> "subprocess.CompletedProcess[bytes]":
     beside = Path(sys.executable).with_name("ansible-inventory")
     program = str(beside) if beside.exists() else shutil.which("ansible-inventory")
     if program is None:
-        raise UsageError(
-            f"{path}: only Ansible can read this, and ansible-inventory is not installed; install ansible-core"
-        )
+        raise UsageError(f"{path}: only Ansible can read this, and ansible-inventory is not installed; run: {INSTALL}")
     # Without this an unreadable source is only a warning and gives an empty inventory.
     strict = {"ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "1", "ANSIBLE_NOCOLOR": "1"}
     argv = [program, "--inventory", str(path), "--list"]

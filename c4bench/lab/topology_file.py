@@ -173,9 +173,14 @@ def names() -> list[str]:
     return sorted(path.stem for path in DIRECTORY.glob("*.yml"))
 
 
+def path_of(name_or_path: str) -> Path:
+    """The file of a named topology, whether it is there or not, or the file itself."""
+    return Path(name_or_path) if name_or_path.endswith((".yml", ".yaml")) else DIRECTORY / f"{name_or_path}.yml"
+
+
 def load(name_or_path: str) -> Topology:
     """Read a named topology or a file. Raises UsageError naming file, key and reason when it is not a valid one."""
-    path = Path(name_or_path) if name_or_path.endswith((".yml", ".yaml")) else DIRECTORY / f"{name_or_path}.yml"
+    path = path_of(name_or_path)
     try:
         text = path.read_bytes()
     except FileNotFoundError:

@@ -119,6 +119,14 @@ class Flow(msgspec.Struct, frozen=True):
     demand_bps: float
 
 
+class LinkLoad(msgspec.Struct, frozen=True):
+    """What `flows` planned flows offer to a link together, bit/s, and its rate; None where that is not known."""
+
+    offered_bps: float
+    flows: int
+    rate_bps: float | None
+
+
 class Placement(msgspec.Struct, frozen=True):
     """What the planner answers for a flow."""
 

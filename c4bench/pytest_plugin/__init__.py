@@ -1,12 +1,14 @@
 """The pytest plugin: `pytest --hosts=inventory.yml` or `pytest --hosts=softroce`.
 
-A project asks for it in its pytest settings with `c4_fixtures = true`. Without that, the plugin adds neither options
+A project asks for it in its pytest settings with `c4_fixtures = true`, and a command line with `--pyargs
+c4bench.scenarios`. Without that, the plugin adds neither options
 nor fixtures, so that it disturbs no other project of an environment that has c4bench. Without `--hosts`, scenarios are
 skipped with the reason `no-hosts`. Every pytest run of such an environment imports this module, so it imports little;
 the rest follows when it is needed.
 """
 
 import argparse
+import re
 import sys
 from collections.abc import Generator
 from pathlib import Path
@@ -15,7 +17,13 @@ import pytest
 
 LAB = "softroce"
 _ASKED = "c4_fixtures"
+_SCENARIOS = "c4bench.scenarios"
 _USAGE_ERROR = 2
+_asks = pytest.StashKey[bool]()
+# Options of pytest that only show something, by the names under which it keeps them.
+_SHOWN = ("help", "version", "markers", "showfixtures", "show_fixtures_per_test", "cacheshow", "collectonly")
+_FIXTURES_SHOWN = ("showfixtures", "show_fixtures_per_test")
+_PARALLEL = re.compile(r"-n(\d+|auto|logical)?|--numprocesses(=.*)?")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -33,13 +41,27 @@ def pytest_load_initial_conftests(
     """
     result = yield
     group = parser.getgroup("c4bench", "c4bench: hosts, the embedded lab, faults")
-    if early_config.getini(_ASKED):
+    ours = "--pyargs" in args and any(arg.startswith(_SCENARIOS) for arg in args)
+    early_config.stash[_asks] = ours or bool(early_config.getini(_ASKED))
+    if early_config.stash[_asks]:
         _add_hosts(group)
         _add_options(group)
+        _refuse_parallel(args)
     elif any(arg.split("=")[0] == "--hosts" for arg in args) and _add_hosts(group):
         sys.stderr.write(f"c4bench: --hosts: {_why_not_asked(early_config, args)}\n")
         raise SystemExit(_USAGE_ERROR)
     return result
+
+
+def _refuse_parallel(args: list[str]) -> None:
+    """End before pytest-xdist, or its absence, has a say: hosts have one fault at a time and one master."""
+    asked = [arg for arg in args if _PARALLEL.fullmatch(arg)]
+    if asked and any(arg.split("=")[0] == "--hosts" for arg in args):
+        sys.stderr.write(
+            f"c4bench: {asked[0]}: scenarios share the hosts and run one after another; leave it out, "
+            "or start several labs, each with its own part of the tests\n"
+        )
+        raise SystemExit(_USAGE_ERROR)
 
 
 def _why_not_asked(config: pytest.Config, args: list[str]) -> str:
@@ -67,6 +89,7 @@ def _add_options(group: pytest.OptionGroup) -> None:
     group.addoption("--c4-topology", default="clos-2x4", help="the lab's fabric: a name, or a .yml file")
     group.addoption("--c4-run-dir", type=Path, help="an existing run directory to write to (default: a new one)")
     group.addoption("--c4-trust", type=Path, help="certificates of master and agents (default ~/.config/c4bench/trust)")
+    group.addoption("--c4-page", action="store_true", help="keep the live page's state in the run: c4bench page RUN")
     group.addoption("--c4-listen", default="0.0.0.0:7447", help="where agents reach this master")
     group.addoption("--c4-allow-disruptive", action="store_true", help="allow faults on hosts that permit them")
     group.addoption(
@@ -94,14 +117,19 @@ def _add_options(group: pytest.OptionGroup) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the fixtures: real ones where there are hosts, else ones that skip."""
-    if not config.getini(_ASKED):
+    if not config.stash.get(_asks, False):
         return
     config.addinivalue_line(
         "markers",
         "needs(*capabilities, hosts=N): the capabilities a scenario needs (c4bench doctor), and on how many hosts; "
         "it is skipped where they are missing",
     )
-    if not config.option.hosts:
+    config.addinivalue_line("markers", "nightly: the long form of a scenario, which takes minutes")
+    if any(config.getoption(name, False) for name in _FIXTURES_SHOWN):
+        from c4bench.pytest_plugin import fixtures  # noqa: PLC0415  (see the module's first lines)
+
+        config.pluginmanager.register(fixtures, "c4bench-fixtures")
+    elif not config.option.hosts:
         from c4bench.pytest_plugin import absent  # noqa: PLC0415  (see the module's first lines)
 
         config.pluginmanager.register(absent, "c4bench-absent")
@@ -117,7 +145,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
     """Check the command line; with the embedded lab, run this same command inside it."""
     option = config.option
-    if not config.getini(_ASKED) or not option.hosts or option.help or option.collectonly:
+    if not config.stash.get(_asks, False) or not option.hosts or any(config.getoption(name, False) for name in _SHOWN):
         return None
     from c4bench.errors import C4Error  # noqa: PLC0415
     from c4bench.pytest_plugin import outside  # noqa: PLC0415
@@ -127,10 +155,13 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
     except C4Error as error:
         sys.stderr.write(f"c4bench: {error}\n")
         return error.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.write("c4bench: interrupted\n")
+        return int(pytest.ExitCode.INTERRUPTED)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """Name the hosts, the seed and the run directory."""
-    if not config.getini(_ASKED) or not config.option.hosts:
+    if not config.stash.get(_asks, False) or not config.option.hosts:
         return []
     return [f"c4bench: hosts {config.option.hosts}, seed {config.option.c4_seed}, run {config.option.c4_run_dir}"]

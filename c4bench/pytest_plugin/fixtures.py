@@ -17,6 +17,7 @@ from c4bench.inject import places
 from c4bench.inject.controller import Injector
 from c4bench.inject.protocol import Applied as Fault
 from c4bench.inventory import Inventory, select
+from c4bench.live.run_feed import keep_state
 from c4bench.model.fabric import Host
 from c4bench.model.measurement import Clock, Measurement
 from c4bench.model.steering import Policy
@@ -79,6 +80,8 @@ def cluster(
         pytest.skip(f"no-agents: no certificates in {trust}; deploy first (playbooks/deploy.yml), or give --c4-trust")
     address, _, port = pytestconfig.option.c4_listen.rpartition(":")
     with Cluster(hosts, trust, address, int(port)) as cluster:
+        if pytestconfig.option.c4_page:
+            cluster.run_beside(keep_state(cluster.parts, pytestconfig.option.c4_run_dir))
         yield cluster
 
 

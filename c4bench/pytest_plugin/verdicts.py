@@ -1,6 +1,7 @@
 """From measurements to test outcomes: a missed limit fails the test that took it, what was not seen is never a pass."""
 
 import os
+import re
 import time
 from collections.abc import Generator
 
@@ -15,6 +16,8 @@ from c4bench.report.headlines import sentence
 
 IN_LAB = "C4BENCH_IN_LAB" in os.environ
 _SECOND_NS = 10**9
+_OWN_ERROR = re.compile(r"^(?:c4bench\.errors\.\w+|Failed): ")
+_REASON_AT_MOST = 300
 LEDGER = pytest.StashKey[Ledger]()
 
 
@@ -117,4 +120,15 @@ def skip_reason(report: pytest.TestReport) -> str:
 def _reason(report: pytest.TestReport) -> str:
     if report.skipped:
         return skip_reason(report)
-    return "" if report.passed else report.longreprtext.strip().splitlines()[-1][:300]
+    return "" if report.passed else failure_message(report)
+
+
+def failure_message(report: pytest.TestReport) -> str:
+    """What a failed test's error says, in one line and without its place in a file.
+
+    An error for users says all itself; of others the type is part of what happened.
+    """
+    crash = getattr(report.longrepr, "reprcrash", None)
+    text = crash.message if crash is not None else report.longreprtext
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return _OWN_ERROR.sub("", line)[:_REASON_AT_MOST]

@@ -9,6 +9,8 @@
 | `campaign`     | `Campaign`      | what was said against what was injected, and every miss    |
 | `growth`       | `Growth`        | cost over size, both on logarithmic scales                 |
 | `ablation`     | `Ablation`      | a table and bars: what each part of C4P brings, by case    |
+| `loss_curves`  | `LossCurves`    | losses by tokens, a line for each method of training       |
+| `link_bytes`   | `LinkBytes`     | bytes of a step by link, a bar for each method of training |
 | `mutants`      | `Mutants`       | how many changes of the code tests noticed, and the others |
 """
 
@@ -147,6 +149,33 @@ class Ablation(msgspec.Struct, frozen=True):
 
     modes: tuple[str, ...]
     cells: tuple[AblationCell, ...]
+
+
+class LossCurve(msgspec.Struct, frozen=True):
+    """The training loss of one method; `points` are (tokens, loss in nats) in order of tokens, at least one."""
+
+    method: str
+    points: tuple[tuple[float, float], ...]
+
+
+class LossCurves(msgspec.Struct, frozen=True):
+    """`loss_curves`: methods to set beside each other, at most five, all trained on the same text."""
+
+    curves: tuple[LossCurve, ...]
+
+
+class StepBytes(msgspec.Struct, frozen=True):
+    """What `link` carries for an inner step of `method` in the mean, both directions, in bytes; more than 0."""
+
+    link: str
+    method: str
+    bytes_per_step: float
+
+
+class LinkBytes(msgspec.Struct, frozen=True):
+    """`link_bytes`: the links of a fabric by method, those of one link together."""
+
+    loads: tuple[StepBytes, ...]
 
 
 class LeftMutant(msgspec.Struct, frozen=True):

@@ -1,14 +1,15 @@
 """The report of a run: one page without scripts that loads nothing from elsewhere."""
 
-import shlex
 from pathlib import Path
 from typing import Any
 
 import jinja2
 
-from c4bench.record import Provenance, RunDirectory
+from c4bench.record import RunDirectory
 from c4bench.report import headlines
+from c4bench.report.again import nodes, repeat_run, repeat_scenario
 from c4bench.report.charts.bullet import bullet
+from c4bench.report.plain_names import plain
 from c4bench.report.sections import SECTIONS
 from c4bench.report.verdict import evaluate_run
 from c4bench.resources import resource
@@ -38,6 +39,7 @@ def environment() -> jinja2.Environment:
         "limit": headlines.format_limit,
         "labels": headlines.format_labels,
         "short": headlines.short,
+        "plain": plain,
     }
     return environment
 
@@ -50,17 +52,11 @@ def _context(run: RunDirectory) -> dict[str, Any]:
     return {
         "verdict": verdict,
         "provenance": provenance,
-        "command": reproduce(provenance),
+        "command": repeat_run(provenance),
+        "again": {name: repeat_scenario(provenance, node) for name, node in nodes(run).items()},
         "run_name": run.path.resolve().name,
         "headlines": headlines.headlines((*verdict.measurements, *verdict.timings)),
         "measurements": headlines.by_scenario(verdict.measurements),
         "timings": headlines.by_scenario(verdict.timings),
         "sections": list(sections),
     } | sections
-
-
-def reproduce(provenance: Provenance) -> str:
-    """The command line that repeats this run with its seed."""
-    command = list(provenance.command)
-    seeded = any(argument.split("=")[0] in {"--c4-seed", "--seed"} for argument in command)
-    return shlex.join(command if seeded else [*command, "--c4-seed", str(provenance.seed)])

@@ -205,6 +205,37 @@ ROWS = (
     ),
     Row(
         _TEST,
+        "Streaming DiLoCo, two sites: share of losses that are to the bit those of one process",
+        "diloco.loss_identical",
+        "sites.*",
+    ),
+    Row(
+        _TEST,
+        "The same, H = 100, 4 bits: times fewer bytes between the sites than data-parallel",
+        "diloco.bytes_ratio",
+        "sites.*",
+    ),
+    Row(
+        _TEST,
+        "The same, fragments of 3 of 24 blocks: times less than plain DiLoCo at its peak",
+        "diloco.peak_ratio",
+        "sites.*",
+    ),
+    Row(
+        _TEST,
+        "The same, four sites of which one is cut off for a fifth of the time: goodput",
+        "diloco.goodput",
+        "site_faults.*",
+        {"method": "diloco"},
+    ),
+    Row(
+        _TEST,
+        "The same: outer steps until C4D names the cut",
+        "diloco.name_outer_steps",
+        "site_faults.*",
+    ),
+    Row(
+        _TEST,
         "Share of hosts left clean by drills (pytest, master or agent killed, SSH cut, restart, full disk, ...)",
         "hosts.clean_after_drill_fraction",
         "tests/drills/*",

@@ -1,4 +1,4 @@
-"""JSON Schemas of the files that c4bench writes for others, generated from the types that write them."""
+"""JSON Schemas of the files that c4bench writes for others or reads from them, generated from their types."""
 
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,9 @@ from c4bench.model.telemetry import Window
 from c4bench.record.measurement_line import MeasurementLine
 from c4bench.record.provenance import Provenance
 from c4bench.resources import resource
+from c4bench.workload.diloco.parameters import Diloco
+from c4bench.workload.job_file import JobFile
+from c4bench.workload.learning import Learning
 
 # The types in each file.
 _DOCUMENTS: dict[str, Any] = {
@@ -32,6 +35,8 @@ _DOCUMENTS: dict[str, Any] = {
 }
 # A line of telemetry is of one of these types.
 _TELEMETRY = (Window, TaggedRecord)
+# The parameters of programs for JOB.yml. Those of other programs, which tests run, are checked only when a job starts.
+_PROGRAMS: dict[str, Any] = {"diloco": Diloco, "learning": Learning}
 
 
 def schemas() -> dict[str, bytes]:
@@ -39,7 +44,24 @@ def schemas() -> dict[str, bytes]:
     documents = {name: msgspec.json.schema(kind) for name, kind in _DOCUMENTS.items()}
     either, parts = msgspec.json.schema_components(_TELEMETRY, ref_template="#/$defs/{name}")
     documents["telemetry"] = {"anyOf": either, "$defs": parts}
+    documents["job"] = _job()
     return {f"{name}.schema.json": _text(schema) for name, schema in documents.items()}
+
+
+def _job() -> dict[str, Any]:
+    """JOB.yml, whose `parameters` are those of its `program`."""
+    (job, *parameters), parts = msgspec.json.schema_components(
+        (JobFile, *_PROGRAMS.values()), ref_template="#/$defs/{name}"
+    )
+    default = JobFile(name="").program
+    chosen = [
+        {
+            "if": {"properties": {"program": {"const": name}}} | ({} if name == default else {"required": ["program"]}),
+            "then": {"properties": {"parameters": own}},
+        }
+        for name, own in zip(_PROGRAMS, parameters, strict=True)
+    ]
+    return {"allOf": [job, *chosen], "$defs": parts}
 
 
 def write_schemas(folder: Path | None = None) -> None:

@@ -23,8 +23,10 @@ from c4bench.record.artefacts import (
     Faults,
     FaultTimeline,
     Growth,
+    LinkBytes,
     LinkLoads,
     LoadCase,
+    LossCurves,
     Mutants,
 )
 from c4bench.report.charts.ablation import bars, cases
@@ -32,6 +34,7 @@ from c4bench.report.charts.fabric import fabric_panel
 from c4bench.report.charts.growth import growth
 from c4bench.report.charts.heatmap import heatmap, usual
 from c4bench.report.charts.ranking import planned_links, ranking_panel
+from c4bench.report.charts.sites import byte_bars, loss_plot
 from c4bench.report.charts.timeline import axis_strip, common_axis, reached, timeline
 from c4bench.report.mutants import summary
 from c4bench.units import format_time
@@ -176,12 +179,18 @@ def _mutants(run: RunDirectory) -> list[tuple[str, Mutants]]:
     return [(summary(mutants), mutants) for mutants in run.load_all("mutants", Mutants).values()]
 
 
+def _sites(run: RunDirectory) -> list[Markup]:
+    losses = [loss_plot(curves) for curves in run.load_all("loss_curves", LossCurves).values()]
+    return losses + [byte_bars(loads) for loads in run.load_all("link_bytes", LinkBytes).values()]
+
+
 SECTIONS = (
     Section("fabrics", ("fabric", "link_loads"), _fabrics),
     Section("faults", ("faults",), _faults),
     Section("matrices", ("delay_matrix",), _matrices),
     Section("confusion", ("campaign",), _confusion),
     Section("ablations", ("ablation",), _ablations),
+    Section("sites", ("loss_curves", "link_bytes"), _sites),
     Section("growths", ("growth",), _growths),
     Section("mutants", ("mutants",), _mutants),
 )

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from c4bench.errors import UnhealthyError, UsageError
 
 # What to do about a certificate of an earlier version, or one that ends soon.
-RENEW = "run python -m c4bench.deploy.prepare and deploy again"
+RENEW = "run c4bench prepare and deploy again"
 _ROLE = "urn:c4bench:role:"
 # RFC 1123, section 2.1: labels of letters, digits and hyphens, apart by dots.
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"

@@ -18,14 +18,15 @@ LISTS = Path("/var/lib/apt/lists")
 # What is left is listed within: a disk that is mounted there is nowhere else.
 EMPTY = 'mount -t tmpfs none /usr/src && {more} "$@"; code=$?; ls -A "$C4BENCH_CACHE"; exit $code'
 UNREACHABLE = "http://127.0.0.1:9"
-SETUP = ("-m", "c4bench.lab.machine.kernel")
+SETUP = ("-m", "c4bench.cli.main", "setup")
 # As if the disk had become full after it was looked at.
-SETUP_ANYWAY = ("-c", "from c4bench.lab.machine.kernel import build; build.BUILD_BYTES = 0; build.main()")
+ANYWAY = "import sys; from c4bench.cli.main import main; from c4bench.lab.machine.kernel import build, compiling; "
+SETUP_ANYWAY = ("-c", f"{ANYWAY} build.BUILD_BYTES = 0; sys.exit(main(['setup']))")
 # The same, and the compiler is given what the source says and not what our patch makes of it.
 COMPILE_ANYWAY = (
     "-c",
-    "from pathlib import Path; from c4bench.lab.machine.kernel import build, compiling; "
-    "build.BUILD_BYTES = 0; compiling.PATCH = Path('/dev/null'); build.main()",
+    f"{ANYWAY} from pathlib import Path; "
+    "build.BUILD_BYTES = 0; compiling.PATCH = Path('/dev/null'); sys.exit(main(['setup']))",
 )
 RULES = """\
 allnoconfig:

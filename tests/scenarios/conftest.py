@@ -1,11 +1,39 @@
 """What scenarios of several areas ask of the fabric."""
 
 import json
+from typing import NamedTuple
 
 import pytest
-from switch_ports import Ports
 
 from c4bench import remote
+
+OPTIONAL = {"hypothesis"}  # packages that only some scenarios need
+
+
+class Ports(NamedTuple):
+    """The switches' ports between switches, towards hosts, and in ECMP groups.
+
+    `addresses` are those at both ends of each port, and each switch's own; `leading` is the port that sends to an
+    address; `nics` are those of each host.
+    """
+
+    across: list[str]
+    towards: list[str]
+    shared: list[str]
+    addresses: dict[str, frozenset[str]]
+    leading: dict[str, str]
+    nics: dict[str, list[str]]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    """Skip modules that import a package which is not installed; `c4bench[scenarios]` has it."""
+    report = yield
+    error = report.call.excinfo and report.call.excinfo.value.__cause__
+    if isinstance(error, ModuleNotFoundError) and error.name.partition(".")[0] in OPTIONAL:
+        reason = f"Skipped: no-{error.name}: run pip install 'c4bench[scenarios]'"
+        report.outcome, report.longrepr = "skipped", (str(collector.path), 0, reason)
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -43,7 +43,9 @@ ORDER = (
     "lab",
     "report",
     "control",
+    "live",
     "bench",
+    "scenarios",
     "pytest_plugin",
     "cli",
 )

@@ -15,6 +15,7 @@ NAMED = sorted(
     {
         *PROJECT["build-system"]["requires"],
         *PROJECT["project"]["dependencies"],
+        *PROJECT["project"]["optional-dependencies"]["hosts"],
         *PROJECT["project"]["optional-dependencies"]["plan"],
         *PROJECT["dependency-groups"]["dev"],
         *PROJECT["dependency-groups"]["setup"],

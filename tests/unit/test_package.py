@@ -33,6 +33,9 @@ def test_the_wheel_holds_types_and_data(wheel):
     text = "c4bench/workload/models/text/"
     assert {"c4bench/py.typed", f"{text}paradise-lost.txt", f"{text}README.md"} <= names
     assert {f"c4bench/data/{path}" for path in data} <= names
+    page = {path.relative_to(ROOT).as_posix() for path in (ROOT / "c4bench/live/static").iterdir()}
+    assert len(page) > 8
+    assert page | {"c4bench/data/reports/templates/measurements.yml"} <= names
     assert not [name for name in names if name.startswith("tests/")]
 
 

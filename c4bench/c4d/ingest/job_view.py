@@ -48,7 +48,7 @@ class CommView:
 _MIN_PERIOD_SAMPLES = 3
 # The latest intervals, whose median shows that a job has just slowed down.
 _LATEST_INTERVALS = 8
-_UNANSWERED = "RETRY_EXC_ERR"  # InfiniBand's "transport retry counter exceeded"
+UNANSWERED = "RETRY_EXC_ERR"  # InfiniBand's "transport retry counter exceeded"
 
 
 class ProcessExit(msgspec.Struct, frozen=True):
@@ -104,6 +104,11 @@ class JobView:
             return None
         return statistics.median(self._intervals_s)
 
+    @property
+    def intervals_s(self) -> tuple[float, ...]:
+        """The newest times between two operations of the same communicator, kind and size, oldest first."""
+        return tuple(self._intervals_s)
+
     def pace_s(self) -> float | None:
         """The period, or the latest few intervals' where those are longer: a job that has just slowed down."""
         period_s = self.period_s()
@@ -142,11 +147,10 @@ class JobView:
             death = ProcessExit(rank.rank, rank.host, rank.state, rank.exit_code, host_end_s)
             self.exits.setdefault(rank.rank, death)
         if mourned and not self.exits:
-            self.first_failure = None
-            self.unanswered.clear()
+            self.forget_failures()
 
     def ingest_failure(self, comm: str, failure: Failure, at_s: float) -> None:
-        """A member of a communicator cannot go on; the first report is remembered until all ranks run again."""
+        """A member of a communicator cannot go on; the first report is remembered until `forget_failures`."""
         view = self.comms.get(comm)
         if view is None or failure.rank not in view.ranks:
             return
@@ -154,8 +158,13 @@ class JobView:
         if self.first_failure is None:
             self.first_failure = ReportedFailure(rank, failure.reason, failure.status, at_s)
         # A process that has ended answers nobody, however good the network.
-        if failure.status == _UNANSWERED and peer in self.process and peer not in self.exits:
+        if failure.status == UNANSWERED and peer in self.process and peer not in self.exits:
             self.unanswered.add((rank, peer))
+
+    def forget_failures(self) -> None:
+        """Forget what ranks reported: they are well again, or have gone on without their peers."""
+        self.first_failure = None
+        self.unanswered.clear()
 
     def records_of(self, comm: str, seq: int) -> dict[int, OpRecord]:
         """The records of an operation that not all members have completed, by rank of the job."""

@@ -72,7 +72,10 @@ class TelemetryStore:
             self._listed.pop(host, None)
 
     def _note_closed(self, window: Window) -> None:
-        """Note communicators that a host no longer lists: its members on that host have closed them."""
+        """Note communicators that a host no longer lists: its members on that host have closed them.
+
+        So has a process that ended without an error, whatever its last record says. One that failed has not.
+        """
         listed = {record.comm for record in window.comms}
         for name, here in self._on_host.get(window.host, {}).items():
             job = self._job_of[name]
@@ -80,8 +83,8 @@ class TelemetryStore:
             if comm.closed:
                 comm.closed.difference_update(here)
             if name not in listed:
-                running = {rank.rank for rank in window.ranks if rank.job == job.job and rank.state == "running"}
-                comm.closed.update(member for member in here if comm.ranks[member] in running)
+                well = {rank.rank for rank in window.ranks if rank.job == job.job and _has_closed(rank)}
+                comm.closed.update(member for member in here if comm.ranks[member] in well)
 
     def _ingest_processes(self, window: Window) -> None:
         admitted = [rank for rank in window.ranks if self._validator.admit_rank(rank, window.host)]
@@ -99,6 +102,11 @@ class TelemetryStore:
         if name not in self.jobs:
             self.jobs[name] = JobView(name, self._paths, self.devices)
         return self.jobs[name]
+
+
+def _has_closed(rank: RankRecord) -> bool:
+    """Whether a rank that no longer lists a communicator has closed it, rather than failed inside."""
+    return rank.state == "running" or (rank.state == "exited" and rank.exit_code == 0)
 
 
 def _of_job(window: Window, job: JobView) -> Window:

@@ -110,14 +110,16 @@ def missing_links_finding(
 ) -> Finding:
     """The finding on links that went missing `together`, of which a job `lost` some, and may be `slower` for it.
 
-    A silent link takes links beyond it with it. If none is silent, any of the lost ones may have failed; and where one
+    A silent link takes links beyond it with it. If none is silent, any of those missing may have failed; and where one
     link carries all their traffic, a switch may be sending everything there. A dead switch misses all of its links,
     and so does a switch between two others if its link to either is dead.
     """
     silent = [link for link in together if link.silent]
-    first, *others = silent or lost
-    through = dict.fromkeys(name for link in lost for name in link.through)
-    links = [] if silent else [Component("link", name) for name in (*(link.name for link in others), *through)]
+    first = (silent or lost)[0]
+    possible = dict.fromkeys(
+        [*(link.name for link in (*lost, *together)), *(hop for link in lost for hop in link.through)]
+    )
+    links = [] if silent else [Component("link", name) for name in possible if name != first.name]
     suspects = [*links, *_dead_switches(together, silent)]
     component = Component("link", first.name)
     names = " and ".join(str(blame.component) for blame in slower)

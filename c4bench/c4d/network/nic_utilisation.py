@@ -85,11 +85,14 @@ class NicUtilisation:
         """The NICs that the spans up to the one opened at `opened_s` show to be slow, the worst first."""
         self._runs.clear()
         slow, left = self._slow(cells)
+        # The worst NIC makes all others busy, too: only what one has beyond most of them speaks against it.
+        worst, spill = slow[:1], float(np.median(left)) if slow else 0.0
         near = np.argsort(-left, kind="stable")[:_FOLLOWED]
         beyond = dict.fromkeys(self._evidence.departing(), 0.0) | dict(
-            zip(near.tolist(), left[near].tolist(), strict=True)
+            zip(near.tolist(), (left[near] - spill).tolist(), strict=True)
         )
-        self._evidence.add(beyond | {slowed.nic: slowed.total for slowed in slow}, {}, opened_s)
+        beyond |= {slowed.nic: slowed.total - spill for slowed in slow} | {slowed.nic: slowed.total for slowed in worst}
+        self._evidence.add(beyond, {}, opened_s)
         weights, cases = self._evidence.weights(), []
         for slowed in slow:
             weight = weights[slowed.nic]

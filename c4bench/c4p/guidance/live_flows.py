@@ -1,7 +1,8 @@
 """Live flows: the source port and weight that each should use, and where the plan has it."""
 
+import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -9,8 +10,8 @@ from c4bench.c4p.knowledge.leaf_groups import Pair
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.c4p.placement.flow_placement import ECMP, Assignment
 from c4bench.c4p.weights.tuning import Connection
-from c4bench.model.fabric import Flow, Path
-from c4bench.model.qp_address import QpAddress
+from c4bench.model.fabric import Flow, LinkLoad, Path
+from c4bench.model.qp_address import QpAddress, connection_key
 
 # Weights closer than this are the same.
 _SAME_WEIGHT = 1e-3
@@ -104,6 +105,17 @@ class LiveFlows:
             for hop in self.path(live).hops if live.pinned else ():
                 demand_bps[hop] += live.flow.demand_bps
         return demand_bps
+
+    def link_loads(self, rates_bps: Mapping[str, float]) -> dict[str, LinkLoad]:
+        """What flows with a known path offer to each link, by hop; `rates_bps` are the known rates of links."""
+        of_connection: defaultdict[tuple[str, str, str], float] = defaultdict(float)
+        for live in self:
+            of_connection[connection_key(live.flow)] += live.flow.demand_bps
+        offered: defaultdict[str, list[float]] = defaultdict(list)
+        for live in self:
+            for hop in self.path(live).hops:
+                offered[hop].append(live.weight * of_connection[connection_key(live.flow)])
+        return {hop: LinkLoad(math.fsum(bps), len(bps), rates_bps.get(hop)) for hop, bps in offered.items()}
 
     def by_connection(self) -> dict[Connection, list[LiveFlow]]:
         """The flows of every connection, in order of their QPs."""

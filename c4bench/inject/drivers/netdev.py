@@ -1,7 +1,8 @@
 """Faults of NICs and ports with `ip` and `tc`. They affect every packet that the kernel carries (rxe, plain Ethernet).
 
-Sent packets are impaired by the root qdisc of the NIC. Received packets are redirected through an intermediate device
-(ifb) and impaired there. All queues are deep, since go-back-N collapses on a shallow one.
+Sent packets are impaired by the root qdisc of the NIC, or below its own shaper and delay. Received packets are
+redirected through an intermediate device (ifb) and impaired there. All queues are deep, since go-back-N collapses on a
+shallow one.
 """
 
 import math
@@ -163,7 +164,12 @@ def _shape_egress(request: FaultRequest, target: InterfaceTarget, slower: Shaper
 
 
 def _netem_egress(target: InterfaceTarget, netem: tuple[str, ...]) -> Plan:
-    shaper = target.shaper()
+    delay, shaper = target.delay(), target.shaper()
+    if delay is not None and delay["handle"] != _OWN_HANDLE:
+        # A long link's delay: packets come to the fault after it, and none is lost when the fault goes.
+        below = ("dev", target.interface.netdev, "parent", f"{delay['handle']}1")
+        add, delete = _run(target, "tc", "qdisc", "add", *below, *netem), _run(target, "tc", "qdisc", "del", *below)
+        return Plan((_egress(target),), (add,), (delete,))
     if shaper is None:
         return _replace_root(target, netem)
     child = ("dev", target.interface.netdev, "parent", f"{target.root['handle']}1")

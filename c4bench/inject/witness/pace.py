@@ -70,8 +70,8 @@ class ComputePace:
         return self._gap_before_s * (1 + self._factor) / 2
 
     def gaps_since(self, since_s: float) -> list[Gap]:
-        """The gaps that began since then."""
-        return gaps(read_telemetry_file(self._ring).ops, since_s)
+        """The gaps that began since then; those between a few operations in a row are short beside the usual ones."""
+        return gaps(read_telemetry_file(self._ring).ops, since_s, self._gap_before_s)
 
 
 @witness("late_step")
@@ -155,8 +155,8 @@ def usual_gap_s(ring: Path, window_s: float) -> float:
     return _median_s(gaps(read_telemetry_file(ring).ops, now_s) or gaps(read_telemetry_file(ring).ops))
 
 
-def gaps(ops: Sequence[OpRecord], since_s: float = 0.0) -> list[Gap]:
-    """The times since then in which no operation of any communicator was running."""
+def gaps(ops: Sequence[OpRecord], since_s: float = 0.0, usual_s: float = 0.0) -> list[Gap]:
+    """The times since then in which no operation of any communicator was running; `usual_s` as known before."""
     merged: list[Gap] = []  # spans busy with operations
     for op in sorted(ops, key=lambda op: op.entered_s):
         ended_s = op.finished_s or float("inf")
@@ -165,12 +165,12 @@ def gaps(ops: Sequence[OpRecord], since_s: float = 0.0) -> list[Gap]:
         else:
             merged.append(Gap(op.entered_s, ended_s))
     between = [Gap(before.ended_s, after.began_s) for before, after in pairwise(merged)]
-    return _computing([gap for gap in between if gap.began_s >= since_s])
+    return _computing([gap for gap in between if gap.began_s >= since_s], usual_s)
 
 
-def _computing(candidates: list[Gap]) -> list[Gap]:
+def _computing(candidates: list[Gap], usual_s: float) -> list[Gap]:
     """Drop the short gaps between back-to-back operations, in which the rank does not compute."""
-    longest_s = max((gap.length_s for gap in candidates), default=0.0)
+    longest_s = max([usual_s, *(gap.length_s for gap in candidates)])
     return [gap for gap in candidates if gap.length_s > _COMPUTING_SHARE * longest_s]
 
 

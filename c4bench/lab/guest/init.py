@@ -10,7 +10,6 @@ import msgspec
 from c4bench import logs
 from c4bench.errors import C4Error
 from c4bench.lab.guest.end import end, failed
-from c4bench.lab.guest.supervisor import Supervisor
 from c4bench.lab.spec import HOST_LOGS, LOG_FILE, LabSpec
 
 
@@ -23,10 +22,13 @@ def main(spec_path: str) -> None:
         socket.sethostname("c4lab")
         if not spec.interactive:
             pass_bytes_unchanged(1)
+        # Agents need what the machine may lack, such as pyverbs: process 1 must say so, and must not just end.
+        from c4bench.lab.guest.supervisor import Supervisor  # noqa: PLC0415
+
         supervisor = Supervisor(spec)
         result = supervisor.run()
         supervisor.keep_logs(home / HOST_LOGS)
-    except (C4Error, OSError) as error:
+    except (C4Error, ImportError, OSError) as error:
         result = failed(error)
     end(home, result)
 

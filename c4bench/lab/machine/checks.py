@@ -4,23 +4,21 @@ import platform
 import re
 import resource
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from c4bench.errors import C4Error
-from c4bench.lab.machine import kernel, modes
+from c4bench.lab.machine import kernel, modes, packages, pyverbs
 from c4bench.lab.machine.containment import contained, in_container
 from c4bench.lab.machine.kernel import archive, build, source
 from c4bench.lab.machine.modes import Mode
 from c4bench.lab.machine.run import MEMORY_BYTES, memory_directory, open_files_needed
 from c4bench.model.check import Check
 
-__all__ = ["Check", "local_checks"]
+__all__ = ["Check", "immutable_checks", "local_checks"]
 
 _PYTHON = (3, 11)
-_IMPORT_PYVERBS = "import pyverbs.device; print(pyverbs.__path__[0])"
 _MEMINFO = Path("/proc/meminfo")
 _RUN_BYTES = 1 << 30
 _LAB_HOSTS = 8  # of the default topology
@@ -31,6 +29,7 @@ def local_checks() -> list[Check]:
     return [
         _machine(),
         _python(),
+        _packages(),
         _tools(),
         _try("kernel source", _source, f"set {source.VARIABLE} to a linux-source package or tarball"),
         _kernel(),
@@ -42,6 +41,11 @@ def local_checks() -> list[Check]:
         _disk(),
         _pyverbs(),
     ]
+
+
+def immutable_checks() -> list[Check]:
+    """What no set-up can change."""
+    return [_machine(), _python()]
 
 
 def _try(name: str, look: Callable[[], str], fix: str) -> Check:
@@ -61,10 +65,16 @@ def _python() -> Check:
     return Check("Python", sys.version_info >= _PYTHON, platform.python_version(), f"use Python {wanted} or newer")
 
 
+def _packages() -> Check:
+    missing = packages.missing()
+    detail = f"missing: {', '.join(missing)}" if missing else "installed"
+    return Check("packages", not missing, detail, packages.advice(missing))
+
+
 def _tools() -> Check:
     missing = build.missing_tools()
     detail = f"missing: {', '.join(missing)}" if missing else ", ".join(build.TOOLS)
-    return Check("build tools", not missing, detail, "run `make setup` as root, or install them")
+    return Check("build tools", not missing, detail, "install them, or run `c4bench setup` as root")
 
 
 def _source() -> str:
@@ -78,8 +88,8 @@ def _source() -> str:
 
 def _kernel() -> Check:
     built = kernel.find()
-    detail = f"Linux {built.version}: {built.program}" if built else "not built"
-    return Check("lab kernel", built is not None, detail, "run `make setup`")
+    detail = f"Linux {built.version}: {built.program}" if built else build.state()
+    return Check("lab kernel", built is not None, detail, "run `c4bench setup`")
 
 
 def _namespaces() -> Check:
@@ -124,7 +134,5 @@ def _disk() -> Check:
 
 
 def _pyverbs() -> Check:
-    """Import it in a new process: a pyverbs built for another Python exists but does not load."""
-    tried = subprocess.run([sys.executable, "-c", _IMPORT_PYVERBS], capture_output=True, text=True, check=False)
-    output = (tried.stdout if tried.returncode == 0 else tried.stderr).strip().splitlines() or ["it printed nothing"]
-    return Check("pyverbs", tried.returncode == 0, output[-1], "install python3-pyverbs, then `make setup` links it in")
+    why = pyverbs.obstacle()
+    return Check("pyverbs", not why, why or "can be imported", "install python3-pyverbs, then run `c4bench setup`")

@@ -3,14 +3,17 @@
 import compileall
 import datetime
 import os
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import c4bench
 from c4bench.deploy import authority
+from c4bench.lab.machine import containment, modes, pyverbs, signals
 from c4bench.lab.machine.kernel import Kernel, require
-from c4bench.lab.machine.run import LabRun, require_open_files, run
+from c4bench.lab.machine.run import LabRun, memory_directory, require_open_files, run
 from c4bench.lab.places import CODE, ENVIRONMENT, RUN, Place, inside
 from c4bench.lab.spec import LabSpec
 from c4bench.lab.topology import Topology
@@ -38,13 +41,12 @@ def launch(
     built is used. Raises UnhealthyError when there is none, or the lab does not come up or had to be ended.
     """
     program = kernel or require()
-    require_open_files(len(topology.hosts))
+    require_machine(len(topology.hosts))
     # The lab keeps no compiled files: without this every process would compile the modules again.
     compileall.compile_dir(Path(c4bench.__file__).parent, quiet=2)
     home = directory.resolve() / LAB_DIRECTORY
     home.mkdir(parents=True, exist_ok=True)
     trust = trust_directory(directory)
-    authority.establish(trust, [host.name for host in topology.hosts], _CERTIFICATES_FROM)
     places = _places(directory.resolve())
     spec = LabSpec(
         topology=topology,
@@ -58,7 +60,27 @@ def launch(
         seed=seed,
         interactive=interactive,
     )
-    return run(program, spec, home, virtual=virtual, limit_s=limit_s)
+    with signals.unwinding(), _certificates(trust, topology):
+        return run(program, spec, home, virtual=virtual, limit_s=limit_s)
+
+
+@contextmanager
+def _certificates(trust: Path, topology: Topology) -> Iterator[None]:
+    """Certificates of the lab's hosts in `trust`; nobody needs their keys after the lab."""
+    try:
+        authority.establish(trust, [host.name for host in topology.hosts], _CERTIFICATES_FROM)
+        yield
+    finally:
+        shutil.rmtree(trust, ignore_errors=True)
+
+
+def require_machine(hosts: int) -> None:
+    """Raises UnhealthyError if a lab of so many hosts cannot run here for any reason but its kernel."""
+    require_open_files(hosts)
+    containment.wrap([])
+    modes.lab_mode()
+    memory_directory()
+    pyverbs.require()
 
 
 def trust_directory(directory: Path) -> Path:

@@ -49,6 +49,9 @@ _TRAPPING = {Mode.SECCOMP: "seccomp=on", Mode.PTRACE: "seccomp=off"}
 _CONSOLE = {False: "con0=null,fd:1", True: "con0=fd:0,fd:1"}  # by: does the lab have the terminal?
 _VIRTUAL_TIME = ("time-travel=inf-cpu", "time-travel-start=1767225600000000000")  # 2026-01-01 00:00:00 UTC
 
+# A killed kernel's memory is freed within this time.
+_GONE_WITHIN_S, _POLL_S = 10.0, 0.01
+
 # What the lab's kernel logs when it kills a process because it cannot map another page.
 _MAPPINGS_SPENT = b"UML ran out of memory on the host side"
 
@@ -86,7 +89,7 @@ def run(program: Kernel, spec: LabSpec, home: Path, *, virtual: bool = True, lim
         _start(program, spec, home, log.fileno(), virtual=virtual) as process,
     ):
         watch = Watchdog(process, program.landmarks, limit_s, MEMORY_BYTES, virtual=virtual)
-        with _raw_terminal(spec.interactive):
+        with _ended(process), _raw_terminal(spec.interactive):
             ready_at = _carry_output(process, watch) if process.stdout else None
             process.wait()
         watch.stop()
@@ -132,6 +135,29 @@ def _start(program: Kernel, spec: LabSpec, home: Path, log: int, *, virtual: boo
         stderr=log,
         preexec_fn=_before_exec,  # noqa: PLW1509  (a few system calls, looked up before the fork)
     )
+
+
+@contextmanager
+def _ended(process: "subprocess.Popen[bytes]") -> Iterator[None]:
+    """End the lab, and wait until its kernel is gone, if the block is left by an exception, such as a Ctrl-C."""
+    try:
+        yield
+    except BaseException:
+        kernels = _children(process.pid)
+        process.kill()
+        process.wait()
+        deadline = time.monotonic() + _GONE_WITHIN_S
+        while any(kernel.exists() for kernel in kernels) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        raise
+
+
+def _children(pid: int) -> list[Path]:
+    """The folders in /proc of a process's children; none once it has ended."""
+    try:
+        return [Path("/proc", child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
 
 
 def open_files_needed(hosts: int) -> int:

@@ -36,8 +36,10 @@ class Line(NamedTuple):
     points: Sequence[tuple[float, float]]
 
 
-def plot(title: str, lines: Sequence[Line], across: Axis, up: Axis, goal: float, width: float, height: float) -> Markup:
-    """A plot at the origin, `width` by `height` with its texts; `goal` is marked by a level line."""
+def plot(
+    title: str, lines: Sequence[Line], across: Axis, up: Axis, goal: float | None, width: float, height: float
+) -> Markup:
+    """A plot at the origin, `width` by `height` with its texts; `goal`, if any, is marked by a level line."""
     room, tall = width - _LEFT - 14, height - _TOP - _BELOW
     base = _TOP + tall
 
@@ -57,7 +59,8 @@ def plot(title: str, lines: Sequence[Line], across: Axis, up: Axis, goal: float,
         drawn.append(element("line", x1=x(value), x2=x(value), y1=_TOP, y2=base, class_="rule"))
         drawn.append(element("text", text, x=x(value), y=base + 15, text_anchor="middle"))
     drawn.append(element("text", across.label, x=_LEFT + room / 2, y=base + 31, text_anchor="middle"))
-    drawn.append(level(goal, "goal"))
+    if goal is not None:
+        drawn.append(level(goal, "goal"))
     drawn += [_polyline(line, [(x(a), y(b)) for a, b in line.points]) for line in lines]
     return element("g", *drawn, class_="plot")
 

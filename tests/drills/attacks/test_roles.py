@@ -71,7 +71,7 @@ def test_a_host_cannot_be_called_like_a_role_or_a_path(refused, tmp_path, name):
     """Preparing the deployment is refused in one line, and no file is made or changed."""
     (tmp_path / "hosts.yml").write_text(f"all: {{hosts: {{h1: {{}}, '{name}': {{}}}}}}")
     before = set(tmp_path.parent.rglob("*"))
-    argv = [sys.executable, "-m", "c4bench.deploy.prepare", str(tmp_path / "hosts.yml"), str(tmp_path / "conf")]
+    argv = [sys.executable, "-m", "c4bench.cli.main", "prepare", str(tmp_path / "hosts.yml"), str(tmp_path / "conf")]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     new = set(tmp_path.parent.rglob("*")) - before
     refused(done.returncode == 2 and done.stderr.count("\n") == 1 and not new, name, done.stderr)
@@ -127,7 +127,7 @@ def test_a_certificate_without_one_role_is_refused(scene, refused, name, roles):
         for path, content in kept.items():
             path.write_bytes(content)
     line = str(said.value)
-    plain = f"'{name}' states" in line and "run python -m c4bench.deploy.prepare" in line and "\n" not in line
+    plain = f"'{name}' states" in line and "run c4bench prepare" in line and "\n" not in line
     refused(plain and scene.health()["jobs"] == {}, f"{name} states {roles}", line)
 
 

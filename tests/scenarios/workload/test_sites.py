@@ -5,15 +5,24 @@ import time
 import msgspec
 import pytest
 
+from c4bench.cost.schedules import Granularity, Schedule
+from c4bench.cost.utilisation import Compute, needed_bandwidth
 from c4bench.model.measurement import Clock
+from c4bench.record.artefacts import LinkBytes, StepBytes
 from c4bench.workload.diloco.parameters import Diloco
 from c4bench.workload.diloco.together import train_together
+from c4bench.workload.models import backends
 
 pytestmark = pytest.mark.usefixtures("two_sites")
 
 SMALL = {"model": {"layers": 4, "width": 16, "context": 16}, "inner_steps": 12, "fragments": 2, "sequences": 1}
 # 24 blocks in fragments of 3, as in the paper's smallest model.
 DEEP = {"model": {"layers": 24, "width": 16, "context": 8}, "sequences": 1}
+# Large fragments and long steps, beside which what turns take at any bandwidth is short.
+LARGE = {"model": {"layers": 6, "width": 64, "context": 16}, "inner_steps": 12, "fragments": 2, "sequences": 1}
+SLOW = {"compute_s": 0.2, "quantisation": "none", "profile": "patient"}
+LONG_LINK = "between the sites"
+LONG_LINK_BPS, LONG_LINK_S = 10e9, 5e-3
 WHOLE = {"fragments": 1, "overlap": 0}
 DONE_S = 300.0
 EXPECTED = {}
@@ -39,17 +48,23 @@ def identical(measure):
 
 
 @pytest.fixture
-def carried(switches):
-    """The bytes that the long link has carried so far, in both directions together."""
+def links(switches):
+    """The bytes that the links of a site's border switch have carried so far, in both directions together, by link."""
     if not switches.any:
         pytest.skip("no-switches: the inventory names no switches to read")
 
     def read():
-        ports = switches._ports_of("border0")
-        (long,) = (count for _, count in ports if count.interface.startswith("side"))
-        return long.received_bytes + long.sent_bytes
+        counts = [count for _, count in switches._ports_of("border0") if count.interface.startswith(("side", "down"))]
+        names = {"side": LONG_LINK, "down": "inside the site"}
+        return {names[count.interface[:4]]: count.received_bytes + count.sent_bytes for count in counts}
 
     return read
+
+
+@pytest.fixture
+def carried(links):
+    """The bytes that the long link has carried so far, in both directions together."""
+    return lambda: links()[LONG_LINK]
 
 
 @pytest.mark.needs(hosts=8)
@@ -79,26 +94,50 @@ def test_restart_continues_to_the_bit(train, inject, shared, identical):
 
 
 @pytest.mark.needs(hosts=8)
-def test_bytes_over_the_long_link(train, carried, measure):
+def test_bytes_over_the_long_link(train, links, measure, save):
     """At H = 100 and 4 bits, a step sends 1/400 of what data-parallel sends; a fragment's turn sends 1/8 of a model.
 
     Data-parallel sums gradients of 16 bits over all ranks, whose ring crosses the long link once in each direction.
     """
 
     def sent(steps, **parameters):
-        before = carried()
+        before = links()
         running = train(2, 2, sited=4, steps=steps, **(DEEP | parameters))
         trained = running.wait("trained", DONE_S)
         running.stop()
         used = sum(each["computed_s"] / each["elapsed_s"] for each in trained) / len(trained)
-        return (carried() - before) / steps, used
+        return {name: (count - before[name]) / steps for name, count in links().items()}, used
 
-    parallel, _ = sent(4, method="data_parallel", gradients="bfloat16", inner_steps=4, compute_s=0.1, **WHOLE)
-    streaming, used = sent(100, inner_steps=100, compute_s=0.1)
+    by_link, _ = sent(4, method="data_parallel", gradients="bfloat16", inner_steps=4, compute_s=0.1, **WHOLE)
+    streamed, used = sent(100, inner_steps=100, compute_s=0.1)
+    methods = {"data-parallel": by_link, "Streaming DiLoCo": streamed}
+    loads = (StepBytes(link, name, counts[link]) for link in by_link for name, counts in methods.items())
+    save("link_bytes", LinkBytes(tuple(loads)))
+    parallel, streaming = by_link[LONG_LINK], streamed[LONG_LINK]
     measure("diloco.bytes_per_step", parallel, unit="B", clock=Clock.NONE, method="data_parallel")
     measure("diloco.bytes_per_step", streaming, unit="B", clock=Clock.NONE, method="diloco")
     measure("diloco.bytes_ratio", parallel / streaming, at_least=400, clock=Clock.NONE)
     measure("diloco.utilisation", used, at_least=0.95)
+
+
+@pytest.mark.nightly
+@pytest.mark.needs(hosts=8)
+def test_utilisation_is_that_of_the_model(train, inject, measure):
+    """At the bandwidth of which the model says 95 % utilisation, ranks compute for 95 % of the time, to 3 points."""
+    parameters = msgspec.convert(LARGE | SLOW | {"sites": [[0], [1]], "steps": 60}, Diloco)
+    parts, plan = parameters.plan(list(backends.create(parameters.backend, parameters.model).layers))
+    whole = {"sends": Granularity.STEP, "waits": Granularity.STEP}
+    offsets = tuple(plan.turn(number).sent % plan.period for number in range(len(parts)))
+    compute = Compute.equal(len(parts), parameters.compute_s)
+    bits = [32 * part.size for part in parts]
+    schedule = Schedule(plan.period, offsets, plan.overlap, **whole)
+    (needed_bps,) = needed_bandwidth(compute, bits, schedule, [0.95], LONG_LINK_S)
+    fraction = float(needed_bps) / LONG_LINK_BPS
+    with inject("link.rate", at="border0/side0", direction="both", fraction=fraction, lease_s=120.0):
+        trained = train(2, 2, sited=4, steps=parameters.steps, **(LARGE | SLOW)).wait("trained", DONE_S)
+    used = sum(each["computed_s"] / each["elapsed_s"] for each in trained) / len(trained)
+    measure("diloco.utilisation", used, bandwidth_bps=float(needed_bps))
+    measure("diloco.utilisation_error", abs(used - 0.95), at_most=0.03)
 
 
 @pytest.mark.needs(hosts=8)

@@ -8,7 +8,7 @@ import pytest
 
 from c4bench.c4d.network.cell_index import CellIndex
 from c4bench.c4d.network.nic_utilisation import NicUtilisation
-from c4bench.c4d.network.thresholds import BASELINE_SETTLED_SPANS
+from c4bench.c4d.network.thresholds import BASELINE_SETTLED_SPANS, NAME_SPANS
 from c4bench.model.diagnosis import Component
 
 NICS = [f"h{host}/0" for host in range(8)]
@@ -66,6 +66,33 @@ def test_a_slow_path_is_no_slow_nic():
     nics = _taught(ways)
     costs = [_even(draw) | {("h1/0", "h2/0"): 50.0} for _ in range(20)]
     assert [nics.evaluate(_measured(ways, span), 0.0, {}) for span in costs] == [[]] * 20
+
+
+def _named_beside_a_slow_receiver(factors):
+    """The NICs named in spans of a regular job; h5/0 receives at an eighth of its rate, h2/0 is `factors` slower.
+
+    All other transfers take 1.1 to 1.15 times as long, because they wait for those of h5/0.
+    """
+    index, named, draw = CellIndex(), set(), random.Random(11)
+    nics = NicUtilisation(index)
+    for _ in range(2 * BASELINE_SETTLED_SPANS):
+        nics.learn(_measured(index, {pair: draw.uniform(1.0, 1.02) for pair in PAIRS}))
+    for span, factor in enumerate(factors):
+        costs = {pair: draw.uniform(1.1, 1.15) for pair in PAIRS}
+        costs = _slow(_slow(costs, "h5/0", 1.0, 8.0), "h2/0", factor, factor)
+        cases = nics.evaluate(_measured(index, costs), float(span), {})
+        named |= {case.blame.component.name for case in cases if case.spans >= NAME_SPANS}
+    return named
+
+
+def test_what_a_slow_nic_adds_to_all_others_is_evidence_against_none():
+    """A healthy NIC that waits longer than the others in one span is not named with the slow one."""
+    assert _named_beside_a_slow_receiver([1.0, 1.0, 1.0, 1.4]) == {"h5/0"}
+
+
+def test_a_second_slow_nic_is_named_beside_what_the_first_adds_to_all():
+    """A NIC at two thirds of its rate stands out of the others, which wait for a slower one."""
+    assert _named_beside_a_slow_receiver([1.5] * 4) == {"h5/0", "h2/0"}
 
 
 def test_what_another_job_makes_slow_is_learnt_anew():

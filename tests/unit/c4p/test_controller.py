@@ -84,7 +84,7 @@ def test_weights_follow_completion_times():
     world, live = World(), flows(count=1, qps=2)
     controller = running(world, live)
     for flow in live:
-        controller._live_flows[flow.id].weight = 0.5
+        controller.live_flows[flow.id].weight = 0.5
     slow_s = 0.0
     for window in range(10):
         carried = window * 10**6
@@ -161,3 +161,18 @@ def test_each_direction_is_planned_by_its_own_paths():
     assert controller.port(there.id) in PORTS
     assert controller.port(back.id) == 0
     assert "no route from h8/0 to h0/0 and is left to ECMP: its probes were not answered" in controller.remarks[-1]
+
+
+def test_a_link_carries_what_its_flows_offer():
+    """A link's load is the demand of the flows over it, as a connection's weights divide it."""
+    live = flows(count=2)
+    controller = running(World(), live)
+    loads = controller.live_flows.link_loads({})
+    for flow in live:
+        for hop in controller.path(flow.id).hops:
+            mine = [other for other in live if hop in controller.path(other.id).hops]
+            assert loads[hop].flows == len(mine)
+            assert loads[hop].offered_bps == pytest.approx(sum(other.demand_bps for other in mine))
+            assert loads[hop].rate_bps is None
+    hop = controller.path(live[0].id).hops[0]
+    assert controller.live_flows.link_loads({hop: RATE})[hop].rate_bps == RATE

@@ -115,7 +115,7 @@ def test_a_refused_agent_is_logged_once(tmp_path):
     lines = [line for line in scene.stop() if "refused" in line["message"]]
     assert [line["level"] for line in lines] == ["WARNING"]
     assert lines[0]["message"].startswith("127.0.0.1 refused: the certificate of 'old' states no role")
-    assert "run python -m c4bench.deploy.prepare" in lines[0]["message"]
+    assert "run c4bench prepare" in lines[0]["message"]
 
 
 def test_an_observer_may_only_read(scene):

@@ -3,22 +3,28 @@
 from c4bench.control.health import AgentHealth, Health, JobHealth, UnplannedFlows
 from c4bench.control.metrics_page import render
 from c4bench.model.diagnosis import Component
+from c4bench.model.event import AgentMissing
+from c4bench.model.fabric import LinkLoad
 from c4bench.model.steering import IsolatedHost
 
 HEALTH = Health(
     agents={
         "h1": AgentHealth(False, "0.1.0", "", 7, {}, 2),
-        "h0": AgentHealth(True, "0.1.0", "", 5, {"torn": 3, "late": 1}, 0),
+        "h0": AgentHealth(True, "0.1.0", "", 5, {"torn": 3, "late": 1}, 0, lag_s=0.25),
     },
     jobs={"train": JobHealth("train.2", 16, 1)},
-    missing=(),
+    missing=(AgentMissing(9.0, "h1", 2.0, "still"),),
     out=(IsolatedHost("h9", Component("nic", "h9/0"), 1.0, "train"),),
     diagnoses={"train": {"communication_slow": 2, "communication_hang": 1}},
     unplanned={"train.2": UnplannedFlows(4, "no path is known")},
+    links={"10.0.0.2": LinkLoad(5e9, 2, 1e10), "10.0.0.1": LinkLoad(1e9, 1, None)},
+    missing_links=("10.0.0.9",),
 )
 SAMPLES = """\
 c4bench_agent_up{host="h0"} 1.0
 c4bench_agent_up{host="h1"} 0.0
+c4bench_agent_missing{host="h1"} 1.0
+c4bench_telemetry_lag_seconds{host="h0"} 0.25
 c4bench_windows_total{host="h0"} 5.0
 c4bench_windows_total{host="h1"} 7.0
 c4bench_dropped_total{host="h0",reason="late"} 1.0
@@ -31,6 +37,10 @@ c4bench_restarts_total{job="train"} 1.0
 c4bench_flows_unplanned{attempt="train.2"} 4.0
 c4bench_diagnoses_total{job="train",syndrome="communication_hang"} 1.0
 c4bench_diagnoses_total{job="train",syndrome="communication_slow"} 2.0
+c4bench_link_offered_bytes_per_second{link="10.0.0.1"} 1.25e+08
+c4bench_link_offered_bytes_per_second{link="10.0.0.2"} 6.25e+08
+c4bench_link_rate_bytes_per_second{link="10.0.0.2"} 1.25e+09
+c4bench_link_missing{link="10.0.0.9"} 1.0
 """
 
 

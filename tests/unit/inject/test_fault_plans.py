@@ -63,6 +63,18 @@ def test_loss_goes_under_the_shaper_so_that_the_rate_stays():
     ]
 
 
+NETEM = '{"kind":"netem","handle":"8020:",%s,"options":{"limit":3000,"delay":{"delay":0.005,"jitter":0}}}]'
+
+
+@pytest.mark.parametrize("qdiscs", ["[" + NETEM % '"root":true', f"{TBF[:-1]}," + NETEM % '"parent":"8019:1"'])
+def test_loss_goes_below_the_delay_of_a_long_link(qdiscs):
+    """A port with a delay of its own, shaped or not, keeps it: the fault comes after it, and goes without a trace."""
+    assert plan("nic.loss", target(qdiscs), probability=0.01) == [
+        ["tc qdisc add dev h5n0 parent 8020:1 netem limit 20000 loss 1.000000%"],
+        ["tc qdisc del dev h5n0 parent 8020:1"],
+    ]
+
+
 def test_receiving_passes_an_intermediate_device_and_the_redirection_comes_last():
     """The effect begins with the last command, and the first to be undone is the way in."""
     assert plan("nic.blackhole", target(), direction="rx") == [

@@ -93,6 +93,21 @@ def test_operations_that_touch_leave_no_gap():
     assert gaps([op(1.0, 4.0), op(2.0, 3.0), op(6.0, 7.0)]) == [Gap(4.0, 6.0)]
 
 
+def test_operations_in_a_row_during_the_fault_are_not_taken_for_its_pace(rank):
+    """A second thread runs three operations in a row, before the rank has computed again: the witness waits on."""
+    witness = pace.ComputePace(rank_request("process.slow", factor=3))
+    witness.before()
+    while not rank.finished()[-1].finished_s:
+        rank.run(1e-3)
+    rank.compute_s, onset_s = 3 * COMPUTE_S, rank.now_s
+    read = rank.finished
+    row = [op(onset_s + at_s, onset_s + at_s + 1e-4, "d") for at_s in (0.0, 2e-4, 4e-4)]
+    rank.finished = lambda: [*read(), *row]
+    evidence = witness.during(onset_s)
+    assert evidence.values == {"gap_s": pytest.approx(3 * COMPUTE_S, rel=0.01)}
+    assert evidence.observed_s is not None
+
+
 @pytest.mark.parametrize(("slower", "seen"), [(3.0, True), (2.1, True), (1.9, False), (1.0, False)])
 def test_half_of_the_slowdown_proves_it(rank, slower, seen):
     """Computing that is three times as long was asked for; what is at least twice as long shows it."""

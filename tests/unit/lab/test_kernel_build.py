@@ -46,7 +46,7 @@ def test_a_given_source_chooses_its_own_kernel(cached, monkeypatch):
     monkeypatch.setenv(source.VARIABLE, str(given))
     assert cache.require().version == "7.2.1"
     given.write_text("changed")
-    with pytest.raises(UnhealthyError, match="make setup"):
+    with pytest.raises(UnhealthyError, match="c4bench setup"):
         cache.require()
     given.unlink()
     assert cache.find() is None

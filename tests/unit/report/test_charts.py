@@ -6,12 +6,23 @@ from hypothesis import strategies as st
 
 from c4bench.model.diagnosis import Syndrome
 from c4bench.model.measurement import Clock, Measurement, Outcome, evaluate
-from c4bench.record.artefacts import Ablation, AblationCell, DelayMatrix, FaultTimeline, Growth
+from c4bench.record.artefacts import (
+    Ablation,
+    AblationCell,
+    DelayMatrix,
+    FaultTimeline,
+    Growth,
+    LinkBytes,
+    LossCurve,
+    LossCurves,
+    StepBytes,
+)
 from c4bench.report.charts.ablation import bars, cases
 from c4bench.report.charts.bullet import bullet
 from c4bench.report.charts.fabric import step
 from c4bench.report.charts.growth import growth
 from c4bench.report.charts.heatmap import heatmap, usual
+from c4bench.report.charts.sites import byte_bars, loss_plot
 from c4bench.report.charts.timeline import common_axis, reached, timeline
 from c4bench.report.headlines import format_limit, format_value, headlines, margin, short
 from c4bench.report.svg import element
@@ -129,6 +140,28 @@ def test_growth_is_a_line_from_the_first_point_to_the_last():
     assert drawn.count("<circle") == 3
     assert "0.01 at 100 flows" in drawn
     assert "10,000" in drawn
+
+
+def test_losses_are_lines_over_tokens_that_fall_on_the_page():
+    """Each method has a line; a lower loss is further down, more tokens are further right, and both axes have ticks."""
+    curves = (LossCurve("data-parallel", ((0, 5.5), (120_000, 2.1))), LossCurve("DiLoCo", ((0, 5.5), (120_000, 2.2))))
+    drawn = loss_plot(LossCurves(curves))
+    lines = [[tuple(map(float, p.split(","))) for p in line.split()] for line in re.findall(r'points="([^"]+)"', drawn)]
+    (first, second) = lines
+    assert first[0] == second[0]
+    assert first[0][0] < first[1][0]
+    assert first[0][1] < second[1][1] < first[1][1]
+    assert "data-parallel 2.100, DiLoCo 2.200" in drawn
+    assert {"150 k", "50 k"} <= set(re.findall(r">([^<]+)</text>", drawn))
+
+
+def test_a_bar_is_longer_by_as_much_for_every_factor():
+    """Bytes are told in words, and bars grow by logarithm: ten times more is as much longer at any size."""
+    loads = tuple(StepBytes("long link", name, value) for name, value in (("a", 1e3), ("b", 1e4), ("c", 1e5)))
+    drawn = byte_bars(LinkBytes(loads))
+    one, two, three = map(float, re.findall(r'<rect[^>]* width="([\d.]+)"', drawn))
+    assert two - one == pytest.approx(three - two, abs=0.02)
+    assert "long link, b: 10 kB" in drawn
 
 
 def test_an_ablation_has_a_bar_for_each_mode_in_the_order_of_adding():

@@ -24,7 +24,7 @@ from c4bench.record.artefacts import (
 from c4bench.record.environment import Environment
 from c4bench.record.provenance import collect
 from c4bench.report import render
-from c4bench.report.html import reproduce
+from c4bench.report.again import repeat_run
 from c4bench.resources import resource
 
 SCENARIO = "tests/scenarios/c4p/test_ring.py::test_planned_ring"
@@ -220,7 +220,7 @@ def test_page_is_the_same_for_the_same_run(full):
 def test_command_to_run_again_has_the_seed(command, expected):
     """The command shown carries the seed once and survives a shell."""
     made = collect(name="n", started_at="", command=command, seed=7, backend="", topology="", clock="virtual")
-    assert reproduce(made) == expected
+    assert repeat_run(made) == expected
 
 
 def test_without_provenance_there_is_no_page(tmp_path):
@@ -250,3 +250,38 @@ def test_text_can_be_read(theme):
     pairs += [("on-warm", f"h{level}") for level in (1, 2, 3)] + [("on-hot", f"h{level}") for level in (4, 5)]
     weak = {pair: round(contrast(*(colours[name] for name in pair)), 2) for pair in pairs}
     assert {pair: value for pair, value in weak.items() if value < 4.5} == {}
+
+
+def test_a_large_campaign_is_a_small_page(run):
+    """The page of 300 trials with ten figures each, and a timeline and a verdict of every trial, is below 2 MB."""
+    trials = []
+    for number in range(300):
+        ledger = Ledger(run, f"campaign.trial[{number}]")
+        for figure in range(10):
+            ledger.measure(f"c4d.figure_{figure}_s", 0.5, "s", at_most=2.0, fault="nic.rate", trial=number)
+        run.finish_scenario(f"campaign.trial[{number}]", Outcome.PASS)
+        node = f"tests/scenarios/c4d/test_campaign.py::test_trial[{number}]"
+        run.event(0.0, "ended", scenario=f"campaign.trial[{number}]", node=node)
+        trials.append(FaultTimeline("nic.rate", f"nic h{number}/0", SLOW, 1.0, 1.1, 1.3, 1.5, 1.9, 2.0, "nic", True))
+    Ledger(run, "campaign").save("faults", Faults(tuple(trials)))
+    size = len(render(run.path).read_bytes())
+    assert 300_000 < size < 2_000_000, size
+
+
+def test_rows_have_plain_words_and_a_command(run):
+    """A figure's meaning stands beside its name, and its scenario's command under the table."""
+    Ledger(run, "x.it").measure("c4d.alarm_s", 1.0, "s", at_most=2)
+    run.event(0.0, "ended", scenario="x.it", node="tests/x.py::test_it")
+    text = page(run)
+    assert "<small>time from the onset of a fault to the alarm</small>" in text
+    assert "<pre>pytest --hosts &#39;soft roce&#39; tests/x.py::test_it --c4-seed 7</pre>" in text
+
+
+def test_only_virtual_time_promises_the_same_bytes(run):
+    """Of a run on hosts the page does not say that a seed gives the same bytes, or the same run."""
+    Ledger(run, "x.it").measure("c4d.alarm_s", 1.0, "s", at_most=2)
+    assert "same bytes" in page(run)
+    assert "gives the same run" in page(run)
+    run.write_provenance(replace(run.provenance(), clock="machine"))
+    assert "same bytes" not in page(run)
+    assert "gives the same run" not in page(run)

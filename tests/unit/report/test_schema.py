@@ -47,3 +47,26 @@ def test_run_and_diagnosis_follow_their_schemas():
     valid("run", json.loads(encode(run)))
     found = Diagnosis("j", Syndrome.COMMUNICATION_SLOW, Component("nic", "h1/0", "tx"), 1, 2, 3, 0.9, ("row",), "x")
     valid("diagnosis", json.loads(encode(found)))
+
+
+JOB = {"name": "two-sites", "program": "diloco", "parameters": {"sites": [[0, 2], [1, 3]], "steps": 100}}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"nmae": "x"},
+        {"ranks": -1},
+        {"parameters": {"sites": [[0], [1]], "steps": 100, "fragment": 3}},
+        {"parameters": {"steps": 100}},
+        {"program": "learning"},
+    ],
+)
+def test_a_job_follows_its_schema_with_the_parameters_of_its_program(wrong):
+    """An editor accepts a job, and marks a key that there is not and parameters that its program does not have."""
+    valid("job", JOB)
+    valid("job", {"name": "x", "parameters": {"steps": 3}})
+    with pytest.raises(jsonschema.ValidationError):
+        valid("job", JOB | wrong)
+    with pytest.raises(jsonschema.ValidationError):
+        valid("job", {"name": "x", "parameters": {"sites": [[0], [1]]}})

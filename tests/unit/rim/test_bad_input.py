@@ -111,26 +111,27 @@ def test_commands_refuse_what_is_not_there(arguments, code, words):
 
 
 def test_a_lab_without_a_kernel_says_how_to_get_one(tmp_path):
-    """Without a kernel the lab does not start, and the error names `make setup`."""
+    """Without a kernel the lab does not start, and the error names `c4bench setup`."""
     done = run("c4bench.cli.main", "lab", "run", "--", "true", C4BENCH_CACHE=tmp_path)
-    one_line(done, 3, "make setup")
+    one_line(done, 3, "c4bench setup")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
     ("patch", "words"),
     [
-        ("build.TOOLS = ('no-such-compiler',)", ("no-such-compiler", "make setup")),
+        ("build.TOOLS = ('no-such-compiler',)", ("no-such-compiler", "c4bench setup")),
         ("build.BUILD_BYTES = 1 << 60", ("MiB free", "make room")),
-        ("build.os.uname = lambda: type('U', (), {'machine': 'aarch64'})", ("x86_64 only", "aarch64")),
-        ("build.modes.obstacle = lambda mode: f'{mode} is forbidden'", ("seccomp is forbidden; ptrace is forbidden",)),
-        ("build.memory_directory.__globals__['_can_execute'] = lambda _: False", ("4 GiB free", "TMPDIR")),
+        ("platform.machine = lambda: 'aarch64'", ("x86_64 only", "aarch64")),
+        ("modes.obstacle = lambda mode: f'{mode} is forbidden'", ("seccomp is forbidden; ptrace is forbidden",)),
+        ("run._can_execute = lambda _: False", ("4 GiB free", "TMPDIR")),
         ("build.os.environ['C4BENCH_KERNEL_SOURCE'] = 'no-such.deb'", ("no-such.deb", "no such file")),
     ],
 )
 def test_a_machine_that_cannot_build_says_why(tmp_path, patch, words):
     """A machine that cannot build the kernel is reported in one line, and no partial kernel is left."""
-    code = f"from c4bench.lab.machine.kernel import build; {patch}; build.main()"
+    imports = "import platform, sys; from c4bench.cli.main import main; from c4bench.lab.machine import modes, run"
+    code = f"{imports}; from c4bench.lab.machine.kernel import build; {patch}; sys.exit(main(['setup']))"
     done = subprocess.run(
         [sys.executable, "-c", code],
         env=os.environ | {"C4BENCH_CACHE": str(tmp_path / "cache")},

@@ -2,10 +2,10 @@
 
 import pytest
 
-from c4bench.cli.job_file import read
 from c4bench.cli.main import main
 from c4bench.model.fabric import Host
 from c4bench.model.meeting import Meeting
+from c4bench.workload.job_file import read
 
 INVENTORY = "all:\n  hosts:\n    h0: {}\n    h1: {}\n"
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 import c4bench
-from c4bench.cli import job_file
 from c4bench.cli.main import main
 from c4bench.lab import topology_file
+from c4bench.workload import job_file
 
 EXAMPLES = sorted((Path(c4bench.__file__).parent / "workload" / "examples").glob("*.yml"))
 GOOD = "{name: a, parameters: {steps: 1}}"

@@ -1,43 +1,43 @@
 """Set-up of the lab's kernel: get a source, build it, check what was built, and only then use it."""
 
-import argparse
 import errno
 import fcntl
 import os
 import shutil
-import signal
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from c4bench.errors import C4Error, UnhealthyError
-from c4bench.lab.machine import containment, modes
+from c4bench.errors import UnhealthyError
+from c4bench.lab.machine import signals
 from c4bench.lab.machine.kernel import cache, compiling, selfcheck, source, tree, versions
 from c4bench.lab.machine.kernel.cache import Facts, Kernel
 from c4bench.lab.machine.kernel.steps import StepError, Steps, no_space
-from c4bench.lab.machine.run import memory_directory
+from c4bench.lab.machine.launch import require_machine
 
 TOOLS = ("gcc", "make", "flex", "bison", "bc", "xz", "tar", "patch", "strip", "nm", "dpkg-deb")
 BUILD_BYTES = 1_500_000_000
 _SCRATCH = "build-"
+_LOCK = "build.lock"  # held by a build, with its process number in it
+_CHECKED_HOSTS = 2  # of the lab that checks a kernel
 
 
 def build(began: float | None = None) -> Kernel:
     """Return the kernel that a lab uses, building it first when needed.
 
     `began` is when a set-up from nothing began, in seconds since 1970; its duration is saved with the kernel.
-    Raises C4Error, and leaves nothing but a log, when source, tools, space, the build or the check of it fail.
+    Raises C4Error, and leaves nothing but a log, when source, tools, space, the build or the check of it fail, and when
+    another process is building.
     """
     root = cache.cache_root()
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with _locked(root / "build.lock"):
+        with _locked(root / _LOCK), signals.unwinding():
             return cache.find() or _build_in(root, began)
     except OSError as error:
         if error.errno == errno.ENOSPC:
@@ -45,10 +45,30 @@ def build(began: float | None = None) -> Kernel:
         raise UnhealthyError(f"{error.filename or root}: {error.strerror}: correct it, or set C4BENCH_CACHE") from None
 
 
+def state() -> str:
+    """What there is of a kernel that is not built: nothing, one being built, or the rest of a build that was killed."""
+    lock = cache.cache_root() / _LOCK
+    try:
+        with lock.open() as held:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return f"being built by process {lock.read_text()}"
+    except FileNotFoundError:
+        return "not built"
+    killed = any(cache.cache_root().glob(f"{_SCRATCH}*/"))
+    return "half built, by a set-up that was killed" if killed else "not built"
+
+
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with path.open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UnhealthyError(f"the lab's kernel is {state()}: run this again when that has ended") from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
         yield
 
 
@@ -92,12 +112,9 @@ def _compile(origin: Path, staged: Path, scratch: Path, log: Path) -> Facts:
 
 def _check_machine(root: Path) -> None:
     """Raises UnhealthyError, before a build takes minutes, if this machine cannot build a kernel or run a lab."""
-    machine = os.uname().machine
-    if machine != "x86_64":
-        raise UnhealthyError(f"the lab's kernel runs on x86_64 only and this is {machine}: use --hosts=INVENTORY.yml")
     missing = missing_tools()
     if missing:
-        raise UnhealthyError(f"not installed: {', '.join(missing)}; run `make setup` as root, or install them")
+        raise UnhealthyError(f"not installed: {', '.join(missing)}; install them, or run `c4bench setup` as root")
     if {" ", ":"} & set(str(root)):
         raise UnhealthyError(f"{root}: Linux cannot be built where a path has a space or colon: set C4BENCH_CACHE")
     free = shutil.disk_usage(root).free
@@ -105,11 +122,7 @@ def _check_machine(root: Path) -> None:
         raise UnhealthyError(
             f"{root} has {free >> 20} MiB free and the build needs {BUILD_BYTES >> 20}: make room or set C4BENCH_CACHE"
         )
-    if find_spec("pyverbs") is None:
-        raise UnhealthyError("pyverbs is missing: install python3-pyverbs, then `make setup` links it in")
-    containment.wrap([])
-    modes.lab_mode()
-    memory_directory()
+    require_machine(_CHECKED_HOSTS)
 
 
 def missing_tools() -> list[str]:
@@ -120,19 +133,3 @@ def missing_tools() -> list[str]:
 def _warn(text: str) -> None:
     if text:
         sys.stderr.write(f"c4bench: {text}\n")
-
-
-def main() -> None:
-    """`python -m c4bench.lab.machine.kernel [--began=SECONDS]`: what `make setup` calls."""
-    parser = argparse.ArgumentParser(prog="python -m c4bench.lab.machine.kernel", description="Build the lab's kernel.")
-    parser.add_argument("--began", type=float, help="when a set-up from nothing began, in seconds since 1970")
-    arguments = parser.parse_args()
-    try:
-        built = build(arguments.began)
-    except C4Error as error:
-        sys.stderr.write(f"c4bench: {error}\n")
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.stderr.write("c4bench: interrupted; the next `make setup` builds from the beginning\n")
-        sys.exit(128 + signal.SIGINT)
-    sys.stdout.write(f"c4bench: Linux {built.version}: {built.program} (built in {built.build_s:g} s)\n")

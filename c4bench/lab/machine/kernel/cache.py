@@ -91,7 +91,7 @@ def require() -> Kernel:
     """The kernel that a lab uses. Raises UnhealthyError, which says how to build it, when it is missing."""
     kernel = find()
     if kernel is None:
-        raise UnhealthyError("the lab's kernel is not built: run `make setup`")
+        raise UnhealthyError("the lab's kernel is not built: run `c4bench setup`")
     return kernel
 
 

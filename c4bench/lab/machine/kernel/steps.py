@@ -3,9 +3,10 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from c4bench.errors import UnhealthyError
@@ -55,11 +56,13 @@ class Steps:
                 env=self._environment,
                 text=True,
                 errors="replace",
+                process_group=0,
             ) as process:
                 assert process.stdout is not None
-                for line in process.stdout:
-                    self._output.append(line)
-                    each_line(line)
+                with _killed(process.pid):
+                    for line in process.stdout:
+                        self._output.append(line)
+                        each_line(line)
         except OSError as error:
             raise StepError(what, f"{argv[0]}: {error.strerror}") from None
         output = self._output[begin:]
@@ -76,6 +79,16 @@ class Steps:
         """Save what was printed, if there is space for it."""
         with suppress(OSError):
             path.write_text("".join(self._output))
+
+
+@contextmanager
+def _killed(group: int) -> Iterator[None]:
+    """Kill the command and all that it has started if the block is left by an exception, such as a Ctrl-C."""
+    try:
+        yield
+    except BaseException:
+        os.killpg(group, signal.SIGKILL)
+        raise
 
 
 def reason(output: Sequence[str]) -> str:

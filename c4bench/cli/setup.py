@@ -1,0 +1,62 @@
+"""`c4bench setup`: make this machine ready for the lab, or with `--check` only say what is missing."""
+
+import argparse
+import sys
+
+from c4bench.cli import Commands
+from c4bench.errors import UnhealthyError
+from c4bench.lab.machine import packages, pyverbs
+from c4bench.lab.machine.checks import immutable_checks, local_checks
+from c4bench.lab.machine.kernel import build
+from c4bench.model.check import Check
+
+
+def register(commands: Commands) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "setup", help="make this machine ready for the lab: packages (as root), pyverbs, the lab's kernel"
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--check", action="store_true", help="change nothing; one line for each thing that is missing")
+    what.add_argument(
+        "--environment", action="store_true", help="only make the distribution's pyverbs importable in this environment"
+    )
+    # When a set-up from nothing began, in seconds since 1970: the Makefile says so.
+    parser.add_argument("--began", type=float, help=argparse.SUPPRESS)
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.check:
+        return _report(local_checks())
+    if not arguments.environment:
+        code = _report(immutable_checks())
+        if code:
+            return code
+        _install_packages()
+    linked = pyverbs.link()
+    if linked:
+        _say(f"pyverbs: {linked} -> {linked.readlink()}")
+    if not arguments.environment:
+        built = build.build(arguments.began)
+        _say(f"Linux {built.version}: {built.program} (built in {built.build_s:g} s)")
+    return 0
+
+
+def _install_packages() -> None:
+    wanted = packages.missing()
+    if wanted:
+        _say(f"installing {' '.join(wanted)}")
+        packages.install(wanted)
+
+
+def _report(checks: list[Check]) -> int:
+    """One line, with the fix, for each check that fails; the exit code."""
+    bad = [check for check in checks if not check.ok]
+    sys.stderr.writelines(f"c4bench: {check.name}: {check.detail}; {check.fix}\n" for check in bad)
+    return UnhealthyError.exit_code if bad else 0
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"c4bench: {text}\n")
+    sys.stdout.flush()

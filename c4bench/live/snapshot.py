@@ -1,0 +1,181 @@
+"""What the page shows of the fabric's present state, as frozen data, and how it is taken from the master's parts."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+from c4bench.attribution.localise import Cell
+from c4bench.control.agent_connections import AgentConnections
+from c4bench.control.agent_liveness import AgentLiveness
+from c4bench.control.event_log import EventLog
+from c4bench.control.job_registry import JobRegistry
+from c4bench.control.path_service import PathService
+from c4bench.control.telemetry import Detection
+from c4bench.model.fabric import LinkLoad
+
+_PICO = 1e12
+OPEN, AVOIDED, MISSING = "open", "avoided", "missing"
+
+
+class Sources(Protocol):
+    """The parts of a master that the page reads, and never changes: `c4bench.control.master.Parts` has them."""
+
+    registry: JobRegistry
+    agents: AgentConnections
+    liveness: AgentLiveness
+    detection: Detection
+    paths: PathService
+    log: EventLog
+
+
+class HostRow(msgspec.Struct, frozen=True):
+    """A host. `lag_s`: the age of its newest window, by the clocks of host and master; None before the first.
+
+    `silent_s` is how long its agent has been missing, None where it is not. `out` names the component for which the
+    host is out of service, "" in service; `rdma` says why no RDMA device can be opened there, "" if one can.
+    """
+
+    host: str
+    connected: bool
+    version: str
+    ranks: int
+    lag_s: float | None
+    silent_s: float | None
+    out: str
+    rdma: str
+
+
+class JobRow(msgspec.Struct, frozen=True):
+    """A job. `step_s` is the newest time between like operations, None before there are two."""
+
+    name: str
+    attempt: str
+    program: str
+    ranks: int
+    hosts: int
+    restarts: int
+    diagnoses: int
+    unplanned: int
+    step_s: float | None
+
+
+class LinkRow(msgspec.Struct, frozen=True):
+    """A link that flows cross or should: `offered_bps` is what their plan gives it, `rate_bps` None where unknown.
+
+    `state` is one of open, avoided (blamed, or held down after a loss) and missing.
+    """
+
+    link: str
+    offered_bps: float
+    rate_bps: float | None
+    flows: int
+    state: str
+
+
+class Fleet(msgspec.Struct, frozen=True):
+    """Everything but the details of single jobs, at `time_s` on the master's clock."""
+
+    time_s: float
+    hosts: tuple[HostRow, ...]
+    jobs: tuple[JobRow, ...]
+    links: tuple[LinkRow, ...]
+
+
+class JobDetail(msgspec.Struct, frozen=True):
+    """One job: its newest step times, oldest first, and its newest delay matrix.
+
+    `cells` has (row, column, picoseconds per byte) of the cells that carried data, in one flat list; rows are sending
+    and columns receiving NICs, by their place in `nics`.
+    """
+
+    name: str
+    attempt: str
+    steps_s: tuple[float, ...]
+    nics: tuple[str, ...]
+    cells: tuple[int, ...]
+
+
+def take_fleet(parts: Sources, now_s: float) -> Fleet:
+    """The state of all hosts, jobs and links."""
+    return Fleet(now_s, _hosts(parts, now_s), _jobs(parts), link_rows(parts.paths.link_loads(), *_closed(parts)))
+
+
+def take_job(parts: Sources, name: str) -> JobDetail | None:
+    """The details of a running job; None if no such job runs."""
+    running = parts.registry.jobs().get(name)
+    if running is None:
+        return None
+    attempt = running.spec.id
+    nics, cells = sparse(parts.detection.cells(attempt))
+    return JobDetail(name, attempt, parts.detection.intervals_s(attempt), nics, cells)
+
+
+def sparse(cells: Mapping[Cell, float]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """A delay matrix as `JobDetail` has it: its NICs in order of their names, and its cells."""
+    nics = tuple(sorted({nic for cell in cells for nic in cell[:2]}))
+    place = {nic: index for index, nic in enumerate(nics)}
+    flat = ((place[cell[0]], place[cell[1]], round(value * _PICO)) for cell, value in cells.items())
+    return nics, tuple(number for triple in flat for number in triple)
+
+
+def link_rows(loads: Mapping[str, LinkLoad], missing: frozenset[str], closed: frozenset[str]) -> tuple[LinkRow, ...]:
+    """A row for each link that is loaded or closed, in order of their names."""
+    states = dict.fromkeys(loads, OPEN) | dict.fromkeys(closed, AVOIDED) | dict.fromkeys(missing, MISSING)
+    nothing = LinkLoad(0.0, 0, None)
+    return tuple(
+        LinkRow(link, load.offered_bps, load.rate_bps, load.flows, state)
+        for link, state in sorted(states.items())
+        for load in (loads.get(link, nothing),)
+    )
+
+
+def _closed(parts: Sources) -> tuple[frozenset[str], frozenset[str]]:
+    health = parts.paths.controller.health
+    return health.missing, health.closed
+
+
+def _hosts(parts: Sources, now_s: float) -> tuple[HostRow, ...]:
+    ranks: Counter[str] = Counter()
+    for running in parts.registry.jobs().values():
+        ranks.update(member.host for member in running.spec.members)
+    out = {isolated.host: str(isolated.component) for isolated in parts.registry.isolated()}
+    missing, connected, ends_s = parts.liveness.missing, parts.agents.by_host, parts.detection.window_ends_s
+    rows = []
+    for host in sorted({*parts.agents.refused, *missing, *out, *ranks}):
+        hello = parts.agents.newest_hello(host)
+        rows.append(
+            HostRow(
+                host,
+                connected=host in connected,
+                version=hello.version if hello else "",
+                ranks=ranks[host],
+                lag_s=now_s - ends_s[host] if host in ends_s else None,
+                silent_s=now_s - missing[host].since_s if host in missing else None,
+                out=out.get(host, ""),
+                rdma=hello.rdma if hello else "",
+            )
+        )
+    return tuple(rows)
+
+
+def _jobs(parts: Sources) -> tuple[JobRow, ...]:
+    diagnoses, unplanned = parts.log.counts(), parts.paths.unplanned()
+    rows = []
+    for name, running in sorted(parts.registry.jobs().items()):
+        spec, steps_s = running.spec, parts.detection.intervals_s(running.spec.id)
+        rows.append(
+            JobRow(
+                name,
+                attempt=spec.id,
+                program=spec.program,
+                ranks=len(spec.members),
+                hosts=len({member.host for member in spec.members}),
+                restarts=len(running.restarts_s),
+                diagnoses=sum(diagnoses.get(name, Counter()).values()),
+                unplanned=unplanned[spec.id].flows if spec.id in unplanned else 0,
+                step_s=steps_s[-1] if steps_s else None,
+            )
+        )
+    return tuple(rows)

@@ -1,0 +1,78 @@
+"""The timeline's entries: what events of the master and lines of a fault history are for people. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from c4bench.model.event import AgentBack, AgentMissing, Diagnosed, Event, HostReturned, SteeringStage
+from c4bench.model.steering import Incident
+
+# Kinds of lines that the injector writes.
+_STAGES = {
+    "fault_asked": "is asked for",
+    "fault_refused": "was refused",
+    "fault_applied": "is in force",
+    "fault_healed": "is healed",
+    "host_quarantined": "could not be healed, and no other is injected there",
+}
+FAULT, ALARM, FINDING, ACTION, HOST = "fault", "alarm", "finding", "action", "host"
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """An entry of the timeline. `time_s` is Unix time; `kind` is one of fault, alarm, finding, action and host.
+
+    `subject` is the component, host or fault, `job` the job's name or "" and `text` one sentence without its full stop.
+    """
+
+    time_s: float
+    kind: str
+    subject: str
+    job: str
+    text: str
+
+
+def entries_of(event: Event) -> tuple[Entry, ...]:
+    """The entries of an event of the master: for a diagnosis its alarm and its finding."""
+    match event:
+        case Diagnosed(diagnosis=found):
+            what, sure = found.syndrome.replace("_", " "), f"confidence {found.confidence:.0%}"
+            return (
+                Entry(found.alarmed_s, ALARM, what, found.job, f"the telemetry departs from normal: {what}"),
+                Entry(
+                    found.named_s, FINDING, str(found.component), found.job, "; ".join((what, sure, *found.evidence))
+                ),
+            )
+        case SteeringStage(time_s, incident):
+            return (Entry(time_s, ACTION, str(incident.diagnosis.component), incident.job, _stage(incident)),)
+        case AgentMissing(time_s, host, since_s, ranks):
+            lasted = f"its agent has not been heard of for {time_s - since_s:.0f} s"
+            return (Entry(time_s, HOST, host, "", f"{lasted}; ranks there: {ranks}"),)
+        case AgentBack(time_s, host, since_s):
+            return (Entry(time_s, HOST, host, "", f"its agent is back after {time_s - since_s:.0f} s"),)
+        case HostReturned(time_s, host, fraction):
+            how = "by hand" if fraction is None else f"a transfer reached {fraction:.0%} of the payload bound"
+            return (Entry(time_s, HOST, host, "", f"in service again: {how}"),)
+
+
+def _stage(incident: Incident) -> str:
+    """What has been done about an incident last."""
+    if incident.resumed_s is not None:
+        step = "" if incident.resumed_step is None else f" from step {incident.resumed_step}"
+        return f"the job trains again{step}"
+    if incident.restarted_s is not None:
+        return f"the job is restarted{f' on {incident.spare}' if incident.spare else ''}"
+    if incident.isolated_s is not None:
+        return f"{incident.out or incident.component} is out of service"
+    return f"decided to {incident.action}: {incident.reason}" if incident.reason else f"decided to {incident.action}"
+
+
+def entry_of_fault(line: Mapping[str, Any]) -> Entry | None:
+    """The entry of a line of a fault history (`c4bench.inject.history`); None for a line of anything else."""
+    time_s, stage = line.get("time_s"), _STAGES.get(str(line.get("kind")))
+    if stage is None or not isinstance(time_s, int | float):
+        return None
+    subject = str(line.get("target") or line.get("where") or line.get("host") or "")
+    reason = line.get("reason") or line.get("error")
+    text = f"{line.get('fault') or 'a fault'} {stage}" + (f": {reason}" if reason else "")
+    return Entry(float(time_s), FAULT, subject, "", text)

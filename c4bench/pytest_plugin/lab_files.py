@@ -1,0 +1,85 @@
+"""Files that pytest writes in a lab come out of it: those the user asked for, and its cache of failed tests."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from c4bench.errors import UnhealthyError, UsageError
+
+# By the name under which pytest, or pytest-reportlog, keeps the option: the options that name a file to write.
+WRITTEN = {"xmlpath": "--junitxml", "report_log": "--report-log", "log_file": "--log-file"}
+# What --lf, --ff, --nf and --stepwise read from pytest's cache (pytest: "How to re-run failed tests").
+_CACHED = ("cache/lastfailed", "cache/nodeids", "cache/stepwise")
+
+
+@contextmanager
+def carried(config: pytest.Config, folder: Path) -> Iterator[list[str]]:
+    """The words by which a pytest in the lab writes to `folder`, which the lab may write to, instead of the machine.
+
+    After the block the files are where the user wants them, also those of a lab that had to be ended. Raises UsageError
+    for a file that cannot be written, before anything is started.
+    """
+    wanted = _wanted(config)
+    for path in wanted.values():
+        _check(path)
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "cache").mkdir(parents=True)
+    cache: pytest.Cache | None = getattr(config, "cache", None)  # absent under -p no:cacheprovider
+    try:
+        if cache is not None:
+            _put_in(cache, folder / "cache")
+        words = [f"{flag}={_inside(folder, flag)}" for flag in wanted]
+        yield [*words, *(["-o", f"cache_dir={folder / 'cache'}"] if cache is not None else [])]
+    finally:
+        for flag, path in wanted.items():
+            _bring_out(_inside(folder, flag), path)
+        if cache is not None:
+            _take_over(cache, folder / "cache")
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wanted(config: pytest.Config) -> dict[str, Path]:
+    """By option: the file that the user asked for."""
+    named = {flag: config.getoption(name, None) for name, flag in WRITTEN.items()}
+    return {flag: config.invocation_params.dir / Path(path).expanduser() for flag, path in named.items() if path}
+
+
+def _inside(folder: Path, flag: str) -> Path:
+    return folder / flag.removeprefix("--")
+
+
+def _check(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("ab").close()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; name a file that can be written") from None
+
+
+def _bring_out(written: Path, path: Path) -> None:
+    if not written.exists():  # the lab was ended before pytest wrote it
+        return
+    try:
+        shutil.copyfile(written, path)
+    except OSError as error:
+        raise UnhealthyError(f"{path}: {error.strerror}; make room there, and run again") from None
+
+
+def _put_in(cache: pytest.Cache, folder: Path) -> None:
+    for key in _CACHED:
+        value = cache.get(key, None)
+        if value is not None:
+            path = folder / "v" / key
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(value))
+
+
+def _take_over(cache: pytest.Cache, folder: Path) -> None:
+    for key in _CACHED:
+        path = folder / "v" / key
+        if path.exists():
+            cache.set(key, json.loads(path.read_text()))

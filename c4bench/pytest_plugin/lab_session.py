@@ -1,0 +1,68 @@
+"""Run a whole pytest session in a new lab."""
+
+import sys
+
+import pytest
+
+from c4bench.lab import topology_file as topologies
+from c4bench.lab.machine import kernel, launch, signals
+from c4bench.lab.machine.modes import lab_mode
+from c4bench.lab.machine.run import LabRun
+from c4bench.lab.places import RUN
+from c4bench.model.measurement import Clock
+from c4bench.pytest_plugin.lab_collect import collect
+from c4bench.pytest_plugin.lab_command import debugs, lab_command
+from c4bench.pytest_plugin.lab_files import carried
+from c4bench.pytest_plugin.lab_progress import LabProgress
+from c4bench.pytest_plugin.start import start_run
+from c4bench.record import Ledger, RunDirectory
+from c4bench.report import render
+
+LAB = "softroce"
+_PYTEST = "pytest"  # in the lab's folder of the run directory: what pytest writes in the lab
+
+
+def run_in_lab(config: pytest.Config) -> int:
+    """Collect, boot a lab, run the tests in it, write the report; return the exit code of the pytest in the lab.
+
+    Raises C4Error, before a run directory is made, for what can be known to fail.
+    """
+    option = config.option
+    topology = topologies.load(option.c4_topology)
+    clock = option.c4_time or "virtual"
+    interactive = debugs(config, clock)
+    refused, tests = collect(config)
+    if refused:
+        return refused
+    built = kernel.require()
+    launch.require_machine(len(topology.hosts))
+    built_as = {"kernel": built.version, "kernel_build": built.build, "lab_mode": lab_mode()}
+    run = start_run(config, "main", LAB, topology.name, clock, **built_as)
+    sys.stdout.write(f"c4bench: {run.path} is {RUN} in the lab\n")
+    sys.stdout.flush()
+    files = carried(config, run.path.resolve() / launch.LAB_DIRECTORY / _PYTEST)
+    with signals.unwinding(), files as words, LabProgress(run, tests):
+        lab = launch.launch(
+            topology,
+            lab_command(config, run.path, clock, words),
+            run.path,
+            seed=option.c4_seed,
+            virtual=clock == "virtual",
+            interactive=interactive,
+            limit_s=3600 * option.c4_limit,
+        )
+    record_times(run, built, lab, booted=not interactive)
+    report = render(run.path)
+    sys.stdout.write(f"c4bench: report {report}\n")
+    return lab.exit_code
+
+
+def record_times(run: RunDirectory, built: kernel.Kernel, lab: LabRun, *, booted: bool = True) -> None:
+    """Record what the machine's clock told; `booted` is false where nobody saw when the lab was up."""
+    ledger = Ledger(run, "lab")
+    if booted:
+        ledger.measure("lab.boot_s", lab.boot_s, "s", clock=Clock.MACHINE)
+    ledger.measure("lab.machine_s_per_virtual_s", lab.machine_s / lab.virtual_s, "s/s", clock=Clock.MACHINE)
+    ledger.measure("setup.kernel_build_s", built.build_s, "s", clock=Clock.MACHINE)
+    if built.setup_s is not None:
+        ledger.measure("setup.total_s", built.setup_s, "s", clock=Clock.MACHINE)

@@ -1,0 +1,100 @@
+"""A run, or the comparison of two, as Markdown for the summary of a CI job."""
+
+import math
+from collections.abc import Iterable, Iterator
+
+from c4bench.model.measurement import Measurement, Outcome
+from c4bench.record import RunDirectory
+from c4bench.report.again import nodes, repeat_run, repeat_scenario
+from c4bench.report.compare import Comparison
+from c4bench.report.headlines import format_labels, format_limit, format_value, headlines
+from c4bench.report.plain_names import plain
+from c4bench.report.verdict import Verdict
+
+_WORDS = {"pass": "passed", "fail": "failed", "inconclusive": "inconclusive", "skip": "skipped"}
+_TITLES = {Outcome.PASS: "Passed", Outcome.FAIL: "Failed", Outcome.INCONCLUSIVE: "Inconclusive"}
+# CI services cut summaries; what moved less is in the page.
+_ROWS = 50
+
+
+def summary(run: RunDirectory, verdict: Verdict) -> str:
+    """The verdict on a run, its failures with the commands to run them again, and its limits."""
+    provenance, known = run.provenance(), nodes(run)
+    lines = [f"## {_TITLES[verdict.outcome]}: {run.path.resolve().name}", "", counts(verdict), ""]
+    for ending in verdict.scenarios:
+        if ending.outcome in (Outcome.FAIL, Outcome.INCONCLUSIVE):
+            lines.append(f"* **{_cell(ending.scenario)}** {_WORDS[ending.outcome]}: {_cell(ending.reason)}")
+            if ending.scenario in known:
+                lines.append(f"  `{repeat_scenario(provenance, known[ending.scenario])}`")
+    lines += [f"* {number} skipped: {_cell(reason)}" for reason, number in verdict.skips.items()]
+    heads = [head.measurement for head in headlines((*verdict.measurements, *verdict.timings))]
+    if heads:
+        lines += ["", *_table(("measurement", "of", "value", "limit", "outcome"), map(_row, heads))]
+    lines += ["", f"All of it again: `{repeat_run(provenance)}`"]
+    return "\n".join(lines) + "\n"
+
+
+def counts(verdict: Verdict) -> str:
+    """How many scenarios and limits had which outcome, in one line."""
+    by_outcome = verdict.scenario_counts
+    scenarios = ", ".join(f"{by_outcome[outcome]} {word}" for outcome, word in _WORDS.items() if outcome in by_outcome)
+    held = verdict.count(Outcome.PASS)
+    limits = held + verdict.count(Outcome.FAIL) + verdict.count(Outcome.INCONCLUSIVE)
+    parts = (f"scenarios: {scenarios}" if scenarios else "", f"{held} of {limits} limits met" if limits else "")
+    return "; ".join(filter(None, parts)) or "nothing was judged"
+
+
+def comparison(names: tuple[str, str], found: Comparison) -> str:
+    """What differs between two runs of these names."""
+    lines = [f"## {names[0]} and {names[1]}", ""]
+    if found.scenarios:
+        lines += [*_table(("scenario", "before", "after"), found.scenarios), ""]
+    if found.pairs:
+        head = ("measurement", "of", "before", "after", "change", "outcome")
+        lines += [*_table(head, _changes(found)), ""]
+    if (left := len(found.pairs) - _ROWS) > 0:
+        lines.append(f"{left} more measurements differ.")
+    lines.append(f"{found.same} measurements are the same.")
+    return "\n".join(lines) + "\n"
+
+
+def _changes(found: Comparison) -> Iterator[tuple[str, ...]]:
+    for before, after in found.pairs[:_ROWS]:
+        pair = [one for one in (before, after) if one]
+        outcomes = dict.fromkeys(one.outcome.value for one in pair)
+        yield (
+            *_what(pair[-1]),
+            format_value(before) if before else "",
+            format_value(after) if after else "",
+            _change(before, after),
+            " → ".join(outcomes),
+        )
+
+
+def _change(before: Measurement | None, after: Measurement | None) -> str:
+    if before is None or after is None or not before.value or not math.isfinite(before.value):
+        return ""
+    share = (after.value - before.value) / abs(before.value)
+    return f"{share:+.1%}" if math.isfinite(share) else ""
+
+
+def _row(one: Measurement) -> tuple[str, ...]:
+    return (*_what(one), format_value(one), format_limit(one), one.outcome.value)
+
+
+def _what(one: Measurement) -> tuple[str, str]:
+    words = plain(one.name)
+    of = ": ".join(filter(None, (one.scenario, format_labels(one))))
+    return f"`{one.name}`" + (f" ({words})" if words else ""), of
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    yield "| " + " | ".join(head) + " |"
+    yield "|" + "---|" * len(head)
+    for row in rows:
+        yield "| " + " | ".join(map(_cell, row)) + " |"
+
+
+def _cell(text: str) -> str:
+    """Text that stays in its cell, and is text."""
+    return text.replace("\n", " ").replace("|", "\\|").replace("<", "&lt;")

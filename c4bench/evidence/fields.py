@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from c4bench.evidence.limits import LONGEST_TEXT, MOST_BITS, MOST_RANKS
@@ -12,6 +13,8 @@ _LARGEST = 1 << (MOST_BITS - 1)
 
 def integer(value: object, missing: int = -1) -> int:
     """The integer that `value` is, or is written as; `missing` for anything else and for what has over 64 bits."""
+    if type(value) is int:
+        return value if -_LARGEST < value < _LARGEST else missing
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return missing
     if isinstance(value, str):
@@ -73,6 +76,7 @@ def width(dtype: str) -> int:
     return _WIDTHS.get(dtype.lower(), 1)
 
 
+@lru_cache(maxsize=1024)
 def kind(name: str) -> str:
     """The collective that a name such as `nccl:_all_reduce` or `c10d::allreduce_` means; empty for none."""
     bare = name.rpartition(":")[2].partition(" ")[0].strip("_").lower()

@@ -73,5 +73,7 @@ def json_data(data: bytes) -> object:
 
 def place_of(name: str) -> str:
     """A name out of a stranger's file, fit to be printed: short, and without control characters."""
+    if len(name) <= 80 and name.isprintable():
+        return name
     shown = "".join(char if char.isprintable() else "?" for char in name[:80])
     return shown + ("..." if len(name) > 80 else "")

@@ -168,10 +168,12 @@ def analyse(folder, form):
 
 def torchfrtrace(folder, output):
     """Run the analyser's command line with its output to the file descriptor `output`."""
-    from torch.distributed.flight_recorder import fr_trace
-
     os.dup2(output, 1)
     os.dup2(output, 2)
+    from torch.distributed.flight_recorder import (
+        fr_trace,
+    )  # from PyTorch 2.9 on; the command of 2.8 cannot start either
+
     sys.argv = ["torchfrtrace", "-p", "rank_", folder]
     fr_trace.main()
     sys.stdout.flush()

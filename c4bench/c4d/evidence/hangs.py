@@ -113,16 +113,18 @@ class HangCase:
         return tuple(lines)
 
     def _inside(self) -> list[Judged]:
-        """All have called the operation, and nobody has finished it."""
-        if not self.graph.pending or self.graph.absent():
+        """All have called the operation that the others wait for, and nobody has finished it."""
+        graph = self.graph
+        inside = tuple(sorted(rank for rank in graph.pending if not graph.edges[rank]))
+        if not inside or graph.absent():
             return []
-        states = {rank: self._state(rank) for rank in self.graph.pending}
-        behind = tuple(sorted(rank for rank, state in states.items() if state is CallState.SCHEDULED))
-        if behind and 2 * len(behind) < len(states):
-            evidence = (f"ranks {_some(behind)} have scheduled the operation, which the others have started",)
-            return [self._among(behind, Cause.STUCK_INSIDE, evidence)]
-        evidence = ("every member has called the operation, and none of these has finished it",)
-        return [self._among(tuple(sorted(states)), Cause.STUCK_INSIDE, evidence, Syndrome.COMMUNICATION_HANG)]
+        awaited = tuple(rank for rank in graph.sinks() if isinstance(rank, int))
+        ranks = tuple(sorted(awaited)) or inside
+        evidence = ["every member has called the operation, and none of these has finished it"]
+        behind = [rank for rank in ranks if self._state(rank) is CallState.SCHEDULED]
+        if 0 < len(behind) < len(ranks):
+            evidence.append(f"ranks {_some(behind)} have only scheduled it, the others have started it")
+        return [self._among(ranks, Cause.STUCK_INSIDE, evidence, Syndrome.COMMUNICATION_HANG)]
 
     def _state(self, rank: int) -> CallState:
         op = self.graph.pending[rank]

@@ -1,6 +1,7 @@
 """Verdicts on dumps of real PyTorch jobs, whose faults the script that made them has written down."""
 
 import json
+import random
 
 import jsonschema
 import pytest
@@ -91,3 +92,22 @@ def test_the_missing_file_of_the_rank_at_fault_is_suspected(torch_dumps):
     assert verdict.culprits == (4, 11)
     assert not verdict.sure
     assert verdict.diagnosis.component.kind == "job"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_damaged_folder_is_judged_from_what_is_left(torch_dumps, tmp_path, seed):
+    """With files cut at any byte, empty, lost, doubled or in both forms, the verdict is right or says among whom."""
+    rng = random.Random(seed)
+    folder = torch_dumps / "torch-2.14.1" / "hang_16"
+    damaged = rng.sample(range(16), 4)
+    for rank in range(16):
+        path = folder / f"rank_{rank}{rng.choice(('', '.json'))}"
+        data = path.read_bytes()
+        if rank in damaged:
+            data = rng.choice((data[: rng.randrange(1, len(data))], b"", data))
+            (tmp_path / f"copy_{path.name}").write_bytes(data)
+        if rank not in damaged or rng.random() < 0.5:
+            (tmp_path / path.name).write_bytes(data)
+    (verdict,) = judge(collect([tmp_path])).verdicts
+    assert 11 in verdict.culprits
+    assert len(verdict.culprits) == 1 or (not verdict.sure and verdict.diagnosis.component.kind == "job")

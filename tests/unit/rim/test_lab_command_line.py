@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from c4bench.lab.machine import pyverbs
 from c4bench.pytest_plugin.lab_collect import chosen
 from c4bench.pytest_plugin.lab_progress import LabProgress
 from c4bench.record import RunDirectory
 
+NO_PYVERBS = pytest.mark.skipif(bool(pyverbs.obstacle()), reason="pyverbs is not installed: no lab can run here")
 SETTINGS = "[pytest]\nc4_fixtures = true\n"
 TEST = "def test_good(): pass\ndef test_bad(): assert False\n"
 
@@ -27,6 +29,7 @@ def run(folder, *words, test=TEST, conftest="", **rest):
     return done.returncode, done.stdout + done.stderr
 
 
+@NO_PYVERBS
 @pytest.mark.parametrize(
     ("words", "test", "code", "said"),
     [
@@ -44,6 +47,16 @@ def test_what_cannot_be_collected_is_said_before_a_lab_boots(tmp_path, words, te
     assert said in output
     assert not (tmp_path / "reports").exists()
     assert not (tmp_path / "j.xml").exists()
+
+
+def test_a_missing_pyverbs_is_said_at_once(tmp_path):
+    """One line with the fix, and no traceback of a test that imports it, which takes a lab minutes to fail with."""
+    hidden = (
+        "import sys\nfrom c4bench.lab.machine import pyverbs\npyverbs.obstacle = lambda: 'No module named pyverbs'\n"
+    )
+    code, output = run(tmp_path, "--hosts=softroce", test="import pyverbs_is_missing\n", conftest=hidden)
+    assert code == 3
+    assert output == "c4bench: pyverbs cannot be imported (No module named pyverbs): run `c4bench setup`\n"
 
 
 @pytest.mark.parametrize("words", [["-n", "2"], ["-nauto"], ["--numprocesses=4"]])

@@ -4,7 +4,10 @@ import argparse
 import sys
 from pathlib import Path
 
+import msgspec
+
 from c4bench.cli import Commands
+from c4bench.record.encoding import encode
 from c4bench.report import evaluate_run, render, rewrite
 
 _BEST_FIRST = (0, 4, 1)
@@ -17,6 +20,7 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "--readme", type=Path, metavar="FILE", help="only rewrite the figures in this README from the runs"
     )
+    parser.add_argument("--json", action="store_true", help="print each run's verdict as a line of JSON")
     parser.set_defaults(run=_run)
 
 
@@ -25,10 +29,15 @@ def _run(arguments: argparse.Namespace) -> int:
         rewrite(arguments.readme, arguments.run_directories)
         sys.stdout.write(f"rewrote the figures in {arguments.readme}\n")
         return 0
-    return max(map(_evaluate, arguments.run_directories), key=_BEST_FIRST.index)
+    codes = [_evaluate(path, as_json=arguments.json) for path in arguments.run_directories]
+    return max(codes, key=_BEST_FIRST.index)
 
 
-def _evaluate(run_directory: Path) -> int:
-    verdict = evaluate_run(run_directory)
-    sys.stdout.write(f"{verdict.outcome}: {render(run_directory)}\n")
+def _evaluate(run_directory: Path, *, as_json: bool) -> int:
+    verdict, page = evaluate_run(run_directory), render(run_directory)
+    if as_json:
+        found = {"run": str(run_directory), "outcome": verdict.outcome, "report": str(page)}
+        sys.stdout.write(encode(found | msgspec.to_builtins(verdict)).decode() + "\n")
+    else:
+        sys.stdout.write(f"{verdict.outcome}: {page}\n")
     return verdict.exit_code

@@ -10,7 +10,7 @@ import msgspec
 import yaml
 
 from c4bench.decoding import from_yaml
-from c4bench.errors import UsageError
+from c4bench.errors import UsageError, meant
 from c4bench.inventory.cables import Cable, delay_of, expand, rate_of
 from c4bench.inventory.document import Keys, located
 from c4bench.inventory.validation import split
@@ -189,7 +189,10 @@ def load(name_or_path: str) -> Topology:
     try:
         text = path.read_bytes()
     except FileNotFoundError:
-        raise UsageError(f"unknown topology {name_or_path!r}: one of {', '.join(names())}, or a .yml file") from None
+        near = meant(name_or_path, names())
+        raise UsageError(
+            f"unknown topology {name_or_path!r}: one of {', '.join(names())}, or a .yml file{near}"
+        ) from None
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; give a file that can be read") from None
     return parse(text, str(path))

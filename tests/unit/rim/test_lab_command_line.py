@@ -117,6 +117,7 @@ def pytest_cmdline_main(config):
     if config.option.collectonly:
         return None
     with carried(config, Path("folder").resolve()) as words:
+        assert any(word.startswith("cache_dir=") for word in words)
         inner = [sys.executable, "-m", "pytest", "-p", "no:conftest", "--noconftest", *sys.argv[1:], *words]
         done = subprocess.run(inner, capture_output=True, text=True)
         sys.stdout.write(done.stdout)
@@ -132,6 +133,7 @@ def test_files_asked_for_and_failed_tests_come_out(tmp_path):
     assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
     assert (tmp_path / "log.txt").exists()
     assert not (tmp_path / "folder").exists()
+    assert "test_it.py::test_bad" in (tmp_path / ".pytest_cache/v/cache/lastfailed").read_text()
     code, output = run(tmp_path, "--lf", conftest=CARRIED)
     assert code == 1
     assert "1 failed in" in output

@@ -1,6 +1,7 @@
 """The errors a user sees: what happened, where, and what to do, in one line."""
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 class C4Error(Exception):
@@ -33,3 +34,9 @@ class InconclusiveError(C4Error):
     """The run says nothing: a fault was not seen to take effect."""
 
     exit_code = 4
+
+
+def meant(given: str, known: Iterable[str]) -> str:
+    """The known name that was probably meant, as the end of a sentence; "" where none is near."""
+    near = get_close_matches(given, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""

@@ -5,7 +5,6 @@ import sys
 from collections import Counter
 from pathlib import Path
 from statistics import mean
-from typing import Any
 
 import msgspec
 import yaml
@@ -19,6 +18,8 @@ from c4bench.decoding import from_yaml
 from c4bench.errors import UsageError
 from c4bench.evidence.formats import format_of
 from c4bench.evidence.limits import MOST_RANKS, UnreadableError, read_bytes
+from c4bench.inventory.document import located
+from c4bench.inventory.validation import split
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.record import RunDirectory
 from c4bench.record.artefacts import Faults as Timelines
@@ -132,13 +133,32 @@ def _downtime(arguments: argparse.Namespace) -> int:
 
 
 def _table(path: Path, measured: dict[str, dict[str, float]]) -> tuple[Row, ...]:
+    text = _bytes(path)
     try:
-        document = msgspec.convert(from_yaml(_bytes(path)), dict[str, dict[str, Any]])
-        for kind in document.keys() & measured.keys():
-            document[kind]["after"] = measured[kind] | (document[kind].get("after") or {})
-        return downtime_table(msgspec.convert(document, dict[str, Faults]))
-    except (yaml.YAMLError, msgspec.ValidationError, ValueError) as error:
-        raise UsageError(f"{path}: {error}") from None
+        document = from_yaml(text)
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path}: {' '.join(str(error).split())}") from None
+    if not isinstance(document, dict):
+        raise UsageError(f"{path}: expected a mapping of kinds of faults; see `c4bench downtime --help`")
+    faults = {str(kind): _faults(path, text, str(kind), part, measured) for kind, part in document.items()}
+    try:
+        return downtime_table(faults)
+    except ValueError as error:
+        kind, _, problem = str(error).partition(": ")
+        raise (
+            located(str(path), text, (kind,), problem) if kind in faults else UsageError(f"{path}: {error}")
+        ) from None
+
+
+def _faults(path: Path, text: bytes, kind: str, part: object, measured: dict[str, dict[str, float]]) -> Faults:
+    """One kind of faults, as the file has it, with what was measured in place of what the file leaves out."""
+    if isinstance(part, dict) and kind in measured:
+        part = part | {"after": measured[kind] | (part.get("after") or {})}
+    try:
+        return msgspec.convert(part, Faults)
+    except msgspec.ValidationError as error:
+        problem, keys = split(str(error))
+        raise located(str(path), text, (kind, *keys), problem) from None
 
 
 def _measured(run: RunDirectory) -> dict[str, dict[str, float]]:

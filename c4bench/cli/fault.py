@@ -154,20 +154,27 @@ def _parts(
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    return _ask_all(arguments, ["status"])
+    return _ask_all(arguments, ["status"], nothing="no faults in force")
 
 
 def _heal(arguments: argparse.Namespace) -> int:
     return _ask_all(arguments, ["heal", *([arguments.id] if arguments.id else [])], any_suffices=bool(arguments.id))
 
 
-def _ask_all(arguments: argparse.Namespace, words: Sequence[str], *, any_suffices: bool = False) -> int:
-    """Run a command on every host and print the answers; return the worst exit code, or 0 if any suffices."""
+def _ask_all(
+    arguments: argparse.Namespace, words: Sequence[str], *, any_suffices: bool = False, nothing: str = ""
+) -> int:
+    """Run a command on every host and print the answers; return the worst exit code, or 0 if any suffices.
+
+    `nothing` is printed, but not for JSON, where all hosts have answered and none has printed a line.
+    """
     inventory = load(arguments.hosts)
-    codes = []
+    codes, lines = [], 0
     for name in _places_to_ask(inventory):
         try:
-            codes.append(_ask(inventory, name, words, arguments))
+            code, shown = _ask(inventory, name, words, arguments)
+            codes.append(code)
+            lines += shown
         except UnhealthyError as error:
             sys.stderr.write(f"c4bench: {error}\n")
             codes.append(error.exit_code)
@@ -175,6 +182,8 @@ def _ask_all(arguments: argparse.Namespace, words: Sequence[str], *, any_suffice
         raise UsageError(
             f"no fault {words[-1]} is in force: it was never applied, or its lease has ended; see `status`"
         )
+    if nothing and not lines and not any(codes) and not arguments.json:
+        sys.stdout.write(f"{nothing}\n")
     return 0 if any_suffices else max(codes)
 
 
@@ -190,17 +199,18 @@ def _remote(access: Access) -> bool:
     return access.connection != "local"
 
 
-def _ask(inventory: Inventory, name: str, words: Sequence[str], arguments: argparse.Namespace) -> int:
+def _ask(inventory: Inventory, name: str, words: Sequence[str], arguments: argparse.Namespace) -> tuple[int, int]:
+    """Ask one host and print its answer: (its exit code, how many lines were printed)."""
     access = inventory.access[name]
     argv = [access.python, "-m", "c4bench.inject", *words]
     with remote.connect(name, access) as connection:
         done = connection.run(argv, timeout_s=_TIMEOUT_S, check=False)
-    for line in done.stdout.decode(errors="replace").splitlines():
-        if not (words[0] == "heal" and "no fault" in line):
-            sys.stdout.write(f"{line}\n" if arguments.json else f"{name}: {line}\n")
+    answers = done.stdout.decode(errors="replace").splitlines()
+    shown = [line for line in answers if not (words[0] == "heal" and "no fault" in line)]
+    sys.stdout.writelines(f"{line}\n" if arguments.json else f"{name}: {line}\n" for line in shown)
     if done.code and not done.stdout:
         raise UnhealthyError(f"{name}: {remote.protocol.last_line(done.stderr)}")
-    return done.code
+    return done.code, len(shown)
 
 
 def _injector(inventory: Inventory, history: Path | None) -> Injector:

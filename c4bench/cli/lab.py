@@ -11,6 +11,7 @@ from c4bench import logs
 from c4bench.cli import Commands
 from c4bench.lab import topology_file
 from c4bench.lab.machine.launch import launch
+from c4bench.lab.topology import Topology
 
 
 def register(commands: Commands) -> None:
@@ -45,6 +46,8 @@ def _shell(arguments: argparse.Namespace) -> int:
 
 def _in_lab(arguments: argparse.Namespace, command: list[str], *, virtual: bool, interactive: bool) -> int:
     fabric = topology_file.load(arguments.topology)
+    if interactive:
+        sys.stderr.writelines(f"c4bench: {line}\n" for line in banner(fabric))
     with kept_or_scratch(arguments.run_dir) as directory:
         ended = launch(
             fabric,
@@ -56,6 +59,16 @@ def _in_lab(arguments: argparse.Namespace, command: list[str], *, virtual: bool,
             interactive=interactive,
         )
     return ended.exit_code
+
+
+def banner(fabric: Topology) -> list[str]:
+    """What a user of the shell needs to know, before the lab boots."""
+    first, last = fabric.hosts[0].name, fabric.hosts[-1].name
+    return [
+        f"a shell in topology {fabric.name}, hosts {first} to {last}; the clock is real, and files are lost at the end",
+        f"ssh {first}: log in to a host; ip -n {first} link: its interfaces; ip -n {fabric.switches[0].name} route: a "
+        "switch's routes; exit: end the lab",
+    ]
 
 
 @contextmanager

@@ -1,8 +1,10 @@
 """`c4bench`: parse the command line, run one command, and report an error in one line with an exit code."""
 
 import argparse
+import re
 import signal
 import sys
+from typing import NoReturn
 
 from c4bench import __version__, logs
 from c4bench.cli import (
@@ -25,8 +27,9 @@ from c4bench.cli import (
     utilisation,
     workload,
 )
-from c4bench.errors import C4Error
+from c4bench.errors import C4Error, meant
 
+_CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)")
 _COMMANDS = (
     *(setup, doctor, topology, lab, inventory, prepare, nightly),
     *(fault, paths, plan, detect, convert, master, page, workload, report, bench, utilisation),
@@ -50,8 +53,17 @@ def main(argv: list[str] | None = None) -> int:
     return code
 
 
+class _Parser(argparse.ArgumentParser):
+    """Names the choice that was probably meant; parsers of subcommands are of this class too."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the usage and the error, and exit with code 2."""
+        wrong = _CHOICE.search(message)
+        super().error(message + (meant(wrong[1], re.findall(r"[\w.-]+", wrong[2])) if wrong else ""))
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="c4bench", description="Test bed for RDMA fabrics of training clusters.")
+    parser = _Parser(prog="c4bench", description="Test bed for RDMA fabrics of training clusters.")
     parser.set_defaults(log_level="warning", log_format="text")  # for commands without these options
     parser.add_argument("--version", action="version", version=f"c4bench {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")

@@ -6,12 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
+
 from c4bench.cli import Commands
 from c4bench.errors import InconclusiveError, UnhealthyError, UsageError
 from c4bench.model.measurement import Outcome
 from c4bench.record import RunDirectory
 from c4bench.record.artefacts import Mutants
 from c4bench.record.begin import ROOT
+from c4bench.record.encoding import encode
 from c4bench.report import Verdict, evaluate_run, mutants
 from c4bench.report.headlines import short
 from c4bench.report.nights import NIGHT, Comparison, compare, nights, prune, read
@@ -27,6 +30,9 @@ def register(commands: Commands) -> None:
     parser.add_argument("--runs", type=Path, default=ROOT, help=f"where the nights are kept (default {ROOT})")
     parser.add_argument("--keep", type=int, default=30, metavar="N", help="how many nights to keep (default 30)")
     parser.add_argument("--accept", action="store_true", help="make tonight the baseline, if it passes")
+    parser.add_argument(
+        "--json", action="store_true", help="print the comparison as JSON instead of the page; pytest prints to stderr"
+    )
     parser.add_argument("pytest", nargs="*", default=["tests/scenarios"], help="pytest's own arguments, after --")
     parser.set_defaults(run=_run)
 
@@ -38,7 +44,8 @@ def _run(arguments: argparse.Namespace) -> int:
     before = nights(root)[-arguments.keep :]
     run = RunDirectory.create(root, NIGHT)
     command = [sys.executable, "-m", "pytest", f"--hosts={arguments.hosts}", f"--c4-run-dir={run.path}"]
-    ended = subprocess.run([*command, *arguments.pytest], check=False).returncode
+    shown = sys.stderr if arguments.json else None
+    ended = subprocess.run([*command, *arguments.pytest], stdout=shown, check=False).returncode
     if not run.started:
         run.path.rmdir()  # nothing has run, because an argument was wrong
         return ended
@@ -49,13 +56,24 @@ def _run(arguments: argparse.Namespace) -> int:
     page = _page(run.path, ended, verdict, comparison)
     (run.path / "night.md").write_text(page)
     run.save("night", comparison)
-    sys.stdout.write(page)
+    sys.stdout.write(_json(run.path, code, verdict, comparison) if arguments.json else page)
     if arguments.accept and code == 0:
         _accept(root, run.path)
         baseline = run.path
     for path in prune(root, arguments.keep, [baseline] if baseline else []):
         shutil.rmtree(path)
     return code
+
+
+def _json(path: Path, code: int, verdict: Verdict, comparison: Comparison) -> str:
+    found = {
+        "run": str(path),
+        "exit_code": code,
+        "outcome": verdict.outcome,
+        "scenarios": verdict.scenario_counts,
+        "comparison": msgspec.to_builtins(comparison),
+    }
+    return encode(found).decode() + "\n"
 
 
 def _exit_code(ended: int, verdict: Verdict, comparison: Comparison) -> int:

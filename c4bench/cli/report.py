@@ -4,9 +4,12 @@ import argparse
 import sys
 from pathlib import Path
 
+import msgspec
+
 from c4bench.cli import Commands
 from c4bench.errors import UsageError
 from c4bench.record import RunDirectory
+from c4bench.record.encoding import encode
 from c4bench.report import evaluate_run, render, rewrite
 from c4bench.report.compare import compare
 from c4bench.report.markdown import comparison, summary
@@ -33,6 +36,7 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "--readme", type=Path, metavar="FILE", help="only rewrite the figures in this README from the runs"
     )
+    parser.add_argument("--json", action="store_true", help="print each run's verdict as a line of JSON")
     parser.set_defaults(run=_run)
 
 
@@ -43,12 +47,17 @@ def _run(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.compare:
         return _compare(arguments.run_directories, arguments.markdown)
-    return max((_evaluate(run, arguments.markdown) for run in arguments.run_directories), key=_BEST_FIRST.index)
+    codes = [_evaluate(run, arguments.markdown, as_json=arguments.json) for run in arguments.run_directories]
+    return max(codes, key=_BEST_FIRST.index)
 
 
-def _evaluate(run_directory: Path, markdown: Path | None) -> int:
-    verdict = evaluate_run(run_directory)
-    sys.stdout.write(f"{verdict.outcome}: {render(run_directory)}\n")
+def _evaluate(run_directory: Path, markdown: Path | None, *, as_json: bool) -> int:
+    verdict, page = evaluate_run(run_directory), render(run_directory)
+    if as_json:
+        found = {"run": str(run_directory), "outcome": verdict.outcome, "report": str(page)}
+        sys.stdout.write(encode(found | msgspec.to_builtins(verdict)).decode() + "\n")
+    else:
+        sys.stdout.write(f"{verdict.outcome}: {page}\n")
     if markdown:
         _append(markdown, summary(RunDirectory(run_directory), verdict))
     return verdict.exit_code

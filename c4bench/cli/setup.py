@@ -28,35 +28,35 @@ def register(commands: Commands) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.check:
-        return _report(local_checks())
+        return _report_missing(local_checks())
     if not arguments.environment:
-        code = _report(immutable_checks())
+        code = _report_missing(immutable_checks())
         if code:
             return code
         _install_packages()
     linked = pyverbs.link()
     if linked:
-        _say(f"pyverbs: {linked} -> {linked.readlink()}")
+        _print(f"pyverbs: {linked} -> {linked.readlink()}")
     if not arguments.environment:
         built = build.build(arguments.began)
-        _say(f"Linux {built.version}: {built.program} (built in {built.build_s:g} s)")
+        _print(f"Linux {built.version}: {built.program} (built in {built.build_s:g} s)")
     return 0
 
 
 def _install_packages() -> None:
     wanted = packages.missing()
     if wanted:
-        _say(f"installing {' '.join(wanted)}")
+        _print(f"installing {' '.join(wanted)}")
         packages.install(wanted)
 
 
-def _report(checks: list[Check]) -> int:
+def _report_missing(checks: list[Check]) -> int:
     """One line, with the fix, for each check that fails; the exit code."""
     bad = [check for check in checks if not check.ok]
     sys.stderr.writelines(f"c4bench: {check.name}: {check.detail}; {check.fix}\n" for check in bad)
     return UnhealthyError.exit_code if bad else 0
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     sys.stdout.write(f"c4bench: {text}\n")
     sys.stdout.flush()

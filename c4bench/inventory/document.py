@@ -65,18 +65,24 @@ class Document:
 
     def error(self, keys: Keys, problem: str) -> UsageError:
         """The error about the value at `keys`: file, line and key path, then the problem."""
-        where = f"{self.path}:{self._line(keys)}: {dotted(keys)}" if keys else str(self.path)
-        return UsageError(f"{where}: {problem}")
+        return located(str(self.path), self.content, keys, problem)
 
-    def _line(self, keys: Keys) -> int:
-        node = yaml.compose(self.content, _Loader)
-        line = 0
-        for key in keys:
-            below = _child(node, key)
-            if below is None:
-                break
-            line, node = below
-        return line + 1
+
+def located(where: str, content: str | bytes, keys: Keys, problem: str) -> UsageError:
+    """The error about the value at `keys` of valid YAML from the file `where`: file, line and key path, the problem."""
+    return UsageError(f"{where}:{_line(content, keys)}: {dotted(keys)}: {problem}" if keys else f"{where}: {problem}")
+
+
+def _line(content: str | bytes, keys: Keys) -> int:
+    """The line, from 1, of the value at `keys`, or of the last of its keys that is there."""
+    node = yaml.compose(content, _Loader)
+    line = 0
+    for key in keys:
+        below = _child(node, key)
+        if below is None:
+            break
+        line, node = below
+    return line + 1
 
 
 def _read(path: Path) -> bytes:

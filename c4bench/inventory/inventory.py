@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from c4bench.errors import UsageError
 from c4bench.inventory import ansible, fabric, facts, groups
 from c4bench.inventory.document import Document
 from c4bench.inventory.facts import HostFacts
@@ -59,18 +60,27 @@ class Inventory(msgspec.Struct, frozen=True):
 def load(path: Path) -> Inventory:
     """Read an Ansible inventory: one YAML file here, anything else through `ansible-inventory`.
 
-    Raises UsageError in one line: file, line and key where known, the problem, and what to do.
+    Raises UsageError: file, line and key where known, the problem, and what to do, in one line; where several hosts
+    have something wrong, a line for each.
     """
     source, resolved, content = _read(path)
     if not resolved.hosts:
         raise source.error((), "the inventory has no hosts; add them under all.hosts")
     switches = resolved.groups.get("switches", ())
     hosts, access, known = [], {}, {}
+    errors: list[UsageError] = []
     for name, variables in resolved.hosts.items():
-        known[name], nics = facts.read(name, variables.get("c4"))
-        access[name] = _access(name, variables, known[name])
+        try:
+            known[name], nics = facts.read(name, variables.get("c4"))
+            access[name] = _access(name, variables, known[name])
+        except UsageError as error:
+            errors.append(error)
+            continue
         if name not in switches:
             hosts.append(Host(name, access[name].address, nics, known[name].disruptive))
+    if errors:
+        # A variable of a group is every member's: its error is one error.
+        raise UsageError("\nc4bench: ".join(dict.fromkeys(map(str, errors))))
     if not hosts:
         raise source.error((), "the inventory has switches only; add hosts under all.hosts")
     digest = hashlib.sha256(content).hexdigest()

@@ -25,15 +25,19 @@ def convert(variable: Variable, kind: type[Kind], tables: Tables, who: str = "")
         raise variable.error(f"{problem}{who}", below) from None
 
 
-def _locate(message: str, kind: type[msgspec.Struct], tables: Tables) -> tuple[str, Keys]:
-    """Split the validator's message into the problem and the keys below the variable."""
+def split(message: str) -> tuple[str, Keys]:
+    """Split a validator's message into the problem and the keys of the value that has it."""
     match = _LOCATION.search(message)
-    steps: list[str | int] = []
-    for number, name in _STEP.findall(match[1] if match else ""):
-        steps.append(name or int(number))
+    steps = tuple(name or int(number) for number, name in _STEP.findall(match[1] if match else ""))
     problem = _LOCATION.sub("", message)
     unknown = _UNKNOWN.search(problem)
-    if unknown:
+    return problem[:1].lower() + problem[1:], (*steps, unknown[1]) if unknown else steps
+
+
+def _locate(message: str, kind: type[msgspec.Struct], tables: Tables) -> tuple[str, Keys]:
+    """Split the validator's message into the problem and the keys below the variable."""
+    problem, steps = split(message)
+    if _UNKNOWN.search(problem):
         known = tables.get(next((step for step in steps if step in tables), ""), kind).__struct_fields__
-        return f"unknown key; there are {', '.join(known)}", (*steps, unknown[1])
-    return problem[:1].lower() + problem[1:], tuple(steps)
+        return f"unknown key; there are {', '.join(known)}", steps
+    return problem, steps

@@ -1,5 +1,6 @@
 """Topology files: a fabric as a graph of cables, or as the parameters of one of the usual shapes."""
 
+import re
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -9,8 +10,10 @@ import msgspec
 import yaml
 
 from c4bench.decoding import from_yaml
-from c4bench.errors import UsageError
+from c4bench.errors import UsageError, meant
 from c4bench.inventory.cables import Cable, delay_of, expand, rate_of
+from c4bench.inventory.document import Keys, located
+from c4bench.inventory.validation import split
 from c4bench.lab.attachment import HostGroup, attach, numbered
 from c4bench.lab.topology import Graph, IcmpLimits, Topology, build
 from c4bench.lab.topology_check import NICS_AT_MOST, SWITCHES_AT_MOST, check
@@ -165,6 +168,8 @@ _FORMS: dict[str, type[Form]] = {
     "sites": SitesForm,
     "": LeafSpine,
 }
+_DOTTED = re.compile(r"[a-z_]+(\.[\w-]+|\[\d+\])*")
+_STEPS = re.compile(r"\[(\d+)\]|([\w-]+)")
 _COUNT_AT_MOST = 64  # of one kind of switch, of pods, sites and hosts
 
 
@@ -184,7 +189,10 @@ def load(name_or_path: str) -> Topology:
     try:
         text = path.read_bytes()
     except FileNotFoundError:
-        raise UsageError(f"unknown topology {name_or_path!r}: one of {', '.join(names())}, or a .yml file") from None
+        near = meant(name_or_path, names())
+        raise UsageError(
+            f"unknown topology {name_or_path!r}: one of {', '.join(names())}, or a .yml file{near}"
+        ) from None
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; give a file that can be read") from None
     return parse(text, str(path))
@@ -199,8 +207,12 @@ def parse(text: str | bytes, where: str) -> Topology:
         return made(msgspec.convert(document, form))
     except yaml.YAMLError as error:
         raise UsageError(f"{where}: {_yaml_place(error)}: not YAML; check quoting and indentation") from None
-    except (msgspec.ValidationError, UsageError) as error:
-        raise UsageError(f"{where}: {error}") from None
+    except msgspec.ValidationError as error:
+        problem, steps = split(str(error))
+        raise located(where, text, steps, problem) from None
+    except UsageError as error:
+        named, problem = _keyed(str(error))
+        raise located(where, text, named, problem) from None
 
 
 def made(form: Form) -> Topology:
@@ -208,6 +220,14 @@ def made(form: Form) -> Topology:
     graph = form.graph()
     check(graph)
     return build(graph)
+
+
+def _keyed(message: str) -> tuple[Keys, str]:
+    """The keys that an error about a graph begins with, such as `links[3].rate`, and the problem."""
+    named, _, problem = message.partition(": ")
+    if not _DOTTED.fullmatch(named):
+        return (), message
+    return [key or int(number) for number, key in _STEPS.findall(named)], problem
 
 
 def _yaml_place(error: yaml.YAMLError) -> str:

@@ -42,6 +42,9 @@ def debugs(config: pytest.Config, clock: str) -> bool:
         return False
     if clock == "virtual":
         raise UsageError(f"{asked[0]}: a lab in virtual time has no terminal to debug at; add --c4-time=real")
+    capture = config.pluginmanager.getplugin("capturemanager")
+    if capture:
+        capture.suspend_global_capture(in_=True)  # pytest has put a file in place of our input
     if not sys.stdin.isatty() or not sys.stdout.isatty():
         raise UsageError(f"{asked[0]}: a debugger needs a terminal, and this run has none; leave it out")
     return True

@@ -1,6 +1,6 @@
 """Files that pytest writes in a lab come out of it: those the user asked for, and its cache of failed tests."""
 
-import json
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +13,7 @@ from c4bench.errors import UnhealthyError, UsageError
 # By the name under which pytest, or pytest-reportlog, keeps the option: the options that name a file to write.
 WRITTEN = {"xmlpath": "--junitxml", "report_log": "--report-log", "log_file": "--log-file"}
 # What --lf, --ff, --nf and --stepwise read from pytest's cache (pytest: "How to re-run failed tests").
+_VALUES = "v"  # the folder of values in a cache's folder
 _CACHED = ("cache/lastfailed", "cache/nodeids", "cache/stepwise")
 
 
@@ -28,17 +29,17 @@ def carried(config: pytest.Config, folder: Path) -> Iterator[list[str]]:
         _check(path)
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "cache").mkdir(parents=True)
-    cache: pytest.Cache | None = getattr(config, "cache", None)  # absent under -p no:cacheprovider
+    cache = _cache(config)
     try:
-        if cache is not None:
-            _put_in(cache, folder / "cache")
+        if cache and not config.getoption("cacheclear"):
+            _copy(cache, folder / "cache")
         words = [f"{flag}={_inside(folder, flag)}" for flag in wanted]
-        yield [*words, *(["-o", f"cache_dir={folder / 'cache'}"] if cache is not None else [])]
+        yield [*words, *(["-o", f"cache_dir={folder / 'cache'}"] if cache else [])]
     finally:
         for flag, path in wanted.items():
             _bring_out(_inside(folder, flag), path)
-        if cache is not None:
-            _take_over(cache, folder / "cache")
+        if cache:
+            _copy(folder / "cache", cache)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -69,17 +70,18 @@ def _bring_out(written: Path, path: Path) -> None:
         raise UnhealthyError(f"{path}: {error.strerror}; make room there, and run again") from None
 
 
-def _put_in(cache: pytest.Cache, folder: Path) -> None:
-    for key in _CACHED:
-        value = cache.get(key, None)
-        if value is not None:
-            path = folder / "v" / key
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(value))
+def _cache(config: pytest.Config) -> Path | None:
+    """The folder of pytest's cache; None under `-p no:cacheprovider`. The cache itself is made later than a lab."""
+    if not config.pluginmanager.hasplugin("cacheprovider"):
+        return None
+    return config.rootpath / os.path.expandvars(config.getini("cache_dir"))
 
 
-def _take_over(cache: pytest.Cache, folder: Path) -> None:
+def _copy(source: Path, target: Path) -> None:
+    """Copy the values that there are from one cache's folder to another's."""
     for key in _CACHED:
-        path = folder / "v" / key
-        if path.exists():
-            cache.set(key, json.loads(path.read_text()))
+        value = source / _VALUES / key
+        if value.exists():
+            place = target / _VALUES / key
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(value, place)

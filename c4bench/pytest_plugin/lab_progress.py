@@ -21,7 +21,7 @@ class LabProgress:
     def __init__(self, run: RunDirectory, total: int, every_s: float = _EVERY_S) -> None:
         self._run, self._total, self._every_s = run, total, every_s
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._tell, name="lab-progress", daemon=True)
+        self._thread = threading.Thread(target=self._report, name="lab-progress", daemon=True)
         self._wanted = not sys.stdout.isatty()
 
     def __enter__(self) -> Self:
@@ -36,7 +36,7 @@ class LabProgress:
         if self._wanted:
             self._thread.join()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         began = time.monotonic()
         before = sum(event["kind"] == _ENDED for event in self._run.events())  # of a run that this one resumes
         while not self._stopped.wait(self._every_s):

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from c4bench.lab import topology_file as topologies
-from c4bench.lab.machine import kernel, launch, signals
+from c4bench.lab.machine import kernel, launch, pyverbs, signals
 from c4bench.lab.machine.modes import lab_mode
 from c4bench.lab.machine.run import LabRun
 from c4bench.lab.places import RUN
@@ -31,6 +31,7 @@ def run_in_lab(config: pytest.Config) -> int:
     topology = topologies.load(option.c4_topology)
     clock = option.c4_time or "virtual"
     interactive = debugs(config, clock)
+    pyverbs.require()
     refused, tests = collect(config)
     if refused:
         return refused

@@ -2,6 +2,7 @@
 
 import os
 import pty
+import select
 import signal
 import subprocess
 import sys
@@ -28,6 +29,7 @@ def test_never(): pass
 def test_waits():
     time.sleep(1e6)
 """
+DEBUGGER_WITHIN_S = 60.0
 PYTEST = [sys.executable, "-m", "pytest", "--hosts=softroce", "--c4-topology=pair"]
 
 
@@ -115,6 +117,7 @@ def test_a_debugger_has_the_terminal(project):
     said = b""
     for prompt, answer in ((b"(Pdb) ", b"answer + 1000\n"), (b"1054", b"q\n")):
         while prompt not in said:
+            assert select.select([master], [], [], DEBUGGER_WITHIN_S)[0], said
             said += os.read(master, 4096)
         os.write(master, answer)
     assert lab.wait(60) == 2

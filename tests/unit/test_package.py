@@ -39,6 +39,24 @@ def test_the_wheel_holds_types_and_data(wheel):
     assert not [name for name in names if name.startswith("tests/")]
 
 
+def test_the_wheel_holds_the_scenarios(wheel):
+    """Each file of tests/scenarios is in the package `c4bench.scenarios`, for `pytest --pyargs`."""
+    files = [
+        path for path in (ROOT / "tests/scenarios").rglob("*") if path.is_file() and "__pycache__" not in path.parts
+    ]
+    packed = {f"c4bench/scenarios/{path.relative_to(ROOT / 'tests/scenarios')}" for path in files}
+    assert len(packed) > 40
+    assert packed | {"c4bench/scenarios/__init__.py"} <= set(wheel.namelist())
+
+
+def test_ansible_is_an_extra(wheel):
+    """The lab installs without it; `c4bench[hosts]` brings it."""
+    (metadata,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+    needed = [line for line in wheel.read(metadata).decode().splitlines() if line.startswith("Requires-Dist: ansible")]
+    assert len(needed) == 2
+    assert all(line.endswith("extra == 'hosts'") for line in needed)
+
+
 def test_the_version_is_that_of_the_code(wheel):
     """`c4bench.__version__` is the one place where the version stands."""
     (metadata,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from c4bench.lab.machine import pyverbs
 from c4bench.pytest_plugin.lab_collect import chosen
 from c4bench.pytest_plugin.lab_progress import LabProgress
 from c4bench.record import RunDirectory
 
+NO_PYVERBS = pytest.mark.skipif(bool(pyverbs.obstacle()), reason="pyverbs is not installed: no lab can run here")
 SETTINGS = "[pytest]\nc4_fixtures = true\n"
 TEST = "def test_good(): pass\ndef test_bad(): assert False\n"
 
@@ -27,6 +29,7 @@ def run(folder, *words, test=TEST, conftest="", **rest):
     return done.returncode, done.stdout + done.stderr
 
 
+@NO_PYVERBS
 @pytest.mark.parametrize(
     ("words", "test", "code", "said"),
     [
@@ -44,6 +47,16 @@ def test_what_cannot_be_collected_is_said_before_a_lab_boots(tmp_path, words, te
     assert said in output
     assert not (tmp_path / "reports").exists()
     assert not (tmp_path / "j.xml").exists()
+
+
+def test_a_missing_pyverbs_is_said_at_once(tmp_path):
+    """One line with the fix, and no traceback of a test that imports it, which takes a lab minutes to fail with."""
+    hidden = (
+        "import sys\nfrom c4bench.lab.machine import pyverbs\npyverbs.obstacle = lambda: 'No module named pyverbs'\n"
+    )
+    code, output = run(tmp_path, "--hosts=softroce", test="import pyverbs_is_missing\n", conftest=hidden)
+    assert code == 3
+    assert output == "c4bench: pyverbs cannot be imported (No module named pyverbs): run `c4bench setup`\n"
 
 
 @pytest.mark.parametrize("words", [["-n", "2"], ["-nauto"], ["--numprocesses=4"]])
@@ -104,6 +117,7 @@ def pytest_cmdline_main(config):
     if config.option.collectonly:
         return None
     with carried(config, Path("folder").resolve()) as words:
+        assert any(word.startswith("cache_dir=") for word in words)
         inner = [sys.executable, "-m", "pytest", "-p", "no:conftest", "--noconftest", *sys.argv[1:], *words]
         done = subprocess.run(inner, capture_output=True, text=True)
         sys.stdout.write(done.stdout)
@@ -119,6 +133,7 @@ def test_files_asked_for_and_failed_tests_come_out(tmp_path):
     assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
     assert (tmp_path / "log.txt").exists()
     assert not (tmp_path / "folder").exists()
+    assert "test_it.py::test_bad" in (tmp_path / ".pytest_cache/v/cache/lastfailed").read_text()
     code, output = run(tmp_path, "--lf", conftest=CARRIED)
     assert code == 1
     assert "1 failed in" in output

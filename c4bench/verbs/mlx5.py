@@ -58,7 +58,7 @@ class LagPort:
 
     def obstacle(self, device: OpenDevice) -> str:
         """Query the port of a QP that is connected to itself, and try to set the same."""
-        return _refusal(device, lambda endpoint: self._set(endpoint, lag_port(endpoint)))
+        return _refusal(device, lambda endpoint: set_lag_port(endpoint, lag_port(endpoint)))
 
     def choices(self, device: OpenDevice) -> Sequence[int]:
         """The bond's ports. Raises VerbsError if the device is not mlx5."""
@@ -76,7 +76,7 @@ class LagPort:
     def after_connect(self, endpoint: OpenEndpoint, choice: int) -> None:
         """Set the port, since firmware may choose again at each change of state."""
         if choice:
-            self._set(endpoint, choice)
+            set_lag_port(endpoint, choice)
 
     def move(self, endpoint: OpenEndpoint, choice: int) -> None:
         """Set the port; 0 changes nothing."""
@@ -86,10 +86,11 @@ class LagPort:
         """The driver's port."""
         return port_of(0, *endpoint.qps)
 
-    @staticmethod
-    def _set(endpoint: OpenEndpoint, port: int) -> None:
-        with verbs(endpoint.device.name, f"setting LAG port {port}", endpoint.qp_num):
-            _provider().Mlx5QP.modify_lag_port(endpoint.raw, port)
+
+def set_lag_port(endpoint: OpenEndpoint, port: int) -> None:
+    """Send an endpoint's packets by this port of the bond, counted from 1. Raises VerbsError if firmware refuses."""
+    with verbs(endpoint.device.name, f"setting LAG port {port}", endpoint.qp_num):
+        _provider().Mlx5QP.modify_lag_port(endpoint.raw, port)
 
 
 def lag_port(endpoint: OpenEndpoint) -> int:

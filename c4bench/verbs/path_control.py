@@ -12,10 +12,11 @@ from c4bench.verbs.transport import Remote, TransportProfile
 
 
 class OpenEndpoint(Protocol):
-    """A reliable-connection QP; `raw` is the pyverbs object."""
+    """A reliable-connection QP; `raw` is the pyverbs object, `remote` the far end, None before it is connected."""
 
     device: "OpenDevice"
     path: PathAttributes
+    remote: Remote | None
     qp_num: int
     raw: Any
 

@@ -3,10 +3,18 @@
 from c4bench.verbs.flow_label import FlowLabel
 from c4bench.verbs.lid_path_bits import PathBits
 from c4bench.verbs.mlx5 import LagPort, LiveSourcePort
+from c4bench.verbs.mlx5_bond import SourcePortAndLagPort
 from c4bench.verbs.path_control import NoPathControl, OpenDevice, PathControl
 
 # In the order in which they are tried.
-PATH_CONTROLS: tuple[PathControl, ...] = (LiveSourcePort(), FlowLabel(), LagPort(), PathBits())
+PATH_CONTROLS: tuple[PathControl, ...] = (
+    SourcePortAndLagPort(LiveSourcePort()),
+    SourcePortAndLagPort(FlowLabel()),
+    LiveSourcePort(),
+    FlowLabel(),
+    LagPort(),
+    PathBits(),
+)
 
 
 def choose(device: OpenDevice) -> PathControl:

@@ -5,6 +5,7 @@ from drawn_jobs import draws_job
 
 from c4bench.model.meeting import Meeting
 from c4bench.report.statistics import mean_interval, ratio_interval
+from c4bench.verbs.bond import leaving_port
 
 SIZE_BYTES = 16 << 20
 ECMP, PLANNED = ROUNDS = ("ecmp/4", "planned/4")
@@ -98,3 +99,19 @@ def by_draw(results, start, best_bps, of_optimum):
         took_s = [max(rank["took_s"] for rank in ranks if rank["number"] == number) for ranks in results]
         draws.append([of_optimum(SIZE_BYTES * 8 / slowest_s, best_bps) for slowest_s in took_s])
     return draws
+
+
+@pytest.mark.needs(hosts=4)
+def test_source_ports_leave_by_the_port_that_is_computed_for_them(rdma_hosts, atlas, measure):
+    """Each port of a bond leads to a leaf of its own: the first switch that probes find is the computed port's."""
+    nics = [host.nics[0] for host in rdma_hosts]
+    if not all(len(nic.bond) == 2 for nic in nics):
+        pytest.skip("no-bonds: these hosts' NICs are not bonds of two ports; try --c4-topology bonds-2")
+    right = 0
+    for nic in nics:
+        leaves = {port: set() for port in nic.bond}
+        for far in nics:
+            for path in atlas.paths(nic.name, far.name):
+                leaves[leaving_port(nic.bond, nic.address, far.address, path.source_port)].add(path.hops[0])
+        right += all(len(found) == 1 for found in leaves.values()) and len(set.union(*leaves.values())) == len(nic.bond)
+    measure("c4p.bond_port_fraction", right / len(nics), equals=1)

@@ -74,7 +74,8 @@ def _cache(config: pytest.Config) -> Path | None:
     """The folder of pytest's cache; None under `-p no:cacheprovider`. The cache itself is made later than a lab."""
     if not config.pluginmanager.hasplugin("cacheprovider"):
         return None
-    return config.rootpath / os.path.expandvars(config.getini("cache_dir"))
+    folder: str = config.getini("cache_dir")
+    return config.rootpath / os.path.expandvars(folder)
 
 
 def _copy(source: Path, target: Path) -> None:

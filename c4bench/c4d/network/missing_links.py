@@ -128,17 +128,17 @@ def missing_links_finding(
 ) -> Finding:
     """The finding on links that went missing `together`, of which a job `lost` some, and may be `slower` for it.
 
-    A silent link takes links beyond it with it. If none is silent, any of those missing may have failed; and where one
+    A silent link takes links beyond it with it. If none is silent, any of the lost ones may have failed; and where one
     link carries all their traffic, a switch may be sending everything there. A dead switch misses all of its links,
-    and so does a switch between two others if its link to either is dead.
+    and so does a switch between two others if its link to either is dead. Without such a switch, any link that is
+    missing together with the lost ones may have failed.
     """
     silent = [link for link in together if link.silent]
-    first = (silent or lost)[0]
-    possible = dict.fromkeys(
-        [*(link.name for link in (*lost, *together)), *(hop for link in lost for hop in link.through)]
-    )
+    first, dead = (silent or lost)[0], _dead_switches(together, silent)
+    failed = lost if dead else [*lost, *together]
+    possible = dict.fromkeys([*(link.name for link in failed), *(hop for link in lost for hop in link.through)])
     links = [] if silent else [Component("link", name) for name in possible if name != first.name]
-    suspects = [*links, *_dead_switches(together, silent)]
+    suspects = [*links, *dead]
     component = Component("link", first.name)
     names = " and ".join(str(blame.component) for blame in slower)
     cost = f"{names} is slower since" if slower else "nothing is known to be slower for that"

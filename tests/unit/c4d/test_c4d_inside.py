@@ -61,7 +61,7 @@ def test_reordered_collectives_are_a_circle():
     for record in (comm(2), _group("data", (0, 1)), _group("tensor", (0, 1))):
         job.add_comm(record)
     file(job, 2.0, ops=[op(0, 0, 1.0, name="data"), op(1, 0, 1.0, name="tensor")])
-    found = mismatch_finding(job, wait_graph(job), 1.0)
+    found = mismatch_finding(job.job, wait_graph(job), job.records_of, 1.0)
     assert found.cause == Cause.COLLECTIVE_ORDER_MISMATCH
     assert {(side.pg_name, side.ranks) for side in found.operations} == {("data", (0,)), ("tensor", (1,))}
 
@@ -72,7 +72,7 @@ def test_same_collective_of_another_size_is_told_apart():
     job.add_comm(_group("data", (0, 1)))
     other = msgspec.structs.replace(op(1, 0, 0.5, name="data"), size_bytes=77)
     file(job, 2.0, ops=[op(0, 0, 0.5, name="data"), other])
-    found = mismatch_finding(job, wait_graph(job), 1.0)
+    found = mismatch_finding(job.job, wait_graph(job), job.records_of, 1.0)
     assert found.cause == Cause.SIZE_OR_SYNTAX_MISMATCH
     assert {side.size_bytes for side in found.operations} == {77, 1024}
 
@@ -81,4 +81,4 @@ def test_ranks_that_agree_have_no_mismatch():
     """A rank that is merely late has called nothing yet."""
     job = _inside(3, {0: (), 1: (), 2: ()})
     file(job, 3.0, ops=[op(0, 0, 1.0, 1.5), op(0, 1, 2.0)])
-    assert mismatch_finding(job, wait_graph(job), 1.0) is None
+    assert mismatch_finding(job.job, wait_graph(job), job.records_of, 1.0) is None

@@ -148,7 +148,7 @@ def test_a_certificate_without_one_known_role_is_refused(tmp_path, roles, words)
     """One line says whose certificate it is, what is wrong with it, and how to renew it."""
     establish(tmp_path, ["h1"], NOW)
     forge(tmp_path, "h1", roles, [CLIENT])
-    with pytest.raises(UnhealthyError, match=r"; run python -m c4bench\.deploy\.prepare and") as refused:
+    with pytest.raises(UnhealthyError, match="; run c4bench prepare and") as refused:
         who(tmp_path, "h1")
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)

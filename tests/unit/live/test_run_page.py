@@ -71,7 +71,9 @@ def test_the_command_serves_a_run(scene, tmp_path):
     """`c4bench page` prints address, token and fingerprint, lets the token in and nobody else, and ends with Ctrl-C."""
     kept(scene, tmp_path)
     words = [sys.executable, "-m", "c4bench.cli.main", "page", str(tmp_path), "--port", "0"]
-    page = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # Tests that a shell runs in the background would pass on that they ignore interrupts.
+    heed = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    page = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **heed)
     try:
         scene.address = page.stdout.readline().strip().rstrip("/")
         token, digest = (page.stdout.readline().split()[1] for _ in range(2))

@@ -1,5 +1,6 @@
 """What a pytest user asks of a run in the lab: what is refused before a lab boots, and what comes out of it."""
 
+import signal
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -179,7 +180,8 @@ finally:
 def test_a_signal_unwinds(name, code):
     """What is to be removed is removed, and the exit code is a shell's; an ignored signal stays ignored."""
     argv = [sys.executable, "-c", SIGNALLED, name]
-    done = subprocess.run(argv, cwd=Path(__file__).parents[3], capture_output=True, text=True, check=False)
+    heed = {"preexec_fn": lambda: signal.signal(signal.Signals[name], signal.SIG_DFL)}  # also under nohup
+    done = subprocess.run(argv, cwd=Path(__file__).parents[3], capture_output=True, text=True, check=False, **heed)
     assert (done.returncode, done.stdout) == (code, "removed\n")
     quoted = f"trap '' {name.removeprefix('SIG')}; exec \"$@\""
     done = subprocess.run(["sh", "-c", quoted, "sh", *argv], capture_output=True, text=True, check=False)

@@ -123,11 +123,11 @@ class PathChecks:
             for every in self._affordable(nic, self._in_turn(wanted), now_s):
                 asked.add(nic)
                 yield every
-        left = math.ceil(len(by_nic) * min(interval_s / self.policy.check_s, 1.0))
+        turns = math.ceil(len(by_nic) * min(interval_s / self.policy.check_s, 1.0))
         for nic in sorted(by_nic.keys() - asked, key=lambda nic: (self._asked_s.get(nic, -math.inf), nic)):
-            check = next(self._affordable(nic, self._in_turn(by_nic[nic])[:1], now_s), None) if left else None
+            check = next(self._affordable(nic, self._in_turn(by_nic[nic])[:1], now_s), None) if turns else None
             if check:
-                left -= 1
+                turns -= 1
                 self._asked_s[nic] = now_s
                 yield check
 

@@ -125,11 +125,22 @@ class PathChecks:
                 yield every
         turns = math.ceil(len(by_nic) * min(interval_s / self.policy.check_s, 1.0))
         for nic in sorted(by_nic.keys() - asked, key=lambda nic: (self._asked_s.get(nic, -math.inf), nic)):
-            check = next(self._affordable(nic, self._in_turn(by_nic[nic])[:1], now_s), None) if turns else None
+            nearer = self._nearer(self._in_turn(by_nic[nic])[:1])
+            check = next(self._affordable(nic, nearer, now_s), None) if turns else None
             if check:
                 turns -= 1
                 self._asked_s[nic] = now_s
                 yield check
+
+    def _nearer(self, checks: Iterable[Check]) -> Iterator[Check]:
+        """These checks; while something is wrong, each at the next nearer switch if the last has no answers left.
+
+        The first switch of a path tells nothing about the rest.
+        """
+        for check in checks:
+            nearest = 1 if self._urgent or self._health.missing else check.position
+            yield check
+            yield from (check._replace(position=position) for position in range(check.position - 1, nearest - 1, -1))
 
     def _in_turn(self, candidates: Sequence[Check]) -> Sequence[Check]:
         """These checks, from another one on in each round."""
@@ -184,7 +195,8 @@ class PathChecks:
                 confirmed.update({expected} if asked in self._refused else ())
                 self.note_refused([asked], now_s)
             if answer == expected:
-                self._knowledge.confirm((*check.pair, check.source_port), now_s)
+                if check.position == len(self._hops(check)) - 2:
+                    self._knowledge.confirm((*check.pair, check.source_port), now_s)
                 crossed.update(self._hops(check)[: check.position + 1])
             elif answer:
                 crossed.add(answer)

@@ -202,3 +202,15 @@ def test_while_a_link_is_missing_nics_take_turns():
     asked = [{check.pair[0] for check in controller.checks(2.0 + 0.11 * tick)} for tick in range(8)]
     assert {len(nics) for nics in asked} == {1}
     assert set.union(*asked) == {f"h{number}/0" for number in range(8)}
+
+
+def test_nearer_switches_are_asked_when_the_last_has_no_answers_left():
+    """While a link is missing, paths are watched although their last switches have answered all that they may."""
+    world, live = World(), flows()
+    controller = running(world, live)
+    world.spines.remove(3)
+    world.check(controller, 1.0)
+    world.learn(controller, 1.0)
+    for flow in live:
+        controller.note_answers(flow.source, [controller.path(flow.id).hops[-2]] * 6, 2.0)
+    assert [check.position for check in controller.checks(2.1)] == [1]

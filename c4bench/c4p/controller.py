@@ -200,10 +200,9 @@ class PathController:
         self._checks.note_refused(changes.refused, now_s)
         self._missing_links.update(changes, now_s)
 
-    def note_answers(self, nic: str, hops: Collection[str], now_s: float) -> None:
-        """Switches have answered other probes of this NIC: their links are up, and they can answer less for a while."""
+    def note_answers(self, nic: str, hops: Iterable[str], now_s: float) -> None:
+        """Switches have answered other probes of this NIC, and so can answer less in the next seconds."""
         self._checks.note_answers(nic, hops, now_s)
-        self._missing_links.note_crossed(hops, now_s)
 
     def checks(self, now_s: float) -> tuple[Check, ...]:
         """The checks that are due: of live flows' paths, or of all known paths while there are no flows."""
@@ -217,17 +216,17 @@ class PathController:
     def evaluate_checks(self, answers: Mapping[Check, str], now_s: float) -> CheckResults:
         """Evaluate the addresses that answered, "" for none.
 
-        Pairs whose paths have changed have to be learnt again; the suspects have to be traced.
+        If paths have changed, those of live flows have to be learnt again; otherwise the suspects have to be traced.
         """
         results = self._checks.evaluate(answers, now_s)
         self._missing_links.note_crossed(results.crossed, now_s)
         self._missing_links.confirm(results.confirmed)
         return results
 
-    def evaluate_traces(self, traces: Mapping[Probe, Trace], now_s: float) -> frozenset[Pair]:
-        """Compare traces with what is known; return the pairs that have to be learnt again.
+    def evaluate_traces(self, traces: Mapping[Probe, Trace], now_s: float) -> bool:
+        """Compare traces with what is known; return whether paths have to be learnt again.
 
-        A silent link is closed, and changes no other path; what its switch sends elsewhere shows at the next checks.
+        That is the case if a port takes another path, or a link does not answer any more or answers again.
         """
         changes = self.knowledge.learn(traces, now_s)
         back = changes.answered & self.health.missing
@@ -235,7 +234,7 @@ class PathController:
         self._update_links(changes, now_s)
         if lost:
             self._plans.close(lost)
-        return changes.changed | {probe[:2] for probe, hops in traces.items() if not back.isdisjoint(hops)}
+        return bool(changes.changed or back or lost)
 
     def tick(self, now_s: float) -> None:
         """Use links again whose hold-down is over."""

@@ -10,7 +10,7 @@ import msgspec
 from c4bench.c4p.controller import PathController
 from c4bench.c4p.evaluation.shortfalls import gaps
 from c4bench.c4p.knowledge.graph_comparison import CableDifference, compare_paths, recognise
-from c4bench.c4p.knowledge.leaf_groups import Pair, between_same_leaves
+from c4bench.c4p.knowledge.leaf_groups import Pair
 from c4bench.c4p.knowledge.link_rates import link_rates
 from c4bench.c4p.knowledge.nic_links import NicLinks
 from c4bench.c4p.knowledge.path_knowledge import COUNTERS
@@ -175,30 +175,17 @@ class PathLearner:
         self._controller.remarks += [str(new) for new in found if new not in self._differences]
         self._differences.update(found)
 
-    async def check(self) -> list[Pair]:
-        """Check the paths that are due; return the pairs that have to be learnt again.
-
-        A link that fails or returns moves flows of all pairs between the same leaves, and of no others at that moment:
-        the other direction changes later, and switches have no answers to spare.
-        """
+    async def check(self) -> bool:
+        """Check the paths that are due; return whether the pairs of live flows have to be learnt again."""
         due = self._controller.checks(time.time())
         answers = await self._survey.check([check for check in due if not self.missing_nics(check.pair)], self.nics)
         results = self._controller.evaluate_checks(answers, time.time())
-        knowledge, changed = self._controller.knowledge, set(results.changed)
-        suspects = {pair: ports for pair, ports in results.suspects.items() if pair not in changed}
-        if suspects:
-            changed |= await self._trace(suspects)
-        if not changed:
-            return []
-        inner = {pair: [entry.hops[1:-1] for entry in knowledge.entries(pair).values()] for pair in knowledge.pairs}
-        return between_same_leaves(changed, self._controller.pairs() or knowledge.pairs, inner)
-
-    async def _trace(self, suspects: Mapping[Pair, Sequence[int]]) -> frozenset[Pair]:
-        """Trace source ports without an answer; return the pairs that have to be learnt again."""
+        if results.changed or not results.suspects:
+            return results.changed
         knowledge = self._controller.knowledge
         switches = {
             (*pair, port): len(knowledge.entries(pair)[port].hops) - 1
-            for pair, ports in suspects.items()
+            for pair, ports in results.suspects.items()
             for port in ports
         }
         traced = await self._survey.trace(switches, self.nics)

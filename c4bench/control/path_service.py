@@ -79,8 +79,8 @@ class PathService:
 
     async def _follow_paths(self, learner: PathLearner) -> None:
         """Check paths, learn those that have changed, and go on with a search that waits for switches."""
-        if changed := await learner.check():
-            await self._learn(changed, changed=True)
+        if await learner.check():
+            await self._learn(self.controller.pairs() or self.controller.knowledge.pairs, changed=True)
         elif await learner.proceed():
             self._announce(self.controller.knowledge.pairs)
 

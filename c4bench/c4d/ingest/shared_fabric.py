@@ -62,8 +62,6 @@ class SharedFabric:
     def __init__(self, paths: PathLinks | None = None, arrivals: TrafficArrivals | None = None) -> None:
         self.paths = KnownPaths(paths)
         self.missing: tuple[MissingLink, ...] = ()
-        # Links that were missing, and when they were found to be back.
-        self.returned: deque[tuple[MissingLink, float]] = deque(maxlen=_KEPT)
         self.arrivals = arrivals or TrafficArrivals()
 
     def ingest(self, record: PathsLearnt | LinksMissing | TrafficArrival) -> None:
@@ -72,8 +70,6 @@ class SharedFabric:
             case PathsLearnt():
                 self.paths.learn(record.ways)
             case LinksMissing():
-                names = {link.name for link in record.links}
-                self.returned.extend((link, record.at_s) for link in self.missing if link.name not in names)
                 self.missing = record.links
             case TrafficArrival():
                 self.arrivals.ingest(record)

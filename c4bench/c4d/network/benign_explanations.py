@@ -8,7 +8,7 @@ from c4bench.attribution.localise import Blame, Cell, Links
 from c4bench.c4d.ingest.job_view import JobView
 from c4bench.c4d.ingest.shared_fabric import SharedFabric
 from c4bench.c4d.network.evidence import Weights
-from c4bench.c4d.network.missing_links import missing_links_behind, returned_links_behind
+from c4bench.c4d.network.missing_links import missing_links_behind
 from c4bench.c4d.network.thresholds import ALARM_SPANS
 from c4bench.c4d.thresholds import BEYOND_SHARING
 from c4bench.model.fabric import MissingLink
@@ -51,11 +51,7 @@ class BenignExplanations:
         lasting = [blame for blame in blames if weights.spans(blame) >= ALARM_SPANS]
         onsets_s = {blame: weights.onset_s(blame) for blame in lasting}
         behind = {blame: self.missing_links(blame, onset_s) for blame, onset_s in onsets_s.items()}
-        explained = [
-            blame
-            for blame, onset_s in onsets_s.items()
-            if behind[blame] or self.met_returned_link(blame, onset_s) or self.met_traffic(blame, onset_s, links)
-        ]
+        explained = [blame for blame in lasting if behind[blame] or self.met_traffic(blame, onsets_s[blame], links)]
         return explained, {blame: missing for blame, missing in behind.items() if missing}
 
     def missing_links(self, blame: Blame, onset_s: float) -> list[MissingLink]:
@@ -63,12 +59,6 @@ class BenignExplanations:
         missing = self._fabric.missing
         crossed = self._view.crossable(blame.cells) if missing else {}
         return missing_links_behind(blame, crossed, onset_s, self._lasted_s, missing)
-
-    def met_returned_link(self, blame: Blame, onset_s: float) -> bool:
-        """Whether something became slow when a missing link returned."""
-        returned = self._fabric.returned
-        crossed = self._view.crossable(blame.cells) if returned else {}
-        return bool(returned_links_behind(blame, crossed, onset_s, self._lasted_s, returned))
 
     def met_traffic(self, blame: Blame, onset_s: float, links: Links) -> bool:
         """Whether something became slow when another job's traffic arrived or a connection of its own job moved there.

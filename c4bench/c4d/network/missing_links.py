@@ -13,8 +13,6 @@ from c4bench.model.fabric import MissingLink
 
 # Connections move to other links before their next operation (spans).
 _MOVED_SPANS = 2
-# Probes of some flow show within this time that a link is back (s).
-_NOTICED_S = 1.0
 # At least this many links lead into a switch between others.
 _LINKS_INTO_SWITCH = 2
 
@@ -93,25 +91,9 @@ def missing_links_behind(
 
     All its cells must cross links that carry the missing links' traffic, and have slowed down as it moved there.
     """
-    late = [link for link in missing if link.heard_s - span_s <= onset_s <= link.missed_s + _MOVED_SPANS * span_s]
-    return _met(blame, links, late)
-
-
-def returned_links_behind(
-    blame: Blame, links: Links, onset_s: float, span_s: float, returned: Iterable[tuple[MissingLink, float]]
-) -> list[MissingLink]:
-    """The links whose return, found at these times, explains why a blame's cells became slower at `onset_s`.
-
-    Switches use the link at once and send other flows elsewhere too, and C4P places them again when probes show it.
-    """
-    late = [link for link, back_s in returned if back_s - _NOTICED_S <= onset_s <= back_s + _MOVED_SPANS * span_s]
-    return _met(blame, links, late)
-
-
-def _met(blame: Blame, links: Links, late: Collection[MissingLink]) -> list[MissingLink]:
-    """Those of these links that the cells cross, or the links that carry their traffic; empty unless all cells do."""
     if blame.excess > BEYOND_SHARING:
         return []
+    late = [link for link in missing if link.heard_s - span_s <= onset_s <= link.missed_s + _MOVED_SPANS * span_s]
     crossed = [frozenset(links.get(cell, ())) for cell in blame.cells]
     met = [link for link in late if any(not hops.isdisjoint((link.name, *link.instead)) for hops in crossed)]
     carrying = frozenset(hop for link in met for hop in (link.name, *link.instead))

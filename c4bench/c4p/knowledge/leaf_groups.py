@@ -1,6 +1,6 @@
 """Pairs of NICs between the same two leaves, which share all paths between these leaves."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from c4bench.c4p.disjoint_sets import DisjointSets
 
@@ -16,12 +16,3 @@ def leaf_groups(inner_paths: Mapping[Pair, Collection[InnerPath]]) -> dict[Pair,
     for paths in filter(None, several.values()):
         same_leaves.join(paths)
     return {pair: same_leaves.root(paths[0]) for pair, paths in several.items() if paths}
-
-
-def between_same_leaves(
-    some: Collection[Pair], candidates: Iterable[Pair], inner_paths: Mapping[Pair, Collection[InnerPath]]
-) -> list[Pair]:
-    """Those of `candidates` that are among `some`, or share an inner path with one of them, in their order."""
-    groups = leaf_groups(inner_paths)
-    wanted = {groups[pair] for pair in some if pair in groups}
-    return [pair for pair in candidates if pair in some or groups.get(pair) in wanted]

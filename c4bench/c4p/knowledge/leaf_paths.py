@@ -1,6 +1,6 @@
 """What a search knows of all paths between leaves, by the pairs of NICs at them. Pure."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from c4bench.c4p.disjoint_sets import DisjointSets
 from c4bench.c4p.knowledge.leaf_groups import InnerPath, Pair
@@ -30,16 +30,10 @@ class LeafPaths:
         """The first switch of a NIC with one cable; "" if it is not known."""
         return self._first_hop.get(nic, "")
 
-    def forget(self, pairs: Collection[Pair]) -> set[Pair]:
-        """Paths of these pairs have changed: forget all between their leaves, and return all pairs there."""
-        stale: set[InnerPath] = set()
-        for pair in pairs:
-            stale |= self._found[pair].inner if pair in self._found else frozenset()
-        self._proven = {paths for paths in self._proven if paths.isdisjoint(stale)}
-        there = {*pairs, *(pair for pair, found in self._found.items() if not found.inner.isdisjoint(stale))}
-        nics = {source for source, _ in there}
-        self._leaf_before = {key: leaf for key, leaf in self._leaf_before.items() if key[0] not in nics}
-        return there
+    def forget(self) -> None:
+        """The fabric has changed: no paths are known."""
+        self._proven.clear()
+        self._leaf_before.clear()
 
     def note_answers(self, nic: str, answers: Answers) -> None:
         """Note the first switches of a path of this NIC, if they are known."""

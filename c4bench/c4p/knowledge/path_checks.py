@@ -6,9 +6,8 @@ may have sent other ICMP errors, of which nobody knows, so a NIC that met silenc
 question is one that the switch can answer, and silence then confirms the loss.
 """
 
-import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from c4bench.c4p.knowledge.answer_budget import AnswerBudget
@@ -30,13 +29,13 @@ class Check(NamedTuple):
 
 
 class CheckResults(NamedTuple):
-    """What checks have shown: the pairs whose paths have `changed`, and the hops that were `crossed`.
+    """What checks have shown: whether paths have `changed`, and the hops that were `crossed`.
 
     `suspects` are the source ports of paths without an answer, by pair: to find the lost link, trace them as a whole.
     `confirmed` are missing links that were silent again.
     """
 
-    changed: frozenset[Pair]
+    changed: bool
     suspects: dict[Pair, tuple[int, ...]]
     crossed: frozenset[str]
     confirmed: frozenset[str] = frozenset()
@@ -52,8 +51,6 @@ class PathChecks:
         self._checked_s = float("-inf")
         self._urgent = False
         self._round = 0
-        # When each NIC had a check at the end of a path that was not urgent.
-        self._asked_s: dict[str, float] = {}
         # NICs, and the missing hops that were silent to them.
         self._refused: set[tuple[str, str]] = set()
 
@@ -91,8 +88,7 @@ class PathChecks:
     def checks(self, live: Mapping[Pair, Iterable[int]], now_s: float) -> tuple[Check, ...]:
         """The checks that are due, given the source ports that `live` flows use.
 
-        Of each NIC's ports one is checked, of which the next check takes the next; all of them if it is urgent. While a
-        link is missing, NICs take turns.
+        Of each NIC's ports one is checked, of which the next check takes the next; all of them if it is urgent.
         """
         watched = self._urgent or bool(self._health.missing)
         interval_s = self.policy.urgent_check_s if watched else self.policy.check_s
@@ -107,45 +103,14 @@ class PathChecks:
                 # What is known of it is wrong, and being replaced.
                 continue
             by_nic[pair[0]] += [check for port in dict.fromkeys(ports) if (check := self._at_last_switch(pair, port))]
-        due += self._of_paths(by_nic, interval_s, now_s)
+        for nic, candidates in by_nic.items():
+            first = self._round % len(candidates) if candidates else 0
+            wanted = candidates[first:] + candidates[:first]
+            due += self._affordable(nic, wanted if self._urgent else wanted[:1], now_s)
         for nic, lost in self._at_missing_links(live).items():
             due += self._affordable(nic, [lost[self._round % len(lost)]], now_s)
         self._urgent = False
         return tuple(dict.fromkeys(due))
-
-    def _of_paths(self, by_nic: Mapping[str, Sequence[Check]], interval_s: float, now_s: float) -> Iterator[Check]:
-        """If it is urgent all checks that last switches can answer; and one of each NIC in every `check_s`.
-
-        Answers come back at the same rate to all, so NICs that ask together would all fall silent together.
-        """
-        asked: set[str] = set()
-        for nic, wanted in by_nic.items() if self._urgent else ():
-            for every in self._affordable(nic, self._in_turn(wanted), now_s):
-                asked.add(nic)
-                yield every
-        turns = math.ceil(len(by_nic) * min(interval_s / self.policy.check_s, 1.0))
-        for nic in sorted(by_nic.keys() - asked, key=lambda nic: (self._asked_s.get(nic, -math.inf), nic)):
-            nearer = self._nearer(self._in_turn(by_nic[nic])[:1])
-            check = next(self._affordable(nic, nearer, now_s), None) if turns else None
-            if check:
-                turns -= 1
-                self._asked_s[nic] = now_s
-                yield check
-
-    def _nearer(self, checks: Iterable[Check]) -> Iterator[Check]:
-        """These checks; while something is wrong, each at the next nearer switch if the last has no answers left.
-
-        The first switch of a path tells nothing about the rest.
-        """
-        for check in checks:
-            nearest = 1 if self._urgent or self._health.missing else check.position
-            yield check
-            yield from (check._replace(position=position) for position in range(check.position - 1, nearest - 1, -1))
-
-    def _in_turn(self, candidates: Sequence[Check]) -> Sequence[Check]:
-        """These checks, from another one on in each round."""
-        first = self._round % len(candidates) if candidates else 0
-        return [*candidates[first:], *candidates[:first]]
 
     def _at_last_switch(self, pair: Pair, port: int) -> Check | None:
         """None for a path that is not known, or known by counters only."""
@@ -178,7 +143,7 @@ class PathChecks:
         Ports without an answer are suspects as soon as all switches on their path can answer a trace.
         """
         self._refused = {(nic, hop) for nic, hop in self._refused if hop in self._health.missing}
-        changed: set[Pair] = set()
+        changed = False
         suspects: dict[Pair, tuple[int, ...]] = {}
         crossed: set[str] = set()
         confirmed: set[str] = set()
@@ -189,20 +154,16 @@ class PathChecks:
             expected = self._expected(check)
             missing = expected in self._health.missing
             asked = check.pair[0], expected
-            if answer and (missing or answer != expected):
-                changed.add(check.pair)
+            changed |= bool(answer) and (missing or answer != expected)
             if missing and not answer:
                 confirmed.update({expected} if asked in self._refused else ())
                 self.note_refused([asked], now_s)
             if answer == expected:
-                if check.position == len(self._hops(check)) - 2:
-                    self._knowledge.confirm((*check.pair, check.source_port), now_s)
+                self._knowledge.confirm((*check.pair, check.source_port), now_s)
                 crossed.update(self._hops(check)[: check.position + 1])
-            elif answer:
-                crossed.add(answer)
-            elif not missing and self._can_trace(check, now_s):
+            elif not answer and not missing and self._can_trace(check, now_s):
                 suspects[check.pair] = (*suspects.get(check.pair, ()), check.source_port)
-        return CheckResults(frozenset(changed), suspects, frozenset(crossed), frozenset(confirmed))
+        return CheckResults(changed, suspects, frozenset(crossed), frozenset(confirmed))
 
     def _can_trace(self, check: Check, now_s: float) -> bool:
         """Take what a trace of all of this path needs; False if a switch has no answer left, and ask again soon."""

@@ -97,11 +97,13 @@ class PathSearch:
         """Search for the paths of these pairs, with so many switches on each, 0 where that is not known.
 
         Ports of `first` are traced first. If the fabric has changed, `changed` are the links that carry nothing; no
-        path between the leaves of these pairs that was found before counts then.
+        path that was found before counts then.
         """
         if changed is not None:
             self._avoided = frozenset(changed)
-            switches = self._forget(switches)
+            switches = {pair: self._pairs[pair].switches for pair in self.open_pairs} | dict(switches)
+            self._pairs.clear()
+            self._between.forget()
         for pair, count in switches.items():
             needed = tuple(first.get(pair, ()))
             ports = list(dict.fromkeys([*needed, *self._shuffled_ports(pair)]))
@@ -112,14 +114,6 @@ class PathSearch:
             self._fruitless[pair[0]] = 0
             self._rests_until_s.pop(pair[0], None)
         self._between.update(self._pairs)
-
-    def _forget(self, switches: Mapping[Pair, int]) -> dict[Pair, int]:
-        """Forget what was found between the leaves of these pairs; return them with those that are open there too."""
-        stale = self._between.forget(switches)
-        open_there = {pair: self._pairs[pair].switches for pair in self.open_pairs if pair in stale}
-        for pair in stale & self._pairs.keys():
-            del self._pairs[pair]
-        return open_there | dict(switches)
 
     def _shuffled_ports(self, pair: Pair) -> list[int]:
         """The source ports in another order for each pair.

@@ -7,12 +7,7 @@ from c4d_telemetry import MIX
 from c4bench.attribution.localise import Blame
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.ingest.shared_fabric import SharedFabric
-from c4bench.c4d.network.missing_links import (
-    MissingLinkDetector,
-    failed_together,
-    missing_links_behind,
-    returned_links_behind,
-)
+from c4bench.c4d.network.missing_links import MissingLinkDetector, failed_together, missing_links_behind
 from c4bench.model.diagnosis import Cause, Component
 from c4bench.model.fabric import MissingLink
 from c4bench.model.recording import LinksMissing
@@ -241,23 +236,3 @@ def test_links_that_went_together_are_one_finding():
     later = MissingLink("down:1>0", MISSED_S + 0.7, MISSED_S + 1.0, ())
     assert failed_together(BACK, [THERE])
     assert not failed_together(later, [THERE])
-
-
-@pytest.mark.parametrize(
-    ("onset_s", "excess", "hops", "explained"),
-    [
-        (8.9, 0.5, THERE.instead, True),
-        (7.0, 0.5, THERE.instead, False),
-        (9.9, 0.5, THERE.instead, False),
-        (8.9, 2.0, THERE.instead, False),
-        (8.9, 0.5, ("up:1>0",), False),
-    ],
-)
-def test_a_link_that_returns_explains_what_meets_other_flows_then(onset_s, excess, hops, explained):
-    """Switches spread flows anew when a link returns: who shares a link with them, just then, is not to blame."""
-    fabric = SharedFabric()
-    fabric.ingest(LinksMissing(MISSED_S, (THERE, BACK)))
-    fabric.ingest(LinksMissing(9.0, (BACK,)))
-    blame = Blame(Component("nic", "h1/0", "rx"), (CELL,), excess)
-    found = returned_links_behind(blame, {CELL: hops}, onset_s, 0.2, fabric.returned)
-    assert found == ([THERE] if explained else [])

@@ -2,7 +2,6 @@
 
 import pytest
 
-from c4bench.c4p.knowledge.leaf_groups import between_same_leaves
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.c4p.knowledge.sample import Sample, Traced
 from c4bench.errors import UsageError
@@ -128,13 +127,3 @@ def test_pairs_between_nics():
     known = learnt(UP)
     known.learn({("h0/0", "h2/0", 1): UP}, 0.0)
     assert known.between(["h0/0", "h1/0"]).pairs == (PAIR,)
-
-
-def test_only_pairs_between_the_same_leaves_share_a_change():
-    """Pairs that have a path between leaves in common are affected together; the way back is not."""
-    there, beside, back = ("h0/0", "h2/0"), ("h1/0", "h3/0"), ("h2/0", "h0/0")
-    local = ("h0/0", "h1/0")
-    inner = {there: [("up0", "down1"), ("up2", "down3")], beside: [("up2", "down3")], back: [("up4", "down5")]}
-    inner[local] = [()]
-    assert between_same_leaves([there], [back, beside, there, local], inner) == [beside, there]
-    assert between_same_leaves([local], [*inner], inner) == [local]

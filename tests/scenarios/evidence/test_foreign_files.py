@@ -1,6 +1,7 @@
 """Files of other tools: how often the right rank is named, how long it takes, and what damaged files do.
 
-No host is needed, and the machine's clock is read: `make evidence` runs this outside the lab.
+No host is needed, and the machine's clock is read: `make evidence` runs this outside the lab, at night. Unit tests have
+smaller jobs and fewer damaged files.
 """
 
 import resource
@@ -12,6 +13,8 @@ from foreign_jobs import FAULTS, SHOWN, answer, written
 
 from c4bench.model.measurement import Clock
 from c4bench.sim.model import SimFaultKind
+
+pytestmark = pytest.mark.nightly
 
 TRIALS = 40
 

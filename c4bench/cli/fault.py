@@ -113,14 +113,22 @@ def _apply(arguments: argparse.Namespace) -> int:
             _write(arguments, injector.plan(name, place, values))
         return 0
     # Blocked, not caught: Ctrl-C reaches every process of the terminal, and must not end the sessions to the hosts.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    with _applied(injector, spec, targets, parameters, arguments) as applied:
+    with _interrupts_blocked(), _applied(injector, spec, targets, parameters, arguments) as applied:
         for fault in applied:
             _write(arguments, fault)
         # Slightly before the hosts heal it by themselves, so that they can still report the result.
         left_s = min(fault.expires_s for fault in applied) - time.time() - 1.0
         signal.sigtimedwait({signal.SIGINT}, max(0.0, left_s))
     return 0
+
+
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """`c4bench fault`: what is printed, and what is refused in one line before anything is touched."""
 
 import json
+import signal
 import socket
 import sys
 
@@ -93,9 +94,10 @@ def test_a_compound_is_planned_part_by_part(hosts, capsys):
     ],
 )
 def test_wrong_words_are_refused_in_one_line(hosts, tmp_path, capsys, words, complaint):
-    """Exit code 2, one line that says what would do, and no history of anything."""
+    """Exit code 2, one line that says what would do, no history of anything, and Ctrl-C works as before."""
     history = tmp_path / "history.jsonl"
     assert main(["fault", "apply", *words, hosts, f"--history={history}"]) == 2
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
     expected = capsys.readouterr()
     assert complaint in expected.err
     assert len(expected.err.splitlines()) == 1

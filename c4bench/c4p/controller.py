@@ -15,7 +15,7 @@ from c4bench.c4p.guidance.plans import Plans
 from c4bench.c4p.knowledge.atlas import Atlas, Probe
 from c4bench.c4p.knowledge.background_traffic import BackgroundTraffic
 from c4bench.c4p.knowledge.leaf_groups import Pair
-from c4bench.c4p.knowledge.link_state import LinkHealth, MissingLinks
+from c4bench.c4p.knowledge.link_state import LinkHealth, MissingLinks, avoidable
 from c4bench.c4p.knowledge.path_checks import Check, CheckResults, PathChecks
 from c4bench.c4p.knowledge.path_knowledge import PROBES, PathChanges, PathKnowledge, Trace
 from c4bench.c4p.knowledge.path_search import PathSearch
@@ -245,12 +245,13 @@ class PathController:
         """Avoid, for a time, the path or link that C4D names.
 
         A slow path stays in use if a NIC at its end may be to blame too: no other path would help, and all flows would
-        lose this one. A missing link is closed already, and opens when it answers probes again.
+        lose this one. So does a link that nobody can go around, such as a NIC's only one: its flows would be left to
+        ECMP, which takes it as well. A missing link is closed already, and opens when it answers probes again.
         """
         nic_suspected = any(component.kind == "nic" for component in diagnosis.alternatives)
         if diagnosis.syndrome is Syndrome.COMMUNICATION_SLOW and nic_suspected:
             return
-        hops = self._hops_of(diagnosis.component) - self.health.missing
+        hops = avoidable(self._hops_of(diagnosis.component) - self.health.missing, self.knowledge)
         if hops and self.policy.dynamic:
             self.health.avoid(hops, now_s)
             self._plans.close(hops)

@@ -132,6 +132,12 @@ class MissingLinks:
         return [frozenset(entry.hops[1:-1]) for entry in newer or entries]
 
 
+def avoidable(hops: Iterable[str], knowledge: PathKnowledge) -> frozenset[str]:
+    """Those of the links that any pair of NICs can go around: it knows paths that cross them and paths that do not."""
+    paths = [[entry.hops for entry in knowledge.entries(pair).values()] for pair in knowledge.pairs]
+    return frozenset(hop for hop in hops if any(len({hop in path for path in known}) > 1 for known in paths))
+
+
 def _merged(known: MissingLink, newest: MissingLink, missing: Collection[str]) -> MissingLink:
     """The record of a link since it is missing, updated with what was learnt now."""
     return msgspec.structs.replace(

@@ -64,3 +64,12 @@ def test_what_c4d_blames_is_avoided_for_a_time():
     assert blamed in controller.health.closed
     controller.tick(62.0)
     assert blamed not in controller.health.closed
+
+
+def test_the_only_link_of_a_nic_stays_in_use():
+    """A blamed link that no path goes around is not closed: its flows would only lose their plan."""
+    world, live = World(), flows(count=4)
+    controller = running(world, live)
+    before = spines(controller, live)
+    controller.avoid(slow("link", controller.path(live[0].id).hops[-1]), 1.0)
+    assert (spines(controller, live), controller.health.closed) == (before, frozenset())

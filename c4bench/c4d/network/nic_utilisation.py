@@ -7,11 +7,13 @@ exchange with it.
 """
 
 import math
+import statistics
+from collections import deque
 from typing import NamedTuple
 
 import numpy as np
 
-from c4bench.attribution.localise import Blame, Links
+from c4bench.attribution.localise import Blame, Cell, Links
 from c4bench.c4d.columns import Bools, Floats
 from c4bench.c4d.network.cell_index import CellIndex, CellValues
 from c4bench.c4d.network.delay_baseline import HealthyDepartures
@@ -31,6 +33,8 @@ from c4bench.model.diagnosis import Component
 _CELLS = 3
 # Without a slow NIC's cells, the excess of others is below this share of the NIC's; so is that of its healthy side.
 _SPILL = 0.5
+# Spans over which it is averaged how far cells depart: in one span they vary with the order of transfers.
+_LATEST_SPANS = 4
 # The busiest NICs, for which it is remembered how long they have been busy.
 _FOLLOWED = 16
 
@@ -68,6 +72,7 @@ class NicUtilisation:
         self._usual: _Usual | None = None
         self._evidence: Evidence[int] = Evidence(self._chance)
         self._runs: dict[int, Case] = {}
+        self._latest: deque[CellValues] = deque(maxlen=_LATEST_SPANS)
 
     def learn(self, cells: CellValues) -> None:
         """Learn an even span (seconds per byte), up to `BASELINE_MAX_SPANS`."""
@@ -78,13 +83,18 @@ class NicUtilisation:
     def forget(self) -> None:
         """Drop all that was learnt, and learn again how long NICs are busy."""
         self._learnt.clear()
+        self._latest.clear()
         self._evidence.clear()
         self._runs.clear()
 
-    def evaluate(self, cells: CellValues, opened_s: float, links: Links) -> list[Case]:
-        """The NICs that the spans up to the one opened at `opened_s` show to be slow, the worst first."""
+    def evaluate(self, cells: CellValues, departures: CellValues, opened_s: float, links: Links) -> list[Case]:
+        """The NICs that the spans up to the one opened at `opened_s` show to be slow, the worst first.
+
+        `departures` are how far cells are beyond their own floors (log ratios).
+        """
         self._runs.clear()
-        slow, left = self._slow(cells)
+        self._latest.append(departures)
+        slow, left = self._slow(cells, links)
         # The worst NIC makes all others busy, too: only what one has beyond most of them speaks against it.
         worst, spill = slow[:1], float(np.median(left)) if slow else 0.0
         near = np.argsort(-left, kind="stable")[:_FOLLOWED]
@@ -106,9 +116,10 @@ class NicUtilisation:
 
         A NIC must be busier than any NIC was in even spans.
         """
+        self._latest.clear()
         self._evidence.clear()
         before, self._runs = self._runs, {}
-        for slowed in self._slow(cells)[0]:
+        for slowed in self._slow(cells, links)[0]:
             if slowed.total <= self._known().highest:
                 break
             blame = self._blame(slowed, cells, links)
@@ -116,10 +127,11 @@ class NicUtilisation:
             self._runs[slowed.nic] = Case(blame, onset_s, min(least, slowed.total / slowed.slow_sides), spans + 1)
         return list(self._runs.values())
 
-    def _slow(self, cells: CellValues) -> tuple[list[_Slow], Floats]:
+    def _slow(self, cells: CellValues, links: Links) -> tuple[list[_Slow], Floats]:
         """Greedily remove the busiest NIC; it is slow if every other NIC's excess then falls to half its own or less.
 
-        Returns the slow NICs, the worst first, and how far all others are beyond their floors.
+        A side whose cells over one link are slow, and the others hardly, is not: that link may be. Returns the slow
+        NICs, the worst first, and how far all others are beyond their floors.
         """
         slow: list[_Slow] = []
         if len(self._learnt) < BASELINE_SETTLED_SPANS:
@@ -131,9 +143,22 @@ class NicUtilisation:
             without = self._beyond(cells)
             if without.sum(axis=0).max() > _SPILL * total[nic]:
                 break
-            sides, beyond = beyond[:, nic], without
-            slow.append(_Slow(nic, float(total[nic]), np.where(sides < _SPILL * sides.max(), 0.0, sides)))
+            sides, beyond = np.where(self._by_one_link(nic, links), 0.0, beyond[:, nic]), without
+            if sides.sum() <= max(SLIGHT, without.sum(axis=0).max() / _SPILL):
+                break
+            slow.append(_Slow(nic, float(sides.sum()), np.where(sides < _SPILL * sides.max(), 0.0, sides)))
         return slow, beyond.sum(axis=0)
+
+    def _by_one_link(self, nic: int, links: Links) -> list[bool]:
+        """For each side of a NIC, whether a slow link explains how its cells have departed lately."""
+        values: dict[int, list[float]] = {}
+        for span in self._latest:
+            own = span.pick(self._touching(span, nic))
+            for row, value in zip(own.rows.tolist(), own.figures.tolist(), strict=True):
+                values.setdefault(row, []).append(value)
+        rows = np.array(list(values), np.int64)
+        typical = CellValues(self._index, rows, np.array([statistics.fmean(each) for each in values.values()]))
+        return [_crosses_slow_link(typical.pick(side), links) for side in self._index.ends[:, rows] == nic]
 
     def _blame(self, slow: _Slow, cells: CellValues, links: Links) -> Blame:
         """The NIC, or its slow side if the other is healthy; with the links that only this side crosses."""
@@ -182,6 +207,21 @@ class NicUtilisation:
     def _touching(self, cells: CellValues, nic: int) -> Bools:
         touching: Bools = (self._index.ends[:, cells.rows] == nic).any(axis=0)
         return touching
+
+
+def _crosses_slow_link(departures: CellValues, links: Links) -> bool:
+    """Whether cells of several paths that cross one link depart (log ratios), and the others hardly."""
+    crossing: dict[str, set[Cell]] = {}
+    for cell in departures:
+        for hop in links.get(cell, ()):
+            crossing.setdefault(hop, set()).add(cell)
+    for crossed in crossing.values():
+        others = [value for cell, value in departures.items() if cell not in crossed]
+        if others and len({cell[:2] for cell in crossed}) > 1:
+            typical = statistics.fmean(departures[cell] for cell in crossed)
+            if typical > SLIGHT and statistics.fmean(others) <= _SPILL * typical:
+                return True
+    return False
 
 
 def _above(costs: Floats, floors: Floats) -> Floats:

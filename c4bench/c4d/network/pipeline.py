@@ -112,7 +112,7 @@ class NetworkSlownessDetector:
         self._learn(span, weights, without_history.keys() | suspected)
         blames, lacking = self._explain(self._localise(weights), weights, span)
         blames = self._select(blames, weights, suspected, span)
-        return missing + lost + lacking + self._name(blames, weights, suspected, span)
+        return missing + lost + lacking + self._name(blames, weights, suspected, departures, span)
 
     def _measure(self, now_s: float, span_s: float) -> _Span | None:
         """Close the span if it has lasted `span_s`, and note the traffic that moved or arrived in it."""
@@ -217,22 +217,24 @@ class NetworkSlownessDetector:
         blames = selection.select(blames, weights.above(LEANING), span.links)
         return [blame for blame in blames if suspected.isdisjoint(blame.cells)]
 
-    def _name(self, blames: list[Blame], weights: Weights, suspected: set[Cell], span: _Span) -> list[Alarmed]:
+    def _name(
+        self, blames: list[Blame], weights: Weights, suspected: set[Cell], departures: CellValues, span: _Span
+    ) -> list[Alarmed]:
         """New findings; of a busy NIC more is known than what its cells show one by one."""
-        busy = self._busy_nics(blames, suspected, span)
+        busy = self._busy_nics(blames, suspected, departures, span)
         nics = {case.blame.component.name for case in busy}
         blames = [blame for blame in blames if any(nics.isdisjoint(cell) for cell in blame.cells)]
         self._gate.heal([*blames, *(case.blame for case in busy)])
         cases = [Case(blame, weights.onset_s(blame), weights.least(blame), weights.spans(blame)) for blame in blames]
         return self._gate.name([*busy, *cases], span.cells, span.closed_s)
 
-    def _busy_nics(self, blames: list[Blame], suspected: set[Cell], span: _Span) -> list[Case]:
+    def _busy_nics(self, blames: list[Blame], suspected: set[Cell], departures: CellValues, span: _Span) -> list[Case]:
         """NICs that are busy longer with what crosses no slow link, unless another job has just arrived there."""
         slow = self._gate.links | {blame.component.name for blame in blames if blame.component.kind == "link"}
         cells = span.cells
         if slow:
             cells = cells.pick(~cells.among(self._benign.blocked_cells(cells, slow, span.links)))
-        cases = self._utilisation.evaluate(cells, span.opened_s, span.links)
+        cases = self._utilisation.evaluate(cells, departures, span.opened_s, span.links)
         if any(self._benign.met_other_job(case.blame, case.onset_s, span.links) for case in cases):
             self._utilisation.forget()
             return []

@@ -31,6 +31,12 @@ def _measured(ways, costs):
     return ways.values_of({(*pair, "1"): cost for pair, cost in costs.items()})
 
 
+def _evaluate(nics, index, costs, opened_s, links=None):
+    """The cases of a span; a transfer that meets no other costs 1, which is every cell's floor."""
+    departures = {pair: math.log(cost) for pair, cost in costs.items()}
+    return nics.evaluate(_measured(index, costs), _measured(index, departures), opened_s, links or {})
+
+
 def _slow(costs, nic, sending, receiving):
     """Its data take longer, and so does what waits for its acknowledgements."""
     factor = {pair: sending if pair[0] == nic else receiving if pair[1] == nic else 1.0 for pair in costs}
@@ -42,7 +48,7 @@ def test_transfers_that_meet_by_chance_are_no_slow_nic(seed):
     """Five hundred spans of an all-to-all blame nobody."""
     ways, draw = CellIndex(), random.Random(100 + seed)
     nics = _taught(ways, seed)
-    assert [nics.evaluate(_measured(ways, _even(draw)), float(span), {}) for span in range(500)] == [[]] * 500
+    assert [_evaluate(nics, ways, _even(draw), float(span)) for span in range(500)] == [[]] * 500
 
 
 def test_a_slow_nic_is_known_among_transfers_that_meet():
@@ -51,9 +57,9 @@ def test_a_slow_nic_is_known_among_transfers_that_meet():
     nics = _taught(ways)
     links = {(*pair, "1"): (f"{pair[0]} up", f"{pair[1]} down") for pair in PAIRS}
     for span in range(20):
-        nics.evaluate(_measured(ways, _even(draw)), float(span), links)
+        _evaluate(nics, ways, _even(draw), float(span), links)
     for span in range(20, 28):
-        found = nics.evaluate(_measured(ways, _slow(_even(draw), "h3/0", 3.0, 1.0)), float(span), links)
+        found = _evaluate(nics, ways, _slow(_even(draw), "h3/0", 3.0, 1.0), float(span), links)
     (case,) = found
     assert (case.blame.component, case.onset_s) == (Component("nic", "h3/0", "tx"), 20.0)
     assert case.blame.alternatives == (Component("link", "h3/0 up"),)
@@ -65,7 +71,35 @@ def test_a_slow_path_is_no_slow_nic():
     ways, draw = CellIndex(), random.Random(4)
     nics = _taught(ways)
     costs = [_even(draw) | {("h1/0", "h2/0"): 50.0} for _ in range(20)]
-    assert [nics.evaluate(_measured(ways, span), 0.0, {}) for span in costs] == [[]] * 20
+    assert [_evaluate(nics, ways, span, 0.0) for span in costs] == [[]] * 20
+
+
+def _cases_of_three(sent):
+    """The cases of a NIC that sends to three others, two of them by one link, and receives from three as usual.
+
+    `sent` are the costs of what it sends; the other NICs exchange with each other as usual.
+    """
+    index, draw = CellIndex(), random.Random(12)
+    nics, others = NicUtilisation(index), NICS[1:4]
+    pairs = [("h0/0", nic) for nic in others] + [(nic, "h0/0") for nic in others]
+    pairs += list(itertools.permutations(NICS[4:], 2))
+    links = {("h0/0", nic, "1"): ("up", "spine" if nic != "h3/0" else "leaf", f"{nic} down") for nic in others}
+    for _ in range(2 * BASELINE_SETTLED_SPANS):
+        nics.learn(_measured(index, {pair: draw.uniform(1.0, 1.02) for pair in pairs}))
+    for span in range(8):
+        costs = {pair: draw.uniform(1.0, 1.02) for pair in pairs} | dict(zip(pairs, sent, strict=False))
+        cases = _evaluate(nics, index, costs, float(span), links)
+    return [case.blame.component for case in cases]
+
+
+def test_a_nic_with_two_of_three_paths_over_a_slow_link_is_no_slow_nic():
+    """What it sends by another link is hardly slower, so the NIC itself is not."""
+    assert _cases_of_three([3.0, 3.0, 1.2]) == []
+
+
+def test_a_nic_whose_three_paths_are_slow_is_a_slow_nic():
+    """A link that two of them cross does not explain the third."""
+    assert _cases_of_three([3.0, 3.0, 2.5]) == [Component("nic", "h0/0", "tx")]
 
 
 def _named_beside_a_slow_receiver(factors):
@@ -80,7 +114,7 @@ def _named_beside_a_slow_receiver(factors):
     for span, factor in enumerate(factors):
         costs = {pair: draw.uniform(1.1, 1.15) for pair in PAIRS}
         costs = _slow(_slow(costs, "h5/0", 1.0, 8.0), "h2/0", factor, factor)
-        cases = nics.evaluate(_measured(index, costs), float(span), {})
+        cases = _evaluate(nics, index, costs, float(span))
         named |= {case.blame.component.name for case in cases if case.spans >= NAME_SPANS}
     return named
 
@@ -102,9 +136,9 @@ def test_what_another_job_makes_slow_is_learnt_anew():
     nics.forget()
     for _ in range(BASELINE_SETTLED_SPANS):
         slow = _measured(ways, _slow(_even(draw), "h3/0", 3.0, 3.0))
-        assert nics.evaluate(slow, 0.0, {}) == []
+        assert nics.evaluate(slow, slow, 0.0, {}) == []
         nics.learn(slow)
-    assert nics.evaluate(slow, 0.0, {}) == []
+    assert nics.evaluate(slow, slow, 0.0, {}) == []
     assert nics.evaluate_uneven(_measured(ways, _slow(_even(draw), "h3/0", 20.0, 20.0)), 0.0, {})
 
 

@@ -36,7 +36,7 @@ class InconclusiveError(C4Error):
     exit_code = 4
 
 
-def meant(given: str, known: Iterable[str]) -> str:
-    """The known name that was probably meant, as the end of a sentence; "" where none is near."""
-    near = get_close_matches(given, list(known), n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+def meant(given: str, known: Iterable[str], otherwise: str = "") -> str:
+    """The known name that was probably meant, as the end of a sentence; `otherwise` where none is near."""
+    near = get_close_matches(given, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else otherwise

@@ -9,7 +9,7 @@ import msgspec
 from c4bench.doctor import traffic_class
 from c4bench.doctor.findings import HostSelfReport, MtuToPeer
 from c4bench.doctor.lldp import Neighbour, neighbours
-from c4bench.errors import UsageError
+from c4bench.errors import UsageError, meant
 from c4bench.model.clocks import ClockOffset
 from c4bench.model.fabric import Host
 
@@ -93,7 +93,8 @@ def check(names: Iterable[str]) -> None:
     """Raises UsageError for a name that is no capability."""
     unknown = [name for name in names if name not in NAMES]
     if unknown:
-        raise UsageError(f"{unknown[0]!r} is no capability; there are {', '.join(NAMES)}")
+        near = meant(unknown[0], NAMES, f"; there are {', '.join(NAMES)}")
+        raise UsageError(f"{unknown[0]!r} is no capability{near}")
 
 
 def unreachable(host: Host, problem: str) -> Report:

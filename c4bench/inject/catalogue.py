@@ -1,6 +1,5 @@
 """The catalogue of faults, one YAML file each, and the check of requests against it."""
 
-import difflib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ import msgspec
 import yaml
 
 from c4bench.decoding import from_yaml
-from c4bench.errors import UsageError
+from c4bench.errors import UsageError, meant
 from c4bench.inject import quantities
 from c4bench.model.fault import FaultRequest, FaultSpec, TargetKind, Value
 from c4bench.resources import resource
@@ -31,12 +30,10 @@ class Catalogue:
         self.specs = dict(specs)
 
     def find(self, name: str) -> FaultSpec:
-        """The fault of that name. Raises UsageError that lists similar names, or all."""
+        """The fault of that name. Raises UsageError that names a similar one, or all."""
         if name not in self.specs:
-            near = difflib.get_close_matches(name, self.specs, cutoff=0.5)
-            raise UsageError(
-                f"there is no fault {name!r}; {'similar' if near else 'known'}: {', '.join(near or self.specs)}"
-            )
+            near = meant(name, self.specs, f"; there are {', '.join(self.specs)}")
+            raise UsageError(f"there is no fault {name!r}{near}")
         return self.specs[name]
 
     def resolve(self, request: FaultRequest) -> tuple[FaultSpec, FaultRequest]:

@@ -1,11 +1,10 @@
 """The target of a fault as written on the command line, looked up in the inventory."""
 
-import difflib
 import re
 
 import msgspec
 
-from c4bench.errors import UsageError
+from c4bench.errors import UsageError, meant
 from c4bench.inventory import Inventory, facts
 from c4bench.inventory.document import Document
 from c4bench.inventory.groups import resolve
@@ -84,8 +83,5 @@ def _host(name: str, inventory: Inventory) -> Host:
     known = {host.name: host for host in inventory.hosts}
     if name in known:
         return known[name]
-    near = difflib.get_close_matches(name, [*known, *inventory.switches], cutoff=0.5)
-    raise UsageError(
-        f"{inventory.path} has no host or switch {name!r}; "
-        f"{'similar: ' + ', '.join(near) if near else f'a target is {_FORMS}'}"
-    )
+    near = meant(name, [*known, *inventory.switches], f"; a target is {_FORMS}")
+    raise UsageError(f"{inventory.path} has no host or switch {name!r}{near}")

@@ -11,7 +11,7 @@ import msgspec
 import yaml
 
 from c4bench.decoding import from_yaml
-from c4bench.errors import C4Error, UnhealthyError, UsageError
+from c4bench.errors import C4Error, UnhealthyError, UsageError, meant
 
 _COMMAND_S = 900.0
 _POLL_S = 5.0
@@ -50,10 +50,8 @@ def scheduler(name: str) -> Scheduler:
     try:
         return msgspec.convert(from_yaml(Path(name).read_bytes()), Scheduler)
     except OSError as error:
-        known = ", ".join(KNOWN)
-        raise UsageError(
-            f"--c4-scheduler {name}: {error.strerror}; give {known}, or a file with drain and resume"
-        ) from None
+        near = meant(name, KNOWN, f"; give {', '.join(KNOWN)}, or a file with drain and resume")
+        raise UsageError(f"--c4-scheduler {name}: {error.strerror}{near}") from None
     except (yaml.YAMLError, msgspec.ValidationError) as error:
         raise UsageError(f"{name}: {' '.join(str(error).split())}; it has drain, resume, busy and within_s") from None
 

@@ -94,8 +94,8 @@ def test_a_file_must_bear_its_faults_name(tmp_path):
 @pytest.mark.parametrize(
     ("request_", "complaint"),
     [
-        (nic_request("nic.rat"), "similar: nic.rate"),
-        (nic_request("quux"), "known: .*nic.blackhole, nic.corrupt"),
+        (nic_request("nic.rat"), "did you mean nic.rate?"),
+        (nic_request("quux"), "there are .*nic.blackhole, nic.corrupt"),
         (
             nic_request("nic.rate", fraction=1.5),
             "fraction is 1.5; it must be at least 0.001 of the rate and at most 0.95",

@@ -76,10 +76,10 @@ def test_a_compound_is_planned_part_by_part(hosts, capsys):
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["nic.dwon", "h0/0"], "similar: nic.down"),
+        (["nic.dwon", "h0/0"], "did you mean nic.down?"),
         (["nic.delay", "h0/0", "delay_s=1kg"], "whose unit is wrong; use one for s"),
         (["nic.rate", "h0/0", "fraction=7"], "at most 0.95 of the rate"),
-        (["nic.down", "h7/0"], "has no host or switch 'h7'; similar: h"),
+        (["nic.down", "h7/0"], "has no host or switch 'h7'; did you mean h"),
         (["nic.down", "h0/3"], "h0 has no NIC 3; its NICs: h0/0"),
         (["nic.down", "h0/x"], "is no target; write HOST/NIC, SWITCH/PORT"),
         (["nic.down", "h0/0", "h1/0"], "happens to 1 target, 2 given"),

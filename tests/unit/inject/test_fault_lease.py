@@ -143,7 +143,7 @@ def test_a_restart_of_the_host_has_undone_everything_itself(place, tmp_path):
         (["--log-level=loud", "status"], 2, "invalid choice: 'loud'"),
         (["--log-level=debug", "--log-format=json", "plan", "{"], 2, "the request is not one"),
         (["hold", "{"], 2, "the request is not one"),
-        (["plan", '{"fault":"nic.rat","host":"h5"}'], 2, "similar"),
+        (["plan", '{"fault":"nic.rat","host":"h5"}'], 2, "did you mean nic.rate"),
         (["hold", '{"fault":"process.kill","host":"h5","job":"none","rank":0}'], 2, "does not run on h5"),
     ],
 )

@@ -57,7 +57,7 @@ def test_the_request_has_all_nics_of_the_host(inventory):
 @pytest.mark.parametrize(
     ("word", "complaint"),
     [
-        ("h6", "has no host or switch 'h6'; similar: h5"),
+        ("h6", "has no host or switch 'h6'; did you mean h5?"),
         ("zzz", "has no host or switch 'zzz'; a target is HOST/NIC"),
         ("h5/2", "its NICs: h5/0, h5/1"),
         ("h5/eth5", "'h5/eth5' is no target; write HOST/NIC"),

@@ -76,12 +76,15 @@ def test_an_interrupted_lab_leaves_no_key_and_no_process(project, number):
         for argv in ([*command, "echo up; sleep 1e6"], [*PYTEST, "-s", "-k", "good or waits", "--c4-time=real"]):
             output = project / "output"
             with output.open("wb") as said:
-                lab = subprocess.Popen(
-                    argv, cwd=project, stdout=said, stderr=said, env=os.environ | {"TMPDIR": scratch}
-                )
-            until(lambda: output.read_text().rstrip().endswith(("up", "test_it.py .")), lab)  # noqa: B023
-            lab.send_signal(number)
-            assert lab.wait(30) == code_of(number, pytest_=argv[2] == "pytest"), output.read_text()
+                # A shell's background jobs ignore Ctrl-C, and so would this one.
+                alone = ["env", "--default-signal", f"TMPDIR={scratch}", *argv]
+                lab = subprocess.Popen(alone, cwd=project, stdout=said, stderr=said)
+            try:
+                until(lambda: output.read_text().rstrip().endswith(("up", "test_it.py .")), lab)  # noqa: B023
+                lab.send_signal(number)
+                assert lab.wait(30) == code_of(number, pytest_=argv[2] == "pytest"), output.read_text()
+            finally:
+                lab.kill()
             assert "Traceback" not in output.read_text()
             assert not keys(project)
             assert not list(Path(scratch).glob("c4bench-*"))

@@ -52,10 +52,14 @@ class _Group(msgspec.Struct):
 
 
 class Resolved(msgspec.Struct, frozen=True):
-    """Every host's variables in the order of the file, and every group's hosts."""
+    """Every host's variables in the order of the file, and every group's hosts.
+
+    `replaced` has a line for each mapping in the inventory that a file in host_vars replaces by another one.
+    """
 
     hosts: dict[str, Variables]
     groups: dict[str, tuple[str, ...]]
+    replaced: tuple[str, ...] = ()
 
 
 def resolve(document: Document) -> Resolved:
@@ -123,15 +127,23 @@ class _Reader:
         for name, group in self._groups.items():
             for host in group.hosts:
                 member_of[host] |= above[name]
-        hosts = {}
+        hosts, replaced = {}, []
         for host, own in self._host_variables.items():
             of = [name for name in order if name in member_of[host]]
             inherited = [self._groups[name].variables for name in of]
             beside = [files[name] for name in of]
-            layers = (*inherited, *beside, own, read_beside(self._document.path, "host_vars", host))
+            files_of_host = read_beside(self._document.path, "host_vars", host)
+            replaced += self._replaced(host, own, files_of_host)
+            layers = (*inherited, *beside, own, files_of_host)
             hosts[host] = {key: variable for layer in layers for key, variable in layer.items()}
         groups = {name: tuple(host for host in hosts if name in member_of[host]) for name in order}
-        return Resolved(hosts, groups)
+        return Resolved(hosts, groups, tuple(replaced))
+
+    def _replaced(self, host: str, own: Variables, by: Variables) -> Iterator[str]:
+        for key in own.keys() & by.keys():
+            if isinstance(own[key].value, dict) and own[key].value != by[key].value:
+                problem = f"this replaces the whole {key} that {self._document.path} gives {host}; keep one of the two"
+                yield str(by[key].error(problem))
 
 
 def read_beside(inventory: Path, folder: str, name: str) -> Variables:

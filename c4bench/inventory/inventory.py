@@ -40,6 +40,7 @@ class Inventory(msgspec.Struct, frozen=True):
 
     `groups` are group names to host names; `facts` is every host's and switch's variable `c4`; `digest` is the file's
     SHA-256, or that of Ansible's listing where it is more than one file. `graph` are the stated cables, None for none.
+    `replaced`: see `Resolved`.
     """
 
     path: Path
@@ -50,6 +51,7 @@ class Inventory(msgspec.Struct, frozen=True):
     digest: str
     facts: dict[str, HostFacts] = {}
     graph: FabricGraph | None = None
+    replaced: tuple[str, ...] = ()
 
     @property
     def requires(self) -> frozenset[str]:
@@ -85,7 +87,7 @@ def load(path: Path) -> Inventory:
         raise source.error((), "the inventory has switches only; add hosts under all.hosts")
     digest = hashlib.sha256(content).hexdigest()
     graph = fabric.read(resolved, hosts, known, switches)
-    return Inventory(path, tuple(hosts), switches, access, resolved.groups, digest, known, graph)
+    return Inventory(path, tuple(hosts), switches, access, resolved.groups, digest, known, graph, resolved.replaced)
 
 
 def _read(path: Path) -> tuple[Source, Resolved, bytes]:

@@ -34,7 +34,13 @@ def review(inventory: Inventory) -> Review:
         switches=len(inventory.switches),
         nics=sum(len(host.nics) for host in inventory.hosts),
         disruptive=tuple(host.name for host in inventory.hosts if host.disruptive),
-        problems=(*_shared(facts), *_carrying_us(facts), *_unknown_gpu_nics(facts), *_unlike(inventory.hosts)),
+        problems=(
+            *inventory.replaced,
+            *_shared(facts),
+            *_carrying_us(facts),
+            *_unknown_gpu_nics(facts),
+            *_unlike(inventory.hosts),
+        ),
         unsaid={name: left for name, left in unsaid.items() if left},
         cables=len(inventory.graph.cables) if inventory.graph else 0,
     )

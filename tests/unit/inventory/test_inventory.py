@@ -275,3 +275,15 @@ def test_nics_that_talk_to_each_other_must_have_one_class(write):
         "NICs of plane 0 differ in `dscp` and `service_level`: 26 and 0 on a/0, 0 and 0 on b/0; give them the same",
     )
     assert review(load(write(text % 1))).problems == ()
+
+
+def test_a_discovered_file_that_replaces_what_the_inventory_says_is_named(write, tmp_path):
+    """A host's `c4` in host_vars replaces the whole one in the inventory: a problem with file and line if they differ."""
+    path = write("all: {hosts: {a: {c4: {disruptive: true}}, b: {c4: {disruptive: true}}}}")
+    (tmp_path / "host_vars/a").mkdir(parents=True)
+    found = tmp_path / "host_vars/a/c4bench.yml"
+    found.write_text("# found\nc4: {disruptive: false}")
+    (tmp_path / "host_vars/b.yml").write_text("c4: {disruptive: true}")
+    assert review(load(path)).problems == (
+        f"{found}:2: c4: this replaces the whole c4 that {path} gives a; keep one of the two",
+    )

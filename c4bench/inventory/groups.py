@@ -127,7 +127,8 @@ class _Reader:
         for name, group in self._groups.items():
             for host in group.hosts:
                 member_of[host] |= above[name]
-        hosts, replaced = {}, []
+        hosts: dict[str, Variables] = {}
+        replaced: list[str] = []
         for host, own in self._host_variables.items():
             of = [name for name in order if name in member_of[host]]
             inherited = [self._groups[name].variables for name in of]

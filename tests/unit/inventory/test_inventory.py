@@ -278,7 +278,7 @@ def test_nics_that_talk_to_each_other_must_have_one_class(write):
 
 
 def test_a_discovered_file_that_replaces_what_the_inventory_says_is_named(write, tmp_path):
-    """A host's `c4` in host_vars replaces the whole one in the inventory: a problem with file and line if they differ."""
+    """A file in host_vars that replaces what the inventory says of a host is a problem with file and line."""
     path = write("all: {hosts: {a: {c4: {disruptive: true}}, b: {c4: {disruptive: true}}}}")
     (tmp_path / "host_vars/a").mkdir(parents=True)
     found = tmp_path / "host_vars/a/c4bench.yml"

@@ -13,8 +13,6 @@ from c4bench.model.fabric import MissingLink
 
 # Connections move to other links before their next operation (spans).
 _MOVED_SPANS = 2
-# At least this many links lead into a switch between others.
-_LINKS_INTO_SWITCH = 2
 
 
 class MissingLinkDetector:
@@ -81,7 +79,13 @@ class MissingLinkDetector:
             return []
         together = [link for link in self._missing if failed_together(link, lost)]
         self._reported += together
-        return [missing_links_finding(together, lost, slower, onset_s)]
+        return [missing_links_finding(together, lost, self._beyond(together, lost), slower, onset_s)]
+
+    def _beyond(self, together: Sequence[MissingLink], lost: Sequence[MissingLink]) -> list[str]:
+        """The links that lead on from lost ones to other switches, and that no path over other links crosses."""
+        names = {link.name for link in together}
+        elsewhere = self._own.union(*(path for path in self._links.values() if names.isdisjoint(path)))
+        return [hop for link in lost if elsewhere.isdisjoint(link.onward) for hop in link.onward]
 
 
 def missing_links_behind(
@@ -106,9 +110,15 @@ def failed_together(link: MissingLink, others: Iterable[MissingLink]) -> bool:
 
 
 def missing_links_finding(
-    together: Sequence[MissingLink], lost: Sequence[MissingLink], slower: Collection[Blame], onset_s: float
+    together: Sequence[MissingLink],
+    lost: Sequence[MissingLink],
+    beyond: Sequence[str],
+    slower: Collection[Blame],
+    onset_s: float,
 ) -> Finding:
     """The finding on links that went missing `together`, of which a job `lost` some, and may be `slower` for it.
+
+    `beyond` are links that the job reached by lost ones only: if they are dead, nothing is sent towards them.
 
     A silent link takes links beyond it with it. If none is silent, any of the lost ones may have failed; and where one
     link carries all their traffic, a switch may be sending everything there. A dead switch misses all of its links,
@@ -116,9 +126,10 @@ def missing_links_finding(
     missing together with the lost ones may have failed.
     """
     silent = [link for link in together if link.silent]
-    first, dead = (silent or lost)[0], _dead_switches(together, silent)
+    first, dead = (silent or lost)[0], _dead_switches(together, silent, beyond)
     failed = lost if dead else [*lost, *together]
-    possible = dict.fromkeys([*(link.name for link in failed), *(hop for link in lost for hop in link.through)])
+    through = (hop for link in lost for hop in link.through)
+    possible = dict.fromkeys([*(link.name for link in failed), *beyond, *through])
     links = [] if silent else [Component("link", name) for name in possible if name != first.name]
     suspects = [*links, *dead]
     component = Component("link", first.name)
@@ -140,14 +151,16 @@ def missing_links_finding(
     )
 
 
-def _dead_switches(together: Sequence[MissingLink], silent: Collection[MissingLink]) -> list[Component]:
+def _dead_switches(
+    together: Sequence[MissingLink], silent: Collection[MissingLink], beyond: Sequence[str]
+) -> list[Component]:
     """The switches whose failure would explain all these missing links, by their lowest addresses.
 
     No link leads on from such a switch, and no link beyond it is silent, as the switch would have answered first.
     """
-    names = {link.name for link in together}
+    names = {*beyond, *(link.name for link in together)}
     leading = [link for link in together if link.onward and names.issuperset(link.onward)]
-    if len(leading) < _LINKS_INTO_SWITCH or not all(link in leading for link in silent):
+    if not all(link in leading for link in silent):
         return []
     before: dict[str, set[str]] = {}
     for link in leading:

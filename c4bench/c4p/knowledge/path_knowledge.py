@@ -7,6 +7,7 @@ import msgspec
 
 from c4bench.c4p.disjoint_sets import DisjointSets
 from c4bench.c4p.knowledge.atlas import Atlas, PathTrace, Probe
+from c4bench.c4p.knowledge.gone_hops import gone_hops, pairs_by_hop
 from c4bench.c4p.knowledge.leaf_groups import Pair
 from c4bench.c4p.knowledge.sample import Sample
 from c4bench.errors import UsageError
@@ -15,8 +16,6 @@ from c4bench.model.fabric import Path
 Trace = tuple[str | None, ...]
 # What a path was learnt by: answers to probes, or the switches' packet counters.
 PROBES, COUNTERS = "probes", "counters"
-# The probability that a hop which carries as much as before is not on any of the paths found since then.
-_MISSED = 0.01
 
 
 class Entry(msgspec.Struct):
@@ -152,30 +151,16 @@ class PathKnowledge:
         gone: set[str],
     ) -> PathChanges:
         silent = {hop for _, hop in refused}
-        by_hop = _by_hop(known)
+        by_hop = pairs_by_hop({pair: _paths(entries) for pair, entries in known.items()})
         crossed = {hop: frozenset(by_hop.get(hop, ())) for hop in silent | gone}
         paths = [entry.hops for entries in known.values() for entry in entries.values()]
         sets = frozenset(changed), frozenset(answered), frozenset(silent), frozenset(gone)
         return PathChanges(*sets, crossed, _onward(paths, crossed), frozenset(refused))
 
     def _gone(self, sample: Sample | None = None, *, certain: bool = False) -> set[str]:
-        """The hops that pairs crossed before they were learnt again, and that no path found since then crosses.
-
-        Unless it is `certain` that all paths were found, the `sample` must be large enough to have one over the hop.
-        """
-        again = {pair for pair in self._before if not self.outdated(pair)}
-        now = _by_hop({pair: self._entries[pair] for pair in again}).keys() | set(sample.seen if sample else ())
-        gone: set[str] = set()
-        for hop, pairs in _by_hop({pair: self._before[pair] for pair in again}).items():
-            if hop in now:
-                continue
-            before = [entry for pair in pairs for entry in self._before[pair].values()]
-            share = sum(hop in entry.hops for entry in before) / len(before)
-            counts = {pair: len(self._entries[pair]) for pair in pairs}
-            found = sample.size(hop, counts) if sample else sum(counts.values())
-            if certain or (1 - share) ** found <= _MISSED:
-                gone.add(hop)
-        return gone
+        again = [pair for pair in self._before if not self.outdated(pair)]
+        before = {pair: _paths(self._before[pair]) for pair in again}
+        return gone_hops(before, {pair: _paths(self._entries[pair]) for pair in again}, sample, certain=certain)
 
     def _store(self, pair: Pair, port: int, known: Entry | None, hops: tuple[str, ...], now_s: float, how: str) -> bool:
         """Store one complete trace; return whether it differs from what was known."""
@@ -267,13 +252,8 @@ class PathKnowledge:
         return knowledge
 
 
-def _by_hop(known: Mapping[Pair, Mapping[int, Entry]]) -> dict[str, set[Pair]]:
-    """The pairs with a path over each hop."""
-    by_hop: dict[str, set[Pair]] = {}
-    for pair, entries in known.items():
-        for hop in {hop for entry in entries.values() for hop in entry.hops}:
-            by_hop.setdefault(hop, set()).add(pair)
-    return by_hop
+def _paths(entries: Mapping[int, Entry]) -> dict[int, tuple[str, ...]]:
+    return {port: entry.hops for port, entry in entries.items()}
 
 
 def _answered(hops: Trace) -> tuple[str, ...]:

@@ -115,10 +115,23 @@ def test_a_switch_all_of_whose_links_are_missing_may_have_died(silent, switches)
         for name, beyond in links.items()
     ]
     missing += [
-        MissingLink(name, LOST_S, MISSED_S, THERE.instead, name in silent, onward=("to",)) for name in links.values()
+        MissingLink(name, LOST_S, MISSED_S, THERE.instead, name in silent, onward=(nic,))
+        for name, nic in zip(links.values(), ("to:h1/0", "to:h0/0"), strict=True)
     ]
     (found,) = said(PAIR, slower(0, 1), missing=missing)
     assert [one.name for one in found.alternatives if one.kind == "switch"] == switches
+
+
+def test_what_lies_beyond_a_link_that_nothing_takes_may_be_dead_instead():
+    """Nothing is sent to a spine that cannot reach the other leaf: its link there may be dead, or the spine itself."""
+    known = over_what_is_lost(PAIR)
+    ahead = msgspec.structs.replace(THERE, onward=("down:1>1",))
+    (found,) = said(PAIR, slower(0, 1), missing=(ahead,), known=known)
+    assert found.component == Component("link", THERE.name)
+    assert found.alternatives == (Component("link", "down:1>1"), Component("switch", THERE.name))
+    reached = msgspec.structs.replace(THERE, onward=("to:h1/0",))
+    (found,) = said(PAIR, slower(0, 1), missing=(reached,), known=known)
+    assert found.alternatives == ()
 
 
 @pytest.mark.parametrize("confirmed", [True, False])

@@ -43,6 +43,18 @@ def test_a_link_that_no_port_leads_over_any_more_is_gone():
     assert few.end().gone == {"s0"}
 
 
+def test_a_link_is_not_gone_before_one_of_its_ports_takes_another_path():
+    """Other ports may all miss a link by chance: here one in a hundred samples does, and it still carries port 1."""
+    known = learnt(UP, OVER)
+    known.begin([PAIR], again=[PAIR])
+    assert not known.learn({(*PAIR, port): OVER for port in range(2, 9)}, 1.0).gone
+    assert not known.end().gone
+    again = learnt(UP, OVER)
+    again.begin([PAIR], again=[PAIR])
+    again.learn({(*PAIR, 1): OVER}, 1.0)
+    assert again.end().gone == {"s0"}
+
+
 @pytest.mark.parametrize("can_answer", [True, False])
 def test_paths_that_were_easy_to_find_do_not_show_that_a_link_is_gone(can_answer):
     """Where its switch has no answers left, just the random sample counts; where it has, silence means something."""

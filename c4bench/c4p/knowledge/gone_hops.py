@@ -1,0 +1,45 @@
+"""Which hops no path crosses any more, by the paths that were known and those that were found since. Pure."""
+
+from collections.abc import Mapping
+
+from c4bench.c4p.knowledge.leaf_groups import Pair
+from c4bench.c4p.knowledge.sample import Sample
+
+# The hops of each source port's path, by pair of NICs.
+PathsOfPairs = Mapping[Pair, Mapping[int, tuple[str, ...]]]
+# The probability that a hop which carries as much as before is not on any of the paths found since then.
+_MISSED = 0.01
+
+
+def gone_hops(before: PathsOfPairs, found: PathsOfPairs, sample: Sample | None, *, certain: bool) -> set[str]:
+    """The hops that pairs crossed `before`, and that no path `found` since then crosses.
+
+    A port that crossed the hop must have been found to take another path. Unless it is `certain` that all paths were
+    found, the `sample` must be large enough to have one over the hop; without one, the paths found are a random sample.
+    """
+    now = pairs_by_hop(found).keys() | set(sample.seen if sample else ())
+    gone: set[str] = set()
+    for hop, pairs in pairs_by_hop(before).items():
+        if hop in now or not any(_bypassed(hop, before[pair], found[pair]) for pair in pairs):
+            continue
+        paths = [hops for pair in pairs for hops in before[pair].values()]
+        share = sum(hop in hops for hops in paths) / len(paths)
+        counts = {pair: len(found[pair]) for pair in pairs}
+        size = sample.size(hop, counts) if sample else sum(counts.values())
+        if certain or (1 - share) ** size <= _MISSED:
+            gone.add(hop)
+    return gone
+
+
+def pairs_by_hop(paths: PathsOfPairs) -> dict[str, set[Pair]]:
+    """The pairs with a path over each hop."""
+    by_hop: dict[str, set[Pair]] = {}
+    for pair, of_ports in paths.items():
+        for hop in {hop for hops in of_ports.values() for hop in hops}:
+            by_hop.setdefault(hop, set()).add(pair)
+    return by_hop
+
+
+def _bypassed(hop: str, before: Mapping[int, tuple[str, ...]], found: Mapping[int, tuple[str, ...]]) -> bool:
+    """Whether a port that crossed the hop before takes another path now."""
+    return any(port in found and hop not in found[port] for port, hops in before.items() if hop in hops)

@@ -7,13 +7,13 @@ import asyncio
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import c4bench
 from c4bench.bench.intake_load import RANKS_PER_HOST, WINDOW_S, Replay, job_spec, read_replay
 from c4bench.model.agent import WINDOWS_WITHIN
-from c4bench.wire.channel import Channel
+from c4bench.wire.channel import Channel, ChannelClosed
 from c4bench.wire.master import master_channel
 from c4bench.wire.messages import Empty, Hello, JobSpec, Route, StartRanks
 from c4bench.wire.peer import Handler, Peer
@@ -52,10 +52,11 @@ async def _ignore(_: object) -> Empty:
 
 
 async def _send(channel: Channel, known: Replay, begin_s: float) -> None:
-    """Send each window when it ends. Those that are late by a window are left out, as an agent combines them."""
-    for message, end_s in _due(known, begin_s):
-        await asyncio.sleep(max(0.0, begin_s + end_s - time.time()))
-        await channel.send(message)
+    """Send each window when it ends, until the master goes. Late ones are left out: an agent combines them."""
+    with suppress(ChannelClosed):
+        for message, end_s in _due(known, begin_s):
+            await asyncio.sleep(max(0.0, begin_s + end_s - time.time()))
+            await channel.send(message)
 
 
 def _due(known: Replay, begin_s: float) -> Iterator[tuple[bytes, float]]:

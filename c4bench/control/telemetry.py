@@ -16,11 +16,12 @@ from c4bench.control.diagnosis_dispatch import DiagnosisDispatch
 from c4bench.control.event_log import EventLog
 from c4bench.control.jobs import Job
 from c4bench.control.path_service import PathService
+from c4bench.control.window_parts import own_records, parts
 from c4bench.model.agent import WINDOWS_WITHIN
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.event import AgentMissing
 from c4bench.model.recording import Evaluated, LinksMissing, PathsLearnt, Record
-from c4bench.model.telemetry import RankRecord, Window
+from c4bench.model.telemetry import Window
 from c4bench.verbs.ticks import Ticks
 
 _logger = logging.getLogger(__name__)
@@ -134,8 +135,8 @@ class TelemetryLoop:
         self._detection.windows[host] += 1
         self._detection.window_ends_s[host] = window.end_s
         self._liveness.ingest(window)
-        for attempt in sorted({record.job for record in window.ranks} & set(self._jobs)):
-            part = part_of(window, attempt)
+        present = {record.job for record in window.ranks}
+        for attempt, part in parts(window, sorted(present & self._jobs.keys())).items():
             await self._jobs[attempt].note_ranks(part.ranks)
             self._detection.ingest(attempt, part)
 
@@ -157,30 +158,3 @@ def _log_missing(event: AgentMissing, now_s: float) -> None:
     values = (event.host, now_s - event.since_s, event.ranks)
     fields = {"host": event.host, "ranks": event.ranks}
     _logger.warning("agent of %s missing for %.0f s; its ranks: %s", *values, extra=fields)
-
-
-def own_records(window: Window, jobs: Mapping[str, Job]) -> Window:
-    """The window without the records of ranks that run on other hosts, and of QPs of other hosts' NICs."""
-
-    def runs_here(record: RankRecord) -> bool:
-        job = jobs.get(record.job)
-        return job is None or record.rank in job.ranks_by_host.get(window.host, ())
-
-    return msgspec.structs.replace(
-        window,
-        ranks=tuple(record for record in window.ranks if runs_here(record)),
-        conns=tuple(record for record in window.conns if record.source.partition("/")[0] == window.host),
-    )
-
-
-def part_of(window: Window, attempt: str) -> Window:
-    """The part of a host's window that belongs to one attempt."""
-    comms = {record.comm for record in window.comms if record.job == attempt}
-    return msgspec.structs.replace(
-        window,
-        comms=tuple(record for record in window.comms if record.comm in comms),
-        ranks=tuple(record for record in window.ranks if record.job == attempt),
-        ops=tuple(record for record in window.ops if record.comm in comms),
-        conns=tuple(record for record in window.conns if record.comm in comms),
-        arrivals=tuple(record for record in window.arrivals if record.comm in comms),
-    )

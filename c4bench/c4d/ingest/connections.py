@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from operator import attrgetter
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -62,7 +63,7 @@ class Connections(Mapping[ConnKey, ConnView]):
     """
 
     def __init__(self, members: Members) -> None:
-        self.table = Table(member=0, record=None, cell=None, **dict.fromkeys(_NUMBERS, NEVER))
+        self.table = Table(member=0, record=None, cell=None, new=False, **dict.fromkeys(_NUMBERS, NEVER))
         self.moves = 0
         self._members = members
         self._rows = Index()
@@ -80,6 +81,10 @@ class Connections(Mapping[ConnKey, ConnView]):
     def records(self) -> list[ConnRecord]:
         """The newest record of each."""
         return [record for record in self.table.used("record").tolist() if record is not None]
+
+    def take_new(self) -> list[ConnRecord]:
+        """The newest record of each that has another since the last call."""
+        return _take_new(self.table)
 
     def ingest(self, batch: Batch, validator: RecordValidator) -> None:
         """File a round of windows."""
@@ -104,6 +109,7 @@ class Connections(Mapping[ConnKey, ConnView]):
             for name, values in now.items():
                 self.table[name][rows[put]] = values[moved]
             self.table["record"][rows[put]] = held[put]
+            self.table["new"][rows[put]] = True
             self._set_cells(rows[fresh[moved & (now["source_port"] != before["source_port"])]])
             acted_s = np.minimum(numbers["last_progress_s"][put], ends_s[put])
             self._members.note_progress(self.table["member"][rows[put]], acted_s, ends_s[put])
@@ -140,13 +146,13 @@ class Arrivals:
     """The receiving ends."""
 
     def __init__(self, members: Members) -> None:
-        self._table = Table(member=0, record=None)
+        self._table = Table(member=0, record=None, new=False)
         self._members = members
         self._rows = Index()
 
-    def records(self) -> list[ArrivalRecord]:
-        """The newest record of each."""
-        return [record for record in self._table.used("record").tolist() if record is not None]
+    def take_new(self) -> list[ArrivalRecord]:
+        """The newest record of each that has another since the last call."""
+        return _take_new(self._table)
 
     def messages(self, conn: ConnRecord) -> int | None:
         """How many messages of a connection its receiver has seen; None if it does not say."""
@@ -165,7 +171,10 @@ class Arrivals:
         (messages,) = columns(records, "messages")
         ok = own & (messages >= 0)
         which = validator.filter("foreign arrival", which, ok[which], batch.hosts, windows)
-        self._table["record"][rows[which]] = objects(records)[which]
+        held, rows = objects(records)[which], rows[which]
+        changed = self._table["record"][rows] != held
+        self._table["record"][rows[changed]] = held[changed]
+        self._table["new"][rows[changed]] = True
 
     def _open(self, key: EndKey) -> int:
         member = self._members.row(key[0], key[1])
@@ -173,3 +182,10 @@ class Arrivals:
             self._rows[key] = self._table.add()
             self._table["member"][self._rows[key]] = member
         return self._rows.get(key, min(member, FOREIGN))
+
+
+def _take_new(table: Table) -> list[Any]:
+    rows = np.flatnonzero(table.used("new"))
+    table["new"][rows] = False
+    records: list[Any] = table["record"][rows].tolist()
+    return records

@@ -1,7 +1,7 @@
 """A job's operations: the newest record of every member, and those that not all members have finished yet."""
 
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,8 +98,7 @@ class Operations:
 
     def newest(self, member: int) -> OpRecord | None:
         """The newest record of a member."""
-        record: OpRecord | None = self._newest["record"][member]
-        return record
+        return cast("OpRecord | None", self._newest["record"][member])
 
     def records_of(self, comm: int, seq: int) -> dict[int, OpRecord]:
         """The records of an operation of a communicator that not all members have completed, by member."""
@@ -153,9 +152,11 @@ class Operations:
         latest = seq[todo] == newest["seq"][comms[todo]]
         starts[todo[latest]] = newest["start"][comms[todo[latest]]]
         others = todo[~latest]
-        for index in others[self._starts_of(records[others]) < 0].tolist():
-            if (_OPERATION(records[index])) not in self._starts:
-                self._begin(comms[[index]], [records[index].seq])
+        missing = others[self._starts_of(records[others]) < 0].tolist()
+        first = {_OPERATION(records[index]): index for index in reversed(missing)}
+        new = np.asarray(sorted(first.values()), np.int64)
+        for turn in rounds(comms[new]):
+            self._begin(comms[new[turn]], [record.seq for record in records[new[turn]]])
         starts[others] = self._starts_of(records[others])
         kept: Ints = np.where(starts < 0, -1, starts + self._members.table["place"][members])
         self._kept["touched"][starts[starts >= 0]] = True
@@ -296,5 +297,4 @@ def _in_order(ops: _Ops, windows: Ints, filed: list[tuple[Ints, Floats]]) -> lis
         usable &= windows[which] >= np.partition(windows[which[usable]], -INTERVALS_KEPT)[-INTERVALS_KEPT]
     which, since_s = which[usable], since_s[usable]
     order = np.lexsort((ops.seq[which], ops.entered_s[which], windows[which]))
-    times: list[float] = since_s[order].tolist()
-    return times
+    return list(since_s[order].tolist())

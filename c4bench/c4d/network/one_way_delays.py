@@ -43,18 +43,34 @@ class _Pairing:
     """The two ends of one connection, as snapshots of their counters, and the delays that follow where these match."""
 
     def __init__(self) -> None:
-        self.posted: _Sums = {}
-        self.arrived: _Sums = {}
+        self._posted: _Sums = {}
+        self._arrived: _Sums = {}
+        # The counts that were added last.
+        self._posted_last, self._arrived_last = 0, 0
         self.delays: deque[_Delay] = deque(maxlen=_DELAYS_KEPT)
         self._matched: tuple[int, int] | None = None
 
+    def post(self, count: int, total_ns: int) -> None:
+        """Add the newest counter of the sending end."""
+        _keep(self._posted, count, total_ns)
+        self._posted_last = count
+
+    def arrive(self, count: int, total_ns: int) -> None:
+        """Add the newest counter of the receiving end."""
+        _keep(self._arrived, count, total_ns)
+        self._arrived_last = count
+
     def match(self, now_s: float) -> None:
-        """Where both ends have counted equally many messages, the sums differ by their delays."""
-        common = self.posted.keys() & self.arrived.keys()
-        if not common:
+        """Where both ends have counted equally many messages, the sums differ by their delays.
+
+        Only counts that were added since the last call can match anew.
+        """
+        count = self._arrived_last if self._arrived_last in self._posted else -1
+        if self._posted_last > count and self._posted_last in self._arrived:
+            count = self._posted_last
+        if count < 0:
             return
-        count = max(common)
-        total_ns = (self.arrived[count] - self.posted[count]) % _WRAP
+        total_ns = (self._arrived[count] - self._posted[count]) % _WRAP
         if self._matched and count > self._matched[0]:
             gained_ns = (total_ns - self._matched[1] + _WRAP // 2) % _WRAP - _WRAP // 2
             self.delays.append(_Delay(now_s, gained_ns / 1e9 / (count - self._matched[0])))
@@ -69,20 +85,27 @@ class OneWayDelays:
         self._pairings: dict[_End, _Pairing] = {}
 
     def add(self, conns: Iterable[ConnRecord], arrivals: Iterable[ArrivalRecord], now_s: float) -> None:
-        """Add the newest counters of both ends."""
-        touched = set()
+        """Add the newest counters of both ends, those that are new since the last call."""
+        touched: dict[int, _Pairing] = {}
         for conn in conns:
-            if not conn.posted:
-                continue
-            touched.add(key := (conn.comm, conn.source, conn.destination, conn.qp))
-            _keep(self._pairings.setdefault(key, _Pairing()).posted, conn.posted, conn.posted_sum_ns)
+            if conn.posted:
+                pairing = self._pairing(conn)
+                touched[id(pairing)] = pairing
+                pairing.post(conn.posted, conn.posted_sum_ns)
         for end in arrivals:
-            if not end.arrived:
-                continue
-            touched.add(key := (end.comm, end.source, end.destination, end.qp))
-            _keep(self._pairings.setdefault(key, _Pairing()).arrived, end.arrived, end.arrived_sum_ns)
-        for key in touched:
-            self._pairings[key].match(now_s)
+            if end.arrived:
+                pairing = self._pairing(end)
+                touched[id(pairing)] = pairing
+                pairing.arrive(end.arrived, end.arrived_sum_ns)
+        for pairing in touched.values():
+            pairing.match(now_s)
+
+    def _pairing(self, end: ConnRecord | ArrivalRecord) -> _Pairing:
+        key = (end.comm, end.source, end.destination, end.qp)
+        pairing = self._pairings.get(key)
+        if pairing is None:
+            pairing = self._pairings[key] = _Pairing()
+        return pairing
 
     def side(self, nic: str, onset_s: float) -> str:
         """`rx` or `tx` when delays since `onset_s` have grown clearly more on that side of `nic`, else empty."""

@@ -17,6 +17,7 @@ from websockets.exceptions import WebSocketException
 import c4bench
 from c4bench.agent.ranks import Ranks
 from c4bench.agent.spawner import Report, Spawn, Started
+from c4bench.agent.window_message import WindowMessages
 from c4bench.errors import UnhealthyError
 from c4bench.model.agent import AgentConfig
 from c4bench.model.fabric import Nic
@@ -47,6 +48,7 @@ class Agent:
         self._tls = tls
         self._spawner = spawner
         self._ranks = Ranks(config)
+        self._messages = WindowMessages()
         self._master: Peer | None = None
         self._connected = asyncio.Event()
         self._trouble = ""  # the connection failure that was logged last
@@ -173,7 +175,7 @@ class Agent:
                 now = time.time()
                 if self._master is not None and self._ranks.any:
                     with contextlib.suppress(ChannelClosed):
-                        await self._master.note("window", self._ranks.window(last, now))
+                        await self._master.note("window", self._messages.encode(self._ranks.window(last, now)))
                 last = now
 
     async def _serve_rank(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -17,7 +17,6 @@ from c4bench.wire.progress import Progress
 
 _logger = logging.getLogger(__name__)
 
-_RECORDS_KEPT = 1000  # if the master runs for long; a test keeps all records of its job
 _ENDED = ("exited", "killed")
 
 
@@ -35,7 +34,8 @@ class Job:
         self._store = store or Store(None)
         self.results = [entry.result for entry in saved if isinstance(entry, RankResult)]
         self._received = {(result.rank, result.number) for result in self.results}
-        self.recording = Recording(_RECORDS_KEPT if self._store.durable else None)
+        # A test keeps all records of its job; a master that runs for long has no use for them.
+        self.recording = Recording(0 if self._store.durable else None)
         self.placed: dict[Flow, Path] = {}
         self._ended: dict[int, RankRecord] = {}
         self._changed = asyncio.Condition()

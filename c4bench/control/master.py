@@ -36,7 +36,7 @@ from c4bench.control.steering import Steering
 from c4bench.control.store import Store
 from c4bench.control.telemetry import Detection, TelemetryLoop
 from c4bench.errors import UnhealthyError
-from c4bench.wire.channel import WebSocketChannel
+from c4bench.wire.channel import MESSAGE_BYTES_MAX, WebSocketChannel
 from c4bench.wire.trust import CLIENTS, Identity, Role, peer_identity, server_context
 
 _logger = logging.getLogger(__name__)
@@ -146,6 +146,7 @@ class Master:
                 ping_interval=_PING_EVERY_S,
                 ping_timeout=_PING_WITHIN_S,
                 close_timeout=_CLOSE_WITHIN_S,
+                max_size=MESSAGE_BYTES_MAX,
             ),
             asyncio.TaskGroup() as tasks,
         ):

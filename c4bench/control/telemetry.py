@@ -1,5 +1,6 @@
 """The master's telemetry: windows of agents go in, and diagnoses and missing agents come out at fixed times."""
 
+import asyncio
 import logging
 import time
 from collections import Counter, defaultdict
@@ -16,6 +17,7 @@ from c4bench.control.diagnosis_dispatch import DiagnosisDispatch
 from c4bench.control.event_log import EventLog
 from c4bench.control.jobs import Job
 from c4bench.control.path_service import PathService
+from c4bench.control.window_inbox import WindowInbox
 from c4bench.control.window_parts import own_records, parts
 from c4bench.model.agent import WINDOWS_WITHIN
 from c4bench.model.diagnosis import Diagnosis
@@ -28,6 +30,8 @@ _logger = logging.getLogger(__name__)
 
 _EVERY_S = 0.1
 _PHASE = (1 + WINDOWS_WITHIN) / 2
+# An evaluation that comes later than this (s) shows a master that has no time.
+_LATE_S = 0.5
 
 
 class _Followed(msgspec.Struct):
@@ -55,6 +59,10 @@ class Detection:
         self.windows: Counter[str] = Counter()
         self.window_ends_s: dict[str, float] = {}
         self.dropped: defaultdict[str, Counter[str]] = defaultdict(Counter)
+
+    def note_overload(self, host: str) -> None:
+        """Count a window that was replaced by a newer one of its host before it could be ingested."""
+        self.dropped[host]["overload"] += 1
 
     def follow(self, job: Job, now_s: float) -> None:
         """Evaluate this attempt's telemetry from now on."""
@@ -121,7 +129,12 @@ class TelemetryLoop:
     ) -> None:
         self._jobs, self._paths, self._liveness = jobs, paths, liveness
         self._detection, self._dispatch, self._log = detection, dispatch, log
+        self._inbox = WindowInbox(self.ingest, detection.note_overload)
         self.evaluated_s: float | None = None
+
+    def receive(self, host: str, window: Window) -> None:
+        """A window has come from the agent of `host`; it is ingested while `run` runs."""
+        self._inbox.put(host, window)
 
     async def ingest(self, host: str, window: Window) -> None:
         """Ingest a window from the agent of `host`; a window of another host is dropped."""
@@ -141,17 +154,37 @@ class TelemetryLoop:
             self._detection.ingest(attempt, part)
 
     async def run(self, busy: Callable[[], set[str]]) -> None:
-        """Evaluate every tenth of a second; `busy` are the hosts that attempts have ranks on."""
+        """Ingest windows and evaluate every tenth of a second; `busy` are the hosts that attempts have ranks on."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._inbox.run())
+            tasks.create_task(self._evaluate(busy))
+
+    async def _evaluate(self, busy: Callable[[], set[str]]) -> None:
+        """Evaluate every tenth of a second.
+
+        An evaluation that takes longer leaves as much time to ingest windows before the next one.
+        """
         with closing(Ticks(_EVERY_S, _PHASE)) as ticks:
             while True:
                 await ticks.wait()
                 now_s = time.time()
-                for attempt, diagnoses in self._detection.evaluate(now_s).items():
+                self._excuse_delay(now_s)
+                began_s = time.monotonic()
+                found = self._detection.evaluate(now_s)
+                took_s = time.monotonic() - began_s
+                for attempt, diagnoses in found.items():
                     await self._dispatch.publish(attempt, diagnoses, now_s)
                 for event in self._liveness.evaluate(now_s, busy()):
                     _log_missing(event, now_s)
                     self._log.publish(event)
                 self.evaluated_s = now_s
+                if took_s > _EVERY_S:
+                    await asyncio.sleep(took_s)
+
+    def _excuse_delay(self, now_s: float) -> None:
+        """Where this master is late by far, agents that could not reconnect meanwhile are not missing because of it."""
+        if self.evaluated_s is not None and (late_s := now_s - self.evaluated_s - _EVERY_S) > _LATE_S:
+            self._liveness.extend(late_s)
 
 
 def _log_missing(event: AgentMissing, now_s: float) -> None:

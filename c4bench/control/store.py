@@ -1,8 +1,9 @@
 """What the master keeps on disk, so that it can be killed at any moment and continue later; and saved paths.
 
 The state folder: `state.json` is replaced as a whole. `jobs/ATTEMPT.log` has a line for each answer to an attempt's
-ranks and each result they sent. `events.jsonl` has the published events. Each is on disk before it is sent. A line that
-a crash has cut short was not sent, and is dropped. `paths.json` has the fabric's paths, which can be learnt again.
+ranks and each result they sent. `events.jsonl` has the published events, `events.older.jsonl` those before. Each is on
+disk before it is sent. A line that a crash has cut short was not sent, and is dropped. `paths.json` has the fabric's
+paths, which can be learnt again.
 """
 
 import fcntl
@@ -23,6 +24,9 @@ from c4bench.model.steering import Incident, IsolatedHost, Policy
 from c4bench.wire.messages import Exchanged, Fail, JobSpec, RelayMessage, Result
 
 Kind = TypeVar("Kind")
+_EVENTS, _OLDER_EVENTS = "events.jsonl", "events.older.jsonl"
+# Of each of the two files. An event has about a kilobyte.
+_EVENTS_AT_MOST_BYTES = 32 << 20
 
 
 class RunningJob(msgspec.Struct):
@@ -44,7 +48,7 @@ class State(msgspec.Struct):
     """The master's saved state: jobs by name, attempts that have ended (`over`), and hosts.
 
     `roll` are the hosts whose agents are expected, `out` those out of service with `nics` to test them by. `taken_s` is
-    when hosts were taken out of service.
+    when hosts were taken out of service. `events_dropped` of the event log's first events are no longer kept.
     """
 
     jobs: dict[str, RunningJob] = {}
@@ -53,6 +57,7 @@ class State(msgspec.Struct):
     out: dict[str, IsolatedHost] = {}
     nics: dict[str, Host] = {}
     taken_s: list[float] = []
+    events_dropped: int = 0
 
 
 class FinishedExchange(msgspec.Struct, frozen=True, tag="answered"):
@@ -143,12 +148,17 @@ class Store:
             (self._directory / f"jobs/{attempt}.log").unlink(missing_ok=True)
 
     def log(self, event: Event) -> None:
-        """Add an event to the event log."""
-        self._append("events.jsonl", event)
+        """Add an event to the event log; where it has grown too long, the older half is dropped."""
+        self._append(_EVENTS, event)
+        if self._directory is not None and (self._directory / _EVENTS).stat().st_size > _EVENTS_AT_MOST_BYTES:
+            self.state.events_dropped += len(self._lines(_OLDER_EVENTS, bytes))
+            (self._directory / _EVENTS).replace(self._directory / _OLDER_EVENTS)
+            self.save()
 
     def events(self) -> list[Event]:
-        """Every event of the event log."""
-        return self._lines("events.jsonl", msgspec.json.Decoder(Event).decode)
+        """Every event of the event log that is kept."""
+        decode = msgspec.json.Decoder(Event).decode
+        return [*self._lines(_OLDER_EVENTS, decode), *self._lines(_EVENTS, decode)]
 
     def _append(self, name: str, record: msgspec.Struct) -> None:
         if self._directory is None:

@@ -1,6 +1,6 @@
 """A job's connections: the newest record of each, of both its ends, as it was written and as columns of numbers."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from operator import attrgetter
 from typing import Any
 
@@ -59,14 +59,16 @@ def progress_s(clocks: HostClocks, view: ConnView) -> float:
 class Connections(Mapping[ConnKey, ConnView]):
     """The sending ends; `table` has a row for each, with the newest numbers and the cell it is in.
 
-    `moves` is another number whenever a connection is new, or has been moved to another cell.
+    `moves` is another number whenever a connection is new, has ended, or has been moved to another cell. A row that
+    another connection has had before has another `life`.
     """
 
     def __init__(self, members: Members) -> None:
-        self.table = Table(member=0, record=None, cell=None, new=False, **dict.fromkeys(_NUMBERS, NEVER))
+        self.table = Table(member=0, record=None, cell=None, new=False, life=0, **dict.fromkeys(_NUMBERS, NEVER))
         self.moves = 0
         self._members = members
         self._rows = Index()
+        self._free: list[int] = []
 
     def __getitem__(self, key: ConnKey) -> ConnView:
         return self._view(self._rows[key])
@@ -81,6 +83,16 @@ class Connections(Mapping[ConnKey, ConnView]):
     def records(self) -> list[ConnRecord]:
         """The newest record of each."""
         return [record for record in self.table.used("record").tolist() if record is not None]
+
+    def remove(self, comms: Collection[str]) -> None:
+        """Forget the connections of these communicators."""
+        rows = _remove(self._rows, self._free, comms)
+        for name in _NUMBERS:
+            self.table[name][rows] = NEVER
+        for name, blank in (("record", None), ("cell", None), ("new", False)):
+            self.table[name][rows] = blank
+        self.table["life"][rows] += 1
+        self.moves += 1
 
     def take_new(self) -> list[ConnRecord]:
         """The newest record of each that has another since the last call."""
@@ -134,7 +146,7 @@ class Connections(Mapping[ConnKey, ConnView]):
         comm, rank, peer, *_ = key
         member = self._members.row(comm, rank)
         if member >= 0 and self._members.row(comm, peer) >= 0 and key not in self._rows:
-            self._rows[key] = self.table.add()
+            self._rows[key] = self._free.pop() if self._free else self.table.add()
             self.table["member"][self._rows[key]] = member
         return self._rows.get(key, min(member, FOREIGN))
 
@@ -149,6 +161,13 @@ class Arrivals:
         self._table = Table(member=0, record=None, new=False)
         self._members = members
         self._rows = Index()
+        self._free: list[int] = []
+
+    def remove(self, comms: Collection[str]) -> None:
+        """Forget the ends in these communicators."""
+        rows = _remove(self._rows, self._free, comms)
+        self._table["record"][rows] = None
+        self._table["new"][rows] = False
 
     def take_new(self) -> list[ArrivalRecord]:
         """The newest record of each that has another since the last call."""
@@ -179,9 +198,16 @@ class Arrivals:
     def _open(self, key: EndKey) -> int:
         member = self._members.row(key[0], key[1])
         if member >= 0 and key not in self._rows:
-            self._rows[key] = self._table.add()
+            self._rows[key] = self._free.pop() if self._free else self._table.add()
             self._table["member"][self._rows[key]] = member
         return self._rows.get(key, min(member, FOREIGN))
+
+
+def _remove(rows: Index, free: list[int], comms: Collection[str]) -> list[int]:
+    """Remove the keys of these communicators; return their rows, which are now also `free`."""
+    ended = [rows.pop(key) for key in [key for key in rows if key[0] in comms]]
+    free += ended
+    return ended
 
 
 def _take_new(table: Table) -> list[Any]:

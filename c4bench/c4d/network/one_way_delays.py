@@ -9,7 +9,7 @@ the connection's own past.
 import math
 import statistics
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -99,6 +99,10 @@ class OneWayDelays:
                 pairing.arrive(end.arrived, end.arrived_sum_ns)
         for pairing in touched.values():
             pairing.match(now_s)
+
+    def forget(self, comms: Collection[str]) -> None:
+        """Forget the connections of communicators that have ended."""
+        self._pairings = {key: pairing for key, pairing in self._pairings.items() if key[0] not in comms}
 
     def _pairing(self, end: ConnRecord | ArrivalRecord) -> _Pairing:
         key = (end.comm, end.source, end.destination, end.qp)

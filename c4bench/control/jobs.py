@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import islice
 from typing import Any
@@ -48,6 +48,13 @@ class Job:
         self.placed: dict[Flow, Path] = {}
         self._ended: dict[int, RankRecord] = {}
         self._changed = asyncio.Condition()
+
+    def place(self, paths: Mapping[Flow, Path]) -> None:
+        """Note the paths of flows. Those of ended flows are kept for tests, and not by a master that runs for long."""
+        if self._store.durable:
+            self.placed = dict(paths)
+        else:
+            self.placed |= paths
 
     async def add(self, result: Result) -> None:
         """Add a rank's result. A rank without an answer sends it again, so repeated numbers are ignored, except 0.

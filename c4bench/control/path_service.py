@@ -285,7 +285,7 @@ class PathService:
         """
         for job in self._jobs.values():
             placed = self.controller.placed(job.spec.id)
-            job.placed |= placed
+            job.place(placed)
             self._publish_paths({(f.source, f.destination, path.source_port): path.hops for f, path in placed.items()})
         await self._notify(why, ended=ended)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from c4bench.control.store import CommunicatorFailure, Entry, FinishedExchange, RelayedMessage, Store
+from c4bench.control.store import CommunicatorEnded, CommunicatorFailure, Entry, FinishedExchange, RelayedMessage, Store
 from c4bench.errors import UnhealthyError
 from c4bench.model.telemetry import Failure
 from c4bench.wire.messages import Exchange, Exchanged, Fail, InboxBatch, PollInbox, RelayMessage
@@ -70,6 +70,8 @@ class RendezvousService:
             elif isinstance(entry, RelayedMessage):
                 self._relayed_bytes[job] += len(entry.word.body)
                 self._messages.setdefault((job, entry.word.comm), []).append(entry.word)
+            elif isinstance(entry, CommunicatorEnded):
+                self._forget_messages((job, entry.comm))
 
     async def exchange(self, request: Exchange) -> Exchanged:
         """Wait for the other ranks of the key. The first timeout of any rank ends it for all that wait."""
@@ -215,7 +217,14 @@ class RendezvousService:
         if not following:
             self._following.pop(name, None)
             self._arrived.pop(name, None)
-            self._relayed_bytes[name[0]] -= sum(len(message.body) for message in self._messages.pop(name, ()))
+            if self._forget_messages(name) and name[0] in self._answered:
+                self._store.append(name[0], CommunicatorEnded(name[1]))
+
+    def _forget_messages(self, name: _Comm) -> bool:
+        """Whether there were any."""
+        forgotten = self._messages.pop(name, [])
+        self._relayed_bytes[name[0]] -= sum(len(message.body) for message in forgotten)
+        return bool(forgotten)
 
     async def _poll(self, name: _Comm, request: PollInbox) -> InboxBatch:
         while True:

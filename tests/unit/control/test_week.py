@@ -10,15 +10,23 @@ import pytest
 
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.ingest.operation_intervals import OperationIntervals
+from c4bench.c4p.weights.tuning import WeightTuner
 from c4bench.control.agent_connections import AgentConnection, AgentConnections
 from c4bench.control.event_log import EventLog
 from c4bench.control.jobs import Job
 from c4bench.control.rendezvous import RendezvousService
-from c4bench.control.store import Store
+from c4bench.control.store import (
+    CommunicatorEnded,
+    CommunicatorFailure,
+    FinishedExchange,
+    RankResult,
+    RelayedMessage,
+    Store,
+)
 from c4bench.model.event import AgentBack
 from c4bench.model.recording import Evaluated
 from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, Failure, Member, OpRecord, RankRecord, Window
-from c4bench.wire.messages import Exchange, Fail, Hello, JobSpec, PollInbox, RelayMessage, Result, StartRanks
+from c4bench.wire.messages import Exchange, Exchanged, Fail, Hello, JobSpec, PollInbox, RelayMessage, Result, StartRanks
 from c4bench.wire.peer import ABANDONED
 
 HOSTS = ("h0", "h1")
@@ -248,3 +256,59 @@ def test_a_failure_is_heard_by_those_that_watch_after_others_have_gone():
         return await rendezvous.watch("job", "job.0")
 
     assert asyncio.run(scene()) == Failure(1, "why")
+
+
+def test_what_is_saved_of_an_attempt_is_what_may_be_asked_for(tmp_path, monkeypatch):
+    """Of many exchanges, results and ended communicators the newest are on disk; failures and open messages all are."""
+    monkeypatch.setattr("c4bench.control.store._ENTRIES_AT_MOST_BYTES", 50_000)
+    monkeypatch.setattr("c4bench.control.store._NEWEST_KEPT", {FinishedExchange: 10, RankResult: 10})
+    monkeypatch.setattr("os.fsync", lambda _: None)
+    store, sizes = Store(tmp_path), []
+    failure = CommunicatorFailure(Fail("job", "job.0", Failure(1, "why")))
+    open_message = RelayedMessage(RelayMessage("job", "open", 0, 1, b"kept"))
+    for entry in (failure, open_message):
+        store.append("job", entry)
+    for number in range(300):
+        comm = f"job.{number}"
+        store.append("job", FinishedExchange(comm, "key", Exchanged((b"x" * 100,))))
+        store.append("job", RelayedMessage(RelayMessage("job", comm, 0, 1, b"x" * 500)))
+        store.append("job", CommunicatorEnded(comm))
+        store.append("job", RankResult(Result("job", 0, {"kind": "step"}, number + 1)))
+        sizes.append((tmp_path / "jobs/job.log").stat().st_size)
+    entries = store.entries("job")
+    assert max(sizes) < 60_000
+    assert [entry for entry in entries if entry in (failure, open_message)] == [failure, open_message]
+    assert [entry.result.number for entry in entries if isinstance(entry, RankResult)][-10:] == list(range(291, 301))
+
+
+def test_messages_of_an_ended_communicator_are_not_found_by_the_next_master():
+    """A master that continues knows the messages of open communicators only."""
+
+    async def scene():
+        rendezvous = RendezvousService()
+        said = [RelayedMessage(RelayMessage("job", comm, 0, 1, b"said")) for comm in ("ended", "open")]
+        rendezvous.admit("job", [*said, CommunicatorEnded("ended")])
+        batch = await rendezvous.poll(PollInbox("job", "open", 1, 0))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(rendezvous.poll(PollInbox("job", "ended", 1, 0)), 0.05)
+        return batch.bodies
+
+    assert asyncio.run(scene()) == (b"said",)
+
+
+def test_throughput_of_connections_that_are_gone_is_forgotten():
+    """Weights are tuned by those that are reported: ever new connections leave nothing, and one that stays is known."""
+    tuner = WeightTuner(1.0, 0.05)
+
+    def conn(comm, number):
+        at_s = 10.0 * number
+        times_s = (0.0, 0.0, 0.01 * number, 0.0)
+        return ConnRecord(comm, 0, 1, "h0/0", "h1/0", 0, 0, number, 1000 * number, *times_s, at_s, 0, 0)
+
+    def step(number):
+        samples, _ = tuner.ingest([conn(f"job.{number // 10}", number), conn("kept", number)], 10.0 * number)
+        assert number == 0 or ("kept", 0, 1, "h0/0", "h1/0") in samples
+        for connection, of_qps in samples.items():
+            tuner.correct(connection, (1.0,), of_qps, 10.0 * number)
+
+    assert grown(step, tuner, 4_200) <= GROWTH

@@ -95,8 +95,8 @@ def _note_point(run: RunDirectory, point: Point, code: str, size_bytes: int) -> 
 
 def _note_growth(run: RunDirectory, points: Sequence[Point], code: str) -> None:
     ours = code == _THIS
-    window_s = median([point.window_s for point in points])
-    hosts = WINDOW_S / window_s
+    # At the largest number of hosts, because the cost of a window may depend on it.
+    hosts = WINDOW_S / points[-1].window_s
     note(run, "intake", "intake.hosts_per_core", hosts, clock=Clock.MACHINE, code=code, ranks=RANKS_PER_HOST)
     at_most = _EXPONENT_AT_MOST if ours else None
     note(run, "intake", "intake.exponent", exponent(points), clock=Clock.MACHINE, at_most=at_most, code=code)

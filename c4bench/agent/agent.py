@@ -15,8 +15,10 @@ import msgspec
 from websockets.exceptions import WebSocketException
 
 import c4bench
+from c4bench.agent.rank_logs import log_of, rotate
 from c4bench.agent.ranks import Ranks
 from c4bench.agent.spawner import Report, Spawn, Started
+from c4bench.agent.window_message import WindowMessages
 from c4bench.errors import UnhealthyError
 from c4bench.model.agent import AgentConfig
 from c4bench.model.fabric import Nic
@@ -36,6 +38,8 @@ _PING_EVERY_S = 5.0
 _PING_WITHIN_S = 10.0
 # Requests of ranks that wait until the master answers.
 _RELAYED = ("exchange", "meet", "fail", "lost", "watch", "word", "news", "release", "result", "follow")
+# Of these, those that a rank waits in until it closes its communicator.
+_WAITING = ("watch", "news", "follow")
 _AT_ONCE = ("qps", "route")  # requests that fail at once without a master
 
 
@@ -47,6 +51,7 @@ class Agent:
         self._tls = tls
         self._spawner = spawner
         self._ranks = Ranks(config)
+        self._messages = WindowMessages()
         self._master: Peer | None = None
         self._connected = asyncio.Event()
         self._trouble = ""  # the connection failure that was logged last
@@ -65,6 +70,7 @@ class Agent:
             tasks.create_task(self._follow_spawner())
             tasks.create_task(self._ship_windows())
             tasks.create_task(self._keep_connected())
+            tasks.create_task(rotate(self._ranks.logs))
 
     async def _keep_connected(self) -> None:
         while True:
@@ -115,7 +121,7 @@ class Agent:
         """Start the ranks that do not run yet; a restarted master may repeat the request."""
         for rank in self._ranks.admit(request):
             self._config.ring(request.job.id, rank).parent.mkdir(parents=True, exist_ok=True)
-            log = str(Path(self._config.state) / f"{request.job.id}-{rank}.log")
+            log = str(log_of(self._config.state, request.job.id, rank))
             future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
             self._starting[request.job.id, rank] = future
             await asyncio.get_running_loop().sock_sendall(
@@ -173,7 +179,7 @@ class Agent:
                 now = time.time()
                 if self._master is not None and self._ranks.any:
                     with contextlib.suppress(ChannelClosed):
-                        await self._master.note("window", self._ranks.window(last, now))
+                        await self._master.note("window", self._messages.encode(self._ranks.window(last, now)))
                 last = now
 
     async def _serve_rank(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -193,7 +199,8 @@ class Agent:
             await self._connected.wait()
             if self._master is not None:
                 with contextlib.suppress(LostError):
-                    return msgspec.Raw(await self._master.call_raw(method, bytes(body)))
+                    abandons = method in _WAITING
+                    return msgspec.Raw(await self._master.call_raw(method, bytes(body), abandons=abandons))
             # The loss may be known here before the task that serves the connection has noticed.
             await asyncio.sleep(_RECONNECT_S)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from c4bench.agent.rank_logs import log_of
 from c4bench.agent.spawner import Exited, Started, state_in
 from c4bench.collective.ring_reader import TelemetryReader, TelemetrySnapshot
 from c4bench.errors import C4Error
@@ -68,6 +69,10 @@ class Ranks:
         """The jobs that have ranks here, each with those that live."""
         alive = {job: tuple(r.rank for r in self._ranks if r.job == job and r.code is None) for job in self._jobs}
         return tuple(StartRanks(self._jobs[job], ranks) for job, ranks in alive.items() if ranks)
+
+    def logs(self) -> list[Path]:
+        """The files that running ranks print to."""
+        return [log_of(self._config.state, rank.job, rank.rank) for rank in self._ranks if rank.code is None]
 
     def started(self, report: Started) -> None:
         """Note that the spawner has started a rank."""

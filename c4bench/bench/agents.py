@@ -60,7 +60,7 @@ def agent_cost(ranks: int, seconds: float) -> Cost:
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory(dir="/dev/shm") as memory:
         directory = Path(folder)
         authority.establish(directory, [_HOST], datetime.now(UTC) - timedelta(days=1))
-        port = _free_port()
+        port = free_port()
         with (
             Cluster([Host(_HOST, "127.0.0.1")], directory, "127.0.0.1", port) as cluster,
             _agent(directory, memory, port) as pid,
@@ -99,7 +99,8 @@ def _agent(directory: Path, memory: str, port: int) -> Iterator[int]:
             process.terminate()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A TCP port of this machine that nobody uses now."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from c4bench.bench import detector_cost, fleet, instructions, planner
+from c4bench.bench import detector_cost, fleet, instructions, intake, planner
 from c4bench.bench.agents import measure_agent
 from c4bench.bench.exercise import Reading
 from c4bench.bench.notes import note
@@ -86,5 +86,6 @@ LOCAL_SUITES: dict[str, Suite] = {
     "agent": measure_agent,
     "hosts": _fleet,
     "detector": detector_cost.measure,
+    "intake": intake.measure,
     "planner": planner.measure,
 }

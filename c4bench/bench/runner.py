@@ -2,12 +2,13 @@
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
 import msgspec
 
-from c4bench.bench import marks, suites
+from c4bench.bench import intake, marks, suites
 from c4bench.bench.cases import Case, LoadCase, Stage
 from c4bench.bench.local_suites import LOCAL_SUITES
 from c4bench.bench.notes import note
@@ -29,14 +30,17 @@ def check(names: Sequence[str]) -> None:
         raise UsageError(f"no suite {unknown[0]!r}: one of {', '.join(SUITES)}")
 
 
-def run_suites(names: Sequence[str], run: RunDirectory, *, quick: bool, seed: int) -> None:
-    """Run the named suites, or all; record every figure in `run` and print it.
+def run_suites(
+    names: Sequence[str], run: RunDirectory, *, quick: bool, seed: int, baseline: Path | None = None
+) -> None:
+    """Run the named suites, or all; record every figure in `run` and print it. `baseline` is as for `intake.measure`.
 
     Raises UnhealthyError when a lab does not come up or a transfer in it fails.
     """
     chosen = names or SUITES
     stages = suites.merged(chain.from_iterable(_stages(name, quick=quick) for name in SUITES if name in chosen))
-    for name, measure in LOCAL_SUITES.items():
+    local = LOCAL_SUITES | {"intake": partial(intake.measure, baseline=baseline)}
+    for name, measure in local.items():
         if name in chosen:
             measure(run, quick=quick)
     for stage in stages:

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from c4bench.attribution.localise import Cell
 from c4bench.c4d.diagnosis import Finding, rank_component
@@ -75,6 +75,13 @@ class JobDetector:
         if hangs or self._hung or self._unsure:
             return lost + hangs
         return lost + self._evaluate_stragglers(now_s) + self._evaluate_network(now_s) + self._evaluate_sweep(now_s)
+
+    def retire(self, comms: Collection[str]) -> None:
+        """Forget communicators that all their members have closed."""
+        for number, size in self._view.remove_comms(comms):
+            if size in self._stragglers:
+                self._stragglers[size].forget(number)
+        self._network.forget(comms)
 
     def ingest_failure(self, comm: str, failure: Failure, at_s: float) -> None:
         """Note that a member of `comm` said at `at_s` (master's clock) that it cannot go on."""
@@ -266,6 +273,8 @@ class Detector:
         """New findings at `now_s` on the master's clock; call it after each batch of windows."""
         self._store.flush()
         self._store.clocks.observe(now_s)
+        for name, comms in self._store.retire().items():
+            self._job(name).retire(comms)
         diagnoses: list[Diagnosis] = []
         for name in self._store.jobs:
             diagnoses += self._job(name).evaluate(now_s)

@@ -280,12 +280,11 @@ class PathController:
 
         `now_s` is the time of the records' host.
         """
-        flows = self.live_flows.by_connection()
         samples, slow = self._tuner.ingest(records, now_s)
-        if not slow.isdisjoint(flows):
+        if any(map(self.live_flows.of_connection, slow)):
             self._checks.request()
         for connection, of_qps in samples.items():
-            mine = flows.get(connection, [])
+            mine = self.live_flows.of_connection(connection)
             if len(mine) != len(of_qps):
                 continue
             for live, sample in zip(mine, of_qps, strict=True):

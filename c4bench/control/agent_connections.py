@@ -42,7 +42,8 @@ class AgentConnections:
         return connection.peer
 
     def add(self, connection: AgentConnection) -> None:
-        """Add a connection whose agent has introduced itself."""
+        """Add a connection whose agent has introduced itself; the jobs that it named are known to others by now."""
+        connection.hello = msgspec.structs.replace(connection.hello, jobs=())
         host = connection.hello.host
         self.by_host[host], self._newest_hello[host] = connection, connection.hello
 

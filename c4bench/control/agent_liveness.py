@@ -37,6 +37,10 @@ class AgentLiveness:
         """Note that the connection of an agent was lost."""
         self._lost_s[host] = now_s
 
+    def extend(self, late_s: float) -> None:
+        """Give all lost agents more time: the master itself was late by `late_s`, and could accept no connection."""
+        self._lost_s = {host: lost_s + late_s for host, lost_s in self._lost_s.items()}
+
     def left(self, host: str) -> None:
         """Note that an agent has disconnected in order; it is not expected any more."""
         self._drop(host)

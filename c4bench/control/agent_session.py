@@ -15,13 +15,14 @@ from c4bench.control.rank_requests import RankRequests
 from c4bench.control.telemetry import TelemetryLoop
 from c4bench.errors import UnhealthyError
 from c4bench.model.telemetry import Window
-from c4bench.wire.channel import Channel
+from c4bench.wire.channel import MESSAGE_BYTES_MAX, Channel
 from c4bench.wire.messages import Empty, Hello, StopRanks
 from c4bench.wire.peer import Handler, Peer
 
 _logger = logging.getLogger(__name__)
 
 _ORDERLY_CLOSE = (1000, 1001)
+_TOO_LARGE = 1009
 
 
 class AgentSessions:
@@ -52,7 +53,7 @@ class AgentSessions:
             return Empty()
 
         async def ingest(window: Window) -> None:
-            await self._telemetry.ingest(name, window)
+            self._telemetry.receive(name, window)
 
         own = {"hello": Handler(Hello, introduce), "window": Handler(Window, ingest)}
         peer = Peer(channel, own | self._requests.handlers(name))
@@ -87,5 +88,7 @@ class AgentSessions:
             self._registry.remove_agent(host)
         else:
             level = logging.INFO if closing else logging.WARNING
-            _logger.log(level, "agent of %s lost (close code %s)", host, code, extra={"host": host, "code": code})
+            why = f"; a message of it had more than {MESSAGE_BYTES_MAX} bytes" if code == _TOO_LARGE else ""
+            values, fields = (host, code, why), {"host": host, "code": code}
+            _logger.log(level, "agent of %s lost (close code %s%s)", *values, extra=fields)
             self._liveness.lost(host, time.time())

@@ -46,7 +46,7 @@ async def _follow(master: Client, launch: LaunchJob, report: Report) -> int:
             attempt, first, failed_s = progress.attempt, 0, None
         for result in progress.reports:
             report(launch.job.id, result)
-        first += len(progress.reports)
+        first = max(progress.first, first + len(progress.reports))
         exits = progress.exits
         code = next((code for code in exits.values() if code), 0)
         if code:

@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 from c4bench.control.store import Entry, RankResult, Store
@@ -17,12 +19,13 @@ from c4bench.wire.progress import Progress
 
 _logger = logging.getLogger(__name__)
 
-_RECORDS_KEPT = 1000  # if the master runs for long; a test keeps all records of its job
+# Results that a master keeps of a job, if it runs for long: a few of each rank, and many of a small job.
+_RESULTS_KEPT = 16_384
 _ENDED = ("exited", "killed")
 
 
 class Job:
-    """A running attempt: results of its ranks, records that C4D has ingested, and paths of its flows.
+    """A running attempt: the newest results of its ranks, records that C4D has ingested, and paths of its flows.
 
     `saved` is what an earlier master has saved about the attempt.
     """
@@ -33,25 +36,45 @@ class Job:
         for member in spec.members:
             self.ranks_by_host.setdefault(member.host, set()).add(member.rank)
         self._store = store or Store(None)
-        self.results = [entry.result for entry in saved if isinstance(entry, RankResult)]
-        self._received = {(result.rank, result.number) for result in self.results}
-        self.recording = Recording(_RECORDS_KEPT if self._store.durable else None)
+        self._kept = max(_RESULTS_KEPT, 4 * len(spec.members)) if self._store.durable else None
+        self.results: deque[Result] = deque(maxlen=self._kept)
+        self._received: dict[int, int] = {}
+        self._count = 0
+        for entry in saved:
+            if isinstance(entry, RankResult):
+                self._keep(entry.result)
+        # A test keeps all records of its job; a master that runs for long has no use for them.
+        self.recording = Recording(0 if self._store.durable else None)
         self.placed: dict[Flow, Path] = {}
         self._ended: dict[int, RankRecord] = {}
         self._changed = asyncio.Condition()
 
+    def place(self, paths: Mapping[Flow, Path]) -> None:
+        """Note the paths of flows. Those of ended flows are kept for tests, and not by a master that runs for long."""
+        if self._store.durable:
+            self.placed = dict(paths)
+        else:
+            self.placed |= paths
+
     async def add(self, result: Result) -> None:
-        """Add a rank's result. A rank without an answer sends it again, so repeated numbers are ignored, except 0."""
-        if result.number and (result.rank, result.number) in self._received:
+        """Add a rank's result. A rank without an answer sends it again, so repeated numbers are ignored, except 0.
+
+        A rank sends its results one after the other, with ascending numbers.
+        """
+        if result.number and result.number <= self._received.get(result.rank, 0):
             return
-        self._received.add((result.rank, result.number))
         self._store.append(self.spec.id, RankResult(result))
         if result.body.get("kind") == "error":
             values = (self.spec.id, result.rank, result.body.get("error"))
             _logger.warning("%s: rank %d failed: %s", *values, extra={"attempt": self.spec.id, "rank": result.rank})
         async with self._changed:
-            self.results.append(result)
+            self._keep(result)
             self._changed.notify_all()
+
+    def _keep(self, result: Result) -> None:
+        self._received[result.rank] = max(result.number, self._received.get(result.rank, 0))
+        self.results.append(result)
+        self._count += 1
 
     async def note_ranks(self, records: Iterable[RankRecord]) -> None:
         """Note the states of ranks' processes, as an agent reports them."""
@@ -101,9 +124,11 @@ class Job:
         """Reports from number `first` on, once there is one or more than `ended` ranks ended, or after `timeout_s`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s), self._changed:
-                await self._changed.wait_for(lambda: len(self.results) > first or len(self._ended) > ended)
+                await self._changed.wait_for(lambda: self._count > first or len(self._ended) > ended)
         exits = {rank: record.exit_code or 0 for rank, record in sorted(self._ended.items())}
-        return Progress(self.spec.id, len(self.spec.members), tuple(self.results[first:]), exits)
+        new = min(max(0, self._count - first), len(self.results))
+        reports = tuple(islice(self.results, len(self.results) - new, None))
+        return Progress(self.spec.id, len(self.spec.members), reports, exits, self._count)
 
     def _of(self, kind: str) -> list[Result]:
         return [result for result in self.results if result.body.get("kind") == kind]

@@ -16,6 +16,7 @@ from c4bench.control.agent_session import AgentSessions
 from c4bench.control.diagnosis_dispatch import DiagnosisDispatch
 from c4bench.control.event_log import EventLog
 from c4bench.control.fleet_state import FleetState
+from c4bench.control.garbage import seldom_collected
 from c4bench.control.health import Health, agent_health
 from c4bench.control.health_page import page, refusal
 from c4bench.control.host_recheck import HostRecheck
@@ -35,7 +36,7 @@ from c4bench.control.steering import Steering
 from c4bench.control.store import Store
 from c4bench.control.telemetry import Detection, TelemetryLoop
 from c4bench.errors import UnhealthyError
-from c4bench.wire.channel import WebSocketChannel
+from c4bench.wire.channel import MESSAGE_BYTES_MAX, WebSocketChannel
 from c4bench.wire.trust import CLIENTS, Identity, Role, peer_identity, server_context
 
 _logger = logging.getLogger(__name__)
@@ -128,6 +129,12 @@ class Master:
         """Serve until `close` or `leave`; `ready` is called once the port is open."""
         parts = self._parts
         parts.jobs.restore()
+        with seldom_collected():
+            await self._serve(ready)
+        parts.store.close()
+
+    async def _serve(self, ready: Callable[[], None]) -> None:
+        parts = self._parts
         async with (
             serve(
                 self._serve_peer,
@@ -139,6 +146,7 @@ class Master:
                 ping_interval=_PING_EVERY_S,
                 ping_timeout=_PING_WITHIN_S,
                 close_timeout=_CLOSE_WITHIN_S,
+                max_size=MESSAGE_BYTES_MAX,
             ),
             asyncio.TaskGroup() as tasks,
         ):
@@ -156,7 +164,6 @@ class Master:
             _logger.info("shutting down; %d jobs continue without a master", len(parts.registry.jobs()))
             for task in running:
                 task.cancel()
-        parts.store.close()
 
     async def close(self) -> None:
         """Stop every job, then have `run` return."""

@@ -223,8 +223,7 @@ class PathService:
     async def release(self, request: Release) -> Empty:
         """Remove flows that have ended."""
         self.controller.leave(request.flows)
-        self._note(f"flows of {request.job} ended")
-        await self._wake()
+        await self._apply_changes(f"flows of {request.job} ended", ended=True)
         return Empty()
 
     async def follow(self, request: FollowGuidance) -> Guidance:
@@ -263,13 +262,12 @@ class PathService:
         """Remove all flows of a job that has ended."""
         self.controller.forget(job)
         self._warned.discard(job)
-        self._note(f"{job} ended")
-        await self._wake()
+        await self._apply_changes(f"{job} ended", ended=True)
 
     async def ingest(self, window: Window) -> None:
-        """Ingest a host's telemetry."""
+        """Ingest a host's telemetry, by which weights may change, and no paths."""
         self.controller.ingest(window.conns, window.end_s)
-        await self._apply_changes(TUNING)
+        await self._notify(TUNING)
 
     async def apply_diagnosis(self, diagnosis: Diagnosis) -> None:
         """Avoid, for a time, the links that C4D names."""
@@ -280,14 +278,20 @@ class PathService:
         """Note the reason of all changes since the last call."""
         self._changes.note(self.controller.changes, why)
 
-    async def _apply_changes(self, why: str) -> None:
-        """Publish the flows' paths, and wake the communicators that wait for guidance; `why` is for the log."""
-        self._note(why)
+    async def _apply_changes(self, why: str, *, ended: bool = False) -> None:
+        """Publish the flows' paths, and wake the communicators that wait for guidance; `why` is for the log.
+
+        Where flows have `ended`, they look whether theirs have.
+        """
         for job in self._jobs.values():
             placed = self.controller.placed(job.spec.id)
-            job.placed |= placed
+            job.place(placed)
             self._publish_paths({(f.source, f.destination, path.source_port): path.hops for f, path in placed.items()})
-        if self.controller.changes != self._notified:
+        await self._notify(why, ended=ended)
+
+    async def _notify(self, why: str, *, ended: bool = False) -> None:
+        self._note(why)
+        if ended or self.controller.changes != self._notified:
             self._notified = self.controller.changes
             await self._wake()
 

@@ -12,10 +12,11 @@ from typing import Any
 
 import msgspec
 
-from c4bench.control.store import CommunicatorFailure, Entry, FinishedExchange, RelayedMessage, Store
+from c4bench.control.store import CommunicatorEnded, CommunicatorFailure, Entry, FinishedExchange, RelayedMessage, Store
 from c4bench.errors import UnhealthyError
 from c4bench.model.telemetry import Failure
 from c4bench.wire.messages import Exchange, Exchanged, Fail, InboxBatch, PollInbox, RelayMessage
+from c4bench.wire.peer import ABANDONED
 
 _logger = logging.getLogger(__name__)
 
@@ -51,6 +52,9 @@ class RendezvousService:
         self._answered: dict[str, dict[tuple[str, str], Exchanged]] = {}
         self._messages: dict[_Comm, list[RelayMessage]] = {}
         self._arrived: dict[_Comm, asyncio.Event] = {}
+        # How many calls watch each communicator, and which ranks follow its messages.
+        self._watching: Counter[_Comm] = Counter()
+        self._following: dict[_Comm, set[int]] = {}
         self._comms: dict[str, int] = {}
         self._relayed_bytes: Counter[str] = Counter()
         self._pending_bytes: Counter[str] = Counter()
@@ -66,6 +70,8 @@ class RendezvousService:
             elif isinstance(entry, RelayedMessage):
                 self._relayed_bytes[job] += len(entry.word.body)
                 self._messages.setdefault((job, entry.word.comm), []).append(entry.word)
+            elif isinstance(entry, CommunicatorEnded):
+                self._forget_messages((job, entry.comm))
 
     async def exchange(self, request: Exchange) -> Exchanged:
         """Wait for the other ranks of the key. The first timeout of any rank ends it for all that wait."""
@@ -83,12 +89,14 @@ class RendezvousService:
             await asyncio.wait(either, timeout=request.timeout_s, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             self._leave(name, gathering, request.rank)
+            self._drop_unwatched(name[:2])
             raise
         if gathering.ended.cancelled() or failure.cancelled():
             raise UnhealthyError(f"job {request.job} has ended")
         if not gathering.ended.done():
             missing = tuple(sorted(set(range(request.size)) - set(gathering.payloads)))
             self._end(name, Exchanged(failure=failure.result()) if failure.done() else Exchanged(missing=missing))
+        self._drop_unwatched(name[:2])
         return gathering.ended.result()
 
     async def gather(self, request: Exchange) -> tuple[bytes, ...]:
@@ -159,9 +167,23 @@ class RendezvousService:
         return True
 
     async def watch(self, job: str, comm: str) -> Failure:
-        """Wait for the communicator's first failure."""
-        # Shielded, because a watcher that is cancelled must not cancel the future that others await.
-        return await asyncio.shield(self._failure(job, comm))
+        """Wait for the communicator's first failure. One that is well and that nobody watches any more is forgotten."""
+        failure = self._failure(job, comm)
+        self._watching[job, comm] += 1
+        try:
+            # Shielded, because a watcher that is cancelled must not cancel the future that others await.
+            return await asyncio.shield(failure)
+        finally:
+            self._watching[job, comm] -= 1
+            self._drop_unwatched((job, comm))
+
+    def _drop_unwatched(self, comm: _Comm) -> None:
+        if self._watching[comm] or any(name[:2] == comm for name in self._gatherings):
+            return
+        del self._watching[comm]
+        if comm in self._failures and not self._failures[comm].done():
+            del self._failures[comm]
+            self._comms[comm[0]] -= 1
 
     def relay(self, request: RelayMessage) -> None:
         """Keep a rank's message to others of its communicator, and wake those that poll."""
@@ -175,8 +197,36 @@ class RendezvousService:
         self._arrived.pop(name, asyncio.Event()).set()
 
     async def poll(self, request: PollInbox) -> InboxBatch:
-        """Wait for messages to a rank since its last poll. Raises UnhealthyError when the job ends."""
+        """Wait for messages to a rank since its last poll. Raises UnhealthyError when the job ends.
+
+        Once all ranks that have polled have abandoned their polls, the communicator's messages are forgotten.
+        """
         name = (request.job, request.comm)
+        self._following.setdefault(name, set()).add(request.rank)
+        try:
+            return await self._poll(name, request)
+        except asyncio.CancelledError as cancelled:
+            # A connection that is lost comes back, and its ranks poll again from where they were.
+            if cancelled.args == (ABANDONED,):
+                self._unfollow(name, request.rank)
+            raise
+
+    def _unfollow(self, name: _Comm, rank: int) -> None:
+        following = self._following.get(name, set())
+        following.discard(rank)
+        if not following:
+            self._following.pop(name, None)
+            self._arrived.pop(name, None)
+            if self._forget_messages(name) and name[0] in self._answered:
+                self._store.append(name[0], CommunicatorEnded(name[1]))
+
+    def _forget_messages(self, name: _Comm) -> bool:
+        """Whether there were any."""
+        forgotten = self._messages.pop(name, [])
+        self._relayed_bytes[name[0]] -= sum(len(message.body) for message in forgotten)
+        return bool(forgotten)
+
+    async def _poll(self, name: _Comm, request: PollInbox) -> InboxBatch:
         while True:
             messages = self._messages.get(name, [])
             new = messages[request.after :]
@@ -201,6 +251,8 @@ class RendezvousService:
         self._relayed_bytes.pop(job, None)
         for comm in [comm for comm in self._messages if comm[0] == job]:
             del self._messages[comm]
+        for comm in [comm for comm in self._following if comm[0] == job]:
+            del self._following[comm]
         for comm in [comm for comm in self._arrived if comm[0] == job]:
             self._arrived.pop(comm).set()
         for name in [name for name in self._gatherings if name[0] == job]:

@@ -1,14 +1,16 @@
 """What the master keeps on disk, so that it can be killed at any moment and continue later; and saved paths.
 
 The state folder: `state.json` is replaced as a whole. `jobs/ATTEMPT.log` has a line for each answer to an attempt's
-ranks and each result they sent. `events.jsonl` has the published events. Each is on disk before it is sent. A line that
-a crash has cut short was not sent, and is dropped. `paths.json` has the fabric's paths, which can be learnt again.
+ranks and each result they sent. `events.jsonl` has the published events, `events.older.jsonl` those before. Each is on
+disk before it is sent. A line that a crash has cut short was not sent, and is dropped. `paths.json` has the fabric's
+paths, which can be learnt again.
 """
 
 import fcntl
 import hashlib
 import os
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +25,9 @@ from c4bench.model.steering import Incident, IsolatedHost, Policy
 from c4bench.wire.messages import Exchanged, Fail, JobSpec, RelayMessage, Result
 
 Kind = TypeVar("Kind")
+_EVENTS, _OLDER_EVENTS = "events.jsonl", "events.older.jsonl"
+# Of each of the two files. An event has about a kilobyte.
+_EVENTS_AT_MOST_BYTES = 32 << 20
 
 
 class RunningJob(msgspec.Struct):
@@ -44,7 +49,7 @@ class State(msgspec.Struct):
     """The master's saved state: jobs by name, attempts that have ended (`over`), and hosts.
 
     `roll` are the hosts whose agents are expected, `out` those out of service with `nics` to test them by. `taken_s` is
-    when hosts were taken out of service.
+    when hosts were taken out of service. `events_dropped` of the event log's first events are no longer kept.
     """
 
     jobs: dict[str, RunningJob] = {}
@@ -53,6 +58,7 @@ class State(msgspec.Struct):
     out: dict[str, IsolatedHost] = {}
     nics: dict[str, Host] = {}
     taken_s: list[float] = []
+    events_dropped: int = 0
 
 
 class FinishedExchange(msgspec.Struct, frozen=True, tag="answered"):
@@ -75,13 +81,22 @@ class RelayedMessage(msgspec.Struct, frozen=True, tag="said"):
     word: RelayMessage
 
 
+class CommunicatorEnded(msgspec.Struct, frozen=True, tag="ended"):
+    """All ranks have left a communicator: nobody asks for its messages any more."""
+
+    comm: str
+
+
 class RankResult(msgspec.Struct, frozen=True, tag="told"):
     """A rank's result."""
 
     result: Result
 
 
-Entry = FinishedExchange | CommunicatorFailure | RelayedMessage | RankResult
+Entry = FinishedExchange | CommunicatorFailure | RelayedMessage | CommunicatorEnded | RankResult
+# An attempt's file is written anew, without what is no longer asked for, when it has grown so long; then at twice that.
+_ENTRIES_AT_MOST_BYTES = 64 << 20
+_NEWEST_KEPT = {FinishedExchange: 1024, RankResult: 1 << 16}
 
 
 class Store:
@@ -93,6 +108,7 @@ class Store:
     def __init__(self, directory: Path | None) -> None:
         self._directory = directory
         self.state = State()
+        self._most_bytes: dict[str, int] = {}
         if directory is None:
             return
         (directory / "jobs").mkdir(parents=True, exist_ok=True)
@@ -109,13 +125,7 @@ class Store:
         """Write `state` to disk, completely or not at all."""
         if self._directory is None:
             return
-        fresh = self._directory / "state.json.new"
-        with fresh.open("wb") as file:
-            file.write(msgspec.json.encode(self.state))
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(self._directory / "state.json")
-        _sync_directory(self._directory)
+        _replace(self._directory / "state.json", msgspec.json.encode(self.state))
 
     def save_paths(self, paths: bytes) -> None:
         """Write the fabric's paths to disk, completely or not at all."""
@@ -131,7 +141,15 @@ class Store:
 
     def append(self, attempt: str, entry: Entry) -> None:
         """Add an entry to an attempt's file."""
-        self._append(f"jobs/{attempt}.log", entry)
+        name = f"jobs/{attempt}.log"
+        self._append(name, entry)
+        if self._directory is None:
+            return
+        path = self._directory / name
+        if path.stat().st_size > self._most_bytes.get(attempt, _ENTRIES_AT_MOST_BYTES):
+            kept = compacted(self.entries(attempt))
+            _replace(path, b"".join(msgspec.json.encode(one) + b"\n" for one in kept))
+            self._most_bytes[attempt] = max(_ENTRIES_AT_MOST_BYTES, 2 * path.stat().st_size)
 
     def entries(self, attempt: str) -> list[Entry]:
         """All entries of an attempt's file."""
@@ -139,16 +157,22 @@ class Store:
 
     def forget(self, attempt: str) -> None:
         """Remove the file of an attempt that has ended."""
+        self._most_bytes.pop(attempt, None)
         if self._directory is not None:
             (self._directory / f"jobs/{attempt}.log").unlink(missing_ok=True)
 
     def log(self, event: Event) -> None:
-        """Add an event to the event log."""
-        self._append("events.jsonl", event)
+        """Add an event to the event log; where it has grown too long, the older half is dropped."""
+        self._append(_EVENTS, event)
+        if self._directory is not None and (self._directory / _EVENTS).stat().st_size > _EVENTS_AT_MOST_BYTES:
+            self.state.events_dropped += len(self._lines(_OLDER_EVENTS, bytes))
+            (self._directory / _EVENTS).replace(self._directory / _OLDER_EVENTS)
+            self.save()
 
     def events(self) -> list[Event]:
-        """Every event of the event log."""
-        return self._lines("events.jsonl", msgspec.json.Decoder(Event).decode)
+        """Every event of the event log that is kept."""
+        decode = msgspec.json.Decoder(Event).decode
+        return [*self._lines(_OLDER_EVENTS, decode), *self._lines(_EVENTS, decode)]
 
     def _append(self, name: str, record: msgspec.Struct) -> None:
         if self._directory is None:
@@ -178,6 +202,22 @@ class Store:
         """Unlock the folder for another master."""
         if self._directory is not None:
             os.close(self._lock)
+
+
+def compacted(entries: Sequence[Entry]) -> list[Entry]:
+    """The entries that a master may be asked for, in their order: the newest answers and results, and open messages."""
+    counts = Counter(type(entry) for entry in entries)
+    messages: dict[str, list[Entry]] = {}
+    kept: list[Entry] = []
+    for entry in entries:
+        counts[type(entry)] -= 1
+        if isinstance(entry, RelayedMessage):
+            messages.setdefault(entry.word.comm, []).append(entry)
+        elif isinstance(entry, CommunicatorEnded):
+            messages.pop(entry.comm, None)
+        elif counts[type(entry)] < _NEWEST_KEPT.get(type(entry), len(entries)):
+            kept.append(entry)
+    return [*kept, *(entry for held in messages.values() for entry in held)]
 
 
 class SavedPaths:
@@ -220,8 +260,15 @@ def _decode(path: Path, kind: type[Kind]) -> Kind:
         raise UsageError(f"{path} is damaged ({error}); move it away to start without its jobs") from None
 
 
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+def _replace(path: Path, content: bytes) -> None:
+    """Replace a file on disk, completely or not at all."""
+    fresh = path.with_name(f"{path.name}.new")
+    with fresh.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+    descriptor = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

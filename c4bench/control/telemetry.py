@@ -1,5 +1,6 @@
 """The master's telemetry: windows of agents go in, and diagnoses and missing agents come out at fixed times."""
 
+import asyncio
 import logging
 import time
 from collections import Counter, defaultdict
@@ -16,17 +17,21 @@ from c4bench.control.diagnosis_dispatch import DiagnosisDispatch
 from c4bench.control.event_log import EventLog
 from c4bench.control.jobs import Job
 from c4bench.control.path_service import PathService
+from c4bench.control.window_inbox import WindowInbox
+from c4bench.control.window_parts import own_records, parts
 from c4bench.model.agent import WINDOWS_WITHIN
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.event import AgentMissing
 from c4bench.model.recording import Evaluated, LinksMissing, PathsLearnt, Record
-from c4bench.model.telemetry import RankRecord, Window
+from c4bench.model.telemetry import Window
 from c4bench.verbs.ticks import Ticks
 
 _logger = logging.getLogger(__name__)
 
 _EVERY_S = 0.1
 _PHASE = (1 + WINDOWS_WITHIN) / 2
+# An evaluation that comes later than this (s) shows a master that has no time.
+_LATE_S = 0.5
 
 
 class _Followed(msgspec.Struct):
@@ -54,6 +59,10 @@ class Detection:
         self.windows: Counter[str] = Counter()
         self.window_ends_s: dict[str, float] = {}
         self.dropped: defaultdict[str, Counter[str]] = defaultdict(Counter)
+
+    def note_overload(self, host: str) -> None:
+        """Count a window that was replaced by a newer one of its host before it could be ingested."""
+        self.dropped[host]["overload"] += 1
 
     def follow(self, job: Job, now_s: float) -> None:
         """Evaluate this attempt's telemetry from now on."""
@@ -120,7 +129,12 @@ class TelemetryLoop:
     ) -> None:
         self._jobs, self._paths, self._liveness = jobs, paths, liveness
         self._detection, self._dispatch, self._log = detection, dispatch, log
+        self._inbox = WindowInbox(self.ingest, detection.note_overload)
         self.evaluated_s: float | None = None
+
+    def receive(self, host: str, window: Window) -> None:
+        """A window has come from the agent of `host`; it is ingested while `run` runs."""
+        self._inbox.put(host, window)
 
     async def ingest(self, host: str, window: Window) -> None:
         """Ingest a window from the agent of `host`; a window of another host is dropped."""
@@ -134,53 +148,46 @@ class TelemetryLoop:
         self._detection.windows[host] += 1
         self._detection.window_ends_s[host] = window.end_s
         self._liveness.ingest(window)
-        for attempt in sorted({record.job for record in window.ranks} & set(self._jobs)):
-            part = part_of(window, attempt)
+        present = {record.job for record in window.ranks}
+        for attempt, part in parts(window, sorted(present & self._jobs.keys())).items():
             await self._jobs[attempt].note_ranks(part.ranks)
             self._detection.ingest(attempt, part)
 
     async def run(self, busy: Callable[[], set[str]]) -> None:
-        """Evaluate every tenth of a second; `busy` are the hosts that attempts have ranks on."""
+        """Ingest windows and evaluate every tenth of a second; `busy` are the hosts that attempts have ranks on."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._inbox.run())
+            tasks.create_task(self._evaluate(busy))
+
+    async def _evaluate(self, busy: Callable[[], set[str]]) -> None:
+        """Evaluate every tenth of a second.
+
+        An evaluation that takes longer leaves as much time to ingest windows before the next one.
+        """
         with closing(Ticks(_EVERY_S, _PHASE)) as ticks:
             while True:
                 await ticks.wait()
                 now_s = time.time()
-                for attempt, diagnoses in self._detection.evaluate(now_s).items():
+                self._excuse_delay(now_s)
+                began_s = time.monotonic()
+                found = self._detection.evaluate(now_s)
+                took_s = time.monotonic() - began_s
+                for attempt, diagnoses in found.items():
                     await self._dispatch.publish(attempt, diagnoses, now_s)
                 for event in self._liveness.evaluate(now_s, busy()):
                     _log_missing(event, now_s)
                     self._log.publish(event)
                 self.evaluated_s = now_s
+                if took_s > _EVERY_S:
+                    await asyncio.sleep(took_s)
+
+    def _excuse_delay(self, now_s: float) -> None:
+        """Where this master is late by far, agents that could not reconnect meanwhile are not missing because of it."""
+        if self.evaluated_s is not None and (late_s := now_s - self.evaluated_s - _EVERY_S) > _LATE_S:
+            self._liveness.extend(late_s)
 
 
 def _log_missing(event: AgentMissing, now_s: float) -> None:
     values = (event.host, now_s - event.since_s, event.ranks)
     fields = {"host": event.host, "ranks": event.ranks}
     _logger.warning("agent of %s missing for %.0f s; its ranks: %s", *values, extra=fields)
-
-
-def own_records(window: Window, jobs: Mapping[str, Job]) -> Window:
-    """The window without the records of ranks that run on other hosts, and of QPs of other hosts' NICs."""
-
-    def runs_here(record: RankRecord) -> bool:
-        job = jobs.get(record.job)
-        return job is None or record.rank in job.ranks_by_host.get(window.host, ())
-
-    return msgspec.structs.replace(
-        window,
-        ranks=tuple(record for record in window.ranks if runs_here(record)),
-        conns=tuple(record for record in window.conns if record.source.partition("/")[0] == window.host),
-    )
-
-
-def part_of(window: Window, attempt: str) -> Window:
-    """The part of a host's window that belongs to one attempt."""
-    comms = {record.comm for record in window.comms if record.job == attempt}
-    return msgspec.structs.replace(
-        window,
-        comms=tuple(record for record in window.comms if record.comm in comms),
-        ranks=tuple(record for record in window.ranks if record.job == attempt),
-        ops=tuple(record for record in window.ops if record.comm in comms),
-        conns=tuple(record for record in window.conns if record.comm in comms),
-        arrivals=tuple(record for record in window.arrivals if record.comm in comms),
-    )

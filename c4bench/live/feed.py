@@ -64,11 +64,11 @@ class Timeline:
 
     def poll(self) -> None:
         """Add what has become known since the last call."""
-        events = self._sources.log.events
+        log = self._sources.log
         new = self._history.poll()
-        for event in events[self._events :]:
+        for event in log.since(self._events):
             new += entries_of(event)
-        self._events = len(events)
+        self._events = log.count
         self._entries += sorted(new, key=lambda entry: entry.time_s)
         self.count += len(new)
 

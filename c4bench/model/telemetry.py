@@ -2,12 +2,15 @@
 
 Counters are cumulative since the communicator was made, so a lost window loses resolution and nothing else. Times are
 seconds on the recording host's own clock unless a name says otherwise.
+
+A master holds hundreds of thousands of these. They hold text, numbers and each other, and no cycles, so garbage
+collection may leave them out (`gc=False`).
 """
 
 import msgspec
 
 
-class Member(msgspec.Struct, frozen=True):
+class Member(msgspec.Struct, frozen=True, gc=False):
     """Where a rank of a communicator sits; `seat` is its rank in the job, -1 where that is not known."""
 
     rank: int
@@ -16,7 +19,7 @@ class Member(msgspec.Struct, frozen=True):
     seat: int = -1
 
 
-class CommRecord(msgspec.Struct, frozen=True):
+class CommRecord(msgspec.Struct, frozen=True, gc=False):
     """Communicator layer: who belongs to it."""
 
     comm: str
@@ -24,7 +27,7 @@ class CommRecord(msgspec.Struct, frozen=True):
     members: tuple[Member, ...]
 
 
-class Failure(msgspec.Struct, frozen=True):
+class Failure(msgspec.Struct, frozen=True, gc=False):
     """What a member of a communicator tells the others: that it cannot go on, and why.
 
     `status` is the completion status of a transport error (`RETRY_EXC_ERR`), else empty; `peer` is whom it could not
@@ -37,7 +40,7 @@ class Failure(msgspec.Struct, frozen=True):
     peer: int = -1
 
 
-class OpRecord(msgspec.Struct, frozen=True):
+class OpRecord(msgspec.Struct, frozen=True, gc=False):
     """Operation layer: one collective as one rank saw it.
 
     `entered_s`: the rank called it; `started_s`: its first byte moved in or out (0.0 before that); `finished_s`: it
@@ -58,7 +61,7 @@ class OpRecord(msgspec.Struct, frozen=True):
     awaits: tuple[int, ...] = ()
 
 
-class ConnRecord(msgspec.Struct, frozen=True):
+class ConnRecord(msgspec.Struct, frozen=True, gc=False):
     """Connection layer: one QP's sending side. All counters cumulative.
 
     `wait_credit_s`: time with data ready but no credit from the receiver (a slow *peer*); `wait_data_s`: time inside an
@@ -97,7 +100,7 @@ class ConnRecord(msgspec.Struct, frozen=True):
     posted_sum_ns: int = 0
 
 
-class ArrivalRecord(msgspec.Struct, frozen=True):
+class ArrivalRecord(msgspec.Struct, frozen=True, gc=False):
     """Connection layer: the receiving side of the QP whose `ConnRecord` has the same source, destination and `qp`.
 
     `messages` have arrived, the first `arrived` of them at times that add up to `arrived_sum_ns` on the receiver's
@@ -118,7 +121,7 @@ class ArrivalRecord(msgspec.Struct, frozen=True):
     arrived_sum_ns: int = 0
 
 
-class RankRecord(msgspec.Struct, frozen=True):
+class RankRecord(msgspec.Struct, frozen=True, gc=False):
     """Process layer: how the agent finds the rank's process. `state` is one of running, stopped, exited, killed."""
 
     job: str
@@ -129,7 +132,7 @@ class RankRecord(msgspec.Struct, frozen=True):
     exit_code: int | None = None
 
 
-class NicRecord(msgspec.Struct, frozen=True):
+class NicRecord(msgspec.Struct, frozen=True, gc=False):
     """Device layer: a NIC's state and counters, over all its users. Counters are cumulative, None where it has none.
 
     `state` is the port's physical state as InfiniBand calls it (linkup, polling, disabled, ...; empty where it cannot
@@ -145,7 +148,7 @@ class NicRecord(msgspec.Struct, frozen=True):
     duplicates: int | None = None
 
 
-class Window(msgspec.Struct, frozen=True):
+class Window(msgspec.Struct, frozen=True, gc=False):
     """What one agent ships for one interval: the rings of its ranks, folded, and its NICs' own word."""
 
     host: str

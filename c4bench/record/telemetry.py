@@ -33,7 +33,8 @@ class Recording:
 
     def append(self, record: Record) -> None:
         """The next record."""
-        self._kept.append(record if self._kept.maxlen else zlib.compress(encode(record), zlib.Z_BEST_SPEED))
+        whole = self._kept.maxlen is None
+        self._kept.append(zlib.compress(encode(record), zlib.Z_BEST_SPEED) if whole else record)
 
     def extend(self, records: Iterable[Record]) -> None:
         """The next records."""

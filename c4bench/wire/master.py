@@ -8,7 +8,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from c4bench.errors import UnhealthyError
-from c4bench.wire.channel import WebSocketChannel
+from c4bench.wire.channel import MESSAGE_BYTES_MAX, WebSocketChannel
 from c4bench.wire.trust import Role, peer_identity
 
 _OPEN_WITHIN_S = 10.0
@@ -34,6 +34,7 @@ async def master_channel(
             open_timeout=_OPEN_WITHIN_S,
             ping_interval=ping_every_s,
             ping_timeout=ping_within_s,
+            max_size=MESSAGE_BYTES_MAX,
         )
     except InvalidStatus as refused:
         reason = refused.response.body.decode(errors="replace").strip()[:_REASON_AT_MOST]

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,6 +15,10 @@ from c4bench.wire.messages import Answer, Call, Empty, Message, Note
 Body = TypeVar("Body")
 # Handled at the same time for one connection. A host of 16 ranks with 100 communicators each waits in as many calls.
 CALLS_AT_MOST = 4096
+# The note that nobody waits for the answer of a call any more; its body is the call's id.
+_ABANDON = "abandon"
+# With this message the task is cancelled that answers such a call.
+ABANDONED = "abandoned"
 _decoder = msgspec.msgpack.Decoder(Message)
 encode = msgspec.msgpack.encode
 
@@ -39,6 +43,7 @@ class Peer:
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._answering: dict[int, asyncio.Task[None]] = {}
         self.refused = 0  # messages that were not ours, or not as agreed
 
     async def serve(self) -> None:
@@ -66,11 +71,29 @@ class Peer:
             if future is not None and not future.done():
                 future.set_result(message)
             return
-        task = asyncio.get_running_loop().create_task(
-            self._handle(message) if len(self._tasks) < CALLS_AT_MOST else self._refuse(message)
-        )
+        if isinstance(message, Note) and message.method == _ABANDON:
+            self._abandon(message)
+            return
+        task = self._begin(self._handle(message) if len(self._tasks) < CALLS_AT_MOST else self._refuse(message))
+        if isinstance(message, Call):
+            self._answering[message.id] = task
+            task.add_done_callback(lambda _: self._answering.pop(message.id, None))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _abandon(self, message: Note) -> None:
+        """Stop answering a call; it may have been answered meanwhile."""
+        try:
+            task = self._answering.get(msgspec.msgpack.decode(message.body, type=int))
+        except msgspec.DecodeError:
+            self.refused += 1
+            return
+        if task is not None:
+            task.cancel(ABANDONED)
 
     async def _handle(self, message: Call | Note) -> None:
         answer, error = Empty(), ""
@@ -109,14 +132,21 @@ class Peer:
         """Call and wait for the answer. Raises UnhealthyError with the peer's error, LostError when it closes."""
         return msgspec.msgpack.decode(await self.call_raw(method, encode(body)), type=answer)
 
-    async def call_raw(self, method: str, body: bytes) -> bytes:
-        """As `call`, with bodies already encoded: what an agent relays for its ranks."""
+    async def call_raw(self, method: str, body: bytes, *, abandons: bool = False) -> bytes:
+        """As `call`, with bodies already encoded: what an agent relays for its ranks.
+
+        With `abandons` the peer is told when this is cancelled, and stops answering: for calls that wait for long.
+        """
         number = next(self._numbers)
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
         try:
             await self._channel.send(encode(Call(number, method, msgspec.Raw(body))))
             answered = await future
+        except asyncio.CancelledError:
+            if abandons:
+                self._begin(self._note_abandoned(number))
+            raise
         except ChannelClosed as error:
             raise LostError(f"{method}: the connection is closed ({error})") from None
         finally:
@@ -124,6 +154,10 @@ class Peer:
         if answered.error:
             raise UnhealthyError(answered.error)
         return bytes(answered.body)
+
+    async def _note_abandoned(self, number: int) -> None:
+        with contextlib.suppress(ChannelClosed):
+            await self.note(_ABANDON, number)
 
     async def note(self, method: str, body: object) -> None:
         """Send a note. Raises ChannelClosed."""

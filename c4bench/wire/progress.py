@@ -22,10 +22,11 @@ class QueryProgress(msgspec.Struct, frozen=True):
 class Progress(msgspec.Struct, frozen=True):
     """The present attempt of a job: new reports in the order of arrival, and the exit codes of ranks that have ended.
 
-    A negative code is a signal's number.
+    A negative code is a signal's number. `first` is the number of the next report; the oldest may no longer be kept.
     """
 
     attempt: str
     ranks: int
     reports: tuple[Result, ...]
     exits: dict[int, int]
+    first: int = 0

@@ -61,6 +61,7 @@ class FailedConnections:
 
         Failures between ranks of which one has ended are left to the stage that explains ended processes.
         """
+        self._pending = [report for report in self._pending if report.comm in self._view.comms]
         wait_s = _COMPLETE_CADENCES * self._clocks.cadence_s()
         if not self._pending or now_s < max(report.at_s for report in self._pending) + wait_s:
             return []

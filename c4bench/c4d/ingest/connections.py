@@ -1,7 +1,8 @@
 """A job's connections: the newest record of each, of both its ends, as it was written and as columns of numbers."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from operator import attrgetter
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -58,14 +59,16 @@ def progress_s(clocks: HostClocks, view: ConnView) -> float:
 class Connections(Mapping[ConnKey, ConnView]):
     """The sending ends; `table` has a row for each, with the newest numbers and the cell it is in.
 
-    `moves` is another number whenever a connection is new, or has been moved to another cell.
+    `moves` is another number whenever a connection is new, has ended, or has been moved to another cell. A row that
+    another connection has had before has another `life`.
     """
 
     def __init__(self, members: Members) -> None:
-        self.table = Table(member=0, record=None, cell=None, **dict.fromkeys(_NUMBERS, NEVER))
+        self.table = Table(member=0, record=None, cell=None, new=False, life=0, **dict.fromkeys(_NUMBERS, NEVER))
         self.moves = 0
         self._members = members
         self._rows = Index()
+        self._free: list[int] = []
 
     def __getitem__(self, key: ConnKey) -> ConnView:
         return self._view(self._rows[key])
@@ -80,6 +83,20 @@ class Connections(Mapping[ConnKey, ConnView]):
     def records(self) -> list[ConnRecord]:
         """The newest record of each."""
         return [record for record in self.table.used("record").tolist() if record is not None]
+
+    def remove(self, comms: Collection[str]) -> None:
+        """Forget the connections of these communicators."""
+        rows = _remove(self._rows, self._free, comms)
+        for name in _NUMBERS:
+            self.table[name][rows] = NEVER
+        for name, blank in (("record", None), ("cell", None), ("new", False)):
+            self.table[name][rows] = blank
+        self.table["life"][rows] += 1
+        self.moves += 1
+
+    def take_new(self) -> list[ConnRecord]:
+        """The newest record of each that has another since the last call."""
+        return _take_new(self.table)
 
     def ingest(self, batch: Batch, validator: RecordValidator) -> None:
         """File a round of windows."""
@@ -104,6 +121,7 @@ class Connections(Mapping[ConnKey, ConnView]):
             for name, values in now.items():
                 self.table[name][rows[put]] = values[moved]
             self.table["record"][rows[put]] = held[put]
+            self.table["new"][rows[put]] = True
             self._set_cells(rows[fresh[moved & (now["source_port"] != before["source_port"])]])
             acted_s = np.minimum(numbers["last_progress_s"][put], ends_s[put])
             self._members.note_progress(self.table["member"][rows[put]], acted_s, ends_s[put])
@@ -128,7 +146,7 @@ class Connections(Mapping[ConnKey, ConnView]):
         comm, rank, peer, *_ = key
         member = self._members.row(comm, rank)
         if member >= 0 and self._members.row(comm, peer) >= 0 and key not in self._rows:
-            self._rows[key] = self.table.add()
+            self._rows[key] = self._free.pop() if self._free else self.table.add()
             self.table["member"][self._rows[key]] = member
         return self._rows.get(key, min(member, FOREIGN))
 
@@ -140,13 +158,20 @@ class Arrivals:
     """The receiving ends."""
 
     def __init__(self, members: Members) -> None:
-        self._table = Table(member=0, record=None)
+        self._table = Table(member=0, record=None, new=False)
         self._members = members
         self._rows = Index()
+        self._free: list[int] = []
 
-    def records(self) -> list[ArrivalRecord]:
-        """The newest record of each."""
-        return [record for record in self._table.used("record").tolist() if record is not None]
+    def remove(self, comms: Collection[str]) -> None:
+        """Forget the ends in these communicators."""
+        rows = _remove(self._rows, self._free, comms)
+        self._table["record"][rows] = None
+        self._table["new"][rows] = False
+
+    def take_new(self) -> list[ArrivalRecord]:
+        """The newest record of each that has another since the last call."""
+        return _take_new(self._table)
 
     def messages(self, conn: ConnRecord) -> int | None:
         """How many messages of a connection its receiver has seen; None if it does not say."""
@@ -165,11 +190,28 @@ class Arrivals:
         (messages,) = columns(records, "messages")
         ok = own & (messages >= 0)
         which = validator.filter("foreign arrival", which, ok[which], batch.hosts, windows)
-        self._table["record"][rows[which]] = objects(records)[which]
+        held, rows = objects(records)[which], rows[which]
+        changed = self._table["record"][rows] != held
+        self._table["record"][rows[changed]] = held[changed]
+        self._table["new"][rows[changed]] = True
 
     def _open(self, key: EndKey) -> int:
         member = self._members.row(key[0], key[1])
         if member >= 0 and key not in self._rows:
-            self._rows[key] = self._table.add()
+            self._rows[key] = self._free.pop() if self._free else self._table.add()
             self._table["member"][self._rows[key]] = member
         return self._rows.get(key, min(member, FOREIGN))
+
+
+def _remove(rows: Index, free: list[int], comms: Collection[str]) -> list[int]:
+    """Remove the keys of these communicators; return their rows, which are now also `free`."""
+    ended = [rows.pop(key) for key in [key for key in rows if key[0] in comms]]
+    free += ended
+    return ended
+
+
+def _take_new(table: Table) -> list[Any]:
+    rows = np.flatnonzero(table.used("new"))
+    table["new"][rows] = False
+    records: list[Any] = table["record"][rows].tolist()
+    return records

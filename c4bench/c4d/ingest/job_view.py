@@ -2,7 +2,7 @@
 
 import statistics
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -120,9 +120,21 @@ class JobView:
         """A communicator of the job."""
         ranks = self.mapping.add_comm(record)
         number, first = self.members.add_comm(record, ranks)
-        self._ops.add_comm(record.comm, first, len(record.members))
+        self._ops.add_comm(number, record.comm, first, len(record.members))
         self.comms[record.comm] = CommView(record, ranks, number, first, self._ops)
-        self.numbered.append(self.comms[record.comm])
+        self.numbered[number : number + 1] = [self.comms[record.comm]]
+
+    def remove_comms(self, comms: Collection[str]) -> list[tuple[int, int]]:
+        """Forget communicators that have ended; return their numbers and sizes. Later ones may have their numbers."""
+        removed = []
+        for comm in comms:
+            del self.comms[comm]
+            self.mapping.remove_comm(comm)
+            removed.append(self.members.remove_comm(comm))
+            self._ops.remove_comm(removed[-1][0])
+        self.conns.remove(comms)
+        self.arrivals.remove(comms)
+        return removed
 
     def ingest(self, batch: Batch, validator: RecordValidator) -> None:
         """File a round of windows."""

@@ -32,26 +32,47 @@ class Members:
         self._comms = Table(first=0, size=0)
         self._mapping = mapping
         self._ranks_of_comms: list[dict[int, int]] = []
+        # Numbers of removed communicators by size, and rows of `acts` of such.
+        self._free: dict[int, list[int]] = {}
+        self._free_acts: list[int] = []
         self._rank_rows = Index()
         self._rank_rows_of_members: Ints = np.empty(0, np.int64)
         self._mapped_at = -1
 
     def add_comm(self, record: CommRecord, ranks: dict[int, int]) -> tuple[int, int]:
         """A communicator, whose members' ranks `ranks` follows: its number, and the row of its first member."""
-        number = self._numbers[record.comm] = self._comms.add()
-        self._ranks_of_comms.append(ranks)
+        number = self._numbers[record.comm] = self._number(len(record.members))
+        self._ranks_of_comms[number] = ranks
         self._mapped_at = -1
-        first = self.table.add(len(record.members))
-        self._comms["first"][number], self._comms["size"][number] = first, len(record.members)
+        first = int(self._comms["first"][number])
         acts: dict[int, int] = {}
         for row, member in enumerate(record.members, start=first):
             host = self._host(member.host)
             if host not in acts:
-                acts[host] = self.acts.add()
+                acts[host] = self._free_acts.pop() if self._free_acts else self.acts.add()
                 self.acts["comm"][acts[host]], self.acts["host"][acts[host]] = number, host
             for name, value in (("comm", number), ("place", member.rank), ("host", host), ("acts", acts[host])):
                 self.table[name][row] = value
         return number, first
+
+    def _number(self, size: int) -> int:
+        """A number for a communicator, with rows for its members: those of a removed one of its size, or new ones."""
+        if self._free.get(size):
+            return self._free[size].pop()
+        number = self._comms.add()
+        self._ranks_of_comms.append({})
+        self._comms["first"][number], self._comms["size"][number] = self.table.add(size), size
+        return number
+
+    def remove_comm(self, comm: str) -> tuple[int, int]:
+        """Forget a communicator; return its number and its size."""
+        number = self._numbers.pop(comm)
+        first, size = int(self._comms["first"][number]), int(self._comms["size"][number])
+        acts = np.unique(self.table["acts"][first : first + size])
+        self.acts["moved_s"][acts] = NEVER
+        self._free_acts += acts.tolist()
+        self._free.setdefault(size, []).append(number)
+        return number, size
 
     def _host(self, name: str) -> int:
         if name not in self._hosts:

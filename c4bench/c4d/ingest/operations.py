@@ -1,7 +1,7 @@
 """A job's operations: the newest record of every member, and those that not all members have finished yet."""
 
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from c4bench.c4d.columns import Bools, Floats, Index, Ints, Table, columns, objects, rounds
 from c4bench.c4d.ingest.batch import Batch
 from c4bench.c4d.ingest.members import UNKNOWN, Members
+from c4bench.c4d.ingest.operation_intervals import OperationIntervals
 from c4bench.c4d.ingest.record_validator import RecordValidator, operation_times_ordered
 from c4bench.model.telemetry import OpRecord
 
@@ -20,11 +21,17 @@ _OPS_KEPT = 128
 _NONE = -1.0
 _UNSEEN = float("nan")
 # A row in which no record is kept.
+_NEWEST: dict[str, float | None] = {
+    "seq": _NONE,
+    "entered_s": 0.0,
+    "started_s": 0.0,
+    "finished_s": 0.0,
+    "record": None,
+    "done": _NONE,
+    "unbroken": 0.0,
+}
 _BLANK = {"known": False, "touched": False, "finished_s": 0.0, "gap_s": _UNSEEN, "record": None}
-# Bits of a member's row in a number that also holds the operation's kind and size.
-_MEMBER_BITS = 32
 _OPERATION = attrgetter("comm", "seq")
-_LIKENESS = attrgetter("kind", "size_bytes")
 _NUMBERS = ("seq", "entered_s", "started_s", "finished_s")
 
 
@@ -73,9 +80,7 @@ class Operations:
 
     def __init__(self, members: Members) -> None:
         self._members = members
-        self._newest = Table(
-            seq=_NONE, entered_s=0.0, started_s=0.0, finished_s=0.0, record=None, done=_NONE, unbroken=0.0
-        )
+        self._newest = Table(**_NEWEST)
         # Of each communicator also the newest operation, and where it is kept.
         self._comms = Table(first=0, size=0, evaluated=_NONE, seq=_NONE, start=0)
         self._names: list[str] = []
@@ -84,22 +89,31 @@ class Operations:
         self._operation: dict[int, tuple[int, int]] = {}
         self._free: dict[int, list[int]] = {}
         self._kept = Table(comm=0, seq=_NONE, entered_s=0.0, **_BLANK)
-        self._kinds = Index()
-        self._like = Index()
-        self._entries = Table(seq=_NONE, entered_s=0.0)
+        self._intervals = OperationIntervals()
 
-    def add_comm(self, name: str, first: int, size: int) -> None:
-        """The next communicator: its members' rows."""
-        row = self._comms.add()
-        self._comms["first"][row], self._comms["size"][row] = first, size
+    def add_comm(self, number: int, name: str, first: int, size: int) -> None:
+        """A communicator, and its members' rows: the next ones, or those of one that was removed."""
+        if number < self._comms.count:
+            self._names[number] = name
+            return
+        self._comms.add()
+        self._comms["first"][number], self._comms["size"][number] = first, size
         self._names.append(name)
         self._newest.add(size)
         self._open.append({})
 
+    def remove_comm(self, number: int) -> None:
+        """Forget a communicator's operations; another of its size may have its number and rows."""
+        size, first = int(self._comms["size"][number]), int(self._comms["first"][number])
+        self._end(size, list(self._open[number].values()))
+        self._comms["evaluated"][number] = self._comms["seq"][number] = _NONE
+        for name, blank in _NEWEST.items():
+            self._newest[name][first : first + size] = blank
+        self._intervals.forget(range(first, first + size))
+
     def newest(self, member: int) -> OpRecord | None:
         """The newest record of a member."""
-        record: OpRecord | None = self._newest["record"][member]
-        return record
+        return cast("OpRecord | None", self._newest["record"][member])
 
     def records_of(self, comm: int, seq: int) -> dict[int, OpRecord]:
         """The records of an operation of a communicator that not all members have completed, by member."""
@@ -153,9 +167,11 @@ class Operations:
         latest = seq[todo] == newest["seq"][comms[todo]]
         starts[todo[latest]] = newest["start"][comms[todo[latest]]]
         others = todo[~latest]
-        for index in others[self._starts_of(records[others]) < 0].tolist():
-            if (_OPERATION(records[index])) not in self._starts:
-                self._begin(comms[[index]], [records[index].seq])
+        missing = others[self._starts_of(records[others]) < 0].tolist()
+        first = {_OPERATION(records[index]): index for index in reversed(missing)}
+        new = np.asarray(sorted(first.values()), np.int64)
+        for turn in rounds(comms[new]):
+            self._begin(comms[new[turn]], [record.seq for record in records[new[turn]]])
         starts[others] = self._starts_of(records[others])
         kept: Ints = np.where(starts < 0, -1, starts + self._members.table["place"][members])
         self._kept["touched"][starts[starts >= 0]] = True
@@ -246,24 +262,9 @@ class Operations:
         broken = fresh & ~follows
         self._newest["unbroken"][ops.members[broken]] = ops.seq[broken]
         new, since_s = ops.pick(fresh), np.full(len(fresh), _UNSEEN)
-        rows = self._alike(new)
-        seq, entered_s = self._entries["seq"][rows], self._entries["entered_s"][rows]
-        usable = (seq >= 0) & (seq >= self._newest["unbroken"][new.members]) & (new.entered_s > entered_s)
-        since_s[fresh] = np.where(usable, new.entered_s - entered_s, _UNSEEN)
-        self._entries["seq"][rows], self._entries["entered_s"][rows] = new.seq, new.entered_s
+        unbroken = self._newest["unbroken"][new.members]
+        since_s[fresh] = self._intervals.since_s(new.members, new.records, (new.seq, new.entered_s, unbroken))
         return since_s
-
-    def _alike(self, ops: _Ops) -> Ints:
-        """The rows in `_entries` of operations, all of different members, that are alike."""
-        kinds = self._kinds.rows(map(_LIKENESS, ops.records), len(ops.records))
-        for index in np.flatnonzero(kinds < 0).tolist():
-            kinds[index] = self._kinds.setdefault(_LIKENESS(ops.records[index]), len(self._kinds))
-        keys = (ops.members + (kinds << _MEMBER_BITS)).tolist()
-        rows = self._like.rows(keys, len(keys))
-        new = np.flatnonzero(rows < 0)
-        rows[new] = self._entries.add(len(new)) + np.arange(len(new))
-        self._like.update(zip((keys[index] for index in new.tolist()), rows[new].tolist(), strict=True))
-        return rows
 
     def finished(self) -> list[Finished]:
         """Operations that every member has finished, each once; those of one communicator in order."""
@@ -296,5 +297,4 @@ def _in_order(ops: _Ops, windows: Ints, filed: list[tuple[Ints, Floats]]) -> lis
         usable &= windows[which] >= np.partition(windows[which[usable]], -INTERVALS_KEPT)[-INTERVALS_KEPT]
     which, since_s = which[usable], since_s[usable]
     order = np.lexsort((ops.seq[which], ops.entered_s[which], windows[which]))
-    times: list[float] = since_s[order].tolist()
-    return times
+    return list(since_s[order].tolist())

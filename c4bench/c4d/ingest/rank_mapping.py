@@ -51,6 +51,12 @@ class RankMapping:
         self._map_hosts(before, hosts)
         return ranks
 
+    def remove_comm(self, comm: str) -> None:
+        """Forget a communicator; the ranks that it showed to be at their places stay known."""
+        for host in _by_host(self._records.pop(comm).members):
+            del self._on_host[host][comm]
+        del self._ranks[comm]
+
     def add_process(self, rank: int, host: str) -> None:
         """Note a process of the job on `host`."""
         if self._process_host.get(rank) == host:

@@ -10,6 +10,9 @@ from c4bench.c4d.ingest.nic_counters import NicView
 from c4bench.c4d.ingest.record_validator import RecordValidator
 from c4bench.model.telemetry import CommRecord, RankRecord, Window
 
+# Closed communicators that are kept: what a fault was like may be asked for a while after it.
+_CLOSED_KEPT = 64
+
 
 class TelemetryStore:
     """All jobs, and the clocks and NICs of their hosts.
@@ -29,6 +32,8 @@ class TelemetryStore:
         self._listed: dict[str, list[str]] = {}
         self._processes: dict[str, tuple[RankRecord, ...]] = {}
         self._waiting: dict[str, Window] = {}
+        # Communicators that all their members have closed, the oldest first.
+        self._closed: dict[str, None] = {}
 
     def ingest(self, window: Window) -> None:
         """File an admitted window."""
@@ -52,6 +57,19 @@ class TelemetryStore:
                 batch.add(window if len(jobs) == 1 else _of_job(window, job))
             job.ingest(batch, self._validator)
         self._waiting.clear()
+
+    def retire(self) -> dict[str, list[str]]:
+        """Forget the oldest closed communicators where there are too many; return them by job, which has to as well."""
+        retired: dict[str, list[str]] = {}
+        while len(self._closed) > _CLOSED_KEPT:
+            name = next(iter(self._closed))
+            del self._closed[name]
+            job = self._job_of.pop(name)
+            for host in set(job.comms[name].hosts.values()):
+                del self._on_host[host][name]
+                self._listed.pop(host, None)
+            retired.setdefault(job.job, []).append(name)
+        return retired
 
     def _ingest_comms(self, window: Window, listed: list[str]) -> None:
         for record in window.comms:
@@ -85,6 +103,10 @@ class TelemetryStore:
             if name not in listed:
                 well = {rank.rank for rank in window.ranks if rank.job == job.job and _has_closed(rank)}
                 comm.closed.update(member for member in here if comm.ranks[member] in well)
+            if len(comm.closed) == len(comm.ranks):
+                self._closed.setdefault(name)
+            else:
+                self._closed.pop(name, None)
 
     def _ingest_processes(self, window: Window) -> None:
         admitted = [rank for rank in window.ranks if self._validator.admit_rank(rank, window.host)]

@@ -46,7 +46,7 @@ class DelayMatrix:
     def __init__(self, index: CellIndex) -> None:
         self._index = index
         # By the connection's row: the counters at its mark, and the cell it was in then.
-        self._marks = Table(cell=-1, source_port=0.0, messages=0.0, size_bytes=0.0, shared_s=0.0)
+        self._marks = Table(cell=-1, life=0, source_port=0.0, messages=0.0, size_bytes=0.0, shared_s=0.0)
         self._sums = Table(shared_s=0.0, size_bytes=0.0, messages=0.0)
         # By cell: the usual message (bytes), and the last span that carried any.
         self._past = Table(message_bytes=0.0, carried=-math.inf)
@@ -59,6 +59,8 @@ class DelayMatrix:
         marks.add(table.count - marks.count)
         now = {name: table.used(name) for name in ("source_port", "messages", "size_bytes", "shared_s")}
         known = now["messages"] >= 0
+        marks["cell"][: marks.count][(table.used("life") != marks.used("life")) | ~known] = -1
+        marks["life"][: marks.count] = table.used("life")
         first = marks.used("cell") < 0
         moved = known & (first | (now["source_port"] != marks.used("source_port")))
         for row in np.flatnonzero(moved).tolist():

@@ -102,15 +102,15 @@ class MatrixSlice(NamedTuple):
 
 def slice_departures(departures: Mapping[Cell, float], links: Links) -> dict[MatrixSlice, float]:
     """How far each row, column and link of several cells departs as a whole: the lower quartile of its cells."""
-    by_component: dict[Component, list[float]] = {}
+    by_part: dict[tuple[str, ...], list[float]] = {}
     for cell, departure in departures.items():
-        for side in (Component("nic", cell[0], "tx"), Component("nic", cell[1], "rx")):
-            by_component.setdefault(side, []).append(departure)
+        for part in (("nic", cell[0], "tx"), ("nic", cell[1], "rx")):
+            by_part.setdefault(part, []).append(departure)
         for hop in links.get(cell, ()):
-            by_component.setdefault(Component("link", hop), []).append(departure)
+            by_part.setdefault(("link", hop), []).append(departure)
     return {
-        MatrixSlice(side, len(values) >= _MANY_CELLS): sorted(values)[len(values) // 4]
-        for side, values in by_component.items()
+        MatrixSlice(Component(*part), len(values) >= _MANY_CELLS): sorted(values)[len(values) // 4]
+        for part, values in by_part.items()
         if len(values) > 1
     }
 

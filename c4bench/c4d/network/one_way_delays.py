@@ -8,23 +8,27 @@ the connection's own past.
 
 import math
 import statistics
-from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import TypeVar
 
-import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from c4bench.attribution.localise import Cell
+from c4bench.c4d.columns import Bools, Floats, Index, Ints, rounds
 from c4bench.model.telemetry import ArrivalRecord, ConnRecord
 
-_End = tuple[str, str, str, int]  # communicator, source, destination, QP of the sending end
-_Sums = dict[int, int]  # messages -> sum of times, ns
+_Number = TypeVar("_Number", np.int64, np.uint64, np.float64)
+_KEY = attrgetter("comm", "source", "destination", "qp")  # of either end
 
 # Snapshots of an end that are kept until the other end's window with the same count arrives.
 _SNAPSHOTS_KEPT = 32
 # Delays of a connection that are kept: some before the onset of a slowdown, and some after it.
 _DELAYS_KEPT = 64
 # Sums of times are 64-bit numbers of ns, which wrap around.
-_WRAP = 1 << 64
+_SUM_BITS = (1 << 64) - 1
+_COUNT_BITS = (1 << 63) - 1
 # The ratio by which one side must have slowed more than the other before it alone is blamed: if both are slow they slow
 # alike; if one is, every other message of the other side may wait for the acknowledgement of the one before it.
 _CLEAR = math.sqrt(2)
@@ -32,57 +36,122 @@ _CLEAR = math.sqrt(2)
 _BEYOND_CHANCE = 2.0
 
 
-class _Delay(msgspec.Struct, frozen=True):
-    """The mean one-way delay (plus clock offset) of the messages between two matched snapshots, the later at `at_s`."""
-
-    at_s: float
-    delay_s: float
-
-
-class _Pairing:
-    """The two ends of one connection, as snapshots of their counters, and the delays that follow where these match."""
+class _Snapshots:
+    """The newest snapshots of one end of many connections, a row each: counts of messages and sums of times (ns)."""
 
     def __init__(self) -> None:
-        self.posted: _Sums = {}
-        self.arrived: _Sums = {}
-        self.delays: deque[_Delay] = deque(maxlen=_DELAYS_KEPT)
-        self._matched: tuple[int, int] | None = None
+        self.counts: Ints = np.zeros((0, _SNAPSHOTS_KEPT), np.int64)
+        self._sums_ns: NDArray[np.uint64] = np.zeros((0, _SNAPSHOTS_KEPT), np.uint64)
+        self._added: Ints = np.zeros(0, np.int64)
+        # The counts that were added last.
+        self.last: Ints = np.zeros(0, np.int64)
 
-    def match(self, now_s: float) -> None:
-        """Where both ends have counted equally many messages, the sums differ by their delays."""
-        common = self.posted.keys() & self.arrived.keys()
-        if not common:
-            return
-        count = max(common)
-        total_ns = (self.arrived[count] - self.posted[count]) % _WRAP
-        if self._matched and count > self._matched[0]:
-            gained_ns = (total_ns - self._matched[1] + _WRAP // 2) % _WRAP - _WRAP // 2
-            self.delays.append(_Delay(now_s, gained_ns / 1e9 / (count - self._matched[0])))
-        if self._matched is None or count > self._matched[0]:
-            self._matched = (count, total_ns)
+    def make_room(self, rows: int) -> None:
+        """For so many connections."""
+        self.counts, self._sums_ns = _grown(self.counts, rows), _grown(self._sums_ns, rows)
+        self._added, self.last = _grown(self._added, rows), _grown(self.last, rows)
+
+    def add(self, rows: Ints, counts: Ints, sums_ns: "NDArray[np.uint64]") -> None:
+        """Add a snapshot of each of these rows; one with a count that is kept already replaces it."""
+        kept = self.counts[rows] == counts[:, None]
+        known = kept.any(axis=1)
+        places = np.where(known, kept.argmax(axis=1), self._added[rows] % _SNAPSHOTS_KEPT)
+        self.counts[rows, places], self._sums_ns[rows, places] = counts, sums_ns
+        self._added[rows] += ~known
+        self.last[rows] = counts
+
+    def sums_ns(self, rows: Ints, counts: Ints) -> "tuple[Bools, NDArray[np.uint64]]":
+        """Whether snapshots with these counts are kept, and their sums."""
+        kept = self.counts[rows] == counts[:, None]
+        return kept.any(axis=1) & (counts != 0), self._sums_ns[rows, kept.argmax(axis=1)]
+
+    def forget(self, rows: list[int]) -> None:
+        """Begin anew for these rows."""
+        self.counts[rows], self._added[rows], self.last[rows] = 0, 0, 0
 
 
 class OneWayDelays:
-    """Follows one job's connections."""
+    """Follows one job's connections, a row each."""
 
     def __init__(self) -> None:
-        self._pairings: dict[_End, _Pairing] = {}
+        self._rows = Index()
+        self._free: list[int] = []
+        self._posted, self._arrived = _Snapshots(), _Snapshots()
+        # Where both ends had counted equally many messages last: that count, and the difference of the sums.
+        self._matched: Ints = np.zeros(0, np.int64)
+        self._total_ns: NDArray[np.uint64] = np.zeros(0, np.uint64)
+        # Mean one-way delays (plus clock offset) of the messages between two matches, by when the later one was.
+        self._known: Ints = np.zeros(0, np.int64)
+        self._delays_s: Floats = np.zeros((0, _DELAYS_KEPT))
+        self._at_s: Floats = np.zeros((0, _DELAYS_KEPT))
 
     def add(self, conns: Iterable[ConnRecord], arrivals: Iterable[ArrivalRecord], now_s: float) -> None:
-        """Add the newest counters of both ends."""
-        touched = set()
-        for conn in conns:
-            if not conn.posted:
-                continue
-            touched.add(key := (conn.comm, conn.source, conn.destination, conn.qp))
-            _keep(self._pairings.setdefault(key, _Pairing()).posted, conn.posted, conn.posted_sum_ns)
-        for end in arrivals:
-            if not end.arrived:
-                continue
-            touched.add(key := (end.comm, end.source, end.destination, end.qp))
-            _keep(self._pairings.setdefault(key, _Pairing()).arrived, end.arrived, end.arrived_sum_ns)
-        for key in touched:
-            self._pairings[key].match(now_s)
+        """Add the newest counters of both ends, those that are new since the last call."""
+        posted = [conn for conn in conns if conn.posted]
+        arrived = [end for end in arrivals if end.arrived]
+        touched = [
+            self._add(self._posted, posted, [(conn.posted, conn.posted_sum_ns) for conn in posted]),
+            self._add(self._arrived, arrived, [(end.arrived, end.arrived_sum_ns) for end in arrived]),
+        ]
+        self._match(np.unique(np.concatenate(touched)), now_s)
+
+    def _add(
+        self, ends: _Snapshots, records: Sequence[ConnRecord | ArrivalRecord], numbers: Sequence[tuple[int, int]]
+    ) -> Ints:
+        rows = self._rows_of(records)
+        counts = np.fromiter((count & _COUNT_BITS for count, _ in numbers), np.int64, len(numbers))
+        sums_ns = np.fromiter((total & _SUM_BITS for _, total in numbers), np.uint64, len(numbers))
+        for turn in rounds(rows):
+            ends.add(rows[turn], counts[turn], sums_ns[turn])
+        return rows
+
+    def _rows_of(self, records: Sequence[ConnRecord | ArrivalRecord]) -> Ints:
+        keys = list(map(_KEY, records))
+        rows = self._rows.rows(keys, len(keys))
+        for index in np.flatnonzero(rows < 0).tolist():
+            if keys[index] not in self._rows:
+                self._rows[keys[index]] = self._free.pop() if self._free else len(self._rows)
+            rows[index] = self._rows[keys[index]]
+        if len(self._rows) + len(self._free) > len(self._matched):
+            self._make_room(2 * (len(self._rows) + len(self._free)))
+        return rows
+
+    def _make_room(self, rows: int) -> None:
+        self._posted.make_room(rows)
+        self._arrived.make_room(rows)
+        self._matched, self._total_ns = _grown(self._matched, rows), _grown(self._total_ns, rows)
+        self._known = _grown(self._known, rows)
+        self._delays_s, self._at_s = _grown(self._delays_s, rows), _grown(self._at_s, rows)
+
+    def _match(self, rows: Ints, now_s: float) -> None:
+        """Where both ends have counted equally many messages, the sums differ by their delays.
+
+        Only counts that have been added since the last call can match anew: those that were added last.
+        """
+        posted, arrived = self._posted.last[rows], self._arrived.last[rows]
+        by_posted = np.where(self._arrived.sums_ns(rows, posted)[0], posted, 0)
+        by_arrived = np.where(self._posted.sums_ns(rows, arrived)[0], arrived, 0)
+        counts = np.maximum(by_posted, by_arrived)
+        newer = counts > self._matched[rows]
+        rows, counts = rows[newer], counts[newer]
+        total_ns = self._arrived.sums_ns(rows, counts)[1] - self._posted.sums_ns(rows, counts)[1]
+        again = self._matched[rows] > 0
+        gained_ns = (total_ns - self._total_ns[rows]).view(np.int64)
+        self._keep(rows[again], gained_ns[again] / 1e9 / (counts - self._matched[rows])[again], now_s)
+        self._matched[rows], self._total_ns[rows] = counts, total_ns
+
+    def _keep(self, rows: Ints, delays_s: Floats, now_s: float) -> None:
+        places = self._known[rows] % _DELAYS_KEPT
+        self._delays_s[rows, places], self._at_s[rows, places] = delays_s, now_s
+        self._known[rows] += 1
+
+    def forget(self, comms: Collection[str]) -> None:
+        """Forget the connections of communicators that have ended."""
+        rows = [self._rows.pop(key) for key in [key for key in self._rows if key[0] in comms]]
+        self._posted.forget(rows)
+        self._arrived.forget(rows)
+        self._matched[rows], self._known[rows] = 0, 0
+        self._free += rows
 
     def side(self, nic: str, onset_s: float) -> str:
         """`rx` or `tx` when delays since `onset_s` have grown clearly more on that side of `nic`, else empty."""
@@ -99,19 +168,20 @@ class OneWayDelays:
     def _grown(self, onset_s: float) -> Mapping[Cell, float]:
         """Seconds by which the typical delay of each source and destination has grown."""
         grown: dict[Cell, float] = {}
-        for (_, source, destination, _), pairing in self._pairings.items():
-            before = [delay.delay_s for delay in pairing.delays if delay.at_s <= onset_s]
-            since = [delay.delay_s for delay in pairing.delays if delay.at_s > onset_s]
-            if before and since:
-                growth = statistics.median(since) - statistics.median(before)
+        for (_, source, destination, _), row in self._rows.items():
+            known = min(int(self._known[row]), _DELAYS_KEPT)
+            delays_s, later = self._delays_s[row, :known], self._at_s[row, :known] > onset_s
+            if later.any() and not later.all():
+                growth = statistics.median(delays_s[later].tolist()) - statistics.median(delays_s[~later].tolist())
                 grown[source, destination] = max(growth, grown.get((source, destination), growth))
         return grown
 
 
-def _keep(sums: _Sums, count: int, total_ns: int) -> None:
-    sums[count] = total_ns
-    while len(sums) > _SNAPSHOTS_KEPT:
-        del sums[next(iter(sums))]
+def _grown(array: NDArray[_Number], rows: int) -> NDArray[_Number]:
+    """The array with as many rows, the new ones 0; they take no memory before they are written to."""
+    grown = np.zeros((rows, *array.shape[1:]), array.dtype)
+    grown[: len(array)] = array
+    return grown
 
 
 def _typical(values: list[float]) -> float:

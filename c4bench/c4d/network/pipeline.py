@@ -3,7 +3,7 @@
 measure -> missing links -> packet loss -> weigh -> learn -> localise -> explain -> select -> name
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -77,7 +77,11 @@ class NetworkSlownessDetector:
 
     def ingest_delays(self, now_s: float) -> None:
         """Add the newest one-way delays, whether or not they will be needed."""
-        self._one_way.add(self._view.conns.records(), self._view.arrivals.records(), now_s)
+        self._one_way.add(self._view.conns.take_new(), self._view.arrivals.take_new(), now_s)
+
+    def forget(self, comms: Collection[str]) -> None:
+        """Forget communicators that have ended."""
+        self._one_way.forget(comms)
 
     def ingest_sweep(self, sweep: ProbeSweep) -> list[Finding]:
         """New findings on NICs after all have been probed, except NICs that are named already."""

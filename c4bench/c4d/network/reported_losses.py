@@ -35,7 +35,7 @@ class RankReportedLosses:
             self._back_s.update(dict.fromkeys(_nics(component), now_s))
         diagnoses = []
         for comm, loss in self._pending:
-            if self._is_over(comm, loss):
+            if comm not in self._view.comms or self._is_over(comm, loss):
                 continue
             known = {nic for component in self._standing for nic in _nics(component)}
             if known.isdisjoint(_nics(loss.component)):

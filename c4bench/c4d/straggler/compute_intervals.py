@@ -36,6 +36,10 @@ class ComputeIntervals:
         self._sums_s = np.concatenate([self._sums_s, np.zeros((3, more, self._size))], axis=1)
         self._middle_s = np.concatenate([self._middle_s, np.zeros((more, 1))])
 
+    def forget(self, row: int) -> None:
+        """Begin anew for a row."""
+        self._sums_s[:, row], self._middle_s[row] = 0.0, 0.0
+
     def add(self, rows: Ints, awaited_s: Floats, gap_s: Floats, entered_s: Floats, enough_s: float) -> ComputeInterval:
         """Add an operation of each of these rows, after gaps between operations in which its members computed.
 

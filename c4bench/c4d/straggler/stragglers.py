@@ -50,6 +50,17 @@ class Straggler(msgspec.Struct, frozen=True):
     lasting: bool = True
 
 
+# A communicator of which no operation is known.
+_BLANK: dict[str, float] = {
+    "seen": 0,
+    "judged": 0,
+    "taught": 0,
+    "usual_of": -1,
+    "lawful": LAWFUL_SKEW_SHARE,
+    "counted": False,
+}
+
+
 class StragglerDetector:
     """Follows a job's communicators of `size` members; shares are of the median compute time before the same operation.
 
@@ -60,7 +71,7 @@ class StragglerDetector:
         self._size = size
         self._intermittent = intermittent
         self._rows = Index()
-        self._table = Table(comm=0, seen=0, judged=0, taught=0, usual_of=-1, lawful=LAWFUL_SKEW_SHARE, counted=False)
+        self._table = Table(comm=0, **_BLANK)
         self._intervals = ComputeIntervals(size)
         self._gaps_s = np.full((0, _GAPS_KEPT), np.inf)
         self._recent = np.empty((0, MAX_RUN_OPS, size))
@@ -104,6 +115,16 @@ class StragglerDetector:
             worst[index] = others.max(initial=0.0)
         self._worst[rows, self._table["judged"][rows] % MIN_RUN_OPS] = worst
         return fresh
+
+    def forget(self, comm: int) -> None:
+        """Forget a communicator by its number, which another may have later."""
+        if (row := self._rows.get(comm, -1)) < 0:
+            return
+        for name, blank in _BLANK.items():
+            self._table[name][row] = blank
+        self._intervals.forget(row)
+        self._gaps_s[row], self._usual[row], self._worst[row] = np.inf, 0.0, 0.0
+        self._standing.pop(row, None)
 
     def _late_before(self, rows: Ints) -> set[int]:
         """Which of the rows are of communicators with members that are known to be late."""

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -44,6 +44,7 @@ class LiveFlows:
         self.changes = 0
         self._knowledge = knowledge
         self._live: dict[str, LiveFlow] = {}
+        self._of_connection: dict[Connection, list[LiveFlow]] = {}
 
     def __contains__(self, flow: object) -> bool:
         return flow in self._live
@@ -56,11 +57,23 @@ class LiveFlows:
 
     def add(self, flow: Flow, weight: float, port: int = 0) -> None:
         """Add a flow on its present port; 0 leaves it to ECMP for now."""
-        self._live[flow.id] = LiveFlow(flow, QpAddress.parse(flow), port, port, weight)
+        live = self._live[flow.id] = LiveFlow(flow, QpAddress.parse(flow), port, port, weight)
+        if connection := _connection(live):
+            mine = self._of_connection.setdefault(connection, [])
+            mine.append(live)
+            mine.sort(key=lambda one: one.address or ())
 
     def remove(self, flows: Iterable[str]) -> list[str]:
         """Remove flows that have ended; return those that were live."""
-        return [flow for flow in flows if self._live.pop(flow, None) is not None]
+        return [flow for flow in flows if self._remove(flow)]
+
+    def _remove(self, flow: str) -> bool:
+        live = self._live.pop(flow, None)
+        if live is not None and (connection := _connection(live)):
+            rest = [one for one in self._of_connection.pop(connection) if one is not live]
+            if rest:
+                self._of_connection[connection] = rest
+        return live is not None
 
     def path(self, live: LiveFlow) -> Path:
         """The path of a flow's present port; `ECMP` if it is not known."""
@@ -117,10 +130,11 @@ class LiveFlows:
                 offered[hop].append(live.weight * of_connection[connection_key(live.flow)])
         return {hop: LinkLoad(math.fsum(bps), len(bps), rates_bps.get(hop)) for hop, bps in offered.items()}
 
-    def by_connection(self) -> dict[Connection, list[LiveFlow]]:
-        """The flows of every connection, in order of their QPs."""
-        flows: dict[Connection, list[tuple[QpAddress, LiveFlow]]] = defaultdict(list)
-        for live in self:
-            if address := live.address:
-                flows[address.comm, address.rank, address.peer, *live.pair].append((address, live))
-        return {name: [live for _, live in sorted(qps, key=lambda qp: qp[0])] for name, qps in flows.items()}
+    def of_connection(self, connection: Connection) -> Sequence[LiveFlow]:
+        """The flows of a connection, in order of their QPs; none if it has none."""
+        return self._of_connection.get(connection, ())
+
+
+def _connection(live: LiveFlow) -> Connection | None:
+    address = live.address
+    return (address.comm, address.rank, address.peer, *live.pair) if address else None

@@ -13,6 +13,9 @@ _SLOWER = 1.25
 # Seconds without progress, with bytes outstanding, after which a QP is slow.
 _NO_PROGRESS_S = 0.1
 
+# A QP that has not been reported for so long (s) is gone, with its communicator.
+_GONE_AFTER_S = 60.0
+
 # Communicator, rank, peer, source NIC, destination NIC.
 Connection = tuple[str, int, int, str, str]
 # A connection, and the QP's index.
@@ -41,11 +44,28 @@ class _LastRecord(msgspec.Struct):
     s_per_byte: float | None = None
 
 
+class _Nic(msgspec.Struct):
+    """The QPs that send on a NIC, and when (its host's time, s) those that are gone were forgotten last."""
+
+    looked_s: float
+    last: dict[QpKey, _LastRecord] = {}
+
+    def gone(self, now_s: float) -> list[QpKey]:
+        """Forget QPs that have not been reported for a while, if it is time to; return them."""
+        if abs(now_s - self.looked_s) < _GONE_AFTER_S:
+            return []
+        self.looked_s = now_s
+        gone = [key for key, last in self.last.items() if abs(now_s - last.at_s) > _GONE_AFTER_S]
+        for key in gone:
+            del self.last[key]
+        return gone
+
+
 class QpThroughput:
     """The newest record of every QP, and its transfer time per byte in the sample before."""
 
     def __init__(self) -> None:
-        self._last: dict[QpKey, _LastRecord] = {}
+        self._nics: dict[str, _Nic] = {}
 
     def ingest(self, records: Iterable[ConnRecord], now_s: float) -> tuple[dict[QpKey, ThroughputSample], set[QpKey]]:
         """Each QP's sample since its last record, and the QPs that are much slower than before or make no progress."""
@@ -53,9 +73,12 @@ class QpThroughput:
         slow: set[QpKey] = set()
         for record in records:
             key = (record.comm, record.rank, record.peer, record.source, record.destination, record.qp)
-            last = self._last.get(key)
+            known = self._nics.get(record.source)
+            if known is None:
+                known = self._nics[record.source] = _Nic(now_s)
+            last = known.last.get(key)
             if last is None:
-                self._last[key] = _LastRecord(record, now_s)
+                known.last[key] = _LastRecord(record, now_s)
                 continue
             transfer_s = _transfer_until(record, now_s) - _transfer_until(last.record, last.at_s)
             sample = ThroughputSample(record.size_bytes - last.record.size_bytes, transfer_s)
@@ -73,7 +96,14 @@ class QpThroughput:
     def forget(self, comms: Iterable[str]) -> None:
         """Forget communicators that have ended."""
         ended = set(comms)
-        self._last = {key: last for key, last in self._last.items() if key[0] not in ended}
+        for nic in self._nics.values():
+            nic.last = {key: last for key, last in nic.last.items() if key[0] not in ended}
+
+    def gone(self, records: Iterable[ConnRecord], now_s: float) -> list[QpKey]:
+        """Forget QPs of these records' NICs that are no longer reported; return them."""
+        return [
+            key for nic in dict.fromkeys(record.source for record in records) for key in self._nics[nic].gone(now_s)
+        ]
 
 
 class WeightTuner:
@@ -93,7 +123,11 @@ class WeightTuner:
         self, records: Iterable[ConnRecord], now_s: float
     ) -> tuple[dict[Connection, list[ThroughputSample]], set[Connection]]:
         """The samples of every connection's QPs, in order of their numbers; and the connections with a slow QP."""
+        records = list(records)
         samples, slow = self._throughput.ingest(records, now_s)
+        for key in self._throughput.gone(records, now_s):
+            self._sums.pop(key[:5], None)
+            self._baselines.pop(key[:5], None)
         by_connection: dict[Connection, list[ThroughputSample]] = defaultdict(list)
         for key in sorted(samples):
             by_connection[key[:5]].append(samples[key])

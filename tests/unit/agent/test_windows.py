@@ -31,6 +31,9 @@ class Listener:
     async def note(self, _method, _window):
         self.at_s.append(time.monotonic())
 
+    def note_overload(self, _host):
+        raise AssertionError("no window has come")
+
     def evaluate(self, *_):
         self.at_s.append(time.monotonic())
         return {}

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.ingest.job_view import JobView
 from c4bench.c4d.ingest.record_validator import RecordValidator
+from c4bench.model.telemetry import ArrivalRecord
 from c4bench.sim.job import simulate
 from c4bench.sim.model import SimJob
 
@@ -116,3 +117,14 @@ def test_the_period_is_that_of_like_operations(change):
         file(job, began_s + 0.2, ops=done)
     assert job.period_s() == pytest.approx(1.0)
     assert job.pace_s() == pytest.approx(1.0)
+
+
+def test_a_connection_is_new_until_it_has_been_taken_and_again_when_it_moves():
+    """Who follows both ends reads each record once, however often windows repeat it."""
+    job, counts = JobView("job"), []
+    job.add_comm(comm())
+    for sequence, messages in enumerate((3, 3, 4)):
+        end = ArrivalRecord("world", 1, 0, "h0/0", "h1/0", 7, messages)
+        file(job, 1.0 + sequence, conns=(conn(0, 1, messages=messages),), arrivals=(end,))
+        counts.append((len(job.conns.take_new()), len(job.arrivals.take_new())))
+    assert counts == [(1, 1), (0, 0), (1, 1)]

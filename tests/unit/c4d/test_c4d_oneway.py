@@ -1,5 +1,6 @@
 """One-way delays from two ends' sums, with clocks that do not agree."""
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -114,3 +115,47 @@ def test_delays_that_grow_everywhere_blame_no_side():
         traffic.step(lambda *_, step=step: 1000 if step < 10 else 500_000)
         oneway.add(*traffic.records(), now_s=float(step))
     assert oneway.side("h1/0", 9.5) == ""
+
+
+def test_only_new_counters_need_to_be_added():
+    """Ends that have not moved may be left out: the side is told as if all had been added each time."""
+    traffic, oneway = Traffic(dict.fromkeys(NICS, 0)), OneWayDelays()
+    seen = set()
+    for step in range(20):
+        traffic.step(lambda _, destination, step=step: 1000 + 50_000 * (step >= 10 and destination == "h2/0"))
+        conns, arrivals = traffic.records()
+        late = arrivals if step % 2 else []
+        oneway.add([conn for conn in conns if conn not in seen], [end for end in late if end not in seen], float(step))
+        seen.update(conns, late)
+    assert oneway.side("h2/0", 9.5) == "rx"
+
+
+def test_a_communicator_that_ends_leaves_its_delays_to_no_other():
+    """Connections of a later communicator begin without delays, though they have the same NICs and counts."""
+    oneway = OneWayDelays()
+    for name in ("c", "d"):
+        traffic = Traffic(dict.fromkeys(NICS, 0))
+        for step in range(10):
+            traffic.step(lambda _, destination, name=name: 1000 + 50_000 * (name == "d" and destination == "h2/0"))
+            conns, arrivals = (
+                [msgspec.structs.replace(record, comm=name) for record in records] for records in traffic.records()
+            )
+            oneway.add(conns, arrivals, now_s=float(step + 10 * (name == "d")))
+        if name == "c":
+            oneway.forget({"c"})
+    assert oneway.side("h2/0", 9.5) == ""
+
+
+@pytest.mark.parametrize("number", [-1, 1 << 64, 1 << 80])
+def test_sums_that_no_clock_gives_do_no_harm(number):
+    """Counts and sums that do not fit, as a broken agent may send them, are no reason to stop."""
+    traffic, oneway = Traffic(dict.fromkeys(NICS, 0)), OneWayDelays()
+    traffic.step(lambda *_: 1000)
+    conns, arrivals = traffic.records()
+    for _ in range(2):
+        oneway.add(
+            [msgspec.structs.replace(conn, posted=number, posted_sum_ns=number) for conn in conns],
+            [msgspec.structs.replace(end, arrived=number, arrived_sum_ns=-number) for end in arrivals],
+            now_s=1.0,
+        )
+    assert oneway.side("h0/0", 0.5) == ""

@@ -4,6 +4,7 @@ import pytest
 from rehashing_world import PORTS, RATE, World, flows, running, spines
 
 from c4bench.c4p.controller import PathController
+from c4bench.c4p.guidance.live_flows import LiveFlows
 from c4bench.c4p.policy import PathPolicy
 from c4bench.model.fabric import Flow
 from c4bench.model.qp_address import QpAddress
@@ -95,6 +96,36 @@ def test_weights_follow_completion_times():
         if window < 6:
             assert [controller.weight(flow.id) for flow in live] == [0.5, 0.5]
     assert [controller.weight(flow.id) for flow in live] == [pytest.approx(0.75), pytest.approx(0.25)]
+
+
+def test_telemetry_is_taken_in_without_a_walk_over_all_flows(monkeypatch):
+    """A window costs as much as its own connections, however many flows are live; weights follow all the same."""
+    live = flows(count=1, qps=2)
+    controller = running(World(), live)
+    for flow in live:
+        controller.live_flows[flow.id].weight = 0.5
+    monkeypatch.setattr(LiveFlows, "__iter__", None)
+    for window, slow_s in enumerate(0.01 * count + 0.02 * max(0, count - 5) for count in range(10)):
+        carried = window * 10**6
+        controller.ingest(
+            [record(live[0], 1, carried, 0.01 * window), record(live[1], 2, carried, slow_s)], 0.1 * window
+        )
+    assert [controller.weight(flow.id) for flow in live] == [pytest.approx(0.75), pytest.approx(0.25)]
+
+
+def test_a_flow_that_ends_is_no_longer_of_its_connection():
+    """What the flows of a connection are follows those that join and leave, in order of their QPs."""
+    first, second = flows(count=1, qps=2)
+    controller = PathController()
+    controller.join([second])
+    controller.join([first])
+    connection = ("j:data", 0, 8, first.source, first.destination)
+    mine = controller.live_flows.of_connection(connection)
+    assert [found.flow for found in mine] == [first, second]
+    controller.leave([first.id])
+    assert [found.flow for found in controller.live_flows.of_connection(connection)] == [second]
+    controller.leave([second.id])
+    assert not controller.live_flows.of_connection(connection)
 
 
 def test_a_flow_at_a_stand_is_looked_at_at_once():

@@ -21,7 +21,7 @@ from c4bench.agent.agent import Agent
 from c4bench.agent.spawner import start as start_spawner
 from c4bench.control.client import dial
 from c4bench.control.jobs import Job
-from c4bench.control.telemetry import own_records
+from c4bench.control.window_parts import own_records
 from c4bench.deploy import authority
 from c4bench.errors import UnhealthyError
 from c4bench.model.meeting import Meeting

@@ -93,6 +93,31 @@ def test_a_call_fails_when_the_other_side_goes():
         asyncio.run(scene())
 
 
+@pytest.mark.parametrize("abandons", [True, False])
+def test_a_call_that_is_abandoned_is_no_longer_answered(abandons):
+    """The peer's method is cancelled with the caller's, if the caller says so; other calls are answered as ever."""
+
+    async def scene():
+        cancelled = []
+
+        async def never(_):
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError as error:
+                cancelled.append(error.args)
+                raise
+
+        async with pair({"never": Handler(msgspec.Raw, never), "double": Handler(Question, double)}) as (asker, _):
+            call = asyncio.create_task(asker.call_raw("never", peer_module.encode(Empty()), abandons=abandons))
+            await asyncio.sleep(0.05)
+            call.cancel()
+            assert (await asker.call("double", Question(1), Question)).number == 2
+            await asker.call("double", Question(1), Question)
+            return list(cancelled)
+
+    assert asyncio.run(scene()) == [(peer_module.ABANDONED,)] * abandons
+
+
 def test_noise_is_counted_and_does_not_end_the_conversation():
     """Bytes that are no message are dropped and counted; the next call is answered."""
 

@@ -1,0 +1,51 @@
+"""Windows that wait to be ingested: at most one of each host, so that a master that falls behind stays current.
+
+Receiving costs little and is never held up by ingesting and evaluating. A newer window of a host replaces the one that
+waits, and what that held is in it, because counters are cumulative. Only operations may be lost.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+from c4bench.model.telemetry import Window
+
+# So long windows are ingested at a time (s), before others have their turn: connections, requests and evaluation.
+_TURN_S = 0.02
+
+
+class WindowInbox:
+    """Passes windows to `ingest` in order of arrival; `replaced` gets the host of each that is not ingested."""
+
+    def __init__(self, ingest: Callable[[str, Window], Awaitable[None]], replaced: Callable[[str], None]) -> None:
+        self._ingest, self._replaced = ingest, replaced
+        self._waiting: dict[str, Window] = {}
+        self._filled = asyncio.Event()
+
+    def put(self, host: str, window: Window) -> None:
+        """Add the newest window from the agent of `host`; it takes the place of one that waits."""
+        if host in self._waiting:
+            self._replaced(host)
+        self._waiting[host] = window
+        self._filled.set()
+
+    async def run(self) -> None:
+        """Ingest windows until cancelled."""
+        while True:
+            await self._filled.wait()
+            self._filled.clear()
+            until_s = time.monotonic() + _TURN_S
+            while self._waiting:
+                host = next(iter(self._waiting))
+                await self._pass_on(host, self._waiting.pop(host))
+                if time.monotonic() > until_s:
+                    await asyncio.sleep(0)
+                    until_s = time.monotonic() + _TURN_S
+
+    async def _pass_on(self, host: str, window: Window) -> None:
+        """Ingest a window; a fault in doing so is reported, and other windows follow."""
+        try:
+            await self._ingest(host, window)
+        except Exception as failure:
+            message = f"a window of {host} was not ingested: {type(failure).__name__}: {failure}"
+            asyncio.get_running_loop().call_exception_handler({"message": message, "exception": failure})

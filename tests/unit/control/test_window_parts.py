@@ -1,0 +1,28 @@
+"""A host's window is cut into the parts of the attempts that run there."""
+
+from c4bench.control.window_parts import parts
+from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, Member, OpRecord, RankRecord, Window
+
+MEMBERS = (Member(0, "h0", ("h0/0",)), Member(1, "h1", ("h1/0",)))
+
+
+def op(comm, seq):
+    return OpRecord(comm, 0, seq, "all_reduce", "ring", "float32", 8, 1.0, 1.0, 2.0)
+
+
+def conn(comm):
+    return ConnRecord(comm, 0, 1, "h0/0", "h1/0", 0, 0, 1, 8, 0.0, 0.0, 0.0, 0.0, 1.0, 0, 0)
+
+
+def test_each_attempt_gets_its_own_records_in_their_order():
+    """Records follow their communicator, those of none that the window lists are left out, and NICs are everybody's."""
+    comms = tuple(CommRecord(f"{job}.world", job, MEMBERS) for job in ("a", "b", "gone"))
+    ranks = tuple(RankRecord(job, 0, "h0", 7, "running") for job in ("b", "a", "gone"))
+    ops = (op("b.world", 1), op("a.world", 5), op("b.world", 0), op("gone.world", 0), op("unlisted", 0))
+    conns = (conn("b.world"), conn("unlisted"))
+    arrivals = (ArrivalRecord("a.world", 0, 1, "h1/0", "h0/0", 0, 3),)
+    found = parts(Window("h0", 4, 1.0, 2.0, comms, ranks, ops, conns, arrivals), ("a", "b"))
+    assert found == {
+        "a": Window("h0", 4, 1.0, 2.0, comms[:1], ranks[1:2], ops[1:2], (), arrivals),
+        "b": Window("h0", 4, 1.0, 2.0, comms[1:2], ranks[:1], (ops[0], ops[2]), conns[:1], ()),
+    }

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from datetime import UTC, date, datetime
 
+from c4bench.campaign.trial_record import FILE
 from c4bench.errors import UsageError
 from c4bench.record import RunDirectory
 
@@ -24,6 +25,7 @@ def night_seed(day: date | None = None) -> int:
 
 
 def nights(runs: Iterable[RunDirectory], most: int) -> list[RunDirectory]:
-    """The newest `most` of the runs whose seed was drawn from a date, oldest first."""
-    drawn = [run for run in runs if FIRST_UNSEEN <= run.provenance().seed < _RESERVED]
+    """The newest `most` of the runs that tried something with a seed drawn from a date, oldest first."""
+    tried = [run for run in runs if run.started and (run.path / FILE).exists()]
+    drawn = [run for run in tried if FIRST_UNSEEN <= run.provenance().seed < _RESERVED]
     return sorted(drawn, key=lambda run: run.provenance().seed)[-most:]

@@ -7,6 +7,7 @@ from pathlib import Path
 from c4bench.campaign.figures import Bin, Figures, Share, calibration, calibration_error, figures
 from c4bench.campaign.grade import Answer, Grade
 from c4bench.campaign.nights import night_seed, nights
+from c4bench.campaign.nights_table import rewrite_nights
 from c4bench.campaign.run_directory import graded
 from c4bench.cli import Commands
 from c4bench.errors import UsageError
@@ -30,6 +31,7 @@ def register(commands: Commands) -> None:
         "--nights", action="store_true", help=f"only runs of seeds that were drawn from a date, the last {_NIGHTS}"
     )
     parser.add_argument("--misses", type=Path, metavar="FILE", help="add trials that were not resolved to this list")
+    parser.add_argument("--readme", type=Path, metavar="FILE", help="with --nights: rewrite the nights' table in FILE")
     parser.add_argument("--seed", action="store_true", help="only print the seed of tonight's campaign")
     parser.add_argument("--json", action="store_true", help="print the grade of each trial as a line of JSON")
     parser.set_defaults(run=_run)
@@ -39,6 +41,8 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.seed:
         sys.stdout.write(f"{night_seed()}\n")
         return 0
+    if arguments.readme and not arguments.nights:
+        raise UsageError("--readme: its table is of nights; give --nights as well")
     runs = [RunDirectory(path) for path in arguments.run_directories]
     runs = nights(runs, _NIGHTS) if arguments.nights else runs
     grades = {run: graded(run, again=arguments.again) for run in runs}
@@ -50,6 +54,8 @@ def _run(arguments: argparse.Namespace) -> int:
     else:
         rows = [(run.path.name, figures(of_run)) for run, of_run in grades.items() if any(one.due for one in of_run)]
         sys.stdout.write("\n".join([*_table([*rows, ("all", figures(every))]), "", *_bins(every), ""]))
+    if arguments.readme:
+        rewrite_nights(arguments.readme, figures(every), len(runs))
     if arguments.misses:
         _keep(arguments.misses, every)
     return 0

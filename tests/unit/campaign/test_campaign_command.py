@@ -74,10 +74,11 @@ def test_misses_are_kept_once(tmp_path, capsys):
 
 
 def test_nights_are_the_last_thirty_of_seeds_from_dates(tmp_path, capsys):
-    """Of forty nights and a run with a seed that may be tuned on, the newest thirty nights count."""
+    """Of forty nights, one that tried nothing, and a run with a seed that may be tuned on, the newest thirty count."""
     first = night_seed(datetime.date(2026, 11, 1))
     runs = [campaign(tmp_path / str(n), trial(f"n-{n}", FOUND), seed=first + n) for n in range(40)]
-    runs.append(campaign(tmp_path / "tuned", trial("tuned"), seed=1001))
+    runs += [campaign(tmp_path / "tuned", trial("tuned"), seed=1001), campaign(tmp_path / "none", seed=first + 40)]
+    (runs[-1].path / "campaign.jsonl").unlink()
     assert main(["campaign", *(str(run.path) for run in reversed(runs)), "--nights", "--json"]) == 0
     tried = [json.loads(line)["trial"] for line in capsys.readouterr().out.splitlines()]
     assert tried == [f"n-{n}" for n in range(10, 40)]
@@ -113,3 +114,18 @@ def test_what_cannot_be_counted_is_said_in_one_line(tmp_path, capsys, spoil, pro
     assert main(["campaign", str(run.path), "--again"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert problem in line
+
+
+def test_the_table_of_nights_has_their_shares(tmp_path, capsys):
+    """One of two trials resolved is 0.500 with its interval; what surrounds the table stays."""
+    run = campaign(tmp_path / "n", trial("n-0", FOUND), trial("n-1"), seed=739_945)
+    readme = tmp_path / "README.md"
+    readme.write_text("before\n<!-- nights:begin -->\noutdated\n<!-- nights:end -->\nafter\n")
+    assert main(["campaign", str(run.path), "--nights", "--readme", str(readme)]) == 0
+    text = readme.read_text()
+    assert "| >= 0.95 | 0.500 (0.013 to 0.987) |" in text
+    assert text.startswith("before\n<!-- nights:begin -->")
+    assert text.endswith("<!-- nights:end -->\nafter\n")
+    assert "outdated" not in text
+    assert main(["campaign", str(run.path), "--readme", str(readme)]) == 2
+    assert "give --nights as well" in capsys.readouterr().err

@@ -20,7 +20,7 @@ def rewrite_nights(document: Path, found: Figures, nights: int) -> None:
     table = ["| C4D named | target | share |", "|---|---|---|"]
     table += [f"| {text} | {target} | {_share(share)} |" for text, target, share in rows]
     source = (
-        f"Faults of the last {nights} nights, each with the seed of its date: {found.trials} trials, 95 % intervals. "
+        f"{found.trials} trials in {nights} of the last nights, each night with the seed of its date; 95 % intervals. "
         "`make accuracy` rewrites this."
     )
     document.write_text(frame(document, _BLOCK).filled("\n".join(table), source))

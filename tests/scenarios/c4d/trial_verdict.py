@@ -46,7 +46,7 @@ class Verdict(NamedTuple):
     def line(self):
         """The trial's line in `campaign.jsonl`."""
         known = {field: value for field, value in self._asdict().items() if field != "record"}
-        return msgspec.structs.asdict(self.record) | known | {"right": self.right}
+        return msgspec.to_builtins(self.record) | known | {"right": self.right}
 
 
 def judged(trial, where, fault, said, windows, ports, fabric):

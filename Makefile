@@ -165,13 +165,16 @@ ablation: setup
 	    --c4-topology $$topology --c4-run-dir $(ABLATION) || failed=1; \
 	done; exit $${failed:-0}
 
-# The campaign of each seed, in its own run directory. Trials that the directory has are not run again.
+# The campaign of each seed, in its own run directory. Trials that the directory has are not run again. Without SEEDS it is
+# tonight's: its seed is drawn from the date, its misses go to a list, and README's table is of the last nights.
 ACCURACY ?= reports/runs/accuracy
-SEEDS    ?= 11 12 13 14 15 16 17 18 19 20
+SEEDS    ?= $(shell $(BIN)/c4bench campaign --seed)
+NIGHTS    = --nights --misses $(ACCURACY)/misses.jsonl --readme README.md
 accuracy: setup
 	@for seed in $(SEEDS); do mkdir -p $(ACCURACY)/$$seed; \
 	  $(LAB) $(CAMPAIGN) --c4-seed $$seed --c4-run-dir $(ACCURACY)/$$seed || failed=1; \
-	done; $(BIN)/python tests/scenarios/c4d/accuracy.py $(ACCURACY)/*; exit $${failed:-0}
+	done; $(BIN)/c4bench campaign $(ACCURACY)/*/ $(if $(filter file,$(origin SEEDS)),$(NIGHTS)) || failed=1; \
+	exit $${failed:-0}
 
 # Every scenario of `make test` on every topology (exit code 4: most are skipped there). One that none carries is an error.
 TOPOLOGIES ?= $(basename $(notdir $(wildcard c4bench/lab/topologies/*.yml)))

@@ -9,6 +9,7 @@ from typing import NoReturn
 from c4bench import __version__, logs
 from c4bench.cli import (
     bench,
+    campaign,
     convert,
     detect,
     doctor,
@@ -32,7 +33,7 @@ from c4bench.errors import C4Error, meant
 _CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)")
 _COMMANDS = (
     *(setup, doctor, topology, lab, inventory, prepare, nightly),
-    *(fault, paths, plan, detect, convert, master, page, workload, report, bench, utilisation),
+    *(fault, paths, plan, detect, campaign, convert, master, page, workload, report, bench, utilisation),
 )
 
 

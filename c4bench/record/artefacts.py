@@ -12,6 +12,8 @@
 | `loss_curves`  | `LossCurves`    | losses by tokens, a line for each method of training       |
 | `link_bytes`   | `LinkBytes`     | bytes of a step by link, a bar for each method of training |
 | `mutants`      | `Mutants`       | how many changes of the code tests noticed, and the others |
+
+`campaign_fabric`, a `Fabric`, is not drawn: right answers of a campaign are derived from it (docs/campaign.md).
 """
 
 import msgspec

@@ -42,6 +42,7 @@ ORDER = (
     "reserve",
     "lab",
     "report",
+    "campaign",
     "control",
     "live",
     "bench",

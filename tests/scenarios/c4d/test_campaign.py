@@ -1,16 +1,18 @@
 """Any fault, anywhere, at any time, on any traffic: C4D names its syndrome and its component."""
 
-import itertools
-import statistics
 import time
 from functools import partial
 
 import msgspec
 import pytest
-from campaign import CATALOGUE, RECURRING, TRIALS, Verdict, concerned, least_right, once, place, same, trials
+from campaign import CATALOGUE, RECURRING, TRIALS, least_right, once, place, trials
+from trial_verdict import drawn, judged
 
+from c4bench.campaign.figures import calibration, calibration_error, figures
+from c4bench.campaign.grade import grade
+from c4bench.campaign.measurable import Measurable
+from c4bench.campaign.trial_record import TrialRecord
 from c4bench.errors import InconclusiveError, UnhealthyError
-from c4bench.model.diagnosis import Syndrome
 from c4bench.model.measurement import Clock
 from c4bench.record.artefacts import Campaign, CampaignTrial
 from c4bench.report.statistics import share_interval
@@ -24,9 +26,9 @@ AWAY_S = 6.0
 # How long C4D has from the onset; more than what it promises, so that late is seen as late.
 PATIENCE_S = {"hang": 3.0, "slow": 4.0}
 RECURRING_S = 12.0
-HUNG_S = 0.8
-# So many operations beyond what is usual show that a fault touches the job.
-TOUCHED_OPS = 3
+# What unseen seeds are to reach, and by how much stated confidence may differ from the share that is right.
+TARGETS = {"resolved": {"at_least": 0.95}, "among": {"at_least": 0.99}, "wrong": {"at_most": 0.003}}
+CALIBRATED = 0.03
 # What more it would say about the same fault comes soon.
 AFTERTHOUGHT_S = 0.5
 SHARD = 25
@@ -34,7 +36,7 @@ SHARD = 25
 
 @pytest.fixture
 def attempt(
-    cluster, rdma_hosts, inventory, ports, atlas, inject, clocks, run_directory, replayed  # noqa: ARG001 (planned paths)
+    cluster, rdma_hosts, inventory, ports, fabric, atlas, inject, clocks, run_directory, replayed  # noqa: ARG001
 ):  # fmt: skip
     """Run one trial and say what came of it; None when the fault could not be brought about."""
 
@@ -55,48 +57,23 @@ def attempt(
                 cluster.wait_diagnosis(job.id, fault.onset_s + patience_s - time.time())
                 time.sleep(AFTERTHOUGHT_S)
                 found, windows = cluster.diagnoses(job.id), ours(cluster.windows(job.id), clocks)
+                until_s = time.time()
             again = replayed(job.id)
         finally:
             run_directory.save_telemetry(job.id, cluster.recording(job.id))
             cluster.stop(job.id)
-        return judged(trial, where, fault, found, windows, ports)._replace(replayed=again)
+        verdict = judged(trial, where, fault, (found, until_s), windows, ports, fabric)
+        return verdict._replace(replayed=again)
 
     return run
 
 
-def judged(trial, where, fault, found, windows, ports):
-    """Hold what C4D said against the fault that was injected."""
-    target, first = fault.target, found[0] if found else None
-    ours = [d for d in found if any(same(c, target, ports) for c in (d.component, *d.alternatives))]
-    right = ours[0] if ours else first
-    # A finding with alternatives asks for probes; nobody isolates anything for it.
-    sure = [d for d in found if d not in ours and not d.alternatives]
-    healthy = [d for d in sure if not concerned(d.component, target, ports)]
-    period_s, began_s, touched, hung = operations(windows, fault)
-    # Where the fabric finds another way, what is left of the fault is slowness.
-    syndromes = {fault.syndrome} if hung else {fault.syndrome, Syndrome.COMMUNICATION_SLOW}
-    name_s = None if right is None else right.named_s - began_s
-    return Verdict(
-        trial.number,
-        trial.fault,
-        trial.traffic,
-        where,
-        trial.parameters,
-        trial.jitter,
-        trial.profile,
-        f"{fault.syndrome}: {target}",
-        [f"{d.syndrome}: {d.component}" + "".join(f" or {a}" for a in d.alternatives) for d in found],
-        touched,
-        bool(ours) and ours[0].syndrome in syndromes,
-        bool(ours) and same(ours[0].component, target, ports),
-        bool(ours),
-        len(healthy),
-        None if right is None else right.alarmed_s - began_s,
-        name_s,
-        None if right is None else name_s / period_s,
-        period_s,
-        fault.clock_error_s,
-    )
+@pytest.fixture
+def fabric(ports, rdma_hosts, run_directory):
+    """What the graph lets the master measure; the run directory keeps the graph."""
+    graph = drawn(ports, rdma_hosts)
+    run_directory.save("campaign_fabric", graph)
+    return Measurable(graph)
 
 
 def ours(windows, clocks):
@@ -118,41 +95,6 @@ def ours(windows, clocks):
     ]
 
 
-def operations(windows, fault):
-    """The job's period, when the fault first touched an operation, whether it touched several, and whether one hung."""
-    ops = {(op.comm, op.rank, op.seq): op for window in windows for op in window.ops}.values()
-    calls = sorted((op.comm, op.seq, op.entered_s, op.finished_s) for op in ops)
-    healthy = [op for op in ops if op.finished_s and op.finished_s < fault.onset_s]
-    entered = {}
-    for comm, seq, entered_s, _ in calls:
-        entered.setdefault(comm, {}).setdefault(seq, entered_s)
-    gaps = [b - a for times in entered.values() for a, b in itertools.pairwise(times.values())]
-    period_s = statistics.median(gaps)
-    open_ops = [op for op in ops if not op.finished_s and op.entered_s > fault.onset_s - period_s]
-    late = outlasting(healthy, [op for op in ops if op.finished_s > fault.onset_s])
-    # Jitter makes some operations late in health, too: as many are no sign of anything.
-    middle_s = statistics.median(op.finished_s for op in healthy)
-    halves = [op for op in healthy if op.finished_s < middle_s], [op for op in healthy if op.finished_s >= middle_s]
-    first = min((op.entered_s for op in [*open_ops, *late]), default=fault.observed_s)
-    began_s = max(fault.observed_s, first) if fault.syndrome.endswith("hang") else fault.observed_s
-    end_s = max(window.end_s for window in windows)
-    hung = any(end_s - op.entered_s > HUNG_S for op in open_ops)
-    return period_s, began_s, hung or number(late) > TOUCHED_OPS + number(outlasting(*halves)), hung
-
-
-def outlasting(before, after):
-    """Those of the operations after that took half as long again as any of the same rank before."""
-    usual = {}
-    for op in before:
-        usual[op.comm, op.rank] = max(op.finished_s - op.entered_s, usual.get((op.comm, op.rank), 0.0))
-    return [op for op in after if op.finished_s - op.entered_s > 1.5 * usual.get((op.comm, op.rank), float("inf"))]
-
-
-def number(ops):
-    """How many operations that is, whichever ranks saw them."""
-    return len({(op.comm, op.seq) for op in ops})
-
-
 @pytest.fixture
 def campaign(attempt, run_directory):
     """Run trials, but those whose verdicts are in the run directory already, and return every verdict."""
@@ -162,7 +104,7 @@ def campaign(attempt, run_directory):
             verdict = attempt(trial)
         except (InconclusiveError, UnhealthyError) as error:
             return {"trial": trial.number, "fault": trial.fault, "refused": str(error)}
-        return verdict._asdict() | {"right": verdict.right}
+        return verdict.line
 
     def verdicts(wanted):
         return once(run_directory.path / "campaign.jsonl", {trial.name: partial(run, trial) for trial in wanted})
@@ -204,7 +146,7 @@ def test_campaign_of_three_hundred(shard, campaign, judge, promises, pytestconfi
 
 
 @pytest.fixture
-def judge(measure, save):
+def judge(measure, save, fabric):
     """Say how many were right, and show what was said of what."""
 
     def report(verdicts):
@@ -218,19 +160,28 @@ def judge(measure, save):
         measure("campaign.exact_fraction", fraction([v for v in tried if v["said"]], "exact"), clock=Clock.NONE)
         measure("campaign.replayed_fraction", fraction(tried, "replayed"), equals=1, clock=Clock.NONE)
         measure("campaign.healthy_isolated", sum(v["healthy"] for v in tried), at_most=0, clock=Clock.NONE)
+        shares(measure, figures(graded(tried, fabric)), {})
         save("campaign", Campaign(tuple(map(shown, tried))))
 
     return report
 
 
 @pytest.fixture
-def promises(measure):
+def promises(measure, fabric):
     """Say how soon those were named that were named rightly."""
 
     def report(verdicts):
         for verdict in verdicts:
             if verdict.get("right") and verdict["said"] and verdict["fault"] not in RECURRING:
                 promised(verdict)
+        resolves(graded([v for v in verdicts if "refused" not in v], fabric))
+
+    def resolves(grades):
+        shares(measure, figures(grades), TARGETS)
+        measure("calibration.error", calibration_error(calibration(grades)), at_most=CALIBRATED, clock=Clock.NONE)
+        for one in grades:
+            if one.resolve_s is not None and one.fault not in RECURRING:
+                measure("resolve.time_s", one.resolve_s, unit="s", fault=one.fault, trial=one.trial)
 
     def promised(verdict):
         place, period_s = {"fault": verdict["fault"], "trial": verdict["name"]}, verdict["period_s"]
@@ -246,6 +197,24 @@ def promises(measure):
     return report
 
 
+def graded(verdicts, fabric):
+    """The grade of each trial, read from its line as `c4bench campaign` reads it."""
+    return [grade(msgspec.convert(verdict, TrialRecord), fabric) for verdict in verdicts]
+
+
+def shares(measure, found, limits):
+    """Measure the shares of answers, each with its interval, against the limits that there are."""
+    for name, share in (
+        ("resolved", found.resolved),
+        ("among", found.among),
+        ("wrong", found.wrong),
+        ("silent", found.silent),
+    ):
+        bounds = {"low": round(share.interval.low, 4), "high": round(share.interval.high, 4)}
+        limit = limits.get(name, {})
+        measure(f"campaign.{name}_fraction", share.interval.mean, clock=Clock.NONE, **bounds, **limit)
+
+
 def fraction(verdicts, what):
     """How many of them are so."""
     return sum(v[what] for v in verdicts) / len(verdicts)
@@ -257,7 +226,7 @@ def shown(verdict):
     words = {key: verdict[key] for key in ("fault", "place", "parameters", "traffic", "jitter", "profile")}
     return CampaignTrial(
         verdict["name"],
-        kind(*verdict["expected"].partition(": ")[::2]),
+        f"{verdict['expected']}, {verdict['target']['kind']}",
         kind(said[0][0], said[0][2]) if said else "silence",
         verdict["right"],
         ", ".join(f"{key} {value}" for key, value in words.items()),

@@ -4,8 +4,10 @@ import time
 from functools import partial
 
 import pytest
-from campaign import once, pairs, place, same
+from campaign import once, pairs, place
+from trial_verdict import named_as
 
+from c4bench.campaign.truth import same
 from c4bench.model.measurement import Clock
 from c4bench.model.steering import Policy
 from c4bench.workload.jobs import traffic_job
@@ -44,7 +46,10 @@ def attempt(cluster, rdma_hosts, inventory, ports, atlas, inject, run_directory)
         return {
             "tried": tried,
             "said": [f"{d.syndrome}: " + " or ".join(map(str, (d.component, *d.alternatives))) for d in found],
-            "named": [any(same(c, target, ports) for c in said) for target in (one.target, other.target)],
+            "named": [
+                any(same(c, target, named_as(target, ports), ports.nics) for c in said)
+                for target in (one.target, other.target)
+            ],
         }
 
     return run

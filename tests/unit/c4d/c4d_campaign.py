@@ -1,12 +1,18 @@
 """Any fault, anywhere, at any time, on any traffic, simulated; and what a right detector says of it."""
 
 import random
+from functools import cache
 from typing import NamedTuple
 
 from c4d_telemetry import drive
 
+from c4bench.campaign.grade import Grade, grade
+from c4bench.campaign.measurable import Measurable
+from c4bench.campaign.step_time import step_loss
+from c4bench.campaign.trial_record import TrialRecord, named_findings
 from c4bench.model.diagnosis import Component, Syndrome
 from c4bench.model.step import RankGroup, StepOp
+from c4bench.record.artefacts import Fabric, FabricHost, FabricLink, Switch
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 
 _TRAFFICS = {
@@ -29,13 +35,13 @@ _LATE, _GONE = Syndrome.NON_COMMUNICATION_SLOW, Syndrome.NON_COMMUNICATION_HANG
 
 
 class Trial(NamedTuple):
-    """What happened and what was said: right if the target is the component said or one it cannot be told from."""
+    """What happened and what was said: right if the target is the component said or one of its alternatives."""
 
     words: str
     said: tuple[str, ...]
     right: bool
     healthy_isolated: int
-    name_s: float
+    grade: Grade
 
 
 def trial(seed):
@@ -47,7 +53,8 @@ def trial(seed):
     job = SimJob(ranks, ops, seed=seed, jitter=jitter, ranks_per_host=per_host)
     rank, at_s = draw.randrange(ranks), draw.uniform(*_HEALTHY_S)
     fault, syndrome, target = draw.choice(_FAULTS)(draw, job, rank, at_s)
-    found = drive(job, [fault], at_s + _PATIENCE_S)
+    windows = []
+    found = drive(job, [fault], at_s + _PATIENCE_S, windows=windows)
     # A dead NIC may come without its side: where it has stopped everything nothing tells whether the other one is well.
     named = {target, Component(target.kind, target.name)} if syndrome is _HANG else {target}
     ours = [d for d in found if not named.isdisjoint((d.component, *d.alternatives))]
@@ -55,7 +62,28 @@ def trial(seed):
     right = bool(ours) and ours[0].syndrome == syndrome
     words = f"{seed}: {fault.kind} {fault.factor:.2f} {fault.side} of {target} on {traffic}, jitter {jitter}"
     said = tuple(f"{d.syndrome}: {d.component}" for d in found)
-    return Trial(words, said, right, len(others), ours[0].named_s - at_s if ours else -1.0)
+    return Trial(words, said, right, len(others), _graded(fault, syndrome, target, found, windows, job))
+
+
+def _graded(fault, syndrome, target, found, windows, job):
+    """The grade by the rules of the campaign in the lab."""
+    until_s = fault.at_s + _PATIENCE_S
+    loss = step_loss(windows, fault.at_s, until_s)
+    times = fault.at_s, fault.at_s, until_s
+    record = TrialRecord(
+        "sim", str(fault.kind), syndrome, target, (), {}, *times, loss.share, loss.stopped, named_findings(found)
+    )
+    return grade(record, _fabric(job.ranks, job.ranks_per_host))
+
+
+@cache
+def _fabric(ranks, per_host):
+    """All NICs on one switch: the simulator has no other links."""
+    hosts = [FabricHost(f"h{n}", tuple(f"h{n}/{i}" for i in range(per_host))) for n in range(ranks // per_host)]
+    nics = [(nic, f"10.{n}.{i}") for n, host in enumerate(hosts) for i, nic in enumerate(host.nics)]
+    links = [FabricLink(nic, "switch", 0.0, f"{net}.254") for nic, net in nics]
+    links += [FabricLink("switch", nic, 0.0, f"{net}.1") for nic, net in nics]
+    return Measurable(Fabric((Switch("switch", 1),), tuple(hosts), tuple(links)))
 
 
 def _nic_name(job, rank):

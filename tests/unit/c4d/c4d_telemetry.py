@@ -10,13 +10,15 @@ from c4bench.sim.job import simulate
 MIX = (StepOp("all_reduce", 4 << 20, 0.02), StepOp("all_to_all", 4 << 20, 0.0))
 
 
-def drive(job, faults=(), duration_s=6.0, detector=None):
-    """Feed a simulated job to a detector tick by tick and collect what it says."""
+def drive(job, faults=(), duration_s=6.0, detector=None, windows=None):
+    """Feed a simulated job to a detector tick by tick and collect what it says; `windows` gets what it is fed."""
     judge = detector or Detector()
     found = []
     for tick in simulate(job, faults, duration_s):
         for window in tick.windows:
             judge.ingest_window(window)
+        if windows is not None:
+            windows += tick.windows
         found += judge.evaluate(tick.time_s)
     assert judge.dropped == 0
     return found

@@ -4,11 +4,18 @@ import pytest
 from c4d_campaign import trial
 from c4d_pairs import pair
 
+from c4bench.campaign.grade import Answer
+
 
 def _check(seeds):
-    """Every trial right; what is not stands there in words."""
+    """Every trial right, by the grades of the lab's campaign as well; what is not stands there in words."""
     tried = [trial(seed) for seed in seeds]
-    missed = [f"{one.words}; said {one.said}" for one in tried if not one.right or one.healthy_isolated]
+    named = {Answer.RESOLVED, Answer.AMONG, Answer.NOT_DUE}
+    missed = [
+        f"{one.words}; said {one.said}, {one.grade.answer}"
+        for one in tried
+        if not one.right or one.healthy_isolated or one.grade.answer not in named
+    ]
     assert not missed, "\n".join(missed)
 
 

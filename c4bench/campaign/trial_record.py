@@ -1,0 +1,96 @@
+"""A trial of a campaign as one line of `campaign.jsonl`: what was injected, what became of the job, what was named."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from c4bench.campaign.step_time import StepLoss
+from c4bench.decoding import from_json
+from c4bench.errors import UsageError
+from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
+
+FILE = "campaign.jsonl"
+
+
+class NamedFinding(msgspec.Struct, frozen=True):
+    """What one diagnosis named, and when (s, master's clock)."""
+
+    syndrome: Syndrome
+    component: Component
+    alternatives: tuple[Component, ...]
+    confidence: float
+    alarmed_s: float
+    named_s: float
+
+    @property
+    def candidates(self) -> tuple[Component, ...]:
+        """The component, and those that may be to blame instead."""
+        return (self.component, *self.alternatives)
+
+
+class TrialRecord(msgspec.Struct, frozen=True):
+    """One trial. Times are seconds on the master's clock.
+
+    `expected` is the syndrome and `target` the component of the fault, `addresses` those by which a link or switch may
+    be named. `began_s` is when the fault was there or, of a hang, first held up an operation; findings count until
+    `until_s`. The fault cost the job `step_loss` of its step time, as a share, or `stopped` it.
+    """
+
+    name: str
+    fault: str
+    expected: Syndrome
+    target: Component
+    addresses: tuple[str, ...]
+    parameters: dict[str, float | str]
+    onset_s: float
+    began_s: float
+    until_s: float
+    step_loss: float
+    stopped: bool
+    findings: tuple[NamedFinding, ...]
+
+    @property
+    def matters(self) -> bool:
+        """Whether the fault cost the job more than a healthy one loses."""
+        return StepLoss(self.step_loss, self.stopped).matters
+
+
+class _Refused(msgspec.Struct, frozen=True):
+    refused: str = ""
+
+
+def named_findings(diagnoses: Iterable[Diagnosis]) -> tuple[NamedFinding, ...]:
+    """What a trial keeps of diagnoses."""
+    return tuple(
+        NamedFinding(d.syndrome, d.component, d.alternatives, d.confidence, d.alarmed_s, d.named_s) for d in diagnoses
+    )
+
+
+def read_trials(run: Path) -> tuple[TrialRecord, ...]:
+    """The trials of a run directory in order, without those that could not be tried.
+
+    Raises UsageError if there are none to read, or a line is not one of a trial.
+    """
+    path = run / FILE
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; give the run directory of a campaign") from None
+    return tuple(
+        _trial(line, f"{path}:{number}") for number, line in enumerate(lines, start=1) if not _refused(line, path)
+    )
+
+
+def _trial(line: bytes, where: str) -> TrialRecord:
+    try:
+        return from_json(line, TrialRecord)
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{where}: {error}; run the campaign again in a new run directory") from None
+
+
+def _refused(line: bytes, path: Path) -> bool:
+    try:
+        return bool(from_json(line, _Refused).refused)
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{path}: {error}; give the run directory of a campaign") from None

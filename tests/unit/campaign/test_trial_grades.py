@@ -1,0 +1,117 @@
+"""Grades of trials: alone, among others, wrong or silent, and what the fault cost the job."""
+
+import json
+import random
+
+import msgspec
+import pytest
+from campaign_fabric import leaf_spine
+
+from c4bench.campaign.figures import calibration, calibration_error, figures
+from c4bench.campaign.grade import Answer, grade
+from c4bench.campaign.measurable import Measurable
+from c4bench.campaign.step_time import step_loss
+from c4bench.campaign.trial_record import NamedFinding, TrialRecord
+from c4bench.model.diagnosis import Component, Syndrome
+from c4bench.model.telemetry import OpRecord, RankRecord, Window
+
+SLOW = Syndrome.COMMUNICATION_SLOW
+NIC, CABLE, OTHER = Component("nic", "h1/0", "tx"), Component("link", "10.0.1.254"), Component("nic", "h2/0", "rx")
+FABRIC = Measurable(leaf_spine())
+
+
+def finding(*components, syndrome=SLOW, confidence=0.9, named_s=12.0):
+    return NamedFinding(syndrome, components[0], components[1:], confidence, named_s - 0.5, named_s)
+
+
+def trial(*findings, loss=0.1, stopped=False):
+    return TrialRecord("t", "nic.rate", SLOW, NIC, (), {"direction": "tx"}, 10.0, 11.0, 15.0, loss, stopped, findings)
+
+
+@pytest.mark.parametrize(
+    ("tried", "answer", "candidates", "resolve_s"),
+    [
+        (trial(finding(NIC)), Answer.RESOLVED, 1, 1.0),
+        (trial(finding(CABLE, NIC)), Answer.RESOLVED, 2, 1.0),
+        (trial(finding(NIC, OTHER)), Answer.AMONG, 2, None),
+        (trial(finding(OTHER, NIC), finding(NIC, named_s=13.0)), Answer.RESOLVED, 1, 2.0),
+        (trial(finding(Component("nic", "h1/0"))), Answer.AMONG, 1, None),
+        (trial(finding(OTHER)), Answer.WRONG, 0, None),
+        (trial(finding(NIC, syndrome=Syndrome.NON_COMMUNICATION_SLOW)), Answer.WRONG, 0, None),
+        (trial(finding(NIC, named_s=16.0)), Answer.SILENT, 0, None),
+        (trial(loss=0.021), Answer.SILENT, 0, None),
+        (trial(loss=0.0, stopped=True), Answer.SILENT, 0, None),
+        (trial(loss=0.019), Answer.NOT_DUE, 0, None),
+    ],
+)
+def test_an_answer_is_graded(tried, answer, candidates, resolve_s):
+    """Resolved is the right component with its side and what nothing could tell from it, and nothing else."""
+    found = grade(tried, FABRIC)
+    assert (found.answer, found.candidates, found.resolve_s) == (answer, candidates, resolve_s)
+
+
+def test_only_sure_findings_isolate_what_is_healthy():
+    """A healthy NIC named without alternatives counts, one with alternatives, or at the NIC's host, does not."""
+    assert grade(trial(finding(NIC), finding(OTHER)), FABRIC).healthy == 1
+    assert grade(trial(finding(OTHER, CABLE), finding(Component("nic", "h1/0", "rx"))), FABRIC).healthy == 0
+
+
+def job(step_s, jitter, seed, *, until_s, comms=("world",), state="running"):
+    """Windows of a job whose step at time t takes `step_s(t)`, with relative jitter."""
+    draw, ops = random.Random(seed), []
+    for comm in comms:
+        time_s, seq = 0.0, 0
+        while time_s < until_s:
+            ops += [OpRecord(comm, rank, seq, "all_reduce", "ring", "f4", 1, time_s, 0.0, 0.0) for rank in (0, 1)]
+            time_s, seq = time_s + step_s(time_s) * draw.gauss(1, jitter), seq + 1
+    ranks = (RankRecord("job", 0, "h0", 1, state),)
+    return [Window("h0", 1, 0.0, until_s, (), ranks, tuple(ops), ())]
+
+
+@pytest.mark.parametrize("growth", [0.0, 0.05, 0.5])
+def test_the_loss_of_step_time_is_found(growth):
+    """A job whose steps grow by 5 % or by half loses as much, to a twentieth of it; a steady one nothing."""
+    windows = job(lambda time_s: 0.15 * (1 + growth * (time_s > 4)), 0.01, 1, until_s=9.0)
+    found = step_loss(windows, 4.0, 9.0)
+    assert found.share == pytest.approx(growth, abs=0.005 + growth / 20)
+    assert not found.stopped
+
+
+def test_the_communicator_that_loses_most_counts():
+    """Groups that do not wait for each other lose differently; the job's step is that of the slowest."""
+    steady = job(lambda _: 0.15, 0.0, 1, until_s=9.0, comms=("a",))
+    slow = job(lambda time_s: 0.15 * (1 + 0.3 * (time_s > 4)), 0.0, 1, until_s=9.0, comms=("b",))
+    assert step_loss([*steady, *slow], 4.0, 9.0).share == pytest.approx(0.3, abs=0.02)
+
+
+@pytest.mark.parametrize("state", ["exited", "killed", "stopped"])
+def test_a_job_without_calls_or_without_a_process_has_stopped(state):
+    """No call for 0.8 s, or a rank that does not run, is a stop whatever the steps before took."""
+    assert step_loss(job(lambda _: 0.15, 0.0, 1, until_s=4.0), 4.0, 4.9).stopped
+    assert not step_loss(job(lambda _: 0.15, 0.0, 1, until_s=4.0), 4.0, 4.5).stopped
+    assert step_loss(job(lambda _: 0.15, 0.0, 1, until_s=4.0, state=state), 3.9, 4.0).stopped
+
+
+def test_shares_are_of_trials_that_were_due():
+    """Three resolved, one among, one silent and one not due: 3 of 5, with Clopper's and Pearson's interval."""
+    tried = [trial(finding(NIC))] * 3 + [trial(finding(NIC, OTHER)), trial(loss=0.5), trial(loss=0.0)]
+    found = figures([grade(one, FABRIC) for one in tried])
+    assert (found.trials, found.resolved.trials, found.resolved.total) == (6, 3, 5)
+    assert (found.among.trials, found.wrong.trials, found.silent.trials) == (4, 0, 1)
+    # Clopper and Pearson's interval for 3 of 5, from tables.
+    assert found.resolved.interval[1:] == pytest.approx((0.1466, 0.9473), abs=1e-4)
+
+
+def test_calibration_compares_what_was_stated_with_what_was_right():
+    """Ten findings said with 0.9, of which seven name the right component, are off by 0.2; 1.0 is in the last bin."""
+    said = [trial(finding(NIC))] * 7 + [trial(finding(OTHER, NIC))] * 3 + [trial(finding(NIC, confidence=0.5))]
+    bins = calibration(grade(one, FABRIC) for one in said)
+    assert [(one.low, one.findings, one.right.mean) for one in bins] == [(0.4, 1, 1.0), (0.8, 10, 0.7)]
+    assert calibration_error(bins) == pytest.approx(0.5)
+    assert calibration([grade(trial(finding(NIC, confidence=1.0)), FABRIC)])[0].low == 0.8
+
+
+def test_a_line_is_read_as_it_was_written():
+    """What the campaign writes beside the fields of a trial does not matter to whoever reads it."""
+    line = msgspec.json.encode(msgspec.structs.asdict(trial(finding(NIC))) | {"right": True, "said": ["x"]})
+    assert msgspec.convert(json.loads(line), TrialRecord) == trial(finding(NIC))

@@ -1,7 +1,7 @@
 """Single values out of a stranger's data: numbers that are texts, texts that are quoted twice, and what is missing."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -60,7 +60,16 @@ def objects(value: object) -> Iterator[Mapping[str, Any]]:
 
 def ranks(value: object) -> tuple[int, ...]:
     """Ranks in a list, or in a text such as `[0, 1]`; none if any of them is no rank."""
-    parts = value.strip().strip("[]").split(",") if isinstance(value, str) else items(value)
+    return _ranks_in(value) if isinstance(value, str) else _ranks(items(value))
+
+
+@lru_cache(maxsize=16)
+def _ranks_in(value: str) -> tuple[int, ...]:
+    """Ranks in a text. All dumps of a large job have the same text of all its ranks, which then is kept once."""
+    return _ranks(value.strip().strip("[]").split(","))
+
+
+def _ranks(parts: Sequence[object]) -> tuple[int, ...]:
     numbers = tuple(integer(part) for part in parts)
     return numbers if numbers and all(0 <= number < MOST_RANKS for number in numbers) else ()
 

@@ -52,7 +52,7 @@ def read(data: bytes, file: str) -> Reading:
     groups, problems = _groups(dump, file)
     members = tuple(_member(dump, file, rank, name, group) for name, group in groups.items())
     sizes = (len(member.members) or member.size for member in members if member.comm == _WORLD)
-    world = max((rank + 1, *sizes))
+    world = max(rank + 1, len(_config_ranks(mapping(dump.get("pg_config")), _WORLD)), *sizes)
     return Reading(members, (SourceFile(file, FORMAT, version, (rank,)),), tuple(problems), (_CANNOT,), world)
 
 
@@ -135,14 +135,21 @@ def _size(entry: Mapping[str, Any], call: Call) -> int:
 
 def _member(dump: Mapping[str, Any], file: str, rank: int, name: str, group: _Group) -> MemberEvidence:
     members = _config_ranks(mapping(dump.get("pg_config")), name)
-    if rank not in members:
+    member = _place(rank, members)
+    if member < 0:
         members = ()
     status = mapping(mapping(dump.get("pg_status")).get(group.number))
     calls = _in_order(group.calls)
     last = max((call.seq for call in calls), default=integer(status.get("last_enqueued_collective")))
-    member = members.index(rank) if members else -1
     return MemberEvidence(file, FORMAT, name, rank, member, members, len(members) or group.size, calls=calls,
                           last_seq=last)  # fmt: skip
+
+
+def _place(rank: int, members: tuple[int, ...]) -> int:
+    """The place of a rank in a group, -1 if it has none; at once where the group has all ranks in order."""
+    if members[rank : rank + 1] == (rank,):
+        return rank
+    return members.index(rank) if rank in members else -1
 
 
 def _config_ranks(config: Mapping[str, Any], name: str) -> tuple[int, ...]:

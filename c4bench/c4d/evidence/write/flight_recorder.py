@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from c4bench.c4d.evidence.write.history import History
+from c4bench.c4d.evidence.write.history import WORLD, History
 from c4bench.model.telemetry import OpRecord
 
 _VERSION = "2.10"
@@ -21,6 +21,7 @@ def files(history: History) -> Iterator[tuple[str, bytes]]:
         history.names[name]: {"name": history.names[name], "desc": name, "ranks": str(list(history.ranks_of(name)))}
         for name in history.comms
     }
+    everybody = {"name": WORLD, "desc": "default_pg", "ranks": str(list(history.ranks))}
     mine: dict[int, list[str]] = {rank: [] for rank in history.ranks}
     for name in history.comms:
         for rank in history.ranks_of(name):
@@ -30,7 +31,7 @@ def files(history: History) -> Iterator[tuple[str, bytes]]:
             "version": _VERSION,
             "comm_lib_version": "",
             "nccl_comm_state": {},
-            "pg_config": {name: config[name] for name in mine[rank]},
+            "pg_config": {WORLD: everybody} | {name: config[name] for name in mine[rank]},
             "pg_status": _status(history, rank, mine[rank]),
             "entries": [_entry(history, mine[rank], number, op) for number, op in enumerate(history.ops[rank])],
         }

@@ -17,7 +17,7 @@ from c4bench.evidence.collect import Collector, one_job
 from c4bench.evidence.limits import UnreadableError
 from c4bench.model.diagnosis import Cause
 from c4bench.model.evidence import BenchmarkResult, EvidenceReport, EvidenceVerdict, Problem, Reading
-from c4bench.report.evidence_page import evidence_page, ranges
+from c4bench.report.evidence_page import clock_summary, evidence_page, ranges
 
 BAD_INPUT = 2
 _POLL_S = 0.5
@@ -108,6 +108,8 @@ def _text(report: EvidenceReport, *, explain: bool) -> Iterator[str]:
     yield from (_benchmark(one) for one in report.benchmarks)
     if not report.verdicts and any(source.ranks or source.format not in _BENCHMARKS for source in report.sources):
         yield "no hang, mismatch or straggler is seen in these files"
+    if report.clocks:
+        yield clock_summary(report.clocks)
     yield from (f"not known: {what}" for what in report.cannot_tell)
 
 

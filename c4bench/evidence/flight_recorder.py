@@ -2,7 +2,8 @@
 
 Source: `torch/csrc/distributed/c10d/FlightRecorder*.hpp`, and dumps of PyTorch 2.8 to 2.14. Gloo's never say that
 an operation has started or completed, have no group's ranks, and count one that timed out as completed. So nothing
-is taken from `last_completed_collective` and `time_*`, and a `pg_config` that names no group is not used.
+is taken from `last_completed_collective`, nor the time of the end of a call that is not `completed`, and a `pg_config`
+that names no group is not used.
 """
 
 import math
@@ -95,16 +96,23 @@ def _call(entry: Mapping[str, Any]) -> Call:
     dtype = place_of(text(dtypes[0])) if dtypes else ""
     widths = [width(text(one)) for one in dtypes] or [1]
     sizes = [_elements(shape) * widths[min(place, len(widths) - 1)] for place, shape in enumerate(shapes)]
+    state = _state(entry)
     return Call(
         seq=integer(entry.get("collective_seq_id")),
         kind=place_of(kind(text(entry.get("profiling_name")))),
-        state=_state(entry),
+        state=state,
         order=integer(entry.get("record_id")),
         dtype=dtype,
         size_bytes=sum(sizes) if sizes else -1,
         created_s=max(0, integer(entry.get("time_created_ns"))) * _NANO,
         duration_s=real(entry.get("duration_ms"), -1000.0) / 1000,
+        finished_s=_finished_s(entry, state),
     )
+
+
+def _finished_s(entry: Mapping[str, Any], state: CallState) -> float:
+    """When the watchdog saw that the call had ended; 0 if it has not, or that is not known."""
+    return max(0, integer(entry.get("time_discovered_completed_ns"))) * _NANO if state is CallState.COMPLETED else 0.0
 
 
 def _elements(shape: object) -> int:

@@ -27,7 +27,8 @@ class Call(msgspec.Struct, frozen=True):
     """One collective as one rank saw it.
 
     `seq` counts the communicator's operations. `order` is the place among all calls of the rank, in all communicators.
-    `size_bytes` is what the rank put in. `created_s` is on the clock of the rank's host, `duration_s` how long it took.
+    `size_bytes` is what the rank put in. `created_s` is when the rank called it and `finished_s` when it was seen to
+    have ended, both on the clock of the rank's host; 0 if not known. `duration_s` is how long it took.
     """
 
     seq: int
@@ -38,6 +39,11 @@ class Call(msgspec.Struct, frozen=True):
     size_bytes: int = -1
     created_s: float = 0.0
     duration_s: float = -1.0
+    finished_s: float = 0.0
+
+    def shown_s(self) -> float:
+        """When the rank called it, or else when it was seen to have ended; 0 if neither is known."""
+        return self.created_s or self.finished_s
 
 
 class MemberEvidence(msgspec.Struct, frozen=True):
@@ -142,8 +148,19 @@ class Standing(msgspec.Struct, frozen=True):
     waits_for: tuple[int, ...]
 
 
+class HostClock(msgspec.Struct, frozen=True):
+    """How far the clock of a host, or of a rank whose host is not known, is ahead of the first one's, give or take."""
+
+    host: str
+    offset_s: float
+    error_s: float
+
+
 class EvidenceReport(msgspec.Struct, frozen=True):
-    """`c4bench detect --json` on files of other tools: what was read, the verdicts, and what could not be told."""
+    """`c4bench detect --json` on files of other tools: what was read, the verdicts, and what could not be told.
+
+    All times are on the first of `clocks`, where there are any.
+    """
 
     ranks: int
     sources: tuple[SourceFile, ...]
@@ -152,3 +169,4 @@ class EvidenceReport(msgspec.Struct, frozen=True):
     cannot_tell: tuple[str, ...]
     benchmarks: tuple[BenchmarkResult, ...] = ()
     standings: tuple[Standing, ...] = ()
+    clocks: tuple[HostClock, ...] = ()

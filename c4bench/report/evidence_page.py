@@ -2,7 +2,7 @@
 
 import msgspec
 
-from c4bench.model.evidence import EvidenceReport
+from c4bench.model.evidence import EvidenceReport, HostClock
 from c4bench.report.html import environment
 
 _SHOWN = 500  # rows of a table; a page of more is not read
@@ -16,8 +16,19 @@ def evidence_page(report: EvidenceReport) -> str:
                       for one in report.standings[:_SHOWN]],
         "hidden": max(0, len(report.standings) - _SHOWN),
         "ranges": ranges,
+        "clocks": clock_summary(report.clocks) if report.clocks else "",
     }  # fmt: skip
     return environment().get_template("evidence.html.j2").render(content)
+
+
+def clock_summary(clocks: tuple[HostClock, ...]) -> str:
+    """How far the clocks are apart, and how well that is known."""
+    offsets_s = [clock.offset_s for clock in clocks]
+    worst = max(clocks, key=lambda clock: clock.error_s)
+    return (
+        f"times are on the clock of {clocks[0].host}; {len(clocks) - 1} other clocks are {min(offsets_s):.6g} to "
+        f"{max(offsets_s):.6g} s ahead of it, give or take {worst.error_s:.2g} s ({worst.host})"
+    )
 
 
 def ranges(ranks: tuple[int, ...], most: int = 16) -> str:

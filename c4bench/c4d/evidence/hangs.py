@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from c4bench.c4d.diagnosis import Finding, rank_component
+from c4bench.c4d.evidence.clocks import silence
 from c4bench.c4d.evidence.counts import count_mismatch
 from c4bench.c4d.evidence.join import JobEvidence
 from c4bench.c4d.evidence.waiting import evidence_graph, records_of
@@ -110,6 +111,10 @@ class HangCase:
         for (comm, seq, kind), count in sorted(waiting.items())[:4]:
             last = self.job.comms[comm].members[rank].last
             lines.append(f"{count} ranks wait in {kind or 'operation'} #{seq} of {comm}; rank {rank} came to #{last}")
+        silent = silence(self.job, rank)
+        if silent is not None:
+            lines.append(f"rank {rank} made its last call {silent.time_s:.3g} s before the last one of any rank, "
+                         f"give or take {silent.error_s:.2g} s")  # fmt: skip
         return tuple(lines)
 
     def _inside(self) -> list[Judged]:

@@ -1,12 +1,13 @@
 """Joins what several sources tell into one job: ranks, their hosts, and who has called what in which communicator."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 
 import msgspec
 
 from c4bench.c4d.evidence.numbering import numbered
-from c4bench.model.evidence import Call, CallState, MemberEvidence, Problem, Reading
+from c4bench.model.evidence import Call, CallState, HostClock, MemberEvidence, Problem, Reading
 
 _OPEN = (CallState.SCHEDULED, CallState.STARTED)
 
@@ -21,6 +22,10 @@ class Member(msgspec.Struct, frozen=True):
     status: str
     source: str
     format: str
+
+    def newest(self) -> tuple[Call, ...]:
+        """The newest call, if any is known."""
+        return (self.calls[max(self.calls)],) if self.calls else ()
 
     def first_open(self) -> Call | None:
         """The first call that is known not to have ended; those of a communicator end in order."""
@@ -50,7 +55,8 @@ class JobEvidence(msgspec.Struct, frozen=True):
     """All that is known of a job of `ranks` ranks.
 
     `no_file` are those that no source tells anything of, `gone` what sources say of those that do not answer them.
-    `unsure` says why ranks may be others than those of the launcher; empty if they are its.
+    `unsure` says why ranks may be others than those of the launcher; empty if they are its. `clocks` are compared in
+    `clocks.py`, as well as `clock_errors_s` allows, by rank; `lacking_clocks` says which cannot be.
     """
 
     name: str
@@ -62,6 +68,17 @@ class JobEvidence(msgspec.Struct, frozen=True):
     latest_s: float
     unsure: str
     problems: tuple[Problem, ...]
+    clocks: tuple[HostClock, ...] = ()
+    clock_errors_s: dict[int, float] = {}
+    lacking_clocks: str = ""
+
+    def clock_error_s(self, ranks: Iterable[int]) -> float:
+        """By how much the clocks of some ranks may still differ; infinite if they cannot be compared."""
+        ranks = tuple(ranks)
+        hosts = {self.hosts.get(rank) for rank in ranks}
+        if len(hosts) == 1 and None not in hosts:
+            return 0.0
+        return max((self.clock_errors_s.get(rank, math.inf) for rank in ranks), default=math.inf)
 
 
 def join(reading: Reading, name: str = "job", ranks: int = 0) -> JobEvidence:
@@ -76,7 +93,7 @@ def join(reading: Reading, name: str = "job", ranks: int = 0) -> JobEvidence:
         comms.setdefault(one.comm, []).append(one)
     joined = {comm: _comm(comm, ones, no_file, size) for comm, ones in comms.items()}
     hosts = {one.rank: one.host for one in kept if one.host}
-    latest_s = max((call.created_s for one in kept for call in one.calls[-1:]), default=0.0)
+    latest_s = max((call.shown_s() for one in kept for call in one.calls[-1:]), default=0.0)
     gone = tuple(one for one in kept if one.status)
     return JobEvidence(name, size, joined, hosts, no_file, gone, latest_s, unsure, tuple(problems))
 
@@ -99,7 +116,7 @@ def _once(members: Iterable[MemberEvidence]) -> tuple[list[MemberEvidence], list
 
 
 def _newness(one: MemberEvidence) -> tuple[float, float, int]:
-    created_s = max((call.created_s for call in one.calls), default=0.0)
+    created_s = max((call.shown_s() for call in one.calls), default=0.0)
     return one.taken_s, created_s, one.last_seq
 
 

@@ -1,5 +1,6 @@
 """From what was read to the report: verdicts with ranks, hosts, the chain of waiting, and other tools' words."""
 
+from c4bench.c4d.evidence.clocks import on_one_clock
 from c4bench.c4d.evidence.hangs import HangCase, Judged
 from c4bench.c4d.evidence.join import JobEvidence, join
 from c4bench.c4d.evidence.slowness import stragglers
@@ -12,7 +13,7 @@ _LINKS = 12  # of a chain
 
 def judge(reading: Reading, name: str = "job", ranks: int = 0) -> EvidenceReport:
     """What the files say is wrong with a job. `ranks` is its size, where the caller knows it."""
-    job = join(reading, name, ranks)
+    job = on_one_clock(join(reading, name, ranks))
     case = HangCase(job)
     found = case.judge() or stragglers(job)
     verdicts = tuple(_verdict(job, case, judged) for judged in found)
@@ -25,6 +26,7 @@ def judge(reading: Reading, name: str = "job", ranks: int = 0) -> EvidenceReport
         tuple(cannot),
         reading.benchmarks,
         _standings(case.graph),
+        job.clocks,
     )
 
 
@@ -81,7 +83,7 @@ def chain(graph: WaitForGraph, culprits: tuple[int, ...]) -> tuple[str, ...]:
 
 def _unknown(job: JobEvidence) -> list[str]:
     """What is not known of this job in particular."""
-    unknown = [job.unsure] if job.unsure else []
+    unknown = [what for what in (job.unsure, job.lacking_clocks) if what]
     if job.no_file:
         shown = ", ".join(map(str, job.no_file[:16])) + (" ..." if len(job.no_file) > 16 else "")
         unknown.append(f"ranks that left no readable file ({len(job.no_file)} of {job.ranks}): {shown}")

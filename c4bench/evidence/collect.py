@@ -78,7 +78,7 @@ def parse(data: bytes, path: Path) -> Reading:
 def _load(path: Path, version: tuple[int, int]) -> _File:
     try:
         data = read_bytes(path)
-        return _File(version, hashlib.sha256(data).digest(), parse(data, path))
+        return _File(version, hashlib.blake2b(data, digest_size=16).digest(), parse(data, path))
     except UnreadableError as error:
         return _File(version, b"", error)
 

@@ -15,6 +15,8 @@ def integer(value: object, missing: int = -1) -> int:
     """The integer that `value` is, or is written as; `missing` for anything else and for what has over 64 bits."""
     if type(value) is int:
         return value if -_LARGEST < value < _LARGEST else missing
+    if value is None:
+        return missing
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return missing
     if isinstance(value, str):
@@ -48,9 +50,9 @@ def mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def items(value: object) -> tuple[Any, ...]:
+def items(value: object) -> Sequence[Any]:
     """The elements of `value` if it is a list, else none."""
-    return tuple(value) if isinstance(value, list | tuple) else ()
+    return value if isinstance(value, list | tuple) else ()
 
 
 def objects(value: object) -> Iterator[Mapping[str, Any]]:

@@ -63,12 +63,17 @@ def gunzip(data: bytes) -> bytes:
 
 def json_data(data: bytes) -> object:
     """The plain data in JSON text; anything may have any type. Raises UnreadableError."""
-    if data.count(b"{") > MOST_OBJECTS or data.count(b",") + data.count(b"[") > MOST_VALUES:
+    # No text has more objects or values than bytes.
+    if len(data) > MOST_OBJECTS and _has_too_many(data):
         raise UnreadableError(f"it has more than {MOST_OBJECTS} objects or {MOST_VALUES} values")
     try:
         return from_json(data, object)
     except msgspec.DecodeError as error:
         raise UnreadableError(f"it is no JSON text: {error}") from None
+
+
+def _has_too_many(data: bytes) -> bool:
+    return data.count(b"{") > MOST_OBJECTS or data.count(b",") + data.count(b"[") > MOST_VALUES
 
 
 def place_of(name: str) -> str:

@@ -24,11 +24,12 @@ class CallState(StrEnum):
 
 
 class Call(msgspec.Struct, frozen=True):
-    """One collective as one rank saw it.
+    """One collective, send or receive, as one rank saw it.
 
     `seq` counts the communicator's operations. `order` is the place among all calls of the rank, in all communicators.
     `size_bytes` is what the rank put in. `created_s` is when the rank called it and `finished_s` when it was seen to
-    have ended, both on the clock of the rank's host; 0 if not known. `duration_s` is how long it took.
+    have ended, both on the clock of the rank's host; 0 if not known. `duration_s` is how long it took. `peer` is the
+    other member of a send or receive, whose `seq` counts these alone; those in one batch have one number.
     """
 
     seq: int
@@ -40,6 +41,7 @@ class Call(msgspec.Struct, frozen=True):
     created_s: float = 0.0
     duration_s: float = -1.0
     finished_s: float = 0.0
+    peer: int = -1
 
     def shown_s(self) -> float:
         """When the rank called it, or else when it was seen to have ended; 0 if neither is known."""
@@ -50,8 +52,8 @@ class MemberEvidence(msgspec.Struct, frozen=True):
     """What one source tells of one member of one communicator.
 
     `rank` is the rank in the job, `member` that in the communicator, `members` the job's ranks in it. Either `calls`
-    or `counts` (calls made, by kind) is empty. `last_seq` is the newest operation that the member is known to have
-    called. `status` is empty, `unresponsive` or `dead`.
+    or `counts` (calls made, by kind) is empty. `transfers` are sends and receives in the order of calls. `last_seq` is
+    the newest collective that the member is known to have called. `status` is empty, `unresponsive` or `dead`.
     """
 
     source: str
@@ -64,6 +66,7 @@ class MemberEvidence(msgspec.Struct, frozen=True):
     host: str = ""
     pid: int = -1
     calls: tuple[Call, ...] = ()
+    transfers: tuple[Call, ...] = ()
     counts: tuple[tuple[str, int], ...] = ()
     last_seq: int = -1
     status: str = ""

@@ -1,7 +1,7 @@
 """How far the clocks of a job's hosts are apart, from when ranks entered and left the collectives that they share.
 
-No rank leaves an all-reduce before the last one has entered it. So an operation bounds the difference of two clocks: what
-one rank shows on leaving is no earlier than what the other shows on entering, both on one clock. The bounds add up
+No rank leaves an all-reduce before the last one has entered it. So an operation bounds the difference of two clocks:
+what one rank shows on leaving is no earlier than what the other shows on entering, both on one clock. The bounds add up
 along paths of operations, and the tightest are kept, as Duda et al. (ICDCS 1987) do with messages. They hold if the
 clocks run alike over the operations that are looked at, of which only the latest are taken.
 """
@@ -65,7 +65,8 @@ def on_one_clock(job: JobEvidence) -> JobEvidence:
     clocks, of_ranks, lacking = compared(job)
     ahead_s = {rank: clock.offset_s for rank, clock in of_ranks.items() if clock.offset_s}
     comms = {name: _shifted(comm, ahead_s) for name, comm in job.comms.items()} if ahead_s else job.comms
-    calls = (call for comm in comms.values() for member in comm.members.values() for call in member.newest())
+    calls = (call for comm in comms.values() for member in comm.members.values()
+             for call in (*member.newest(), *member.transfers[-1:]))  # fmt: skip
     latest_s = max((call.shown_s() for call in calls), default=job.latest_s)
     return msgspec.structs.replace(
         job, comms=comms, latest_s=latest_s, clocks=clocks, lacking_clocks=lacking,
@@ -85,7 +86,8 @@ def silence(job: JobEvidence, rank: int) -> Silence | None:
     last_s: dict[int, float] = {}
     for comm in job.comms.values():
         for one, member in comm.members.items():
-            last_s[one] = max([last_s.get(one, 0.0), *(call.created_s for call in member.newest())])
+            made = (*member.newest(), *member.transfers[-1:])
+            last_s[one] = max([last_s.get(one, 0.0), *(call.created_s for call in made)])
     newest = max(last_s, key=lambda one: last_s[one], default=rank)
     error_s = job.clock_error_s((newest, rank))
     known = math.isfinite(error_s) and last_s.get(rank, 0.0) > 0
@@ -153,7 +155,8 @@ def _on_time(member: Member, ahead_s: float) -> Member:
     if not ahead_s:
         return member
     calls = {seq: _earlier(call, ahead_s) for seq, call in member.calls.items()}
-    return msgspec.structs.replace(member, calls=calls)
+    transfers = tuple(_earlier(call, ahead_s) for call in member.transfers)
+    return msgspec.structs.replace(member, calls=calls, transfers=transfers)
 
 
 def _earlier(call: Call, by_s: float) -> Call:

@@ -76,10 +76,7 @@ def _gather(collector: Collector, options: Options) -> Reading:
     readings = [msgspec.structs.replace(found, problems=())]
     for place in options.ras:
         try:
-            host, _, port = place.partition(":")
-            if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
-                raise UnreadableError("give HOST or HOST:PORT")
-            readings.append(ras.read(ras_client.query(host, int(port) if port else ras_client.PORT), place))
+            readings.append(ras.read(ras_client.query(*ras_client.address(place)), place))
         except UnreadableError as error:
             problems.append(Problem(place, error.reason, error.place))
     return one_job(readings, [*found.problems, *problems])

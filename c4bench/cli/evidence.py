@@ -5,6 +5,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,8 +53,11 @@ def detect_evidence(options: Options) -> int:
 
 def follow_evidence(options: Options, for_s: float) -> int:
     """Judge again whenever files have appeared or grown, and nothing has changed for a while; print what is new."""
-    collector = Collector(options.paths)
-    end_s = time.monotonic() + for_s
+    with closing(Collector(options.paths)) as collector:
+        return _follow(collector, options, time.monotonic() + for_s)
+
+
+def _follow(collector: Collector, options: Options, end_s: float) -> int:
     changed_s, shown = -1.0, set[tuple[Cause | None, tuple[int, ...]]]()
     while (now_s := time.monotonic()) < end_s:
         if collector.changed():

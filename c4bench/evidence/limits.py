@@ -31,6 +31,8 @@ class UnreadableError(Exception):
 def read_bytes(path: Path) -> bytes:
     """The bytes of a regular file, decompressed if it is gzip. Raises UnreadableError."""
     try:
+        if path.is_fifo():
+            raise UnreadableError("it is a pipe; give --follow")
         if not path.is_file():
             raise UnreadableError("it is no regular file")
         with path.open("rb") as file:
@@ -41,6 +43,11 @@ def read_bytes(path: Path) -> bytes:
         raise UnreadableError("it is empty")
     if len(data) > MOST_BYTES:
         raise UnreadableError(f"it has more than {MOST_BYTES >> 20} MiB")
+    return unpacked(data)
+
+
+def unpacked(data: bytes) -> bytes:
+    """The bytes themselves, decompressed if they are gzip. Raises UnreadableError."""
     return gunzip(data) if data.startswith(_GZIP) else data
 
 

@@ -18,7 +18,8 @@ from c4bench.evidence.collect import Collector, one_job
 from c4bench.evidence.limits import UnreadableError
 from c4bench.model.diagnosis import Cause
 from c4bench.model.evidence import BenchmarkResult, EvidenceReport, EvidenceVerdict, Problem, Reading
-from c4bench.report.evidence_page import clock_summary, evidence_page, ranges
+from c4bench.report.evidence_page import evidence_page
+from c4bench.report.evidence_panels import clock_summary, ranges
 
 BAD_INPUT = 2
 _POLL_S = 0.5

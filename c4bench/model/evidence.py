@@ -151,6 +151,14 @@ class Standing(msgspec.Struct, frozen=True):
     waits_for: tuple[int, ...]
 
 
+class Reached(msgspec.Struct, frozen=True):
+    """The newest collective of a communicator that these ranks have called."""
+
+    comm: str
+    seq: int
+    ranks: tuple[int, ...]
+
+
 class HostClock(msgspec.Struct, frozen=True):
     """How far the clock of a host, or of a rank whose host is not known, is ahead of the first one's, give or take."""
 
@@ -162,7 +170,8 @@ class HostClock(msgspec.Struct, frozen=True):
 class EvidenceReport(msgspec.Struct, frozen=True):
     """`c4bench detect --json` on files of other tools: what was read, the verdicts, and what could not be told.
 
-    All times are on the first of `clocks`, where there are any.
+    All times are on the first of `clocks`, where there are any. `reached` are the ranks by sequence number, of the
+    communicators in which ranks wait.
     """
 
     ranks: int
@@ -173,3 +182,4 @@ class EvidenceReport(msgspec.Struct, frozen=True):
     benchmarks: tuple[BenchmarkResult, ...] = ()
     standings: tuple[Standing, ...] = ()
     clocks: tuple[HostClock, ...] = ()
+    reached: tuple[Reached, ...] = ()

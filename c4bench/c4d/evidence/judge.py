@@ -6,7 +6,7 @@ from c4bench.c4d.evidence.join import JobEvidence, join
 from c4bench.c4d.evidence.slowness import stragglers
 from c4bench.c4d.evidence.words import ras_words, torchfrtrace_words
 from c4bench.c4d.hang.wait_for_graph import Node, WaitForGraph
-from c4bench.model.evidence import EvidenceReport, EvidenceVerdict, Reading, Standing
+from c4bench.model.evidence import EvidenceReport, EvidenceVerdict, Reached, Reading, Standing
 
 _LINKS = 12  # of a chain
 
@@ -27,6 +27,7 @@ def judge(reading: Reading, name: str = "job", ranks: int = 0) -> EvidenceReport
         reading.benchmarks,
         _standings(case.graph),
         job.clocks,
+        _reached(job, case.graph),
     )
 
 
@@ -39,6 +40,17 @@ def _standings(graph: WaitForGraph) -> tuple[Standing, ...]:
         Standing(comm, seq, kind, tuple(sorted(ranks)), tuple(sorted(one for one in targets if isinstance(one, int))))
         for (comm, seq, kind, targets), ranks in sorted(alike.items(), key=lambda item: (item[0][:2], min(item[1])))
     )
+
+
+def _reached(job: JobEvidence, graph: WaitForGraph) -> tuple[Reached, ...]:
+    """How far each rank has come in the communicators in which ranks wait, the least first."""
+    found: list[Reached] = []
+    for name in sorted({op.comm for op in graph.pending.values()}):
+        by_seq: dict[int, list[int]] = {}
+        for rank, member in job.comms[name].members.items():
+            by_seq.setdefault(member.last, []).append(rank)
+        found += [Reached(name, seq, tuple(sorted(ranks))) for seq, ranks in sorted(by_seq.items())]
+    return tuple(found)
 
 
 def _verdict(job: JobEvidence, case: HangCase, judged: Judged) -> EvidenceVerdict:

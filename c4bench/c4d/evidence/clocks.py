@@ -74,14 +74,14 @@ def on_one_clock(job: JobEvidence) -> JobEvidence:
     )  # fmt: skip
 
 
-class Silence(NamedTuple):
+class SinceLastCall(NamedTuple):
     """How long a rank has made no call, and by how much that may be wrong."""
 
     time_s: float
     error_s: float
 
 
-def silence(job: JobEvidence, rank: int) -> Silence | None:
+def since_last_call(job: JobEvidence, rank: int) -> SinceLastCall | None:
     """From the last call of `rank` to the last one of any, on one clock; None if clocks cannot be compared."""
     last_s: dict[int, float] = {}
     for comm in job.comms.values():
@@ -91,7 +91,7 @@ def silence(job: JobEvidence, rank: int) -> Silence | None:
     newest = max(last_s, key=lambda one: last_s[one], default=rank)
     error_s = job.clock_error_s((newest, rank))
     known = math.isfinite(error_s) and last_s.get(rank, 0.0) > 0
-    return Silence(last_s[newest] - last_s[rank], error_s) if known else None
+    return SinceLastCall(last_s[newest] - last_s[rank], error_s) if known else None
 
 
 def _clock(name: str, low_s: float, high_s: float) -> HostClock:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from c4bench.c4d.diagnosis import Finding, rank_component
-from c4bench.c4d.evidence.clocks import silence
+from c4bench.c4d.evidence.clocks import since_last_call
 from c4bench.c4d.evidence.counts import count_mismatch
 from c4bench.c4d.evidence.join import JobEvidence
 from c4bench.c4d.evidence.transfers import TRANSFERS, transfers_of
@@ -116,10 +116,10 @@ class HangCase:
                 lines.append(f"{where}, whose other side rank {rank} has not called")
             elif member:
                 lines.append(f"{where}; rank {rank} came to #{member.last}")
-        silent = silence(self.job, rank)
-        if silent is not None:
-            lines.append(f"rank {rank} made its last call {silent.time_s:.3g} s before the last one of any rank, "
-                         f"give or take {silent.error_s:.2g} s")  # fmt: skip
+        gap = since_last_call(self.job, rank)
+        if gap is not None:
+            lines.append(f"rank {rank} made its last call {gap.time_s:.3g} s before the last one of any rank, "
+                         f"give or take {gap.error_s:.2g} s")  # fmt: skip
         return tuple(lines)
 
     def _inside(self) -> list[Judged]:

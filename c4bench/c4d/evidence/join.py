@@ -118,7 +118,7 @@ def _once(members: Iterable[MemberEvidence]) -> tuple[list[MemberEvidence], list
     for one in members:
         key = one.format, one.comm, one.rank
         before = kept.setdefault(key, one)
-        if before is one or _told(before) == _told(one):
+        if before is one or _content(before) == _content(one):
             continue
         old, new = sorted((before, one), key=_newness)
         kept[key] = new
@@ -128,7 +128,7 @@ def _once(members: Iterable[MemberEvidence]) -> tuple[list[MemberEvidence], list
     return list(kept.values()), list(problems.values())
 
 
-def _told(one: MemberEvidence) -> tuple[object, ...]:
+def _content(one: MemberEvidence) -> tuple[object, ...]:
     return one.calls, one.transfers, one.counts, one.last_seq
 
 

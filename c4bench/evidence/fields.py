@@ -31,6 +31,8 @@ def integer(value: object, missing: int = -1) -> int:
 
 def real(value: object, missing: float = -1.0) -> float:
     """The finite number that `value` is, or is written as."""
+    if type(value) is float:
+        return value if math.isfinite(value) else missing
     try:
         number = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else missing
     except (ValueError, OverflowError):

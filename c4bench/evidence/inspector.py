@@ -6,6 +6,7 @@ written some time after its operation has ended; only `NCCL_INSPECTOR_DUMP_VERBO
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from c4bench.evidence.fields import integer, kind, mapping, objects, real, text
@@ -71,7 +72,7 @@ def _line(document: Mapping[str, Any]) -> tuple[_Member, Call] | None:
         return None
     took_us = real(perf.get("coll_exec_time_us"))
     began_us, ended_us = _times_us(mapping(perf.get("event_trace_ts")))
-    called = place_of(kind(text(perf.get("coll"))))
+    called = _kind(text(perf.get("coll")))
     call = Call(
         seq,
         called,
@@ -87,9 +88,17 @@ def _line(document: Mapping[str, Any]) -> tuple[_Member, Call] | None:
 
 def _times_us(trace: Mapping[str, Any]) -> tuple[float, float]:
     """When the call began and when its last kernel stopped; 0 if that is not known."""
-    began_us = max(0.0, real(trace.get("coll_start_ts"), 0.0))
-    stopped_us = (real(one.get("kernel_stop_ts"), 0.0) for one in objects(trace.get("kernel_events")))
-    return began_us, max(stopped_us, default=0.0)
+    if not trace:
+        return 0.0, 0.0
+    stopped_us = 0.0
+    for kernel in objects(trace.get("kernel_events")):
+        stopped_us = max(stopped_us, real(kernel.get("kernel_stop_ts"), 0.0))
+    return max(0.0, real(trace.get("coll_start_ts"), 0.0)), stopped_us
+
+
+@lru_cache(maxsize=1024)
+def _kind(name: str) -> str:
+    return place_of(kind(name))
 
 
 def _evidence(member: _Member, calls: list[Call], file: str) -> MemberEvidence:

@@ -41,7 +41,7 @@ class _Event(NamedTuple):
 
 def recognises(head: bytes, _name: str) -> bool:
     """Whether a file that begins with `head` has events of RAS."""
-    return bool(_LINE.search(head)) or (b'"event"' in head and b'"PEER_' in head)
+    return (b"] PEER_" in head and bool(_LINE.search(head))) or (b'"PEER_' in head and b'"event"' in head)
 
 
 def read(data: bytes, file: str) -> Reading:

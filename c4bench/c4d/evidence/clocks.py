@@ -7,6 +7,7 @@ clocks run alike over the operations that are looked at, of which only the lates
 """
 
 import math
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
@@ -119,8 +120,8 @@ def _times(job: JobEvidence, clock_of: dict[int, int]) -> tuple[_Times, _Times]:
 
 
 def _rows(found: list[tuple[int, int, float]]) -> _Times:
-    clock, op, time_s = zip(*found, strict=True) if found else ((), (), ())
-    return _Times(np.asarray(clock, np.int64), np.asarray(op, np.int64), np.asarray(time_s, np.float64))
+    table = np.fromiter(chain.from_iterable(found), np.float64, 3 * len(found)).reshape(len(found), 3)
+    return _Times(table[:, 0].astype(np.int64), table[:, 1].astype(np.int64), table[:, 2].copy())
 
 
 def _bounds(clocks: int, first: int, entered: _Times, left: _Times) -> tuple[Floats, Floats]:

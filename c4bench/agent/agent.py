@@ -17,6 +17,7 @@ from websockets.exceptions import WebSocketException
 import c4bench
 from c4bench.agent.rank_logs import log_of, rotate
 from c4bench.agent.ranks import Ranks
+from c4bench.agent.ras_poll import RasPoller
 from c4bench.agent.spawner import Report, Spawn, Started
 from c4bench.agent.window_message import WindowMessages
 from c4bench.errors import UnhealthyError
@@ -27,8 +28,17 @@ from c4bench.verbs.ticks import Ticks
 from c4bench.wire.channel import ChannelClosed, StreamChannel
 from c4bench.wire.framing import LENGTH_BYTES, frame
 from c4bench.wire.master import master_channel
-from c4bench.wire.messages import BurstRequest, Empty, Hello, ProbeAnswer, ProbeRequest, StartRanks, StopRanks
+from c4bench.wire.messages import (
+    BurstRequest,
+    Empty,
+    Hello,
+    ProbeAnswer,
+    ProbeRequest,
+    StartRanks,
+    StopRanks,
+)
 from c4bench.wire.peer import Handler, LostError, Peer
+from c4bench.wire.ras_report import RasReport
 
 _logger = logging.getLogger(__name__)
 
@@ -71,6 +81,8 @@ class Agent:
             tasks.create_task(self._ship_windows())
             tasks.create_task(self._keep_connected())
             tasks.create_task(rotate(self._ranks.logs))
+            if self._config.ras:
+                tasks.create_task(RasPoller(self._config.ras, self._config.ras_every_s, self._send_ras).run())
 
     async def _keep_connected(self) -> None:
         while True:
@@ -181,6 +193,12 @@ class Agent:
                     with contextlib.suppress(ChannelClosed):
                         await self._master.note("window", self._messages.encode(self._ranks.window(last, now)))
                 last = now
+
+    async def _send_ras(self, report: RasReport) -> None:
+        """Pass a report of RAS to the master, if there is one."""
+        if self._master is not None:
+            with contextlib.suppress(ChannelClosed):
+                await self._master.note("ras", report)
 
     async def _serve_rank(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         handlers = {method: Handler(msgspec.Raw, partial(self._relay, method)) for method in _RELAYED}

@@ -48,7 +48,7 @@ def register(commands: Commands) -> None:
         "--follow",
         type=float,
         metavar="SECONDS",
-        help="files of other tools: judge again as they appear, for so long",
+        help="files of other tools: judge again as they appear, also in named pipes, for so long",
     )
     parser.add_argument("--ranks", type=int, default=0, help="files of other tools: the number of the job's ranks")
     parser.set_defaults(run=_detect)
@@ -91,9 +91,11 @@ def _detect(arguments: argparse.Namespace) -> int:
 
 def _only_recording(arguments: argparse.Namespace) -> bool:
     """Whether the one thing to read is a recording of ours; so is what cannot be read, of which that reader tells."""
-    if len(arguments.paths) != 1 or arguments.ras or arguments.follow is not None or arguments.paths[0].is_dir():
+    if len(arguments.paths) != 1 or arguments.ras or arguments.follow is not None:
         return False
     path: Path = arguments.paths[0]
+    if path.is_dir() or path.is_fifo():
+        return False
     try:
         return format_of(read_bytes(path), path.name) is None
     except UnreadableError:

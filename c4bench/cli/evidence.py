@@ -5,6 +5,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,8 @@ from c4bench.evidence.collect import Collector, one_job
 from c4bench.evidence.limits import UnreadableError
 from c4bench.model.diagnosis import Cause
 from c4bench.model.evidence import BenchmarkResult, EvidenceReport, EvidenceVerdict, Problem, Reading
-from c4bench.report.evidence_page import evidence_page, ranges
+from c4bench.report.evidence_page import evidence_page
+from c4bench.report.evidence_panels import clock_summary, ranges
 
 BAD_INPUT = 2
 _POLL_S = 0.5
@@ -52,8 +54,11 @@ def detect_evidence(options: Options) -> int:
 
 def follow_evidence(options: Options, for_s: float) -> int:
     """Judge again whenever files have appeared or grown, and nothing has changed for a while; print what is new."""
-    collector = Collector(options.paths)
-    end_s = time.monotonic() + for_s
+    with closing(Collector(options.paths)) as collector:
+        return _follow(collector, options, time.monotonic() + for_s)
+
+
+def _follow(collector: Collector, options: Options, end_s: float) -> int:
     changed_s, shown = -1.0, set[tuple[Cause | None, tuple[int, ...]]]()
     while (now_s := time.monotonic()) < end_s:
         if collector.changed():
@@ -76,10 +81,7 @@ def _gather(collector: Collector, options: Options) -> Reading:
     readings = [msgspec.structs.replace(found, problems=())]
     for place in options.ras:
         try:
-            host, _, port = place.partition(":")
-            if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
-                raise UnreadableError("give HOST or HOST:PORT")
-            readings.append(ras.read(ras_client.query(host, int(port) if port else ras_client.PORT), place))
+            readings.append(ras.read(ras_client.query(*ras_client.address(place)), place))
         except UnreadableError as error:
             problems.append(Problem(place, error.reason, error.place))
     return one_job(readings, [*found.problems, *problems])
@@ -108,6 +110,8 @@ def _text(report: EvidenceReport, *, explain: bool) -> Iterator[str]:
     yield from (_benchmark(one) for one in report.benchmarks)
     if not report.verdicts and any(source.ranks or source.format not in _BENCHMARKS for source in report.sources):
         yield "no hang, mismatch or straggler is seen in these files"
+    if report.clocks:
+        yield clock_summary(report.clocks)
     yield from (f"not known: {what}" for what in report.cannot_tell)
 
 

@@ -12,12 +12,14 @@ from c4bench.control.event_log import EventLog
 from c4bench.control.job_attempts import JobAttempts
 from c4bench.control.job_registry import JobRegistry
 from c4bench.control.rank_requests import RankRequests
+from c4bench.control.ras_reports import RasReports
 from c4bench.control.telemetry import TelemetryLoop
 from c4bench.errors import UnhealthyError
 from c4bench.model.telemetry import Window
 from c4bench.wire.channel import MESSAGE_BYTES_MAX, Channel
 from c4bench.wire.messages import Empty, Hello, StopRanks
 from c4bench.wire.peer import Handler, Peer
+from c4bench.wire.ras_report import RasReport
 
 _logger = logging.getLogger(__name__)
 
@@ -37,9 +39,10 @@ class AgentSessions:
         telemetry: TelemetryLoop,
         requests: RankRequests,
         log: EventLog,
+        ras: RasReports,
     ) -> None:
         self._agents, self._liveness, self._registry, self._attempts = agents, liveness, registry, attempts
-        self._telemetry, self._requests, self._log = telemetry, requests, log
+        self._telemetry, self._requests, self._log, self._ras = telemetry, requests, log, ras
 
     async def serve(self, connection: ServerConnection, channel: Channel, name: str, closing: asyncio.Event) -> None:
         """Serve the agent of the host that its certificate names, until the connection closes."""
@@ -55,7 +58,14 @@ class AgentSessions:
         async def ingest(window: Window) -> None:
             self._telemetry.receive(name, window)
 
-        own = {"hello": Handler(Hello, introduce), "window": Handler(Window, ingest)}
+        async def ingest_ras(report: RasReport) -> None:
+            await self._ras.ingest(name, report.packed, time.time())
+
+        own = {
+            "hello": Handler(Hello, introduce),
+            "window": Handler(Window, ingest),
+            "ras": Handler(RasReport, ingest_ras),
+        }
         peer = Peer(channel, own | self._requests.handlers(name))
         try:
             await peer.serve()

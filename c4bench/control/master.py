@@ -31,11 +31,13 @@ from c4bench.control.path_service import PathService
 from c4bench.control.probe_jobs import ProbeJobs
 from c4bench.control.probe_sweeper import ProbeSweeper
 from c4bench.control.rank_requests import RankRequests
+from c4bench.control.ras_reports import RasReports
 from c4bench.control.rendezvous import RendezvousService
 from c4bench.control.steering import Steering
 from c4bench.control.store import Store
 from c4bench.control.telemetry import Detection, TelemetryLoop
 from c4bench.errors import UnhealthyError
+from c4bench.model.event import Diagnosed
 from c4bench.wire.channel import MESSAGE_BYTES_MAX, WebSocketChannel
 from c4bench.wire.trust import CLIENTS, Identity, Role, peer_identity, server_context
 
@@ -81,7 +83,9 @@ class Parts:
         dispatch = DiagnosisDispatch(log, self.paths, (self.steering.consider, sweeper.consider))
         self.telemetry = TelemetryLoop(jobs, self.paths, self.liveness, detection, dispatch, log)
         requests = RankRequests(jobs, *waits, detection, self.paths)
-        self.sessions = AgentSessions(agents, self.liveness, registry, self.attempts, self.telemetry, requests, log)
+        ras = RasReports(lambda time_s, diagnosis: log.publish(Diagnosed(time_s, diagnosis)), store.save_ras)
+        known = agents, self.liveness, registry, self.attempts, self.telemetry, requests
+        self.sessions = AgentSessions(*known, log, ras)
 
     def _save_paths(self, paths: PathKnowledge) -> None:
         if self.store.durable:

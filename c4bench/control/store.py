@@ -3,7 +3,7 @@
 The state folder: `state.json` is replaced as a whole. `jobs/ATTEMPT.log` has a line for each answer to an attempt's
 ranks and each result they sent. `events.jsonl` has the published events, `events.older.jsonl` those before. Each is on
 disk before it is sent. A line that a crash has cut short was not sent, and is dropped. `paths.json` has the fabric's
-paths, which can be learnt again.
+paths, which can be learnt again, and `evidence/` the newest report of NCCL's RAS on each host.
 """
 
 import fcntl
@@ -138,6 +138,12 @@ class Store:
         """The fabric's paths as saved last; None if there are none."""
         path = self._directory / "paths.json" if self._directory else None
         return path.read_bytes() if path and path.exists() else None
+
+    def save_ras(self, host: str, report: bytes) -> None:
+        """Write the newest report of NCCL's RAS on a host to `evidence/`, completely or not at all."""
+        if self._directory is not None:
+            (self._directory / "evidence").mkdir(exist_ok=True)
+            _replace(self._directory / f"evidence/{host}.ras", report)
 
     def append(self, attempt: str, entry: Entry) -> None:
         """Add an entry to an attempt's file."""

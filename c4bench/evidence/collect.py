@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from c4bench.evidence.formats import FORMATS, format_of
-from c4bench.evidence.limits import MOST_FILES, UnreadableError, read_bytes
+from c4bench.evidence.limits import MOST_FILES, UnreadableError, read_bytes, unpacked
+from c4bench.evidence.pipes import Pipe
 from c4bench.model.evidence import MemberEvidence, Problem, Reading, SourceFile
 
 _KNOWN = ", ".join(dict.fromkeys(one.name for one in FORMATS))
@@ -22,16 +23,31 @@ class _File(NamedTuple):
 
 
 class Collector:
-    """Reads files and folders, again and again: a file that has not changed since is not read again."""
+    """Reads files and folders, again and again: a file that has not changed since is not read again.
+
+    Named pipes are read only if they are followed, with `changed`.
+    """
 
     def __init__(self, paths: Iterable[Path]) -> None:
         self._paths = tuple(paths)
         self._read: dict[Path, _File] = {}
         self._seen: dict[Path, tuple[int, int]] = {}
+        self._pipes: dict[Path, Pipe] = {}
+
+    def close(self) -> None:
+        """Close the pipes that are followed."""
+        for pipe in self._pipes.values():
+            pipe.close()
 
     def changed(self) -> bool:
         """Whether there are new files, or any has changed, since this was last asked."""
-        seen = {path: _version(path) for path in _files(self._paths, [])}
+        seen: dict[Path, tuple[int, int]] = {}
+        for path in _files(self._paths, []):
+            if path.is_fifo():
+                if path not in self._pipes:
+                    self._pipes[path] = Pipe(path)
+                self._pipes[path].poll()
+            seen[path] = self._version(path)
         before, self._seen = self._seen, seen
         return seen != before
 
@@ -40,7 +56,9 @@ class Collector:
         readings: list[Reading] = []
         problems: list[Problem] = []
         first: dict[bytes, Path] = {}
-        for number, path in enumerate(_files(self._paths, problems)):
+        silent = {path for path, pipe in self._pipes.items() if not pipe.version}
+        paths = (path for path in _files(self._paths, problems) if path not in silent)
+        for number, path in enumerate(paths):
             if number == MOST_FILES:
                 problems.append(Problem(str(path), f"more than {MOST_FILES} files; the rest is not read"))
                 break
@@ -55,11 +73,16 @@ class Collector:
         return one_job(readings, problems)
 
     def _file(self, path: Path) -> _File:
-        version = _version(path)
+        version = self._version(path)
         known = self._read.get(path)
         if known is None or known.version != version:
-            known = self._read[path] = _load(path, version)
+            known = self._read[path] = _load(path, version, self._pipes.get(path))
         return known
+
+    def _version(self, path: Path) -> tuple[int, int]:
+        """What changes with the file's content."""
+        pipe = self._pipes.get(path)
+        return (0, pipe.version) if pipe else _version(path)
 
 
 def collect(paths: Iterable[Path]) -> Reading:
@@ -75,10 +98,10 @@ def parse(data: bytes, path: Path) -> Reading:
     return form.read(data, str(path))
 
 
-def _load(path: Path, version: tuple[int, int]) -> _File:
+def _load(path: Path, version: tuple[int, int], pipe: Pipe | None) -> _File:
     try:
-        data = read_bytes(path)
-        return _File(version, hashlib.sha256(data).digest(), parse(data, path))
+        data = unpacked(pipe.content()) if pipe else read_bytes(path)
+        return _File(version, hashlib.blake2b(data, digest_size=16).digest(), parse(data, path))
     except UnreadableError as error:
         return _File(version, b"", error)
 

@@ -1,7 +1,7 @@
 """Single values out of a stranger's data: numbers that are texts, texts that are quoted twice, and what is missing."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +15,8 @@ def integer(value: object, missing: int = -1) -> int:
     """The integer that `value` is, or is written as; `missing` for anything else and for what has over 64 bits."""
     if type(value) is int:
         return value if -_LARGEST < value < _LARGEST else missing
+    if value is None:
+        return missing
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return missing
     if isinstance(value, str):
@@ -29,6 +31,8 @@ def integer(value: object, missing: int = -1) -> int:
 
 def real(value: object, missing: float = -1.0) -> float:
     """The finite number that `value` is, or is written as."""
+    if type(value) is float:
+        return value if math.isfinite(value) else missing
     try:
         number = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else missing
     except (ValueError, OverflowError):
@@ -48,9 +52,9 @@ def mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def items(value: object) -> tuple[Any, ...]:
+def items(value: object) -> Sequence[Any]:
     """The elements of `value` if it is a list, else none."""
-    return tuple(value) if isinstance(value, list | tuple) else ()
+    return value if isinstance(value, list | tuple) else ()
 
 
 def objects(value: object) -> Iterator[Mapping[str, Any]]:
@@ -60,7 +64,16 @@ def objects(value: object) -> Iterator[Mapping[str, Any]]:
 
 def ranks(value: object) -> tuple[int, ...]:
     """Ranks in a list, or in a text such as `[0, 1]`; none if any of them is no rank."""
-    parts = value.strip().strip("[]").split(",") if isinstance(value, str) else items(value)
+    return _ranks_in(value) if isinstance(value, str) else _ranks(items(value))
+
+
+@lru_cache(maxsize=16)
+def _ranks_in(value: str) -> tuple[int, ...]:
+    """Ranks in a text. All dumps of a large job have the same text of all its ranks, which then is kept once."""
+    return _ranks(value.strip().strip("[]").split(","))
+
+
+def _ranks(parts: Sequence[object]) -> tuple[int, ...]:
     numbers = tuple(integer(part) for part in parts)
     return numbers if numbers and all(0 <= number < MOST_RANKS for number in numbers) else ()
 

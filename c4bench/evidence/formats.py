@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from c4bench.evidence import benchmarks, chakra, flight_recorder, inspector, kineto, ras
+from c4bench.evidence import benchmarks, chakra, flight_recorder, inspector, kineto, ras, ras_events
 from c4bench.model.evidence import Reading
 
 HEAD_BYTES = 65_536
@@ -20,6 +20,7 @@ class Format(NamedTuple):
 # In the order of trying: what is told by few words in a file comes after what is told by its own.
 FORMATS = (
     Format(ras.FORMAT, ras.recognises, ras.read),
+    Format(ras_events.FORMAT, ras_events.recognises, ras_events.read),
     Format(inspector.FORMAT, inspector.recognises, inspector.read),
     Format(kineto.FORMAT, kineto.recognises, kineto.read),
     Format(benchmarks.NCCL_TESTS, benchmarks.recognises_nccl_tests, benchmarks.read_nccl_tests),

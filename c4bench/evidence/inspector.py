@@ -1,12 +1,15 @@
 """NCCL Inspector's JSON lines (format v4.0): operations that one process has finished, with how long they took.
 
 Source: NCCL's `plugins/profiler/inspector`. Operations under its size limit, 8192 bytes by default, have no line.
+`coll_sn` counts the calls of each kind by themselves, so that each kind of a communicator is one here. A line is
+written some time after its operation has ended; only `NCCL_INSPECTOR_DUMP_VERBOSE` adds when it began and ended.
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-from c4bench.evidence.fields import integer, kind, mapping, real, text
+from c4bench.evidence.fields import integer, kind, mapping, objects, real, text
 from c4bench.evidence.limits import MOST_RANKS, UnreadableError, json_data, place_of
 from c4bench.model.evidence import Call, CallState, MemberEvidence, Problem, Reading, SourceFile
 
@@ -68,16 +71,34 @@ def _line(document: Mapping[str, Any]) -> tuple[_Member, Call] | None:
     if seq < 0 or not 0 <= rank < MOST_RANKS or comm == "-1":
         return None
     took_us = real(perf.get("coll_exec_time_us"))
+    began_us, ended_us = _times_us(mapping(perf.get("event_trace_ts")))
+    called = _kind(text(perf.get("coll")))
     call = Call(
         seq,
-        place_of(kind(text(perf.get("coll")))),
+        called,
         CallState.COMPLETED,
         size_bytes=integer(perf.get("coll_msg_size_bytes")),
-        created_s=max(0.0, real(meta.get("dump_timestamp_us"), 0.0)) / 1e6,
+        created_s=began_us / 1e6,
         duration_s=took_us / 1e6 if took_us >= 0 else -1.0,
+        finished_s=(ended_us or max(0.0, real(meta.get("dump_timestamp_us"), 0.0))) / 1e6,
     )
     host, pid = place_of(text(meta.get("hostname"))), integer(meta.get("pid"))
-    return _Member(comm, rank, max(0, integer(header.get("n_ranks"), 0)), host, pid), call
+    return _Member(f"{comm} {called}", rank, max(0, integer(header.get("n_ranks"), 0)), host, pid), call
+
+
+def _times_us(trace: Mapping[str, Any]) -> tuple[float, float]:
+    """When the call began and when its last kernel stopped; 0 if that is not known."""
+    if not trace:
+        return 0.0, 0.0
+    stopped_us = 0.0
+    for kernel in objects(trace.get("kernel_events")):
+        stopped_us = max(stopped_us, real(kernel.get("kernel_stop_ts"), 0.0))
+    return max(0.0, real(trace.get("coll_start_ts"), 0.0)), stopped_us
+
+
+@lru_cache(maxsize=1024)
+def _kind(name: str) -> str:
+    return place_of(kind(name))
 
 
 def _evidence(member: _Member, calls: list[Call], file: str) -> MemberEvidence:

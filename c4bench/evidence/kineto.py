@@ -2,6 +2,7 @@
 
 Source: `torch/csrc/distributed/c10d/ParamCommsUtils.hpp` and libkineto. Texts may be quoted twice. A trace has finished
 operations only. Without `Seq` the operations of a group are counted off, which is right if the trace has all of them.
+Times are microseconds since `baseTimeNanoseconds`, or since 1970 where there is none.
 """
 
 import re
@@ -35,8 +36,9 @@ def read(data: bytes, file: str) -> Reading:
     rank = _rank(info, file)
     if rank < 0:
         raise UnreadableError("which rank it is of is not known; end its name with the rank, such as rank_3.json")
+    base_s = max(0, integer(trace.get("baseTimeNanoseconds"), 0)) * _MICRO / 1000
     groups: dict[str, tuple[tuple[int, ...], int]] = {}
-    calls: dict[str, dict[int, Call]] = {}
+    calls: dict[str, tuple[dict[int, Call], dict[int, Call]]] = {}
     for event in objects(trace["traceEvents"]):
         arguments = mapping(event.get("args"))
         name = place_of(text(arguments.get("Process Group Name")))
@@ -45,8 +47,11 @@ def read(data: bytes, file: str) -> Reading:
             continue
         members = ranks(arguments.get("Process Group Ranks"))
         groups[name] = members or groups.get(name, ((), 0))[0], max(0, integer(arguments.get("Group size"), 0))
-        _note(calls.setdefault(name, {}), event, arguments, place_of(called))
-    evidence = tuple(_member(file, rank, name, *groups[name], mine) for name, mine in calls.items())
+        mine = calls.setdefault(name, ({}, {}))[text(event.get("name")) != _COMMS]
+        seq = integer(arguments.get("Seq"))
+        seq = seq if seq >= 0 else len(mine)
+        mine[seq] = _call(event, arguments, seq, base_s)
+    evidence = tuple(_member(file, rank, name, *groups[name], *mine) for name, mine in calls.items())
     world = max(rank + 1, integer(info.get("world_size"), 0))
     return Reading(evidence, (SourceFile(file, FORMAT, "", (rank,)),), (), (_CANNOT,), min(world, MOST_RANKS))
 
@@ -57,32 +62,36 @@ def _rank(info: Mapping[str, Any], file: str) -> int:
     return rank if rank < MOST_RANKS else -1
 
 
-def _note(calls: dict[int, Call], event: Mapping[str, Any], arguments: Mapping[str, Any], called: str) -> None:
-    """Add an event; the kernel of a call that is known adds how long it ran."""
-    seq = integer(arguments.get("Seq"))
-    seq = seq if seq >= 0 else len(calls)
-    took_s = real(event.get("dur")) * _MICRO if real(event.get("dur")) >= 0 else -1.0
-    if seq in calls and text(event.get("name")) != _COMMS:
-        calls[seq] = msgspec.structs.replace(calls[seq], duration_s=took_s)
-        return
+def _call(event: Mapping[str, Any], arguments: Mapping[str, Any], seq: int, base_s: float) -> Call:
     dtype = place_of(text(arguments.get("dtype")))
     elements = integer(arguments.get("In msg nelems"))
-    calls[seq] = Call(
+    began_s = base_s + max(0.0, real(event.get("ts"), 0.0)) * _MICRO
+    took_s = real(event.get("dur")) * _MICRO if real(event.get("dur")) >= 0 else -1.0
+    ended_s = began_s + took_s if took_s >= 0 and text(event.get("name")) != _COMMS else 0.0
+    return Call(
         seq,
-        called,
+        place_of(kind(text(arguments.get("Collective name")))),
         CallState.COMPLETED,
         dtype=dtype,
         size_bytes=elements * width(dtype) if elements >= 0 else -1,
-        created_s=max(0.0, real(event.get("ts"), 0.0)) * _MICRO,
+        created_s=began_s,
         duration_s=took_s,
+        finished_s=ended_s,
     )
 
 
+def _ended(call: Call, kernel: Call | None) -> Call:
+    """A call, which on NCCL returns before it has ended, with the time of its kernel where there is one."""
+    return msgspec.structs.replace(call, duration_s=kernel.duration_s, finished_s=kernel.finished_s) if kernel else call
+
+
 def _member(
-    file: str, rank: int, name: str, members: tuple[int, ...], size: int, calls: Mapping[int, Call]
-) -> MemberEvidence:
+    file: str, rank: int, name: str, members: tuple[int, ...], size: int, calls: Mapping[int, Call],
+    kernels: Mapping[int, Call],
+) -> MemberEvidence:  # fmt: skip
     known = members if rank in members else ()
-    ordered = tuple(calls[seq] for seq in sorted(calls))
+    found = {**kernels, **{seq: _ended(call, kernels.get(seq)) for seq, call in calls.items()}}
+    ordered = tuple(found[seq] for seq in sorted(found))
     member = known.index(rank) if known else -1
     return MemberEvidence(
         file, FORMAT, name, rank, member, known, len(known) or size, calls=ordered, last_seq=ordered[-1].seq

@@ -13,7 +13,7 @@ MOST_FILES = 200_000
 MOST_VALUES = 4_000_000  # numbers, texts, lists and objects in a file
 MOST_OBJECTS = 1_000_000
 DEEPEST = 32  # lists and objects within each other
-LONGEST_TEXT = 1 << 16
+LONGEST_TEXT = 8 << 20  # bytes; the text of the ranks of a job of a million
 MOST_BITS = 64  # of an integer
 MOST_RANKS = 1_000_000
 _CHUNK = 1 << 20
@@ -31,6 +31,8 @@ class UnreadableError(Exception):
 def read_bytes(path: Path) -> bytes:
     """The bytes of a regular file, decompressed if it is gzip. Raises UnreadableError."""
     try:
+        if path.is_fifo():
+            raise UnreadableError("it is a pipe; give --follow")
         if not path.is_file():
             raise UnreadableError("it is no regular file")
         with path.open("rb") as file:
@@ -41,6 +43,11 @@ def read_bytes(path: Path) -> bytes:
         raise UnreadableError("it is empty")
     if len(data) > MOST_BYTES:
         raise UnreadableError(f"it has more than {MOST_BYTES >> 20} MiB")
+    return unpacked(data)
+
+
+def unpacked(data: bytes) -> bytes:
+    """The bytes themselves, decompressed if they are gzip. Raises UnreadableError."""
     return gunzip(data) if data.startswith(_GZIP) else data
 
 
@@ -63,12 +70,17 @@ def gunzip(data: bytes) -> bytes:
 
 def json_data(data: bytes) -> object:
     """The plain data in JSON text; anything may have any type. Raises UnreadableError."""
-    if data.count(b"{") > MOST_OBJECTS or data.count(b",") + data.count(b"[") > MOST_VALUES:
+    # No text has more objects or values than bytes.
+    if len(data) > MOST_OBJECTS and _has_too_many(data):
         raise UnreadableError(f"it has more than {MOST_OBJECTS} objects or {MOST_VALUES} values")
     try:
         return from_json(data, object)
     except msgspec.DecodeError as error:
         raise UnreadableError(f"it is no JSON text: {error}") from None
+
+
+def _has_too_many(data: bytes) -> bool:
+    return data.count(b"{") > MOST_OBJECTS or data.count(b",") + data.count(b"[") > MOST_VALUES
 
 
 def place_of(name: str) -> str:

@@ -10,6 +10,14 @@ _TEXT = b"VERBOSE STATUS\n"
 _PIECE = 1 << 16
 
 
+def address(place: str) -> tuple[str, int]:
+    """Host and port of `HOST` or `HOST:PORT`. Raises UnreadableError."""
+    host, _, port = place.partition(":")
+    if not host or (port and not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16)):
+        raise UnreadableError("give HOST or HOST:PORT")
+    return host, int(port) if port else PORT
+
+
 def query(host: str, port: int = PORT, timeout_s: float = 10.0) -> bytes:
     """The report, as JSON where NCCL can write that (2.28.7), else as text.
 

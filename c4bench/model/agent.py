@@ -14,6 +14,7 @@ WINDOWS_WITHIN = 0.8
 class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`agent.yml`: who this host is, where its master listens, and the NICs that jobs may use.
 
+    NCCL's RAS is asked at `ras`, `HOST` or `HOST:PORT`, every `ras_every_s`; it is not where `ras` is empty.
     `user` is whom an agent becomes that is started as root ("": it stays root), with the `capabilities` that it keeps.
     """
 
@@ -27,6 +28,8 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rings: str = "/dev/shm/c4bench"
     user: str = ""
     capabilities: tuple[str, ...] = ("net_raw",)
+    ras: str = ""
+    ras_every_s: float = 10.0
 
     @property
     def window_phase(self) -> float:

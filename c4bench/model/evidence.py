@@ -24,10 +24,12 @@ class CallState(StrEnum):
 
 
 class Call(msgspec.Struct, frozen=True):
-    """One collective as one rank saw it.
+    """One collective, send or receive, as one rank saw it.
 
     `seq` counts the communicator's operations. `order` is the place among all calls of the rank, in all communicators.
-    `size_bytes` is what the rank put in. `created_s` is on the clock of the rank's host, `duration_s` how long it took.
+    `size_bytes` is what the rank put in. `created_s` is when the rank called it and `finished_s` when it was seen to
+    have ended, both on the clock of the rank's host; 0 if not known. `duration_s` is how long it took. `peer` is the
+    other member of a send or receive, whose `seq` counts these alone; those in one batch have one number.
     """
 
     seq: int
@@ -38,14 +40,20 @@ class Call(msgspec.Struct, frozen=True):
     size_bytes: int = -1
     created_s: float = 0.0
     duration_s: float = -1.0
+    finished_s: float = 0.0
+    peer: int = -1
+
+    def shown_s(self) -> float:
+        """When the rank called it, or else when it was seen to have ended; 0 if neither is known."""
+        return self.created_s or self.finished_s
 
 
 class MemberEvidence(msgspec.Struct, frozen=True):
     """What one source tells of one member of one communicator.
 
     `rank` is the rank in the job, `member` that in the communicator, `members` the job's ranks in it. Either `calls`
-    or `counts` (calls made, by kind) is empty. `last_seq` is the newest operation that the member is known to have
-    called. `status` is empty, `unresponsive` or `dead`.
+    or `counts` (calls made, by kind) is empty. `transfers` are sends and receives in the order of calls. `last_seq` is
+    the newest collective that the member is known to have called. `status` is empty, `unresponsive` or `dead`.
     """
 
     source: str
@@ -58,6 +66,7 @@ class MemberEvidence(msgspec.Struct, frozen=True):
     host: str = ""
     pid: int = -1
     calls: tuple[Call, ...] = ()
+    transfers: tuple[Call, ...] = ()
     counts: tuple[tuple[str, int], ...] = ()
     last_seq: int = -1
     status: str = ""
@@ -142,8 +151,28 @@ class Standing(msgspec.Struct, frozen=True):
     waits_for: tuple[int, ...]
 
 
+class Reached(msgspec.Struct, frozen=True):
+    """The newest collective of a communicator that these ranks have called."""
+
+    comm: str
+    seq: int
+    ranks: tuple[int, ...]
+
+
+class HostClock(msgspec.Struct, frozen=True):
+    """How far the clock of a host, or of a rank whose host is not known, is ahead of the first one's, give or take."""
+
+    host: str
+    offset_s: float
+    error_s: float
+
+
 class EvidenceReport(msgspec.Struct, frozen=True):
-    """`c4bench detect --json` on files of other tools: what was read, the verdicts, and what could not be told."""
+    """`c4bench detect --json` on files of other tools: what was read, the verdicts, and what could not be told.
+
+    All times are on the first of `clocks`, where there are any. `reached` are the ranks by sequence number, of the
+    communicators in which ranks wait.
+    """
 
     ranks: int
     sources: tuple[SourceFile, ...]
@@ -152,3 +181,5 @@ class EvidenceReport(msgspec.Struct, frozen=True):
     cannot_tell: tuple[str, ...]
     benchmarks: tuple[BenchmarkResult, ...] = ()
     standings: tuple[Standing, ...] = ()
+    clocks: tuple[HostClock, ...] = ()
+    reached: tuple[Reached, ...] = ()

@@ -117,6 +117,12 @@ class RunDirectory:
         path.parent.mkdir(exist_ok=True)
         _replace(path, to_lines(records))
 
+    def evidence(self) -> dict[str, Path]:
+        """What other tools have left of jobs of the run, by job: the folders in `evidence/`, and files beside them."""
+        top = self.path / "evidence"
+        folders = {path.name: path for path in sorted(top.glob("*")) if path.is_dir()}
+        return folders or ({"": top} if top.is_dir() else {})
+
     def save(self, name: str, artefact: Any) -> Path:  # noqa: ANN401  (any struct msgspec can encode)
         """Write `artefacts/<name>.json`, whole or not at all.
 

@@ -36,6 +36,7 @@ from c4bench.report.charts.heatmap import heatmap, usual
 from c4bench.report.charts.ranking import planned_links, ranking_panel
 from c4bench.report.charts.sites import byte_bars, loss_plot
 from c4bench.report.charts.timeline import axis_strip, common_axis, reached, timeline
+from c4bench.report.evidence_panels import panels_of
 from c4bench.report.mutants import summary
 from c4bench.units import format_time
 
@@ -191,6 +192,7 @@ SECTIONS = (
     Section("confusion", ("campaign",), _confusion),
     Section("ablations", ("ablation",), _ablations),
     Section("sites", ("loss_curves", "link_bytes"), _sites),
+    Section("evidences", (), panels_of),
     Section("growths", ("growth",), _growths),
     Section("mutants", ("mutants",), _mutants),
 )

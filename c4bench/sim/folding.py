@@ -116,20 +116,21 @@ class Folder:
             mismatched = seen.world.mismatched(trace.entered)
             shown = (trace.entered <= seen.seen_s) & (trace.finished > since_s)
             for rank in np.flatnonzero(shown).tolist():
-                records[rank].append(self._op_record(trace, rank, seen.seen_s[rank], wrong=bool(mismatched[rank])))
+                wrong = seen.world.wrong_calls[rank] if mismatched[rank] else ""
+                records[rank].append(self._op_record(trace, rank, seen.seen_s[rank], wrong))
         return records
 
-    def _op_record(self, trace: OpTrace, rank: int, seen_s: float, *, wrong: bool) -> OpRecord:
+    def _op_record(self, trace: OpTrace, rank: int, seen_s: float, wrong: str) -> OpRecord:
         times = (trace.entered[rank], trace.start[0, rank], trace.finished[rank])
         entered, started, ended = (float(t + self._offset_s[rank]) if t <= seen_s else 0.0 for t in times)
         return OpRecord(
             trace.places.comms[rank].comm,
             int(trace.places.position[rank]),
             trace.seq,
-            "barrier" if wrong else trace.op.kind,
+            wrong or trace.op.kind,
             _ALGORITHM.get(trace.op.kind, "ring"),
             "float32",
-            0 if wrong else trace.op.size_bytes,
+            0 if wrong == "barrier" else trace.op.size_bytes,
             entered,
             started,
             ended,

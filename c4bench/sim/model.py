@@ -52,7 +52,7 @@ class SimFault(msgspec.Struct, frozen=True):
     `factor` multiplies the rate of the NIC's `side` (nic_rate) or of the path to `peer` (path_rate), or the time to
     compute (compute). A message over a rate of zero is sent at `until_s`. A stopped or hung rank continues at
     `until_s` (only the process of the stopped rank shows as stopped); a rank that is killed or has raised an error
-    does not. With mismatch the rank calls another collective than its peers.
+    does not. With mismatch the rank calls `call` in place of the collective of its peers; a barrier has no data.
     """
 
     kind: SimFaultKind
@@ -62,3 +62,4 @@ class SimFault(msgspec.Struct, frozen=True):
     factor: float = 1.0
     side: str = ""
     peer: int = -1
+    call: str = "barrier"

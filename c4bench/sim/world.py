@@ -27,6 +27,7 @@ class FaultState:
         for fault in faults:
             if fault.kind in (SimFaultKind.KILLED, SimFaultKind.RAISED):
                 self.ended_s[fault.rank] = min(self.ended_s[fault.rank], fault.at_s)
+        self.wrong_calls = {fault.rank: fault.call for fault in faults if fault.kind is SimFaultKind.MISMATCH}
         self.raised = {fault.rank for fault in faults if fault.kind is SimFaultKind.RAISED}
 
     def forget(self, before_s: float) -> None:

@@ -17,6 +17,21 @@ from c4bench.sim.job import simulate
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 
 HERE = Path(__file__).parent
+# NCCL's user guide, "RAS", monitoring mode.
+EVENT_TEXT = b"[2025-12-19 13:07:07] PEER_DEAD: Process 1524345 on node 172.16.64.245 managing GPU 1 \n"
+EVENT_JSON = b"""{
+  "timestamp": "2025-12-19 13:07:07",
+  "group": "LIFECYCLE",
+  "event": "PEER_DEAD",
+  "peer": {
+    "host": "172.16.64.245",
+    "pid": 1524345,
+    "cuda_devs": [1],
+    "nvml_devs": [1]
+  },
+  "details": ""
+}
+"""
 RAS_TEXT = (HERE / "ras.txt").read_bytes()
 
 
@@ -41,7 +56,7 @@ def originals():
     written = history(window for tick in simulate(job, [fault], 1.0) for window in tick.windows)
     for writer in WRITERS.values():
         files += list(writer(written))
-    files.append(("ras.txt", RAS_TEXT))
+    files += [("ras.txt", RAS_TEXT), ("events.txt", EVENT_TEXT * 3), ("events.json", EVENT_JSON * 3)]
     return [*files, ("rank_0.pt.trace.json.gz", gzip.compress(dict(files)["rank_0.pt.trace.json"], mtime=0))]
 
 

@@ -5,9 +5,11 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from c4bench.c4d.diagnosis import Finding, rank_component
+from c4bench.c4d.evidence.clocks import since_last_call
 from c4bench.c4d.evidence.counts import count_mismatch
 from c4bench.c4d.evidence.join import JobEvidence
-from c4bench.c4d.evidence.waiting import evidence_graph, records_of
+from c4bench.c4d.evidence.transfers import TRANSFERS, transfers_of
+from c4bench.c4d.evidence.waiting import evidence_graph, record, records_of
 from c4bench.c4d.hang.mismatch import Place, mismatch_finding, side
 from c4bench.c4d.hang.wait_for_graph import WaitForGraph
 from c4bench.model.diagnosis import Cause, Component, OperationSide, Syndrome
@@ -49,7 +51,7 @@ class HangCase:
             job.name, self.graph, lambda comm, seq: records_of(job, comm, seq), self.since_s, self._differing()
         )
         if finding is None:
-            return count_judged(job)
+            return unequal_transfer(job) or count_judged(job)
         fewest, second, *_ = sorted(finding.operations, key=lambda op: len(op.ranks))
         if finding.cause is not Cause.COLLECTIVE_ORDER_MISMATCH and len(fewest.ranks) < len(second.ranks):
             return Judged(finding, fewest.ranks, sure=True)
@@ -108,8 +110,16 @@ class HangCase:
                           if rank in self.graph.edges[r])  # fmt: skip
         lines = []
         for (comm, seq, kind), count in sorted(waiting.items())[:4]:
-            last = self.job.comms[comm].members[rank].last
-            lines.append(f"{count} ranks wait in {kind or 'operation'} #{seq} of {comm}; rank {rank} came to #{last}")
+            where = f"{count} ranks wait in {kind or 'operation'} #{seq} of {comm}"
+            member = self.job.comms[comm].members.get(rank)
+            if kind in TRANSFERS:
+                lines.append(f"{where}, whose other side rank {rank} has not called")
+            elif member:
+                lines.append(f"{where}; rank {rank} came to #{member.last}")
+        gap = since_last_call(self.job, rank)
+        if gap is not None:
+            lines.append(f"rank {rank} made its last call {gap.time_s:.3g} s before the last one of any rank, "
+                         f"give or take {gap.error_s:.2g} s")  # fmt: skip
         return tuple(lines)
 
     def _inside(self) -> list[Judged]:
@@ -118,17 +128,25 @@ class HangCase:
         inside = tuple(sorted(rank for rank in graph.pending if not graph.edges[rank]))
         if not inside or graph.absent():
             return []
-        awaited = tuple(rank for rank in graph.sinks() if isinstance(rank, int))
-        ranks = tuple(sorted(awaited)) or inside
+        awaited = {rank for rank in graph.sinks() if isinstance(rank, int)} or set(inside)
+        ranks = tuple(sorted(self._together(awaited, inside)))
         evidence = ["every member has called the operation, and none of these has finished it"]
-        behind = [rank for rank in ranks if self._state(rank) is CallState.SCHEDULED]
+        behind = [rank for rank in ranks if rank in graph.pending and self._state(rank) is CallState.SCHEDULED]
         if 0 < len(behind) < len(ranks):
             evidence.append(f"ranks {_some(behind)} have only scheduled it, the others have started it")
         return [self._among(ranks, Cause.STUCK_INSIDE, evidence, Syndrome.COMMUNICATION_HANG)]
 
+    def _together(self, awaited: set[int], inside: tuple[int, ...]) -> set[int]:
+        """The ranks that are awaited, with those inside the same operations: any of them may hold it up."""
+        places = {(op.comm, op.seq) for rank, op in self.graph.pending.items() if rank in awaited}
+        pending = self.graph.pending
+        same = {rank for rank in inside if (pending[rank].comm, pending[rank].seq) in places}
+        met = {rank: wait.met for one in transfers_of(self.job) for rank, wait in one.waits()}
+        return awaited.union(same, *(met.get(rank, ()) for rank in awaited))
+
     def _state(self, rank: int) -> CallState:
         op = self.graph.pending[rank]
-        call = self.job.comms[op.comm].members[rank].calls.get(op.seq)
+        call = None if op.kind in TRANSFERS else self.job.comms[op.comm].members[rank].calls.get(op.seq)
         return call.state if call else CallState.UNKNOWN
 
     def _no_file(self) -> list[Judged]:
@@ -189,6 +207,22 @@ class HangCase:
             places.setdefault((op.comm, op.seq), []).append(rank)
         most = sorted(places.values(), key=lambda ranks: (-len(ranks), ranks))[:4]
         return tuple(side(self.graph.pending[ranks[0]], ranks) for ranks in most)
+
+
+def unequal_transfer(job: JobEvidence) -> Judged | None:
+    """A send that meets a receive of another size; either rank may be wrong."""
+    found = next((one for transfers in transfers_of(job) for one in transfers.unequal()), None)
+    if found is None:
+        return None
+    sides = ((found.sender, found.send), (found.receiver, found.recv))
+    evidence = tuple(f"rank {rank} called {call.kind} #{call.seq} of {found.comm} with {call.size_bytes} bytes"
+                     for rank, call in sides)  # fmt: skip
+    operations = tuple(side(record(found.comm, rank, call), (rank,)) for rank, call in sides)
+    finding = Finding(
+        Syndrome.NON_COMMUNICATION_HANG, Cause.SIZE_OR_SYNTAX_MISMATCH, Component("job", job.name), 0.0, 0.8, evidence,
+        "the same program ending well on the same ranks", {"sides": 2.0}, operations=operations,
+    )  # fmt: skip
+    return Judged(finding, tuple(sorted((found.sender, found.receiver))), sure=False)
 
 
 _GONE = {"dead": Cause.PROCESS_ENDED, "unresponsive": Cause.PROCESS_STOPPED}

@@ -1,18 +1,22 @@
 """Joins what several sources tell into one job: ranks, their hosts, and who has called what in which communicator."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 
 import msgspec
 
 from c4bench.c4d.evidence.numbering import numbered
-from c4bench.model.evidence import Call, CallState, MemberEvidence, Problem, Reading
+from c4bench.model.evidence import Call, CallState, HostClock, MemberEvidence, Problem, Reading
 
-_OPEN = (CallState.SCHEDULED, CallState.STARTED)
+OPEN = (CallState.SCHEDULED, CallState.STARTED)
 
 
 class Member(msgspec.Struct, frozen=True):
-    """A rank in a communicator: its calls by sequence number, the newest one it made, and how many of each kind."""
+    """A rank in a communicator: its collectives by number, the newest one it called, and how many of each kind.
+
+    `transfers` are its sends and receives, in the order of calls.
+    """
 
     rank: int
     calls: dict[int, Call]
@@ -21,17 +25,26 @@ class Member(msgspec.Struct, frozen=True):
     status: str
     source: str
     format: str
+    transfers: tuple[Call, ...] = ()
+
+    def first(self) -> tuple[Call, ...]:
+        """The oldest collective, if any is known."""
+        return (next(iter(self.calls.values())),) if self.calls else ()
+
+    def newest(self) -> tuple[Call, ...]:
+        """The newest call, if any is known."""
+        return (next(reversed(self.calls.values())),) if self.calls else ()
 
     def first_open(self) -> Call | None:
         """The first call that is known not to have ended; those of a communicator end in order."""
-        return next((call for call in self.calls.values() if call.state in _OPEN), None)
+        return next((call for call in self.calls.values() if call.state in OPEN), None)
 
 
 class CommEvidence(msgspec.Struct, frozen=True):
     """A communicator; `ranks` are those known to belong to it, `silent` those of which nothing is known.
 
     `exact` says whether all of `silent` belong to it: else these are the job's ranks that may. `broken` says that a
-    source reports some of them as gone.
+    source reports some of them as gone. `listed` are the job's ranks in the order of members, if known.
     """
 
     name: str
@@ -40,6 +53,11 @@ class CommEvidence(msgspec.Struct, frozen=True):
     silent: tuple[int, ...]
     exact: bool
     broken: bool = False
+    listed: tuple[int, ...] = ()
+
+    def rank_of(self, member: int) -> int:
+        """The job's rank of a member; -1 if it is not known."""
+        return self.listed[member] if 0 <= member < len(self.listed) else -1
 
     def floor(self) -> int:
         """The newest operation that every member of which anything is known has called."""
@@ -50,7 +68,8 @@ class JobEvidence(msgspec.Struct, frozen=True):
     """All that is known of a job of `ranks` ranks.
 
     `no_file` are those that no source tells anything of, `gone` what sources say of those that do not answer them.
-    `unsure` says why ranks may be others than those of the launcher; empty if they are its.
+    `unsure` says why ranks may be others than those of the launcher; empty if they are its. `clocks` are compared in
+    `clocks.py`, as well as `clock_errors_s` allows, by rank; `lacking_clocks` says which cannot be.
     """
 
     name: str
@@ -62,6 +81,17 @@ class JobEvidence(msgspec.Struct, frozen=True):
     latest_s: float
     unsure: str
     problems: tuple[Problem, ...]
+    clocks: tuple[HostClock, ...] = ()
+    clock_errors_s: dict[int, float] = {}
+    lacking_clocks: str = ""
+
+    def clock_error_s(self, ranks: Iterable[int]) -> float:
+        """By how much the clocks of some ranks may still differ; infinite if they cannot be compared."""
+        ranks = tuple(ranks)
+        hosts = {self.hosts.get(rank) for rank in ranks}
+        if len(hosts) == 1 and None not in hosts:
+            return 0.0
+        return max((self.clock_errors_s.get(rank, math.inf) for rank in ranks), default=math.inf)
 
 
 def join(reading: Reading, name: str = "job", ranks: int = 0) -> JobEvidence:
@@ -76,7 +106,7 @@ def join(reading: Reading, name: str = "job", ranks: int = 0) -> JobEvidence:
         comms.setdefault(one.comm, []).append(one)
     joined = {comm: _comm(comm, ones, no_file, size) for comm, ones in comms.items()}
     hosts = {one.rank: one.host for one in kept if one.host}
-    latest_s = max((call.created_s for one in kept for call in one.calls[-1:]), default=0.0)
+    latest_s = max((call.shown_s() for one in kept for call in (*one.calls[-1:], *one.transfers[-1:])), default=0.0)
     gone = tuple(one for one in kept if one.status)
     return JobEvidence(name, size, joined, hosts, no_file, gone, latest_s, unsure, tuple(problems))
 
@@ -88,7 +118,7 @@ def _once(members: Iterable[MemberEvidence]) -> tuple[list[MemberEvidence], list
     for one in members:
         key = one.format, one.comm, one.rank
         before = kept.setdefault(key, one)
-        if before is one or (before.calls, before.counts, before.last_seq) == (one.calls, one.counts, one.last_seq):
+        if before is one or _content(before) == _content(one):
             continue
         old, new = sorted((before, one), key=_newness)
         kept[key] = new
@@ -98,8 +128,12 @@ def _once(members: Iterable[MemberEvidence]) -> tuple[list[MemberEvidence], list
     return list(kept.values()), list(problems.values())
 
 
+def _content(one: MemberEvidence) -> tuple[object, ...]:
+    return one.calls, one.transfers, one.counts, one.last_seq
+
+
 def _newness(one: MemberEvidence) -> tuple[float, float, int]:
-    created_s = max((call.created_s for call in one.calls), default=0.0)
+    created_s = max((call.shown_s() for call in (*one.calls, *one.transfers)), default=0.0)
     return one.taken_s, created_s, one.last_seq
 
 
@@ -113,6 +147,7 @@ def _comm(name: str, ones: list[MemberEvidence], no_file: tuple[int, ...], job_s
             one.status,
             one.source,
             one.format,
+            one.transfers,
         )
         for one in sorted(ones, key=lambda one: one.rank)
         if not one.status
@@ -123,7 +158,7 @@ def _comm(name: str, ones: list[MemberEvidence], no_file: tuple[int, ...], job_s
     if listed or size == job_size:
         ranks = listed[0][0] if listed else tuple(range(job_size))
         silent = tuple(rank for rank in ranks if rank not in members)
-        return CommEvidence(name, members, ranks, silent, exact=True, broken=bool(gone))
+        return CommEvidence(name, members, ranks, silent, exact=True, broken=bool(gone), listed=ranks)
     lacking = size - len(members)
     silent = tuple(sorted(gone if len(gone) == lacking else gone.union(no_file))) if lacking > 0 else ()
     return CommEvidence(name, members, tuple(members), silent, exact=len(silent) == max(lacking, 0), broken=bool(gone))

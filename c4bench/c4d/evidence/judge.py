@@ -1,18 +1,19 @@
 """From what was read to the report: verdicts with ranks, hosts, the chain of waiting, and other tools' words."""
 
+from c4bench.c4d.evidence.clocks import on_one_clock
 from c4bench.c4d.evidence.hangs import HangCase, Judged
 from c4bench.c4d.evidence.join import JobEvidence, join
 from c4bench.c4d.evidence.slowness import stragglers
 from c4bench.c4d.evidence.words import ras_words, torchfrtrace_words
 from c4bench.c4d.hang.wait_for_graph import Node, WaitForGraph
-from c4bench.model.evidence import EvidenceReport, EvidenceVerdict, Reading, Standing
+from c4bench.model.evidence import EvidenceReport, EvidenceVerdict, Reached, Reading, Standing
 
 _LINKS = 12  # of a chain
 
 
 def judge(reading: Reading, name: str = "job", ranks: int = 0) -> EvidenceReport:
     """What the files say is wrong with a job. `ranks` is its size, where the caller knows it."""
-    job = join(reading, name, ranks)
+    job = on_one_clock(join(reading, name, ranks))
     case = HangCase(job)
     found = case.judge() or stragglers(job)
     verdicts = tuple(_verdict(job, case, judged) for judged in found)
@@ -25,6 +26,8 @@ def judge(reading: Reading, name: str = "job", ranks: int = 0) -> EvidenceReport
         tuple(cannot),
         reading.benchmarks,
         _standings(case.graph),
+        job.clocks,
+        _reached(job, case.graph),
     )
 
 
@@ -37,6 +40,17 @@ def _standings(graph: WaitForGraph) -> tuple[Standing, ...]:
         Standing(comm, seq, kind, tuple(sorted(ranks)), tuple(sorted(one for one in targets if isinstance(one, int))))
         for (comm, seq, kind, targets), ranks in sorted(alike.items(), key=lambda item: (item[0][:2], min(item[1])))
     )
+
+
+def _reached(job: JobEvidence, graph: WaitForGraph) -> tuple[Reached, ...]:
+    """How far each rank has come in the communicators in which ranks wait, the least first."""
+    found: list[Reached] = []
+    for name in sorted({op.comm for op in graph.pending.values()}):
+        by_seq: dict[int, list[int]] = {}
+        for rank, member in job.comms[name].members.items():
+            by_seq.setdefault(member.last, []).append(rank)
+        found += [Reached(name, seq, tuple(sorted(ranks))) for seq, ranks in sorted(by_seq.items())]
+    return tuple(found)
 
 
 def _verdict(job: JobEvidence, case: HangCase, judged: Judged) -> EvidenceVerdict:
@@ -81,7 +95,7 @@ def chain(graph: WaitForGraph, culprits: tuple[int, ...]) -> tuple[str, ...]:
 
 def _unknown(job: JobEvidence) -> list[str]:
     """What is not known of this job in particular."""
-    unknown = [job.unsure] if job.unsure else []
+    unknown = [what for what in (job.unsure, job.lacking_clocks) if what]
     if job.no_file:
         shown = ", ".join(map(str, job.no_file[:16])) + (" ..." if len(job.no_file) > 16 else "")
         unknown.append(f"ranks that left no readable file ({len(job.no_file)} of {job.ranks}): {shown}")

@@ -3,7 +3,8 @@
 A rank stands out in a communicator if in most of its latest operations it spent the shortest time inside, by more than
 the others differ among themselves (C4's receiver-driven wait analysis, arXiv 2406.04594). Ranks that wait for it in one
 communicator come late to their others; so of those that stand out, the one that waits least in all is named. Durations
-are differences on the rank's own clock, so clock offsets do not matter.
+are differences on the rank's own clock, so clock offsets do not matter. Where only the times of calls are known, a
+rank's wait is taken to be from its call to the last one, on one clock; it must then be longer than the clocks' error.
 """
 
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from c4bench.c4d.evidence.hangs import Judged
 from c4bench.c4d.evidence.join import CommEvidence, JobEvidence
 from c4bench.c4d.straggler.thresholds import LAWFUL_SKEW_SHARE, SIGMAS
 from c4bench.model.diagnosis import Cause, Syndrome
+from c4bench.model.evidence import Call
 
 # The latest operations that are looked at, how many it takes, and in which share of them the rank must be last to come.
 _RECENT_OPS = 32
@@ -37,8 +39,9 @@ class _Late(NamedTuple):
 
 def stragglers(job: JobEvidence) -> list[Judged]:
     """The rank that the others wait for, operation after operation; none if none stands out."""
-    tables = {name: _durations(comm, sorted(comm.members)) for name, comm in job.comms.items()}
-    late = [one for name, comm in job.comms.items() if (one := _late(comm, tables[name])) is not None]
+    measured = {name: _waits(job, comm) for name, comm in job.comms.items()}
+    tables = {name: inside_s for name, (inside_s, _) in measured.items()}
+    late = [one for name, comm in job.comms.items() if (one := _late(comm, *measured[name])) is not None]
     if not late:
         return []
     waits_s = _waits_s(job, tables, {one.rank for one in late})
@@ -66,8 +69,8 @@ def _waits_s(job: JobEvidence, tables: dict[str, Floats], ranks: set[int]) -> di
     return waits_s
 
 
-def _late(comm: CommEvidence, inside_s: Floats) -> _Late | None:
-    """The member that stands out in a communicator."""
+def _late(comm: CommEvidence, inside_s: Floats, error_s: float) -> _Late | None:
+    """The member that stands out in a communicator, by more than the error of its times."""
     ranks = sorted(comm.members)
     if len(ranks) < _LEAST_RANKS or len(inside_s) < _LEAST_OPS:
         return None
@@ -80,22 +83,37 @@ def _late(comm: CommEvidence, inside_s: Floats) -> _Late | None:
     period_s = _period_s(comm, ranks[place]) or float(np.median(others))
     share = awaited_s / period_s if period_s > 0 else 0.0
     stands_out = last[place] >= _LAST_SHARE * len(inside_s) and awaited_s > SIGMAS * spread_s / np.sqrt(len(inside_s))
-    if not stands_out or share < LAWFUL_SKEW_SHARE:
+    if not stands_out or share < LAWFUL_SKEW_SHARE or awaited_s <= error_s:
         return None
     return _Late(ranks[place], awaited_s, share, len(inside_s), comm.name)
 
 
 def _period_s(comm: CommEvidence, rank: int) -> float:
     """The usual time between two operations of a communicator; 0 where no times are known."""
-    times_s = [call.created_s for call in comm.members[rank].calls.values() if call.created_s > 0]
+    times_s = [call.shown_s() for call in comm.members[rank].calls.values() if call.shown_s() > 0]
     return float(np.median(np.diff(times_s))) if len(times_s) > _LEAST_OPS else 0.0
 
 
-def _durations(comm: CommEvidence, ranks: list[int]) -> Floats:
-    """How long each member was inside the latest operations that all have finished; shape (operations, members)."""
-    calls = [comm.members[rank].calls for rank in ranks]
-    shared = sorted(set.intersection(*(set(one) for one in calls)))
-    rows = [[one[seq].duration_s for one in calls] for seq in shared]
-    whole = [row for row in rows if min(row) >= 0][-_RECENT_OPS:]
-    table: Floats = np.asarray(whole, dtype=np.float64).reshape(len(whole), len(ranks))
+def _waits(job: JobEvidence, comm: CommEvidence) -> tuple[Floats, float]:
+    """How long each member was inside the latest operations, shape (operations, members), and the error of that."""
+    calls = [comm.members[rank].calls for rank in sorted(comm.members)]
+    shared = sorted(set.intersection(*(set(one) for one in calls)))[-2 * _RECENT_OPS :]
+    inside_s = _rows([[_inside_s(one[seq]) for one in calls] for seq in shared], len(calls))
+    if len(inside_s) >= _LEAST_OPS:
+        return inside_s, 0.0
+    called_s = _rows([[one[seq].created_s or -1.0 for one in calls] for seq in shared], len(calls))
+    return called_s.max(axis=1, keepdims=True, initial=0.0) - called_s, job.clock_error_s(comm.members)
+
+
+def _inside_s(call: Call) -> float:
+    """How long a call took, by its own duration or else by its times on one clock; -1 if that is not known."""
+    if call.duration_s < 0 and call.created_s and call.finished_s:
+        return call.finished_s - call.created_s
+    return call.duration_s
+
+
+def _rows(found: list[list[float]], members: int) -> Floats:
+    """The latest rows in which nothing is unknown, that is, negative."""
+    whole = [row for row in found if min(row) >= 0][-_RECENT_OPS:]
+    table: Floats = np.asarray(whole, dtype=np.float64).reshape(len(whole), members)
     return table

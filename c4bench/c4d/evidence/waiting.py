@@ -1,31 +1,34 @@
 """The wait-for graph of what sources tell: who is known, or must be taken, to wait in which operation for whom."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from c4bench.c4d.evidence.join import CommEvidence, JobEvidence, Member
+from c4bench.c4d.evidence.transfers import transfers_of
 from c4bench.c4d.hang.wait_for_graph import Node, WaitForGraph
 from c4bench.model.evidence import Call, CallState
 from c4bench.model.telemetry import OpRecord
 
 
+class Wait(NamedTuple):
+    """A call in which a rank waits, and for whom."""
+
+    comm: str
+    call: Call
+    ranks: frozenset[Node]
+
+
 def evidence_graph(job: JobEvidence) -> WaitForGraph:
     """Who waits for whom. A rank waits in the first call that has not ended, or in all such where the order is unknown.
 
-    It waits for members that have called less; where none has, for those that no source tells of.
+    In a collective it waits for members that have called less; where none has, for those that no source tells of. In a
+    send or receive it waits for the other side, until that has called its part.
     """
     pending: dict[int, OpRecord] = {}
     edges: dict[Node, frozenset[Node]] = {}
-    absent: dict[tuple[str, int], frozenset[Node]] = {}
     for rank, waits in _waits(job).items():
-        targets: frozenset[Node] = frozenset()
-        for comm, call in waits:
-            place = comm.name, call.seq
-            if place not in absent:
-                absent[place] = awaited(comm, call.seq)
-            targets |= absent[place]
-        comm, call = waits[0]
-        pending[rank] = record(comm.name, rank, call)
-        edges[rank] = targets
+        pending[rank] = record(waits[0].comm, rank, waits[0].call)
+        edges[rank] = waits[0].ranks.union(*(wait.ranks for wait in waits[1:])) if waits[1:] else waits[0].ranks
     return WaitForGraph(pending, edges)
 
 
@@ -40,20 +43,26 @@ def record(comm: str, rank: int, call: Call) -> OpRecord:
     return OpRecord(comm, rank, call.seq, call.kind, "", call.dtype, call.size_bytes, call.created_s, 0.0, 0.0)
 
 
-def _waits(job: JobEvidence) -> dict[int, list[tuple[CommEvidence, Call]]]:
+def _waits(job: JobEvidence) -> dict[int, list[Wait]]:
     """In which calls each rank waits: the first by its own order, or all if a source has no order."""
-    found: dict[int, list[tuple[CommEvidence, Call]]] = {}
+    found: dict[int, list[Wait]] = {}
     for comm in job.comms.values():
         floor = comm.floor()
+        late: dict[int, frozenset[Node]] = {}
         for rank, member in comm.members.items():
             if (call := waiting_call(member, floor, broken=comm.broken)) is not None:
-                found.setdefault(rank, []).append((comm, call))
+                if call.seq not in late:
+                    late[call.seq] = awaited(comm, call.seq)
+                found.setdefault(rank, []).append(Wait(comm.name, call, late[call.seq]))
+    for transfers in transfers_of(job):
+        for rank, wait in transfers.waits():
+            found.setdefault(rank, []).append(Wait(wait.comm, wait.call, frozenset[Node](wait.ranks)))
     return {rank: _first(waits) for rank, waits in found.items()}
 
 
-def _first(waits: list[tuple[CommEvidence, Call]]) -> list[tuple[CommEvidence, Call]]:
-    if len(waits) > 1 and all(call.order >= 0 for _, call in waits):
-        return [min(waits, key=lambda wait: wait[1].order)]
+def _first(waits: list[Wait]) -> list[Wait]:
+    if len(waits) > 1 and all(wait.call.order >= 0 for wait in waits):
+        return [min(waits, key=lambda wait: wait.call.order)]
     return waits
 
 

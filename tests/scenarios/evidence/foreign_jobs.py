@@ -16,9 +16,8 @@ STAGES = {1000: 5, 10_000: 25}
 # The faults that are tried: only the flight recorder and RAS know of operations that do not end.
 HANGS = (SimFaultKind.HUNG, SimFaultKind.STOPPED, SimFaultKind.KILLED, SimFaultKind.MISMATCH)
 FAULTS = {"flight-recorder": HANGS, "ras": HANGS, "inspector": (SimFaultKind.COMPUTE,)}
-# Those that can show. The other call of a mismatch is a barrier, which NCCL counts as an all-reduce: RAS does not see
-# it in place of one.
-SHOWN = FAULTS | {"ras": HANGS[:3]}
+# What a rank calls in place of the job's collective. NCCL counts each of these as a kind of its own.
+WRONG_CALLS = ("broadcast", "reduce", "reduce_scatter")
 
 
 class Answer(NamedTuple):
@@ -41,12 +40,15 @@ def job_of(ranks, seed):
     return SimJob(ranks, ops, seed=seed, window_s=0.5, rate_bps=100e9, ranks_per_host=8)
 
 
-def written(folder, form, ranks, kind, seed, lost=0.0):
-    """Write the files of a job whose rank, which is returned, is at fault; a share of the files is `lost`."""
+def written(folder, form, ranks, kind, seed, *, lost=0.0, calls=WRONG_CALLS):
+    """Write the files of a job whose rank, which is returned, is at fault; a share of the files is `lost`.
+
+    With a mismatch the rank calls one of `calls`.
+    """
     rng = random.Random(seed)
     rank = rng.randrange(ranks)
     factor = 1.5 if kind is SimFaultKind.COMPUTE else 1.0
-    fault = SimFault(kind, rank, rng.uniform(0.3, 0.5), factor=factor)
+    fault = SimFault(kind, rank, rng.uniform(0.3, 0.5), factor=factor, call=calls[seed % len(calls)])
     job = history(window for tick in simulate(job_of(ranks, seed), [fault], 1.5) for window in tick.windows)
     for name, data in WRITERS[form](job):
         if rng.random() >= lost:

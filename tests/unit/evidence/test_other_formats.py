@@ -1,6 +1,7 @@
 """Readers of RAS's text, of benchmarks and of Chakra traces, on files as their tools write them."""
 
 import json
+import os
 import socket
 import struct
 import threading
@@ -182,3 +183,35 @@ def test_the_page_shows_who_waits_for_whom(torch_dumps, tmp_path):
     assert "<td>4, 5, 7</td><td>6</td>" in text.replace("4-5, 7", "4, 5, 7")
     assert "rank job:6" in text
     assert "<script" not in text
+
+
+@pytest.mark.parametrize("form", ["pickle", "json"])
+def test_dumps_that_appear_in_pipes_are_judged(torch_dumps, tmp_path, capsys, form):
+    """What is written to named pipes is judged like files, also more than a pipe holds; a later dump counts."""
+    folder = torch_dumps / "torch-2.14.1" / "hang_4"
+    suffix = ".json" if form == "json" else ""
+    healthy = torch_dumps / "torch-2.14.1" / "healthy"
+    for rank in range(4):
+        os.mkfifo(tmp_path / f"rank_{rank}{suffix}")
+
+    def appear():
+        for source in (healthy, folder):
+            time.sleep(0.7)
+            for rank in range(4):
+                name = f"rank_{rank}{suffix}"
+                (tmp_path / name).write_bytes((source / name).read_bytes() + b" " * (form == "json") * 200_000)
+            time.sleep(1.5)
+
+    thread = threading.Thread(target=appear)
+    thread.start()
+    assert main(["detect", "--follow", "7", str(tmp_path)]) == 0
+    thread.join()
+    assert capsys.readouterr().out.count("to blame: ranks 2") == 1
+
+
+def test_a_pipe_is_read_only_if_it_is_followed(tmp_path, capsys):
+    """Without --follow, a pipe is named as such, and nothing waits for somebody to write to it."""
+    path = tmp_path / "rank_0"
+    os.mkfifo(path)
+    assert main(["detect", str(path)]) == 2
+    assert f"{path}: it is a pipe; give --follow" in capsys.readouterr().err

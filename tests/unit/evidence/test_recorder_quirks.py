@@ -1,6 +1,7 @@
 """What backends and versions of PyTorch write differently in a flight recorder dump."""
 
 import json
+import pickle
 from pathlib import Path
 
 import pytest
@@ -99,3 +100,12 @@ def test_a_version_to_come_is_refused():
     """A format of another major version is refused with its number, not guessed at."""
     with pytest.raises(UnreadableError, match=r"3\.0"):
         parse(json.dumps(dump() | {"version": "3.0"}).encode(), Path("rank_0"))
+
+
+@pytest.mark.parametrize("form", [json.dumps, pickle.dumps])
+def test_the_default_group_says_how_many_ranks_the_job_has(form):
+    """The list of all ranks in a dump gives the job's size, also of a job whose list is a text of 100 kB."""
+    everybody = {"0": {"name": "0", "desc": "default_pg", "ranks": str(list(range(20_000)))}}
+    data = form(dump(entry(1, process_group=["7", "row"]), pg_config=everybody))
+    reading = parse(data if isinstance(data, bytes) else data.encode(), Path("rank_3"))
+    assert reading.ranks == 20_000

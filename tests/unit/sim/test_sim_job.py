@@ -167,3 +167,11 @@ def test_mismatched_rank_records_another_collective():
     assert {op.seq for op in last.values()} == {last["h0"].seq}
     assert [last[f"h{rank}"].kind for rank in range(3)] == ["all_reduce", "barrier", "all_reduce"]
     assert {op.finished_s for op in last.values()} == {0.0}
+
+
+def test_mismatched_rank_records_the_collective_it_calls():
+    """The fault says which collective the rank calls; unlike a barrier it has data."""
+    windows = _windows(SimJob(3, _RING), [SimFault(SimFaultKind.MISMATCH, 1, 1.0, call="broadcast")], 2.0)
+    last = {window.host: window.ops[-1] for window in windows}
+    assert [last[f"h{rank}"].kind for rank in range(3)] == ["all_reduce", "broadcast", "all_reduce"]
+    assert last["h1"].size_bytes == last["h0"].size_bytes

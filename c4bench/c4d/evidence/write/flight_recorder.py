@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from c4bench.c4d.evidence.write.history import History
+from c4bench.c4d.evidence.write.history import WORLD, History
 from c4bench.model.telemetry import OpRecord
 
 _VERSION = "2.10"
@@ -21,6 +21,7 @@ def files(history: History) -> Iterator[tuple[str, bytes]]:
         history.names[name]: {"name": history.names[name], "desc": name, "ranks": str(list(history.ranks_of(name)))}
         for name in history.comms
     }
+    everybody = {"name": WORLD, "desc": "default_pg", "ranks": str(list(history.ranks))}
     mine: dict[int, list[str]] = {rank: [] for rank in history.ranks}
     for name in history.comms:
         for rank in history.ranks_of(name):
@@ -30,9 +31,9 @@ def files(history: History) -> Iterator[tuple[str, bytes]]:
             "version": _VERSION,
             "comm_lib_version": "",
             "nccl_comm_state": {},
-            "pg_config": {name: config[name] for name in mine[rank]},
+            "pg_config": {WORLD: everybody} | {name: config[name] for name in mine[rank]},
             "pg_status": _status(history, rank, mine[rank]),
-            "entries": [_entry(history, mine[rank], number, op) for number, op in enumerate(history.ops[rank])],
+            "entries": _entries(history, mine[rank], rank),
         }
         yield f"trace_rank_{rank}.json", msgspec.json.encode(dump)
 
@@ -50,19 +51,38 @@ def _status(history: History, rank: int, names: list[str]) -> dict[str, dict[str
     return status
 
 
-def _entry(history: History, names: list[str], number: int, op: OpRecord) -> dict[str, Any]:
+def _entries(history: History, names: list[str], rank: int) -> list[dict[str, Any]]:
+    """The entries of a rank: a collective is one, a send or receive is one for each peer, and one for the batch."""
+    found: list[dict[str, Any]] = []
+    for op in history.ops[rank]:
+        transfers = _peers(op, len(history.comms[op.comm].members)) if op.kind == "send" else ()
+        seqs = (op.seq, op.seq + 1) if transfers else (op.seq + 1, 0)
+        numbers = {"collective_seq_id": seqs[0], "p2p_seq_id": seqs[1], "is_p2p": bool(transfers)}
+        entry = _entry(history, names, op) | numbers
+        if len(transfers) > 1:
+            posted = {"state": "scheduled", "retired": False, "time_discovered_completed_ns": 0, "duration_ms": None}
+            found += [entry | posted | {"profiling_name": f"{_BACKEND}:{name}"} for name in transfers]
+            transfers = ("coalesced",)
+        found += [entry | {"profiling_name": f"{_BACKEND}:{name}"} for name in transfers or (op.kind,)]
+    return [entry | {"record_id": number} for number, entry in enumerate(found)]
+
+
+def _peers(op: OpRecord, size: int) -> tuple[str, ...]:
+    """What a `send` is: of two ranks, one to the other; of more, each to the next one, in a batch."""
+    if size == 2:
+        return ("send 0->1",) if op.rank == 0 else ("recv 1<-0",)
+    return f"send {op.rank}->{(op.rank + 1) % size}", f"recv {op.rank}<-{(op.rank - 1) % size}"
+
+
+def _entry(history: History, names: list[str], op: OpRecord) -> dict[str, Any]:
     dtype, width = _DTYPES.get(op.dtype, ("Byte", 1))
     name = history.names[op.comm]
     elements = op.size_bytes // width
     out = elements * (len(history.comms[op.comm].members) if op.kind == "all_gather" else 1)
     entry = {
-        "record_id": number,
         "pg_id": names.index(name),
         "process_group": [name, op.comm],
-        "collective_seq_id": op.seq + 1,
-        "p2p_seq_id": 0,
         "op_id": op.seq + 1,
-        "profiling_name": f"{_BACKEND}:{op.kind}",
         "time_created_ns": round(op.entered_s * _NANO),
         "input_sizes": [[elements]],
         "input_dtypes": [dtype],
@@ -73,6 +93,5 @@ def _entry(history: History, names: list[str], number: int, op: OpRecord) -> dic
         "time_discovered_completed_ns": round(op.finished_s * _NANO),
         "retired": bool(op.finished_s),
         "timeout_ms": 600_000,
-        "is_p2p": False,
     }
     return entry | ({"duration_ms": (op.finished_s - op.entered_s) * 1e3} if op.finished_s else {})

@@ -1,6 +1,8 @@
 """NCCL Inspector's JSON lines (format v4.0): the operations that each process has finished, one file a process."""
 
-from collections.abc import Iterator
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -17,13 +19,22 @@ def files(history: History) -> Iterator[tuple[str, bytes]]:
     for rank in history.ranks:
         process = history.processes.get(rank)
         host, pid = history.hosts[rank], process.pid if process else rank
-        lines = [msgspec.json.encode(_line(history, op, places[op.comm, rank], host, pid))
-                 for op in history.ops[rank] if op.finished_s]  # fmt: skip
+        lines = [msgspec.json.encode(_line(history, op, number, places[op.comm, rank], host, pid))
+                 for number, op in _numbered(history.ops[rank]) if op.finished_s]  # fmt: skip
         if lines:
             yield f"{host}-pid{pid}.log", b"\n".join(lines) + b"\n"
 
 
-def _line(history: History, op: OpRecord, member: int, host: str, pid: int) -> dict[str, object]:
+def _numbered(ops: Iterable[OpRecord]) -> Iterator[tuple[int, OpRecord]]:
+    """The operations with their numbers among those of their kind and communicator."""
+    made = Counter[tuple[str, str]]()
+    for op in ops:
+        place = op.comm, _KINDS.get(op.kind, op.kind)
+        made[place] += 1
+        yield made[place], op
+
+
+def _line(history: History, op: OpRecord, number: int, member: int, host: str, pid: int) -> dict[str, object]:
     size = len(history.comms[op.comm].members)
     took_us = (op.finished_s - op.entered_s) * 1e6
     rate_gbs = op.size_bytes / took_us / 1e3 if took_us > 0 else 0.0
@@ -39,11 +50,15 @@ def _line(history: History, op: OpRecord, member: int, host: str, pid: int) -> d
         },
         "coll_perf": {
             "coll": _KINDS.get(op.kind, op.kind),
-            "coll_sn": op.seq + 1,
+            "coll_sn": number,
             "coll_msg_size_bytes": op.size_bytes,
             "coll_exec_time_us": took_us,
             "coll_timing_source": "kernel_cpu",
             "coll_algobw_gbs": rate_gbs,
             "coll_busbw_gbs": rate_gbs,
+            "event_trace_ts": {
+                "coll_start_ts": math.floor(op.entered_s * 1e6),
+                "kernel_events": [{"channel_id": 0, "kernel_stop_ts": math.ceil(op.finished_s * 1e6)}],
+            },
         },
     }

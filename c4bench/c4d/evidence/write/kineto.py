@@ -1,4 +1,4 @@
-"""Traces in the form of PyTorch's profiler (Kineto): one `record_param_comms` event an operation, one file a rank."""
+"""Traces in the form of PyTorch's profiler (Kineto), one file a rank: an operation is a call and a kernel."""
 
 from collections.abc import Iterator
 
@@ -16,12 +16,14 @@ def files(history: History) -> Iterator[tuple[str, bytes]]:
     """The traces, `rank_N.pt.trace.json`. Operations that have not finished have no event, as in a real trace."""
     members = {name: history.ranks_of(name) for name in history.comms}
     for rank in history.dumping():
-        events = [_event(history, members[op.comm], rank, op) for op in history.ops[rank] if op.finished_s]
+        events = [event for op in history.ops[rank] if op.finished_s
+                  for event in _events(history, members[op.comm], rank, op)]  # fmt: skip
         info = {"backend": "nccl", "rank": rank, "world_size": len(history.ranks)}
         yield f"rank_{rank}.pt.trace.json", msgspec.json.encode({"distributedInfo": info, "traceEvents": events})
 
 
-def _event(history: History, members: tuple[int, ...], rank: int, op: OpRecord) -> dict[str, object]:
+def _events(history: History, members: tuple[int, ...], rank: int, op: OpRecord) -> tuple[dict[str, object], ...]:
+    """The call, which returns at once, and the kernel, which runs until the operation has ended."""
     elements = op.size_bytes // _WIDTHS.get(op.dtype, 1)
     arguments = {
         "Collective name": op.kind,
@@ -35,5 +37,8 @@ def _event(history: History, members: tuple[int, ...], rank: int, op: OpRecord) 
         "Rank": rank,
         "Seq": op.seq + 1,
     }
-    return {"ph": "X", "cat": "cpu_op", "name": "record_param_comms", "pid": rank, "tid": 1, "ts": op.entered_s * 1e6,
-            "dur": (op.finished_s - op.entered_s) * 1e6, "args": arguments}  # fmt: skip
+    call = {"cat": "cpu_op", "name": "record_param_comms", "tid": 1, "dur": 1.0}
+    took_us = (op.finished_s - op.entered_s) * 1e6
+    kernel = {"cat": "kernel", "name": f"ncclDevKernel_{op.kind}", "tid": 7, "dur": took_us}
+    shared = {"ph": "X", "pid": rank, "ts": op.entered_s * 1e6, "args": arguments}
+    return call | shared, kernel | shared

@@ -29,27 +29,30 @@ class Answer(NamedTuple):
     said: str
 
 
-def job_of(ranks, seed):
-    """A job with tensor, pipeline and data groups, each of whose iterations takes some 30 ms."""
+def job_of(ranks, seed, *, passes_by="all_gather", offsets_s=()):
+    """A job with tensor, pipeline and data groups, each of whose iterations takes some 30 ms.
+
+    Stages pass on their results by a collective of the pipeline, or by `send`. Hosts' clocks are off by `offsets_s`.
+    """
     stages = STAGES[ranks]
     ops = (
         StepOp("all_reduce", 1 << 20, 0.01, RankGroup("tensor", 8, 1)),
-        StepOp("all_gather", 1 << 20, 0.005, RankGroup("stage", stages, 8)),
+        StepOp(passes_by, 1 << 20, 0.005, RankGroup("stage", stages, 8)),
         StepOp("all_reduce", 4 << 20, 0.01, RankGroup("data", ranks // 8 // stages, 8 * stages)),
     )
-    return SimJob(ranks, ops, seed=seed, window_s=0.5, rate_bps=100e9, ranks_per_host=8)
+    return SimJob(ranks, ops, seed=seed, window_s=0.5, rate_bps=100e9, ranks_per_host=8, clock_offsets_s=offsets_s)
 
 
-def written(folder, form, ranks, kind, seed, *, lost=0.0, calls=WRONG_CALLS):
+def written(folder, form, ranks, kind, seed, *, lost=0.0, calls=WRONG_CALLS, **shape):
     """Write the files of a job whose rank, which is returned, is at fault; a share of the files is `lost`.
 
-    With a mismatch the rank calls one of `calls`.
+    With a mismatch the rank calls one of `calls`. `shape` is that of the job.
     """
     rng = random.Random(seed)
     rank = rng.randrange(ranks)
     factor = 1.5 if kind is SimFaultKind.COMPUTE else 1.0
     fault = SimFault(kind, rank, rng.uniform(0.3, 0.5), factor=factor, call=calls[seed % len(calls)])
-    job = history(window for tick in simulate(job_of(ranks, seed), [fault], 1.5) for window in tick.windows)
+    job = history(window for tick in simulate(job_of(ranks, seed, **shape), [fault], 1.5) for window in tick.windows)
     for name, data in WRITERS[form](job):
         if rng.random() >= lost:
             (folder / name).write_bytes(data)

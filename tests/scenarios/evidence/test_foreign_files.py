@@ -4,6 +4,7 @@ No host is needed, and the machine's clock is read: `make evidence` runs this ou
 smaller jobs and fewer damaged files.
 """
 
+import random
 import resource
 import time
 
@@ -11,6 +12,8 @@ import pytest
 from evidence_mutations import escapes
 from foreign_jobs import FAULTS, answer, written
 
+from c4bench.c4d.evidence.judge import judge
+from c4bench.evidence.collect import collect
 from c4bench.model.measurement import Clock
 from c4bench.sim.model import SimFaultKind
 
@@ -61,6 +64,29 @@ def test_a_barrier_is_counted_as_an_all_reduce(tmp_path, measure):
     answers = rates(tmp_path, "ras", 1000, TRIALS // 4, kinds=(SimFaultKind.MISMATCH,), calls=("barrier",))
     share = fraction(answers, {SimFaultKind.MISMATCH})
     measure("foreign.counted_alike_fraction", share, unit="1", clock=Clock.NONE, format="ras")
+
+
+def test_the_right_rank_of_pipelines_is_named(tmp_path, measure):
+    """Of 40 faults of a job whose stages send to each other, 95 % are named right, and the rest are suspected."""
+    answers = rates(tmp_path, "flight-recorder", 1000, TRIALS, passes_by="send")
+    share = fraction(answers, FAULTS["flight-recorder"])
+    labels = {"format": "flight-recorder", "fault": "all", "job": "send"}
+    measure("foreign.correct_fraction", share, unit="1", at_least=0.95, clock=Clock.NONE, **labels)
+
+
+def test_clocks_are_compared(tmp_path, measure):
+    """Clocks of 125 hosts, up to 100 s apart, are compared to within an iteration, and the stated error holds."""
+    rng = random.Random(5)
+    offsets_s = (100.0, *(100.0 + rng.uniform(-50.0, 50.0) for _ in range(124)))
+    for form in ("flight-recorder", "ras"):
+        written(tmp_path, form, 1000, SimFaultKind.HUNG, seed=0, offsets_s=offsets_s)
+    clocks = judge(collect([tmp_path])).clocks
+    assert len(clocks) == 125
+    off_s = [abs(clock.offset_s - offsets_s[int(clock.host[1:])] + offsets_s[0]) for clock in clocks]
+    assert all(off_s <= clock.error_s + 1e-6 for off_s, clock in zip(off_s, clocks, strict=True))
+    measure("foreign.clock_off_s", max(off_s), unit="s", clock=Clock.NONE)
+    stated_s = max(clock.error_s for clock in clocks)
+    measure("foreign.clock_error_s", stated_s, unit="s", at_most=0.03, clock=Clock.NONE)
 
 
 def test_a_tenth_of_the_files_is_missing(tmp_path, measure):

@@ -11,6 +11,7 @@ import msgspec
 
 from c4bench.attribution.localise import Blame, Cell, Links, localise
 from c4bench.c4d.columns import Ints
+from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding
 from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.c4d.ingest.connections import ConnView, cell_of, progress_s
@@ -270,7 +271,7 @@ def loss_finding(loss: PacketLoss) -> Finding:
         Cause.PACKETS_LOST,
         blame.component,
         loss.onset_s,
-        0.5 if blame.alternatives else 0.9,
+        confidence(Cause.PACKETS_LOST, blame.component.kind, len(blame.alternatives)),
         tuple(evidence),
         f"a probe across {blame.component} that loses nothing",
         {"packets_early": float(loss.early)},

@@ -11,9 +11,9 @@ from c4bench.model.diagnosis import Cause
 
 # Findings with as many others that may be to blame, up to the next number, are counted together.
 OTHERS = (0, 1, 2, 6)
-# A cause that was hardly seen has the chance of a draw among all, and at most this; that counts as so many findings.
+# What was never seen has the chance of a draw among all, and at most this, which counts as so many findings.
 _MOST = 0.8
-_PRIOR = 2.0
+_PRIOR = 1.0
 
 Counts = tuple[tuple[int, int], ...]  # of each number of others: how many were right, of how many
 _NONE: Counts = ((0, 0),) * len(OTHERS)

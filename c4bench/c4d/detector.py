@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 
 from c4bench.attribution.localise import Cell
+from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding, rank_component
 from c4bench.c4d.hang.failed_connections import FailedConnections
 from c4bench.c4d.hang.hangs import Standstill, hang_findings, secondary_findings, standstills
@@ -175,7 +176,7 @@ class JobDetector:
             Cause.COMPUTE_SLOW,
             rank_component(self._view.job, rank),
             late.onset_s + self._clocks.offset_s(comm.hosts[late.member]),
-            0.95,
+            confidence(Cause.COMPUTE_SLOW, "rank"),
             (_how_late(late),),
             f"rank {rank} waiting as long as the others",
             {"late_share": late.share, "late_operations": float(late.ops)},

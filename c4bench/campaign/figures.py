@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from c4bench.campaign.grade import Answer, Grade
+from c4bench.campaign.grade import Answer, Grade, Stated
 from c4bench.report.statistics import Interval, median, share_interval
 
 # The bins of stated confidence, by their lower edges.
@@ -63,7 +63,7 @@ def figures(grades: Sequence[Grade]) -> Figures:
 
 def calibration(grades: Iterable[Grade]) -> tuple[Bin, ...]:
     """How often findings are right by stated confidence; bins without findings are left out."""
-    stated = [pair for grade in grades for pair in grade.stated]
+    stated = [one for grade in grades for one in grade.stated]
     edges = zip(BINS, (*BINS[1:], 1.0), strict=True)
     return tuple(_bin(low, high, inside) for low, high in edges if (inside := _inside(stated, low, high)))
 
@@ -73,14 +73,27 @@ def calibration_error(bins: Iterable[Bin]) -> float:
     return max((abs(one.stated - one.right.mean) for one in bins), default=0.0)
 
 
-def _inside(stated: Iterable[tuple[float, bool]], low: float, high: float) -> list[tuple[float, bool]]:
+def counts(grades: Iterable[Grade], edges: Sequence[int]) -> dict[tuple[str, str], list[tuple[int, int]]]:
+    """How many findings were right, of how many, by cause and kind of component and number of alternatives.
+
+    `edges` are the numbers of alternatives from which on findings are counted together, the first of them 0.
+    """
+    found: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for one in (one for grade in grades for one in grade.stated):
+        row = found.setdefault((str(one.cause), one.kind), [(0, 0)] * len(edges))
+        place = sum(one.alternatives >= edge for edge in edges) - 1
+        row[place] = row[place][0] + one.right, row[place][1] + 1
+    return dict(sorted(found.items()))
+
+
+def _inside(stated: Iterable[Stated], low: float, high: float) -> list[Stated]:
     """Those in a bin; a confidence of 1 belongs to the last."""
-    return [(value, right) for value, right in stated if low <= value < high or value == high == 1.0]
+    return [one for one in stated if low <= one.confidence < high or one.confidence == high == 1.0]
 
 
-def _bin(low: float, high: float, inside: Sequence[tuple[float, bool]]) -> Bin:
-    right = sum(right for _, right in inside)
-    mean = sum(value for value, _ in inside) / len(inside)
+def _bin(low: float, high: float, inside: Sequence[Stated]) -> Bin:
+    right = sum(one.right for one in inside)
+    mean = sum(one.confidence for one in inside) / len(inside)
     return Bin(low, high, len(inside), mean, share_interval(right, len(inside)))
 
 

@@ -7,7 +7,7 @@ import msgspec
 from c4bench.campaign.measurable import Measurable
 from c4bench.campaign.trial_record import NamedFinding, TrialRecord
 from c4bench.campaign.truth import Truth
-from c4bench.model.diagnosis import Syndrome
+from c4bench.model.diagnosis import Cause, Syndrome
 
 
 class Answer(StrEnum):
@@ -20,6 +20,16 @@ class Answer(StrEnum):
     NOT_DUE = "not_due"
 
 
+class Stated(msgspec.Struct, frozen=True):
+    """The confidence of a finding, what it is about, and whether its component is right, whatever its alternatives."""
+
+    cause: Cause | None
+    kind: str
+    alternatives: int
+    confidence: float
+    right: bool
+
+
 class Grade(msgspec.Struct, frozen=True):
     """The grade of one trial.
 
@@ -28,7 +38,7 @@ class Grade(msgspec.Struct, frozen=True):
     of them has it. `silent`: no finding though the fault cost the job step time; `not_due`: none, and it did not.
     `healthy` is how many healthy components findings without alternatives name. Times are seconds from when the fault
     was there: to the alarm and the name of the first finding that is about it, and to the one that resolves it.
-    `stated` is, for each finding, its confidence and whether its component is right.
+    `stated` has one entry for each finding.
     """
 
     trial: str
@@ -39,7 +49,7 @@ class Grade(msgspec.Struct, frozen=True):
     alarm_s: float | None
     name_s: float | None
     resolve_s: float | None
-    stated: tuple[tuple[float, bool], ...]
+    stated: tuple[Stated, ...]
 
     @property
     def due(self) -> bool:
@@ -64,7 +74,7 @@ def grade(trial: TrialRecord, fabric: Measurable) -> Grade:
         about[0].alarmed_s - trial.began_s if about else None,
         about[0].named_s - trial.began_s if about else None,
         resolving[0].named_s - trial.began_s if resolving else None,
-        tuple((finding.confidence, _right(finding, truth)) for finding in findings),
+        tuple(_stated(finding, truth) for finding in findings),
     )
 
 
@@ -72,9 +82,9 @@ def _about(finding: NamedFinding, truth: Truth) -> bool:
     return any(truth.same(candidate) or truth.equivalent(candidate) for candidate in finding.candidates)
 
 
-def _right(finding: NamedFinding, truth: Truth) -> bool:
-    """Whether the component itself is right, whatever its alternatives."""
-    return truth.same(finding.component) or truth.equivalent(finding.component)
+def _stated(finding: NamedFinding, truth: Truth) -> Stated:
+    right = truth.same(finding.component) or truth.equivalent(finding.component)
+    return Stated(finding.cause, finding.component.kind, len(finding.alternatives), finding.confidence, right)
 
 
 def _answer(

@@ -8,7 +8,7 @@ import msgspec
 from c4bench.campaign.step_time import StepLoss
 from c4bench.decoding import from_json
 from c4bench.errors import UsageError
-from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
+from c4bench.model.diagnosis import Cause, Component, Diagnosis, Syndrome
 
 FILE = "campaign.jsonl"
 
@@ -22,6 +22,7 @@ class NamedFinding(msgspec.Struct, frozen=True):
     confidence: float
     alarmed_s: float
     named_s: float
+    cause: Cause | None = None
 
     @property
     def candidates(self) -> tuple[Component, ...]:
@@ -63,7 +64,8 @@ class _Refused(msgspec.Struct, frozen=True):
 def named_findings(diagnoses: Iterable[Diagnosis]) -> tuple[NamedFinding, ...]:
     """What a trial keeps of diagnoses."""
     return tuple(
-        NamedFinding(d.syndrome, d.component, d.alternatives, d.confidence, d.alarmed_s, d.named_s) for d in diagnoses
+        NamedFinding(d.syndrome, d.component, d.alternatives, d.confidence, d.alarmed_s, d.named_s, d.cause)
+        for d in diagnoses
     )
 
 

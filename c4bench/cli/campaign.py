@@ -4,7 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from c4bench.campaign.figures import Bin, Figures, Share, calibration, calibration_error, figures
+from c4bench.c4d.confidence import OTHERS
+from c4bench.campaign.figures import Bin, Figures, Share, calibration, calibration_error, counts, figures
 from c4bench.campaign.grade import Answer, Grade
 from c4bench.campaign.nights import night_seed, nights
 from c4bench.campaign.nights_table import rewrite_nights
@@ -33,6 +34,11 @@ def register(commands: Commands) -> None:
     parser.add_argument("--misses", type=Path, metavar="FILE", help="add trials that were not resolved to this list")
     parser.add_argument("--readme", type=Path, metavar="FILE", help="with --nights: rewrite the nights' table in FILE")
     parser.add_argument("--seed", action="store_true", help="only print the seed of tonight's campaign")
+    parser.add_argument(
+        "--counts",
+        action="store_true",
+        help="print how many findings were right by cause, as C4D's confidence has it",
+    )
     parser.add_argument("--json", action="store_true", help="print the grade of each trial as a line of JSON")
     parser.set_defaults(run=_run)
 
@@ -51,6 +57,8 @@ def _run(arguments: argparse.Namespace) -> int:
         raise UsageError("no trial to count: give run directories of campaigns, such as reports/runs/accuracy/*")
     if arguments.json:
         sys.stdout.writelines(encode(grade).decode() + "\n" for grade in every)
+    elif arguments.counts:
+        sys.stdout.writelines(line + "\n" for line in _counts(every))
     else:
         rows = [(run.path.name, figures(of_run)) for run, of_run in grades.items() if any(one.due for one in of_run)]
         sys.stdout.write("\n".join([*_table([*rows, ("all", figures(every))]), "", *_bins(every), ""]))
@@ -76,6 +84,15 @@ def _cells(found: Figures) -> tuple[str, ...]:
 def _share(share: Share) -> str:
     """`12 of 24, 0.291 to 0.709`."""
     return f"{share.trials} of {share.total}, {share.interval.low:.3f} to {share.interval.high:.3f}"
+
+
+def _counts(grades: list[Grade]) -> list[str]:
+    starts = " | ".join(f"from {edge} others" for edge in OTHERS)
+    lines = [f"| cause | component | {starts} |", "|---|---|" + "---|" * len(OTHERS)]
+    return lines + [
+        f"| {cause} | {kind} | " + " | ".join(f"{right} of {seen}" if seen else "" for right, seen in row) + " |"
+        for (cause, kind), row in counts(grades, OTHERS).items()
+    ]
 
 
 def _bins(grades: list[Grade]) -> list[str]:

@@ -104,9 +104,9 @@ class ProbeFlow(msgspec.Struct, frozen=True):
 class Diagnosis(msgspec.Struct, frozen=True):
     """A finding. Times are on the master's clock; `onset_s` is when the telemetry first departs from normal.
 
-    `evidence` is for people, `figures` are its numbers, units in their names. `alternatives` would explain the
-    telemetry as well, and `probes` would decide between them. `operations` are those that wait, or both sides of a
-    mismatch.
+    `confidence` is the chance that `component` is the right one. `evidence` is for people, `figures` are its numbers,
+    units in their names. `alternatives` would explain the telemetry as well, and `probes` would decide between them.
+    `operations` are those that wait, or both sides of a mismatch.
     """
 
     job: str

@@ -24,11 +24,11 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What may be done for one job, by kind of syndrome.
 
     A job with fewer than `min_ranks` ranks is no use; 0 stands for as many as it was started with. At most
-    `hosts_per_hour` hosts are taken out of service, and the job is restarted at most `restarts_per_hour` times.
-    A diagnosis less sure than `min_confidence` is only looked at. With `sweep` all NICs of the job are probed beside it
-    once something is slow, for what its traffic does not show. An attempt must train within `resume_within_s`. A host
-    that is out is looked at every `check_every_s`, and is put back when a transfer to and from it reaches
-    `healthy_fraction` of the payload bound.
+    `hosts_per_hour` hosts are taken out of service, and the job is restarted at most `restarts_per_hour` times. A rank,
+    NIC or host that is less likely right than `min_confidence` is only looked at. With `sweep` all NICs of the job are
+    probed beside it once something is slow, for what its traffic does not show. An attempt must train within
+    `resume_within_s`. A host that is out is looked at every `check_every_s`, and is put back when a transfer to and
+    from it reaches `healthy_fraction` of the payload bound.
     """
 
     hang: Action = Action.OBSERVE

@@ -46,8 +46,9 @@ def decide(job: str, diagnoses: Sequence[Diagnosis], policy: Policy, fleet: Flee
     """Decide about diagnoses of the present attempt of `job`, the most confident first, each within all limits.
 
     A bug of the job isolates nothing, because no other host would fix it. A link or a path isolates nothing, because
-    path planning avoids it. If a rank hangs or has ended, its host is replaced if there is a spare; otherwise the job
-    restarts on the same hosts, because the end of a rank says little about its host.
+    path planning avoids it, whichever of several it is; so it need not be as likely as the policy wants it. If a rank
+    hangs or has ended, its host is replaced if there is a spare; otherwise the job restarts on the same hosts, because
+    the end of a rank says little about its host.
     """
     decisions = _Decisions(job, policy, fleet)
     ordered = sorted(diagnoses, key=lambda diagnosis: -diagnosis.confidence)
@@ -83,7 +84,7 @@ class _Decisions:
         """Why nothing is done, whatever the component; empty if something may be done."""
         if diagnosis.component.kind == "job":
             return "a bug of the job, which no other host would fix"
-        if diagnosis.confidence < self._policy.min_confidence:
+        if diagnosis.component.kind not in _FABRIC and diagnosis.confidence < self._policy.min_confidence:
             least = self._policy.min_confidence
             return f"confidence {diagnosis.confidence:.0%} is below the policy's minimum of {least:.0%}"
         if wish is Action.OBSERVE:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 import msgspec
 
 from c4bench.attribution.localise import Cell, Links, localise, path_component
+from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding
 from c4bench.c4d.hang.silent_hosts import silent_host_finding, silent_hosts
 from c4bench.c4d.hang.thresholds import REPORTED_CADENCES
@@ -180,7 +181,7 @@ def _finding(component: Component, others: tuple[Component, ...], reports: int, 
         Cause.CONNECTION_LOST,
         component,
         since_s,
-        0.6 if others else 0.9,
+        confidence(Cause.CONNECTION_LOST, component.kind, len(others)),
         tuple(evidence),
         f"a message that crosses {component}",
         {"failed_connections": float(reports)},

@@ -3,6 +3,7 @@
 import msgspec
 
 from c4bench.c4d.columns import NEVER
+from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding, rank_component
 from c4bench.c4d.hang.mismatch import mismatch_finding, side
 from c4bench.c4d.hang.port_failures import port_findings, ports_down
@@ -104,7 +105,7 @@ class _Case:
         state = self.job.process[rank].state
         cause = Cause.PROCESS_STOPPED if state == "stopped" else Cause.PROCESS_ENDED
         evidence = (*self._standing(rank), f"its process is {state}")
-        return self._rank(rank, cause, 0.95, evidence)
+        return self._rank(rank, cause, 0, evidence)
 
     def _standing(self, rank: int) -> tuple[str, ...]:
         if rank in self.graph.pending:
@@ -147,7 +148,7 @@ class _Case:
         suspects = self._quiet_receivers(stuck[0].record.comm) if stuck and not self.job.process else []
         if len(suspects) == 1:
             evidence = (f"rank {suspects[0]} sent least and acknowledges nothing; there is no process information",)
-            return [self._rank(suspects[0], Cause.STUCK_INSIDE, 0.6, evidence)]
+            return [self._rank(suspects[0], Cause.STUCK_INSIDE, 1, evidence)]
         return network_finding(self.job, self.clocks, self.graph, stuck, self.since_s, credit)
 
     def _quiet_receivers(self, comm: str) -> list[int]:
@@ -161,7 +162,7 @@ class _Case:
         """Ranks that did not enter the operation the others wait in."""
         beside = self._cut_off()
         running = [rank for rank in self.absent if not process_stopped(self.job, rank) and rank not in beside]
-        return [self._rank(rank, Cause.NOT_ENTERED, 0.9, self._standing(rank)) for rank in running]
+        return [self._rank(rank, Cause.NOT_ENTERED, 0, self._standing(rank)) for rank in running]
 
     def frozen(self) -> list[Finding]:
         """Without process records: ranks whose telemetry stopped changing while that of waiting ranks goes on."""
@@ -188,8 +189,7 @@ class _Case:
         left = connections_given_up(self.job, self.graph, rank, end_s, still_s)
         if left:
             return network_finding(self.job, self.clocks, self.graph, left, self.since_s)
-        confidence = 0.9 if len(least) == 1 else 0.6
-        return [self._rank(rank, Cause.STUCK_INSIDE, confidence, self._standing(rank))]
+        return [self._rank(rank, Cause.STUCK_INSIDE, min(1, len(least) - 1), self._standing(rank))]
 
     def _moved_s(self, rank: int) -> float:
         host = self.job.mapping.host(rank)
@@ -209,23 +209,23 @@ class _Case:
             ((member, messages),) = unseen.items()
             evidence = (f"{messages} messages have reached rank {view.ranks[member]}, which has not looked at them",)
             figures = {"unseen_messages": float(messages)}
-            return [self._rank(view.ranks[member], Cause.COMPLETION_NOT_SEEN, 0.9, evidence, figures)]
+            return [self._rank(view.ranks[member], Cause.COMPLETION_NOT_SEEN, 0, evidence, figures)]
         stuck = ranks_stuck_inside(self.job, self.graph, comm)
         if not stuck:
             return []
         evidence = (f"all are inside {comm}, nothing is under way, and this rank owes the next step",)
-        confidence = 0.8 if len(stuck) == 1 else 0.6
-        return [self._rank(view.ranks[member], Cause.STUCK_INSIDE, confidence, evidence) for member in stuck]
+        others = min(1, len(stuck) - 1)
+        return [self._rank(view.ranks[member], Cause.STUCK_INSIDE, others, evidence) for member in stuck]
 
     def _rank(
         self,
         rank: int,
         cause: Cause,
-        confidence: float,
+        others: int,
         evidence: tuple[str, ...],
         figures: dict[str, float] | None = None,
     ) -> Finding:
-        """A finding on one rank, with the operation in which the others wait."""
+        """A finding on one rank that so many `others` are like, with the operation in which the others wait."""
         waiting = [(other, op) for other, op in self.graph.pending.items() if other != rank]
         figures = {"waiting_ranks": float(len(waiting)), "stood_still_s": self.observed_s - self.since_s} | (
             figures or {}
@@ -237,7 +237,7 @@ class _Case:
             operations = (side(oldest, same),)
         component = rank_component(self.job.job, rank) if rank >= 0 else Component("host", self.job.mapping.host(rank))
         refuted_by = f"{component} entering or finishing an operation"
-        verdict = _hang(component, cause, self.since_s, confidence, evidence, refuted_by, figures)
+        verdict = _hang(component, cause, self.since_s, others, evidence, refuted_by, figures)
         return msgspec.structs.replace(verdict, operations=operations)
 
 
@@ -251,10 +251,11 @@ def _hang(
     component: Component,
     cause: Cause,
     onset_s: float,
-    confidence: float,
+    others: int,
     evidence: tuple[str, ...],
     refuted_by: str,
     figures: dict[str, float],
 ) -> Finding:
     syndrome = Syndrome.NON_COMMUNICATION_HANG
-    return Finding(syndrome, cause, component, onset_s, confidence, evidence, refuted_by, figures)
+    sure = confidence(cause, component.kind, others)
+    return Finding(syndrome, cause, component, onset_s, sure, evidence, refuted_by, figures)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
+from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding
 from c4bench.c4d.hang.wait_for_graph import WaitForGraph
 from c4bench.model.diagnosis import Cause, Component, OperationSide, Syndrome
@@ -70,7 +71,7 @@ def _verdict(job: str, cause: Cause, operations: list[OperationSide], since_s: f
         cause,
         Component("job", job),
         since_s,
-        0.95,
+        confidence(cause, "job"),
         tuple(called),
         "the same program ending well on the same ranks",
         {"sides": float(len(operations))},

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping
 
+from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding
 from c4bench.c4d.hang.thresholds import REPORTED_CADENCES
 from c4bench.c4d.ingest.clocks import HostClocks
@@ -64,7 +65,7 @@ def _verdict(clocks: HostClocks, fell: Mapping[str, NicView], suspects: Iterable
         Cause.PORT_DOWN,
         component,
         onset_s - clocks.cadence_s(),
-        0.6 if others else 0.95,
+        confidence(Cause.PORT_DOWN, component.kind, len(others)),
         evidence,
         f"a rank that goes on by {', '.join(fell)}",
         {"ports_down": float(len(fell))},

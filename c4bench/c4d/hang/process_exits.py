@@ -4,6 +4,7 @@ When a rank fails, the others learn of it within milliseconds and end with an er
 what the first gave up on; the others are victims.
 """
 
+from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding, rank_component
 from c4bench.c4d.hang.mismatch import mismatch_finding
 from c4bench.c4d.hang.port_failures import port_findings, ports_down
@@ -43,7 +44,7 @@ def exit_findings(job: JobView, clocks: HostClocks, *, known: bool = False) -> l
     whole = len(early) > 1 and len(early) == len(job.process)
     killed = [death for death in early if death.state == "killed" and death.exit_code not in _ASKED]
     if killed and not (whole and len(killed) == len(early)):
-        return [_ended(job, clocks, death, len(deaths), 0.95) for death in killed]
+        return [_ended(job, clocks, death, len(deaths), 0) for death in killed]
     if known:
         return []
     fell = ports_down(job, clocks)
@@ -89,8 +90,7 @@ def _of_exits(
     if whole and len(foremost) > 1:
         failed = all(death.state == "exited" for death in foremost)
         return [_all_ended(job, tied, first_s)] if failed else []
-    confidence = 0.95 if len(tied) == 1 else 0.8 if len(foremost) == 1 else 0.5
-    return [_ended(job, clocks, foremost[0], len(job.exits), confidence)]
+    return [_ended(job, clocks, foremost[0], len(job.exits), min(1, len(tied) - 1))]
 
 
 def _given_up(job: JobView, clocks: HostClocks, graph: WaitForGraph, exited: list[ProcessExit]) -> list[Finding]:
@@ -114,7 +114,7 @@ def _own_nic(job: JobView, failure: ReportedFailure, first_s: float) -> list[Fin
             Cause.CONNECTION_STALLED,
             nics[0],
             first_s,
-            0.9 if len(nics) == 1 else 0.5,
+            confidence(Cause.CONNECTION_STALLED, "nic", len(nics) - 1),
             (f"rank {failure.rank} ended because its NIC refused its work: {failure.reason}",),
             f"{nics[0]} taking a work request",
             {"status_" + failure.status.lower(): 1.0},
@@ -130,7 +130,7 @@ def _all_ended(job: JobView, tied: list[ProcessExit], first_s: float) -> Finding
         Cause.PROCESS_ENDED,
         Component("job", job.job),
         first_s,
-        0.5,
+        confidence(Cause.PROCESS_ENDED, "job", len(tied)),
         (f"all {len(tied)} processes exited at once, with code {', '.join(codes)}; nothing tells which was first",),
         "the word of a rank that failed before the others",
         {"processes_ended": float(len(tied))},
@@ -147,7 +147,7 @@ def _foremost(graph: WaitForGraph, tied: list[ProcessExit], failure: ReportedFai
     return sorted((d for d in tied if awaited[d.rank] == most), key=lambda d: d.state != "killed")
 
 
-def _ended(job: JobView, clocks: HostClocks, death: ProcessExit, deaths: int, confidence: float) -> Finding:
+def _ended(job: JobView, clocks: HostClocks, death: ProcessExit, deaths: int, others: int) -> Finding:
     how = f"exited with code {death.exit_code}" if death.state == "exited" else death.state
     evidence = [f"process of rank {death.rank} on {death.host} {how}, first of {deaths}"]
     if job.first_failure is not None and job.first_failure.rank == death.rank:
@@ -157,7 +157,7 @@ def _ended(job: JobView, clocks: HostClocks, death: ProcessExit, deaths: int, co
         Cause.PROCESS_ENDED,
         rank_component(job.job, death.rank),
         _seen_s(clocks, death),
-        confidence,
+        confidence(Cause.PROCESS_ENDED, "rank", others),
         tuple(evidence),
         f"rank {death.rank} entering or finishing an operation",
         {"processes_ended": float(deaths)},

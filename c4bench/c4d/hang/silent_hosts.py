@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding
 from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.model.diagnosis import Cause, Component, Syndrome
@@ -28,7 +29,7 @@ def silent_host_finding(host: str, clocks: HostClocks, since_s: float, observed_
         Cause.HOST_SILENT,
         Component("host", host),
         since_s,
-        0.8,
+        confidence(Cause.HOST_SILENT, "host"),
         (f"no telemetry from {host} since {heard_s:.3f} s while its ranks are awaited",),
         f"a window from {host}",
         {"silent_s": observed_s - heard_s},

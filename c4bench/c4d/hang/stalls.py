@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 import msgspec
 
 from c4bench.attribution.localise import Blame, Cell, Links, localise
+from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding, rank_component
 from c4bench.c4d.hang.mismatch import side
 from c4bench.c4d.hang.wait_for_graph import WaitForGraph
@@ -202,7 +203,7 @@ def _finding(job: JobView, graph: WaitForGraph, blame: Blame, own: Sequence[Conn
         Cause.CONNECTION_STALLED,
         blame.component,
         since_s,
-        0.6 if others else 0.9,
+        confidence(Cause.CONNECTION_STALLED, blame.component.kind, len(others)),
         tuple(evidence),
         f"a probe that crosses {blame.component}",
         {"outstanding_messages": float(outstanding), "connections": float(len(own))},

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from c4bench.attribution.localise import Blame, Cell
+from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding
 from c4bench.c4d.network.one_way_delays import OneWayDelays
 from c4bench.c4d.network.thresholds import ALARM_SPANS, NAME_SPANS, POINT_SPANS
@@ -99,7 +100,7 @@ class DiagnosisGate:
             Cause.TRANSFER_SLOW,
             component,
             onset_s,
-            0.9 / (1 + len(blame.alternatives)),
+            confidence(Cause.TRANSFER_SLOW, component.kind, len(blame.alternatives)),
             tuple(evidence),
             f"a probe at full rate across {component}",
             {

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from c4bench.attribution.localise import Blame, Links
+from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding
 from c4bench.c4d.ingest.known_paths import switches
 from c4bench.c4d.thresholds import BEYOND_SHARING
@@ -143,7 +144,7 @@ def missing_links_finding(
         Cause.LINK_MISSING,
         component,
         onset_s,
-        0.9 / (1 + len(suspects)),
+        confidence(Cause.LINK_MISSING, component.kind, len(suspects)),
         tuple(evidence),
         f"a probe that crosses {component}",
         {"slow_cells": float(sum(len(blame.cells) for blame in slower))},

@@ -11,6 +11,7 @@ import msgspec
 
 from c4bench.attribution.localise import Blame, Cell, Links, localise
 from c4bench.c4d.columns import Ints
+from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding
 from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.c4d.ingest.connections import ConnView, cell_of, progress_s
@@ -260,21 +261,20 @@ def _ends(cells: Iterable[Cell]) -> set[str]:
 
 def loss_finding(loss: PacketLoss) -> Finding:
     """The finding on a component that loses or reorders packets."""
-    blame = loss.blame
-    early = f"{loss.early} packets came too early and were sent again, on {len(blame.cells)} paths that cross it"
+    early = f"{loss.early} packets came too early and were sent again, on {len(loss.blame.cells)} paths that cross it"
     evidence = [early if loss.early else "packets were sent again that had arrived, and paths are slower by that"]
-    if blame.alternatives:
-        evidence.append("this traffic cannot tell it from " + " or ".join(map(str, blame.alternatives)))
+    if loss.blame.alternatives:
+        evidence.append("this traffic cannot tell it from " + " or ".join(map(str, loss.blame.alternatives)))
     return Finding(
         Syndrome.COMMUNICATION_SLOW,
         Cause.PACKETS_LOST,
-        blame.component,
+        loss.blame.component,
         loss.onset_s,
-        0.5 if blame.alternatives else 0.9,
+        confidence(Cause.PACKETS_LOST, loss.blame.component.kind, len(loss.blame.alternatives)),
         tuple(evidence),
-        f"a probe across {blame.component} that loses nothing",
+        f"a probe across {loss.blame.component} that loses nothing",
         {"packets_early": float(loss.early)},
-        blame.alternatives,
+        loss.blame.alternatives,
     )
 
 

@@ -4,6 +4,7 @@ All ranks that used the part report it. It is one finding until something is ack
 its host's other NICs carry its share, and are not reported as slow.
 """
 
+from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding
 from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.c4d.ingest.connections import progress_s
@@ -77,7 +78,7 @@ class RankReportedLosses:
             Cause.CONNECTION_LOST,
             loss.component,
             self._onset_s(comm, loss),
-            0.5 if loss.alternatives else 0.9,
+            confidence(Cause.CONNECTION_LOST, loss.component.kind, len(loss.alternatives)),
             tuple(evidence),
             f"a message that crosses {loss.component}",
             alternatives=loss.alternatives,

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import chain, zip_longest
 
 from c4bench.attribution.localise import Cell
+from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding
 from c4bench.model.diagnosis import Cause, Component, ProbeFlow, Syndrome
 from c4bench.model.fabric import Nic
@@ -27,8 +28,6 @@ _STEP_S = 0.25
 _SLOW_TIMES = 1.08
 # If a smaller share of probes is as fast as usual, another job shares the network.
 _WELL = 0.5
-# A NIC that all its probes show to be slow is to blame, unless something began during the sweep.
-_CONFIDENCE = 0.9
 
 
 def tournament(hosts: Sequence[str]) -> list[list[tuple[str, str]]]:
@@ -130,7 +129,7 @@ def _verdict(component: Component, cells: Sequence[Cell], longer: Mapping[Cell, 
         Cause.TRANSFER_SLOW,
         component,
         at_s,
-        _CONFIDENCE,
+        confidence(Cause.TRANSFER_SLOW, component.kind),
         (f"transfers on their own, beside those of other NICs: {went}",),
         f"a probe at full rate across {component}",
         {"slow_cells": float(len(cells)), "times_as_long": statistics.median(longer[cell] for cell in cells)},

@@ -282,12 +282,12 @@ def test_slowness_is_found_again_after_it_healed():
 
 
 def test_pure_ring_names_the_path_with_its_alternatives():
-    """With ring traffic alone a slow receiver is a path that could be two NICs, and the confidence is shared."""
+    """With ring traffic alone a slow receiver is a path that could be two NICs, and which is unlikely itself."""
     job = SimJob(8, (StepOp("all_reduce", 4 << 20, 0.02),), seed=2)
     fault = SimFault(SimFaultKind.NIC_RATE, 5, 3.0, factor=0.25, side="rx")
     (found,) = drive(job, [fault], 6.0)
     assert str(found.component) == "path h4/0>h5/0"
-    assert found.confidence == pytest.approx(0.9 / 3)
+    assert found.confidence < 0.1
     assert "nic h5/0 (rx)" in " ".join(found.evidence)
 
 

@@ -11,7 +11,7 @@ from c4bench.campaign.nights import night_seed
 from c4bench.campaign.trial_record import NamedFinding, TrialRecord
 from c4bench.cli.main import main
 from c4bench.errors import UsageError
-from c4bench.model.diagnosis import Component, Syndrome
+from c4bench.model.diagnosis import Cause, Component, Syndrome
 from c4bench.model.step import StepOp
 from c4bench.record import RunDirectory
 from c4bench.record.provenance import collect
@@ -62,6 +62,19 @@ def test_a_recording_is_judged_by_the_present_detector(tmp_path, capsys):
         assert main(["campaign", str(run.path), "--json", *words]) == 0
         answers.append(json.loads(capsys.readouterr().out)["answer"])
     assert answers == ["silent", "resolved"]
+
+
+def test_findings_are_counted_by_cause_and_alternatives(tmp_path, capsys):
+    """One of two findings without alternatives is right, and one with two; causes and kinds are apart."""
+    late = msgspec.structs.replace(FOUND, cause=Cause.COMPUTE_SLOW)
+    wrong = msgspec.structs.replace(late, component=Component("rank", "job:2"))
+    among = msgspec.structs.replace(late, alternatives=(wrong.component, Component("rank", "job:3")))
+    run = campaign(tmp_path / "a", trial("a-0", late), trial("a-1", wrong), trial("a-2", among), trial("a-3", FOUND))
+    assert main(["campaign", str(run.path), "--counts"]) == 0
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "| None | rank | 1 of 1 |  |  |  |",
+        "| compute_slow | rank | 1 of 2 |  | 1 of 1 |  |",
+    ]
 
 
 def test_misses_are_kept_once(tmp_path, capsys):

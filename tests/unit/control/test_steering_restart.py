@@ -89,7 +89,7 @@ STORY = [
     "INFO operator at 127.0.0.1 starts job j",
     "INFO j started: 2 ranks on h0, h1",
     "WARNING j: rank 1 killed on h1, code -9",
-    "WARNING j: non_communication_hang: rank j:1, process_ended, confidence 0.*",
+    "WARNING j: non_communication_hang: rank j:1, process_ended, confidence *",
     "INFO j: rank j:1: restart, h2 takes its place",
     "WARNING h1 taken out of service: rank j:1",
     "INFO job j restarts as j~1: h2 in place of h1",

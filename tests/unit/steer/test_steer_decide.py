@@ -87,6 +87,13 @@ def test_an_uncertain_diagnosis_is_observed():
     assert (incident.action, incident.reason) == (Action.OBSERVE, "confidence 40% is below the policy's minimum of 50%")
 
 
+@pytest.mark.parametrize("kind", ["link", "path", "switch"])
+def test_a_job_that_hangs_in_the_fabric_restarts_however_uncertain_the_part(kind):
+    """Whichever part it is, the job restarts on other paths and nothing is isolated."""
+    decision, incident = decide_about(diagnosis_of(kind, "h1/0>h2/0", confidence=0.04))
+    assert (incident.action, incident.out, decision.moves) == (Action.RESTART, "", {})
+
+
 def test_without_a_spare_a_rank_restarts_on_its_host():
     """Without a spare the job restarts for a rank that ended, but not for a NIC, which would fail again."""
     decision, incident = decide_about(RANK, spares=0)

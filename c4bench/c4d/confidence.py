@@ -26,7 +26,7 @@ SEEN: Mapping[tuple[Cause, str], Counts] = MappingProxyType(
         (Cause.CONNECTION_STALLED, "nic"): ((14, 14), (3, 3), (5, 5), (14, 15)),
         (Cause.CONNECTION_STALLED, "path"): ((0, 0), (0, 0), (0, 41), (0, 5)),
         (Cause.HOST_SILENT, "host"): ((24, 24), (0, 0), (0, 0), (0, 0)),
-        (Cause.LINK_MISSING, "link"): ((1, 1), (2, 2), (6, 6), (0, 8)),
+        (Cause.LINK_MISSING, "link"): ((0, 0), (0, 0), (9, 9), (0, 8)),
         (Cause.NOT_ENTERED, "rank"): ((28, 28), (0, 0), (0, 0), (0, 0)),
         (Cause.PACKETS_LOST, "link"): ((0, 0), (4, 4), (0, 0), (0, 0)),
         (Cause.PACKETS_LOST, "nic"): ((2, 2), (12, 12), (0, 0), (3, 3)),

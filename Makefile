@@ -77,10 +77,11 @@ lab: setup
 	$(LAB) $(MAIN)
 
 # The longest first, three side by side: drills and units wait for the clock much of their time, and leave a processor
-# idle. All is set up by then: whatever had not to wait for that would go first.
+# to a lab; two labs have both once the units have ended. All is set up by then: whatever had not to wait for that would
+# go first.
 test: setup lint type
 	@$(MAKE) --no-print-directory -j3 --output-sync=target SETUP= \
-	  campaign fabric drills resilience detection faults sites unit
+	  drills unit fabric sites campaign detection faults resilience
 
 lint: venv
 	$(BIN)/ruff check

@@ -92,7 +92,7 @@ type: venv
 	$(BIN)/mypy
 
 # With COVERAGE=1 the share of c4bench's lines that run is printed too; tests that compute take twice as long then.
-unit: venv
+unit: $(SETUP:setup=venv)
 	$(if $(COVERAGE),$(BIN)/coverage run -m pytest,$(BIN)/pytest) tests/unit -m "not nightly"
 	$(if $(COVERAGE),@echo "c4bench: unit tests run $$($(BIN)/coverage report --format=total) % of the lines")
 

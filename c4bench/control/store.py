@@ -94,7 +94,7 @@ class RankResult(msgspec.Struct, frozen=True, tag="told"):
 
 
 Entry = FinishedExchange | CommunicatorFailure | RelayedMessage | CommunicatorEnded | RankResult
-# An attempt's file is written anew, without what is no longer asked for, when it has grown so long; then at twice that.
+# An attempt's file of this size is rewritten without what is no longer asked for; the next time at twice what is left.
 _ENTRIES_AT_MOST_BYTES = 64 << 20
 _NEWEST_KEPT = {FinishedExchange: 1024, RankResult: 1 << 16}
 

@@ -66,7 +66,7 @@ class _Snapshots:
         return kept.any(axis=1) & (counts != 0), self._sums_ns[rows, kept.argmax(axis=1)]
 
     def forget(self, rows: list[int]) -> None:
-        """Begin anew for these rows."""
+        """Forget what these rows had; other connections may use them."""
         self.counts[rows], self._added[rows], self.last[rows] = 0, 0, 0
 
 
@@ -126,7 +126,7 @@ class OneWayDelays:
     def _match(self, rows: Ints, now_s: float) -> None:
         """Where both ends have counted equally many messages, the sums differ by their delays.
 
-        Only counts that have been added since the last call can match anew: those that were added last.
+        Only the newest counts of each end can match for the first time: older ones were compared when they came.
         """
         posted, arrived = self._posted.last[rows], self._arrived.last[rows]
         by_posted = np.where(self._arrived.sums_ns(rows, posted)[0], posted, 0)

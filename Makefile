@@ -13,6 +13,8 @@ CAMPAIGN := tests/scenarios/c4d/test_campaign.py
 DSCP     := --c4-topology tests/scenarios/verbs/dscp.yml tests/scenarios/verbs/test_traffic_class.py
 TRIAL    := tests/scenarios/resilient/test_trials.py::test_nic_dies_in_mid_operation
 LAB       = $(BIN)/pytest --hosts softroce -m "not nightly"
+# On this machine, with the directory of a run and nothing else that hosts have.
+HERE      = $(BIN)/pytest --hosts=tests/mutants/here.yml --c4-reserve=0
 # What the environment is made with; `c4bench setup` sees to everything else.
 PACKAGES := python3-venv git
 MISSING   = $(shell dpkg-query -W -f='$${Package} $${Status}\n' $(PACKAGES) 2>/dev/null \
@@ -27,7 +29,7 @@ BEGAN    := $(if $(wildcard $(VENV)/.ready),,$(shell date +%s.%N))
 SCENARIOS := campaign detection fabric faults resilience sites
 
 .PHONY: setup packages venv lock kernel lab test lint type unit properties mutants scenarios drills ablation accuracy \
-        every-topology evidence bench browser docs report figures doctor clean $(SCENARIOS)
+        every-topology evidence bench browser commands docs report figures doctor clean $(SCENARIOS)
 
 setup: kernel
 
@@ -56,7 +58,8 @@ $(VENV)/.ready: pyproject.toml $(LOCK) Makefile | packages
 	@$(PIP) install -q --no-deps --no-build-isolation -e .
 	@$(PIP) -q check || { echo "c4bench: $(LOCK) is older than pyproject.toml: renew it with \`make lock\`" >&2; exit 3; }
 # Where the distribution has no pyverbs, the environment runs no lab, and tests that need it are skipped.
-	@$(BIN)/c4bench setup --environment || true
+	@$(BIN)/c4bench setup --environment 2>/dev/null || \
+	  echo "this environment has no pyverbs yet: \`make setup\` installs it, or says what to install"
 	@touch $@
 
 $(LOCK):
@@ -104,7 +107,7 @@ properties: setup
 MUTANTS ?= 300
 SEED    ?= 1
 mutants: venv
-	C4BENCH_MUTANTS=$(MUTANTS) $(BIN)/pytest --hosts=tests/mutants/here.yml --c4-reserve=0 --c4-seed $(SEED) tests/mutants
+	C4BENCH_MUTANTS=$(MUTANTS) $(HERE) --c4-seed $(SEED) tests/mutants
 
 # The live page in a headless Chromium, which is installed, as is Playwright, where it is missing.
 browser: venv
@@ -113,12 +116,16 @@ browser: venv
 	  apt-get update -q >/dev/null && \
 	  apt-get install -y -q --no-install-recommends chromium-headless-shell fonts-dejavu-core >/dev/null; }
 	@[ -d $(VENV)-browser/playwright ] || $(PIP) install -q --target $(VENV)-browser --group browser
-	PYTHONPATH=$(VENV)-browser $(BIN)/pytest tests/browser -m "not nightly"
+	PYTHONPATH=$(VENV)-browser $(HERE) tests/browser -m "not nightly"
 
 # The documents as a site in dist/docs. What builds it lies apart, so that it changes no run's environment.
 docs: venv
 	@[ -d $(VENV)-docs/mkdocs ] || $(PIP) install -q --target $(VENV)-docs --group docs
 	PYTHONPATH=$(VENV)-docs $(BIN)/python -m mkdocs build
+
+# Every command that the documents show, also those that need a lab or a minute.
+commands: setup
+	$(HERE) tests/unit/docs
 
 drills: $(SETUP)
 	$(BIN)/pytest tests/drills -m "not nightly"
@@ -150,7 +157,7 @@ sites: $(SETUP)
 
 # What files of other tools say of simulated jobs of up to 10,000 ranks. No host is needed, only the directory of a run.
 evidence: venv
-	$(BIN)/pytest --hosts=tests/mutants/here.yml --c4-reserve=0 tests/scenarios/evidence
+	$(HERE) tests/scenarios/evidence
 
 # Eight hosts with two NICs; of the trials on four hosts with eight, a few.
 resilience: $(SETUP)

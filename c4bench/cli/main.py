@@ -10,6 +10,7 @@ from c4bench import __version__, logs
 from c4bench.cli import (
     bench,
     campaign,
+    completion,
     convert,
     detect,
     doctor,
@@ -33,7 +34,7 @@ from c4bench.errors import C4Error, meant
 _CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)")
 _COMMANDS = (
     *(setup, doctor, topology, lab, inventory, prepare, nightly),
-    *(fault, paths, plan, detect, campaign, convert, master, page, workload, report, bench, utilisation),
+    *(fault, paths, plan, detect, campaign, convert, master, page, workload, report, bench, utilisation, completion),
 )
 
 
@@ -66,6 +67,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="c4bench", description="Test bed for RDMA fabrics of training clusters.")
     parser.set_defaults(log_level="warning", log_format="text")  # for commands without these options
+    parser.set_defaults(parser=parser)  # for `c4bench completion`
     parser.add_argument("--version", action="version", version=f"c4bench {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for command in _COMMANDS:

@@ -13,6 +13,7 @@ from c4bench.record.encoding import encode
 from c4bench.report import evaluate_run, render, rewrite
 from c4bench.report.compare import compare
 from c4bench.report.markdown import comparison, summary
+from c4bench.report.run_figures import rewrite_run_figures
 
 _BEST_FIRST = (0, 4, 1)
 
@@ -36,6 +37,9 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "--readme", type=Path, metavar="FILE", help="only rewrite the figures in this README from the runs"
     )
+    parser.add_argument(
+        "--docs", type=Path, metavar="FILE", help="only rewrite the figures of docs/diloco.md that runs have measured"
+    )
     parser.add_argument("--json", action="store_true", help="print each run's verdict as a line of JSON")
     parser.set_defaults(run=_run)
 
@@ -44,6 +48,10 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.readme:
         rewrite(arguments.readme, arguments.run_directories)
         sys.stdout.write(f"rewrote the figures in {arguments.readme}\n")
+        return 0
+    if arguments.docs:
+        written = rewrite_run_figures(arguments.docs, arguments.run_directories)
+        sys.stdout.write(f"rewrote {', '.join(written)} of {arguments.docs}\n")
         return 0
     if arguments.compare:
         return _compare(arguments.run_directories, arguments.markdown)

@@ -55,6 +55,9 @@ class _Collector:
         yield _gauge("link_offered_bytes_per_second", "what planned flows offer to the link", ["link"], offered)
         rates = [((link,), load.rate_bps / 8) for link, load in links if load.rate_bps is not None]
         yield _gauge("link_rate_bytes_per_second", "the link's rate, where it is known", ["link"], rates)
+        carried = [((link,), load.carried_bps / 8) for link, load in links if load.carried_bps is not None]
+        summary = "all traffic that switches counted on the link between their last readings"
+        yield _gauge("link_carried_bytes_per_second", summary, ["link"], carried)
         lost = [((link,), 1) for link in health.missing_links]
         yield _gauge("link_missing", "1 for a link that answered probes before and does not now", ["link"], lost)
 

@@ -10,13 +10,12 @@ from c4bench.c4p.knowledge.atlas import Atlas
 from c4bench.c4p.knowledge.leaf_groups import Pair
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.c4p.policy import PathPolicy
+from c4bench.control.counted_traffic import CountedTraffic
 from c4bench.control.health import UnplannedFlows
 from c4bench.control.jobs import Job
-from c4bench.control.path_counting import Read
 from c4bench.control.path_learning import PathLearner, PlannedFabric
 from c4bench.control.path_survey import PathSurvey
 from c4bench.control.plan_log import TUNING, PlanLog
-from c4bench.control.switches import PortCount, carried_bytes
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.fabric import USUAL_QPS, Flow, LinkLoad, MissingLink
@@ -53,6 +52,7 @@ class PathService:
         self._publish = publish
         self._paths: dict[tuple[str, str, int], tuple[str, ...]] = {}
         self._missing: tuple[MissingLink, ...] = ()
+        self._counted = CountedTraffic()
         self._jobs = jobs
         self._learner: PathLearner | None = None
         self._warned: set[str] = set()
@@ -66,7 +66,7 @@ class PathService:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._watch_paths())
             if fabric and fabric.read and fabric.background_s:
-                tasks.create_task(self._watch_background(fabric.read, fabric.background_s))
+                tasks.create_task(self._counted.watch(fabric.read, fabric.background_s, self._ingest_counters))
 
     async def _watch_paths(self) -> None:
         while True:
@@ -84,21 +84,9 @@ class PathService:
         elif await learner.proceed():
             self._announce(self.controller.knowledge.pairs)
 
-    async def _watch_background(self, read: Read, every_s: float) -> None:
-        """Plan around other traffic, as the switches count it."""
-        before: Mapping[str, PortCount] = {}
-        began_s = time.monotonic()
-        while True:
-            try:
-                now, now_s = await asyncio.to_thread(read), time.monotonic()
-            except UnhealthyError as error:
-                _logger.warning("the switches' counters cannot be read, and other traffic is not seen: %s", error)
-                now, now_s = {}, time.monotonic()
-            if before and now:
-                self.controller.ingest_counters(carried_bytes(before, now), now_s - began_s)
-                await self._apply_changes("background traffic changed")
-            before, began_s = now, now_s
-            await asyncio.sleep(every_s)
+    async def _ingest_counters(self, carried: Mapping[str, int], over_s: float) -> None:
+        self.controller.ingest_counters(carried, over_s)
+        await self._apply_changes("background traffic changed")
 
     def plan(self, fabric: PlannedFabric) -> None:
         """Plan the flows of this fabric from now on; a pair's paths are learnt when a flow first needs one."""
@@ -123,8 +111,9 @@ class PathService:
         return self.controller.atlas
 
     def link_loads(self) -> dict[str, LinkLoad]:
-        """The links that live flows cross, by hop, with what those offer."""
-        return self.controller.live_flows.link_loads(self._learner.rates if self._learner else {})
+        """The links that live flows cross or traffic was counted on, by hop, with what is planned and was counted."""
+        rates_bps = self._learner.rates if self._learner else {}
+        return self._counted.beside(self.controller.live_flows.link_loads(rates_bps), rates_bps)
 
     async def learn_between(self, hosts: Sequence[str]) -> PathKnowledge:
         """Learn all pairs of NICs of these hosts now; return what is known of them.

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from c4bench import files
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.decoding import from_json
 from c4bench.errors import UnhealthyError, UsageError
@@ -125,14 +126,12 @@ class Store:
         """Write `state` to disk, completely or not at all."""
         if self._directory is None:
             return
-        _replace(self._directory / "state.json", msgspec.json.encode(self.state))
+        files.replace(self._directory / "state.json", [msgspec.json.encode(self.state)], durable=True)
 
     def save_paths(self, paths: bytes) -> None:
         """Write the fabric's paths to disk, completely or not at all."""
         if self._directory is not None:
-            fresh = self._directory / "paths.json.new"
-            fresh.write_bytes(paths)
-            fresh.replace(self._directory / "paths.json")
+            files.replace(self._directory / "paths.json", [paths])
 
     def paths(self) -> bytes | None:
         """The fabric's paths as saved last; None if there are none."""
@@ -143,7 +142,7 @@ class Store:
         """Write the newest report of NCCL's RAS on a host to `evidence/`, completely or not at all."""
         if self._directory is not None:
             (self._directory / "evidence").mkdir(exist_ok=True)
-            _replace(self._directory / f"evidence/{host}.ras", report)
+            files.replace(self._directory / f"evidence/{host}.ras", [report], durable=True)
 
     def append(self, attempt: str, entry: Entry) -> None:
         """Add an entry to an attempt's file."""
@@ -154,7 +153,7 @@ class Store:
         path = self._directory / name
         if path.stat().st_size > self._most_bytes.get(attempt, _ENTRIES_AT_MOST_BYTES):
             kept = compacted(self.entries(attempt))
-            _replace(path, b"".join(msgspec.json.encode(one) + b"\n" for one in kept))
+            files.replace(path, (msgspec.json.encode(one) + b"\n" for one in kept), durable=True)
             self._most_bytes[attempt] = max(_ENTRIES_AT_MOST_BYTES, 2 * path.stat().st_size)
 
     def entries(self, attempt: str) -> list[Entry]:
@@ -244,9 +243,7 @@ class SavedPaths:
         """Save these paths, and keep those of other pairs; completely or not at all."""
         known.recall(self.load())
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = self.path.with_suffix(".new")
-        fresh.write_bytes(known.to_json())
-        fresh.replace(self.path)
+        files.replace(self.path, [known.to_json()])
 
 
 def _lock(directory: Path) -> int:
@@ -264,18 +261,3 @@ def _decode(path: Path, kind: type[Kind]) -> Kind:
         return from_json(path.read_bytes(), kind)
     except msgspec.DecodeError as error:
         raise UsageError(f"{path} is damaged ({error}); move it away to start without its jobs") from None
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Replace a file on disk, completely or not at all."""
-    fresh = path.with_name(f"{path.name}.new")
-    with fresh.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
-    descriptor = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

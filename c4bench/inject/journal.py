@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from c4bench import namespaces
+from c4bench import files, namespaces
 from c4bench.decoding import from_json
 from c4bench.errors import C4Error, UnhealthyError
 from c4bench.inject import interfaces, targets
@@ -94,8 +94,7 @@ class Journal:
 
     def write(self, entry: Entry) -> None:
         """Write the entry; it is on disk when this returns."""
-        _write_atomically(self._path(entry.lease.id), entry)
-        self._sync()
+        _write(self._path(entry.lease.id), entry)
 
     def revert(self, fault_id: str, by: str) -> Reverted | None:
         """Revert a fault and remove its entry; None when it is gone already. The caller must not hold the lock."""
@@ -113,7 +112,7 @@ class Journal:
         with suppress(UnhealthyError):  # a full disk must not keep the entry from being removed
             self.audit("reverted", entry.lease, by=by, problems=problems)
         self._path(fault_id).unlink()
-        self._sync()
+        files.sync_folder(self._faults)
         return entry, reverted
 
     def check_residue(self, entry: Entry, reverted: Reverted) -> Reverted:
@@ -187,7 +186,7 @@ class Journal:
         quarantine = Quarantine(
             lease.id, entry.kind, lease.request, entry.found, residue, time.time(), dict(entry.namespaces)
         )
-        _write_atomically(self._root / "quarantine.json", quarantine)
+        _write(self._root / "quarantine.json", quarantine)
 
     def _residue(self, kind: TargetKind, request: FaultRequest, before: dict[str, str]) -> tuple[str, ...]:
         now = targets.examine(kind, request).listing
@@ -212,13 +211,6 @@ class Journal:
     def _path(self, fault_id: str) -> Path:
         return self._faults / f"{checked_name('fault', fault_id)}.json"
 
-    def _sync(self) -> None:
-        descriptor = os.open(self._faults, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
 
 def _level(event: str, fields: dict[str, Any]) -> int:
     if event == "residue":
@@ -227,14 +219,10 @@ def _level(event: str, fields: dict[str, Any]) -> int:
     return logging.WARNING if trouble else logging.INFO
 
 
-def _write_atomically(path: Path, what: Entry | Quarantine) -> None:
-    """Write the whole file or nothing."""
-    fresh = path.with_suffix(".new")
-    with _require_writable(path), fresh.open("wb") as file:
-        file.write(msgspec.json.encode(what))
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
+def _write(path: Path, what: Entry | Quarantine) -> None:
+    """Put it on disk, all of it or nothing."""
+    with _require_writable(path):
+        files.replace(path, [msgspec.json.encode(what)], durable=True)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from c4bench import files
 from c4bench.errors import UsageError
 from c4bench.live.feed import EVERY_S, POLL_S, FaultHistory, Timeline, message
 from c4bench.live.snapshot import Fleet, JobDetail, Sources, take_fleet, take_job
@@ -36,9 +37,7 @@ async def keep_state(sources: Sources, run: Path, clock: Callable[[], float] = t
         jobs = (take_job(sources, name) for name in sorted(sources.registry.jobs()))
         known = tuple(job for job in jobs if job is not None)
         state = RunState(take_fleet(sources, clock()), known, tuple(timeline.since(0)), timeline.count)
-        fresh = path.with_suffix(".new")
-        fresh.write_bytes(encode(state))
-        fresh.replace(path)
+        files.replace(path, [encode(state)])
         await asyncio.sleep(EVERY_S)
 
 

@@ -62,13 +62,16 @@ class JobRow(msgspec.Struct, frozen=True):
 
 
 class LinkRow(msgspec.Struct, frozen=True):
-    """A link that flows cross or should: `offered_bps` is what their plan gives it, `rate_bps` None where unknown.
+    """A link that flows or counted traffic cross, or that flows should cross.
 
-    `state` is one of open, avoided (blamed, or held down after a loss) and missing.
+    `offered_bps` is what the plan of flows gives it, `rate_bps` its rate, None where unknown. `carried_bps` is all
+    traffic by its switch's counters at their last reading, None where they are not read. `state` is one of open,
+    avoided (blamed, or held down after a loss) and missing.
     """
 
     link: str
     offered_bps: float
+    carried_bps: float | None
     rate_bps: float | None
     flows: int
     state: str
@@ -125,7 +128,7 @@ def link_rows(loads: Mapping[str, LinkLoad], missing: frozenset[str], closed: fr
     states = dict.fromkeys(loads, OPEN) | dict.fromkeys(closed, AVOIDED) | dict.fromkeys(missing, MISSING)
     nothing = LinkLoad(0.0, 0, None)
     return tuple(
-        LinkRow(link, load.offered_bps, load.rate_bps, load.flows, state)
+        LinkRow(link, load.offered_bps, load.carried_bps, load.rate_bps, load.flows, state)
         for link, state in sorted(states.items())
         for load in (loads.get(link, nothing),)
     )

@@ -6,13 +6,13 @@ NIST SP 800-63B, section 5.1.2.2, ask for slow hashes only of secrets with less 
 
 import hashlib
 import hmac
-import os
 import re
 import secrets
 from pathlib import Path
 
 import msgspec
 
+from c4bench import files
 from c4bench.errors import UsageError
 from c4bench.record.encoding import decode, encode
 
@@ -71,11 +71,7 @@ class TokenFile:
 
     def _write(self, tokens: tuple[StoredToken, ...]) -> None:
         """Replace the file at once; only its owner may read it."""
-        fresh = self._path.with_suffix(".new")
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(encode(tokens) + b"\n")
-        fresh.replace(self._path)
+        files.replace(self._path, [encode(tokens), b"\n"], mode=0o600)
 
 
 def _digest(token: str) -> str:

@@ -120,11 +120,15 @@ class Flow(msgspec.Struct, frozen=True):
 
 
 class LinkLoad(msgspec.Struct, frozen=True):
-    """What `flows` planned flows offer to a link together, bit/s, and its rate; None where that is not known."""
+    """What `flows` planned flows offer to a link together, bit/s, and its rate; None where that is not known.
+
+    `carried_bps` is what the switch at its far end counted of all traffic; None where no switch was read.
+    """
 
     offered_bps: float
     flows: int
     rate_bps: float | None
+    carried_bps: float | None = None
 
 
 class Placement(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
+from c4bench import files
 from c4bench.errors import UsageError
 from c4bench.model.measurement import Clock, Measurement, Outcome
 from c4bench.model.recording import Record
@@ -59,7 +60,7 @@ class RunDirectory:
 
     def write_provenance(self, provenance: Provenance) -> None:
         """Write `run.json`."""
-        _replace(self.path / "run.json", [msgspec.json.format(encode(provenance), indent=2), b"\n"])
+        files.replace(self.path / "run.json", [msgspec.json.format(encode(provenance), indent=2), b"\n"])
 
     @property
     def started(self) -> bool:
@@ -109,13 +110,13 @@ class RunDirectory:
             path = self.path / file
             if path.exists():
                 lines = [line for line in path.read_bytes().splitlines(keepends=True) if _of(line) in {None, *names}]
-                _replace(path, lines)
+                files.replace(path, lines)
 
     def save_telemetry(self, job: str, records: Iterable[Record]) -> None:
         """Write the telemetry of a job to `telemetry/<job>.jsonl`, as `c4bench detect` reads it."""
         path = self.path / "telemetry" / f"{slug(job)}.jsonl"
         path.parent.mkdir(exist_ok=True)
-        _replace(path, to_lines(records))
+        files.replace(path, to_lines(records))
 
     def evidence(self) -> dict[str, Path]:
         """What other tools have left of jobs of the run, by job: the folders in `evidence/`, and files beside them."""
@@ -130,13 +131,13 @@ class RunDirectory:
         """
         path = self._artefact(name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, [encode(artefact), b"\n"])
+        files.replace(path, [encode(artefact), b"\n"])
         return path
 
     def write_page(self, name: str, text: str) -> Path:
         """Write a page such as `report.html`, whole or not at all; a link of that name is replaced, not followed."""
         path = self.path / name
-        _replace(path, [text.encode()])
+        files.replace(path, [text.encode()])
         return path
 
     def load(self, name: str, kind: type[T]) -> T | None:
@@ -212,10 +213,3 @@ def _point(link: Path, target: str) -> None:
     fresh.unlink(missing_ok=True)
     fresh.symlink_to(target)
     fresh.replace(link)
-
-
-def _replace(path: Path, lines: Iterable[bytes]) -> None:
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    with fresh.open("wb") as file:
-        file.writelines(lines)
-    fresh.replace(path)

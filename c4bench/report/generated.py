@@ -4,6 +4,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from c4bench.errors import UsageError
+from c4bench.resources import resource
+
+_STYLES = ("colours.css", "lines.css")
 
 
 class Frame(NamedTuple):
@@ -15,6 +18,11 @@ class Frame(NamedTuple):
     def filled(self, *paragraphs: str) -> str:
         """The document with these paragraphs between the markers."""
         return "\n\n".join([self.before, *paragraphs, self.after])
+
+
+def stylesheet() -> str:
+    """The style of a figure in a file of its own, as on the report's page."""
+    return "".join(resource("reports", "templates", name).read_text() for name in _STYLES)
 
 
 def markers(name: str) -> tuple[str, str]:

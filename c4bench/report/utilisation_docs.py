@@ -29,12 +29,10 @@ from c4bench.cost.diloco_table import (
 )
 from c4bench.cost.schedules import Granularity, Pattern
 from c4bench.report.charts.utilisation import utilisation_figure
-from c4bench.report.generated import frame
-from c4bench.resources import resource
+from c4bench.report.generated import frame, stylesheet
 
 BLOCK = "utilisation"
 FIGURE = "diloco-utilisation.svg"
-_STYLES = ("colours.css", "lines.css")
 
 
 def rewrite_utilisation(document: Path) -> None:
@@ -51,8 +49,7 @@ def rewrite_utilisation(document: Path) -> None:
 
 def figure() -> str:
     """The file of the figure."""
-    css = "".join(resource("reports", "templates", name).read_text() for name in _STYLES)
-    return f"{utilisation_figure(MODELS, css)}\n"
+    return f"{utilisation_figure(MODELS, stylesheet())}\n"
 
 
 def paragraphs() -> list[str]:

@@ -84,7 +84,8 @@ def address_vector(
     """
     on_infiniband = link_layer == INFINIBAND
     return AddressVector(
-        dgid=ipaddress.IPv6Address(remote.gid).exploded,
+        # Python 3.13 writes an address that is mapped from IPv4 with dots, which pyverbs does not take.
+        dgid=ipaddress.IPv6Address(remote.gid).packed.hex(":", 2),
         sgid_index=own.table_index,
         flow_label=path.flow_label,
         hop_limit=hop_limit,

@@ -6,13 +6,13 @@ ignored.
 """
 
 import hashlib
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
+from c4bench import files
 from c4bench.errors import UnhealthyError
 
 DIGEST_BYTES = 32
@@ -37,13 +37,13 @@ class Checkpoints:
         """Put a rank's shard on disk; returns its digest, for the manifest."""
         folder = self._step_folder(step)
         folder.mkdir(parents=True, exist_ok=True)
-        _put(folder / _name(rank, size), shard)
+        files.replace(folder / _name(rank, size), [shard], durable=True)
         return hashlib.sha256(shard).digest()
 
     def complete(self, step: int, digests: Sequence[bytes]) -> None:
         """Write the manifest, after every rank has written its shard, and delete old checkpoints."""
         manifest = Manifest(step, tuple(digest.hex() for digest in digests))
-        _put(self._step_folder(step) / _MANIFEST, msgspec.json.encode(manifest))
+        files.replace(self._step_folder(step) / _MANIFEST, [msgspec.json.encode(manifest)], durable=True)
         for old in self._steps()[_KEPT:]:
             if old < step:
                 shutil.rmtree(self._step_folder(old), ignore_errors=True)
@@ -84,18 +84,3 @@ class Checkpoints:
 
 def _name(rank: int, size: int) -> str:
     return f"{rank}-of-{size}.shard"
-
-
-def _put(path: Path, data: bytes) -> None:
-    """Write a file atomically and durably."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -4,6 +4,8 @@ import pytest
 from browser_page import CHROMIUM, start
 from page_scene import PageScene
 
+from c4bench.model.measurement import Clock
+
 
 @pytest.fixture(scope="session")
 def runner():
@@ -13,6 +15,20 @@ def runner():
         pytest.skip("no Chromium is installed (apt-get install chromium-headless-shell)")
     with library.sync_playwright() as made:
         yield made
+
+
+@pytest.fixture
+def accessible(request):
+    """`accessible(violations, page)`: axe-core found none; recorded where the run has a directory (`make browser`)."""
+
+    def check(violations, page):
+        if request.config.option.hosts:
+            found = sum(map(len, violations.values()))
+            measure = request.getfixturevalue("measure")
+            measure("page.axe_violations", found, unit="1", equals=0, clock=Clock.NONE, page=page)
+        assert violations == {}
+
+    return check
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from c4bench.bench.fabrics import clos
 from c4bench.control.agent_connections import AgentConnection
 from c4bench.control.master import Parts
 from c4bench.control.path_learning import PlannedFabric
+from c4bench.control.switches import PortCount
 from c4bench.deploy import authority
 from c4bench.live import certificate
 from c4bench.live.feed import Feed
@@ -40,7 +41,7 @@ class PageScene:
 
     def __init__(self, folder, *, hosts=8, per_leaf=4, spines=4, faults=(SLOW,), ops=OPS, history=None, every=False):
         self.folder, self.hosts, self.began_s = folder, hosts, time.time()
-        self.every = every
+        self.every, self.counting = every, None
         self.passed_s = 0.0
         now = datetime.datetime.now(datetime.UTC)
         authority.establish(folder / "trust", ["h0"], now)
@@ -95,6 +96,19 @@ class PageScene:
             PlannedFabric([Host(f"h{number}", "", spec.nics[number : number + 1]) for number in range(self.hosts)])
         )
         parts.paths._learner.rates = {hop: 2 * RATE for hops in paths.values() for hop in hops[1:-1]}
+
+    def count(self, carried_bps):
+        """Let the switches' counters show these loads, bit/s by hop, until the end."""
+        began_s = time.monotonic()
+
+        def read():
+            passed_s = time.monotonic() - began_s
+            return {hop: PortCount("", hop, int(passed_s * bps / 8), 0) for hop, bps in carried_bps.items()}
+
+        async def nothing(*_):
+            pass
+
+        self.counting = asyncio.run_coroutine_threadsafe(self.parts.paths._counted.watch(read, 0.2, nothing), self.loop)
 
     def advance(self, seconds):
         """Let the agents send their windows of the next seconds, and have them evaluated, all at once."""
@@ -159,6 +173,8 @@ class PageScene:
 
     def stop(self):
         self.serving.cancel()
+        if self.counting:
+            self.counting.cancel()
         with contextlib.suppress(asyncio.CancelledError, Exception):
             self.serving.result(10)
         self.call(lambda: asyncio.sleep(0.05))

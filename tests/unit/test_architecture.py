@@ -18,6 +18,7 @@ ORDER = (
     "units",
     "namespaces",
     "decoding",
+    "files",
     "resources",
     "chance",
     "model",

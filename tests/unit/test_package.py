@@ -1,5 +1,6 @@
 """What is in the wheel, and which Pythons it names."""
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -47,6 +48,23 @@ def test_the_wheel_holds_the_scenarios(wheel):
     packed = {f"c4bench/scenarios/{path.relative_to(ROOT / 'tests/scenarios')}" for path in files}
     assert len(packed) > 40
     assert packed | {"c4bench/scenarios/__init__.py"} <= set(wheel.namelist())
+
+
+def test_the_scenarios_of_the_wheel_can_be_collected(wheel, tmp_path):
+    """Without a checkout pytest finds and imports every file of `c4bench.scenarios`."""
+    pytest.importorskip("pyverbs", reason="pyverbs is not installed")
+    wheel.extractall(tmp_path / "installed")
+    (tmp_path / "elsewhere").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--pyargs", "c4bench.scenarios", "--co", "-q", "-p", "no:cacheprovider"],
+        cwd=tmp_path / "elsewhere",
+        env=os.environ | {"PYTHONPATH": str(tmp_path / "installed")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "collective/test_bandwidth.py::test_ring_is_exact" in done.stdout
 
 
 def test_ansible_is_an_extra(wheel):

@@ -28,6 +28,14 @@ function hostState(host) {
 const RANK = { bad: 0, warn: 1, good: 2 };
 const lag = (host) => (host.lag_s === null ? "–" : `${host.lag_s.toFixed(1)} s`);
 const use = (link) => (link.rate_bps ? link.offered_bps / link.rate_bps : null);
+const planned = (link) => (use(link) === null ? rate(link.offered_bps) : `${percent(use(link))} of ${rate(link.rate_bps)}`);
+const percent = (share) => `${Math.round(100 * share)} %`;
+
+/** The load that switches counted, as the planned one is shown. */
+function counted(link) {
+  if (link.carried_bps === null) return "";
+  return `counted ${link.rate_bps ? percent(link.carried_bps / link.rate_bps) : rate(link.carried_bps)}`;
+}
 
 export class FleetView {
   /** `choose(name)` is called when a job is chosen. */
@@ -136,15 +144,16 @@ function makeLink() {
   const made = element("li");
   const meter = element("meter");
   meter.min = meter.optimum = 0;
-  made.append(element("span", "name"), meter, element("span", "load"), element("span"));
+  made.append(element("span", "name"), meter, element("span", "load"), element("span", "counted"), element("span"));
   return made;
 }
 
 function fillLink(node, link, busiest) {
-  const [name, meter, load, state] = node.children;
+  const [name, meter, load, carried, state] = node.children;
   const share = use(link) ?? link.offered_bps / busiest;
   setText(name, link.link);
-  setText(load, use(link) === null ? rate(link.offered_bps) : `${Math.round(100 * share)} % of ${rate(link.rate_bps)}`);
+  setText(load, planned(link));
+  setText(carried, counted(link));
   meter.max = Math.max(1, share);
   meter.high = link.rate_bps ? FULL : meter.max;
   if (meter.value !== share) meter.value = share;

@@ -1,7 +1,7 @@
 """Training at several sites: what is learnt by tokens, and what links carry for it."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from markupsafe import Markup
 
@@ -16,7 +16,7 @@ _DECADES = 10.0  # bars are by logarithm, from a tenth of the least value above 
 _SCALE = (1e9, "G"), (1e6, "M"), (1e3, "k")
 
 
-def loss_plot(shown: LossCurves) -> Markup:
+def loss_plot(shown: LossCurves, draw: Callable[..., Markup] = drawing) -> Markup:
     """Losses over tokens, a line for each method; the axes end at round numbers beyond the values."""
     points = [point for curve in shown.curves for point in curve.points]
     tokens, losses = zip(*points, strict=True)
@@ -24,7 +24,7 @@ def loss_plot(shown: LossCurves) -> Markup:
     up = Axis("", _ticks(min(losses), max(losses)))
     lines = [Line(curve.method, rank, curve.points) for rank, curve in enumerate(shown.curves, 1)]
     last = ", ".join(f"{curve.method} {curve.points[-1][1]:.3f}" for curve in shown.curves)
-    return drawing(
+    return draw(
         "Training loss over tokens",
         f"Last loss (nats): {last}.",
         _WIDTH,
@@ -38,7 +38,7 @@ def loss_plot(shown: LossCurves) -> Markup:
     )
 
 
-def byte_bars(shown: LinkBytes) -> Markup:
+def byte_bars(shown: LinkBytes, draw: Callable[..., Markup] = drawing) -> Markup:
     """A bar for each link and method, its length by logarithm, with the bytes of a step beside it."""
     values = [load.bytes_per_step for load in shown.loads if load.bytes_per_step > 0] or [1.0]
     low, high = math.log(min(values) / _DECADES), math.log(max(values))
@@ -48,7 +48,7 @@ def byte_bars(shown: LinkBytes) -> Markup:
         length = room * (math.log(load.bytes_per_step) - low) / (high - low) if load.bytes_per_step > 0 else 0.0
         drawn += _bar(load, row * _ROW, length)
     words = "; ".join(f"{load.link}, {load.method}: {_short(load.bytes_per_step)}B" for load in shown.loads)
-    return drawing("Bytes of a step by link", f"{words}.", _WIDTH, _ROW * len(shown.loads), *drawn)
+    return draw("Bytes of a step by link", f"{words}.", _WIDTH, _ROW * len(shown.loads), *drawn)
 
 
 def _bar(load: StepBytes, y: float, length: float) -> Sequence[Markup]:

@@ -11,6 +11,8 @@ from c4bench.workload.diloco.parameters import Diloco
 from c4bench.workload.diloco.together import train_together
 from c4bench.workload.models import backends, corpus
 
+# Minutes on a processor of its own, and more beside others; only a hang takes an hour.
+pytestmark = pytest.mark.timeout(3600)
 SIZE = {"layers": 2, "width": 16, "context": 32}
 MODEL = {"model": SIZE, "sequences": 16, "sites": [[0], [1]], "inner_steps": 30, "fragments": 2}
 # Each method's rates and momentum are the best of a few on seeds below 10; the seeds here were not used for that.

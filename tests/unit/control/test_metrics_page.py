@@ -17,7 +17,7 @@ HEALTH = Health(
     out=(IsolatedHost("h9", Component("nic", "h9/0"), 1.0, "train"),),
     diagnoses={"train": {"communication_slow": 2, "communication_hang": 1}},
     unplanned={"train.2": UnplannedFlows(4, "no path is known")},
-    links={"10.0.0.2": LinkLoad(5e9, 2, 1e10), "10.0.0.1": LinkLoad(1e9, 1, None)},
+    links={"10.0.0.2": LinkLoad(5e9, 2, 1e10, 4e9), "10.0.0.1": LinkLoad(1e9, 1, None)},
     missing_links=("10.0.0.9",),
 )
 SAMPLES = """\
@@ -40,6 +40,7 @@ c4bench_diagnoses_total{job="train",syndrome="communication_slow"} 2.0
 c4bench_link_offered_bytes_per_second{link="10.0.0.1"} 1.25e+08
 c4bench_link_offered_bytes_per_second{link="10.0.0.2"} 6.25e+08
 c4bench_link_rate_bytes_per_second{link="10.0.0.2"} 1.25e+09
+c4bench_link_carried_bytes_per_second{link="10.0.0.2"} 5e+08
 c4bench_link_missing{link="10.0.0.9"} 1.0
 """
 

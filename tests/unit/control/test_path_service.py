@@ -464,6 +464,44 @@ def test_traffic_of_others_is_seen_in_the_switches_counters(caplog):
     assert ["leaf0 does not answer" in record.getMessage() for record in caplog.records].count(True) == 1
 
 
+def test_link_loads_have_what_the_switches_counted():
+    """Beside the planned load of each link stands all traffic that its switch counted; a failed reading ends that."""
+
+    async def play():
+        scene, readings, other = Scene(), [], "s0-10.0.3.1"
+
+        def read():
+            readings.append(1)
+            if len(readings) == 4:
+                raise UnhealthyError("leaf0 does not answer")
+            scene.agents["h0"].counts.update({"leaf-h0": 1000, other: 500, "ssh": 500})
+            ports = scene.read()
+            return ports | {other: replace(ports[other], rate_bps=1e10), "ssh": replace(ports[other], interface="ssh")}
+
+        scene.paths.plan(PlannedFabric(HOSTS, PORTS, read=read, background_s=0.2))
+        await scene.paths.choose_qps(ChooseQps("j", (("h0/0", "h2/0"),)))  # reads which rates are known
+        await scene.paths.route(Route("j", (flow(0, 2),)))
+        before, loads = scene.paths.link_loads(), []
+        readings.clear()
+        running = asyncio.create_task(scene.paths.run())
+        while len(readings) < 5:
+            if len(readings) != len(loads):
+                await asyncio.sleep(0.1)
+                loads.append(scene.paths.link_loads())
+            await asyncio.sleep(0.01)
+        running.cancel()
+        return before, loads
+
+    before, loads = run(play())
+    assert {load.carried_bps for load in before.values()} == {None}
+    assert loads[2]["leaf-h0"].carried_bps == pytest.approx(1000 * 60 * 8 / 0.2, rel=0.3)
+    assert loads[2]["leaf-h0"].offered_bps == 1e10
+    assert loads[2]["s0-10.0.3.1"].offered_bps == 0
+    assert loads[2]["s0-10.0.3.1"].carried_bps == pytest.approx(500 * 60 * 8 / 0.2, rel=0.3)
+    assert "ssh" not in loads[2]  # no rate is known of it, and no flow crosses it
+    assert {load.carried_bps for load in loads[3].values()} == {None}
+
+
 @pytest.mark.parametrize("changed", [{"read": None}, {"background_s": 0.0}])
 def test_without_switches_or_period_no_counters_are_read(changed):
     """Both are needed to see the traffic of others."""

@@ -19,8 +19,8 @@ CONSOLE = blocks("console")
 TOP = ("tests", "faults", "c4bench", "pyproject.toml", "reports", "playbooks")
 
 
-def run(block, folder):
-    """Run a block's commands, one after the other, in a folder that has the page's files."""
+def run(block, folder, ran):
+    """Run a block's commands, one after the other, in a folder that has the page's files, and add them to `ran`."""
     for name, text in files(block.page).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
@@ -40,6 +40,7 @@ def run(block, folder):
         )
         assert done.returncode == 0, f"{block.name}: {command}\n{done.stdout}{done.stderr}"
         assert agrees(step.shown, done.stdout), f"{block.name}: {command}\n{done.stdout}"
+        ran.append((block.name, step.command))
 
 
 def named(block):
@@ -47,22 +48,22 @@ def named(block):
 
 
 @pytest.mark.parametrize("block", [block for block in CONSOLE if block.key != "run"], ids=named)
-def test_commands_print_what_is_shown(block, tmp_path):
+def test_commands_print_what_is_shown(block, tmp_path, commands_run):
     """A console block that needs nothing runs, and prints what the document shows."""
     for name in TOP:
         (tmp_path / name).symlink_to(ROOT / name)
-    run(block, tmp_path)
+    run(block, tmp_path, commands_run)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("block", [block for block in CONSOLE if block.key == "run"], ids=named)
-def test_commands_in_the_lab_print_what_is_shown(block, tmp_path):
+def test_commands_in_the_lab_print_what_is_shown(block, tmp_path, commands_run):
     """A console block that needs a lab, or a minute, runs too, and prints what the document shows."""
     if block.value != "lab":
         for name in TOP:
             (tmp_path / name).symlink_to(ROOT / name)
-    run(block, tmp_path)
+    run(block, tmp_path, commands_run)
 
 
 def test_no_block_is_marked_otherwise():

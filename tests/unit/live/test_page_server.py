@@ -216,3 +216,13 @@ def test_a_history_of_faults_is_shown(tmp_path):
         scene.stop()
     assert [(entry["subject"], entry["text"]) for entry in first] == [("nic h1/0 (rx)", "nic.rate is in force")]
     assert [entry["text"] for entry in second] == ["nic.rate is healed: asked"]
+
+
+def test_links_have_what_switches_counted(scene):
+    """A link's row has its planned load and, once switches were read twice, the traffic that they counted."""
+    scene.count({"out:h0/0": 4e9})
+    with scene.stream(who="observer") as messages:
+        rows = (row for event, data in messages if event == "fleet" for row in data["links"])
+        found = next(row for row in rows if row["carried_bps"] is not None)
+    assert (found["link"], found["offered_bps"]) == ("out:h0/0", 10e9)
+    assert found["carried_bps"] == pytest.approx(4e9, rel=0.5)  # as exact as the machine is punctual

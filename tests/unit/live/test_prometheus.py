@@ -35,7 +35,7 @@ SICK = Health(
     out=(IsolatedHost("h9", Component("nic", "h9/0"), 1.0, "train"),),
     diagnoses={"train": {"communication_slow": 2}},
     unplanned={"train~1": UnplannedFlows(4, "no path is known")},
-    links={"10.0.0.1": LinkLoad(2e10, 1, 1e10)},
+    links={"10.0.0.1": LinkLoad(2e10, 1, 1e10, 1e10)},
     missing_links=("10.0.0.9",),
 )
 

@@ -42,7 +42,7 @@ def test_the_state_has_what_the_page_shows(scene, tmp_path):
     assert [host["host"] for host in found["fleet"]["hosts"]] == ["h0", "h1", "h2", "h3"]
     assert found["jobs"][0]["name"] == "train"
     assert "nic h3/0 (tx)" in [entry["subject"] for entry in found["entries"]]
-    assert not (tmp_path / FILE).with_suffix(".new").exists()
+    assert not list(tmp_path.glob(f".{FILE}.*"))
 
 
 def test_the_page_follows_the_file(scene, tmp_path):

@@ -163,10 +163,8 @@ def a_window():
 def of_window(path):
     """Decode a window as the master does, and have it judged; what raises beyond a refusal is a bug."""
     try:
-        encoded = from_message(path.read_bytes())
-        window = WindowDecoder().decode(encoded)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        assert "\n" not in str(error)
+        window = WindowDecoder().decode(from_message(path.read_bytes()))
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return
     parts, detector = WindowParts({"j": Job(JobSpec("j", "none", (), ()))}), Detector()
     own, _ = parts.own(window)

@@ -39,7 +39,8 @@ class Numbers(Generic[_Name]):
 
     def keep(self, names: Iterable[_Name]) -> None:
         """Free the numbers of all other names."""
-        for name in self._numbers.keys() - set(names):
+        kept = set(names)
+        for name in [name for name in self._numbers if name not in kept]:
             number = self._numbers.pop(name)
             self._names[number], self._listed = None, None
             self._free.append(number)

@@ -120,6 +120,7 @@ class Agent:
             code = str(Path(c4bench.__file__).parent)
             hello = Hello(self._config.name, c4bench.__version__, code, rdma_problem(), self._ranks.alive())
             await master.call("hello", hello, Empty)
+            self._messages.begin()
             self._master, self._trouble = master, ""
             self._connected.set()
             _logger.info("connected to the master %s:%d", self._config.master, self._config.port)

@@ -12,10 +12,12 @@ import msgspec
 
 from c4bench.agent.rank_logs import log_of
 from c4bench.agent.spawner import Exited, Started, state_in
-from c4bench.collective.ring_reader import TelemetryReader, TelemetrySnapshot
+from c4bench.collective.ring_reader import RankTables, TelemetryReader
 from c4bench.errors import C4Error
 from c4bench.model.agent import AgentConfig
-from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, NicRecord, OpRecord, RankRecord, Window
+from c4bench.model.numbering import Numbering
+from c4bench.model.telemetry import NicRecord, RankRecord
+from c4bench.model.window import Window
 from c4bench.verbs.port_reader import PortReader
 from c4bench.wire.job_names import is_check
 from c4bench.wire.messages import JobSpec, StartRanks
@@ -56,6 +58,9 @@ class Ranks:
         self._ranks: list[_Rank] = []
         self._jobs: dict[str, JobSpec] = {}
         self._sequence = itertools.count()
+        self._numbering = Numbering()
+        # By reader: the changes of its names when numbers were freed last.
+        self._changes: list[tuple[TelemetryReader, int]] = []
         self._gauges = {nic.name: PortReader(nic.device) for nic in config.nics}
         self.unreadable = 0  # telemetry files that did not exist yet or were damaged
 
@@ -109,40 +114,44 @@ class Ranks:
 
     def window(self, start_s: float, end_s: float) -> Window:
         """Combine the records of all ranks into the window of this interval."""
-        comms: list[CommRecord] = []
-        ops: list[OpRecord] = []
-        conns: list[ConnRecord] = []
-        arrivals: list[ArrivalRecord] = []
-        for rank in self._ranks:
-            ring = self._read(rank, start_s, end_s)
-            if ring is None:
-                continue
-            comms += ring.comms
-            ops += ring.ops
-            conns += ring.conns
-            arrivals += ring.arrivals
+        tables = [table for rank in self._ranks if (table := self._read(rank, start_s)) is not None]
+        self._free_numbers()
         return Window(
-            host=self._config.name,
-            sequence=next(self._sequence),
-            start_s=start_s,
-            end_s=end_s,
-            comms=tuple(comms),
-            ranks=tuple(self._record(rank) for rank in self._ranks),
-            ops=tuple(ops),
-            conns=tuple(conns),
-            arrivals=tuple(arrivals),
-            nics=tuple(_nic_record(name, gauge) for name, gauge in self._gauges.items()),
+            self._config.name,
+            next(self._sequence),
+            start_s,
+            end_s,
+            self._numbering.names,
+            tuple([self._record(rank) for rank in self._ranks]),
+            b"".join([table.op_table for table in tables]),
+            b"".join([table.awaits for table in tables]),
+            b"".join([table.conn_table for table in tables]),
+            b"".join([table.arrival_table for table in tables]),
+            tuple([_nic_record(name, gauge) for name, gauge in self._gauges.items()]),
         )
 
-    def _read(self, rank: _Rank, start_s: float, end_s: float) -> TelemetrySnapshot | None:
-        """The records of a rank; None if its file does not exist yet or is damaged."""
+    def _read(self, rank: _Rank, start_s: float) -> RankTables | None:
+        """The tables of a rank; None if its file does not exist yet or is damaged."""
         try:
             if rank.reader is None:
-                rank.reader = TelemetryReader(self._config.ring(rank.job, rank.rank))
-            return rank.reader.read(end_s, start_s)
+                rank.reader = TelemetryReader(self._config.ring(rank.job, rank.rank), self._numbering)
+            return rank.reader.read(start_s)
         except C4Error:
             self.unreadable += 1
             return None
+
+    def _free_numbers(self) -> None:
+        """Free the numbers of communicators and connections that have ended, if any may have."""
+        readers = [rank.reader for rank in self._ranks if rank.reader is not None]
+        changes = [(reader, reader.changes) for reader in readers]
+        if changes == self._changes:
+            return
+        self._changes = changes
+        numbers = self._numbering
+        numbers.comms.keep(record for reader in readers for record in reader.comms)
+        numbers.callers.keep(caller for reader in readers for caller in reader.callers)
+        numbers.sends.keep(end for reader in readers for end in reader.sends)
+        numbers.receives.keep(end for reader in readers for end in reader.receives)
 
     def _record(self, rank: _Rank) -> RankRecord:
         if rank.code is None:

@@ -4,9 +4,10 @@ import logging
 
 import msgspec
 
-from c4bench.model.telemetry import Window
+from c4bench.model.window import HostNames, Window
 from c4bench.wire.channel import MESSAGE_BYTES_MAX
 from c4bench.wire.peer import encode
+from c4bench.wire.window_codec import WindowEncoder
 
 _logger = logging.getLogger(__name__)
 
@@ -19,23 +20,35 @@ class WindowMessages:
 
     def __init__(self, at_most_bytes: int = MESSAGE_BYTES_MAX - _FRAME_BYTES) -> None:
         self._at_most_bytes = at_most_bytes
+        self._encoder = WindowEncoder()
         self.reduced = 0
+
+    def begin(self) -> None:
+        """A connection begins: the master knows no names."""
+        self._encoder = WindowEncoder()
 
     def encode(self, window: Window) -> msgspec.Raw:
         """The window; where it is too large, its processes and NICs, with its communicators if these fit."""
-        whole = encode(window)
-        if len(whole) <= self._at_most_bytes:
-            return msgspec.Raw(whole)
+        if (whole := self._encoded(window)) is not None:
+            return whole
         if not self.reduced:
-            values = (len(whole), self._at_most_bytes, len({comm.comm for comm in window.comms}))
+            values = (self._at_most_bytes, len(window.comms))
             _logger.warning(
-                "windows of %d bytes are more than %d, and are sent without operations and connections: C4D sees less "
-                "of this host; use fewer of its %d communicators, or fewer ranks a host",
+                "windows of more than %d bytes are sent without operations and connections: C4D sees less of "
+                "this host; use fewer of its %d communicators, or fewer ranks a host",
                 *values,
             )
         self.reduced += 1
-        bare = msgspec.structs.replace(window, ops=(), conns=(), arrivals=())
-        listed = encode(bare)
-        return msgspec.Raw(
-            listed if len(listed) <= self._at_most_bytes else encode(msgspec.structs.replace(bare, comms=()))
-        )
+        bare = Window(window.host, window.sequence, window.start_s, window.end_s, HostNames(window.names.comms))
+        bare = msgspec.structs.replace(bare, ranks=window.ranks, nics=window.nics)
+        listed = self._encoded(bare)
+        return listed or msgspec.Raw(encode(self._encoder.encode(msgspec.structs.replace(bare, names=HostNames()))))
+
+    def _encoded(self, window: Window) -> msgspec.Raw | None:
+        """The window if it fits; else None, and its names count as not sent."""
+        encoder = self._encoder.copy()
+        whole = encode(encoder.encode(window))
+        if len(whole) > self._at_most_bytes:
+            return None
+        self._encoder = encoder
+        return msgspec.Raw(whole)

@@ -19,7 +19,7 @@ from c4bench.errors import UnhealthyError
 from c4bench.model.measurement import Clock
 from c4bench.model.recording import LearntPath, PathsLearnt
 from c4bench.model.step import RankGroup, StepOp
-from c4bench.model.telemetry import Window
+from c4bench.model.window import Window
 from c4bench.record import RunDirectory
 from c4bench.sim.job import simulate
 from c4bench.sim.model import SimJob

@@ -1,7 +1,7 @@
 """What the master takes for telemetry over TLS, by the number of hosts: processor time by stage, lag and memory.
 
-The master and the agents that replay windows to it are processes of their own. With a `baseline` checkout its master is
-measured in turn with this one, under the same windows.
+The master and the agents that replay windows to it are processes of their own. With a `baseline` checkout its master
+and agents are measured in turn with these; the windows of both are those of one simulated job.
 """
 
 import math
@@ -22,7 +22,7 @@ import msgspec
 
 from c4bench.bench import intake_master
 from c4bench.bench.agents import free_port
-from c4bench.bench.intake_load import RANKS_PER_HOST, WINDOW_S, host_names, write_replays
+from c4bench.bench.intake_load import RANKS_PER_HOST, WINDOW_S, host_names
 from c4bench.bench.intake_master import Reading
 from c4bench.bench.notes import note
 from c4bench.deploy import authority
@@ -42,6 +42,13 @@ _LAG_AT_MOST_S, _BYTES_AT_MOST = 0.5, 2e6
 # At this share of a core and below, the limit of the lag applies.
 _LOAD = 0.8
 _THIS, _BASELINE = "this", "baseline"
+# Each checkout writes windows as its master reads them.
+_REPLAYS = """
+import sys
+from pathlib import Path
+from c4bench.bench.intake_load import write_replays
+print(write_replays(Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])))
+"""
 
 
 class Point(NamedTuple):
@@ -62,10 +69,10 @@ def measure(run: RunDirectory, *, quick: bool, baseline: Path | None = None) -> 
     points: dict[str, list[Point]] = {code: [] for code in codes}
     for hosts in _HOSTS[quick]:
         with tempfile.TemporaryDirectory(prefix="c4bench-intake-") as name:
-            folder = Path(name)
-            authority.establish(folder, host_names(hosts), datetime.now(UTC) - timedelta(days=1))
-            size_bytes = write_replays(folder, hosts, _WARM_UP_S[quick] + _SECONDS[quick])
             for code, checkout in codes.items():
+                folder = Path(name) / code
+                authority.establish(folder, host_names(hosts), datetime.now(UTC) - timedelta(days=1))
+                size_bytes = _write_replays(folder, hosts, _WARM_UP_S[quick] + _SECONDS[quick], checkout)
                 point = Point(hosts, _reading(folder, hosts, checkout, _WARM_UP_S[quick], _SECONDS[quick]))
                 points[code].append(point)
                 _note_point(run, point, code, size_bytes)
@@ -127,8 +134,16 @@ def rss_per_host_bytes(points: Sequence[Point]) -> float:
     ).slope
 
 
+def _write_replays(folder: Path, hosts: int, seconds: float, checkout: Path | None) -> int:
+    """Have `checkout`, or this one, write its replays; return the mean size of a window in bytes."""
+    arguments = [str(folder), str(hosts), str(seconds)]
+    with _program([sys.executable, "-P", "-c", _REPLAYS, *arguments], checkout) as program:
+        assert program.stdout
+        return int(program.stdout.readline())
+
+
 def _reading(folder: Path, hosts: int, checkout: Path | None, warm_up_s: float, seconds: float) -> Reading:
-    """Run a master from `checkout`, or this one, with its agents."""
+    """Run a master and agents from `checkout`, or from this one."""
     port = free_port()
     names = host_names(hosts)
     with ExitStack() as stack:
@@ -141,7 +156,17 @@ def _reading(folder: Path, hosts: int, checkout: Path | None, warm_up_s: float, 
         agents = [
             stack.enter_context(
                 _program(
-                    [sys.executable, "-m", "c4bench.bench.intake_agents", str(folder), str(port), str(hosts), *some]
+                    [
+                        sys.executable,
+                        "-P",
+                        "-m",
+                        "c4bench.bench.intake_agents",
+                        str(folder),
+                        str(port),
+                        str(hosts),
+                        *some,
+                    ],
+                    checkout,
                 )
             )
             for some in (names[first : first + _AGENTS_PER_PROCESS] for first in range(0, hosts, _AGENTS_PER_PROCESS))

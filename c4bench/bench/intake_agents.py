@@ -60,8 +60,9 @@ async def _send(channel: Channel, known: Replay, begin_s: float) -> None:
 
 
 def _due(known: Replay, begin_s: float) -> Iterator[tuple[bytes, float]]:
-    for message, end_s in zip(known.messages, known.ends_s, strict=True):
-        if time.time() - begin_s - end_s < WINDOW_S:
+    for number, (message, end_s) in enumerate(zip(known.messages, known.ends_s, strict=True)):
+        # The first one has the names that the others need.
+        if not number or time.time() - begin_s - end_s < WINDOW_S:
             yield message, end_s
 
 

@@ -1,22 +1,26 @@
 """The windows that replayed agents send: those of a simulated job of eight ranks a host, encoded beforehand.
 
-A window has what a real agent's has: the communicators once for each rank, ten operations of each rank, and both ends
-of its connections with the sums that one-way delays are taken from.
+A window has what a real agent's has: ten operations of each rank, and both ends of its connections with the sums that
+one-way delays are taken from. The first one of a host also has all its names.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from c4bench.model.fabric import Flow, Nic
 from c4bench.model.qp_address import QpAddress
 from c4bench.model.step import RankGroup, StepOp
-from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, Member, Window
+from c4bench.model.telemetry import Member
+from c4bench.model.window import Window
+from c4bench.model.window_columns import ARRIVAL_ROW, CONN_ROW
 from c4bench.sim.job import simulate
 from c4bench.sim.model import SimJob
 from c4bench.wire.messages import JobSpec, Note
 from c4bench.wire.peer import encode
+from c4bench.wire.window_codec import WindowEncoder
 
 RANKS_PER_HOST = 8
 WINDOW_S = 0.1
@@ -77,12 +81,13 @@ class Replay(msgspec.Struct, frozen=True):
 def write_replays(folder: Path, hosts: int, seconds: float) -> int:
     """Write `HOST.replay` for each host into `folder`; return the mean size of a window in bytes."""
     ends_s: list[float] = []
+    encoder = WindowEncoder()
     messages: dict[str, list[bytes]] = {host: [] for host in host_names(hosts)}
     asked: dict[str, tuple[Flow, ...]] = {}
     for tick in windows(hosts, seconds):
         ends_s.append(tick[0].end_s)
         for window in tick:
-            messages[window.host].append(encode(Note("window", msgspec.Raw(encode(window)))))
+            messages[window.host].append(encode(Note("window", msgspec.Raw(encode(encoder.encode(window))))))
             asked[window.host] = flows(window)
     for host, sent in messages.items():
         (folder / f"{host}.replay").write_bytes(encode(Replay(host, asked[host], tuple(ends_s), tuple(sent))))
@@ -96,30 +101,12 @@ def read_replay(folder: Path, host: str) -> Replay:
 
 
 def _as_sent(window: Window) -> Window:
-    return msgspec.structs.replace(
-        window,
-        comms=tuple(_by_rank(window.comms, window.host)),
-        conns=tuple(map(_posted, window.conns)),
-        arrivals=tuple(map(_arrived, window.arrivals)),
+    """The window with the sums of its messages' times."""
+    conns, arrivals = (
+        np.frombuffer(window.conn_table, CONN_ROW).copy(),
+        np.frombuffer(window.arrival_table, ARRIVAL_ROW).copy(),
     )
-
-
-def _by_rank(comms: Iterable[CommRecord], host: str) -> Iterator[CommRecord]:
-    """Each communicator as often as it has members on the host: every rank states its own."""
-    for comm in comms:
-        for member in comm.members:
-            if member.host == host:
-                yield comm
-
-
-def _posted(conn: ConnRecord) -> ConnRecord:
-    return msgspec.structs.replace(conn, posted=conn.messages, posted_sum_ns=_sum_ns(conn.messages))
-
-
-def _arrived(end: ArrivalRecord) -> ArrivalRecord:
-    total_ns = _sum_ns(end.messages) + end.messages * _DELAY_NS
-    return msgspec.structs.replace(end, arrived=end.messages, arrived_sum_ns=total_ns)
-
-
-def _sum_ns(messages: int) -> int:
-    return messages * (messages + 1) // 2 * _APART_NS
+    for ends, delay_ns in ((conns, 0), (arrivals, _DELAY_NS)):
+        messages = ends["messages"]
+        ends["count"], ends["sum"] = messages, messages * (messages + 1) // 2 * _APART_NS + messages * delay_ns
+    return msgspec.structs.replace(window, conn_table=conns.tobytes(), arrival_table=arrivals.tobytes())

@@ -1,10 +1,8 @@
 """Many records at once: their numbers as columns, and tables whose rows are found by key."""
 
 import math
-import sys
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from itertools import chain, repeat
-from operator import attrgetter
+from collections.abc import Hashable, Iterable, Iterator
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -18,26 +16,6 @@ Bools = NDArray[np.bool_]
 NEVER = -math.inf
 # Rows that a new table has room for.
 _ROOM = 16
-# The largest number that fits into a column.
-_LARGEST = int(sys.float_info.max)
-
-
-def columns(records: Sequence[object], *names: str) -> list[Floats]:
-    """The records' numbers by these names; numbers too large for a float become the largest float."""
-    # Records lie far apart in memory, so each is visited once for all its numbers.
-    rows: Iterable[Any] = map(attrgetter(*names), records)
-    values: Iterable[float] = chain.from_iterable(rows) if len(names) > 1 else rows
-    try:
-        numbers = np.fromiter(values, np.float64, len(records) * len(names))
-    except OverflowError:
-        held = (min(max(getattr(record, name), -_LARGEST), _LARGEST) for record in records for name in names)
-        numbers = np.fromiter(held, np.float64, len(records) * len(names))
-    return list(np.ascontiguousarray(numbers.reshape(len(records), len(names)).T))
-
-
-def objects(records: Sequence[object]) -> NDArray[Any]:
-    """The records themselves, to be picked by their rows."""
-    return np.fromiter(records, object, len(records))
 
 
 def rounds(rows: Ints, order: Ints | None = None) -> Iterator[Ints]:
@@ -58,7 +36,7 @@ def rounds(rows: Ints, order: Ints | None = None) -> Iterator[Ints]:
 class Table:
     """Columns of one length; a new row holds the `blanks` until it is written."""
 
-    def __init__(self, **blanks: float | str | None) -> None:
+    def __init__(self, **blanks: float | bytes | None) -> None:
         self.count = 0
         self._blanks = blanks
         self._columns: dict[str, NDArray[Any]] = {}
@@ -85,8 +63,8 @@ class Table:
         return first
 
 
-def _type(blank: float | str | None) -> type:
-    return object if blank is None or isinstance(blank, str) else type(blank)
+def _type(blank: float | bytes | None) -> type:
+    return object if blank is None or isinstance(blank, bytes) else type(blank)
 
 
 class Index(dict[Any, int]):

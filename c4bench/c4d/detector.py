@@ -24,7 +24,8 @@ from c4bench.c4d.straggler.stragglers import Straggler, StragglerDetector
 from c4bench.c4d.thresholds import benign_stall_s, hung_after_s
 from c4bench.model.diagnosis import Cause, Component, Diagnosis, NetworkLoss, Syndrome
 from c4bench.model.recording import Evaluated, FailureReported, LossReported, ProbeSweep, Record
-from c4bench.model.telemetry import Failure, Window
+from c4bench.model.telemetry import Failure
+from c4bench.model.window import Window
 
 # Causes seen at the component itself, which no other fault can imitate.
 _INDEPENDENT = frozenset({Cause.PROCESS_STOPPED, Cause.PROCESS_ENDED, Cause.CONNECTION_STALLED, Cause.PORT_DOWN})

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from c4bench.c4d.detector import Detector
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.recording import Evaluated, Record
-from c4bench.model.telemetry import Window
+from c4bench.model.window import Window
 
 # A window further ahead of all others than this (s) shows a clock that was set, not time that passed.
 _LEAP_S = 10.0

@@ -25,7 +25,7 @@ from c4bench.c4p.weights.tuning import WeightTuner
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.fabric import Flow, MissingLink, Path
 from c4bench.model.qp_address import connection_key
-from c4bench.model.telemetry import ConnRecord
+from c4bench.model.window import Window
 
 
 class PathController:
@@ -275,24 +275,24 @@ class PathController:
         """Ingest the bytes that switch ports received in the `over_s` seconds since the last reading; see `observe`."""
         self.observe(self._background.rates_bps(received_bytes, over_s))
 
-    def ingest(self, records: Iterable[ConnRecord], now_s: float) -> None:
-        """Ingest a host's telemetry: weights follow the QPs' throughput, and a slow QP makes the next trace urgent.
-
-        `now_s` is the time of the records' host.
-        """
-        samples, slow = self._tuner.ingest(records, now_s)
-        if any(map(self.live_flows.of_connection, slow)):
+    def ingest(self, window: Window) -> None:
+        """Ingest a host's telemetry: weights follow the QPs' throughput, and a slow QP makes the next trace urgent."""
+        samples, live_flows = self._tuner.ingest(window), self.live_flows
+        if any(map(live_flows.of_connection, samples.slow)):
             self._checks.request()
-        for connection, of_qps in samples.items():
-            mine = self.live_flows.of_connection(connection)
-            if len(mine) != len(of_qps):
+        for connection in samples.connections:
+            mine = live_flows.of_connection(connection)
+            # One QP that is left to ECMP has neither a known path nor a weight to tune.
+            if not mine or not (len(mine) > 1 or mine[0].port):
+                continue
+            if len(of_qps := samples.of(connection)) != len(mine):
                 continue
             for live, sample in zip(mine, of_qps, strict=True):
-                self._background.add_own(self.live_flows.path(live).hops, sample.size_bytes)
+                self._background.add_own(live_flows.path(live).hops, sample.size_bytes)
             if len(mine) > 1 and self.policy.dynamic:
-                weights = self._tuner.correct(connection, [live.weight for live in mine], of_qps, now_s)
+                weights = self._tuner.correct(connection, [live.weight for live in mine], of_qps, window.end_s)
                 for live, weight in zip(mine, weights or (), strict=False):
-                    self.live_flows.set_weight(live, weight)
+                    live_flows.set_weight(live, weight)
 
     def restart_tuning(self) -> None:
         """Discard measured throughput, because flows are being sent new guidance."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import NamedTuple
 
-from c4bench.model.telemetry import Window
+from c4bench.model.window import Window
 
 # A fault matters to a job if it costs more than this share of its step time.
 STEP_LOSS_LIMIT = 0.02

@@ -16,6 +16,7 @@ from c4bench.collective.nic_clock import NicClock
 from c4bench.collective.ring_entries import CommEntry, ConnName, Owner
 from c4bench.errors import UsageError
 from c4bench.model.telemetry import CommRecord
+from c4bench.model.window import STATES
 
 RELEASED = b""  # the value of a slot whose communicator is closed
 
@@ -76,7 +77,7 @@ class ConnWriter:
     state: str = "idle"
     messages: int = 0
     size_bytes: int = 0
-    spent_ns: dict[str, int] = field(default_factory=lambda: dict.fromkeys(layout.STATES, 0))
+    spent_ns: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STATES, 0))
     shared_ns: float = 0.0
     read_ns: float = 0.0
     last_progress_ns: int = 0

@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from c4bench.collective.latency_sums import STRIDES
+from c4bench.model.window import STATES
 
 MAGIC = b"C4RING07"
 HEADER = struct.Struct("<8s9I")
@@ -41,14 +42,13 @@ ARRIVAL_BYTES = 96
 # seq, size_bytes, entered_ns, started_ns, finished_ns, names. A bit for each rank that is waited for follows, up to the
 # last such rank: usually there is none, and bytes that are not written cost no checksum.
 OP = struct.Struct("@LLlll48s")
-_NAMES = struct.Struct("16s16s16s")
+NAMES = struct.Struct("16s16s16s")
 # messages, size_bytes; ns spent in credit, data and transfer, and the share of the NIC's virtual time;
 # last_progress_ns, outstanding, owed, source_port, state, since_ns. The tally of posted messages follows.
 CONN = struct.Struct(f"@LLlllllIIIIl{1 + len(STRIDES)}L")
 # The number of messages, and a sum for each stride. Records of arrivals have nothing else.
 TALLY = struct.Struct(f"@{1 + len(STRIDES)}L")
 MAX_RANKS = 1024
-STATES = ("idle", "credit", "data", "transfer")
 STATE_NUMBERS = {state: number for number, state in enumerate(STATES)}
 
 SIZES = (PROCESS_BYTES, COMMS, COMM_BYTES, OPS_PER_COMM, OP_BYTES, CONNS, CONN_NAME_BYTES, CONN_BYTES, ARRIVAL_BYTES)
@@ -105,13 +105,13 @@ def _generations(size: int, places: int) -> struct.Struct:
 @lru_cache(maxsize=256)
 def names(kind: str, algorithm: str, dtype: str) -> bytes:
     """An operation's names, packed for its record."""
-    return _NAMES.pack(kind.encode(), algorithm.encode(), dtype.encode())
+    return NAMES.pack(kind.encode(), algorithm.encode(), dtype.encode())
 
 
 @lru_cache(maxsize=256)
 def names_in(raw: bytes) -> tuple[str, str, str]:
     """Kind, algorithm and dtype, unpacked from an operation's record."""
-    kind, algorithm, dtype = (name.rstrip(b"\0").decode() for name in _NAMES.unpack(raw))
+    kind, algorithm, dtype = (name.rstrip(b"\0").decode() for name in NAMES.unpack(raw))
     return kind, algorithm, dtype
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from c4bench.model.event import AgentBack, AgentMissing
-from c4bench.model.telemetry import Window
+from c4bench.model.window import Window
 
 GRACE_S = 5.0
 

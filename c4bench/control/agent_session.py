@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 
+import msgspec
 from websockets.asyncio.server import ServerConnection
 
 from c4bench.control.agent_connections import AgentConnection, AgentConnections, log_connected
@@ -15,11 +16,11 @@ from c4bench.control.rank_requests import RankRequests
 from c4bench.control.ras_reports import RasReports
 from c4bench.control.telemetry import TelemetryLoop
 from c4bench.errors import UnhealthyError
-from c4bench.model.telemetry import Window
 from c4bench.wire.channel import MESSAGE_BYTES_MAX, Channel
 from c4bench.wire.messages import Empty, Hello, StopRanks
 from c4bench.wire.peer import Handler, Peer
 from c4bench.wire.ras_report import RasReport
+from c4bench.wire.window_codec import WindowDecoder, from_message
 
 _logger = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ class AgentSessions:
         """Serve the agent of the host that its certificate names, until the connection closes."""
         self._agents.refused.setdefault(name, 0)
         peer: Peer
+        windows = _Windows(name, self._telemetry)
 
         async def introduce(hello: Hello) -> Empty:
             if hello.host != name:
@@ -55,15 +57,12 @@ class AgentSessions:
             await self._introduce(hello, peer)
             return Empty()
 
-        async def ingest(window: Window) -> None:
-            self._telemetry.receive(name, window)
-
         async def ingest_ras(report: RasReport) -> None:
             await self._ras.ingest(name, report.packed, time.time())
 
         own = {
             "hello": Handler(Hello, introduce),
-            "window": Handler(Window, ingest),
+            "window": Handler(msgspec.Raw, windows.receive),
             "ras": Handler(RasReport, ingest_ras),
         }
         peer = Peer(channel, own | self._requests.handlers(name))
@@ -102,3 +101,31 @@ class AgentSessions:
             values, fields = (host, code, why), {"host": host, "code": code}
             _logger.log(level, "agent of %s lost (close code %s%s)", *values, extra=fields)
             self._liveness.lost(host, time.time())
+
+
+class _Windows:
+    """The windows that come over one connection, of the agent of `host`."""
+
+    def __init__(self, host: str, telemetry: TelemetryLoop) -> None:
+        self._host, self._telemetry = host, telemetry
+        self._decoder = WindowDecoder()
+        self._warned = False
+
+    async def receive(self, body: msgspec.Raw) -> None:
+        """Decode a window and pass it on; one of another host, or that cannot be decoded, is dropped and counted.
+
+        It is decoded at once, also where a newer one will take its place: that one may need its names.
+        """
+        try:
+            encoded = from_message(bytes(body))
+            if encoded.host != self._host:
+                self._telemetry.drop(self._host, "foreign window")
+                return
+            window = self._decoder.decode(encoded)
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            self._telemetry.drop(self._host, "unreadable window")
+            if not self._warned:
+                self._warned, fields = True, {"host": self._host}
+                _logger.warning("windows of %s are dropped: %s", self._host, error, extra=fields)
+            return
+        self._telemetry.receive(window)

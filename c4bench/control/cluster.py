@@ -23,7 +23,7 @@ from c4bench.model.event import Diagnosed, Event, SteeringStage
 from c4bench.model.fabric import Flow, Host, Nic
 from c4bench.model.fabric import Path as FabricPath
 from c4bench.model.steering import Incident, Policy
-from c4bench.model.telemetry import Window
+from c4bench.model.window import Window
 from c4bench.record.telemetry import Recording
 from c4bench.wire.messages import Burst, Exchange, Hello, JobSpec, LaunchJob
 from c4bench.workload import programs

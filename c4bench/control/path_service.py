@@ -20,7 +20,7 @@ from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.fabric import USUAL_QPS, Flow, LinkLoad, MissingLink
 from c4bench.model.recording import LinksMissing, PathsLearnt
-from c4bench.model.telemetry import Window
+from c4bench.model.window import Window
 from c4bench.wire.messages import ChooseQps, Empty, FollowGuidance, Guidance, Release, Route
 from c4bench.wire.peer import Peer
 
@@ -255,7 +255,7 @@ class PathService:
 
     async def ingest(self, window: Window) -> None:
         """Ingest a host's telemetry, by which weights may change, and no paths."""
-        self.controller.ingest(window.conns, window.end_s)
+        self.controller.ingest(window)
         await self._notify(TUNING)
 
     async def apply_diagnosis(self, diagnosis: Diagnosis) -> None:

@@ -18,12 +18,12 @@ from c4bench.control.event_log import EventLog
 from c4bench.control.jobs import Job
 from c4bench.control.path_service import PathService
 from c4bench.control.window_inbox import WindowInbox
-from c4bench.control.window_parts import own_records, parts
+from c4bench.control.window_parts import WindowParts
 from c4bench.model.agent import WINDOWS_WITHIN
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.event import AgentMissing
 from c4bench.model.recording import Evaluated, LinksMissing, PathsLearnt, Record
-from c4bench.model.telemetry import Window
+from c4bench.model.window import Window
 from c4bench.verbs.ticks import Ticks
 
 _logger = logging.getLogger(__name__)
@@ -60,9 +60,9 @@ class Detection:
         self.window_ends_s: dict[str, float] = {}
         self.dropped: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
-    def note_overload(self, host: str) -> None:
-        """Count a window that was replaced by a newer one of its host before it could be ingested."""
-        self.dropped[host]["overload"] += 1
+    def drop(self, host: str, reason: str) -> None:
+        """Count a window of a host that is not ingested."""
+        self.dropped[host][reason] += 1
 
     def follow(self, job: Job, now_s: float) -> None:
         """Evaluate this attempt's telemetry from now on."""
@@ -129,27 +129,29 @@ class TelemetryLoop:
     ) -> None:
         self._jobs, self._paths, self._liveness = jobs, paths, liveness
         self._detection, self._dispatch, self._log = detection, dispatch, log
-        self._inbox = WindowInbox(self.ingest, detection.note_overload)
+        self._parts = WindowParts(jobs)
+        self._inbox = WindowInbox(self.ingest, lambda host: self.drop(host, "overload"))
         self.evaluated_s: float | None = None
 
-    def receive(self, host: str, window: Window) -> None:
-        """A window has come from the agent of `host`; it is ingested while `run` runs."""
-        self._inbox.put(host, window)
+    def drop(self, host: str, reason: str) -> None:
+        """Count a window of a host that is not ingested."""
+        self._detection.drop(host, reason)
 
-    async def ingest(self, host: str, window: Window) -> None:
-        """Ingest a window from the agent of `host`; a window of another host is dropped."""
-        if window.host != host:
-            self._detection.dropped[host]["foreign window"] += 1
-            return
-        sent, window = window, own_records(window, self._jobs)
-        if foreign := len(sent.ranks) + len(sent.conns) - len(window.ranks) - len(window.conns):
+    def receive(self, window: Window) -> None:
+        """A window has come from its host's agent; it is ingested while `run` runs."""
+        self._inbox.put(window)
+
+    async def ingest(self, window: Window) -> None:
+        """Ingest a window from its host's agent."""
+        host = window.host
+        window, foreign = self._parts.own(window)
+        if foreign:
             self._detection.dropped[host]["foreign rank"] += foreign
         await self._paths.ingest(window)
         self._detection.windows[host] += 1
         self._detection.window_ends_s[host] = window.end_s
         self._liveness.ingest(window)
-        present = {record.job for record in window.ranks}
-        for attempt, part in parts(window, sorted(present & self._jobs.keys())).items():
+        for attempt, part in self._parts.parts(window).items():
             await self._jobs[attempt].note_ranks(part.ranks)
             self._detection.ingest(attempt, part)
 

@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from c4bench.model.telemetry import Window
+from c4bench.model.window import Window
 
 # So long windows are ingested at a time (s), before others have their turn: connections, requests and evaluation.
 _TURN_S = 0.02
@@ -17,16 +17,16 @@ _TURN_S = 0.02
 class WindowInbox:
     """Passes windows to `ingest` in order of arrival; `replaced` gets the host of each that is not ingested."""
 
-    def __init__(self, ingest: Callable[[str, Window], Awaitable[None]], replaced: Callable[[str], None]) -> None:
+    def __init__(self, ingest: Callable[[Window], Awaitable[None]], replaced: Callable[[str], None]) -> None:
         self._ingest, self._replaced = ingest, replaced
         self._waiting: dict[str, Window] = {}
         self._filled = asyncio.Event()
 
-    def put(self, host: str, window: Window) -> None:
-        """Add the newest window from the agent of `host`; it takes the place of one that waits."""
-        if host in self._waiting:
-            self._replaced(host)
-        self._waiting[host] = window
+    def put(self, window: Window) -> None:
+        """Add a host's newest window; it takes the place of one that waits."""
+        if window.host in self._waiting:
+            self._replaced(window.host)
+        self._waiting[window.host] = window
         self._filled.set()
 
     async def run(self) -> None:
@@ -37,15 +37,15 @@ class WindowInbox:
             until_s = time.monotonic() + _TURN_S
             while self._waiting:
                 host = next(iter(self._waiting))
-                await self._pass_on(host, self._waiting.pop(host))
+                await self._pass_on(self._waiting.pop(host))
                 if time.monotonic() > until_s:
                     await asyncio.sleep(0)
                     until_s = time.monotonic() + _TURN_S
 
-    async def _pass_on(self, host: str, window: Window) -> None:
+    async def _pass_on(self, window: Window) -> None:
         """Ingest a window; a fault in doing so is reported, and other windows follow."""
         try:
-            await self._ingest(host, window)
+            await self._ingest(window)
         except Exception as failure:
-            message = f"a window of {host} was not ingested: {type(failure).__name__}: {failure}"
+            message = f"a window of {window.host} was not ingested: {type(failure).__name__}: {failure}"
             asyncio.get_running_loop().call_exception_handler({"message": message, "exception": failure})

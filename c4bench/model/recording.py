@@ -7,7 +7,8 @@ import msgspec
 
 from c4bench.model.diagnosis import NetworkLoss, ProbeFlow
 from c4bench.model.fabric import MissingLink
-from c4bench.model.telemetry import Failure, Window
+from c4bench.model.telemetry import Failure
+from c4bench.model.window import Window
 
 LearntPath = tuple[str, str, int, tuple[str, ...]]  # source, destination, source port, and the links' far addresses
 

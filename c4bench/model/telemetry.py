@@ -10,7 +10,7 @@ collection may leave them out (`gc=False`).
 import msgspec
 
 
-class Member(msgspec.Struct, frozen=True, gc=False):
+class Member(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """Where a rank of a communicator sits; `seat` is its rank in the job, -1 where that is not known."""
 
     rank: int
@@ -19,7 +19,7 @@ class Member(msgspec.Struct, frozen=True, gc=False):
     seat: int = -1
 
 
-class CommRecord(msgspec.Struct, frozen=True, gc=False):
+class CommRecord(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """Communicator layer: who belongs to it."""
 
     comm: str
@@ -146,18 +146,3 @@ class NicRecord(msgspec.Struct, frozen=True, gc=False):
     retransmits: int | None = None
     out_of_sequence: int | None = None
     duplicates: int | None = None
-
-
-class Window(msgspec.Struct, frozen=True, gc=False):
-    """What one agent ships for one interval: the rings of its ranks, folded, and its NICs' own word."""
-
-    host: str
-    sequence: int
-    start_s: float
-    end_s: float
-    comms: tuple[CommRecord, ...]
-    ranks: tuple[RankRecord, ...]
-    ops: tuple[OpRecord, ...]
-    conns: tuple[ConnRecord, ...]
-    arrivals: tuple[ArrivalRecord, ...] = ()
-    nics: tuple[NicRecord, ...] = ()

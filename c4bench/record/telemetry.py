@@ -4,17 +4,19 @@ import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from c4bench.decoding import from_json
 from c4bench.errors import UsageError
 from c4bench.model.recording import Record, TaggedRecord
-from c4bench.model.telemetry import Window
+from c4bench.model.window import Window
 from c4bench.record.encoding import encode
+from c4bench.wire.window_codec import EncodedWindow, Format, WindowDecoder, WindowEncoder, check_format
 
 
-class _Tag(msgspec.Struct):
+class _Line(Format):
     record: str = ""
 
 
@@ -27,14 +29,16 @@ class Recording:
 
     def __init__(self, most: int | None = None) -> None:
         self._kept: deque[Record | bytes] = deque(maxlen=most)
+        self._encoder = WindowEncoder()
 
     def __iter__(self) -> Iterator[Record]:
-        return (_record(zlib.decompress(kept)) if isinstance(kept, bytes) else kept for kept in self._kept)
+        decoder = WindowDecoder()
+        return (_record(zlib.decompress(kept), decoder) if isinstance(kept, bytes) else kept for kept in self._kept)
 
     def append(self, record: Record) -> None:
         """The next record."""
         whole = self._kept.maxlen is None
-        self._kept.append(zlib.compress(encode(record), zlib.Z_BEST_SPEED) if whole else record)
+        self._kept.append(zlib.compress(_line(record, self._encoder), zlib.Z_BEST_SPEED) if whole else record)
 
     def extend(self, records: Iterable[Record]) -> None:
         """The next records."""
@@ -45,12 +49,14 @@ class Recording:
         """A copy of the records so far."""
         other = Recording(self._kept.maxlen)
         other._kept.extend(self._kept)
+        other._encoder = self._encoder.copy()
         return other
 
 
 def to_lines(records: Iterable[Record]) -> Iterator[bytes]:
     """One line a record."""
-    return (encode(record) + b"\n" for record in records)
+    encoder = WindowEncoder()
+    return (_line(record, encoder) + b"\n" for record in records)
 
 
 def read_telemetry(path: Path) -> tuple[list[Record], int]:
@@ -59,19 +65,27 @@ def read_telemetry(path: Path) -> tuple[list[Record], int]:
         lines = path.read_bytes().splitlines()
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; give a file that can be read") from None
-    records, problem = [], ""
+    records: list[Record] = []
+    decoder, problem = WindowDecoder(), ""
     for number, line in enumerate(lines, start=1):
         try:
-            records.append(_record(line))
+            records.append(_record(line, decoder))
         except msgspec.DecodeError as error:
             problem = problem or f"line {number}: {error}"
-    if problem and not records:
+    if problem and not any(isinstance(record, Window) for record in records):
         raise UsageError(f"{path}: {problem}; give a file of a run's telemetry folder")
     return records, len(lines) - len(records)
 
 
-def _record(line: bytes) -> Record:
-    if from_json(line, _Tag).record:
+def _line(record: Record, encoder: WindowEncoder) -> bytes:
+    encoded: Any = encoder.encode(record) if isinstance(record, Window) else record
+    return encode(encoded)
+
+
+def _record(line: bytes, decoder: WindowDecoder) -> Record:
+    known = from_json(line, _Line)
+    if known.record:
         record: TaggedRecord = from_json(line, TaggedRecord)  # type: ignore[arg-type]
         return record
-    return from_json(line, Window)
+    check_format(known.format)
+    return decoder.decode(from_json(line, EncodedWindow))

@@ -13,10 +13,10 @@ from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.event import Event
 from c4bench.model.evidence import EvidenceReport
 from c4bench.model.recording import TaggedRecord
-from c4bench.model.telemetry import Window
 from c4bench.record.measurement_line import MeasurementLine
 from c4bench.record.provenance import Provenance
 from c4bench.resources import resource
+from c4bench.wire.window_codec import EncodedWindow
 from c4bench.workload.diloco.parameters import Diloco
 from c4bench.workload.job_file import JobFile
 from c4bench.workload.learning import Learning
@@ -34,7 +34,7 @@ _DOCUMENTS: dict[str, Any] = {
     "event": Event,
 }
 # A line of telemetry is of one of these types.
-_TELEMETRY = (Window, TaggedRecord)
+_TELEMETRY = (EncodedWindow, TaggedRecord)
 # The parameters of programs for JOB.yml. Those of other programs, which tests run, are checked only when a job starts.
 _PROGRAMS: dict[str, Any] = {"diloco": Diloco, "learning": Learning}
 

@@ -5,12 +5,15 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, OpRecord, RankRecord, Window
+from c4bench.model.numbering import Numbers
+from c4bench.model.telemetry import RankRecord
+from c4bench.model.window import OP, Caller, CallName, EndName, HostNames, Window
+from c4bench.model.window_columns import ARRIVAL_ROW, CONN_ROW, Rows
 from c4bench.sim.counters import Counters
 from c4bench.sim.model import SimJob
 from c4bench.sim.places import Places, host_of, nic_of
 from c4bench.sim.trace import OpTrace
-from c4bench.sim.world import FaultState, Floats
+from c4bench.sim.world import FaultState, Floats, Ints
 
 _PORT_BASE = 0xC000
 _PID_BASE = 1000
@@ -37,6 +40,9 @@ class Folder:
         self._hosts = [host_of(job, rank) for rank in range(job.ranks)]
         self._nics = [nic_of(job, rank) for rank in range(job.ranks)]
         self._offset_s: Floats = self._offsets()
+        self._places = list(dict.fromkeys(places for places, _ in connections))
+        self._calls: Numbers[CallName] = Numbers()
+        self._names: list[HostNames | None] = [None for _ in range(0, job.ranks, job.ranks_per_host)]
 
     def _offsets(self) -> Floats:
         hosts = -(-self._job.ranks // self._job.ranks_per_host)
@@ -46,11 +52,9 @@ class Folder:
     def windows(self, sequence: int, seen: Seen) -> tuple[Window, ...]:
         """One window for each host."""
         since_s = seen.time_s - self._job.window_s
-        ops = self._op_records(seen, since_s)
+        ops = self._op_rows(seen, since_s)
         processes = self._processes(seen)
-        ends = list(zip(self._connections, seen.counters, strict=True))
-        conns = list(zip(*(self._conns(i, *end) for i, end in enumerate(ends)), strict=True))
-        arrivals = list(zip(*(self._arrivals(i, *end) for i, end in enumerate(ends)), strict=True))
+        conns, arrivals = self._conn_rows(seen.counters), self._arrival_rows(seen.counters)
         step = self._job.ranks_per_host
         return tuple(
             Window(
@@ -58,83 +62,95 @@ class Folder:
                 sequence,
                 since_s + float(self._offset_s[first]),
                 seen.time_s + float(self._offset_s[first]),
-                self._comms(range(first, min(first + step, self._job.ranks))),
+                self._names_of(first // step),
                 tuple(processes[first : first + step]),
-                tuple(record for mine in ops[first : first + step] for record in mine),
-                tuple(record for mine in conns[first : first + step] for record in mine),
-                tuple(record for mine in arrivals[first : first + step] for record in mine),
+                b"".join(ops[first : first + step]),
+                b"",
+                conns[first : first + step].tobytes(),
+                arrivals[first : first + step].tobytes(),
             )
             for first in range(0, self._job.ranks, step)
         )
 
-    def _comms(self, ranks: range) -> tuple[CommRecord, ...]:
-        records = (places.comms[rank] for places, _ in self._connections for rank in ranks)
-        return tuple({record.comm: record for record in records}.values())
+    def _names_of(self, host: int) -> HostNames:
+        """The names of a host's numbers: callers and ends are numbered rank by rank, in the order of connections."""
+        known = self._names[host]
+        if known is None or known.calls is not self._calls.listed:
+            first = host * self._job.ranks_per_host
+            ranks = range(first, min(first + self._job.ranks_per_host, self._job.ranks))
+            records = (places.comms[rank] for places, _ in self._connections for rank in ranks)
+            known = self._names[host] = HostNames(
+                tuple({record.comm: record for record in records}.values()),
+                tuple(
+                    Caller(places.comms[rank].comm, int(places.position[rank]))
+                    for rank in ranks
+                    for places in self._places
+                ),
+                tuple(self._send(index, rank) for rank in ranks for index in range(len(self._connections))),
+                tuple(self._receive(index, rank) for rank in ranks for index in range(len(self._connections))),
+                self._calls.listed,
+            )
+        return known
 
-    def _conns(self, index: int, end: tuple[Places, int], counters: Counters) -> list[ConnRecord]:
-        places, shift = end
-        moved_s = np.where(counters.last_progress_s > 0, counters.last_progress_s + self._offset_s, 0.0)
-        rows = zip(
-            places.position.tolist(),
-            ((places.position + shift) % places.size).tolist(),
-            places.peer(shift).tolist(),
-            counters.messages.astype(int).tolist(),
-            counters.size_bytes.astype(int).tolist(),
-            counters.wait_credit_s.tolist(),
-            counters.wait_data_s.tolist(),
-            counters.transfer_s.tolist(),
-            counters.transfer_s.tolist(),  # a rank sends to one peer at a time
-            moved_s.tolist(),
-            counters.outstanding.astype(int).tolist(),
-            counters.owed.astype(int).tolist(),
-            strict=True,
-        )
-        nics, port = self._nics, _PORT_BASE + index
-        return [
-            ConnRecord(places.comms[rank].comm, place, peer_place, nics[rank], nics[peer], index, port, *row)
-            for rank, (place, peer_place, peer, *row) in enumerate(rows)
-        ]
+    def _caller(self, places: Places, rank: int) -> Caller:
+        return Caller(places.comms[rank].comm, int(places.position[rank]))
 
-    def _arrivals(self, index: int, end: tuple[Places, int], counters: Counters) -> list[ArrivalRecord]:
-        places, shift = end
-        rows = zip(
-            places.position.tolist(),
-            ((places.position - shift) % places.size).tolist(),
-            places.peer(-shift).tolist(),
-            counters.arrived.astype(int).tolist(),
-            strict=True,
-        )
-        nics = self._nics
-        return [
-            ArrivalRecord(places.comms[rank].comm, place, source_place, nics[source], nics[rank], index, messages)
-            for rank, (place, source_place, source, messages) in enumerate(rows)
-        ]
+    def _send(self, index: int, rank: int) -> EndName:
+        places, shift = self._connections[index]
+        place, peer = int(places.position[rank]), int(places.peer(shift)[rank])
+        ranks = place, (place + shift) % places.size
+        return EndName(places.comms[rank].comm, *ranks, self._nics[rank], self._nics[peer], index)
 
-    def _op_records(self, seen: Seen, since_s: float) -> list[list[OpRecord]]:
-        records: list[list[OpRecord]] = [[] for _ in range(self._job.ranks)]
+    def _receive(self, index: int, rank: int) -> EndName:
+        places, shift = self._connections[index]
+        place, source = int(places.position[rank]), int(places.peer(-shift)[rank])
+        ranks = place, (place - shift) % places.size
+        return EndName(places.comms[rank].comm, *ranks, self._nics[source], self._nics[rank], index)
+
+    def _rows(self, row: "np.dtype[np.void]") -> Rows:
+        """A row for each end of each rank, with its number."""
+        ends = len(self._connections)
+        rows = np.zeros((self._job.ranks, ends), row)
+        rows["end"] = np.arange(self._job.ranks)[:, None] % self._job.ranks_per_host * ends + np.arange(ends)
+        return rows
+
+    def _conn_rows(self, counters: Sequence[Counters]) -> Rows:
+        rows = self._rows(CONN_ROW)
+        for index, of_shift in enumerate(counters):
+            mine = rows[:, index]
+            moved_s = of_shift.last_progress_s
+            mine["source_port"] = _PORT_BASE + index
+            mine["messages"], mine["size_bytes"] = of_shift.messages, of_shift.size_bytes
+            mine["wait_credit"], mine["wait_data"] = _ns(of_shift.wait_credit_s), _ns(of_shift.wait_data_s)
+            # A rank sends to one peer at a time.
+            mine["transfer"] = mine["shared"] = _ns(of_shift.transfer_s)
+            mine["last_progress"] = _ns(np.where(moved_s > 0, moved_s + self._offset_s, 0.0))
+            mine["outstanding"], mine["owed"] = of_shift.outstanding, of_shift.owed
+        return rows
+
+    def _arrival_rows(self, counters: Sequence[Counters]) -> Rows:
+        rows = self._rows(ARRIVAL_ROW)
+        for index, of_shift in enumerate(counters):
+            rows["messages"][:, index] = of_shift.arrived
+        return rows
+
+    def _op_rows(self, seen: Seen, since_s: float) -> list[bytes]:
+        rows = [b""] * self._job.ranks
         for trace in seen.running:
             mismatched = seen.world.mismatched(trace.entered)
             shown = (trace.entered <= seen.seen_s) & (trace.finished > since_s)
             for rank in np.flatnonzero(shown).tolist():
                 wrong = seen.world.wrong_calls[rank] if mismatched[rank] else ""
-                records[rank].append(self._op_record(trace, rank, seen.seen_s[rank], wrong))
-        return records
+                rows[rank] += self._op_row(trace, rank, seen.seen_s[rank], wrong)
+        return rows
 
-    def _op_record(self, trace: OpTrace, rank: int, seen_s: float, wrong: str) -> OpRecord:
+    def _op_row(self, trace: OpTrace, rank: int, seen_s: float, wrong: str) -> bytes:
         times = (trace.entered[rank], trace.start[0, rank], trace.finished[rank])
-        entered, started, ended = (float(t + self._offset_s[rank]) if t <= seen_s else 0.0 for t in times)
-        return OpRecord(
-            trace.places.comms[rank].comm,
-            int(trace.places.position[rank]),
-            trace.seq,
-            wrong or trace.op.kind,
-            _ALGORITHM.get(trace.op.kind, "ring"),
-            "float32",
-            0 if wrong == "barrier" else trace.op.size_bytes,
-            entered,
-            started,
-            ended,
-        )
+        times_ns = (round(float(t + self._offset_s[rank]) * 1e9) if t <= seen_s else 0 for t in times)
+        place = rank % self._job.ranks_per_host * len(self._places) + self._places.index(trace.places)
+        call = CallName(wrong or trace.op.kind, _ALGORITHM.get(trace.op.kind, "ring"), "float32")
+        size_bytes = 0 if wrong == "barrier" else trace.op.size_bytes
+        return OP.pack(place, self._calls.number(call), trace.seq, size_bytes, *times_ns, 0)
 
     def _processes(self, seen: Seen) -> list[RankRecord]:
         if not self._job.process_info:
@@ -151,3 +167,8 @@ class Folder:
         if seen.exits_s[rank] <= seen.time_s:
             return "exited", 1
         return ("stopped" if rank in stopped else "running"), None
+
+
+def _ns(seconds: Floats) -> Ints:
+    ns: Ints = np.rint(seconds * 1e9).astype(np.int64)
+    return ns

@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from c4bench.model.step import RankGroup
-from c4bench.model.telemetry import Window
+from c4bench.model.window import Window
 from c4bench.sim.counters import Counters, op_counters
 from c4bench.sim.folding import Folder, Seen
 from c4bench.sim.model import SimFault, SimJob

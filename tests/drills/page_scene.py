@@ -128,7 +128,7 @@ class PageScene:
     async def tick(self):
         tick, telemetry = next(self.ticks), self.parts.telemetry
         for window in tick.windows:
-            await telemetry.ingest(window.host, window)
+            await telemetry.ingest(window)
         self.passed_s = tick.time_s + 0.03
         for attempt, diagnoses in self.parts.detection.evaluate(self.now_s()).items():
             await telemetry._dispatch.publish(attempt, diagnoses, self.now_s())

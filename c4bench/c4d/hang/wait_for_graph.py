@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from c4bench.c4d.ingest.connections import ConnKey
 from c4bench.c4d.ingest.job_view import CommView, JobView
 from c4bench.model.telemetry import OpRecord
+from c4bench.model.window import EndName
 
-Node = int | ConnKey
+Node = int | EndName
 
 
 class WaitForGraph(msgspec.Struct, frozen=True):
@@ -24,7 +24,7 @@ class WaitForGraph(msgspec.Struct, frozen=True):
 
     pending: dict[int, OpRecord]
     edges: dict[Node, frozenset[Node]]
-    stuck: tuple[ConnKey, ...] = ()
+    stuck: tuple[EndName, ...] = ()
 
     def sinks(self) -> list[Node]:
         """Nodes that others wait for, directly or through others, and that wait for nothing themselves."""
@@ -99,9 +99,9 @@ def _absent(comm: CommView, seq: int) -> frozenset[Node]:
     return frozenset(comm.ranks[member] for member in comm.hosts if (op := comm.latest(member)) is None or op.seq < seq)
 
 
-def _unacknowledged(job: JobView, pending: Mapping[int, OpRecord]) -> dict[str, frozenset[ConnKey]]:
+def _unacknowledged(job: JobView, pending: Mapping[int, OpRecord]) -> dict[str, frozenset[EndName]]:
     """Connections with posted, unacknowledged messages whose owner waits in an operation of their communicator."""
-    stuck: dict[str, set[ConnKey]] = {}
+    stuck: dict[str, set[EndName]] = {}
     for name, view in job.conns.items():
         if view.record.outstanding > 0:
             op = pending.get(job.sender(view))

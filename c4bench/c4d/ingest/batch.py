@@ -1,51 +1,85 @@
-"""The records of one job in one round of windows: at most one window per host."""
+"""The tables of one round of windows: at most one window per host."""
 
-from collections.abc import Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from c4bench.c4d.columns import Floats, Ints
-from c4bench.model.telemetry import ArrivalRecord, ConnRecord, OpRecord, Window
+from c4bench.model.window import Window
+from c4bench.model.window_columns import ARRIVAL_ROW, CONN_ROW, OP_ROW, Rows, rows
 
-Record = TypeVar("Record")
+# In place of a row: the communicator has no such member; there is no such communicator.
+FOREIGN, UNKNOWN = -1, -2
 
 
-class Layer(Generic[Record]):
-    """The records of one layer, window after window."""
+class Layer(NamedTuple):
+    """The rows of one layer, window after window, and which window each is of."""
 
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-        self._counts: list[int] = []
-
-    def add(self, records: Sequence[Record]) -> None:
-        """The records of the next window."""
-        self.records += records
-        self._counts.append(len(records))
-
-    def windows(self) -> Ints:
-        """Which window each record is of."""
-        return np.repeat(np.arange(len(self._counts)), self._counts)
+    table: Rows
+    windows: Ints
 
 
 class Batch:
-    """Windows by their hosts and ends (on the host's clock), with their records."""
+    """Windows, and all rows of each of their tables."""
 
-    def __init__(self) -> None:
-        self.hosts: list[str] = []
-        self._ends_s: list[float] = []
-        self.ops: Layer[OpRecord] = Layer()
-        self.conns: Layer[ConnRecord] = Layer()
-        self.arrivals: Layer[ArrivalRecord] = Layer()
-
-    def add(self, window: Window) -> None:
-        """The next window."""
-        self.hosts.append(window.host)
-        self._ends_s.append(window.end_s)
-        self.ops.add(window.ops)
-        self.conns.add(window.conns)
-        self.arrivals.add(window.arrivals)
+    def __init__(self, windows: Sequence[Window]) -> None:
+        self.windows = windows
+        self.hosts = [window.host for window in windows]
+        self._ends_s = np.array([window.end_s for window in windows])
+        self.ops = _layer([window.op_table for window in windows], OP_ROW)
+        self.conns = _layer([window.conn_table for window in windows], CONN_ROW)
+        self.arrivals = _layer([window.arrival_table for window in windows], ARRIVAL_ROW)
 
     def ends_s(self, windows: Ints) -> Floats:
-        """When these windows ended."""
-        return np.asarray(self._ends_s)[windows]
+        """When these windows ended, on their hosts' clocks."""
+        return self._ends_s[windows]
+
+    def awaits(self) -> "np.ndarray[tuple[int], np.dtype[np.object_]]":
+        """The awaited ranks of each operation, a bit each."""
+        lengths, windows = self.ops.table["awaits"], self.ops.windows
+        awaits = np.full(len(lengths), b"", object)
+        ends = np.cumsum(lengths)
+        firsts = np.searchsorted(windows, np.arange(len(self.windows)))
+        before = np.concatenate([[0], ends])[firsts][windows]
+        for index in np.flatnonzero(lengths > 0).tolist():
+            end = int(ends[index] - before[index])
+            awaits[index] = self.windows[windows[index]].awaits[end - int(lengths[index]) : end]
+        return awaits
+
+
+def _layer(tables: Sequence[bytes], row: "np.dtype[np.void]") -> Layer:
+    counts = [len(table) // row.itemsize for table in tables]
+    return Layer(rows(tables, row), np.repeat(np.arange(len(tables)), counts))
+
+
+class HostRows:
+    """Which rows of a job's table the numbers of a host stand for; they are looked up when its names change."""
+
+    def __init__(self, sort: str, row: Callable[[Any], int]) -> None:
+        self._sort, self._row = sort, row
+        self._known: dict[str, tuple[Sequence[object], Ints]] = {}
+
+    def rows(self, batch: Batch, numbers: Ints, windows: Ints) -> Ints:
+        """The row of each number in these windows; UNKNOWN for one that stands for nothing."""
+        known = [self._of(window) for window in batch.windows]
+        counts = np.array([len(rows) for rows in known])
+        flat = np.concatenate([*known, [UNKNOWN]])
+        firsts = np.cumsum(counts) - counts
+        named = (numbers >= 0) & (numbers < counts[windows])
+        found: Ints = flat[np.where(named, firsts[windows] + numbers, -1)]
+        return found
+
+    def forget(self, hosts: Iterable[str]) -> None:
+        """Look up the names of these hosts again: communicators have come or gone there."""
+        for host in hosts:
+            self._known.pop(host, None)
+
+    def _of(self, window: Window) -> Ints:
+        names = getattr(window.names, self._sort)
+        known, rows = self._known.get(window.host, (None, None))
+        if rows is None or known is not names:
+            found = (UNKNOWN if name is None else self._row(name) for name in names)
+            rows = np.fromiter(found, np.int64, len(names))
+            self._known[window.host] = names, rows
+        return rows

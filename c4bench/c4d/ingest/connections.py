@@ -1,42 +1,28 @@
-"""A job's connections: the newest record of each, of both its ends, as it was written and as columns of numbers."""
+"""A job's connections: the newest numbers of each, of both its ends, as columns."""
 
-from collections.abc import Collection, Iterator, Mapping
-from operator import attrgetter
-from typing import Any
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from c4bench.attribution.localise import Cell
-from c4bench.c4d.columns import NEVER, Bools, Index, Ints, Table, columns, objects, rounds
-from c4bench.c4d.ingest.batch import Batch
+from c4bench.c4d.columns import NEVER, Bools, Index, Ints, Table, rounds
+from c4bench.c4d.ingest.batch import FOREIGN, UNKNOWN, Batch, HostRows
 from c4bench.c4d.ingest.clocks import HostClocks
-from c4bench.c4d.ingest.members import FOREIGN, UNKNOWN, Members
-from c4bench.c4d.ingest.record_validator import Columns, RecordValidator, counters_finite, counters_monotonic
-from c4bench.model.telemetry import ArrivalRecord, ConnRecord
+from c4bench.c4d.ingest.members import Members
+from c4bench.c4d.ingest.record_validator import Columns, RecordValidator, counters_monotonic, counters_valid
+from c4bench.model.telemetry import ConnRecord
+from c4bench.model.window import STATES, EndName
+from c4bench.model.window_columns import Rows, lasting_ns
 
-ConnKey = tuple[str, int, int, str, str, int]
-EndKey = tuple[str, int, str, str, int]  # communicator, receiving member, source, destination, QP of the sending end
-_KEY = attrgetter("comm", "rank", "peer", "source", "destination", "qp")
-_END_KEY = attrgetter("comm", "rank", "source", "destination", "qp")
-_NUMBERS = (
-    "messages",
-    "size_bytes",
-    "wait_credit_s",
-    "wait_data_s",
-    "transfer_s",
-    "shared_s",
-    "last_progress_s",
-    "outstanding",
-    "source_port",
-)
-
-
-def key(conn: ConnRecord) -> ConnKey:
-    """What identifies a connection for as long as its counters run."""
-    conn_key: ConnKey = _KEY(conn)
-    return conn_key
+PairKey = tuple[str, str, str, int]  # communicator, source, destination, QP of the sending end
+# Times (s) and counts that a connection has, beside its name.
+_SPENT = ("wait_credit", "wait_data", "transfer")
+_TIMES = (*_SPENT, "shared", "last_progress", "state_since")
+_COUNTS = ("messages", "size_bytes", "outstanding", "owed", "source_port", "state")
+_NUMBERS = (*_COUNTS, *(f"{name}_s" for name in _TIMES))
 
 
 def cell_of(conn: ConnRecord) -> Cell:
@@ -56,72 +42,135 @@ def progress_s(clocks: HostClocks, view: ConnView) -> float:
     return view.record.last_progress_s + clocks.offset_s(view.host)
 
 
-class Connections(Mapping[ConnKey, ConnView]):
-    """The sending ends; `table` has a row for each, with the newest numbers and the cell it is in.
+class Sums(NamedTuple):
+    """Snapshots of ends: the connections' rows in `Pairs`, counts of messages, and sums of their times (ns)."""
 
-    `moves` is another number whenever a connection is new, has ended, or has been moved to another cell. A row that
-    another connection has had before has another `life`.
-    """
+    pairs: Ints
+    counts: Ints
+    sums_ns: "NDArray[np.uint64]"
 
-    def __init__(self, members: Members) -> None:
-        self.table = Table(member=0, record=None, cell=None, new=False, life=0, **dict.fromkeys(_NUMBERS, NEVER))
-        self.moves = 0
-        self._members = members
-        self._rows = Index()
+
+class Pairs:
+    """A row for the two ends of each connection, whichever is known first."""
+
+    def __init__(self) -> None:
+        self.rows = Index()
         self._free: list[int] = []
 
-    def __getitem__(self, key: ConnKey) -> ConnView:
-        return self._view(self._rows[key])
+    def row(self, key: PairKey) -> int:
+        """The row of a connection, which may be new."""
+        if key not in self.rows:
+            self.rows[key] = self._free.pop() if self._free else len(self.rows)
+        return self.rows[key]
 
-    def __iter__(self) -> Iterator[ConnKey]:
-        known = self.table["record"]
-        return (key for key, row in self._rows.items() if known[row] is not None)
+    def remove(self, comms: Collection[str]) -> list[int]:
+        """Forget the connections of these communicators; return their rows."""
+        return _remove(self.rows, self._free, comms)
 
-    def __len__(self) -> int:
-        return len(self.records())
 
-    def records(self) -> list[ConnRecord]:
-        """The newest record of each."""
-        return [record for record in self.table.used("record").tolist() if record is not None]
+class _Ends:
+    """One end of each connection, a row each in `table`. A row that another one has had before has another `life`."""
 
-    def remove(self, comms: Collection[str]) -> None:
-        """Forget the connections of these communicators."""
+    def __init__(
+        self, members: Members, pairs: Pairs, sort: str, key: Callable[[EndName], Hashable], **blanks: float
+    ) -> None:
+        self.table = Table(member=0, name=None, pair=0, known=False, life=0, count=0, sum=0, new=False, **blanks)
+        self._members = members
+        self._pairs = pairs
+        self._rows = Index()
+        self._key = key
+        self._free: list[int] = []
+        self.numbers = HostRows(sort, self._open)
+
+    def remove(self, comms: Collection[str]) -> list[int]:
+        """Forget the ends in these communicators; return their rows."""
         rows = _remove(self._rows, self._free, comms)
-        for name in _NUMBERS:
-            self.table[name][rows] = NEVER
-        for name, blank in (("record", None), ("cell", None), ("new", False)):
+        for name, blank in (("name", None), ("known", False), ("new", False)):
             self.table[name][rows] = blank
         self.table["life"][rows] += 1
-        self.moves += 1
+        return rows
 
-    def take_new(self) -> list[ConnRecord]:
-        """The newest record of each that has another since the last call."""
-        return _take_new(self.table)
+    def take_new(self) -> Sums:
+        """The newest snapshot of each end that has another since the last call."""
+        rows = np.flatnonzero(self.table.used("new"))
+        self.table["new"][rows] = False
+        return Sums(self.table["pair"][rows], self.table["count"][rows], self.table["sum"][rows].view(np.uint64))
+
+    def _note_sums(self, rows: Ints, table: Rows) -> None:
+        fresh = table["count"] != 0
+        rows = rows[fresh]
+        self.table["count"][rows], self.table["sum"][rows] = table["count"][fresh], table["sum"][fresh].view(np.int64)
+        self.table["new"][rows] = True
+
+    def _open(self, name: EndName) -> int:
+        """The row of an end between two members; it is known from its first whole record on."""
+        key, member = self._key(name), self._members.row(name.comm, name.rank)
+        if key not in self._rows:
+            if member < 0 or self._members.row(name.comm, name.peer) < 0:
+                return min(member, FOREIGN)
+            self._rows[key] = self._free.pop() if self._free else self.table.add()
+            row = self._rows[key]
+            self.table["member"][row], self.table["name"][row] = member, name
+            self.table["pair"][row] = self._pairs.row((name.comm, name.source, name.destination, name.qp))
+        return self._rows[key]
+
+
+class Connections(_Ends, Mapping[EndName, ConnView]):
+    """The sending ends; `table` has the newest numbers of each, and `cells` the cell it is in, or () if none is known.
+
+    `moves` is another number whenever a connection is new, has ended, or has been moved to another cell.
+    """
+
+    def __init__(self, members: Members, pairs: Pairs) -> None:
+        numbers = dict.fromkeys(_NUMBERS, NEVER)
+        super().__init__(members, pairs, "sends", lambda name: name, **numbers)
+        self.cells: list[Cell] = []
+        self.moves = 0
+
+    def __getitem__(self, key: EndName) -> ConnView:
+        return self._view(self._rows[key])
+
+    def __iter__(self) -> Iterator[EndName]:
+        return iter(self.table["name"][self._known()].tolist())
+
+    def __len__(self) -> int:
+        return len(self._known())
+
+    def _known(self) -> Ints:
+        return np.flatnonzero(self.table.used("known"))
+
+    def remove(self, comms: Collection[str]) -> list[int]:
+        """Forget the connections of these communicators; return their rows."""
+        rows = super().remove(comms)
+        for name in _NUMBERS:
+            self.table[name][rows] = NEVER
+        for row in rows:
+            self.cells[row] = ()
+        self.moves += 1
+        return rows
 
     def ingest(self, batch: Batch, validator: RecordValidator) -> None:
         """File a round of windows."""
-        records, windows = batch.conns.records, batch.conns.windows()
-        rows = self._rows.rows(map(_KEY, records), len(records))
-        for index in np.flatnonzero(rows < 0).tolist():
-            rows[index] = self._open(_KEY(records[index]))
+        table, windows = batch.conns
+        rows = self.numbers.rows(batch, table["end"], windows)
         which = np.flatnonzero(rows > UNKNOWN)
         own = (rows >= 0) & self._members.on_host(self.table["member"][rows], batch, windows)
         which = validator.filter("foreign connection", which, own[which], batch.hosts, windows)
-        numbers = dict(zip(_NUMBERS, columns(records, *_NUMBERS), strict=True))
-        which = validator.filter("torn connection", which, counters_finite(numbers)[which], batch.hosts, windows)
-        held, ends_s = objects(records), batch.ends_s(windows)
+        numbers = _numbers(table, batch.ends_s(windows))
+        which = validator.filter("torn connection", which, counters_valid(numbers)[which], batch.hosts, windows)
+        ends_s = batch.ends_s(windows)
         for turn in rounds(rows[which]):
             fresh = which[turn]
             now = {name: values[fresh] for name, values in numbers.items()}
             before = {name: self.table[name][rows[fresh]] for name in _NUMBERS}
             grown = counters_monotonic(now, before)
             validator.filter("torn connection", fresh, grown, batch.hosts, windows)
-            moved = grown & self._changed(now, before, rows[fresh], held[fresh])
+            moved = grown & _changed(now, before)
             put = fresh[moved]
             for name, values in now.items():
                 self.table[name][rows[put]] = values[moved]
-            self.table["record"][rows[put]] = held[put]
-            self.table["new"][rows[put]] = True
+            self.table["known"][rows[put]] = True
+            self._note_sums(rows[fresh[grown]], table[fresh[grown]])
             self._set_cells(rows[fresh[moved & (now["source_port"] != before["source_port"])]])
             acted_s = np.minimum(numbers["last_progress_s"][put], ends_s[put])
             self._members.note_progress(self.table["member"][rows[put]], acted_s, ends_s[put])
@@ -129,78 +178,78 @@ class Connections(Mapping[ConnKey, ConnView]):
     def _set_cells(self, rows: Ints) -> None:
         """Set the cells of connections that are new or have moved to another path."""
         self.moves += bool(len(rows))
+        self.cells += [()] * (self.table.count - len(self.cells))
         for row in rows.tolist():
-            self.table["cell"][row] = cell_of(self.table["record"][row])
-
-    def _changed(self, now: Columns, before: Columns, rows: Ints, held: NDArray[np.object_]) -> Bools:
-        """Whether records differ from those known; most do by a counter."""
-        changed: Bools = np.zeros(len(rows), np.bool_)
-        for name in _NUMBERS:
-            changed |= now[name] != before[name]
-        for index in np.flatnonzero(~changed).tolist():
-            changed[index] = self.table["record"][rows[index]] != held[index]
-        return changed
-
-    def _open(self, key: ConnKey) -> int:
-        """A row for a connection between two members; it is known from its first whole record on."""
-        comm, rank, peer, *_ = key
-        member = self._members.row(comm, rank)
-        if member >= 0 and self._members.row(comm, peer) >= 0 and key not in self._rows:
-            self._rows[key] = self._free.pop() if self._free else self.table.add()
-            self.table["member"][self._rows[key]] = member
-        return self._rows.get(key, min(member, FOREIGN))
+            name = self.table["name"][row]
+            self.cells[row] = (name.source, name.destination, str(int(self.table["source_port"][row])))
 
     def _view(self, row: int) -> ConnView:
-        return ConnView(self.table["record"][row], self._members.host(int(self.table["member"][row])))
+        name: EndName = self.table["name"][row]
+        of = {column: self.table[column][row].item() for column in _NUMBERS}
+        record = ConnRecord(
+            *name,
+            int(of["source_port"]),
+            int(of["messages"]),
+            int(of["size_bytes"]),
+            of["wait_credit_s"],
+            of["wait_data_s"],
+            of["transfer_s"],
+            of["shared_s"],
+            of["last_progress_s"],
+            int(of["outstanding"]),
+            int(of["owed"]),
+            STATES[int(of["state"])],
+            of["state_since_s"],
+        )
+        return ConnView(record, self._members.host(int(self.table["member"][row])))
 
 
-class Arrivals:
-    """The receiving ends."""
+class Arrivals(_Ends):
+    """The receiving ends; `messages` of them have arrived."""
 
-    def __init__(self, members: Members) -> None:
-        self._table = Table(member=0, record=None, new=False)
-        self._members = members
-        self._rows = Index()
-        self._free: list[int] = []
-
-    def remove(self, comms: Collection[str]) -> None:
-        """Forget the ends in these communicators."""
-        rows = _remove(self._rows, self._free, comms)
-        self._table["record"][rows] = None
-        self._table["new"][rows] = False
-
-    def take_new(self) -> list[ArrivalRecord]:
-        """The newest record of each that has another since the last call."""
-        return _take_new(self._table)
+    def __init__(self, members: Members, pairs: Pairs) -> None:
+        super().__init__(members, pairs, "receives", _receiving_key, messages=0)
 
     def messages(self, conn: ConnRecord) -> int | None:
         """How many messages of a connection its receiver has seen; None if it does not say."""
         row = self._rows.get((conn.comm, conn.peer, conn.source, conn.destination, conn.qp), -1)
-        record: ArrivalRecord | None = self._table["record"][row] if row >= 0 else None
-        return None if record is None else record.messages
+        return int(self.table["messages"][row]) if row >= 0 and self.table["known"][row] else None
 
     def ingest(self, batch: Batch, validator: RecordValidator) -> None:
         """File a round of windows."""
-        records, windows = batch.arrivals.records, batch.arrivals.windows()
-        rows = self._rows.rows(map(_END_KEY, records), len(records))
-        for index in np.flatnonzero(rows < 0).tolist():
-            rows[index] = self._open(_END_KEY(records[index]))
+        table, windows = batch.arrivals
+        rows = self.numbers.rows(batch, table["end"], windows)
         which = np.flatnonzero(rows > UNKNOWN)
-        own = (rows >= 0) & self._members.on_host(self._table["member"][rows], batch, windows)
-        (messages,) = columns(records, "messages")
-        ok = own & (messages >= 0)
+        own = (rows >= 0) & self._members.on_host(self.table["member"][rows], batch, windows)
+        ok = own & (table["messages"] >= 0)
         which = validator.filter("foreign arrival", which, ok[which], batch.hosts, windows)
-        held, rows = objects(records)[which], rows[which]
-        changed = self._table["record"][rows] != held
-        self._table["record"][rows[changed]] = held[changed]
-        self._table["new"][rows[changed]] = True
+        self.table["messages"][rows[which]] = table["messages"][which]
+        self.table["known"][rows[which]] = True
+        self._note_sums(rows[which], table[which])
 
-    def _open(self, key: EndKey) -> int:
-        member = self._members.row(key[0], key[1])
-        if member >= 0 and key not in self._rows:
-            self._rows[key] = self._free.pop() if self._free else self._table.add()
-            self._table["member"][self._rows[key]] = member
-        return self._rows.get(key, min(member, FOREIGN))
+
+def _receiving_key(name: EndName) -> Hashable:
+    return name.comm, name.rank, name.source, name.destination, name.qp
+
+
+def _numbers(table: Rows, ends_s: "NDArray[np.float64]") -> Columns:
+    """The numbers of connections when their windows end; counters have what the present state has lasted by then."""
+    numbers = {name: table[name].astype(np.float64) for name in _COUNTS}
+    lasting = lasting_ns(table, ends_s)
+    for name in _TIMES:
+        ns = table[name]
+        if name in _SPENT:
+            ns = ns + np.where(table["state"] == STATES.index(name.removeprefix("wait_")), lasting, 0)
+        numbers[f"{name}_s"] = ns / 1e9
+    return numbers
+
+
+def _changed(now: Columns, before: Columns) -> Bools:
+    """Whether any number of a connection differs from the one known."""
+    changed: Bools = np.zeros(len(now["messages"]), np.bool_)
+    for name, values in now.items():
+        changed |= values != before[name]
+    return changed
 
 
 def _remove(rows: Index, free: list[int], comms: Collection[str]) -> list[int]:
@@ -208,10 +257,3 @@ def _remove(rows: Index, free: list[int], comms: Collection[str]) -> list[int]:
     ended = [rows.pop(key) for key in [key for key in rows if key[0] in comms]]
     free += ended
     return ended
-
-
-def _take_new(table: Table) -> list[Any]:
-    rows = np.flatnonzero(table.used("new"))
-    table["new"][rows] = False
-    records: list[Any] = table["record"][rows].tolist()
-    return records

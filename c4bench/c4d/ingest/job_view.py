@@ -8,7 +8,7 @@ import msgspec
 
 from c4bench.attribution.localise import Cell, Links
 from c4bench.c4d.ingest.batch import Batch
-from c4bench.c4d.ingest.connections import Arrivals, Connections, ConnView
+from c4bench.c4d.ingest.connections import Arrivals, Connections, ConnView, Pairs
 from c4bench.c4d.ingest.known_paths import KnownPaths
 from c4bench.c4d.ingest.members import Members
 from c4bench.c4d.ingest.nic_counters import NicView
@@ -86,8 +86,9 @@ class JobView:
         self.comms: dict[str, CommView] = {}
         self.numbered: list[CommView] = []
         self.members = Members(self.mapping)
-        self.conns = Connections(self.members)
-        self.arrivals = Arrivals(self.members)
+        self.pairs = Pairs()
+        self.conns = Connections(self.members, self.pairs)
+        self.arrivals = Arrivals(self.members, self.pairs)
         self._ops = Operations(self.members)
         self.process: dict[int, RankRecord] = {}
         self.exits: dict[int, ProcessExit] = {}
@@ -123,18 +124,25 @@ class JobView:
         self._ops.add_comm(number, record.comm, first, len(record.members))
         self.comms[record.comm] = CommView(record, ranks, number, first, self._ops)
         self.numbered[number : number + 1] = [self.comms[record.comm]]
+        self._look_up_again(record)
 
     def remove_comms(self, comms: Collection[str]) -> list[tuple[int, int]]:
         """Forget communicators that have ended; return their numbers and sizes. Later ones may have their numbers."""
         removed = []
         for comm in comms:
-            del self.comms[comm]
+            self._look_up_again(self.comms.pop(comm).record)
             self.mapping.remove_comm(comm)
             removed.append(self.members.remove_comm(comm))
             self._ops.remove_comm(removed[-1][0])
         self.conns.remove(comms)
         self.arrivals.remove(comms)
         return removed
+
+    def _look_up_again(self, record: CommRecord) -> None:
+        """Look up what the numbers of a communicator's hosts stand for."""
+        hosts = {member.host for member in record.members}
+        for numbers in (self.members.callers, self.conns.numbers, self.arrivals.numbers):
+            numbers.forget(hosts)
 
     def ingest(self, batch: Batch, validator: RecordValidator) -> None:
         """File a round of windows."""
@@ -212,7 +220,7 @@ class JobView:
         """The links that connections cross, as far as paths are known; the same object until either changes."""
         version = self.paths.learnt, self.conns.moves
         if version != self._links_of:
-            cells = self.conns.table.used("cell").tolist() if self.paths else ()
+            cells = self.conns.cells if self.paths else ()
             paths = ((cell, (cell[0], cell[1], int(cell[2]))) for cell in cells if cell)
             self._links_of, self._links = version, {cell: self.paths.get(path, ()) for cell, path in paths}
             self._unrouted = [cell for cell, hops in self._links.items() if not hops]

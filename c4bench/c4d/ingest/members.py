@@ -1,25 +1,22 @@
 """The members of a job's communicators, one row each, and the state of their ranks."""
 
-from collections.abc import Iterable, Sequence
-from operator import attrgetter
+from collections.abc import Iterable
 
 import numpy as np
 
-from c4bench.c4d.columns import NEVER, Bools, Floats, Index, Ints, Table, columns
-from c4bench.c4d.ingest.batch import Batch
+from c4bench.c4d.columns import NEVER, Bools, Floats, Index, Ints, Table
+from c4bench.c4d.ingest.batch import FOREIGN, UNKNOWN, Batch, HostRows
 from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.c4d.ingest.rank_mapping import RankMapping
-from c4bench.model.telemetry import CommRecord, OpRecord
-
-_COMM = attrgetter("comm")
-# In place of a row: the communicator has no such member; there is no such communicator.
-FOREIGN, UNKNOWN = -1, -2
+from c4bench.model.telemetry import CommRecord
+from c4bench.model.window import Caller
 
 
 class Members:
     """Rows of `table` are members, by (communicator, number in it); those of one communicator lie together.
 
     `acts` has a row for each (communicator, host), `ranks` one for each rank of the job. Times are the hosts' own.
+    `callers` are the rows of the members that hosts number.
     """
 
     def __init__(self, mapping: RankMapping) -> None:
@@ -38,6 +35,7 @@ class Members:
         self._rank_rows = Index()
         self._rank_rows_of_members: Ints = np.empty(0, np.int64)
         self._mapped_at = -1
+        self.callers = HostRows("callers", self._caller)
 
     def add_comm(self, record: CommRecord, ranks: dict[int, int]) -> tuple[int, int]:
         """A communicator, whose members' ranks `ranks` follows: its number, and the row of its first member."""
@@ -87,14 +85,8 @@ class Members:
             return UNKNOWN
         return int(self._comms["first"][number]) + member if 0 <= member < self._comms["size"][number] else FOREIGN
 
-    def rows(self, records: Sequence[OpRecord]) -> Ints:
-        """The rows of the members that wrote records, FOREIGN or UNKNOWN."""
-        numbers = self._numbers.rows(map(_COMM, records), len(records))
-        (places,) = columns(records, "rank")
-        known = (numbers >= 0) & (places >= 0) & (places < self._comms["size"][numbers])
-        rows = np.where(numbers < 0, UNKNOWN, FOREIGN)
-        rows[known] = self._comms["first"][numbers[known]] + places[known].astype(np.int64)
-        return rows
+    def _caller(self, caller: Caller) -> int:
+        return self.row(*caller)
 
     def host(self, row: int) -> str:
         """The host that a member is on."""

@@ -1,18 +1,12 @@
 """The time between operations alike: of one member of a communicator, of one kind and size."""
 
-from collections.abc import Iterable, Sequence
-from operator import attrgetter
-from typing import Any
+from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from c4bench.c4d.columns import Floats, Index, Ints, Table
-from c4bench.model.telemetry import OpRecord
 
-Records = Sequence[OpRecord] | NDArray[Any]
 _NONE = -1.0
-_LIKENESS = attrgetter("kind", "size_bytes")
 # Bits of a member's row in a number that also holds the operation's kind and size.
 _MEMBER_BITS = 32
 # With more, sizes hardly come back: what is known is forgotten, and known again after two operations alike.
@@ -32,14 +26,14 @@ class OperationIntervals:
         self._of_member: dict[int, list[int]] = {}
         self._entries = Table(seq=_NONE, entered_s=0.0)
 
-    def since_s(self, members: Ints, records: Records, numbers: tuple[Floats, Floats, Floats]) -> Floats:
+    def since_s(self, members: Ints, alike: tuple[Ints, Ints], numbers: tuple[Ints, Floats, Floats]) -> Floats:
         """Seconds since the last one alike of each of these operations, all of different members; nan where unknown.
 
-        `numbers` are their sequence numbers, their times of entry (s), and since which sequence number no record of
-        their members was lost.
+        Those of one kind (a number) and size are `alike`. `numbers` are their sequence numbers, their times of entry
+        (s), and since which sequence number no record of their members was lost.
         """
         seq, entered_s, unbroken = numbers
-        rows = self._rows_of(members, records)
+        rows = self._rows_of(members, *alike)
         before, before_s = self._entries["seq"][rows], self._entries["entered_s"][rows]
         usable = (before >= 0) & (before >= unbroken) & (entered_s > before_s)
         self._entries["seq"][rows], self._entries["entered_s"][rows] = seq, entered_s
@@ -54,13 +48,14 @@ class OperationIntervals:
     def __len__(self) -> int:
         return self._entries.count
 
-    def _rows_of(self, members: Ints, records: Records) -> Ints:
+    def _rows_of(self, members: Ints, kinds: Ints, sizes: Ints) -> Ints:
         if len(self._kinds) > _KINDS_KEPT or self._entries.count > _ENTRIES_KEPT:
             self._clear()
-        kinds = self._kinds.rows(map(_LIKENESS, records), len(records))
-        for index in np.flatnonzero(kinds < 0).tolist():
-            kinds[index] = self._kinds.setdefault(_LIKENESS(records[index]), len(self._kinds))
-        keys = (members + (kinds << _MEMBER_BITS)).tolist()
+        likenesses = list(zip(kinds.tolist(), sizes.tolist(), strict=True))
+        numbers = self._kinds.rows(likenesses, len(likenesses))
+        for index in np.flatnonzero(numbers < 0).tolist():
+            numbers[index] = self._kinds.setdefault(likenesses[index], len(self._kinds))
+        keys = (members + (numbers << _MEMBER_BITS)).tolist()
         rows = self._rows.rows(keys, len(keys))
         new = np.flatnonzero(rows < 0)
         rows[new] = self._entries.add(len(new)) + np.arange(len(new))

@@ -1,16 +1,15 @@
 """A job's operations: the newest record of every member, and those that not all members have finished yet."""
 
-from operator import attrgetter
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from c4bench.c4d.columns import Bools, Floats, Index, Ints, Table, columns, objects, rounds
+from c4bench.c4d.columns import Bools, Floats, Index, Ints, Table, rounds
 from c4bench.c4d.ingest.batch import Batch
-from c4bench.c4d.ingest.members import UNKNOWN, Members
+from c4bench.c4d.ingest.members import Members
 from c4bench.c4d.ingest.operation_intervals import OperationIntervals
-from c4bench.c4d.ingest.record_validator import RecordValidator, operation_times_ordered
+from c4bench.c4d.ingest.operation_rows import BLANK, FIELDS, OpColumns, OperationRows
+from c4bench.c4d.ingest.record_validator import RecordValidator
 from c4bench.model.telemetry import OpRecord
 
 # The number of intervals between operations from which a job's period is taken.
@@ -20,19 +19,9 @@ _OPS_KEPT = 128
 # In place of a sequence number, and of a time.
 _NONE = -1.0
 _UNSEEN = float("nan")
-# A row in which no record is kept.
-_NEWEST: dict[str, float | None] = {
-    "seq": _NONE,
-    "entered_s": 0.0,
-    "started_s": 0.0,
-    "finished_s": 0.0,
-    "record": None,
-    "done": _NONE,
-    "unbroken": 0.0,
-}
-_BLANK = {"known": False, "touched": False, "finished_s": 0.0, "gap_s": _UNSEEN, "record": None}
-_OPERATION = attrgetter("comm", "seq")
-_NUMBERS = ("seq", "entered_s", "started_s", "finished_s")
+# Rows in which no record is kept.
+_NEWEST = BLANK | {"seq": -1, "done": _NONE, "unbroken": 0.0}
+_KEPT = BLANK | {"known": False, "touched": False, "gap_s": _UNSEEN}
 
 
 class Finished(NamedTuple):
@@ -53,24 +42,6 @@ class Finished(NamedTuple):
         return Finished._make(values[which] for values in self)
 
 
-class _Ops(NamedTuple):
-    """Records as columns: the rows of their members, of the ranks that those are, and where they are kept (or -1)."""
-
-    members: Ints
-    ranks: Ints
-    kept: Ints
-    seq: Floats
-    entered_s: Floats
-    started_s: Floats
-    finished_s: Floats
-    ends_s: Floats
-    evaluated: Bools
-    records: NDArray[Any]
-
-    def pick(self, which: Ints | Bools) -> "_Ops":
-        return _Ops._make(values[which] for values in self)
-
-
 class Operations:
     """Rows of `_newest` are members', see `Members`.
 
@@ -82,14 +53,15 @@ class Operations:
         self._members = members
         self._newest = Table(**_NEWEST)
         # Of each communicator also the newest operation, and where it is kept.
-        self._comms = Table(first=0, size=0, evaluated=_NONE, seq=_NONE, start=0)
+        self._comms = Table(first=0, size=0, evaluated=-1, seq=-1, start=0)
         self._names: list[str] = []
         self._open: list[dict[int, int]] = []
         self._starts = Index()
         self._operation: dict[int, tuple[int, int]] = {}
         self._free: dict[int, list[int]] = {}
-        self._kept = Table(comm=0, seq=_NONE, entered_s=0.0, **_BLANK)
+        self._kept = Table(comm=0, **_KEPT)
         self._intervals = OperationIntervals()
+        self._rows = OperationRows(members)
 
     def add_comm(self, number: int, name: str, first: int, size: int) -> None:
         """A communicator, and its members' rows: the next ones, or those of one that was removed."""
@@ -106,55 +78,49 @@ class Operations:
         """Forget a communicator's operations; another of its size may have its number and rows."""
         size, first = int(self._comms["size"][number]), int(self._comms["first"][number])
         self._end(size, list(self._open[number].values()))
-        self._comms["evaluated"][number] = self._comms["seq"][number] = _NONE
+        self._comms["evaluated"][number] = self._comms["seq"][number] = -1
         for name, blank in _NEWEST.items():
             self._newest[name][first : first + size] = blank
         self._intervals.forget(range(first, first + size))
 
     def newest(self, member: int) -> OpRecord | None:
         """The newest record of a member."""
-        return cast("OpRecord | None", self._newest["record"][member])
+        return self._record(self._newest, member, member) if self._newest["seq"][member] >= 0 else None
 
     def records_of(self, comm: int, seq: int) -> dict[int, OpRecord]:
         """The records of an operation of a communicator that not all members have completed, by member."""
         if (start := self._open[comm].get(seq)) is None:
             return {}
-        records = self._kept["record"][start : start + self._comms["size"][comm]].tolist()
-        return {place: record for place, record in enumerate(records) if record is not None}
+        first, known = int(self._comms["first"][comm]), self._kept["known"]
+        places = (place for place in range(self._comms["size"][comm]) if known[start + place])
+        return {place: self._record(self._kept, start + place, first + place) for place in places}
 
     def uncompleted(self, comm: int, member: int) -> OpRecord | None:
         """The first operation that a member has entered and not completed; those of a communicator end in order."""
-        newest = self.newest(member)
-        if newest is None or newest.finished_s > 0.0:
+        newest = self._newest
+        if newest["seq"][member] < 0 or newest["finished_s"][member] > 0.0:
             return None
-        place, done = member - self._comms["first"][comm], self._newest["done"][member]
-        kept = {seq: self._kept["record"][start + place] for seq, start in self._open[comm].items() if seq > done}
-        entered = [seq for seq, record in kept.items() if record is not None]
-        return kept[min(entered)] if entered else newest
+        place, done, known = member - self._comms["first"][comm], newest["done"][member], self._kept["known"]
+        entered = [
+            (seq, start + place) for seq, start in self._open[comm].items() if seq > done and known[start + place]
+        ]
+        return self._record(self._kept, min(entered)[1], member) if entered else self.newest(member)
+
+    def _record(self, table: Table, row: int, member: int) -> OpRecord:
+        """A record from its row in a table."""
+        comm, place = (int(self._members.table[name][member]) for name in ("comm", "place"))
+        return self._rows.record(table, row, (self._names[comm], place))
 
     def ingest(self, batch: Batch, validator: RecordValidator) -> list[float]:
         """File a round of windows; return the latest times (s) between two operations alike."""
-        records, windows = batch.ops.records, batch.ops.windows()
-        members = self._members.rows(records)
-        which = np.flatnonzero(members > UNKNOWN)
-        own = (members >= 0) & self._members.on_host(members, batch, windows)
-        which = validator.filter("foreign operation", which, own[which], batch.hosts, windows)
-        numbers = dict(zip(_NUMBERS, columns(records, *_NUMBERS), strict=True))
-        ends_s = batch.ends_s(windows)
-        which = validator.filter(
-            "torn operation", which, operation_times_ordered(numbers, ends_s)[which], batch.hosts, windows
-        )
-        held, members = objects(records)[which], members[which]
-        seq, *times_s = (values[which] for values in numbers.values())
-        evaluated = seq <= self._comms["evaluated"][self._members.table["comm"][members]]
-        kept = self._kept_at(held, members, seq, evaluated)
-        ranks = self._members.rank_rows()[members]
-        ops = _Ops._make((members, ranks, kept, seq, *times_s, ends_s[which], evaluated, held))
+        ops = self._rows.read(batch, validator)
+        evaluated = ops.seq <= self._comms["evaluated"][self._members.table["comm"][ops.members]]
+        ops = ops._replace(evaluated=evaluated, kept=self._kept_at(ops.members, ops.seq, evaluated))
         order = np.lexsort((ops.seq, ops.entered_s, ops.ranks))
         filed = [(turn, self._file(ops.pick(turn))) for turn in rounds(ops.ranks, order)]
-        return _in_order(ops, windows[which], filed)
+        return _in_order(ops, filed)
 
-    def _kept_at(self, records: NDArray[Any], members: Ints, seq: Floats, evaluated: Bools) -> Ints:
+    def _kept_at(self, members: Ints, seq: Ints, evaluated: Bools) -> Ints:
         """Where records are kept: -1 for operations that are evaluated, or are too far behind."""
         comms, newest = self._members.table["comm"][members], self._comms
         todo = np.flatnonzero(~evaluated)
@@ -162,23 +128,26 @@ class Operations:
             one = np.full(self._comms.count, -1)
             one[comms[later]] = later
             one = one[one >= 0]
-            self._begin(comms[one], [record.seq for record in records[one]])
-        starts = np.full(len(records), -1)
+            self._begin(comms[one], seq[one].tolist())
+        starts = np.full(len(members), -1)
         latest = seq[todo] == newest["seq"][comms[todo]]
         starts[todo[latest]] = newest["start"][comms[todo[latest]]]
         others = todo[~latest]
-        missing = others[self._starts_of(records[others]) < 0].tolist()
-        first = {_OPERATION(records[index]): index for index in reversed(missing)}
+        starts[others] = self._starts_of(comms[others], seq[others])
+        missing = others[starts[others] < 0]
+        first = dict(
+            zip(zip(comms[missing].tolist(), seq[missing].tolist(), strict=True), missing.tolist(), strict=True)
+        )
         new = np.asarray(sorted(first.values()), np.int64)
         for turn in rounds(comms[new]):
-            self._begin(comms[new[turn]], [record.seq for record in records[new[turn]]])
-        starts[others] = self._starts_of(records[others])
+            self._begin(comms[new[turn]], seq[new[turn]].tolist())
+        starts[missing] = self._starts_of(comms[missing], seq[missing])
         kept: Ints = np.where(starts < 0, -1, starts + self._members.table["place"][members])
         self._kept["touched"][starts[starts >= 0]] = True
         return kept
 
-    def _starts_of(self, records: NDArray[Any]) -> Ints:
-        return self._starts.rows(map(_OPERATION, records), len(records))
+    def _starts_of(self, comms: Ints, seq: Ints) -> Ints:
+        return self._starts.rows(zip(comms.tolist(), seq.tolist(), strict=True), len(comms))
 
     def _begin(self, comms: Ints, seqs: list[int]) -> None:
         """Make room for the records of operations, one of each communicator."""
@@ -197,7 +166,7 @@ class Operations:
         self._kept["comm"][starts], self._kept["seq"][starts] = comms, seqs
         self._operation.update(zip(starts, zip(comms, seqs, strict=True), strict=True))
         for comm, seq, start in zip(comms, seqs, starts, strict=True):
-            self._open[comm][seq] = self._starts[self._names[comm], seq] = start
+            self._open[comm][seq] = self._starts[comm, seq] = start
             if len(self._open[comm]) > _OPS_KEPT:
                 self._end(size, [self._open[comm][min(self._open[comm])]])
         newer = self._kept["seq"][starts] > self._comms["seq"][comms]
@@ -207,14 +176,14 @@ class Operations:
     def _end(self, size: int, starts: list[int]) -> None:
         """Keep no records of operations of communicators of `size` any more."""
         rows = np.add.outer(np.asarray(starts, np.int64), np.arange(size))
-        for name, blank in _BLANK.items():
+        for name, blank in _KEPT.items():
             self._kept[name][rows] = blank
         self._free.setdefault(size, []).extend(starts)
         for comm, seq in map(self._operation.pop, starts):
-            del self._starts[self._names[comm], seq]
+            del self._starts[comm, seq]
             del self._open[comm][seq]
 
-    def _file(self, ops: _Ops) -> Floats:
+    def _file(self, ops: OpColumns) -> Floats:
         """File records of as many ranks: the time since the last one alike for each that is new, else nan."""
         newest, ranks = self._newest, self._members.ranks
         before = newest["seq"][ops.members]
@@ -227,9 +196,8 @@ class Operations:
         gap_s = np.where(follows & (newest["finished_s"][ops.members] != 0.0), computed_s, _UNSEEN)
         self._keep(ops, gap_s, fresh)
         later = ops.pick(ops.seq >= before)
-        for name in _NUMBERS:
+        for name in FIELDS:
             newest[name][later.members] = getattr(later, name)
-        newest["record"][later.members] = later.records
         done = ops.pick(ops.finished_s > 0.0)
         newest["done"][done.members] = np.maximum(newest["done"][done.members], done.seq)
         since_s = self._since_alike(ops, fresh, follows)
@@ -238,32 +206,31 @@ class Operations:
         ranks["event_s"][ops.ranks] = np.fmax(event_s, ranks["event_s"][ops.ranks])
         return since_s
 
-    def _changed(self, ops: _Ops, before: Floats) -> Bools:
+    def _changed(self, ops: OpColumns, before: Floats) -> Bools:
         """Whether records differ from the newest of their members."""
         newest = self._newest
         changed: Bools = ops.seq != before
-        for name in ("entered_s", "started_s", "finished_s"):
+        for name in FIELDS[1:]:
             changed |= getattr(ops, name) != newest[name][ops.members]
-        for index in np.flatnonzero(~changed).tolist():
-            changed[index] = newest["record"][ops.members[index]] != ops.records[index]
         return changed
 
-    def _keep(self, ops: _Ops, gap_s: Floats, fresh: Bools) -> None:
+    def _keep(self, ops: OpColumns, gap_s: Floats, fresh: Bools) -> None:
         open_ = (ops.kept >= 0) & ~ops.evaluated
         rows = ops.kept[open_]
-        for name, values in (("entered_s", ops.entered_s), ("finished_s", ops.finished_s), ("record", ops.records)):
-            self._kept[name][rows] = values[open_]
+        for name in FIELDS:
+            self._kept[name][rows] = getattr(ops, name)[open_]
         self._kept["known"][rows] = True
         first = open_ & fresh
         self._kept["gap_s"][ops.kept[first]] = gap_s[first]
 
-    def _since_alike(self, ops: _Ops, fresh: Bools, follows: Bools) -> Floats:
+    def _since_alike(self, ops: OpColumns, fresh: Bools, follows: Bools) -> Floats:
         """Times since the last operation of the same member, kind and size, unless records between were lost."""
         broken = fresh & ~follows
         self._newest["unbroken"][ops.members[broken]] = ops.seq[broken]
         new, since_s = ops.pick(fresh), np.full(len(fresh), _UNSEEN)
         unbroken = self._newest["unbroken"][new.members]
-        since_s[fresh] = self._intervals.since_s(new.members, new.records, (new.seq, new.entered_s, unbroken))
+        alike = self._rows.kinds(new.call), new.size_bytes
+        since_s[fresh] = self._intervals.since_s(new.members, alike, (new.seq, new.entered_s, unbroken))
         return since_s
 
     def finished(self) -> list[Finished]:
@@ -287,14 +254,15 @@ class Operations:
         return [ops.pick(turn) for turn in rounds(comms, np.lexsort((seqs, comms)))]
 
 
-def _in_order(ops: _Ops, windows: Ints, filed: list[tuple[Ints, Floats]]) -> list[float]:
+def _in_order(ops: OpColumns, filed: list[tuple[Ints, Floats]]) -> list[float]:
     """The latest times found, in the order of windows and, in each, of operations."""
     if not filed:
         return []
     which, since_s = np.concatenate([turn for turn, _ in filed]), np.concatenate([times for _, times in filed])
     usable = ~np.isnan(since_s)
     if usable.sum() > INTERVALS_KEPT:
-        usable &= windows[which] >= np.partition(windows[which[usable]], -INTERVALS_KEPT)[-INTERVALS_KEPT]
+        windows = ops.windows[which]
+        usable &= windows >= np.partition(windows[usable], -INTERVALS_KEPT)[-INTERVALS_KEPT]
     which, since_s = which[usable], since_s[usable]
-    order = np.lexsort((ops.seq[which], ops.entered_s[which], windows[which]))
+    order = np.lexsort((ops.seq[which], ops.entered_s[which], ops.windows[which]))
     return list(since_s[order].tolist())

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from c4bench.c4d.columns import Bools, Floats, Ints
-from c4bench.model.telemetry import CommRecord, NicRecord, RankRecord, Window
+from c4bench.model.telemetry import CommRecord, NicRecord, RankRecord
+from c4bench.model.window import STATES, Window
 
 Columns = Mapping[str, Floats]
 
@@ -95,11 +96,12 @@ def operation_times_ordered(ops: Columns, end_s: Floats) -> Bools:
     return ordered
 
 
-def counters_finite(conns: Columns) -> Bools:
-    """Whether cumulative counters are finite."""
+def counters_valid(conns: Columns) -> Bools:
+    """Whether cumulative counters are counts, times can be shown by a clock, and states are known."""
     counted = np.abs(conns["last_progress_s"]) < _LATEST_S
-    for name in ("messages", "size_bytes", "wait_credit_s", "wait_data_s", "transfer_s", "shared_s", "outstanding"):
-        counted &= (conns[name] >= 0) & (conns[name] < _MOST)
+    for name in ("messages", "size_bytes", "wait_credit_s", "wait_data_s", "transfer_s", "shared_s"):
+        counted &= conns[name] >= 0
+    counted &= conns["state"] < len(STATES)
     return counted
 
 

@@ -1,6 +1,6 @@
 """Telemetry by job: files what agents report."""
 
-import msgspec
+from collections.abc import Collection
 
 from c4bench.c4d.ingest.batch import Batch
 from c4bench.c4d.ingest.clocks import HostClocks
@@ -8,7 +8,8 @@ from c4bench.c4d.ingest.job_view import JobView
 from c4bench.c4d.ingest.known_paths import KnownPaths
 from c4bench.c4d.ingest.nic_counters import NicView
 from c4bench.c4d.ingest.record_validator import RecordValidator
-from c4bench.model.telemetry import CommRecord, RankRecord, Window
+from c4bench.model.telemetry import CommRecord, RankRecord
+from c4bench.model.window import Window
 
 # Closed communicators that are kept: what a fault was like may be asked for a while after it.
 _CLOSED_KEPT = 64
@@ -29,7 +30,7 @@ class TelemetryStore:
         self._job_of: dict[str, JobView] = {}
         self._on_host: dict[str, dict[str, tuple[int, ...]]] = {}
         # The communicators and processes each host listed last: filing them again would change nothing.
-        self._listed: dict[str, list[str]] = {}
+        self._listed: dict[str, tuple[CommRecord | None, ...]] = {}
         self._processes: dict[str, tuple[RankRecord, ...]] = {}
         self._waiting: dict[str, Window] = {}
         # Communicators that all their members have closed, the oldest first.
@@ -41,21 +42,18 @@ class TelemetryStore:
             self.flush()
         self._waiting[window.host] = window
         self.clocks.arrived(window.host, window.start_s, window.end_s)
-        listed = [record.comm for record in window.comms]
-        if listed != self._listed.get(window.host):
-            self._ingest_comms(window, listed)
+        if window.names.comms != self._listed.get(window.host):
+            self._ingest_comms(window)
         if window.ranks != self._processes.get(window.host) or any(job.exits for job in self.jobs.values()):
             self._ingest_processes(window)
         self._ingest_nics(window)
 
     def flush(self) -> None:
         """File the operations and connections of all waiting windows."""
-        jobs = [job for job in self.jobs.values() if job.comms] if self._waiting else []
-        for job in jobs:
-            batch = Batch()
-            for window in self._waiting.values():
-                batch.add(window if len(jobs) == 1 else _of_job(window, job))
-            job.ingest(batch, self._validator)
+        if self._waiting:
+            batch = Batch(tuple(self._waiting.values()))
+            for job in self.jobs.values():
+                job.ingest(batch, self._validator)
         self._waiting.clear()
 
     def retire(self) -> dict[str, list[str]]:
@@ -71,13 +69,14 @@ class TelemetryStore:
             retired.setdefault(job.job, []).append(name)
         return retired
 
-    def _ingest_comms(self, window: Window, listed: list[str]) -> None:
+    def _ingest_comms(self, window: Window) -> None:
         for record in window.comms:
             if record.comm not in self._job_of and self._validator.admit_comm(record, window.host):
                 self._add_comm(record)
-        self._note_closed(window)
-        if set(listed) == self._on_host.get(window.host, {}).keys():
-            self._listed[window.host] = listed
+        listed = {record.comm for record in window.comms}
+        self._note_closed(window, listed)
+        if listed == self._on_host.get(window.host, {}).keys():
+            self._listed[window.host] = window.names.comms
 
     def _add_comm(self, record: CommRecord) -> None:
         self._job_of[record.comm] = self._job(record.job)
@@ -89,12 +88,11 @@ class TelemetryStore:
             self._on_host.setdefault(host, {})[record.comm] = tuple(own)
             self._listed.pop(host, None)
 
-    def _note_closed(self, window: Window) -> None:
+    def _note_closed(self, window: Window, listed: Collection[str]) -> None:
         """Note communicators that a host no longer lists: its members on that host have closed them.
 
         So has a process that ended without an error, whatever its last record says. One that failed has not.
         """
-        listed = {record.comm for record in window.comms}
         for name, here in self._on_host.get(window.host, {}).items():
             job = self._job_of[name]
             comm = job.comms[name]
@@ -129,13 +127,3 @@ class TelemetryStore:
 def _has_closed(rank: RankRecord) -> bool:
     """Whether a rank that no longer lists a communicator has closed it, rather than failed inside."""
     return rank.state == "running" or (rank.state == "exited" and rank.exit_code == 0)
-
-
-def _of_job(window: Window, job: JobView) -> Window:
-    """A window with the operations and connections of one job only."""
-    return msgspec.structs.replace(
-        window,
-        ops=tuple(op for op in window.ops if op.comm in job.comms),
-        conns=tuple(conn for conn in window.conns if conn.comm in job.comms),
-        arrivals=tuple(end for end in window.arrivals if end.comm in job.comms),
-    )

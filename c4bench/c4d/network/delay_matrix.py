@@ -64,7 +64,7 @@ class DelayMatrix:
         first = marks.used("cell") < 0
         moved = known & (first | (now["source_port"] != marks.used("source_port")))
         for row in np.flatnonzero(moved).tolist():
-            marks["cell"][row] = self._index.row(table["cell"][row])
+            marks["cell"][row] = self._index.row(conns.cells[row])
         self._rerouted |= {self._index.cells[row] for row in marks.used("cell")[moved & ~first].tolist()}
         fresh = len(self._index.cells) - self._sums.count
         self._sums.add(fresh)

@@ -8,27 +8,22 @@ the connection's own past.
 
 import math
 import statistics
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from operator import attrgetter
+from collections.abc import Collection, Mapping
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from c4bench.attribution.localise import Cell
-from c4bench.c4d.columns import Bools, Floats, Index, Ints, rounds
-from c4bench.model.telemetry import ArrivalRecord, ConnRecord
+from c4bench.c4d.columns import Bools, Floats, Ints
+from c4bench.c4d.ingest.connections import Pairs, Sums
 
 _Number = TypeVar("_Number", np.int64, np.uint64, np.float64)
-_KEY = attrgetter("comm", "source", "destination", "qp")  # of either end
 
 # Snapshots of an end that are kept until the other end's window with the same count arrives.
 _SNAPSHOTS_KEPT = 32
 # Delays of a connection that are kept: some before the onset of a slowdown, and some after it.
 _DELAYS_KEPT = 64
-# Sums of times are 64-bit numbers of ns, which wrap around.
-_SUM_BITS = (1 << 64) - 1
-_COUNT_BITS = (1 << 63) - 1
 # The ratio by which one side must have slowed more than the other before it alone is blamed: if both are slow they slow
 # alike; if one is, every other message of the other side may wait for the acknowledgement of the one before it.
 _CLEAR = math.sqrt(2)
@@ -71,11 +66,10 @@ class _Snapshots:
 
 
 class OneWayDelays:
-    """Follows one job's connections, a row each."""
+    """Follows one job's connections, in the rows of `pairs`. Sums of times are 64-bit numbers of ns, and wrap."""
 
-    def __init__(self) -> None:
-        self._rows = Index()
-        self._free: list[int] = []
+    def __init__(self, pairs: Pairs) -> None:
+        self._pairs = pairs
         self._posted, self._arrived = _Snapshots(), _Snapshots()
         # Where both ends had counted equally many messages last: that count, and the difference of the sums.
         self._matched: Ints = np.zeros(0, np.int64)
@@ -85,36 +79,14 @@ class OneWayDelays:
         self._delays_s: Floats = np.zeros((0, _DELAYS_KEPT))
         self._at_s: Floats = np.zeros((0, _DELAYS_KEPT))
 
-    def add(self, conns: Iterable[ConnRecord], arrivals: Iterable[ArrivalRecord], now_s: float) -> None:
-        """Add the newest counters of both ends, those that are new since the last call."""
-        posted = [conn for conn in conns if conn.posted]
-        arrived = [end for end in arrivals if end.arrived]
-        touched = [
-            self._add(self._posted, posted, [(conn.posted, conn.posted_sum_ns) for conn in posted]),
-            self._add(self._arrived, arrived, [(end.arrived, end.arrived_sum_ns) for end in arrived]),
-        ]
-        self._match(np.unique(np.concatenate(touched)), now_s)
-
-    def _add(
-        self, ends: _Snapshots, records: Sequence[ConnRecord | ArrivalRecord], numbers: Sequence[tuple[int, int]]
-    ) -> Ints:
-        rows = self._rows_of(records)
-        counts = np.fromiter((count & _COUNT_BITS for count, _ in numbers), np.int64, len(numbers))
-        sums_ns = np.fromiter((total & _SUM_BITS for _, total in numbers), np.uint64, len(numbers))
-        for turn in rounds(rows):
-            ends.add(rows[turn], counts[turn], sums_ns[turn])
-        return rows
-
-    def _rows_of(self, records: Sequence[ConnRecord | ArrivalRecord]) -> Ints:
-        keys = list(map(_KEY, records))
-        rows = self._rows.rows(keys, len(keys))
-        for index in np.flatnonzero(rows < 0).tolist():
-            if keys[index] not in self._rows:
-                self._rows[keys[index]] = self._free.pop() if self._free else len(self._rows)
-            rows[index] = self._rows[keys[index]]
-        if len(self._rows) + len(self._free) > len(self._matched):
-            self._make_room(2 * (len(self._rows) + len(self._free)))
-        return rows
+    def add(self, posted: Sums, arrived: Sums, now_s: float) -> None:
+        """Add the newest snapshots of both ends, those that are new since the last call: one of each at most."""
+        touched = np.unique(np.concatenate([posted.pairs, arrived.pairs]))
+        if touched.size and touched[-1] >= len(self._matched):
+            self._make_room(2 * int(touched[-1] + 1))
+        self._posted.add(*posted)
+        self._arrived.add(*arrived)
+        self._match(touched, now_s)
 
     def _make_room(self, rows: int) -> None:
         self._posted.make_room(rows)
@@ -147,11 +119,10 @@ class OneWayDelays:
 
     def forget(self, comms: Collection[str]) -> None:
         """Forget the connections of communicators that have ended."""
-        rows = [self._rows.pop(key) for key in [key for key in self._rows if key[0] in comms]]
+        rows = [row for row in self._pairs.remove(comms) if row < len(self._matched)]
         self._posted.forget(rows)
         self._arrived.forget(rows)
         self._matched[rows], self._known[rows] = 0, 0
-        self._free += rows
 
     def side(self, nic: str, onset_s: float) -> str:
         """`rx` or `tx` when delays since `onset_s` have grown clearly more on that side of `nic`, else empty."""
@@ -168,7 +139,9 @@ class OneWayDelays:
     def _grown(self, onset_s: float) -> Mapping[Cell, float]:
         """Seconds by which the typical delay of each source and destination has grown."""
         grown: dict[Cell, float] = {}
-        for (_, source, destination, _), row in self._rows.items():
+        for (_, source, destination, _), row in self._pairs.rows.items():
+            if row >= len(self._known):
+                continue
             known = min(int(self._known[row]), _DELAYS_KEPT)
             delays_s, later = self._delays_s[row, :known], self._at_s[row, :known] > onset_s
             if later.any() and not later.all():

@@ -63,7 +63,7 @@ class NetworkSlownessDetector:
         self._ack_losses = AckLossDetector(self._baseline.cell_chance)
         self._benign = BenignExplanations(view, fabric)
         self._missing = MissingLinkDetector()
-        self._one_way = OneWayDelays()
+        self._one_way = OneWayDelays(view.pairs)
         self._gate = DiagnosisGate(self._one_way)
         self._newest: Floats = np.empty(0)
         self._opened_s: float | None = None

@@ -1,25 +1,26 @@
 """Corrects the weights of a connection's QPs by their measured throughput, once the connection has become slower."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from c4bench.errors import UsageError
-from c4bench.model.telemetry import ConnRecord
+from c4bench.model.window import STATES, EndName, Window
+from c4bench.model.window_columns import CONN_ROW, Rows, lasting_ns, rows
 
 # A QP is slow if it takes longer for a byte than in the sample before by this factor.
 _SLOWER = 1.25
 # Seconds without progress, with bytes outstanding, after which a QP is slow.
 _NO_PROGRESS_S = 0.1
 
-# A QP that has not been reported for so long (s) is gone, with its communicator.
-_GONE_AFTER_S = 60.0
+_TRANSFER = STATES.index("transfer")
 
 # Communicator, rank, peer, source NIC, destination NIC.
 Connection = tuple[str, int, int, str, str]
-# A connection, and the QP's index.
-QpKey = tuple[str, int, int, str, str, int]
+Floats = NDArray[np.float64]
 
 
 class ThroughputSample(msgspec.Struct, frozen=True):
@@ -38,72 +39,84 @@ class ThroughputSample(msgspec.Struct, frozen=True):
         return ThroughputSample(self.size_bytes + other.size_bytes, self.transfer_s + other.transfer_s)
 
 
-class _LastRecord(msgspec.Struct):
-    record: ConnRecord
-    at_s: float
-    s_per_byte: float | None = None
+class HostSamples(NamedTuple):
+    """What a host's QPs did since its last window, by their numbers; `slow` are connections with a slow QP."""
 
+    connections: Mapping[Connection, Sequence[int]]
+    size_bytes: Sequence[int]
+    transfer_s: Sequence[float]
+    sampled: Sequence[bool]
+    slow: frozenset[Connection]
 
-class _Nic(msgspec.Struct):
-    """The QPs that send on a NIC, and when (its host's time, s) those that are gone were forgotten last."""
-
-    looked_s: float
-    last: dict[QpKey, _LastRecord] = {}
-
-    def gone(self, now_s: float) -> list[QpKey]:
-        """Forget QPs that have not been reported for a while, if it is time to; return them."""
-        if abs(now_s - self.looked_s) < _GONE_AFTER_S:
-            return []
-        self.looked_s = now_s
-        gone = [key for key, last in self.last.items() if abs(now_s - last.at_s) > _GONE_AFTER_S]
-        for key in gone:
-            del self.last[key]
-        return gone
-
-
-class QpThroughput:
-    """The newest record of every QP, and its transfer time per byte in the sample before."""
-
-    def __init__(self) -> None:
-        self._nics: dict[str, _Nic] = {}
-
-    def ingest(self, records: Iterable[ConnRecord], now_s: float) -> tuple[dict[QpKey, ThroughputSample], set[QpKey]]:
-        """Each QP's sample since its last record, and the QPs that are much slower than before or make no progress."""
-        samples: dict[QpKey, ThroughputSample] = {}
-        slow: set[QpKey] = set()
-        for record in records:
-            key = (record.comm, record.rank, record.peer, record.source, record.destination, record.qp)
-            known = self._nics.get(record.source)
-            if known is None:
-                known = self._nics[record.source] = _Nic(now_s)
-            last = known.last.get(key)
-            if last is None:
-                known.last[key] = _LastRecord(record, now_s)
-                continue
-            transfer_s = _transfer_until(record, now_s) - _transfer_until(last.record, last.at_s)
-            sample = ThroughputSample(record.size_bytes - last.record.size_bytes, transfer_s)
-            samples[key] = sample
-            s_per_byte = sample.s_per_byte
-            if record.outstanding and now_s - record.last_progress_s > _NO_PROGRESS_S:
-                slow.add(key)
-            elif s_per_byte is not None:
-                if last.s_per_byte is not None and s_per_byte > _SLOWER * last.s_per_byte:
-                    slow.add(key)
-                last.s_per_byte = s_per_byte
-            last.record, last.at_s = record, now_s
-        return samples, slow
-
-    def forget(self, comms: Iterable[str]) -> None:
-        """Forget communicators that have ended."""
-        ended = set(comms)
-        for nic in self._nics.values():
-            nic.last = {key: last for key, last in nic.last.items() if key[0] not in ended}
-
-    def gone(self, records: Iterable[ConnRecord], now_s: float) -> list[QpKey]:
-        """Forget QPs of these records' NICs that are no longer reported; return them."""
+    def of(self, connection: Connection) -> list[ThroughputSample]:
+        """The samples of a connection's QPs, in order of their numbers."""
         return [
-            key for nic in dict.fromkeys(record.source for record in records) for key in self._nics[nic].gone(now_s)
+            ThroughputSample(self.size_bytes[number], self.transfer_s[number])
+            for number in self.connections[connection]
+            if self.sampled[number]
         ]
+
+
+class _Qps:
+    """The QPs that a host numbers, and what their newest rows said."""
+
+    def __init__(self, names: Sequence[EndName | None]) -> None:
+        self.names = names
+        self.known = np.zeros(len(names), np.bool_)
+        self.size_bytes = np.zeros(len(names), np.int64)
+        self.transfer_s = np.zeros(len(names))
+        self.s_per_byte = np.full(len(names), np.nan)
+        self.connections: dict[Connection, list[int]] = {}
+        numbered = ((name, number) for number, name in enumerate(names) if name is not None)
+        for name, number in sorted(numbered):
+            self.connections.setdefault(name[:5], []).append(number)
+
+    def renamed(self, names: Sequence[EndName | None]) -> "_Qps":
+        """The same QPs by other numbers; those that are gone are forgotten."""
+        qps, numbers = _Qps(names), {name: number for number, name in enumerate(self.names) if name is not None}
+        kept = [(number, numbers[name]) for number, name in enumerate(names) if name is not None and name in numbers]
+        new, old = [number for number, _ in kept], [number for _, number in kept]
+        for mine, known in zip(qps._columns(), self._columns(), strict=True):
+            mine[new] = known[old]
+        return qps
+
+    def _columns(self) -> tuple[NDArray[Any], ...]:
+        return self.known, self.size_bytes, self.transfer_s, self.s_per_byte
+
+    def ingest(self, window: Window) -> HostSamples:
+        """Each QP's sample since its last row, and who is much slower than before or makes no progress."""
+        conns = rows([window.conn_table], CONN_ROW)
+        conns = conns[(conns["end"] >= 0) & (conns["end"] < len(self.names))]
+        ends, transfer_s = conns["end"], _transfer_s(conns, window.end_s)
+        sampled = np.zeros(len(self.names), np.bool_)
+        sampled[ends] = self.known[ends]
+        size_bytes, sample_s = np.zeros_like(self.size_bytes), np.zeros_like(self.transfer_s)
+        size_bytes[ends], sample_s[ends] = (
+            conns["size_bytes"] - self.size_bytes[ends],
+            transfer_s - self.transfer_s[ends],
+        )
+        stuck = np.zeros_like(sampled)
+        stuck[ends] = (conns["outstanding"] > 0) & (window.end_s - conns["last_progress"] / 1e9 > _NO_PROGRESS_S)
+        carried = sampled & (size_bytes != 0) & (sample_s > 0) & ~stuck
+        s_per_byte = np.divide(sample_s, size_bytes, out=np.full(len(sampled), np.nan), where=carried)
+        slow = sampled & (stuck | (s_per_byte > _SLOWER * self.s_per_byte))
+        self.s_per_byte[carried] = s_per_byte[carried]
+        self.known[ends], self.size_bytes[ends], self.transfer_s[ends] = True, conns["size_bytes"], transfer_s
+        slow_names = (self.names[number] for number in np.flatnonzero(slow).tolist())
+        return HostSamples(
+            self.connections,
+            size_bytes.tolist(),
+            sample_s.tolist(),
+            sampled.tolist(),
+            frozenset(name[:5] for name in slow_names if name is not None),
+        )
+
+
+def _transfer_s(conns: Rows, end_s: float) -> Floats:
+    """Transfer time (s) of connections when their window ends."""
+    lasting = np.where(conns["state"] == _TRANSFER, lasting_ns(conns, end_s), 0)
+    transfer_s: Floats = (conns["transfer"] + lasting) / 1e9
+    return transfer_s
 
 
 class WeightTuner:
@@ -115,23 +128,22 @@ class WeightTuner:
 
     def __init__(self, tuning_s: float, min_slowdown: float) -> None:
         self._tuning_s, self._min_slowdown = tuning_s, min_slowdown
-        self._throughput = QpThroughput()
+        self._hosts: dict[str, _Qps] = {}
         self._sums: dict[Connection, tuple[float, list[ThroughputSample]]] = {}
         self._baselines: dict[Connection, float] = {}
 
-    def ingest(
-        self, records: Iterable[ConnRecord], now_s: float
-    ) -> tuple[dict[Connection, list[ThroughputSample]], set[Connection]]:
-        """The samples of every connection's QPs, in order of their numbers; and the connections with a slow QP."""
-        records = list(records)
-        samples, slow = self._throughput.ingest(records, now_s)
-        for key in self._throughput.gone(records, now_s):
-            self._sums.pop(key[:5], None)
-            self._baselines.pop(key[:5], None)
-        by_connection: dict[Connection, list[ThroughputSample]] = defaultdict(list)
-        for key in sorted(samples):
-            by_connection[key[:5]].append(samples[key])
-        return by_connection, {key[:5] for key in slow}
+    def ingest(self, window: Window) -> HostSamples:
+        """What the QPs of a host did since its last window. Those that it does not name any more are forgotten."""
+        names, qps = window.names.sends, self._hosts.get(window.host)
+        if qps is None:
+            qps = self._hosts[window.host] = _Qps(names)
+        elif qps.names is not names:
+            before, qps = qps, qps.renamed(names)
+            self._hosts[window.host] = qps
+            for connection in before.connections.keys() - qps.connections.keys():
+                self._sums.pop(connection, None)
+                self._baselines.pop(connection, None)
+        return qps.ingest(window)
 
     def correct(
         self, connection: Connection, weights: Sequence[float], samples: Sequence[ThroughputSample], now_s: float
@@ -171,9 +183,14 @@ class WeightTuner:
         self._sums.clear()
         self._baselines.clear()
 
-    def forget(self, comms: Iterable[str]) -> None:
+    def forget(self, comms: Collection[str]) -> None:
         """Forget communicators that have ended."""
-        self._throughput.forget(comms)
+        for host, qps in self._hosts.items():
+            names = [None if name is None or name.comm in comms else name for name in qps.names]
+            self._hosts[host] = qps.renamed(names)
+        for known in (self._sums, self._baselines):
+            for connection in [connection for connection in known if connection[0] in comms]:
+                del known[connection]
 
 
 def reweigh(
@@ -200,9 +217,3 @@ def reweigh(
         return tuple(weight for weight, _ in pairs)
     raised = [max(rate / sum(rates), least) if rate else 0.0 for rate in rates]
     return tuple(rate / sum(raised) for rate in raised)
-
-
-def _transfer_until(record: ConnRecord, now_s: float) -> float:
-    """Transfer time, including the present state's time since it was last stored."""
-    running_s = max(0.0, now_s - record.state_since_s) if record.state == "transfer" else 0.0
-    return record.transfer_s + running_s

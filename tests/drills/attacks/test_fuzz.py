@@ -10,8 +10,13 @@ import msgspec
 import pytest
 
 from c4bench.agent import config
+from c4bench.c4d.detector import Detector
+from c4bench.c4d.offline import detect
+from c4bench.c4p.controller import PathController
 from c4bench.collective.recorder import Recorder
 from c4bench.collective.ring_reader import read_telemetry_file
+from c4bench.control.jobs import Job
+from c4bench.control.window_parts import WindowParts
 from c4bench.errors import C4Error
 from c4bench.inject import __main__ as injector
 from c4bench.inject import catalogue, permitted
@@ -25,12 +30,24 @@ from c4bench.lab.topology_file import load as load_topology
 from c4bench.model.fabric import Flow, Nic
 from c4bench.model.fault import FaultRequest, Lease, TargetKind
 from c4bench.model.measurement import Clock, Outcome
+from c4bench.model.numbering import window_of
+from c4bench.model.recording import Evaluated
+from c4bench.model.telemetry import (
+    ArrivalRecord,
+    CommRecord,
+    ConnRecord,
+    Member,
+    NicRecord,
+    OpRecord,
+    RankRecord,
+)
 from c4bench.record import Ledger
-from c4bench.record.telemetry import read_telemetry
+from c4bench.record.telemetry import read_telemetry, to_lines
 from c4bench.resources import resource
 from c4bench.wire.channel import ChannelClosed
-from c4bench.wire.messages import Call, Empty, Route
+from c4bench.wire.messages import Call, Empty, JobSpec, Route
 from c4bench.wire.peer import Handler, Peer
+from c4bench.wire.window_codec import WindowDecoder, WindowEncoder, from_message
 
 INPUTS, NIGHTLY_INPUTS = 150, 10_000
 MEMORY_AT_MOST_BYTES = 64 << 20
@@ -127,6 +144,37 @@ def of_wire(path):
     assert asyncio.run(receive()) == []
 
 
+def of_recording(path):
+    """Read a recording, and judge it again."""
+    records, _ = read_telemetry(path)
+    detect(records)
+
+
+def a_window():
+    """A window of a host whose rank is in an operation of two, as it is before it is encoded."""
+    comm = CommRecord("j:data", "j", (Member(0, "h0", ("h0/0",), 0), Member(1, "h1", ("h1/0",), 1)))
+    op = OpRecord("j:data", 0, 3, "all_reduce", "ring", "float32", 64, 1.0, 1.0, 0.0, (1,))
+    conn = ConnRecord("j:data", 0, 1, "h0/0", "h1/0", 7, 49152, 3, 64, 0.1, 0.0, 0.1, 0.1, 1.0, 1, 0, "transfer", 1.5)
+    end = ArrivalRecord("j:data", 0, 1, "h1/0", "h0/0", 8, 3, 3, 30)
+    nic, rank = NicRecord("h0/0", "linkup", 0, 0, 0), RankRecord("j", 0, "h0", 7, "running")
+    return window_of("h0", 1, 1.0, 2.0, (comm,), (rank,), (op,), (conn,), (end,), (nic,))
+
+
+def of_window(path):
+    """Decode a window as the master does, and have it judged; what raises beyond a refusal is a bug."""
+    try:
+        window = WindowDecoder().decode(from_message(path.read_bytes()))
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return
+    parts, detector = WindowParts({"j": Job(JobSpec("j", "none", (), ()))}), Detector()
+    own, _ = parts.own(window)
+    PathController().ingest(own)
+    for part in parts.parts(own).values():
+        detector.ingest_window(part)
+    detector.ingest_window(own)
+    detector.ingest(Evaluated(2.5))
+
+
 SEEDS = {
     "journal": (lambda _: entry(), of_journal),
     "targets": (
@@ -141,7 +189,8 @@ SEEDS = {
     "agent": (lambda _: b"{name: h0, master: m, trust: t, nics: []}", config.load),
     "ring": (ring, read_telemetry_file),
     "wire": (lambda _: message(), of_wire),
-    "recording": (lambda _: b'{"record":"judged","at_s":1.0}\n', read_telemetry),
+    "window": (lambda _: msgspec.msgpack.encode(WindowEncoder().encode(a_window())), of_window),
+    "recording": (lambda _: b"".join(to_lines((a_window(), Evaluated(1.0)))), of_recording),
 }
 
 

@@ -14,6 +14,7 @@ from c4bench.campaign.measurable import Measurable
 from c4bench.campaign.trial_record import TrialRecord
 from c4bench.errors import InconclusiveError, UnhealthyError
 from c4bench.model.measurement import Clock
+from c4bench.model.numbering import window_of
 from c4bench.record.artefacts import Campaign, CampaignTrial
 from c4bench.report.statistics import share_interval
 from c4bench.workload.jobs import traffic_job
@@ -77,22 +78,21 @@ def fabric(ports, rdma_hosts, run_directory):
 
 
 def ours(windows, clocks):
-    """What the hosts have told, with the ends of windows and the operations on our clock."""
-    return [
-        msgspec.structs.replace(
-            window,
-            end_s=clocks.ours(window.host, window.end_s),
-            ops=tuple(
-                msgspec.structs.replace(
-                    op,
-                    entered_s=clocks.ours(window.host, op.entered_s),
-                    finished_s=op.finished_s and clocks.ours(window.host, op.finished_s),
-                )
-                for op in window.ops
-            ),
-        )
-        for window in windows
-    ]
+    """What the hosts have told of operations and processes, with ends and operations on our clock."""
+
+    def on_our_clock(window):
+        ops = [
+            msgspec.structs.replace(
+                op,
+                entered_s=clocks.ours(window.host, op.entered_s),
+                finished_s=op.finished_s and clocks.ours(window.host, op.finished_s),
+            )
+            for op in window.ops
+        ]
+        end_s = clocks.ours(window.host, window.end_s)
+        return window_of(window.host, window.sequence, window.start_s, end_s, ranks=window.ranks, ops=ops)
+
+    return [on_our_clock(window) for window in windows]
 
 
 @pytest.fixture

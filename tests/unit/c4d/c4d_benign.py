@@ -3,7 +3,7 @@
 import random
 
 import msgspec
-from c4d_telemetry import period_of
+from c4d_telemetry import period_of, remade
 
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.thresholds import benign_stall_s
@@ -96,4 +96,4 @@ def _stepped(window, steps):
     )
     conns = tuple(msgspec.structs.replace(c, last_progress_s=moved(c.last_progress_s)) for c in window.conns)
     times = {"start_s": window.start_s + step_s, "end_s": window.end_s + step_s}
-    return msgspec.structs.replace(window, ops=ops, conns=conns, **times)
+    return remade(window, ops=ops, conns=conns, **times)

@@ -3,8 +3,9 @@
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.ingest.batch import Batch
 from c4bench.c4d.ingest.record_validator import RecordValidator
+from c4bench.model.numbering import window_of
 from c4bench.model.step import StepOp
-from c4bench.model.telemetry import CommRecord, ConnRecord, Member, OpRecord, Window
+from c4bench.model.telemetry import CommRecord, ConnRecord, Member, OpRecord
 from c4bench.sim.job import simulate
 
 MIX = (StepOp("all_reduce", 4 << 20, 0.02), StepOp("all_to_all", 4 << 20, 0.0))
@@ -50,13 +51,21 @@ def conn(rank, peer, *, messages=0, outstanding=0, progress_s=0.0, transfer_s=0.
 def window(host, sequence, end_s, **records):
     """A window of a tenth of a second."""
     filled = {kind: tuple(records.get(kind, ())) for kind in ("comms", "ranks", "ops", "conns", "arrivals", "nics")}
-    return Window(host, sequence, end_s - 0.1, end_s, **filled)
+    return window_of(host, sequence, end_s - 0.1, end_s, **filled)
+
+
+def remade(window, **changes):
+    """The window with other records, or another head."""
+    own = {name: getattr(window, name) for name in ("host", "sequence", "start_s", "end_s", "comms", "ranks", "ops")}
+    own |= {name: getattr(window, name) for name in ("conns", "arrivals", "nics")}
+    return window_of(**own | changes)
 
 
 def file(job, host_end_s, **records):
     """File records written by hand under a job, each as a window of the host that its rank is on."""
-    batch = Batch()
-    for layer, held in records.items():
-        for record in held:
-            batch.add(window(job.comms[record.comm].hosts[record.rank], 1, host_end_s, **{layer: (record,)}))
-    job.ingest(batch, RecordValidator())
+    windows = [
+        window(job.comms[record.comm].hosts[record.rank], 1, host_end_s, **{layer: (record,)})
+        for layer, held in records.items()
+        for record in held
+    ]
+    job.ingest(Batch(windows), RecordValidator())

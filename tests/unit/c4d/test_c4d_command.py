@@ -3,7 +3,6 @@
 import json
 
 import jsonschema
-import msgspec
 import pytest
 from c4d_telemetry import MIX
 
@@ -14,7 +13,7 @@ from c4bench.model.recording import Evaluated, FailureReported, LinksMissing, Lo
 from c4bench.model.step import StepOp
 from c4bench.model.telemetry import Failure
 from c4bench.record import RunDirectory
-from c4bench.record.telemetry import read_telemetry
+from c4bench.record.telemetry import read_telemetry, to_lines
 from c4bench.report.schema import schemas
 from c4bench.sim.job import simulate
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob
@@ -35,7 +34,7 @@ _FAULTS = {
 def _recorded(tmp_path, ops, fault):
     path = tmp_path / "telemetry.jsonl"
     windows = [one for tick in simulate(SimJob(5, ops, seed=8), [fault], 5.0) for one in tick.windows]
-    path.write_bytes(b"\n".join(msgspec.json.encode(one) for one in windows))
+    path.write_bytes(b"".join(to_lines(windows)))
     return path
 
 

@@ -3,7 +3,8 @@
 import math
 
 import msgspec
-from c4d_telemetry import MIX, drive
+import numpy as np
+from c4d_telemetry import MIX, drive, remade
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +12,8 @@ from c4bench.c4d.detector import Detector
 from c4bench.c4d.offline import detect
 from c4bench.model.diagnosis import Component
 from c4bench.model.telemetry import Member, RankRecord
+from c4bench.model.window import HostNames
+from c4bench.model.window_columns import ARRIVAL_ROW, CONN_ROW, OP_ROW
 from c4bench.sim.job import simulate
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 
@@ -19,27 +22,49 @@ _FUZZ = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCh
 _NUMBERS = st.sampled_from([0.0, -1.0, math.nan, math.inf, -math.inf, 1e-300, 1e300, 1e11, 3.7])
 _COUNTS = st.sampled_from([-1, 0, 1, 7, 2**31, 2**63, 2**70])
 _NAMES = st.sampled_from(["", "h0", "h1", "h9", "h1/0", "job.world", "x" * 300, "\0"])
+_NUMBERS_IN_ROWS = st.sampled_from([-(2**63), -1, 0, 1, 7, 2**31, 2**63 - 1])
+_TABLES = {"op_table": OP_ROW, "conn_table": CONN_ROW, "arrival_table": ARRIVAL_ROW}
 _VALUES = {float: _NUMBERS, int: _COUNTS, str: _NAMES}
 
 
 @st.composite
 def _spoiled(draw, record):
     """A record with one field that is not what it should be; a process keeps its state, which is no lie to detect."""
-    fields = [name for name in record.__struct_fields__ if type(getattr(record, name)) in _VALUES and name != "state"]
+    named = isinstance(record, tuple)
+    own = record._fields if named else record.__struct_fields__
+    fields = [name for name in own if type(getattr(record, name)) in _VALUES and name != "state"]
     name = draw(st.sampled_from(fields))
-    return msgspec.structs.replace(record, **{name: draw(_VALUES[type(getattr(record, name))])})
+    changes = {name: draw(_VALUES[type(getattr(record, name))])}
+    return record._replace(**changes) if named else msgspec.structs.replace(record, **changes)
 
 
 @st.composite
 def _attacks(draw, window):
     """The window with one thing spoiled: its head, or a record of any layer."""
-    layer = draw(st.sampled_from(["head", "comms", "ranks", "ops", "conns", "arrivals"]))
-    records = getattr(window, layer, ())
+    layer = draw(st.sampled_from(["head", "ranks", "awaits", *HostNames.__struct_fields__, *_TABLES]))
+    if layer in _TABLES:
+        return draw(_spoiled_row(window, layer))
+    if layer == "awaits":
+        return msgspec.structs.replace(window, awaits=draw(st.binary(max_size=8)))
+    holder = window.names if hasattr(window.names, layer) else window
+    records = getattr(holder, layer, ())
     if not records:
         return draw(_spoiled(window))
     index = draw(st.integers(0, len(records) - 1))
     bad = draw(_spoiled(records[index]))
-    return msgspec.structs.replace(window, **{layer: (*records[:index], bad, *records[index + 1 :])})
+    spoiled = msgspec.structs.replace(holder, **{layer: (*records[:index], bad, *records[index + 1 :])})
+    return spoiled if holder is window else msgspec.structs.replace(window, names=spoiled)
+
+
+@st.composite
+def _spoiled_row(draw, window, table):
+    """The window with one number of a table changed, which may be the number of a name."""
+    rows = np.frombuffer(getattr(window, table), _TABLES[table]).copy()
+    if len(rows):
+        name = draw(st.sampled_from(rows.dtype.names))
+        number = np.array([draw(_NUMBERS_IN_ROWS)], np.int64)
+        rows[name][draw(st.integers(0, len(rows) - 1))] = number.astype(rows.dtype[name])[0]
+    return msgspec.structs.replace(window, **{table: rows.tobytes()})
 
 
 @_FUZZ
@@ -69,7 +94,7 @@ def test_agent_speaks_for_its_own_host_only():
         for window in tick.windows:
             lies = (RankRecord("job", 2, "h2", 99, "killed", -9), RankRecord("job", 2, "h0", 99, "killed", -9))
             stolen = tuple(msgspec.structs.replace(op, rank=2, finished_s=0.0) for op in window.ops)
-            spoken = msgspec.structs.replace(window, ranks=(*window.ranks, lies[0]), ops=window.ops + stolen)
+            spoken = remade(window, ranks=(*window.ranks, lies[0]), ops=window.ops + stolen)
             detector.ingest_window(spoken if window.host == "h0" else window)
         found += detector.evaluate(tick.time_s)
     assert found == []
@@ -84,7 +109,7 @@ def test_communicator_is_who_it_first_was():
             (record,) = window.comms
             other = msgspec.structs.replace(record, members=record.members[::-1])
             alien = msgspec.structs.replace(record, comm="alien", members=(Member(0, "h9", ("h9/0",)),))
-            detector.ingest_window(msgspec.structs.replace(window, comms=(record, other, alien)))
+            detector.ingest_window(remade(window, comms=(record, other, alien)))
         assert detector.evaluate(tick.time_s) == []
     assert detector.dropped_by_reason.keys() == {"torn communicator"}
 
@@ -108,7 +133,7 @@ def test_clock_that_is_far_off_does_not_stop_offline_judging():
     windows = [one for tick in simulate(job, [fault], 6.0) for one in tick.windows]
     year_s = 365 * 86400.0
     jumped = [
-        msgspec.structs.replace(one, start_s=one.start_s + year_s, end_s=one.end_s + year_s, ops=(), conns=())
+        remade(one, start_s=one.start_s + year_s, end_s=one.end_s + year_s, ops=(), conns=())
         if one.host == "h4" and one.end_s > 2.0
         else one
         for one in windows

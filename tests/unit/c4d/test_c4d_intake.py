@@ -4,7 +4,7 @@ import math
 
 import msgspec
 import pytest
-from c4d_telemetry import MIX, comm, conn, file, op, window
+from c4d_telemetry import MIX, comm, conn, file, op, remade, window
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -76,10 +76,10 @@ def _damaged(windows, plan):
             held = one
             continue
         if damage == "truncate":
-            yield msgspec.structs.replace(one, ops=one.ops[:1], conns=one.conns[:3])
+            yield remade(one, ops=one.ops[:1], conns=one.conns[:3])
         elif damage == "rewind":
             back = tuple(msgspec.structs.replace(c, messages=c.messages // 2) for c in one.conns)
-            yield msgspec.structs.replace(one, conns=back)
+            yield remade(one, conns=back)
         else:
             yield one
         if damage == "repeat":
@@ -119,12 +119,15 @@ def test_the_period_is_that_of_like_operations(change):
     assert job.pace_s() == pytest.approx(1.0)
 
 
-def test_a_connection_is_new_until_it_has_been_taken_and_again_when_it_moves():
-    """Who follows both ends reads each record once, however often windows repeat it."""
-    job, counts = JobView("job"), []
+def test_the_sums_of_a_connection_are_new_until_they_have_been_taken():
+    """Who follows both ends reads the sums of each once; windows without a new message have none."""
+    job, taken = JobView("job"), []
     job.add_comm(comm())
-    for sequence, messages in enumerate((3, 3, 4)):
-        end = ArrivalRecord("world", 1, 0, "h0/0", "h1/0", 7, messages)
-        file(job, 1.0 + sequence, conns=(conn(0, 1, messages=messages),), arrivals=(end,))
-        counts.append((len(job.conns.take_new()), len(job.arrivals.take_new())))
-    assert counts == [(1, 1), (0, 0), (1, 1)]
+    for sequence, (posted, sum_ns) in enumerate(((3, 30), (0, 0), (4, 2**64 - 1))):
+        sent = msgspec.structs.replace(conn(0, 1, messages=3), posted=posted, posted_sum_ns=sum_ns)
+        end = ArrivalRecord("world", 1, 0, "h0/0", "h1/0", 7, 3, posted, sum_ns)
+        file(job, 1.0 + sequence, conns=(sent,), arrivals=(end,))
+        both = job.conns.take_new(), job.arrivals.take_new()
+        assert both[0].pairs.tolist() == both[1].pairs.tolist()
+        taken.append([(sums.counts.tolist(), sums.sums_ns.tolist()) for sums in both])
+    assert taken == [[([3], [30])] * 2, [([], [])] * 2, [([4], [2**64 - 1])] * 2]

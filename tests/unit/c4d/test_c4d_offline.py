@@ -1,22 +1,23 @@
 """Recorded telemetry gives the verdict that the live detector gave."""
 
-import msgspec
 from c4d_telemetry import MIX, drive
 
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.offline import detect
-from c4bench.model.telemetry import Window
+from c4bench.record.telemetry import read_telemetry, to_lines
 from c4bench.sim.job import simulate
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 
 _FAULT = SimFault(SimFaultKind.NIC_RATE, 5, 3.0, factor=0.25, side="rx")
 
 
-def test_offline_is_the_same_as_live():
+def test_offline_is_the_same_as_live(tmp_path):
     """The same windows through JSON lines, in order of arrival, give the same diagnoses."""
     job = SimJob(8, MIX, seed=4)
-    lines = [msgspec.json.encode(one) for tick in simulate(job, [_FAULT], 6.0) for one in tick.windows]
-    recorded = (msgspec.json.decode(line, type=Window) for line in lines)
+    path = tmp_path / "job.jsonl"
+    path.write_bytes(b"".join(to_lines(one for tick in simulate(job, [_FAULT], 6.0) for one in tick.windows)))
+    recorded, torn = read_telemetry(path)
+    assert torn == 0
     assert detect(recorded) == drive(job, [_FAULT], 6.0) != []
 
 

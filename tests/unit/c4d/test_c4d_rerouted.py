@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from c4d_telemetry import MIX
+from c4d_telemetry import MIX, remade
 
 from c4bench.c4d.detector import Detector
 from c4bench.model.recording import PathsLearnt
@@ -19,7 +19,7 @@ def _rerouted(window, moved):
         msgspec.structs.replace(one, source_port=50_000) if (one.rank, one.peer) == moved else one
         for one in window.conns
     )
-    return msgspec.structs.replace(window, conns=conns)
+    return remade(window, conns=conns)
 
 
 def _ways(windows, moved, shared):

@@ -3,7 +3,6 @@
 from c4d_telemetry import comm, conn, file, op
 
 from c4bench.c4d.hang.wait_for_graph import least_progress, wait_graph
-from c4bench.c4d.ingest.connections import key
 from c4bench.c4d.ingest.job_view import JobView
 from c4bench.model.telemetry import CommRecord, Member
 
@@ -59,7 +58,7 @@ def test_unacknowledged_connection_is_the_sink_once_all_have_entered():
     job = _job(comm(2))
     stuck = conn(0, 1, messages=3, outstanding=2)
     file(job, 2.0, ops=[op(0, 0, 1.0), op(1, 0, 1.0)], conns=[stuck, conn(1, 0, messages=4)])
-    assert wait_graph(job).sinks() == [key(stuck)]
+    assert wait_graph(job).sinks() == [("world", 0, 1, "h0/0", "h1/0", 7)]
 
 
 def test_least_progress_is_where_a_ring_stopped():

@@ -1,5 +1,6 @@
 """The controller against a made-up fabric: which flows it plans, and by what it knows."""
 
+import msgspec
 import pytest
 from rehashing_world import PORTS, RATE, World, flows, running, spines
 
@@ -7,6 +8,7 @@ from c4bench.c4p.controller import PathController
 from c4bench.c4p.guidance.live_flows import LiveFlows
 from c4bench.c4p.policy import PathPolicy
 from c4bench.model.fabric import Flow
+from c4bench.model.numbering import window_of
 from c4bench.model.qp_address import QpAddress
 from c4bench.model.telemetry import ConnRecord
 
@@ -74,6 +76,11 @@ def test_a_job_of_a_larger_share_gets_room(sharing, alone):
     assert (spines(controller, mine)[0] not in spines(controller, others)) == alone
 
 
+def told(end_s, *conns):
+    """A host's window with these connections."""
+    return window_of("h0", 1, end_s - 0.1, end_s, conns=conns)
+
+
 def record(flow, qp, size_bytes, transfer_s, **rest):
     spent_s = (0.0, 0.0, transfer_s, 0.0)
     ends = (flow.source, flow.destination, qp, 0)
@@ -91,7 +98,7 @@ def test_weights_follow_completion_times():
         carried = window * 10**6
         slow_s += 0.01 if window < 6 else 0.03
         controller.ingest(
-            [record(live[0], 1, carried, 0.01 * window), record(live[1], 2, carried, slow_s)], 0.1 * window
+            told(0.1 * window, record(live[0], 1, carried, 0.01 * window), record(live[1], 2, carried, slow_s))
         )
         if window < 6:
             assert [controller.weight(flow.id) for flow in live] == [0.5, 0.5]
@@ -108,7 +115,7 @@ def test_telemetry_is_taken_in_without_a_walk_over_all_flows(monkeypatch):
     for window, slow_s in enumerate(0.01 * count + 0.02 * max(0, count - 5) for count in range(10)):
         carried = window * 10**6
         controller.ingest(
-            [record(live[0], 1, carried, 0.01 * window), record(live[1], 2, carried, slow_s)], 0.1 * window
+            told(0.1 * window, record(live[0], 1, carried, 0.01 * window), record(live[1], 2, carried, slow_s))
         )
     assert [controller.weight(flow.id) for flow in live] == [pytest.approx(0.75), pytest.approx(0.25)]
 
@@ -134,18 +141,8 @@ def test_a_flow_at_a_stand_is_looked_at_at_once():
     controller = running(world, live)
     for window in range(3):
         standing = record(live[0], 1, 10**6, 0.01)
-        controller.ingest(
-            [
-                type(standing)(
-                    **{
-                        **{f: getattr(standing, f) for f in standing.__struct_fields__},
-                        "outstanding": 4,
-                        "last_progress_s": 0.0,
-                    }
-                )
-            ],
-            0.1 * window + 0.1,
-        )
+        standing = msgspec.structs.replace(standing, outstanding=4, last_progress_s=0.0)
+        controller.ingest(told(0.1 * window + 0.1, standing))
     assert controller.checks(0.4)
 
 

@@ -13,7 +13,8 @@ from c4bench.campaign.measurable import Measurable
 from c4bench.campaign.step_time import step_loss
 from c4bench.campaign.trial_record import NamedFinding, TrialRecord
 from c4bench.model.diagnosis import Component, Syndrome
-from c4bench.model.telemetry import OpRecord, RankRecord, Window
+from c4bench.model.numbering import window_of
+from c4bench.model.telemetry import OpRecord, RankRecord
 
 SLOW = Syndrome.COMMUNICATION_SLOW
 NIC, CABLE, OTHER = Component("nic", "h1/0", "tx"), Component("link", "10.0.1.254"), Component("nic", "h2/0", "rx")
@@ -65,7 +66,7 @@ def job(step_s, jitter, seed, *, until_s, comms=("world",), state="running"):
             ops += [OpRecord(comm, rank, seq, "all_reduce", "ring", "f4", 1, time_s, 0.0, 0.0) for rank in (0, 1)]
             time_s, seq = time_s + step_s(time_s) * draw.gauss(1, jitter), seq + 1
     ranks = (RankRecord("job", 0, "h0", 1, state),)
-    return [Window("h0", 1, 0.0, until_s, (), ranks, tuple(ops), ())]
+    return [window_of("h0", 1, 0.0, until_s, (), ranks, ops)]
 
 
 @pytest.mark.parametrize("growth", [0.0, 0.05, 0.5])

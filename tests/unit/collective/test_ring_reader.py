@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from c4bench.collective.recorder import Recorder
 from c4bench.collective.ring_entries import ConnName
-from c4bench.collective.ring_layout import MAX_RANKS, STATES
+from c4bench.collective.ring_layout import MAX_RANKS
 from c4bench.collective.ring_reader import TelemetryReader, read_telemetry_file
+from c4bench.model.numbering import Numbering
 from c4bench.model.telemetry import CommRecord, Member
+from c4bench.model.window import STATES
 
 MEMBERS = tuple(Member(rank, f"h{rank}", (f"h{rank}/0",)) for rank in range(2))
 STEP_NS = 10**8
@@ -89,13 +91,13 @@ def test_what_was_read_before_changes_nothing(steps):
     """A reader that decodes only changes gives the same records as a new reader, also when the clock is set back."""
     with tempfile.TemporaryDirectory() as folder:
         rank = Rank(Path(folder) / "ring")
-        kept = TelemetryReader(rank.recorder.path)
+        kept = TelemetryReader(rank.recorder.path, Numbering())
         for step, what, back in steps:
             rank.do(step, what)
             if back is not None:
                 now_s, since_s = rank.now_ns / 1e9, (rank.now_ns - back * STEP_NS) / 1e9
-                new = TelemetryReader(rank.recorder.path)
-                assert untold(kept.read(now_s, since_s)) == untold(new.read(now_s, since_s))
+                new = TelemetryReader(rank.recorder.path, Numbering())
+                assert untold(kept.snapshot(now_s, since_s)) == untold(new.snapshot(now_s, since_s))
         rank.recorder.close()
 
 
@@ -118,5 +120,5 @@ def test_what_was_old_is_recent_again_when_the_clock_is_set_back(tmp_path):
     with Recorder(tmp_path / "r", "job", 0) as recorder:
         comm = recorder.communicator(CommRecord("c", "job", MEMBERS), 0)
         recorder.operation(comm, 0, "barrier", "ring", "uint8", 0, 10**9).finish(2 * 10**9)
-        reader = TelemetryReader(tmp_path / "r")
-        assert [len(reader.read(since_s=since_s).ops) for since_s in (0.0, 3.0, 1.5, 2.0, 2.5)] == [1, 0, 1, 1, 0]
+        reader = TelemetryReader(tmp_path / "r", Numbering())
+        assert [len(reader.snapshot(since_s=since_s).ops) for since_s in (0.0, 3.0, 1.5, 2.0, 2.5)] == [1, 0, 1, 1, 0]

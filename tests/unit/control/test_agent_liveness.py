@@ -2,7 +2,8 @@
 
 from c4bench.control.agent_liveness import AgentLiveness
 from c4bench.model.event import AgentBack, AgentMissing
-from c4bench.model.telemetry import ArrivalRecord, Window
+from c4bench.model.numbering import window_of
+from c4bench.model.telemetry import ArrivalRecord
 
 GRACE_S = 5.0
 
@@ -10,7 +11,7 @@ GRACE_S = 5.0
 def window(host, messages):
     """A window of h0 with the messages it has received from h1 so far."""
     arrivals = (ArrivalRecord("c", 0, 1, "h1/0", "h0/0", 7, messages),)
-    return Window(host, 1, 0.0, 0.1, (), (), (), (), arrivals)
+    return window_of(host, 1, 0.0, 0.1, arrivals=arrivals)
 
 
 def test_an_agent_is_missing_after_the_grace_time_and_once():

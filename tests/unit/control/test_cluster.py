@@ -16,12 +16,14 @@ from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.event import AgentMissing, Diagnosed, HostReturned, SteeringStage
 from c4bench.model.fabric import Host, Nic
 from c4bench.model.meeting import Meeting
+from c4bench.model.numbering import window_of
 from c4bench.model.steering import Action, Incident
-from c4bench.model.telemetry import Member, RankRecord, Window
+from c4bench.model.telemetry import Member, RankRecord
 from c4bench.wire.master import master_channel
 from c4bench.wire.messages import Empty, Exchange, Exchanged, Hello, JobSpec, Meet, Result, StartRanks, StopRanks
 from c4bench.wire.peer import Handler, Peer
 from c4bench.wire.trust import client_context
+from c4bench.wire.window_codec import WindowEncoder
 
 NAMES = ("h0", "h1")
 HOSTS = tuple(Host(name, "", (Nic(name, 0, "r", "n", "", 1e10),)) for name in NAMES)
@@ -74,7 +76,7 @@ class Agents:
 
     def window(self, rank, *records):
         """A window of the host's telemetry, followed by a call that is answered after it."""
-        window = Window(NAMES[rank], 1, 0.0, 0.1, (), records, (), ())
+        window = WindowEncoder().encode(window_of(NAMES[rank], 1, 0.0, 0.1, ranks=records))
         self.wait(self._peers[NAMES[rank]].note("window", window))
         self.result(rank, 0, kind="after")
 

@@ -13,11 +13,13 @@ from c4bench.control.client import dial
 from c4bench.deploy import authority
 from c4bench.model.event import SteeringStage
 from c4bench.model.fabric import Host, Nic
+from c4bench.model.numbering import window_of
 from c4bench.model.steering import Action, Policy
-from c4bench.model.telemetry import CommRecord, Member, RankRecord, Window
+from c4bench.model.telemetry import CommRecord, Member, RankRecord
 from c4bench.wire.master import master_channel
 from c4bench.wire.messages import Empty, Hello, JobSpec, LaunchJob, Result, StartRanks, StopRanks
 from c4bench.wire.peer import Handler, Peer
+from c4bench.wire.window_codec import WindowEncoder
 
 NAMES = tuple(f"h{i}" for i in range(4))
 EVERY_S = 0.1
@@ -72,7 +74,8 @@ class FakeHost:
             if self.jobs:
                 comms = tuple(CommRecord(f"{job.id}:data", job.id, job.members) for job, _ in self.jobs.values())
                 ranks = tuple(self._rank(job.id, rank) for job, ranks in self.jobs.values() for rank in ranks)
-                await self.peer.note("window", Window(self.name, number, last_s, now_s, comms, ranks, (), ()))
+                window = window_of(self.name, number, last_s, now_s, comms, ranks)
+                await self.peer.note("window", WindowEncoder().encode(window))
             last_s = now_s
 
     def _rank(self, job, rank):

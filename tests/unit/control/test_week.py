@@ -24,8 +24,9 @@ from c4bench.control.store import (
     Store,
 )
 from c4bench.model.event import AgentBack
+from c4bench.model.numbering import window_of
 from c4bench.model.recording import Evaluated
-from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, Failure, Member, OpRecord, RankRecord, Window
+from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, Failure, Member, OpRecord, RankRecord
 from c4bench.wire.messages import Exchange, Exchanged, Fail, Hello, JobSpec, PollInbox, RelayMessage, Result, StartRanks
 from c4bench.wire.peer import ABANDONED
 
@@ -83,7 +84,7 @@ def window(at, sequence, end_s, comms):
     )  # fmt: skip
     arrivals = tuple(ArrivalRecord(one.comm, at, 1 - at, f"{there}/0", f"{here}/0", 0, 2, 2, 20) for one in comms)
     ranks = (RankRecord("job", at, here, 7, "running"),)
-    return Window(here, sequence, end_s - ROUND_S, end_s, tuple(comms), ranks, ops, conns, arrivals)
+    return window_of(here, sequence, end_s - ROUND_S, end_s, comms, ranks, ops, conns, arrivals)
 
 
 def grown(step, holder, rounds=ROUNDS):
@@ -139,9 +140,9 @@ def test_operations_of_ever_other_sizes_leave_nothing(members):
     rows = np.arange(members)
 
     def since(number, size):
-        ops = [OpRecord("job.0", 0, number, "all_to_all", "", "", size, 0.0, 0.0, 0.0)] * members
+        alike = np.zeros(members, np.int64), np.full(members, size)
         numbers = (np.full(members, float(number)), np.full(members, 10.0 * number), np.zeros(members))
-        return known.since_s(rows, ops, numbers)
+        return known.since_s(rows, alike, numbers)
 
     assert grown(lambda number: since(number, 1000 + number), known, 4 * 1024) <= GROWTH
     since(5000, 8)
@@ -306,9 +307,11 @@ def test_throughput_of_connections_that_are_gone_is_forgotten():
         return ConnRecord(comm, 0, 1, "h0/0", "h1/0", 0, 0, number, 1000 * number, *times_s, at_s, 0, 0)
 
     def step(number):
-        samples, _ = tuner.ingest([conn(f"job.{number // 10}", number), conn("kept", number)], 10.0 * number)
-        assert number == 0 or ("kept", 0, 1, "h0/0", "h1/0") in samples
-        for connection, of_qps in samples.items():
-            tuner.correct(connection, (1.0,), of_qps, 10.0 * number)
+        at_s, conns = 10.0 * number, [conn(f"job.{number // 10}", number), conn("kept", number)]
+        samples = tuner.ingest(window_of("h0", number, at_s - 10.0, at_s, conns=conns))
+        assert number == 0 or samples.of(("kept", 0, 1, "h0/0", "h1/0"))
+        for connection in samples.connections:
+            if of_qps := samples.of(connection):
+                tuner.correct(connection, (1.0,), of_qps, at_s)
 
     assert grown(step, tuner, 4_200) <= GROWTH

@@ -8,13 +8,13 @@ import pytest
 from c4bench.control.agent_liveness import AgentLiveness
 from c4bench.control.telemetry import Detection
 from c4bench.control.window_inbox import WindowInbox
-from c4bench.model.telemetry import Window
+from c4bench.model.numbering import window_of
 
 HOSTS = ("h0", "h1", "h2")
 
 
 def window(host, sequence):
-    return Window(host, sequence, 0.1 * sequence, 0.1 * sequence + 0.1, (), (), (), ())
+    return window_of(host, sequence, 0.1 * sequence, 0.1 * sequence + 0.1)
 
 
 def served(work, ingest, replaced=lambda _: None):
@@ -35,13 +35,13 @@ def test_windows_are_ingested_at_once_and_in_order():
     """A master with time to spare ingests every window, in order of arrival."""
     seen, left_out = [], []
 
-    async def ingest(host, one):
-        seen.append((host, one.sequence))
+    async def ingest(one):
+        seen.append((one.host, one.sequence))
 
     async def work(inbox):
         for sequence in range(3):
             for host in HOSTS:
-                inbox.put(host, window(host, sequence))
+                inbox.put(window(host, sequence))
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
 
@@ -55,22 +55,22 @@ def test_the_newest_window_of_each_host_wins_and_the_others_are_counted():
     seen, detection = [], Detection()
     busy, free = asyncio.Event(), asyncio.Event()
 
-    async def ingest(host, one):
+    async def ingest(one):
         busy.set()
         await free.wait()
-        seen.append((host, one.sequence))
+        seen.append((one.host, one.sequence))
 
     async def work(inbox):
-        inbox.put("h0", window("h0", 0))
+        inbox.put(window("h0", 0))
         await busy.wait()
         for sequence in range(1, 101):
             for host in HOSTS:
-                inbox.put(host, window(host, sequence))
+                inbox.put(window(host, sequence))
         free.set()
         while len(seen) < 4:
             await asyncio.sleep(0)
 
-    served(work, ingest, detection.note_overload)
+    served(work, ingest, lambda host: detection.drop(host, "overload"))
     assert seen == [("h0", 0), ("h0", 100), ("h1", 100), ("h2", 100)]
     assert detection.dropped == {host: Counter(overload=99) for host in HOSTS}
 
@@ -80,12 +80,12 @@ def test_others_have_their_turn_while_windows_wait(monkeypatch):
     monkeypatch.setattr("c4bench.control.window_inbox._TURN_S", 0.0)
     seen = []
 
-    async def ingest(host, _):
-        seen.append(host)
+    async def ingest(one):
+        seen.append(one.host)
 
     async def work(inbox):
         for host in HOSTS:
-            inbox.put(host, window(host, 0))
+            inbox.put(window(host, 0))
         at_turn = []
         while len(seen) < len(HOSTS):
             await asyncio.sleep(0)
@@ -99,14 +99,14 @@ def test_a_window_that_cannot_be_ingested_holds_up_no_other(caplog):
     """A fault is reported with its host, and the next window is ingested."""
     seen = []
 
-    async def ingest(host, _):
-        if host == "h0":
+    async def ingest(one):
+        if one.host == "h0":
             raise ZeroDivisionError("a fault of ours")
-        seen.append(host)
+        seen.append(one.host)
 
     async def work(inbox):
         for host in HOSTS:
-            inbox.put(host, window(host, 0))
+            inbox.put(window(host, 0))
         while len(seen) < 2:
             await asyncio.sleep(0)
 

@@ -1,13 +1,16 @@
 """A host's window is cut into the parts of the attempts that run there."""
 
-from c4bench.control.window_parts import parts
-from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, Member, OpRecord, RankRecord, Window
+from c4bench.control.jobs import Job
+from c4bench.control.window_parts import WindowParts
+from c4bench.model.numbering import window_of
+from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, Member, OpRecord, RankRecord
+from c4bench.wire.messages import JobSpec
 
 MEMBERS = (Member(0, "h0", ("h0/0",)), Member(1, "h1", ("h1/0",)))
 
 
 def op(comm, seq):
-    return OpRecord(comm, 0, seq, "all_reduce", "ring", "float32", 8, 1.0, 1.0, 2.0)
+    return OpRecord(comm, 0, seq, "all_reduce", "ring", "float32", 8, 1.0, 1.0, 2.0, tuple(range(seq)))
 
 
 def conn(comm):
@@ -21,8 +24,21 @@ def test_each_attempt_gets_its_own_records_in_their_order():
     ops = (op("b.world", 1), op("a.world", 5), op("b.world", 0), op("gone.world", 0), op("unlisted", 0))
     conns = (conn("b.world"), conn("unlisted"))
     arrivals = (ArrivalRecord("a.world", 0, 1, "h1/0", "h0/0", 0, 3),)
-    found = parts(Window("h0", 4, 1.0, 2.0, comms, ranks, ops, conns, arrivals), ("a", "b"))
-    assert found == {
-        "a": Window("h0", 4, 1.0, 2.0, comms[:1], ranks[1:2], ops[1:2], (), arrivals),
-        "b": Window("h0", 4, 1.0, 2.0, comms[1:2], ranks[:1], (ops[0], ops[2]), conns[:1], ()),
+    window = window_of("h0", 4, 1.0, 2.0, comms, ranks, ops, conns, arrivals)
+    found = WindowParts({name: Job(JobSpec(name, "", MEMBERS, ())) for name in ("a", "b")}).parts(window)
+    assert {name: records(part) for name, part in found.items()} == {
+        "a": (comms[:1], ranks[1:2], (ops[1],), (), arrivals),
+        "b": (comms[1:2], ranks[:1], (ops[0], ops[2]), conns[:1], ()),
     }
+
+
+def test_a_window_of_one_attempt_is_its_part():
+    """Nothing is copied where a host runs one attempt."""
+    ranks = (RankRecord("a", 0, "h0", 7, "running"),)
+    window = window_of("h0", 4, 1.0, 2.0, (CommRecord("a.world", "a", MEMBERS),), ranks, (op("a.world", 1),))
+    found = WindowParts({"a": Job(JobSpec("a", "", MEMBERS, ()))}).parts(window)
+    assert found["a"] is window
+
+
+def records(part):
+    return part.comms, part.ranks, part.ops, part.conns, part.arrivals

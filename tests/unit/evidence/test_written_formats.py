@@ -2,11 +2,11 @@
 
 import json
 
-import msgspec
 import pytest
 
 from c4bench.cli.main import main
 from c4bench.model.step import RankGroup, StepOp
+from c4bench.record.telemetry import to_lines
 from c4bench.sim.job import simulate
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 
@@ -21,7 +21,7 @@ def recorded(tmp_path, kind, **rest):
     job = SimJob(16, OPS, seed=5, window_s=0.5, ranks_per_host=2)
     windows = [one for tick in simulate(job, [SimFault(kind, 6, 0.5, **rest)], 2.0) for one in tick.windows]
     path = tmp_path / "telemetry.jsonl"
-    path.write_bytes(b"\n".join(map(msgspec.json.encode, windows)))
+    path.write_bytes(b"".join(to_lines(windows)))
     return path
 
 

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from c4bench.c4d.ingest.rank_mapping import RankMapping
 from c4bench.model.recording import Record
-from c4bench.model.telemetry import CommRecord, OpRecord, RankRecord, Window
+from c4bench.model.telemetry import CommRecord, OpRecord, RankRecord
+from c4bench.model.window import Window
 
 WORLD = "0"
 

@@ -1,0 +1,161 @@
+"""Windows as they are sent and recorded: names once, and numbers in every window.
+
+Whoever encodes remembers what names of a host have gone out, and adds those that are new; whoever decodes remembers
+them. An agent begins again with each connection, and a recording with its first line.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from c4bench.model.numbering import NUMBERS_AT_MOST
+from c4bench.model.telemetry import CommRecord, NicRecord, RankRecord
+from c4bench.model.window import ARRIVAL, CONN, OP, Caller, CallName, EndName, HostNames, Window
+
+# Another number for every other meaning of the bytes.
+FORMAT = 2
+_SIZES = {"op_table": OP.size, "conn_table": CONN.size, "arrival_table": ARRIVAL.size}
+
+
+class NamesChange(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Numbers with what they stand for from now on; None for those that are free."""
+
+    comms: tuple[tuple[int, CommRecord | None], ...] = ()
+    callers: tuple[tuple[int, Caller | None], ...] = ()
+    sends: tuple[tuple[int, EndName | None], ...] = ()
+    receives: tuple[tuple[int, EndName | None], ...] = ()
+    calls: tuple[tuple[int, CallName | None], ...] = ()
+
+
+class EncodedWindow(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A `Window` of this `format`, and how its names differ from those of the host's window before."""
+
+    format: int
+    host: str
+    sequence: int
+    start_s: float
+    end_s: float
+    names: NamesChange = NamesChange()
+    ranks: tuple[RankRecord, ...] = ()
+    op_table: bytes = b""
+    awaits: bytes = b""
+    conn_table: bytes = b""
+    arrival_table: bytes = b""
+    nics: tuple[NicRecord, ...] = ()
+
+
+class Format(msgspec.Struct):
+    """The format of what may be a window."""
+
+    format: int | None = None
+
+
+_NO_CHANGE, _NO_NAMES = NamesChange(), HostNames()
+_SORTS = HostNames.__struct_fields__
+_messages = msgspec.msgpack.Decoder(EncodedWindow)
+
+
+class WindowEncoder:
+    """Encodes the windows of hosts, each host's in order."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, HostNames] = {}
+
+    def encode(self, window: Window) -> EncodedWindow:
+        """The window, with the names that the host's windows before did not have."""
+        before = self._known.get(window.host, _NO_NAMES)
+        self._known[window.host] = window.names
+        return EncodedWindow(
+            FORMAT,
+            window.host,
+            window.sequence,
+            window.start_s,
+            window.end_s,
+            _NO_CHANGE if window.names is before else _difference(before, window.names),
+            window.ranks,
+            window.op_table,
+            window.awaits,
+            window.conn_table,
+            window.arrival_table,
+            window.nics,
+        )
+
+    def copy(self) -> "WindowEncoder":
+        """One that knows the same names."""
+        other = WindowEncoder()
+        other._known.update(self._known)
+        return other
+
+
+class WindowDecoder:
+    """Decodes what a `WindowEncoder` has encoded, in the same order."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, HostNames] = {}
+
+    def decode(self, encoded: EncodedWindow) -> Window:
+        """The window. Raises msgspec.ValidationError for another format, and for lengths or numbers that cannot be."""
+        check_format(encoded.format)
+        for name, size in _SIZES.items():
+            if length := len(getattr(encoded, name)) % size:
+                raise msgspec.ValidationError(f"{name}: {length} bytes are left of rows of {size} bytes")
+        names = self._known.get(encoded.host, _NO_NAMES)
+        if encoded.names != _NO_CHANGE:
+            names = self._known[encoded.host] = _changed(names, encoded.names)
+        return Window(
+            encoded.host,
+            encoded.sequence,
+            encoded.start_s,
+            encoded.end_s,
+            names,
+            encoded.ranks,
+            encoded.op_table,
+            encoded.awaits,
+            encoded.conn_table,
+            encoded.arrival_table,
+            encoded.nics,
+        )
+
+
+def from_message(body: bytes) -> EncodedWindow:
+    """The window in a message's body. Raises msgspec.DecodeError, also for another format."""
+    try:
+        return _messages.decode(body)
+    except msgspec.ValidationError:
+        check_format(msgspec.msgpack.decode(body, type=Format).format)
+        raise
+
+
+def check_format(number: int | None) -> None:
+    """Raise msgspec.ValidationError for another format than this; None is one before they were numbered."""
+    if number != FORMAT:
+        own = "of an older c4bench" if number is None else f"of format {number}"
+        raise msgspec.ValidationError(f"a window {own}; this c4bench reads format {FORMAT}: use the one that wrote it")
+
+
+def _difference(before: HostNames, after: HostNames) -> NamesChange:
+    return NamesChange(*(_fresh(getattr(before, sort), getattr(after, sort)) for sort in _SORTS))
+
+
+def _fresh(before: Sequence[object], after: Sequence[object]) -> Any:  # noqa: ANN401  (of each sort its own)
+    if before is after:
+        return ()
+    changed = (number for number, (old, new) in enumerate(zip(before, after, strict=False)) if old != new)
+    return (*((number, after[number]) for number in changed), *enumerate(after[len(before) :], start=len(before)))
+
+
+def _changed(names: HostNames, change: NamesChange) -> HostNames:
+    return HostNames(*(_with(getattr(names, sort), getattr(change, sort)) for sort in _SORTS))
+
+
+def _with(names: tuple[Any, ...], fresh: Sequence[tuple[int, Any]]) -> tuple[Any, ...]:
+    """The names with those that have changed. A number comes after all that are smaller."""
+    if not fresh:
+        return names
+    listed = list(names)
+    for number, name in fresh:
+        if not 0 <= number <= len(listed) or number >= NUMBERS_AT_MOST:
+            raise msgspec.ValidationError(f"number {number} of a name, where {len(listed)} are known")
+        listed[number : number + 1] = [name]
+    return tuple(listed)

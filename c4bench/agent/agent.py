@@ -33,15 +33,13 @@ from c4bench.wire.master import master_channel
 from c4bench.wire.messages import (
     BurstRequest,
     Empty,
-    HeardRequest,
     Hello,
-    ListenRequest,
-    NumberRequest,
     ProbeAnswer,
     ProbeRequest,
     StartRanks,
     StopRanks,
 )
+from c4bench.wire.numbered_packets import HeardRequest, ListenRequest, NumberRequest
 from c4bench.wire.peer import Handler, LostError, Peer
 from c4bench.wire.ras_report import RasReport
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from c4bench.errors import UnhealthyError
 from c4bench.model.fabric import Nic
 from c4bench.verbs.numbered_packets import ArrivalCounter
-from c4bench.wire.messages import Empty, Heard, HeardRequest, ListenRequest
+from c4bench.wire.messages import Empty
+from c4bench.wire.numbered_packets import Heard, HeardRequest, ListenRequest
 
 
 class ArrivalCounts:

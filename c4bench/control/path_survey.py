@@ -20,13 +20,10 @@ from c4bench.wire.messages import (
     Burst,
     BurstRequest,
     Empty,
-    Heard,
-    HeardRequest,
-    ListenRequest,
-    NumberRequest,
     ProbeAnswer,
     ProbeRequest,
 )
+from c4bench.wire.numbered_packets import Heard, HeardRequest, ListenRequest, NumberRequest
 from c4bench.wire.peer import Peer
 
 # A probe has about 60 bytes with its headers, so a NIC sends at most 5 Mbit/s of them.

@@ -21,20 +21,20 @@ _KEPT = 16
 # So many paths that have nothing to do with a doubt are compared with those that do.
 _APART = 2
 # Numbered packets are sent so many times, unless one suspect is far ahead before.
-_TURNS = 4
+_ROUNDS = 4
 
 
 class _Doubt(msgspec.Struct):
     """A finding, when its alarm was raised (s, master's clock), and what probes have shown.
 
-    `paths` are those that may be probed; `turns` is how many times numbered packets were counted.
+    `paths` are those that may be probed; `rounds` is how many times numbered packets were counted.
     """
 
     finding: Finding
     alarmed_s: float
     paths: PathLinks
     deliveries: list[Delivery] = []
-    turns: int = 0
+    rounds: int = 0
     shown: list[Shown] = []
 
     @property
@@ -44,7 +44,7 @@ class _Doubt(msgspec.Struct):
     def next_flows(self) -> tuple[Flow, ...]:
         """The flows on which more numbered packets would tell the suspects apart."""
         probes = DeliveryProbes(self.suspects, self.paths)
-        more = not self.turns or (self.turns < _TURNS and probes.left(self.deliveries)[1])
+        more = not self.rounds or (self.rounds < _ROUNDS and probes.left(self.deliveries)[1])
         return probes.flows() if more else ()
 
     def next_probes(self, can_answer: CanAnswer) -> tuple[ExpiringProbe, ...]:
@@ -137,7 +137,7 @@ class Doubts:
             case DeliveriesCounted():
                 for doubt in self._open:
                     doubt.deliveries += record.deliveries
-                    doubt.turns += 1
+                    doubt.rounds += 1
             case ProbingEnded():
                 self._ended += self._open
                 self._open.clear()

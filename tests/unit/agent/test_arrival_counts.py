@@ -9,7 +9,7 @@ from c4bench.agent.arrival_counts import ArrivalCounts
 from c4bench.errors import UnhealthyError
 from c4bench.model.fabric import Arrived, Nic, NumberedFlow
 from c4bench.verbs.numbered_packets import send_numbered
-from c4bench.wire.messages import HeardRequest, ListenRequest
+from c4bench.wire.numbered_packets import HeardRequest, ListenRequest
 
 LOOPBACK = Nic("h0", 0, "", "lo", "127.0.0.1", 1e10)
 

@@ -15,7 +15,8 @@ from c4bench.model.agent import AgentConfig
 from c4bench.model.fabric import Arrived, HopAnswer, Nic
 from c4bench.model.recording import Delivery
 from c4bench.verbs.probe import ROCE_PORT
-from c4bench.wire.messages import Burst, BurstRequest, Empty, Heard, ProbeAnswer, ProbeRequest
+from c4bench.wire.messages import Burst, BurstRequest, Empty, ProbeAnswer, ProbeRequest
+from c4bench.wire.numbered_packets import Heard
 
 
 class Requests:

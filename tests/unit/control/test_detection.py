@@ -59,10 +59,18 @@ SWEPT = ProbeSweep(
 # In a ring alone a dead path is a doubt: either NIC or any link of it may be dead.
 RING = (STEP[0],)
 DEAD = SimFault(SimFaultKind.PATH_RATE, 2, ONSET_S, factor=0.0, peer=3)
-ASKED = (ExpiringProbe("h2/0", "h5/0", 0xC000, 1), ExpiringProbe("h4/0", "h5/0", 0xC000, 1))
 PROBED = (
-    HopsProbed(AT_S + 2.0, "job", ASKED, ("", "from h4/0")),
-    DeliveriesCounted(AT_S + 2.1, "job", (Delivery("h4/0", "h5/0", 0xC000, 100, 100, 100, 0),)),
+    DeliveriesCounted(
+        AT_S + 2.0,
+        "job",
+        (
+            Delivery("h2/0", "h5/0", 0xC000, 100, 0, 0, 0),
+            Delivery("h4/0", "h2/0", 0xC000, 100, 100, 100, 0),
+            Delivery("h4/0", "h3/0", 0xC000, 100, 100, 100, 0),
+            Delivery("h4/0", "h5/0", 0xC000, 100, 100, 100, 0),
+        ),
+    ),
+    HopsProbed(AT_S + 2.1, "job", (ExpiringProbe("h4/0", "h5/0", 0xC000, 1),), ("from h4/0",)),
     ProbingEnded(AT_S + 2.2, "job"),
 )
 LOST = LossReported(AT_S, "job", "job.world", NetworkLoss(2, Component("nic", "h2/0"), ONSET_S))
@@ -101,7 +109,7 @@ def live(fault, *, reports=(), learnt=(), beside=False, step=STEP):
         (PATH, {"reports": (LOST,)}, ["nic h2/0", "path h2/0>h6/0"]),
         (PATH, {"learnt": LEARNT}, ["link gone"]),
         (PATH, {"reports": (SWEPT,)}, ["nic h4/0", "path h2/0>h6/0"]),
-        (DEAD, {"reports": PROBED, "learnt": LEARNT[:1], "step": RING}, ["path h2/0>h3/0", "nic h2/0"]),
+        (DEAD, {"reports": PROBED, "learnt": LEARNT[:1], "step": RING}, ["path h2/0>h3/0", "nic h2/0 (tx)"]),
         (PATH, {"beside": True}, []),
         (PATH, {}, ["path h2/0>h6/0"]),
     ],

@@ -15,6 +15,7 @@ import msgspec
 from websockets.exceptions import WebSocketException
 
 import c4bench
+from c4bench.agent.arrival_counts import ArrivalCounts
 from c4bench.agent.rank_logs import log_of, rotate
 from c4bench.agent.ranks import Ranks
 from c4bench.agent.ras_poll import RasPoller
@@ -23,6 +24,7 @@ from c4bench.agent.window_message import WindowMessages
 from c4bench.errors import UnhealthyError
 from c4bench.model.agent import AgentConfig
 from c4bench.model.fabric import Nic
+from c4bench.verbs.numbered_packets import send_numbered
 from c4bench.verbs.probe import send_bursts, send_probes
 from c4bench.verbs.ticks import Ticks
 from c4bench.wire.channel import ChannelClosed, StreamChannel
@@ -37,6 +39,7 @@ from c4bench.wire.messages import (
     StartRanks,
     StopRanks,
 )
+from c4bench.wire.numbered_packets import HeardRequest, ListenRequest, NumberRequest
 from c4bench.wire.peer import Handler, LostError, Peer
 from c4bench.wire.ras_report import RasReport
 
@@ -62,6 +65,7 @@ class Agent:
         self._spawner = spawner
         self._ranks = Ranks(config)
         self._messages = WindowMessages()
+        self._arrivals = ArrivalCounts(self._nic)
         self._master: Peer | None = None
         self._connected = asyncio.Event()
         self._trouble = ""  # the connection failure that was logged last
@@ -112,6 +116,9 @@ class Agent:
             "stop": Handler(StopRanks, self._stop),
             "probe": Handler(ProbeRequest, self._probe),
             "burst": Handler(BurstRequest, self._burst),
+            "listen": Handler(ListenRequest, self._arrivals.listen),
+            "number": Handler(NumberRequest, self._number),
+            "heard": Handler(HeardRequest, self._arrivals.heard),
         }
 
     async def _serve_master(self, master: Peer) -> None:
@@ -163,6 +170,11 @@ class Agent:
         bursts = [(burst.source_port, burst.hops, burst.count) for burst in request.bursts]
         nic = self._nic(request.nic)
         await asyncio.to_thread(send_bursts, nic, request.destination, bursts, request.rate_pps, request.traffic_class)
+        return Empty()
+
+    async def _number(self, request: NumberRequest) -> Empty:
+        packets = request.count, request.token, request.rate_pps, request.traffic_class
+        await asyncio.to_thread(send_numbered, self._nic(request.nic), request.flows, *packets)
         return Empty()
 
     def _nic(self, index: int) -> Nic:

@@ -101,10 +101,9 @@ class PathController:
         """The pairs of NICs that have live flows, in order."""
         return tuple(self.live_flows.ports())
 
-    def ports_in_use(self, pairs: Iterable[Pair]) -> dict[Pair, list[int]]:
+    def ports_in_use(self, pairs: Collection[Pair]) -> dict[Pair, list[int]]:
         """The source ports that live flows use, by those of these pairs that have any."""
-        ports = self.live_flows.ports()
-        return {pair: ports[pair] for pair in pairs if pair in ports}
+        return {pair: ports for pair, ports in self.live_flows.ports().items() if pair in pairs}
 
     # Flows that begin and end
 
@@ -200,6 +199,10 @@ class PathController:
         self._checks.note_refused(changes.refused, now_s)
         self._missing_links.update(changes, now_s)
 
+    def can_answer(self, nic: str, hop: str, now_s: float) -> bool:
+        """Whether the hop's switch has an answer left for this NIC, as far as is known."""
+        return self._checks.can_answer(now_s, nic, hop)
+
     def note_answers(self, nic: str, hops: Iterable[str], now_s: float) -> None:
         """Switches have answered other probes of this NIC, and so can answer less in the next seconds."""
         self._checks.note_answers(nic, hops, now_s)
@@ -208,10 +211,8 @@ class PathController:
         """The checks that are due: of live flows' paths, or of all known paths while there are no flows."""
         if not self.policy.dynamic:
             return ()
-        ports = self.live_flows.ports()
-        return self._checks.checks(
-            ports or {pair: self.knowledge.entries(pair) for pair in self.knowledge.pairs}, now_s
-        )
+        known = {pair: self.knowledge.entries(pair) for pair in self.knowledge.pairs}
+        return self._checks.checks(self.live_flows.ports() or known, now_s)
 
     def evaluate_checks(self, answers: Mapping[Check, str], now_s: float) -> CheckResults:
         """Evaluate the addresses that answered, "" for none.

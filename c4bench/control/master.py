@@ -14,6 +14,7 @@ from c4bench.control.agent_connections import AgentConnections
 from c4bench.control.agent_liveness import AgentLiveness
 from c4bench.control.agent_session import AgentSessions
 from c4bench.control.diagnosis_dispatch import DiagnosisDispatch
+from c4bench.control.doubt_prober import DoubtProber
 from c4bench.control.event_log import EventLog
 from c4bench.control.fleet_state import FleetState
 from c4bench.control.garbage import seldom_collected
@@ -79,8 +80,11 @@ class Parts:
         self.steering = Steering(registry, agents, self.attempts, fleet, probes, self.paths, log)
         self.recheck = HostRecheck(registry, fleet, probes, log)
         sweeper = ProbeSweeper(registry, detection, probes)
-        self.jobs = JobService(jobs, registry, self.attempts, log, (self.steering.release, sweeper.release))
-        dispatch = DiagnosisDispatch(log, self.paths, (self.steering.consider, sweeper.consider))
+        prober = DoubtProber(registry, detection, self.paths)
+        releases = self.steering.release, sweeper.release, prober.release
+        self.jobs = JobService(jobs, registry, self.attempts, log, releases)
+        consumers = self.steering.consider, sweeper.consider, prober.consider
+        dispatch = DiagnosisDispatch(log, self.paths, consumers)
         self.telemetry = TelemetryLoop(jobs, self.paths, self.liveness, detection, dispatch, log)
         requests = RankRequests(jobs, *waits, detection, self.paths)
         ras = RasReports(lambda time_s, diagnosis: log.publish(Diagnosed(time_s, diagnosis)), store.save_ras)

@@ -6,20 +6,33 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import count, starmap
 
 from c4bench.c4p.knowledge.atlas import Probe
 from c4bench.c4p.knowledge.path_checks import Check
 from c4bench.c4p.knowledge.path_knowledge import Trace
 from c4bench.c4p.knowledge.path_search import PathSearch
 from c4bench.errors import UnhealthyError
-from c4bench.model.fabric import HopAnswer, HopProbe, Nic
+from c4bench.model.fabric import HopAnswer, HopProbe, Nic, NumberedFlow
+from c4bench.model.recording import Delivery
 from c4bench.verbs.probe import CLOSED_PORT, ROCE_PORT
-from c4bench.wire.messages import Burst, BurstRequest, Empty, ProbeAnswer, ProbeRequest
+from c4bench.wire.messages import (
+    Burst,
+    BurstRequest,
+    Empty,
+    ProbeAnswer,
+    ProbeRequest,
+)
+from c4bench.wire.numbered_packets import Heard, HeardRequest, ListenRequest, NumberRequest
 from c4bench.wire.peer import Peer
 
 # A probe has about 60 bytes with its headers, so a NIC sends at most 5 Mbit/s of them.
 RATE_PPS = 10_000.0
 _SILENCE_S = 0.1
+# Packets that are late by this are lost; counters close by themselves after a while.
+_ARRIVE_S = 0.06
+_LISTEN_S = 5.0
+_tokens = count(1)
 _ANY_TTL = 64
 # Packets start with one of these TTLs, and each switch takes one off.
 _INITIAL_TTLS = (64, 128, 255)
@@ -45,7 +58,7 @@ class PathSurvey:
             by_source[source].append(destination)
         switches: dict[tuple[str, str], int] = {}
 
-        async def count(source: Nic, destinations: Sequence[Nic]) -> None:
+        async def ask(source: Nic, destinations: Sequence[Nic]) -> None:
             probes = [HopProbe(nic.address, source_port, _ANY_TTL) for nic in destinations]
             with suppress(UnhealthyError):
                 for nic, answer in zip(destinations, await self._send(source, probes, CLOSED_PORT), strict=True):
@@ -53,7 +66,7 @@ class PathSurvey:
                         switches[source.name, nic.name] = _switches_crossed(answer.ttl)
 
         await asyncio.gather(
-            *(self._alone(source.name, partial(count, source, found)) for source, found in by_source.items())
+            *(self._alone(source.name, partial(ask, source, found)) for source, found in by_source.items())
         )
         return switches
 
@@ -116,6 +129,57 @@ class PathSurvey:
         source, destination = pair
         request = BurstRequest(source.index, destination.address, tuple(bursts), RATE_PPS, source.traffic_class)
         await self._alone(source.name, partial(self._burst, source.host, request))
+
+    async def deliver(self, flows: Iterable[Probe], nics: Mapping[str, Nic], packets: int) -> tuple[Delivery, ...]:
+        """Send numbered packets on flows, so many `packets` of each kind, and return what arrived.
+
+        Flows of hosts whose agents cannot send or count are left out. Nothing is returned if nothing arrives anywhere:
+        these NICs may not show such packets.
+        """
+        token = next(_tokens)
+        by_source: dict[Nic, list[Probe]] = defaultdict(list)
+        for flow in flows:
+            by_source[nics[flow[0]]].append(flow)
+        ends = sorted({flow[1] for mine in by_source.values() for flow in mine})
+        counting = await asyncio.gather(*(self._listen(nics[name], token) for name in ends))
+        heard_at = [name for name, counts in zip(ends, counting, strict=True) if counts]
+
+        async def send(source: Nic, mine: Sequence[Probe]) -> list[Probe]:
+            numbered = tuple(NumberedFlow(nics[destination].address, port) for _, destination, port in mine)
+            request = NumberRequest(source.index, numbered, packets, token, RATE_PPS, source.traffic_class)
+            try:
+                async with self._busy[source.name]:
+                    await self._agent(source.host).call("number", request, Empty)
+            except UnhealthyError:
+                return []
+            return list(mine)
+
+        sent = [flow for mine in await asyncio.gather(*starmap(send, by_source.items())) for flow in mine]
+        await asyncio.sleep(_ARRIVE_S)
+        heard = await asyncio.gather(*(self._heard(nics[name], token) for name in heard_at))
+        arrived = {name: found for name, found in zip(heard_at, heard, strict=True) if found is not None}
+        return tuple(
+            Delivery(*flow, packets, *arrived[flow[1]].get((nics[flow[0]].address, flow[2]), (0, 0, 0)))
+            for flow in (sorted(sent) if any(arrived.values()) else ())
+            if flow[1] in arrived
+        )
+
+    async def _listen(self, nic: Nic, token: int) -> bool:
+        """Have a NIC's agent count numbered packets; return whether it does."""
+        with suppress(UnhealthyError):
+            await self._agent(nic.host).call("listen", ListenRequest(nic.index, token, _LISTEN_S), Empty)
+            return True
+        return False
+
+    async def _heard(self, nic: Nic, token: int) -> dict[tuple[str, int], tuple[int, int, int]] | None:
+        """What arrived at a NIC, by the sender's address and source port: data, acknowledgements, overtaken ones.
+
+        None if its agent does not say.
+        """
+        with suppress(UnhealthyError):
+            heard = await self._agent(nic.host).call("heard", HeardRequest(nic.index, token), Heard)
+            return {(one.source, one.source_port): (one.data, one.acks, one.late) for one in heard.arrived}
+        return None
 
     async def _burst(self, host: str, request: BurstRequest) -> None:
         await self._agent(host).call("burst", request, Empty)

@@ -12,6 +12,7 @@ import msgspec
 from c4bench.attribution.localise import Cell
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.ingest.shared_fabric import SharedFabric
+from c4bench.c4d.probing.doubts import Doubts
 from c4bench.control.agent_liveness import AgentLiveness
 from c4bench.control.diagnosis_dispatch import DiagnosisDispatch
 from c4bench.control.event_log import EventLog
@@ -100,6 +101,11 @@ class Detection:
                 if other is not followed:
                     other.job.recording.append(arrival)
         return diagnoses
+
+    def doubts(self, attempt: str) -> Doubts | None:
+        """The findings about an attempt that probes may make more exact; None before it sends telemetry."""
+        followed = self._followed.get(attempt)
+        return followed.detector.doubts(attempt) if followed else None
 
     def cells(self, attempt: str) -> Mapping[Cell, float]:
         """The newest delay matrix of an attempt, seconds per byte; empty before the first."""

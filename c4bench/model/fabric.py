@@ -89,6 +89,26 @@ class HopAnswer(msgspec.Struct, frozen=True, array_like=True):
     ttl: int = 0
 
 
+class NumberedFlow(msgspec.Struct, frozen=True, array_like=True):
+    """Where numbered packets go, and from which UDP source port."""
+
+    destination: str
+    source_port: int
+
+
+class Arrived(msgspec.Struct, frozen=True, array_like=True):
+    """How many numbered packets arrived from an address and source port: such as data, such as acknowledgements.
+
+    `late` times packets had been overtaken.
+    """
+
+    source: str
+    source_port: int
+    data: int
+    acks: int
+    late: int
+
+
 class MissingLink(msgspec.Struct, frozen=True):
     """A link that nothing goes over, by the address of its far end: when it was last heard, and found to be missing.
 

@@ -3,6 +3,8 @@
 Replayed in the same order it gives the same diagnoses. Times are on the master's clock.
 """
 
+from typing import NamedTuple
+
 import msgspec
 
 from c4bench.model.diagnosis import NetworkLoss, ProbeFlow
@@ -68,12 +70,65 @@ class ProbeSweep(msgspec.Struct, frozen=True, tag_field="record", tag="swept"):
     shares: tuple[float, ...]
 
 
+class ExpiringProbe(NamedTuple):
+    """A packet with the 5-tuple of data between two NICs, which expires after so many `hops` at a switch."""
+
+    source: str
+    destination: str
+    source_port: int
+    hops: int
+
+
+class HopsProbed(msgspec.Struct, frozen=True, tag_field="record", tag="hops_probed"):
+    """Which addresses answered probes that were sent to end doubts about a job.
+
+    "" where none did, None where a switch may have been silent because it had no answer left for this NIC.
+    """
+
+    at_s: float
+    job: str
+    probes: tuple[ExpiringProbe, ...]
+    answers: tuple[str | None, ...]
+
+
+class Delivery(NamedTuple):
+    """What arrived by a source port of `sent` packets such as data, and as many such as acknowledgements.
+
+    `late` times some had been overtaken.
+    """
+
+    source: str
+    destination: str
+    source_port: int
+    sent: int
+    data: int
+    acks: int
+    late: int
+
+
+class DeliveriesCounted(msgspec.Struct, frozen=True, tag_field="record", tag="deliveries"):
+    """What arrived of numbered packets that were sent to end doubts about a job."""
+
+    at_s: float
+    job: str
+    deliveries: tuple[Delivery, ...]
+
+
+class ProbingEnded(msgspec.Struct, frozen=True, tag_field="record", tag="probing_ended"):
+    """No more probes will be sent to end the present doubts about a job."""
+
+    at_s: float
+    job: str
+
+
 class Evaluated(msgspec.Struct, frozen=True, tag_field="record", tag="judged"):
     """C4D judged what it had heard until then."""
 
     at_s: float
 
 
-TaggedRecord = FailureReported | LossReported | PathsLearnt | LinksMissing | TrafficArrival | ProbeSweep | Evaluated
+# What is about one job.
+JobReport = FailureReported | LossReported | ProbeSweep | HopsProbed | DeliveriesCounted | ProbingEnded
+TaggedRecord = JobReport | PathsLearnt | LinksMissing | TrafficArrival | Evaluated
 # A window is the one record without a tag.
 Record = Window | TaggedRecord

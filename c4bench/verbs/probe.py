@@ -112,13 +112,13 @@ def send_bursts(
     """
     family, pacer = _family(destination), RateLimiter(rate_pps)
     for port, hops, count in bursts:
-        sender = _open(nic, port, traffic_class)
+        sender = open_sender(nic, port, traffic_class)
         try:
             # Answers are not read here, and a pending one would make the next send fail.
             sender.setsockopt(family.level, family.receive_errors, 0)
             for _ in range(count):
                 pacer.wait()
-                while not _sent(sender, HopProbe(destination, port, hops), ROCE_PORT, _MARK):
+                while not try_send(sender, HopProbe(destination, port, hops), ROCE_PORT, _MARK):
                     time.sleep(_AGAIN_S)
         finally:
             sender.close()
@@ -163,7 +163,7 @@ class _Prober:
         self._poller = select.poll()
         try:
             for port in dict.fromkeys(probe.source_port for probe in probes):
-                self._sockets[port] = _open(nic, port, traffic_class)
+                self._sockets[port] = open_sender(nic, port, traffic_class)
                 self._poller.register(self._sockets[port], select.POLLERR)
         except C4Error:
             self.close()
@@ -187,7 +187,7 @@ class _Prober:
         sender.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         try:
             # A full queue only costs this attempt.
-            _sent(sender, probe, self._to_port, self._mark)
+            try_send(sender, probe, self._to_port, self._mark)
         except C4Error:
             # No route or no carrier counts as a switch that does not answer.
             return
@@ -209,7 +209,8 @@ def _flow(probe: HopProbe) -> _Flow:
     return str(ipaddress.ip_address(probe.destination)), probe.source_port
 
 
-def _open(nic: Nic, port: int, traffic_class: int) -> socket.socket:
+def open_sender(nic: Nic, port: int, traffic_class: int) -> socket.socket:
+    """A socket that sends from a NIC and source port. Raises C4Error if it cannot be opened."""
     # Do not connect: Linux gives a connected socket's packets a random flow hash, which a software switch on the same
     # kernel would use for ECMP instead of that of the 5-tuple.
     family = _family(nic.address)
@@ -229,8 +230,8 @@ def _open(nic: Nic, port: int, traffic_class: int) -> socket.socket:
     return opened
 
 
-def _sent(sender: socket.socket, probe: HopProbe, to_port: int, data: bytes) -> bool:
-    """Send one packet; False if the socket's queue is full. Raises C4Error if it cannot be sent."""
+def try_send(sender: socket.socket, probe: HopProbe, to_port: int, data: bytes) -> bool:
+    """Send one packet; return False if the socket's queue is full. Raises C4Error if it cannot be sent."""
     family = _family(probe.destination)
     limit = [(family.level, family.ttl, _INT.pack(probe.ttl))]
     try:

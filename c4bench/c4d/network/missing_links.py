@@ -14,6 +14,8 @@ from c4bench.model.fabric import MissingLink
 
 # Connections move to other links before their next operation (spans).
 _MOVED_SPANS = 2
+# So many links beside another that go missing at once have not failed each by itself.
+_BESIDE = 2
 
 
 class MissingLinkDetector:
@@ -80,7 +82,23 @@ class MissingLinkDetector:
             return []
         together = [link for link in self._missing if failed_together(link, lost)]
         self._reported += together
+        if through := self._only_way(together):
+            return [_misrouted(through, together, slower, onset_s)]
         return [missing_links_finding(together, lost, self._beyond(together, lost), slower, onset_s)]
+
+    def _only_way(self, together: Sequence[MissingLink]) -> list[str]:
+        """The links, in the order of a path, over which a switch sends all that several links beside them carried.
+
+        Several links do not fail at the same moment, and their switches would not answer if they were dead.
+        """
+        later = {hop for link in together for hop in link.onward}
+        ways = {link.through for link in together if link.name not in later}
+        beside = sum(link.name not in later for link in together)
+        if any(link.silent for link in together) or len(ways) != 1 or beside < _BESIDE:
+            return []
+        (through,) = ways
+        path = next((tuple(path) for path in self._links.values() if set(through) <= set(path)), through)
+        return sorted(through, key=path.index)
 
     def _beyond(self, together: Sequence[MissingLink], lost: Sequence[MissingLink]) -> list[str]:
         """The links that lead on from lost ones to other switches, and that no path over other links crosses."""
@@ -108,6 +126,29 @@ def missing_links_behind(
 def failed_together(link: MissingLink, others: Iterable[MissingLink]) -> bool:
     """Whether a link may have failed together with another, as the two directions of a cable do."""
     return any(link.heard_s <= other.missed_s and other.heard_s <= link.missed_s for other in others)
+
+
+def _misrouted(
+    through: Sequence[str], together: Sequence[MissingLink], slower: Collection[Blame], onset_s: float
+) -> Finding:
+    """The finding on a switch that sends everything over one link: its cause is seen at that link."""
+    component, *others = (Component("link", hop) for hop in through)
+    names = " and ".join(str(blame.component) for blame in slower)
+    evidence = [
+        f"all probes cross it that crossed {', '.join(link.name for link in together)} before",
+        f"{names} slower since" if slower else "nothing is known to be slower for that",
+    ]
+    return Finding(
+        Syndrome.COMMUNICATION_SLOW,
+        Cause.LINK_MISSING,
+        component,
+        onset_s,
+        confidence(Cause.LINK_MISSING, component.kind, len(others)),
+        tuple(evidence),
+        "a probe that crosses another link of the same switch",
+        {"slow_cells": float(sum(len(blame.cells) for blame in slower))},
+        tuple(others),
+    )
 
 
 def missing_links_finding(

@@ -7,8 +7,8 @@ does with probe QPs.
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -18,6 +18,7 @@ from c4bench.model.diagnosis import Component, ProbeFlow
 
 Flow = tuple[str, str, int]  # source NIC, destination NIC, source port; 0 leaves the path to the fabric
 Pair = tuple[str, str]
+Asked = TypeVar("Asked", bound=Hashable)
 
 # All probes of a request together take at most this share of a NIC's rate.
 _POLITE_SHARE = 0.01
@@ -32,17 +33,17 @@ _CARRIERS = ("nic", "path", "link", "switch")
 class FlowComponents(NamedTuple):
     """The components that a flow's data cross, and those that only its acknowledgements do."""
 
-    crossed: frozenset[Component]
-    returned: frozenset[Component]
+    crosses: frozenset[Component]
+    returns: frozenset[Component]
 
     def among(self, suspects: frozenset[Component]) -> "FlowComponents":
         """Only these components."""
-        return FlowComponents(self.crossed & suspects, self.returned & suspects)
+        return FlowComponents(self.crosses & suspects, self.returns & suspects)
 
     def splits(self, one: Component, other: Component) -> bool:
         """Whether such a flow is bad for one of two suspects and good for the other."""
-        sure = (one in self.crossed) != (other in self.crossed)
-        return sure and not self.returned & {one, other}
+        sure = (one in self.crosses) != (other in self.crosses)
+        return sure and not self.returns & {one, other}
 
 
 class ProbePlan(msgspec.Struct, frozen=True):
@@ -113,13 +114,27 @@ def plan_probes(
     """The fewest flows, chosen greedily, that tell `suspects` apart as far as any flow between `nics` can.
 
     All flows together take `rate_bps` (of one NIC) times 1 %. `avoid` are NICs that are not to be third parties, like
-    those with findings of their own. Greedy choice of the flow that splits most pairs needs no more than
-    1 + ln(pairs) times the optimum (set cover).
+    those with findings of their own.
     """
     wanted = sorted(set(suspects), key=str)
     flows = _useful(wanted, [nic for nic in nics if nic not in avoid], paths)
-    together = {(a, b) for i, a in enumerate(wanted) for b in wanted[i + 1 :]}
-    chosen: list[Flow] = []
+    chosen, together = fewest(flows, wanted)
+    if chosen and any(all(suspect in flows[flow].crosses for flow in chosen) for suspect in wanted):
+        chosen += _apart(flows)
+    each_bps = rate_bps * _POLITE_SHARE / max(1, len(chosen))
+    probes = [_probe(flow, flows[flow], each_bps) for flow in chosen]
+    return ProbePlan(tuple(probes), _groups(wanted, together))
+
+
+def fewest(
+    flows: Mapping[Asked, FlowComponents], suspects: Sequence[Component]
+) -> tuple[list[Asked], set[tuple[Component, Component]]]:
+    """The fewest flows that tell suspects apart, and the pairs of suspects that none of them tells apart.
+
+    Greedy choice of the flow that splits most pairs needs no more than 1 + ln(pairs) times the optimum (set cover).
+    """
+    together = {(a, b) for i, a in enumerate(suspects) for b in suspects[i + 1 :]}
+    chosen: list[Asked] = []
     while together and flows:
         best = max(flows, key=lambda flow: (sum(flows[flow].splits(*pair) for pair in together), flow))
         split = {pair for pair in together if flows[best].splits(*pair)}
@@ -127,11 +142,7 @@ def plan_probes(
             break
         chosen.append(best)
         together -= split
-    if chosen and any(all(suspect in flows[flow].crossed for flow in chosen) for suspect in wanted):
-        chosen += _apart(flows)
-    each_bps = rate_bps * _POLITE_SHARE / max(1, len(chosen))
-    probes = [_probe(flow, flows[flow], each_bps) for flow in chosen]
-    return ProbePlan(tuple(probes), _groups(wanted, together))
+    return chosen, together
 
 
 def _probe(flow: Flow, touched: FlowComponents, rate_bps: float) -> ProbeFlow:
@@ -150,7 +161,7 @@ def probe_outcomes(shares: Sequence[float], times: float) -> tuple[bool | None, 
 
 
 def remaining_suspects(
-    suspects: Iterable[Component], probes: Iterable[ProbeFlow], bad: Iterable[bool | None]
+    suspects: Iterable[Component], probes: Iterable[ProbeFlow | FlowComponents], bad: Iterable[bool | None]
 ) -> frozenset[Component]:
     """The suspects that agree with what each probe showed; None where one had no answer, which refutes nobody.
 

@@ -6,7 +6,7 @@ from functools import partial
 import msgspec
 import pytest
 from campaign import CATALOGUE, RECURRING, TRIALS, least_right, once, place, trials
-from trial_verdict import drawn, judged
+from trial_verdict import drawn, judged, probes_sent
 
 from c4bench.campaign.figures import calibration, calibration_error, figures
 from c4bench.campaign.grade import grade
@@ -55,16 +55,17 @@ def attempt(
             with inject(trial.fault, at=where, lease_s=lease_s, **trial.parameters) as fault:
                 patience_s = PATIENCE_S[fault.syndrome.rpartition("_")[2]]
                 patience_s = RECURRING_S if trial.fault in RECURRING else patience_s
-                cluster.wait_diagnosis(job.id, fault.onset_s + patience_s - time.time())
+                cluster.wait_sure(job.id, fault.onset_s + patience_s - time.time())
                 time.sleep(AFTERTHOUGHT_S)
                 found, windows = cluster.diagnoses(job.id), ours(cluster.windows(job.id), clocks)
                 until_s = time.time()
+                probes = probes_sent(cluster.recording(job.id))
             again = replayed(job.id)
         finally:
             run_directory.save_telemetry(job.id, cluster.recording(job.id))
             cluster.stop(job.id)
         verdict = judged(trial, where, fault, (found, until_s), windows, ports, fabric)
-        return verdict._replace(replayed=again)
+        return verdict._replace(replayed=again, probes=probes)
 
     return run
 
@@ -175,6 +176,11 @@ def promises(measure, fabric):
             if verdict.get("right") and verdict["said"] and verdict["fault"] not in RECURRING:
                 promised(verdict)
         resolves(graded([v for v in verdicts if "refused" not in v], fabric))
+
+        for verdict in verdicts:
+            if verdict.get("probes"):
+                where = {"fault": verdict["fault"], "trial": verdict["name"]}
+                measure("resolve.probes", verdict["probes"], clock=Clock.NONE, **where)
 
     def resolves(grades):
         shares(measure, figures(grades), TARGETS)

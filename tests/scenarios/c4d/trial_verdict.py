@@ -10,13 +10,15 @@ from c4bench.campaign.step_time import step_loss
 from c4bench.campaign.trial_record import TrialRecord, named_findings
 from c4bench.campaign.truth import Truth
 from c4bench.model.diagnosis import Syndrome
+from c4bench.model.recording import DeliveriesCounted, HopsProbed
 from c4bench.record.artefacts import Fabric, FabricHost, FabricLink, Switch
 
 
 class Verdict(NamedTuple):
     """What came of a trial. `named`: the target is what C4D said, or among what it said cannot be told apart.
 
-    `replayed`: the recording says the same as was said live. `record` is the trial as it is graded.
+    `replayed`: the recording says the same as was said live. `record` is the trial as it is graded,
+    `probes` how many packets were sent to end doubts.
     """
 
     trial: int
@@ -36,6 +38,7 @@ class Verdict(NamedTuple):
     clock_error_s: float
     record: TrialRecord
     replayed: bool = False
+    probes: int = 0
 
     @property
     def right(self):
@@ -124,6 +127,13 @@ def outlasting(before, after):
     for op in before:
         usual[op.comm, op.rank] = max(op.finished_s - op.entered_s, usual.get((op.comm, op.rank), 0.0))
     return [op for op in after if op.finished_s - op.entered_s > 1.5 * usual.get((op.comm, op.rank), float("inf"))]
+
+
+def probes_sent(records):
+    """How many packets the master had sent to end doubts about a job, by the records that C4D got of them."""
+    expiring = [probe for record in records if isinstance(record, HopsProbed) for probe in record.probes]
+    numbered = [one for record in records if isinstance(record, DeliveriesCounted) for one in record.deliveries]
+    return len(expiring) + sum(2 * one.sent for one in numbered)
 
 
 def named_as(target, ports):

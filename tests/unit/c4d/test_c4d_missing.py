@@ -99,6 +99,28 @@ def test_a_link_that_all_goes_over_now_is_among_what_may_be_to_blame():
 
 
 @pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({}, ["up:0>0", "down:0>1"]),
+        # One of them may be dead, or what is beyond.
+        ({"silent": True}, None),
+        ({"through": ("up:0>3",)}, None),
+        ({"onward": ("up:0>1",)}, None),
+    ],
+)
+def test_a_switch_that_sends_everything_over_one_link_is_found_at_that_link(change, named):
+    """Links that go missing at once have not failed if one other carries the traffic of all of them."""
+    first, second = (
+        MissingLink(f"up:0>{spine}", LOST_S, MISSED_S, THERE.instead, through=("down:0>1", "up:0>0"), onward=("down",))
+        for spine in (1, 2)
+    )
+    (found,) = said(PAIR, slower(0, 1), missing=(first, msgspec.structs.replace(second, **change)))
+    suspects = [one.name for one in (found.component, *found.alternatives)]
+    assert suspects == named if named else "up:0>1" in suspects
+    assert found.cause is Cause.LINK_MISSING
+
+
+@pytest.mark.parametrize(
     ("silent", "switches"),
     [
         # What is silent beyond a switch would have answered before it, had the switch died.

@@ -93,8 +93,8 @@ def test_a_path_is_probed_on_the_way_that_traffic_takes():
     used = {("h0/0", "h1/0"): {9}}
     paths = ProbePaths({("h0/0", "h1/0", port): (f"spine{port}",) for port in (8, 9)}, used)
     assert paths.flows(("h0/0", "h1/0")) == [("h0/0", "h1/0", 9)]
-    assert _PATH in paths.touched(("h0/0", "h1/0", 9)).crossed
-    assert _PATH not in paths.touched(("h0/0", "h1/0", 8)).crossed
+    assert _PATH in paths.touched(("h0/0", "h1/0", 9)).crosses
+    assert _PATH not in paths.touched(("h0/0", "h1/0", 8)).crosses
     assert paths.flows(("h0/0", "h2/0")) == [("h0/0", "h2/0", 0)]
 
 

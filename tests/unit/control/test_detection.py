@@ -12,7 +12,18 @@ from c4bench.control.jobs import Job
 from c4bench.control.telemetry import Detection
 from c4bench.model.diagnosis import Component, NetworkLoss
 from c4bench.model.fabric import MissingLink, Nic
-from c4bench.model.recording import FailureReported, LinksMissing, LossReported, PathsLearnt, ProbeSweep
+from c4bench.model.recording import (
+    DeliveriesCounted,
+    Delivery,
+    ExpiringProbe,
+    FailureReported,
+    HopsProbed,
+    LinksMissing,
+    LossReported,
+    PathsLearnt,
+    ProbeSweep,
+    ProbingEnded,
+)
 from c4bench.model.step import StepOp
 from c4bench.model.telemetry import Failure
 from c4bench.record import RunDirectory
@@ -45,17 +56,34 @@ PROBES = tuple(probe for step in plan_sweep(NICS) for probe in step)
 SWEPT = ProbeSweep(
     AT_S, "job", PROBES, tuple(0.8 if "h4/0" in (probe.source, probe.destination) else 1.0 for probe in PROBES)
 )
+# In a ring alone a dead path is a doubt: either NIC or any link of it may be dead.
+RING = (STEP[0],)
+DEAD = SimFault(SimFaultKind.PATH_RATE, 2, ONSET_S, factor=0.0, peer=3)
+PROBED = (
+    DeliveriesCounted(
+        AT_S + 2.0,
+        "job",
+        (
+            Delivery("h2/0", "h5/0", 0xC000, 100, 0, 0, 0),
+            Delivery("h4/0", "h2/0", 0xC000, 100, 100, 100, 0),
+            Delivery("h4/0", "h3/0", 0xC000, 100, 100, 100, 0),
+            Delivery("h4/0", "h5/0", 0xC000, 100, 100, 100, 0),
+        ),
+    ),
+    HopsProbed(AT_S + 2.1, "job", (ExpiringProbe("h4/0", "h5/0", 0xC000, 1),), ("from h4/0",)),
+    ProbingEnded(AT_S + 2.2, "job"),
+)
 LOST = LossReported(AT_S, "job", "job.world", NetworkLoss(2, Component("nic", "h2/0"), ONSET_S))
 
 
-def live(fault, *, reports=(), learnt=(), beside=False):
+def live(fault, *, reports=(), learnt=(), beside=False, step=STEP):
     """Run a job while its ranks report, C4P learns, or another job starts; return it and its diagnoses."""
     detection, diagnoses = Detection(), []
     job, other = (Job(JobSpec(name, "", (), NICS)) for name in ("job", "other"))
     detection.follow(job, AHEAD_S)
     others = simulate(SimJob(RANKS, STEP, name="other", seed=2), (), UNTIL_S)
     last_s = 0.0
-    for tick in simulate(SimJob(RANKS, STEP, seed=1), [fault], UNTIL_S):
+    for tick in simulate(SimJob(RANKS, step, seed=1), [fault], UNTIL_S):
         now_s = AHEAD_S + tick.time_s + LATE_S
         for window in tick.windows:
             detection.ingest("job", window)
@@ -81,10 +109,11 @@ def live(fault, *, reports=(), learnt=(), beside=False):
         (PATH, {"reports": (LOST,)}, ["nic h2/0", "path h2/0>h6/0"]),
         (PATH, {"learnt": LEARNT}, ["link gone"]),
         (PATH, {"reports": (SWEPT,)}, ["nic h4/0", "path h2/0>h6/0"]),
+        (DEAD, {"reports": PROBED, "learnt": LEARNT[:1], "step": RING}, ["path h2/0>h3/0", "nic h2/0 (tx)"]),
         (PATH, {"beside": True}, []),
         (PATH, {}, ["path h2/0>h6/0"]),
     ],
-    ids=["failure", "loss", "missing link", "sweep", "neighbour", "nothing"],
+    ids=["failure", "loss", "missing link", "sweep", "probes", "neighbour", "nothing"],
 )
 def test_a_recording_gives_the_same_diagnoses(fault, more, named, tmp_path):
     """Detection on the recording finds the same as live, including reports of ranks, links of C4P and other jobs."""

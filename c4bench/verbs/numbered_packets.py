@@ -1,0 +1,168 @@
+"""Numbered packets with the 5-tuple of data: the receiver counts those that arrive, and those that were overtaken.
+
+They need no connection and no answer, so a loss shows in which direction it happened. Half of them look like data of a
+reliable connection, half like acknowledgements (IBTA 9.2: the first byte is the opcode), because a switch may lose
+only these. No queue pair has their number, so RDMA drops them. Only software NICs show them to a packet socket.
+"""
+
+import ctypes
+import ipaddress
+import socket
+import struct
+import time
+import zlib
+from collections.abc import Sequence
+from contextlib import suppress
+
+from c4bench.errors import C4Error
+from c4bench.model.fabric import Arrived, HopProbe, Nic, NumberedFlow
+from c4bench.verbs.probe import ROCE_PORT, RateLimiter, open_sender, try_send
+
+_SEND_ONLY, _ACKNOWLEDGE = 0x04, 0x11
+# Flags, partition key, reserved, a queue pair's number, and a packet sequence number that nobody expects.
+_HEADER_REST = b"\x40\xff\xff\x00c4b\x00\x00\x00\x00"
+_MARK = 0xC4B3C4B3
+# Mark, the caller's token, and the packet's number.
+_BODY = struct.Struct("!III")
+_CHECKSUM = struct.Struct("!I")
+_HEADER_BYTES = 1 + len(_HEADER_REST)
+_SIZE = _HEADER_BYTES + _BODY.size + _CHECKSUM.size
+# Where UDP's payload begins behind the IP header, bytes.
+_PAYLOAD_AT = {4: 28, 6: 48}
+_SOURCE = {4: slice(12, 16), 6: slice(8, 24)}
+_PROTOCOLS = {4: 0x0800, 6: 0x86DD}
+_PORT_AT = {4: 20, 6: 40}
+_TTL = 64
+# A full queue is tried again after this (s): what was not sent is not lost.
+_AGAIN_S = 1e-4
+_RECVERR4, _RECVERR6 = 11, 25
+_ATTACH_FILTER = 26
+# Classic BPF: code, jump if true, jump if false, operand.
+_INSTRUCTION = struct.Struct("=HBBI")
+_LOAD_WORD, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
+
+
+def send_numbered(
+    nic: Nic, flows: Sequence[NumberedFlow], count: int, token: int, rate_pps: float, traffic_class: int = 0
+) -> None:
+    """Send `count` packets of each kind on every flow, the flows in turn, at most `rate_pps` in all.
+
+    `token` is how the receiver knows them. Raises C4Error if they cannot be sent.
+    """
+    pacer, senders = RateLimiter(rate_pps), dict[int, socket.socket]()
+    try:
+        for port in dict.fromkeys(flow.source_port for flow in flows):
+            senders[port] = _open(nic, port, traffic_class)
+        for number in range(count):
+            for opcode in (_SEND_ONLY, _ACKNOWLEDGE):
+                for flow in flows:
+                    pacer.wait()
+                    _send(senders[flow.source_port], flow, _packet(opcode, token, number))
+    finally:
+        for sender in senders.values():
+            sender.close()
+
+
+def _open(nic: Nic, port: int, traffic_class: int) -> socket.socket:
+    """A sender that ignores errors about earlier packets, which would make its next send fail."""
+    sender = open_sender(nic, port, traffic_class)
+    four = ipaddress.ip_address(nic.address).version == 4
+    sender.setsockopt(*((socket.IPPROTO_IP, _RECVERR4) if four else (socket.IPPROTO_IPV6, _RECVERR6)), 0)
+    return sender
+
+
+def _send(sender: socket.socket, flow: NumberedFlow, packet: bytes) -> None:
+    while not try_send(sender, HopProbe(flow.destination, flow.source_port, _TTL), ROCE_PORT, packet):
+        time.sleep(_AGAIN_S)
+
+
+def _packet(opcode: int, token: int, number: int) -> bytes:
+    data = bytes([opcode]) + _HEADER_REST + _BODY.pack(_MARK, token, number)
+    return data + _CHECKSUM.pack(zlib.crc32(data))
+
+
+class ArrivalCounter:
+    """Counts the numbered packets with a `token` that reach a NIC, by sender and source port.
+
+    Raises C4Error if this process may not capture on the NIC's interface (CAP_NET_RAW).
+    """
+
+    def __init__(self, nic: Nic, token: int) -> None:
+        self._version = ipaddress.ip_address(nic.address).version
+        self._token = token
+        self._flows: dict[tuple[str, int], _Count] = {}
+        try:
+            self.socket = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0)
+        except OSError as error:
+            raise C4Error(f"cannot count packets on {nic.netdev}: {error.strerror}; keep CAP_NET_RAW") from error
+        try:
+            _attach(self.socket, _PAYLOAD_AT[self._version] + _HEADER_BYTES, token)
+            self.socket.bind((nic.netdev, _PROTOCOLS[self._version]))
+        except OSError as error:
+            self.socket.close()
+            raise C4Error(f"cannot count packets on {nic.netdev}: {error.strerror}") from error
+        self.socket.setblocking(False)
+
+    def read(self) -> None:
+        """Count what has arrived; call it whenever `socket` is readable."""
+        with suppress(BlockingIOError):
+            while True:
+                self._count(self.socket.recv(_PAYLOAD_AT[self._version] + _SIZE))
+
+    def _count(self, packet: bytes) -> None:
+        payload = packet[_PAYLOAD_AT[self._version] :]
+        if (
+            len(payload) != _SIZE
+            or _CHECKSUM.pack(zlib.crc32(payload[: -_CHECKSUM.size])) != payload[-_CHECKSUM.size :]
+        ):
+            return
+        _, _, number = _BODY.unpack_from(payload, _HEADER_BYTES)
+        ports = _PORT_AT[self._version]
+        sender = str(ipaddress.ip_address(packet[_SOURCE[self._version]]))
+        flow = self._flows.setdefault((sender, int.from_bytes(packet[ports : ports + 2])), _Count())
+        flow.add(number, is_data=payload[0] == _SEND_ONLY)
+
+    def close(self) -> tuple[Arrived, ...]:
+        """Stop; return what arrived."""
+        self.read()
+        self.socket.close()
+        return tuple(Arrived(*flow, count.data, count.acks, count.late) for flow, count in sorted(self._flows.items()))
+
+
+class _Count:
+    """What arrived of one flow, and how often something was late that a packet with a higher number had overtaken.
+
+    Packets that arrive late one after the other count once: one packet may have overtaken all of them.
+    """
+
+    def __init__(self) -> None:
+        self.data = self.acks = self.late = 0
+        self._highest = -1
+        self._was_late = False
+
+    def add(self, number: int, *, is_data: bool) -> None:
+        """Count one packet."""
+        self.data += is_data
+        self.acks += not is_data
+        is_late = number < self._highest
+        self.late += is_late and not self._was_late
+        self._was_late = is_late
+        self._highest = max(number, self._highest)
+
+
+def _attach(capture: socket.socket, mark_at: int, token: int) -> None:
+    """Let only packets pass that have mark and token (linux/filter.h): a NIC's own traffic would fill the socket."""
+    program = b"".join(
+        _INSTRUCTION.pack(*words)
+        for words in (
+            (_LOAD_WORD, 0, 0, mark_at),
+            (_JUMP_IF_EQUAL, 0, 3, _MARK),
+            (_LOAD_WORD, 0, 0, mark_at + 4),
+            (_JUMP_IF_EQUAL, 0, 1, token),
+            (_RETURN, 0, 0, 0xFFFF),
+            (_RETURN, 0, 0, 0),
+        )
+    )
+    code = ctypes.create_string_buffer(program)
+    length = len(program) // _INSTRUCTION.size
+    capture.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, struct.pack("HL", length, ctypes.addressof(code)))

@@ -100,9 +100,13 @@ class Doubts:
             self._open.append(_Doubt(finding, alarmed_s, self._relevant(self._named[-1], nics)))
 
     def _relevant(self, suspects: Collection[Component], nics: Collection[str]) -> PathLinks:
-        """The paths between these NICs that have to do with suspects, and some that do not, to compare them with."""
+        """The paths between these NICs that have to do with suspects, and some that do not, to compare them with.
+
+        A path whose links nobody knows is none of them: a flow with a source port of the NIC's choice has such a path.
+        """
         names = {part for one in suspects for part in (one.name.split(">") if one.kind == "path" else [one.name])}
-        between = (path for path in self._paths if path[0] != path[1] and path[0] in nics and path[1] in nics)
+        known = (path for path, hops in self._paths.items() if hops)
+        between = (path for path in known if path[0] != path[1] and path[0] in nics and path[1] in nics)
         near: dict[Flow, tuple[str, ...]] = {}
         apart: dict[Flow, tuple[str, ...]] = {}
         for path in between:

@@ -118,3 +118,13 @@ def test_a_single_silence_means_nothing(probed):
     """If only one NIC can be answered, nothing tells which of two links in series is dead."""
     (left,), _ = probed([PATH, *SERIES], {"leaf0>spine0"}, spent={"h1/0", "h2/0"})
     assert left == {*SERIES}
+
+
+def test_a_path_of_unknown_links_is_not_probed():
+    """A flow without a planned source port says nothing of links: no packet is sent for it."""
+    unplanned = ("h1/0", "h3/0", 0)
+    doubts = Doubts({unplanned: (), **PATHS})
+    finding = Finding(Syndrome.COMMUNICATION_SLOW, Cause.PACKETS_LOST, PATH, 1.0, 0.5, (), "", {}, (*NICS, *ACROSS))
+    doubts.add(finding, 2.0, LEAF)
+    assert doubts.next_flows()
+    assert unplanned not in doubts.next_flows()

@@ -184,12 +184,17 @@ accuracy: setup
 	done; $(BIN)/c4bench campaign $(ACCURACY)/*/ $(if $(filter file,$(origin SEEDS)),$(NIGHTS)) || failed=1; \
 	exit $${failed:-0}
 
-# Every scenario of `make test` on every topology (exit code 4: most are skipped there). One that none carries is an error.
+# Every scenario of `make test` on every topology (exit code 4: most are skipped there), and those of C4P where hosts are
+# cabled in another order than the inventory's. One that none carries is an error.
 TOPOLOGIES ?= $(basename $(notdir $(wildcard c4bench/lab/topologies/*.yml)))
+SHUFFLED   ?= $(basename $(notdir $(wildcard tests/scenarios/c4p/shuffled-*.yml)))
 EVERY      ?= reports/runs/every-topology
 every-topology: setup
 	@for topology in $(TOPOLOGIES); do mkdir -p $(EVERY)/$$topology; \
 	  $(LAB) tests/scenarios --c4-topology $$topology --c4-run-dir $(EVERY)/$$topology || [ $$? = 4 ] || failed=1; \
+	done; for topology in $(SHUFFLED); do mkdir -p $(EVERY)/$$topology; \
+	  $(LAB) tests/scenarios/c4p --c4-topology tests/scenarios/c4p/$$topology.yml --c4-run-dir $(EVERY)/$$topology \
+	    || [ $$? = 4 ] || failed=1; \
 	done; mkdir -p $(EVERY)/dscp; $(LAB) $(DSCP) --c4-run-dir $(EVERY)/dscp || failed=1; \
 	$(BIN)/python tests/scenarios/every_topology.py $(EVERY)/* && exit $${failed:-0}
 

@@ -79,7 +79,7 @@ def fabric(ports, rdma_hosts, run_directory):
 
 
 def ours(windows, clocks):
-    """What the hosts have told of operations and processes, with ends and operations on our clock."""
+    """What hosts reported of operations and processes, with ends and operations on our clock."""
 
     def on_our_clock(window):
         ops = [

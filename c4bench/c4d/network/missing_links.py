@@ -138,6 +138,16 @@ def _misrouted(
         f"all probes cross it that crossed {', '.join(link.name for link in together)} before",
         f"{names} slower since" if slower else "nothing is known to be slower for that",
     ]
+    return _finding(
+        [component, *others], evidence, "a probe that crosses another link of the same switch", slower, onset_s
+    )
+
+
+def _finding(
+    suspects: Sequence[Component], evidence: Sequence[str], refuted_by: str, slower: Collection[Blame], onset_s: float
+) -> Finding:
+    """The finding that names the first of the suspects, with the others as alternatives."""
+    component, *others = suspects
     return Finding(
         Syndrome.COMMUNICATION_SLOW,
         Cause.LINK_MISSING,
@@ -145,7 +155,7 @@ def _misrouted(
         onset_s,
         confidence(Cause.LINK_MISSING, component.kind, len(others)),
         tuple(evidence),
-        "a probe that crosses another link of the same switch",
+        refuted_by,
         {"slow_cells": float(sum(len(blame.cells) for blame in slower))},
         tuple(others),
     )
@@ -173,24 +183,13 @@ def missing_links_finding(
     through = (hop for link in lost for hop in link.through)
     possible = dict.fromkeys([*(link.name for link in failed), *beyond, *through])
     links = [] if silent else [Component("link", name) for name in possible if name != first.name]
-    suspects = [*links, *dead]
     component = Component("link", first.name)
     names = " and ".join(str(blame.component) for blame in slower)
     cost = f"{names} is slower since" if slower else "nothing is known to be slower for that"
     evidence = [f"no probe crosses it since {first.heard_s:.3f} s, and {cost}"]
     if len(together) > 1:
         evidence.append(f"missed with it: {', '.join(link.name for link in together if link != first)}")
-    return Finding(
-        Syndrome.COMMUNICATION_SLOW,
-        Cause.LINK_MISSING,
-        component,
-        onset_s,
-        confidence(Cause.LINK_MISSING, component.kind, len(suspects)),
-        tuple(evidence),
-        f"a probe that crosses {component}",
-        {"slow_cells": float(sum(len(blame.cells) for blame in slower))},
-        tuple(suspects),
-    )
+    return _finding([component, *links, *dead], evidence, f"a probe that crosses {component}", slower, onset_s)
 
 
 def _dead_switches(

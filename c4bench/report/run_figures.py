@@ -9,7 +9,7 @@ from markupsafe import Markup
 from c4bench.errors import UsageError
 from c4bench.record import RunDirectory
 from c4bench.record.artefacts import LinkBytes, LossCurves
-from c4bench.report.charts.sites import byte_bars, loss_plot
+from c4bench.report.charts.sites import byte_dots, loss_plot
 from c4bench.report.generated import Frame, frame, stylesheet
 from c4bench.report.svg import standalone
 
@@ -30,7 +30,7 @@ class RunFigure(NamedTuple):
 
 FIGURES = (
     RunFigure("loss_curves", LossCurves, loss_plot, "Training loss over tokens, by method"),
-    RunFigure("link_bytes", LinkBytes, byte_bars, "Bytes of a step by link, by method"),
+    RunFigure("link_bytes", LinkBytes, byte_dots, "Bytes of a step by link, by method"),
 )
 
 

@@ -34,7 +34,7 @@ from c4bench.report.charts.fabric import fabric_panel
 from c4bench.report.charts.growth import growth
 from c4bench.report.charts.heatmap import heatmap, usual
 from c4bench.report.charts.ranking import planned_links, ranking_panel
-from c4bench.report.charts.sites import byte_bars, loss_plot
+from c4bench.report.charts.sites import byte_dots, loss_plot
 from c4bench.report.charts.timeline import axis_strip, common_axis, reached, timeline
 from c4bench.report.evidence_panels import panels_of
 from c4bench.report.mutants import summary
@@ -182,7 +182,7 @@ def _mutants(run: RunDirectory) -> list[tuple[str, Mutants]]:
 
 def _sites(run: RunDirectory) -> list[Markup]:
     losses = [loss_plot(curves) for curves in run.load_all("loss_curves", LossCurves).values()]
-    return losses + [byte_bars(loads) for loads in run.load_all("link_bytes", LinkBytes).values()]
+    return losses + [byte_dots(loads) for loads in run.load_all("link_bytes", LinkBytes).values()]
 
 
 SECTIONS = (

@@ -1,7 +1,7 @@
 """Training at several sites: what is learnt by tokens, and what links carry for it."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from markupsafe import Markup
 
@@ -11,9 +11,8 @@ from c4bench.report.svg import drawing, element
 
 _WIDTH, _HEIGHT, _KEY = 480.0, 260.0, 28.0
 _TICKS = 5
-_ROW, _LABEL, _VALUE = 22.0, 190.0, 70.0
-_DECADES = 10.0  # bars are by logarithm, from a tenth of the least value above 0 on
-_SCALE = (1e9, "G"), (1e6, "M"), (1e3, "k")
+_ROW, _LABEL, _VALUE, _INDENT = 22.0, 150.0, 70.0, 14.0
+_PREFIXES = (1e9, "G"), (1e6, "M"), (1e3, "k")
 
 
 def loss_plot(shown: LossCurves, draw: Callable[..., Markup] = drawing) -> Markup:
@@ -38,26 +37,49 @@ def loss_plot(shown: LossCurves, draw: Callable[..., Markup] = drawing) -> Marku
     )
 
 
-def byte_bars(shown: LinkBytes, draw: Callable[..., Markup] = drawing) -> Markup:
-    """A bar for each link and method, its length by logarithm, with the bytes of a step beside it."""
-    values = [load.bytes_per_step for load in shown.loads if load.bytes_per_step > 0] or [1.0]
-    low, high = math.log(min(values) / _DECADES), math.log(max(values))
-    room = _WIDTH - _LABEL - _VALUE
-    drawn: list[Markup] = []
-    for row, load in enumerate(shown.loads):
-        length = room * (math.log(load.bytes_per_step) - low) / (high - low) if load.bytes_per_step > 0 else 0.0
-        drawn += _bar(load, row * _ROW, length)
+def byte_dots(shown: LinkBytes, draw: Callable[..., Markup] = drawing) -> Markup:
+    """A dot for each link and method over a logarithmic axis, with the bytes of a step beside it."""
+    axis = Axis("bytes of a step, both directions", _decades([load.bytes_per_step for load in shown.loads]), True)
+    rows: list[str | StepBytes] = []
+    for link in dict.fromkeys(load.link for load in shown.loads):
+        rows += [link, *(load for load in shown.loads if load.link == link)]
+    base = _ROW * len(rows)
+    drawn = [*_scale(axis, base)]
+    for number, row in enumerate(rows):
+        middle = (number + 0.5) * _ROW
+        drawn += [_text(row, 0, middle, class_="title")] if isinstance(row, str) else _dot(row, axis, middle)
     words = "; ".join(f"{load.link}, {load.method}: {_short(load.bytes_per_step)}B" for load in shown.loads)
-    return draw("Bytes of a step by link", f"{words}.", _WIDTH, _ROW * len(shown.loads), *drawn)
+    return draw("Bytes of a step by link", f"{words}.", _WIDTH, base + 36, element("g", *drawn, class_="plot"))
 
 
-def _bar(load: StepBytes, y: float, length: float) -> Sequence[Markup]:
-    text, value = f"{load.link}, {load.method}", f"{_short(load.bytes_per_step)}B"
-    return (
-        element("text", text, x=_LABEL - 8, y=y + 15, text_anchor="end", class_="note"),
-        element("rect", x=_LABEL, y=y + 4, width=length, height=14, rx=2, class_="value"),
-        element("text", value, x=_LABEL + length + 6, y=y + 15, class_="note"),
-    )
+def _scale(axis: Axis, base: float) -> Iterator[Markup]:
+    for value, text in axis.ticks:
+        x = _across(axis, value)
+        yield element("line", x1=x, x2=x, y1=0, y2=base, class_="rule")
+        yield _text(text, x, base + 10, text_anchor="middle")
+    yield _text(axis.label, (_LABEL + _WIDTH - _VALUE) / 2, base + 26, text_anchor="middle")
+
+
+def _dot(load: StepBytes, axis: Axis, y: float) -> Iterator[Markup]:
+    x = _across(axis, load.bytes_per_step)
+    yield _text(load.method, _INDENT, y)
+    yield element("circle", cx=x, cy=y, r=4.5, class_="value")
+    yield _text(f"{_short(load.bytes_per_step)}B", x + 9, y)
+
+
+def _across(axis: Axis, value: float) -> float:
+    return _LABEL + axis.share(max(value, axis.ticks[0][0])) * (_WIDTH - _LABEL - _VALUE)
+
+
+def _text(text: str, x: float, middle: float, **attributes: str) -> Markup:
+    return element("text", text, x=x, y=middle + 4, **attributes)
+
+
+def _decades(values: Sequence[float]) -> tuple[tuple[float, str], ...]:
+    """Powers of ten from below the least value above 0 to above the largest."""
+    above = [value for value in values if value > 0] or [1.0]
+    first, last = math.floor(math.log10(min(above))), math.ceil(math.log10(max(above)))
+    return tuple((10.0**power, f"{_short(10.0**power)}B") for power in range(first, max(last, first + 1) + 1))
 
 
 def _ticks(low: float, high: float) -> tuple[tuple[float, str], ...]:
@@ -71,7 +93,7 @@ def _ticks(low: float, high: float) -> tuple[tuple[float, str], ...]:
 
 def _short(value: float) -> str:
     """Three digits with a unit's prefix: 12345 is `12.3 k`."""
-    for scale, prefix in _SCALE:
+    for scale, prefix in _PREFIXES:
         if value >= scale:
             return f"{value / scale:.3g} {prefix}"
     return f"{value:.3g} " if value >= 1 else f"{value:.3g}"

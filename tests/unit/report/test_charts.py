@@ -22,7 +22,7 @@ from c4bench.report.charts.bullet import bullet
 from c4bench.report.charts.fabric import step
 from c4bench.report.charts.growth import growth
 from c4bench.report.charts.heatmap import heatmap, usual
-from c4bench.report.charts.sites import byte_bars, loss_plot
+from c4bench.report.charts.sites import byte_dots, loss_plot
 from c4bench.report.charts.timeline import common_axis, reached, timeline
 from c4bench.report.headlines import format_limit, format_value, headlines, margin, short
 from c4bench.report.svg import element
@@ -155,14 +155,16 @@ def test_losses_are_lines_over_tokens_that_fall_on_the_page():
     assert {"150 k", "50 k"} <= set(re.findall(r">([^<]+)</text>", drawn))
 
 
-def test_a_bar_is_longer_by_as_much_for_every_factor():
-    """Bytes are told in words, and bars grow by logarithm: ten times more is as much longer at any size."""
-    sizes = (("a", 1e3), ("b", 1e4), ("c", 1e5), ("nothing", 0.0))
-    drawn = byte_bars(LinkBytes(tuple(StepBytes("long link", name, value) for name, value in sizes)))
-    one, two, three, none = map(float, re.findall(r'<rect[^>]* width="([\d.]+)"', drawn))
-    assert none == 0 < one
+def test_bytes_of_links_are_dots_over_a_labelled_logarithmic_axis():
+    """Ten times the bytes is as much further right at any size, over ticks of powers of ten; nothing is at the left."""
+    sizes = (("a", 2e3), ("b", 2e4), ("c", 2e5), ("nothing", 0.0))
+    drawn = byte_dots(LinkBytes(tuple(StepBytes("long link", name, value) for name, value in sizes)))
+    one, two, three, none = map(float, re.findall(r'<circle[^>]* cx="([\d.]+)"', drawn))
+    ticks = {text: float(x) for x, text in re.findall(r'<text x="([\d.]+)"[^>]*middle">([^<]+)</text>', drawn)}
     assert two - one == pytest.approx(three - two, abs=0.02)
-    assert "long link, b: 10 kB" in drawn
+    assert ticks["1 kB"] == none < one < ticks["10 kB"] < two < ticks["100 kB"] < three < ticks["1 MB"]
+    assert "bytes of a step, both directions" in ticks
+    assert "long link, b: 20 kB" in drawn
 
 
 def test_an_ablation_has_a_bar_for_each_mode_in_the_order_of_adding():

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[3]
+SCENARIOS = REPOSITORY / "tests/scenarios"
 
 
 def run(*arguments, cwd=REPOSITORY, **environment):
@@ -31,10 +32,10 @@ def one_line(done, code, *words):
         assert word in lines[0]
 
 
-def runs():
-    """The existing run directories."""
-    place = REPOSITORY / "reports/runs"
-    return sorted(entry.name for entry in place.iterdir()) if place.is_dir() else []
+def refused(directory, *arguments, words):
+    """Check that pytest refuses a run of the scenarios, started from a directory, and leaves no run directory there."""
+    one_line(run("pytest", *arguments, cwd=directory), 2, *words)
+    assert not (directory / "reports").exists()
 
 
 EMPTY = "all:\n  hosts: {}\n"
@@ -55,9 +56,7 @@ def test_a_wrong_inventory_is_refused(tmp_path, content, words):
     """A missing, empty, torn or misspelt inventory is refused before the run, with file, line and key."""
     if content is not None:
         (tmp_path / "hosts.yml").write_text(content)
-    before = runs()
-    one_line(run("pytest", f"--hosts={tmp_path / 'hosts.yml'}", "tests/scenarios"), 2, *words)
-    assert runs() == before
+    refused(tmp_path, f"--hosts={tmp_path / 'hosts.yml'}", SCENARIOS, words=words)
 
 
 def test_a_path_elsewhere_after_a_space_is_refused(tmp_path):
@@ -81,18 +80,13 @@ def test_an_option_about_hosts_that_means_nothing_is_refused(tmp_path, hosts, op
     """Bad options are refused before a lab boots or a host is contacted, and no run directory is created."""
     path = tmp_path / "hosts.yml"
     path.write_text("all: {hosts: {here: {ansible_connection: local}}}")
-    before = runs()
     given = "softroce" if hosts == "softroce" else path
-    one_line(run("pytest", f"--hosts={given}", *option.split(), "tests/scenarios/hosts"), 2, *words)
-    assert runs() == before
+    refused(tmp_path, f"--hosts={given}", *option.split(), SCENARIOS / "hosts", words=words)
 
 
-def test_an_unknown_topology_is_refused():
-    """An unknown suite is refused with a list of the known ones, and no run directory is created."""
-    before = runs()
-    done = run("pytest", "--hosts=softroce", "--c4-topology=moebius")
-    one_line(done, 2, "moebius", "clos-2x4")
-    assert runs() == before
+def test_an_unknown_topology_is_refused(tmp_path):
+    """An unknown topology is refused with a list of the known ones, and no run directory is created."""
+    refused(tmp_path, "--hosts=softroce", "--c4-topology=moebius", SCENARIOS, words=("moebius", "clos-2x4"))
 
 
 @pytest.mark.parametrize(

@@ -281,10 +281,9 @@ class PathController:
         samples, live_flows = self._tuner.ingest(window), self.live_flows
         if any(map(live_flows.of_connection, samples.slow)):
             self._checks.request()
-        for connection in samples.connections:
-            mine = live_flows.of_connection(connection)
+        for connection, mine in live_flows.of_host(window.host, samples.connections).items():
             # One QP that is left to ECMP has neither a known path nor a weight to tune.
-            if not mine or not (len(mine) > 1 or mine[0].port):
+            if len(mine) == 1 and not mine[0].port:
                 continue
             if len(of_qps := samples.of(connection)) != len(mine):
                 continue

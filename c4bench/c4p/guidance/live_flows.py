@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -45,6 +45,8 @@ class LiveFlows:
         self._knowledge = knowledge
         self._live: dict[str, LiveFlow] = {}
         self._of_connection: dict[Connection, list[LiveFlow]] = {}
+        # The connections that hosts have named, and those of them that have flows.
+        self._of_host: dict[str, tuple[Collection[Connection], dict[Connection, list[LiveFlow]]]] = {}
 
     def __contains__(self, flow: object) -> bool:
         return flow in self._live
@@ -62,6 +64,7 @@ class LiveFlows:
             mine = self._of_connection.setdefault(connection, [])
             mine.append(live)
             mine.sort(key=lambda one: one.address or ())
+        self._of_host.clear()
 
     def remove(self, flows: Iterable[str]) -> list[str]:
         """Remove flows that have ended; return those that were live."""
@@ -69,6 +72,7 @@ class LiveFlows:
 
     def _remove(self, flow: str) -> bool:
         live = self._live.pop(flow, None)
+        self._of_host.clear()
         if live is not None and (connection := _connection(live)):
             rest = [one for one in self._of_connection.pop(connection) if one is not live]
             if rest:
@@ -133,6 +137,14 @@ class LiveFlows:
     def of_connection(self, connection: Connection) -> Sequence[LiveFlow]:
         """The flows of a connection, in order of their QPs; none if it has none."""
         return self._of_connection.get(connection, ())
+
+    def of_host(self, host: str, connections: Collection[Connection]) -> Mapping[Connection, Sequence[LiveFlow]]:
+        """The flows of those of a host's connections that have any; looked up when either changes."""
+        named, found = self._of_host.get(host, (None, {}))
+        if named is not connections:
+            found = {one: self._of_connection[one] for one in connections if one in self._of_connection}
+            self._of_host[host] = connections, found
+        return found
 
 
 def _connection(live: LiveFlow) -> Connection | None:

@@ -19,19 +19,21 @@ _Number = TypeVar("_Number", np.int64, np.float64)
 _ROOM = 16
 
 
-def rounds(rows: Ints, order: Ints | None = None) -> Iterator[Ints]:
-    """Indices of each row's first occurrence, then its second, and so on: no round holds a row twice.
-
-    `order` sorts them and keeps equal rows together; the default is the order of `rows`.
-    """
-    if order is None:
-        order = np.argsort(rows, kind="stable")
+def rounds(rows: Ints) -> Iterator[Ints]:
+    """Indices of each row's first occurrence, then its second, and so on: no round holds a row twice."""
+    order = np.argsort(rows, kind="stable")
     if not len(order):
         return
     firsts = np.flatnonzero(np.diff(rows[order], prepend=rows[order[0]] - 1))
     lengths = np.diff(firsts, append=len(order))
     for number in range(int(lengths.max())):
         yield order[firsts[lengths > number] + number]
+
+
+def distinct(values: Ints) -> Ints:
+    """Each of these values once, in order."""
+    ordered = np.sort(values)
+    return ordered[np.diff(ordered, prepend=ordered[:1] - 1) > 0]
 
 
 class Runs:

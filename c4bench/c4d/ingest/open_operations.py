@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from c4bench.c4d.columns import Ints
+from c4bench.c4d.columns import Ints, distinct
 from c4bench.c4d.ingest.record_validator import SEQ_BITS
 
 # Open operations of a communicator that are kept: with lost records some never end, and the oldest is dropped.
@@ -40,6 +40,11 @@ class OpenOperations:
         first, end = np.searchsorted(self._keys, [comm << SEQ_BITS, (comm + 1) << SEQ_BITS]).tolist()
         return Place(self._keys[first:end] & _SEQ, self._starts[first:end])
 
+    def missing(self, comms: Ints, seqs: Ints) -> tuple[Ints, Ints]:
+        """Those of these operations that are not open, each once."""
+        keys = distinct(_key(comms, seqs)[self.starts(comms, seqs) < 0])
+        return keys >> SEQ_BITS, keys & _SEQ
+
     def add(self, comms: Ints, seqs: Ints, starts: Ints) -> None:
         """Add operations that are not open yet."""
         keys = np.concatenate([self._keys, _key(comms, seqs)])
@@ -53,7 +58,7 @@ class OpenOperations:
 
     def surplus(self, comms: Ints) -> list[Ints]:
         """The first rows of the oldest operations of each of these communicators that has too many open."""
-        comms = np.unique(comms)
+        comms = distinct(comms)
         firsts, ends = np.searchsorted(self._keys, [comms << SEQ_BITS, (comms + 1) << SEQ_BITS])
         over = np.flatnonzero(ends - firsts > _OPS_KEPT)
         spans = zip(firsts[over].tolist(), ends[over].tolist(), strict=True)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from c4bench.c4d.columns import Bools, Floats, Ints, Runs, Table, rounds
+from c4bench.c4d.columns import Bools, Floats, Ints, Runs, Table, distinct
 from c4bench.c4d.ingest.batch import Batch
 from c4bench.c4d.ingest.members import Members
 from c4bench.c4d.ingest.open_operations import OpenOperations
@@ -27,7 +27,7 @@ _ENDED = ("known", "touched", "gap_s", "finished_s")
 
 
 class Finished(NamedTuple):
-    """Operations that all members have finished, one of each communicator (by its number), all of one size.
+    """Operations that all members have finished, of communicators (by number) of one size, those of each in order.
 
     Shape (operations, members): the members' ranks in the job, how long they were inside, after how much computing
     (nan: unseen), and since when (their own clocks).
@@ -123,19 +123,17 @@ class Operations:
         todo = np.flatnonzero(~evaluated)
         starts = np.full(len(comms), -1)
         starts[todo] = self._open.starts(comms[todo], ops.seq[todo])
-        missing = todo[starts[todo] < 0]
-        if len(missing):
-            self._begin(comms[missing], ops.seq[missing])
+        if (starts[todo] < 0).any():
+            self._begin(*self._open.missing(comms[todo], ops.seq[todo]))
             starts[todo] = self._open.starts(comms[todo], ops.seq[todo])
         self._kept["touched"][starts[starts >= 0]] = True
         kept: Ints = np.where(starts < 0, -1, starts + self._members.table["place"][ops.members])
         return kept
 
     def _begin(self, comms: Ints, seqs: Ints) -> None:
-        """Make room for the records of operations, each of which may be there several times."""
-        comms, seqs = np.unique(np.stack([comms, seqs]), axis=1)
+        """Make room for the records of operations."""
         sizes, starts = self._comms["size"][comms], np.empty(len(comms), np.int64)
-        for size in np.unique(sizes).tolist():
+        for size in distinct(sizes).tolist():
             which = sizes == size
             starts[which] = self._room(size, int(np.count_nonzero(which)))
         self._kept["comm"][starts], self._kept["seq"][starts] = comms, seqs
@@ -236,24 +234,25 @@ class Operations:
         return since_s
 
     def finished(self) -> list[Finished]:
-        """Operations that every member has finished, each once; those of one communicator in order."""
+        """Operations that every member has finished, each once; of communicators of each size together."""
         starts = np.flatnonzero(self._kept.used("touched"))
         self._kept["touched"][starts] = False
         sizes = self._comms["size"][self._kept["comm"][starts]]
-        return [ops for size in np.unique(sizes).tolist() for ops in self._finished(size, starts[sizes == size])]
+        return [self._finished(size, starts[sizes == size]) for size in distinct(sizes).tolist()]
 
-    def _finished(self, size: int, starts: Ints) -> list[Finished]:
+    def _finished(self, size: int, starts: Ints) -> Finished:
         rows = np.add.outer(starts, np.arange(size))
         whole = (self._kept["finished_s"][rows] > 0.0).all(axis=1)
         starts, rows = starts[whole], rows[whole]
+        order = np.lexsort((self._kept["seq"][starts], self._kept["comm"][starts]))
+        starts, rows = starts[order], rows[order]
         comms, seqs = self._kept["comm"][starts], self._kept["seq"][starts]
         entered_s, gap_s = self._kept["entered_s"][rows], self._kept["gap_s"][rows]
         inside_s = self._kept["finished_s"][rows] - entered_s
         np.maximum.at(self._comms["evaluated"], comms, seqs)
         self._end(size, starts)
         members = np.add.outer(self._comms["first"][comms], np.arange(size))
-        ops = Finished(comms, self._members.rank_of(members), inside_s, gap_s, entered_s)
-        return [ops.pick(turn) for turn in rounds(comms, np.lexsort((seqs, comms)))]
+        return Finished(comms, self._members.rank_of(members), inside_s, gap_s, entered_s)
 
 
 def _in_order(ops: OpColumns, since_s: Floats) -> list[float]:

@@ -145,8 +145,19 @@ class WeightTuner:
         self._sums: dict[Connection, tuple[float, list[ThroughputSample]]] = {}
         self._baselines: dict[Connection, float] = {}
 
+    def connections(self, window: Window) -> Mapping[Connection, Sequence[int]]:
+        """The connections that a window names; the same object until names change."""
+        return self._qps(window).connections
+
     def ingest(self, window: Window) -> HostSamples:
         """What the QPs of a host did since its last window. Those that it does not name any more are forgotten."""
+        return self._qps(window).ingest(window)
+
+    def skip(self, host: str) -> None:
+        """Leave out a window of a host: what its QPs do until the next one will not be a sample."""
+        self._hosts[host].known[:] = False
+
+    def _qps(self, window: Window) -> _Qps:
         names, qps = window.names.sends, self._hosts.get(window.host)
         if qps is None:
             qps = self._hosts[window.host] = _Qps(names)
@@ -156,7 +167,7 @@ class WeightTuner:
             for connection in before.connections.keys() - qps.connections.keys():
                 self._sums.pop(connection, None)
                 self._baselines.pop(connection, None)
-        return qps.ingest(window)
+        return qps
 
     def correct(
         self, connection: Connection, weights: Sequence[float], samples: Sequence[ThroughputSample], now_s: float

@@ -14,7 +14,6 @@ from c4bench.c4d.straggler.compute_intervals import ComputeIntervals, usual_s
 from c4bench.c4d.straggler.empirical_null import EmpiricalNull, operations_per_iteration
 from c4bench.c4d.straggler.intermittent_stragglers import IntermittentStragglers
 from c4bench.c4d.straggler.thresholds import (
-    BEARING_SHARE,
     FIRST_HISTORY_OPS,
     INTERVAL_SHARE,
     LAWFUL_SKEW_SHARE,
@@ -23,12 +22,10 @@ from c4bench.c4d.straggler.thresholds import (
     MIN_HISTORY_OPS,
     MIN_RUN_OPS,
     MIN_RUN_PERIODS,
-    SETTLE_OPS,
 )
+from c4bench.c4d.straggler.usual_gaps import UsualGaps
 from c4bench.c4d.thresholds import benign_stall_s
 
-# Gaps before a communicator's operations that are kept, the latest: several iterations.
-_GAPS_KEPT = 64
 # Operations whose lateness is kept as the healthy history, the latest ones.
 _HISTORY_OPS = 256
 # Operations between two updates of a member's usual lateness, which changes slowly.
@@ -52,7 +49,6 @@ class Straggler(msgspec.Struct, frozen=True):
 
 # A communicator of which no operation is known.
 _BLANK: dict[str, float] = {
-    "seen": 0,
     "judged": 0,
     "taught": 0,
     "usual_of": -1,
@@ -73,7 +69,7 @@ class StragglerDetector:
         self._rows = Index()
         self._table = Table(comm=0, **_BLANK)
         self._intervals = ComputeIntervals(size)
-        self._gaps_s = np.full((0, _GAPS_KEPT), np.inf)
+        self._gaps = UsualGaps()
         self._recent = np.empty((0, MAX_RUN_OPS, size))
         self._entered_s = np.empty((0, MAX_RUN_OPS, size))
         self._history = np.empty((0, size, FIRST_HISTORY_OPS))
@@ -142,7 +138,8 @@ class StragglerDetector:
         for name, blank in _BLANK.items():
             self._table[name][row] = blank
         self._intervals.forget(row)
-        self._gaps_s[row], self._usual[row], self._worst[row] = np.inf, 0.0, 0.0
+        self._gaps.forget(row)
+        self._usual[row], self._worst[row] = 0.0, 0.0
         self._standing.pop(row, None)
 
     def _late_before(self, rows: Ints) -> set[int]:
@@ -161,7 +158,7 @@ class StragglerDetector:
 
     def _make_room(self, rows: int) -> None:
         self._intervals.make_room(rows)
-        self._gaps_s = _grown(self._gaps_s, rows, np.inf)
+        self._gaps.make_room(rows)
         self._recent, self._entered_s = _grown(self._recent, rows), _grown(self._entered_s, rows)
         self._history, self._usual = _grown(self._history, rows), _grown(self._usual, rows)
         self._worst = _grown(self._worst, rows)
@@ -171,32 +168,12 @@ class StragglerDetector:
     ) -> tuple[Ints, Finished, Floats]:
         """Each member's lateness as a share of the median gap, where enough operations tell of computing."""
         rows = self._rows_of(ops.comms)
-        seen = self._table["seen"][rows]
-        self._gaps_s[rows, seen % _GAPS_KEPT] = middle_s[:, 0]
-        self._table["seen"][rows] = seen + 1
-        bears = (seen >= SETTLE_OPS) & self._bears(rows, middle_s[:, 0])
-        rows, ops = rows[bears], ops.pick(bears)
-        interval = self._intervals.add(rows, awaited_s[bears], ops, middle_s[bears], INTERVAL_SHARE * period_s)
+        tell = self._gaps.add(rows, middle_s[:, 0])
+        rows, ops = rows[tell], ops.pick(tell)
+        interval = self._intervals.add(rows, awaited_s[tell], ops, middle_s[tell], INTERVAL_SHARE * period_s)
         rows, ops = rows[interval.rows], ops.pick(interval.rows)._replace(gap_s=interval.lasted_s)
         self._table["lawful"][rows] = LAWFUL_SKEW_SHARE * np.maximum(1.0, period_s / interval.middle_s[:, 0])
         return rows, ops, np.minimum(interval.awaited_s, interval.longer_s) / interval.middle_s
-
-    def _bears(self, rows: Ints, middle_s: Floats) -> Bools:
-        """Whether gaps are long enough to tell of computing. The usual long gap is no longer than the longest."""
-        gaps_s = self._gaps_s[rows]
-        bears: Bools = middle_s > BEARING_SHARE * np.where(gaps_s < np.inf, gaps_s, 0.0).max(axis=1, initial=0.0)
-        short = np.flatnonzero(~bears)
-        if len(short):
-            bears[short] = middle_s[short] > BEARING_SHARE * self._long(rows[short])
-        return bears
-
-    def _long(self, rows: Ints) -> Floats:
-        """The usual long gap: nine in ten are no longer."""
-        known = np.minimum(self._table["seen"][rows], _GAPS_KEPT)
-        longest = int(known.max(initial=1))
-        ordered: Floats = np.sort(self._gaps_s[rows, :longest], axis=1)
-        usual: Floats = ordered[np.arange(len(rows)), (known - 1) * 9 // 10]
-        return usual
 
     def _remember(self, rows: Ints, shares: Floats, entered_s: Floats) -> None:
         judged = self._table["judged"][rows]
@@ -316,10 +293,8 @@ class StragglerDetector:
         return {place for place in standing if last[place] >= MATERIAL_SHARE}
 
 
-def _grown(array: Floats, rows: int, fill: float = 0.0) -> Floats:
-    """The array with as many rows, the new ones filled; those of nothing take no memory before they are written to."""
+def _grown(array: Floats, rows: int) -> Floats:
+    """The array with as many rows, the new ones 0; they take no memory before they are written to."""
     grown: Floats = np.zeros((rows, *array.shape[1:]))
     grown[: len(array)] = array
-    if fill:
-        grown[len(array) :] = fill
     return grown

@@ -114,13 +114,14 @@ class Parts:
                 dropped=self.detection.dropped[host],
                 refused=refused,
                 lag_s=now_s - ends_s[host] if host in ends_s else None,
+                window_bytes=self.detection.window_bytes[host],
             )
             for host, refused in self.agents.refused.items()
         }
         missing = tuple(self.liveness.missing.values())
         known = agents, self.registry.health(), missing, self.registry.isolated(), self.log.counts()
         lost = tuple(sorted(link.name for link in self.paths.controller.missing))
-        return Health(*known, self.paths.unplanned(), self.paths.link_loads(), lost)
+        return Health(*known, self.paths.unplanned(), self.paths.link_loads(), lost, self.telemetry.evaluations)
 
 
 class Master:

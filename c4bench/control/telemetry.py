@@ -15,6 +15,7 @@ from c4bench.c4d.ingest.shared_fabric import SharedFabric
 from c4bench.c4d.probing.doubts import Doubts
 from c4bench.control.agent_liveness import AgentLiveness
 from c4bench.control.diagnosis_dispatch import DiagnosisDispatch
+from c4bench.control.evaluation_times import EvaluationTimes
 from c4bench.control.event_log import EventLog
 from c4bench.control.jobs import Job
 from c4bench.control.path_service import PathService
@@ -50,14 +51,15 @@ class _Followed(msgspec.Struct):
 class Detection:
     """A detector for each followed attempt; records of other attempts are ignored.
 
-    `windows` and `dropped` count the windows of each host, and the rejected records by reason. `window_ends_s` is when
-    each host's newest window ends, on the host's clock.
+    `windows` and `dropped` count the windows of each host, and the rejected records by reason. `window_bytes` are those
+    of all messages with windows that came. `window_ends_s` is when each host's newest window ends, on the host's clock.
     """
 
     def __init__(self) -> None:
         self._fabric = SharedFabric()
         self._followed: dict[str, _Followed] = {}
         self.windows: Counter[str] = Counter()
+        self.window_bytes: Counter[str] = Counter()
         self.window_ends_s: dict[str, float] = {}
         self.dropped: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
@@ -121,7 +123,8 @@ class Detection:
 class TelemetryLoop:
     """Passes windows to path planning and C4D, and diagnoses of C4D to `dispatch`.
 
-    `evaluated_s` is the master's time of the newest evaluation, None before the first.
+    `evaluated_s` is the master's time of the newest evaluation, None before the first; `evaluations` says how long
+    all have taken.
     """
 
     def __init__(
@@ -138,10 +141,15 @@ class TelemetryLoop:
         self._parts = WindowParts(jobs)
         self._inbox = WindowInbox(self.ingest, lambda host: self.drop(host, "overload"))
         self.evaluated_s: float | None = None
+        self.evaluations = EvaluationTimes()
 
     def drop(self, host: str, reason: str) -> None:
         """Count a window of a host that is not ingested."""
         self._detection.drop(host, reason)
+
+    def count_bytes(self, host: str, size_bytes: int) -> None:
+        """Count a message with a window of a host, whatever becomes of it."""
+        self._detection.window_bytes[host] += size_bytes
 
     def receive(self, window: Window) -> None:
         """A window has come from its host's agent; it is ingested while `run` runs."""
@@ -180,6 +188,7 @@ class TelemetryLoop:
                 began_s = time.monotonic()
                 found = self._detection.evaluate(now_s)
                 took_s = time.monotonic() - began_s
+                self.evaluations = self.evaluations.plus(took_s)
                 for attempt, diagnoses in found.items():
                     await self._dispatch.publish(attempt, diagnoses, now_s)
                 for event in self._liveness.evaluate(now_s, busy()):

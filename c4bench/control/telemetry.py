@@ -14,6 +14,7 @@ from c4bench.c4d.detector import Detector
 from c4bench.c4d.ingest.shared_fabric import SharedFabric
 from c4bench.c4d.probing.doubts import Doubts
 from c4bench.control.agent_liveness import AgentLiveness
+from c4bench.control.archiving import Archiving
 from c4bench.control.diagnosis_dispatch import DiagnosisDispatch
 from c4bench.control.evaluation_times import EvaluationTimes
 from c4bench.control.event_log import EventLog
@@ -37,15 +38,23 @@ _LATE_S = 0.5
 
 
 class _Followed(msgspec.Struct):
-    """An attempt and its detector."""
+    """An attempt that is followed since `since_s`, and its detector."""
 
     job: Job
     detector: Detector
+    since_s: float
+    archiving: Archiving | None
 
     def ingest(self, record: Record) -> list[Diagnosis]:
-        """Pass a record to the detector; the recording has all of them in the same order."""
-        self.job.recording.append(record)
+        """Pass a record to the detector; recording and archive have all of them in the same order."""
+        self.note(record)
         return self.detector.ingest(record)
+
+    def note(self, record: Record) -> None:
+        """Record what the detector learns, also from others."""
+        self.job.recording.append(record)
+        if self.archiving:
+            self.archiving.add(self.job.spec.id, self.since_s, record)
 
 
 class Detection:
@@ -55,7 +64,8 @@ class Detection:
     of all messages with windows that came. `window_ends_s` is when each host's newest window ends, on the host's clock.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, archiving: Archiving | None = None) -> None:
+        self._archiving = archiving
         self._fabric = SharedFabric()
         self._followed: dict[str, _Followed] = {}
         self.windows: Counter[str] = Counter()
@@ -69,8 +79,10 @@ class Detection:
 
     def follow(self, job: Job, now_s: float) -> None:
         """Evaluate this attempt's telemetry from now on."""
-        self._followed[job.spec.id] = _Followed(job, Detector(self._fabric, self.dropped))
-        job.recording.extend(self._fabric.snapshot(now_s, {nic.name for nic in job.spec.nics}))
+        followed = _Followed(job, Detector(self._fabric, self.dropped), now_s, self._archiving)
+        self._followed[job.spec.id] = followed
+        for record in self._fabric.snapshot(now_s, {nic.name for nic in job.spec.nics}):
+            followed.note(record)
 
     def forget(self, attempt: str) -> None:
         """Drop the detector of an attempt that has ended."""
@@ -85,7 +97,7 @@ class Detection:
         """Ingest what path planning has learnt about the fabric, for all attempts."""
         self._fabric.ingest(record)
         for followed in self._followed.values():
-            followed.job.recording.append(record)
+            followed.note(record)
 
     def evaluate(self, now_s: float) -> dict[str, list[Diagnosis]]:
         """New diagnoses by attempt."""
@@ -98,10 +110,12 @@ class Detection:
         Their detectors read the same traffic from the shared fabric.
         """
         diagnoses = followed.ingest(Evaluated(now_s))
+        if self._archiving:
+            self._archiving.add_findings(diagnoses)
         for arrival in self._fabric.arrivals.poll():
             for other in self._followed.values():
                 if other is not followed:
-                    other.job.recording.append(arrival)
+                    other.note(arrival)
         return diagnoses
 
     def doubts(self, attempt: str) -> Doubts | None:

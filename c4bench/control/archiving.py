@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 
 from c4bench.model.diagnosis import Diagnosis
-from c4bench.model.recording import Record
+from c4bench.model.recording import Entry, Record
 from c4bench.model.window import Window
-from c4bench.record.archive import Archive, Entry
+from c4bench.record.archive import Archive
 
 _logger = logging.getLogger(__name__)
 

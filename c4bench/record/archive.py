@@ -17,22 +17,13 @@ import msgspec
 from c4bench import files
 from c4bench.errors import UsageError
 from c4bench.model.diagnosis import Diagnosis
-from c4bench.model.recording import Record
+from c4bench.model.recording import Entry, Record
 from c4bench.wire.window_codec import WindowDecoder
 
 _RECORDS, _OPERATIONS, _FINDINGS = "records", "operations", "findings"
 _DAY = "day="
 _DIGITS = 8
 _MISSING = "pyarrow is not installed; pip install 'c4bench[archive]'"
-
-
-class Entry(NamedTuple):
-    """A record that came at `time_s` about an attempt that C4D followed since `since_s` (s, the master's clock)."""
-
-    attempt: str
-    since_s: float
-    time_s: float
-    record: Record
 
 
 class Bounds(NamedTuple):

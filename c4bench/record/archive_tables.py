@@ -8,10 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from c4bench.model.diagnosis import Diagnosis
-from c4bench.model.recording import Record, TaggedRecord
+from c4bench.model.recording import Entry, Record, TaggedRecord
 from c4bench.model.window import Caller, CallName, Window
 from c4bench.model.window_columns import OP_ROW, rows
-from c4bench.record.archive import Entry
 from c4bench.record.encoding import encode
 from c4bench.wire.window_codec import WindowDecoder, WindowEncoder, from_message
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from c4bench.attribution.localise import Cell, Links
-from c4bench.c4d.columns import Ints, Table
+from c4bench.c4d.columns import Bools, Ints, Table
 from c4bench.c4d.network.cell_index import CellIndex, CellValues
 from c4bench.c4d.network.evidence import MatrixSlice, slice_departures
 from c4bench.c4d.network.thresholds import (
@@ -98,6 +98,7 @@ _SAMPLED_CELLS = 4096
 _TELLING = 64
 # Columns for the least costs of a cell; the largest of them is its floor.
 _LEAST = tuple(f"least_{number}" for number in range(BASELINE_MAX_SPANS // SPANS_PER_FLOOR + 1))
+_BLANKS: dict[str, float] = {"spans": 0, "floor": math.nan, "forgotten": False} | dict.fromkeys(_LEAST, math.inf)
 
 
 class DelayBaseline:
@@ -111,8 +112,8 @@ class DelayBaseline:
     def __init__(self, index: CellIndex) -> None:
         self._index = index
         # By the cell's number: how many healthy spans it has, the least of their logs, the floor (nan: none yet);
-        # whether it is among the sampled ones; whether its cost was forgotten, so that no earlier cost may replace it.
-        self._costs = Table(spans=0, floor=math.nan, sampled=False, forgotten=False, **dict.fromkeys(_LEAST, math.inf))
+        # whether its cost was forgotten, so that no earlier cost may replace it.
+        self._costs = Table(**_BLANKS)
         self._sampled: frozenset[str] = frozenset()
         self._samples: deque[Mapping[Cell, float]] = deque(maxlen=BASELINE_MAX_SPANS)
         self._links: Links = {}
@@ -132,27 +133,32 @@ class DelayBaseline:
         enough = np.where(costs["forgotten"][rows], BASELINE_MAX_SPANS, BASELINE_MIN_SPANS)
         costs["floor"][rows] = np.where(spans >= enough, floors, math.nan)
         # The new samples of a forgotten cell replace its earlier ones.
-        if len(cells) and (len(self._samples) < BASELINE_MAX_SPANS or costs["sampled"][rows].any()):
+        if len(cells) and (len(self._samples) < BASELINE_MAX_SPANS or self._are_sampled(rows).any()):
             self._sample(cells, links or {})
 
     def _all_costs(self) -> Table:
         """The costs of all cells, with rows for those that are new."""
-        names = self._index.cells
-        first = self._costs.add(len(names) - self._costs.count)
-        self._costs["sampled"][first : len(names)] = [not self._sampled.isdisjoint(cell) for cell in names[first:]]
+        self._costs.add(len(self._index.cells) - self._costs.count)
         return self._costs
+
+    def _are_sampled(self, rows: Ints) -> Bools:
+        """Which of these cells are of sampled NICs."""
+        sampled = np.zeros(len(self._index.nics), np.bool_)
+        ends = self._index.ends[:, rows]
+        sampled[self._index.nic_numbers.rows(self._sampled, len(self._sampled))] = True
+        return np.asarray(sampled[ends].any(axis=0))
 
     def _sample(self, cells: CellValues, links: Links) -> None:
         self._sample_nics(cells)
-        own = cells.pick((cells.figures > 0) & self._costs["sampled"][cells.rows])
+        own = cells.pick((cells.figures > 0) & self._are_sampled(cells.rows))
         self._samples.append({cell: math.log(value) for cell, value in own.items()})
         self._links = links
         self._healthy = None
 
     def _sample_nics(self, cells: CellValues) -> None:
         """Sample enough NICs to know how all behave; not all need to send in the first span."""
-        sampled, names = self._costs.used("sampled"), self._index.nics
-        ends = self._index.ends
+        names, ends = self._index.nics, self._index.ends
+        sampled = self._are_sampled(np.arange(ends.shape[1]))
         for nic in dict.fromkeys(ends[0, cells.rows].tolist()):
             if len(self._sampled) == SAMPLED_NICS or np.count_nonzero(sampled) >= _SAMPLED_CELLS:
                 return
@@ -238,10 +244,18 @@ class DelayBaseline:
     def forget(self, cell: Cell) -> None:
         """Learn again what a cell costs: the traffic around it has changed."""
         row = self._index.row(cell)
-        blanks = {"spans": 0, "floor": math.nan, "forgotten": True} | dict.fromkeys(_LEAST, math.inf)
-        for name, blank in blanks.items():
-            self._all_costs()[name][row] = blank
+        self._blank(np.asarray([row]))
+        self._costs["forgotten"][row] = True
         self._healthy = None
+
+    def remove(self, rows: Ints) -> None:
+        """Forget cells that are not used any more; what was learnt of how cells depart stays."""
+        self._blank(rows)
+
+    def _blank(self, rows: Ints) -> None:
+        costs = self._all_costs()
+        for name, blank in _BLANKS.items():
+            costs[name][rows] = blank
 
     def knows(self, cell: Cell) -> bool:
         """Whether the cell has enough healthy history to be held against."""

@@ -67,7 +67,7 @@ def comm(number):
     )
 
 
-def window(at, sequence, end_s, comms):
+def window(at, sequence, end_s, comms, port=0xC000):
     """What the rank on one of two hosts does in these communicators: two operations, and a message to the other."""
     here, there = HOSTS[at], HOSTS[1 - at]
     ops = tuple(
@@ -77,10 +77,10 @@ def window(at, sequence, end_s, comms):
     )
     conns = tuple(
         ConnRecord(
-            one.comm, at, 1 - at, f"{here}/0", f"{there}/0", 0, 0xC000, 2, 128, 0.0, 0.0, 0.1, 0.1, end_s - 1.0, 0, 0,
-            posted=2, posted_sum_ns=10,
+            one.comm, at, 1 - at, f"{here}/0", f"{there}/0", 0, port + index, 2, 128, 0.0, 0.0, 0.1, 0.1, end_s - 1.0,
+            0, 0, posted=2, posted_sum_ns=10,
         )
-        for one in comms
+        for index, one in enumerate(comms)
     )  # fmt: skip
     arrivals = tuple(ArrivalRecord(one.comm, at, 1 - at, f"{there}/0", f"{here}/0", 0, 2, 2, 20) for one in comms)
     ranks = (RankRecord("job", at, here, 7, "running"),)
@@ -115,6 +115,22 @@ def test_communicators_that_are_made_anew_leave_nothing():
     view = detector._store.jobs["job"]
     assert len(view.conns) == 2 * len(view.comms)
     assert view.comms[f"job.{8 * ROUNDS - 1}"].latest(1).seq == 1
+
+
+def test_paths_that_connections_have_left_leave_nothing(monkeypatch):
+    """New connections by ever other source ports for a week: the costs of cells that are not used go, others stay."""
+    monkeypatch.setattr("c4bench.c4d.network.pipeline._CELLS_KEPT", 64)
+    detector, found = Detector(), []
+
+    def step(number):
+        now_s = ROUND_S * (number + 1)
+        comms = [comm(8 * number + index) for index in range(8)]
+        for at in range(len(HOSTS)):
+            detector.ingest_window(window(at, number, now_s, comms, 0xC000 + 8 * number))
+        found.extend(detector.ingest(Evaluated(now_s + 0.05)))
+
+    assert grown(step, detector) <= GROWTH
+    assert found == []
 
 
 def test_a_communicator_that_is_kept_is_judged_as_before_beside_those_that_end():

@@ -11,10 +11,10 @@ from c4bench.c4d.detector import Detector
 from c4bench.c4d.offline import detect
 from c4bench.cli.main import main
 from c4bench.errors import UsageError
-from c4bench.model.recording import Evaluated
+from c4bench.model.recording import Entry, Evaluated
 from c4bench.model.step import StepOp
 from c4bench.record import archive as module
-from c4bench.record.archive import Archive, Bounds, Entry, read_archive
+from c4bench.record.archive import Archive, Bounds, read_archive
 from c4bench.record.telemetry import to_lines
 from c4bench.sim.job import simulate
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob

@@ -62,19 +62,19 @@ class Archiving:
                 while True:
                     await asyncio.sleep(_LOOK_S)
                     if self._waiting.size_bytes > _FULL_BYTES or time.monotonic() - written_s > _EVERY_S:
-                        batch = self._take()
+                        batch = self._pop_batch()
                         if not await loop.run_in_executor(thread, self._write, batch):
                             self._put_back(batch)
                         written_s = time.monotonic()
         finally:
-            self._write(self._take())
+            self._write(self._pop_batch())
 
-    def _take(self) -> _Batch:
+    def _pop_batch(self) -> _Batch:
         batch, self._waiting = self._waiting, _Batch()
         return batch
 
     def _put_back(self, batch: _Batch) -> None:
-        newer = self._take()
+        newer = self._pop_batch()
         self._waiting = _Batch(
             batch.entries + newer.entries, batch.findings + newer.findings, batch.size_bytes + newer.size_bytes
         )

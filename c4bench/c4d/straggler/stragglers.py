@@ -168,9 +168,9 @@ class StragglerDetector:
     ) -> tuple[Ints, Finished, Floats]:
         """Each member's lateness as a share of the median gap, where enough operations tell of computing."""
         rows = self._rows_of(ops.comms)
-        tell = self._gaps.add(rows, middle_s[:, 0])
-        rows, ops = rows[tell], ops.pick(tell)
-        interval = self._intervals.add(rows, awaited_s[tell], ops, middle_s[tell], INTERVAL_SHARE * period_s)
+        telling = self._gaps.add(rows, middle_s[:, 0])
+        rows, ops = rows[telling], ops.pick(telling)
+        interval = self._intervals.add(rows, awaited_s[telling], ops, middle_s[telling], INTERVAL_SHARE * period_s)
         rows, ops = rows[interval.rows], ops.pick(interval.rows)._replace(gap_s=interval.lasted_s)
         self._table["lawful"][rows] = LAWFUL_SKEW_SHARE * np.maximum(1.0, period_s / interval.middle_s[:, 0])
         return rows, ops, np.minimum(interval.awaited_s, interval.longer_s) / interval.middle_s

@@ -36,11 +36,11 @@ class UsualGaps:
         self._seen[rows] = seen + 1
         # The usual long gap is no longer than the longest.
         kept_s = self._gaps_s[rows]
-        tell: Bools = gap_s > BEARING_SHARE * np.where(kept_s < np.inf, kept_s, 0.0).max(axis=1, initial=0.0)
-        short = np.flatnonzero(~tell)
+        telling: Bools = gap_s > BEARING_SHARE * np.where(kept_s < np.inf, kept_s, 0.0).max(axis=1, initial=0.0)
+        short = np.flatnonzero(~telling)
         if len(short):
-            tell[short] = gap_s[short] > BEARING_SHARE * self._long(rows[short])
-        return tell & (seen >= SETTLE_OPS)
+            telling[short] = gap_s[short] > BEARING_SHARE * self._long(rows[short])
+        return telling & (seen >= SETTLE_OPS)
 
     def _long(self, rows: Ints) -> Floats:
         """The usual long gap: nine in ten are no longer."""

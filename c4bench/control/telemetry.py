@@ -18,6 +18,7 @@ from c4bench.control.archiving import Archiving
 from c4bench.control.diagnosis_dispatch import DiagnosisDispatch
 from c4bench.control.evaluation_times import EvaluationTimes
 from c4bench.control.event_log import EventLog
+from c4bench.control.garbage import collect_in_pause
 from c4bench.control.jobs import Job
 from c4bench.control.path_service import PathService
 from c4bench.control.window_inbox import WindowInbox
@@ -209,6 +210,7 @@ class TelemetryLoop:
                     _log_missing(event, now_s)
                     self._log.publish(event)
                 self.evaluated_s = now_s
+                collect_in_pause()
                 if took_s > _EVERY_S:
                     await asyncio.sleep(took_s)
 

@@ -23,10 +23,13 @@ from c4bench.control.store import (
     RelayedMessage,
     Store,
 )
+from c4bench.control.telemetry import Detection
+from c4bench.control.window_parts import WindowParts
 from c4bench.model.event import AgentBack
 from c4bench.model.numbering import window_of
 from c4bench.model.recording import Evaluated
 from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, Failure, Member, OpRecord, RankRecord
+from c4bench.record.telemetry import Recording
 from c4bench.wire.messages import Exchange, Exchanged, Fail, Hello, JobSpec, PollInbox, RelayMessage, Result, StartRanks
 from c4bench.wire.peer import ABANDONED
 
@@ -61,9 +64,9 @@ def weight(root):
     return total
 
 
-def comm(number):
+def comm(number, job="job"):
     return CommRecord(
-        f"job.{number}", "job", tuple(Member(at, host, (f"{host}/0",), at) for at, host in enumerate(HOSTS))
+        f"{job}.{number}", job, tuple(Member(at, host, (f"{host}/0",), at) for at, host in enumerate(HOSTS))
     )
 
 
@@ -83,7 +86,7 @@ def window(at, sequence, end_s, comms, port=0xC000):
         for index, one in enumerate(comms)
     )  # fmt: skip
     arrivals = tuple(ArrivalRecord(one.comm, at, 1 - at, f"{there}/0", f"{here}/0", 0, 2, 2, 20) for one in comms)
-    ranks = (RankRecord("job", at, here, 7, "running"),)
+    ranks = tuple(RankRecord(job, at, here, 7, "running") for job in sorted({one.job for one in comms}))
     return window_of(here, sequence, end_s - ROUND_S, end_s, comms, ranks, ops, conns, arrivals)
 
 
@@ -131,6 +134,30 @@ def test_paths_that_connections_have_left_leave_nothing(monkeypatch):
 
     assert grown(step, detector) <= GROWTH
     assert found == []
+
+
+def test_jobs_that_come_and_go_leave_nothing():
+    """A new job every half hour for a week, each with new communicators, on hosts that stay."""
+    jobs, detection = {}, Detection()
+    parts, found = WindowParts(jobs), []
+
+    def step(number):
+        name, now_s = f"job~{number}", ROUND_S * (number + 1)
+        jobs[name] = Job(JobSpec(name, "", tuple(Member(at, host, ()) for at, host in enumerate(HOSTS)), ()))
+        jobs[name].recording = Recording(0)
+        detection.follow(jobs[name], now_s - 60.0)
+        for at in range(len(HOSTS)):
+            own, foreign = parts.own(window(at, number, now_s, [comm(number, name)]))
+            assert foreign == 0
+            for attempt, part in parts.parts(own).items():
+                detection.ingest(attempt, part)
+        found.append(detection.evaluate(now_s + 0.05))
+        assert detection.doubts(name) is not None
+        detection.forget(name)
+        del jobs[name]
+
+    assert grown(step, (detection, parts)) <= GROWTH
+    assert not any(found)
 
 
 def test_a_communicator_that_is_kept_is_judged_as_before_beside_those_that_end():

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Hashable, Iterable, Iterator
 from itertools import repeat
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,23 +14,69 @@ Bools = NDArray[np.bool_]
 
 # The count, or time (s), of what has never happened: below all others.
 NEVER = -math.inf
+_Number = TypeVar("_Number", np.int64, np.float64)
 # Rows that a new table has room for.
 _ROOM = 16
 
 
-def rounds(rows: Ints, order: Ints | None = None) -> Iterator[Ints]:
-    """Indices of each row's first occurrence, then its second, and so on: no round holds a row twice.
-
-    `order` sorts them and keeps equal rows together; the default is the order of `rows`.
-    """
-    if order is None:
-        order = np.argsort(rows, kind="stable")
+def rounds(rows: Ints) -> Iterator[Ints]:
+    """Indices of each row's first occurrence, then its second, and so on: no round holds a row twice."""
+    order = np.argsort(rows, kind="stable")
     if not len(order):
         return
     firsts = np.flatnonzero(np.diff(rows[order], prepend=rows[order[0]] - 1))
     lengths = np.diff(firsts, append=len(order))
     for number in range(int(lengths.max())):
         yield order[firsts[lengths > number] + number]
+
+
+def distinct(values: Ints) -> Ints:
+    """Each of these values once, in order."""
+    ordered = np.sort(values)
+    return ordered[np.diff(ordered, prepend=ordered[:1] - 1) > 0]
+
+
+class Runs:
+    """Rows with equal keys, in their order: what came before each of them.
+
+    `last` is the last row of each key.
+    """
+
+    def __init__(self, keys: Ints) -> None:
+        self._order = np.argsort(keys, kind="stable")
+        ordered = keys[self._order]
+        firsts = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))
+        lengths = np.diff(firsts, append=len(ordered))
+        self._longest = int(lengths.max(initial=0))
+        # By place in that order: how many rows of the same key come before.
+        self._nth = np.arange(len(ordered)) - np.repeat(firsts, lengths)
+        self.last: Ints = self._order[firsts + lengths - 1]
+
+    def before(self, values: NDArray[_Number], initial: NDArray[_Number]) -> NDArray[_Number]:
+        """The value of the row before each one; of the first row of a key its own `initial`."""
+        ordered = values[self._order]
+        found = np.empty_like(ordered)
+        shifted = np.concatenate([ordered[:1], ordered[:-1]])
+        found[self._order] = np.where(self._nth > 0, shifted, initial[self._order])
+        return found
+
+    def highest(self, values: NDArray[_Number]) -> NDArray[_Number]:
+        """The highest value up to each row, and of it."""
+        ordered, step = values[self._order], 1
+        while step < self._longest:
+            higher = np.maximum(ordered[step:], ordered[:-step])
+            ordered = np.concatenate([ordered[:step], np.where(self._nth[step:] >= step, higher, ordered[step:])])
+            step *= 2
+        found = np.empty_like(ordered)
+        found[self._order] = ordered
+        return found
+
+    def latest(self, which: Bools) -> Ints:
+        """The latest row up to each one, and it too, that is among these; -1 for none."""
+        places = np.empty(len(which), np.int64)
+        places[self._order] = np.arange(len(which))
+        places = self.highest(np.where(which, places, -1))
+        return np.where(places >= 0, self._order[places], -1)
 
 
 class Table:

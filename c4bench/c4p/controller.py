@@ -157,7 +157,7 @@ class PathController:
         """Leave a flow that cannot be moved on `port`, and plan the others around it."""
         live = self.live_flows[flow]
         if not live.pinned:
-            live.pinned, live.port, live.planned = True, port, port
+            self.live_flows.pin(live, port)
             self.remarks.append(f"flow {flow} stays where it is: {reason}")
             self._plans.rebuild()
 
@@ -278,14 +278,14 @@ class PathController:
 
     def ingest(self, window: Window) -> None:
         """Ingest a host's telemetry: weights follow the QPs' throughput, and a slow QP makes the next trace urgent."""
+        followed = self.live_flows.followed(window.host, self._tuner.connections(window))
+        if not followed:
+            self._tuner.skip(window.host)
+            return
         samples, live_flows = self._tuner.ingest(window), self.live_flows
-        if any(map(live_flows.of_connection, samples.slow)):
+        if not samples.slow.isdisjoint(followed):
             self._checks.request()
-        for connection in samples.connections:
-            mine = live_flows.of_connection(connection)
-            # One QP that is left to ECMP has neither a known path nor a weight to tune.
-            if not mine or not (len(mine) > 1 or mine[0].port):
-                continue
+        for connection, mine in followed.items():
             if len(of_qps := samples.of(connection)) != len(mine):
                 continue
             for live, sample in zip(mine, of_qps, strict=True):

@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import mean
 
@@ -21,7 +22,9 @@ from c4bench.evidence.limits import MOST_RANKS, UnreadableError, read_bytes
 from c4bench.inventory.document import located
 from c4bench.inventory.validation import split
 from c4bench.model.diagnosis import Diagnosis
+from c4bench.model.recording import Record
 from c4bench.record import RunDirectory
+from c4bench.record.archive import is_archive, read_archive
 from c4bench.record.artefacts import Faults as Timelines
 from c4bench.record.telemetry import read_telemetry
 
@@ -30,8 +33,8 @@ def register(commands: Commands) -> None:
     """Add the commands."""
     parser = commands.add_parser(
         "detect",
-        help="run C4D on recorded telemetry (a file of a run's telemetry folder), with the same result as live; or on "
-        "what other tools have left of a job (docs/evidence.md)",
+        help="run C4D on recorded telemetry (a file of a run's telemetry folder, or the folder of a master's archive), "
+        "with the same result as live; or on what other tools have left of a job (docs/evidence.md)",
     )
     parser.add_argument("paths", type=Path, nargs="*", metavar="PATH", help="a file, or a folder of them")
     parser.add_argument(
@@ -73,6 +76,8 @@ def register(commands: Commands) -> None:
 def _detect(arguments: argparse.Namespace) -> int:
     if not arguments.paths and not arguments.ras:
         raise UsageError("nothing to read: give a file, a folder, or --ras HOST")
+    if _only_archive(arguments):
+        return _detect_archived(arguments.paths[0], as_json=arguments.json)
     if _only_recording(arguments):
         return _detect_recorded(arguments.paths[0], as_json=arguments.json)
     if not 0 <= arguments.ranks <= MOST_RANKS:
@@ -89,6 +94,10 @@ def _detect(arguments: argparse.Namespace) -> int:
     return detect_evidence(options) if arguments.follow is None else follow_evidence(options, arguments.follow)
 
 
+def _only_archive(arguments: argparse.Namespace) -> bool:
+    return len(arguments.paths) == 1 and not arguments.ras and is_archive(arguments.paths[0])
+
+
 def _only_recording(arguments: argparse.Namespace) -> bool:
     """Whether the one thing to read is a recording of ours; so is what cannot be read, of which that reader tells."""
     if len(arguments.paths) != 1 or arguments.ras or arguments.follow is not None:
@@ -103,10 +112,22 @@ def _only_recording(arguments: argparse.Namespace) -> bool:
 
 
 def _detect_recorded(path: Path, *, as_json: bool) -> int:
-    detector = Detector()
     records, torn = read_telemetry(path)
-    diagnoses = detect(records, detector)
-    for reason, count in sorted((detector.dropped_by_reason + Counter({"torn line": torn})).items()):
+    return _print_found(path, [records], torn, as_json=as_json)
+
+
+def _detect_archived(path: Path, *, as_json: bool) -> int:
+    attempts, torn = read_archive(path)
+    return _print_found(path, [followed.records for followed in attempts], torn, as_json=as_json)
+
+
+def _print_found(path: Path, recordings: Iterable[list[Record]], torn: int, *, as_json: bool) -> int:
+    dropped, diagnoses = Counter({"torn line": torn}), list[Diagnosis]()
+    for records in recordings:
+        detector = Detector()
+        diagnoses += detect(records, detector)
+        dropped += detector.dropped_by_reason
+    for reason, count in sorted((+dropped).items()):
         sys.stderr.write(f"c4bench: {path}: {count} x {reason}, dropped\n")
     if as_json:
         sys.stdout.write(msgspec.json.encode(diagnoses).decode() + "\n")

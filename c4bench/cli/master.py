@@ -19,6 +19,7 @@ from c4bench.control.switches import Switches
 from c4bench.deploy import authority
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.event import Diagnosed, Event
+from c4bench.record.archive import Archive, Bounds
 from c4bench.record.encoding import encode
 from c4bench.wire.messages import PORT
 from c4bench.wire.trust import RENEW, Role
@@ -48,6 +49,18 @@ def register(commands: Commands) -> None:
         default=10.0,
         metavar="SECONDS",
         help="how often the switches' counters are read to plan around other traffic; 0 for never (default 10)",
+    )
+    parser.add_argument(
+        "--archive",
+        type=Path,
+        metavar="FOLDER",
+        help="keep what C4D ingests and finds as Parquet files there, a folder for each day: docs/steering.md#archive",
+    )
+    parser.add_argument(
+        "--archive-days", type=float, default=30.0, metavar="DAYS", help="drop what is older from it (default 30)"
+    )
+    parser.add_argument(
+        "--archive-gb", type=float, default=50.0, metavar="GB", help="drop the oldest of more than that (default 50)"
     )
     page.add_options(parser)
     connection.add_trust(parser)
@@ -89,6 +102,15 @@ def _master(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _archive(arguments: argparse.Namespace) -> Archive | None:
+    if arguments.archive is None:
+        return None
+    for option, number in (("--archive-days", arguments.archive_days), ("--archive-gb", arguments.archive_gb)):
+        if not 0 < number < math.inf:
+            raise UsageError(f"{option} {number:g}: give a number above 0")
+    return Archive(arguments.archive, Bounds(int(arguments.archive_gb * 1e9), arguments.archive_days))
+
+
 def _fabric(hosts: Path, background_s: float) -> PlannedFabric:
     """What the inventory says of the hosts and switches to plan for."""
     if not 0 <= background_s < math.inf:
@@ -104,7 +126,7 @@ def _fabric(hosts: Path, background_s: float) -> PlannedFabric:
 async def _serve(
     arguments: argparse.Namespace, fabric: PlannedFabric | None, shown: page.Page | None, address: str, port: int
 ) -> None:
-    parts = Parts(arguments.state, fabric)
+    parts = Parts(arguments.state, fabric, _archive(arguments))
     master = Master(parts, arguments.trust, address, port)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, master.leave)

@@ -116,8 +116,10 @@ class _Windows:
 
         It is decoded at once, also where a newer one will take its place: that one may need its names.
         """
+        message = bytes(body)
+        self._telemetry.count_bytes(self._host, len(message))
         try:
-            encoded = from_message(bytes(body))
+            encoded = from_message(message)
             if encoded.host != self._host:
                 self._telemetry.drop(self._host, "foreign window")
                 return

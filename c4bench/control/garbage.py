@@ -4,9 +4,18 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# A window of eight ranks leaves about 50 new containers. With Python's 700 a collection would come with every 14th
-# window, and every hundredth of these would visit all that the master holds; with 50,000 one comes with every 1,000th.
+# A window that is kept has a few new containers. With Python's 700 a collection would come with every few hundred of
+# them, and every hundredth of these would visit all that the master holds.
 _THRESHOLDS = (50_000, 20, 100)
+# From so many new containers on there is a collection in a pause, long before one comes by itself.
+_DUE = _THRESHOLDS[0] // 2
+
+
+def collect_in_pause() -> None:
+    """Collect what is due, where nothing waits for the master; the older generations as rarely as by themselves."""
+    new, middle, old = gc.get_count()
+    if new > _DUE:
+        gc.collect(2 if old > _THRESHOLDS[2] else 1 if middle > _THRESHOLDS[1] else 0)
 
 
 @contextmanager

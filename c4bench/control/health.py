@@ -5,6 +5,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from c4bench.control.evaluation_times import EvaluationTimes
 from c4bench.model.event import AgentMissing
 from c4bench.model.fabric import LinkLoad
 from c4bench.model.steering import IsolatedHost
@@ -14,6 +15,7 @@ from c4bench.wire.messages import Hello
 class AgentHealth(msgspec.Struct, frozen=True):
     """One host's agent. `dropped` counts rejected records by reason, `refused` counts malformed messages.
 
+    `window_bytes` are those of its messages with windows.
     `lag_s` is the age of its newest window, by the clocks of host and master; None before the first.
     """
 
@@ -24,6 +26,7 @@ class AgentHealth(msgspec.Struct, frozen=True):
     dropped: Mapping[str, int]
     refused: int
     lag_s: float | None = None
+    window_bytes: int = 0
 
 
 class JobHealth(msgspec.Struct, frozen=True):
@@ -45,7 +48,8 @@ class Health(msgspec.Struct, frozen=True):
     """The health of everything that the master knows.
 
     `diagnoses` are counted by job and syndrome. `unplanned` are flows without a planned path, by attempt. `links` are
-    the loads that flows offer, by link; `missing_links` answered probes before and do not now.
+    the loads that flows offer, by link; `missing_links` answered probes before and do not now. `evaluations` are how
+    long C4D took each time to evaluate all telemetry.
     """
 
     agents: dict[str, AgentHealth]
@@ -56,6 +60,7 @@ class Health(msgspec.Struct, frozen=True):
     unplanned: Mapping[str, UnplannedFlows] = MappingProxyType({})
     links: Mapping[str, LinkLoad] = MappingProxyType({})
     missing_links: tuple[str, ...] = ()
+    evaluations: EvaluationTimes = EvaluationTimes()
 
 
 def agent_health(
@@ -66,7 +71,8 @@ def agent_health(
     dropped: Mapping[str, int],
     refused: int,
     lag_s: float | None = None,
+    window_bytes: int = 0,
 ) -> AgentHealth:
     """The health of one agent; `hello` is the newest that it sent, None if it has sent none."""
     version, rdma = (hello.version, hello.rdma) if hello else ("", "")
-    return AgentHealth(connected, version, rdma, windows, dict(dropped), refused, lag_s)
+    return AgentHealth(connected, version, rdma, windows, dict(dropped), refused, lag_s, window_bytes)

@@ -13,6 +13,7 @@ from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.control.agent_connections import AgentConnections
 from c4bench.control.agent_liveness import AgentLiveness
 from c4bench.control.agent_session import AgentSessions
+from c4bench.control.archiving import Archiving
 from c4bench.control.diagnosis_dispatch import DiagnosisDispatch
 from c4bench.control.doubt_prober import DoubtProber
 from c4bench.control.event_log import EventLog
@@ -39,6 +40,7 @@ from c4bench.control.store import Store
 from c4bench.control.telemetry import Detection, TelemetryLoop
 from c4bench.errors import UnhealthyError
 from c4bench.model.event import Diagnosed
+from c4bench.record.archive import Archive
 from c4bench.wire.channel import MESSAGE_BYTES_MAX, WebSocketChannel
 from c4bench.wire.trust import CLIENTS, Identity, Role, peer_identity, server_context
 
@@ -57,14 +59,18 @@ class Parts:
 
     With a `state` folder they continue where an earlier master was, and adopt the jobs that they find running. Without
     one they end such jobs, because whoever started them is gone. With a `fabric` they plan its flows from the start.
+    With an `archive` they write to it what C4D ingests and finds.
     """
 
-    def __init__(self, state: Path | None = None, fabric: PlannedFabric | None = None) -> None:
+    def __init__(
+        self, state: Path | None = None, fabric: PlannedFabric | None = None, archive: Archive | None = None
+    ) -> None:
         jobs: dict[str, Job] = {}
         self.store = store = Store(state)
         self.agents = agents = AgentConnections()
         self.log = log = EventLog(store)
-        self.detection = detection = Detection()
+        self.archiving = Archiving(archive) if archive else None
+        self.detection = detection = Detection(self.archiving)
         self.paths = PathService(jobs, agents.peer, keep=self._save_paths, publish=detection.ingest_fabric)
         if (saved := store.paths()) is not None:
             self.paths.controller.recall(PathKnowledge.from_json(saved), time.time())
@@ -114,13 +120,14 @@ class Parts:
                 dropped=self.detection.dropped[host],
                 refused=refused,
                 lag_s=now_s - ends_s[host] if host in ends_s else None,
+                window_bytes=self.detection.window_bytes[host],
             )
             for host, refused in self.agents.refused.items()
         }
         missing = tuple(self.liveness.missing.values())
         known = agents, self.registry.health(), missing, self.registry.isolated(), self.log.counts()
         lost = tuple(sorted(link.name for link in self.paths.controller.missing))
-        return Health(*known, self.paths.unplanned(), self.paths.link_loads(), lost)
+        return Health(*known, self.paths.unplanned(), self.paths.link_loads(), lost, self.telemetry.evaluations)
 
 
 class Master:
@@ -159,7 +166,8 @@ class Master:
             asyncio.TaskGroup() as tasks,
         ):
             parts.steering.resume()
-            works = (parts.telemetry.run(parts.attempts.busy), parts.recheck.run(), parts.paths.run())
+            works = [parts.telemetry.run(parts.attempts.busy), parts.recheck.run(), parts.paths.run()]
+            works += [parts.archiving.run()] if parts.archiving else []
             running = [tasks.create_task(work) for work in works]
             ready()
             jobs = len(parts.registry.jobs())

@@ -1,11 +1,13 @@
-"""The master's health as Prometheus metrics."""
+"""The master's health as Prometheus metrics; those of its process have the names that Prometheus's clients use."""
 
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 
+from c4bench.control.evaluation_times import BOUNDS_S, EvaluationTimes
 from c4bench.control.health import Health
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -16,6 +18,7 @@ def render(health: Health) -> bytes:
     """The metrics in Prometheus's text format."""
     registry = CollectorRegistry()
     registry.register(_Collector(health))
+    ProcessCollector(registry=registry)
     return generate_latest(registry)
 
 
@@ -39,6 +42,9 @@ class _Collector:
         yield _gauge("telemetry_lag_seconds", "age of the host's newest window", ["host"], lags)
         windows = [((host,), agent.windows) for host, agent in agents]
         yield _count("windows", "telemetry windows received", ["host"], windows)
+        sizes = [((host,), agent.window_bytes) for host, agent in agents]
+        yield _count("window_bytes", "bytes of messages with telemetry windows", ["host"], sizes)
+        yield _histogram("evaluation_seconds", "how long C4D took to evaluate all telemetry", health.evaluations)
         yield _count("dropped", "rejected telemetry windows and records", ["host", "reason"], dropped)
         refused = [((host,), agent.refused) for host, agent in agents]
         yield _count("refused", "malformed messages", ["host"], refused)
@@ -74,3 +80,8 @@ def _count(name: str, summary: str, labels: list[str], samples: _Samples) -> Met
     for values, value in samples:
         family.add_metric(values, value)
     return family
+
+
+def _histogram(name: str, summary: str, times: EvaluationTimes) -> Metric:
+    counts = zip((*map(str, BOUNDS_S), "+Inf"), accumulate(times.counts), strict=True)
+    return HistogramMetricFamily(f"c4bench_{name}", summary, buckets=list(counts), sum_value=times.sum_s)

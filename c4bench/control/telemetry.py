@@ -14,8 +14,11 @@ from c4bench.c4d.detector import Detector
 from c4bench.c4d.ingest.shared_fabric import SharedFabric
 from c4bench.c4d.probing.doubts import Doubts
 from c4bench.control.agent_liveness import AgentLiveness
+from c4bench.control.archiving import Archiving
 from c4bench.control.diagnosis_dispatch import DiagnosisDispatch
+from c4bench.control.evaluation_times import EvaluationTimes
 from c4bench.control.event_log import EventLog
+from c4bench.control.garbage import collect_in_pause
 from c4bench.control.jobs import Job
 from c4bench.control.path_service import PathService
 from c4bench.control.window_inbox import WindowInbox
@@ -36,28 +39,38 @@ _LATE_S = 0.5
 
 
 class _Followed(msgspec.Struct):
-    """An attempt and its detector."""
+    """An attempt that is followed since `since_s`, and its detector."""
 
     job: Job
     detector: Detector
+    since_s: float
+    archiving: Archiving | None
 
     def ingest(self, record: Record) -> list[Diagnosis]:
-        """Pass a record to the detector; the recording has all of them in the same order."""
-        self.job.recording.append(record)
+        """Pass a record to the detector; recording and archive have all of them in the same order."""
+        self.note(record)
         return self.detector.ingest(record)
+
+    def note(self, record: Record) -> None:
+        """Record what the detector learns, also from others."""
+        self.job.recording.append(record)
+        if self.archiving:
+            self.archiving.add(self.job.spec.id, self.since_s, record)
 
 
 class Detection:
     """A detector for each followed attempt; records of other attempts are ignored.
 
-    `windows` and `dropped` count the windows of each host, and the rejected records by reason. `window_ends_s` is when
-    each host's newest window ends, on the host's clock.
+    `windows` and `dropped` count the windows of each host, and the rejected records by reason. `window_bytes` are those
+    of all messages with windows that came. `window_ends_s` is when each host's newest window ends, on the host's clock.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, archiving: Archiving | None = None) -> None:
+        self._archiving = archiving
         self._fabric = SharedFabric()
         self._followed: dict[str, _Followed] = {}
         self.windows: Counter[str] = Counter()
+        self.window_bytes: Counter[str] = Counter()
         self.window_ends_s: dict[str, float] = {}
         self.dropped: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
@@ -67,8 +80,10 @@ class Detection:
 
     def follow(self, job: Job, now_s: float) -> None:
         """Evaluate this attempt's telemetry from now on."""
-        self._followed[job.spec.id] = _Followed(job, Detector(self._fabric, self.dropped))
-        job.recording.extend(self._fabric.snapshot(now_s, {nic.name for nic in job.spec.nics}))
+        followed = _Followed(job, Detector(self._fabric, self.dropped), now_s, self._archiving)
+        self._followed[job.spec.id] = followed
+        for record in self._fabric.snapshot(now_s, {nic.name for nic in job.spec.nics}):
+            followed.note(record)
 
     def forget(self, attempt: str) -> None:
         """Drop the detector of an attempt that has ended."""
@@ -83,7 +98,7 @@ class Detection:
         """Ingest what path planning has learnt about the fabric, for all attempts."""
         self._fabric.ingest(record)
         for followed in self._followed.values():
-            followed.job.recording.append(record)
+            followed.note(record)
 
     def evaluate(self, now_s: float) -> dict[str, list[Diagnosis]]:
         """New diagnoses by attempt."""
@@ -96,10 +111,12 @@ class Detection:
         Their detectors read the same traffic from the shared fabric.
         """
         diagnoses = followed.ingest(Evaluated(now_s))
+        if self._archiving:
+            self._archiving.add_findings(diagnoses)
         for arrival in self._fabric.arrivals.poll():
             for other in self._followed.values():
                 if other is not followed:
-                    other.job.recording.append(arrival)
+                    other.note(arrival)
         return diagnoses
 
     def doubts(self, attempt: str) -> Doubts | None:
@@ -121,7 +138,8 @@ class Detection:
 class TelemetryLoop:
     """Passes windows to path planning and C4D, and diagnoses of C4D to `dispatch`.
 
-    `evaluated_s` is the master's time of the newest evaluation, None before the first.
+    `evaluated_s` is the master's time of the newest evaluation, None before the first; `evaluations` says how long
+    all have taken.
     """
 
     def __init__(
@@ -138,10 +156,15 @@ class TelemetryLoop:
         self._parts = WindowParts(jobs)
         self._inbox = WindowInbox(self.ingest, lambda host: self.drop(host, "overload"))
         self.evaluated_s: float | None = None
+        self.evaluations = EvaluationTimes()
 
     def drop(self, host: str, reason: str) -> None:
         """Count a window of a host that is not ingested."""
         self._detection.drop(host, reason)
+
+    def count_bytes(self, host: str, size_bytes: int) -> None:
+        """Count a message with a window of a host, whatever becomes of it."""
+        self._detection.window_bytes[host] += size_bytes
 
     def receive(self, window: Window) -> None:
         """A window has come from its host's agent; it is ingested while `run` runs."""
@@ -180,12 +203,14 @@ class TelemetryLoop:
                 began_s = time.monotonic()
                 found = self._detection.evaluate(now_s)
                 took_s = time.monotonic() - began_s
+                self.evaluations = self.evaluations.plus(took_s)
                 for attempt, diagnoses in found.items():
                     await self._dispatch.publish(attempt, diagnoses, now_s)
                 for event in self._liveness.evaluate(now_s, busy()):
                     _log_missing(event, now_s)
                     self._log.publish(event)
                 self.evaluated_s = now_s
+                collect_in_pause()
                 if took_s > _EVERY_S:
                     await asyncio.sleep(took_s)
 

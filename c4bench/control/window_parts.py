@@ -26,35 +26,44 @@ class _Named(NamedTuple):
     of: dict[str, HostNames]
 
 
+class _Ranked(NamedTuple):
+    """Ranks as a host sent them, and the jobs that they are said to be of; those that run there, all and by attempt."""
+
+    sent: tuple[RankRecord, ...]
+    jobs: dict[str, Job | None]
+    own: tuple[RankRecord, ...]
+    of: dict[str, tuple[RankRecord, ...]]
+
+
 class WindowParts:
     """Cuts windows into the parts of the attempts in `jobs`."""
 
     def __init__(self, jobs: Mapping[str, Job]) -> None:
         self._jobs = jobs
         self._named: dict[str, _Named] = {}
+        self._ranked: dict[str, _Ranked] = {}
 
     def own(self, window: Window) -> tuple[Window, int]:
         """The window without the records of ranks that run on other hosts, and of QPs of other hosts' NICs.
 
         Also says how many these were.
         """
-        host, named = window.host, self._names(window)
-        ranks = tuple([record for record in window.ranks if self._runs_here(record, host)])
-        own = window if len(ranks) == len(window.ranks) else msgspec.structs.replace(window, ranks=ranks)
+        named, ranked = self._names(window), self._ranks(window)
+        foreign = len(window.ranks) - len(ranked.own)
+        own = msgspec.structs.replace(window, ranks=ranked.own) if foreign else window
         if named.own is not window.names:
             own = _only(own, named.own)
-        size = CONN_ROW.itemsize
-        foreign = len(window.ranks) - len(ranks) + (len(window.conn_table) - len(own.conn_table)) // size
+            foreign += (len(window.conn_table) - len(own.conn_table)) // CONN_ROW.itemsize
         return own, foreign
 
     def parts(self, window: Window) -> dict[str, Window]:
         """The parts of a host's own window by attempt, in order of their names; records keep their order."""
-        named, attempts = self._names(window), sorted({rank.job for rank in window.ranks} & self._jobs.keys())
+        named = self._names(window)
         found: dict[str, Window] = {}
-        for attempt in attempts:
+        for attempt, ranks in self._ranks(window).of.items():
             if attempt not in named.of:
                 named.of[attempt] = _of_attempt(named.own, attempt)
-            names, ranks = named.of[attempt], tuple([rank for rank in window.ranks if rank.job == attempt])
+            names = named.of[attempt]
             part = window if len(ranks) == len(window.ranks) else msgspec.structs.replace(window, ranks=ranks)
             found[attempt] = part if names is part.names else _only(part, names)
         return found
@@ -65,9 +74,23 @@ class WindowParts:
             named = self._named[window.host] = _Named(window.names, _from_here(window.names, window.host), {})
         return named
 
-    def _runs_here(self, record: RankRecord, host: str) -> bool:
-        job = self._jobs.get(record.job)
-        return job is None or record.rank in job.ranks_by_host.get(host, ())
+    def _ranks(self, window: Window) -> _Ranked:
+        """What is known of the window's ranks; it is looked up when they or their jobs change."""
+        ranked = self._ranked.get(window.host)
+        if ranked is None or window.ranks not in (ranked.sent, ranked.own) or not self._same(ranked.jobs):
+            jobs = {rank.job: self._jobs.get(rank.job) for rank in window.ranks}
+            own = tuple([rank for rank in window.ranks if _runs_on(window.host, rank, jobs[rank.job])])
+            attempts = sorted({rank.job for rank in own if jobs[rank.job] is not None})
+            of = {attempt: tuple([rank for rank in own if rank.job == attempt]) for attempt in attempts}
+            ranked = self._ranked[window.host] = _Ranked(window.ranks, jobs, own, of)
+        return ranked
+
+    def _same(self, jobs: Mapping[str, Job | None]) -> bool:
+        return all(self._jobs.get(name) is job for name, job in jobs.items())
+
+
+def _runs_on(host: str, rank: RankRecord, job: Job | None) -> bool:
+    return job is None or rank.rank in job.ranks_by_host.get(host, ())
 
 
 def _from_here(names: HostNames, host: str) -> HostNames:

@@ -132,3 +132,12 @@ JobReport = FailureReported | LossReported | ProbeSweep | HopsProbed | Deliverie
 TaggedRecord = JobReport | PathsLearnt | LinksMissing | TrafficArrival | Evaluated
 # A window is the one record without a tag.
 Record = Window | TaggedRecord
+
+
+class Entry(NamedTuple):
+    """A record that came at `time_s` about an attempt that C4D followed since `since_s` (s, the master's clock)."""
+
+    attempt: str
+    since_s: float
+    time_s: float
+    record: Record

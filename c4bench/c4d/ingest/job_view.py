@@ -151,7 +151,7 @@ class JobView:
         self.arrivals.ingest(batch, validator)
 
     def finished(self) -> list[Finished]:
-        """Operations that every member has finished, each once; those of one communicator in order."""
+        """Operations that every member has finished, each once; of communicators of each size together."""
         return self._ops.finished()
 
     def ingest_process(self, rank: RankRecord, host_end_s: float) -> None:

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from c4bench.c4d.columns import Floats, Index, Ints, Table
+from c4bench.c4d.columns import Floats, Index, Ints, Runs, Table
 
-_NONE = -1.0
+_NONE = -1
 # Bits of a member's row in a number that also holds the operation's kind and size.
 _MEMBER_BITS = 32
 # With more, sizes hardly come back: what is known is forgotten, and known again after two operations alike.
@@ -25,18 +25,21 @@ class OperationIntervals:
         self._rows = Index()
         self._of_member: dict[int, list[int]] = {}
         self._entries = Table(seq=_NONE, entered_s=0.0)
+        # By member: what its operation last looked up was like, and its row in `_entries`.
+        self._latest = Table(kind=-1, size=0, row=-1)
 
     def since_s(self, members: Ints, alike: tuple[Ints, Ints], numbers: tuple[Ints, Floats, Floats]) -> Floats:
-        """Seconds since the last one alike of each of these operations, all of different members; nan where unknown.
+        """Seconds since the last one alike of each of these operations, those of a member in order; nan where unknown.
 
         Those of one kind (a number) and size are `alike`. `numbers` are their sequence numbers, their times of entry
         (s), and since which sequence number no record of their members was lost.
         """
         seq, entered_s, unbroken = numbers
         rows = self._rows_of(members, *alike)
-        before, before_s = self._entries["seq"][rows], self._entries["entered_s"][rows]
+        runs, entries = Runs(rows), self._entries
+        before, before_s = runs.before(seq, entries["seq"][rows]), runs.before(entered_s, entries["entered_s"][rows])
         usable = (before >= 0) & (before >= unbroken) & (entered_s > before_s)
-        self._entries["seq"][rows], self._entries["entered_s"][rows] = seq, entered_s
+        entries["seq"][rows[runs.last]], entries["entered_s"][rows[runs.last]] = seq[runs.last], entered_s[runs.last]
         return np.where(usable, entered_s - before_s, np.nan)
 
     def forget(self, members: Iterable[int]) -> None:
@@ -51,15 +54,22 @@ class OperationIntervals:
     def _rows_of(self, members: Ints, kinds: Ints, sizes: Ints) -> Ints:
         if len(self._kinds) > _KINDS_KEPT or self._entries.count > _ENTRIES_KEPT:
             self._clear()
-        likenesses = list(zip(kinds.tolist(), sizes.tolist(), strict=True))
-        numbers = self._kinds.rows(likenesses, len(likenesses))
-        for index in np.flatnonzero(numbers < 0).tolist():
-            numbers[index] = self._kinds.setdefault(likenesses[index], len(self._kinds))
-        keys = (members + (numbers << _MEMBER_BITS)).tolist()
-        rows = self._rows.rows(keys, len(keys))
-        new = np.flatnonzero(rows < 0)
-        rows[new] = self._entries.add(len(new)) + np.arange(len(new))
-        for index in new.tolist():
-            self._rows[keys[index]] = int(rows[index])
-            self._of_member.setdefault(int(members[index]), []).append(keys[index])
+        latest = self._latest
+        latest.add(max(0, int(members.max(initial=-1)) + 1 - latest.count))
+        alike = (latest["kind"][members] == kinds) & (latest["size"][members] == sizes)
+        rows: Ints = np.where(alike, latest["row"][members], -1)
+        others = np.flatnonzero(~alike)
+        if len(others):
+            keys = zip(members[others].tolist(), kinds[others].tolist(), sizes[others].tolist(), strict=True)
+            rows[others] = [self._row(*key) for key in keys]
+            for name, values in (("kind", kinds), ("size", sizes), ("row", rows)):
+                latest[name][members[others]] = values[others]
         return rows
+
+    def _row(self, member: int, kind: int, size: int) -> int:
+        number = self._kinds.setdefault((kind, size), len(self._kinds))
+        key = member + (number << _MEMBER_BITS)
+        if key not in self._rows:
+            self._rows[key] = self._entries.add()
+            self._of_member.setdefault(member, []).append(key)
+        return self._rows[key]

@@ -21,6 +21,8 @@ _AHEAD_S = 1.0
 # No clock shows more seconds (thirty thousand years), no counter holds more.
 _LATEST_S = 1e12
 _MOST = 2.0**64
+# Bits of an operation's sequence number: at a thousand a second a rank counts for thirty years.
+SEQ_BITS = 40
 
 
 class RecordValidator:
@@ -88,7 +90,7 @@ def operation_times_ordered(ops: Columns, end_s: Floats) -> Bools:
     """Whether operations' times are in order and not later than the window they are in, which ended at `end_s`."""
     entered_s, started_s, finished_s = ops["entered_s"], ops["started_s"], ops["finished_s"]
     latest_s = np.maximum(np.maximum(entered_s, started_s), finished_s)
-    counted = (ops["seq"] >= 0) & (ops["seq"] < _MOST)
+    counted = (ops["seq"] >= 0) & (ops["seq"] < 1 << SEQ_BITS)
     known = (np.abs(entered_s) < _LATEST_S) & (latest_s < _LATEST_S) & (latest_s <= end_s + _AHEAD_S)
     started = (started_s == 0.0) | (started_s >= entered_s)
     finished = (finished_s == 0.0) | ((finished_s >= entered_s) & (finished_s >= started_s))

@@ -10,13 +10,14 @@ from c4bench.c4d.columns import Bools, Floats, Index, Ints
 
 
 class CellIndex:
-    """Cells of the delay matrix by number, in the order in which they were first seen."""
+    """Cells of the delay matrix by number; of one that is forgotten another may have the number later."""
 
     def __init__(self) -> None:
-        self.cells: list[Cell] = []
+        self.cells: list[Cell] = []  # () for one that is forgotten
         self.nics: list[str] = []
         self.nic_numbers = Index()  # of these
         self._rows = Index()
+        self._free: list[int] = []
         self._ends: Ints = np.empty((2, 0), np.int64)
 
     @property
@@ -24,10 +25,34 @@ class CellIndex:
         """The numbers of the source and destination NICs of each cell, shape (2, cells)."""
         fresh = self.cells[self._ends.shape[1] :]
         if fresh:
-            ends = [[self.nic_numbers.setdefault(cell[end], len(self.nic_numbers)) for cell in fresh] for end in (0, 1)]
+            ends = [[self._nic(cell[end]) for cell in fresh] for end in (0, 1)]
             self._ends = np.concatenate([self._ends, np.array(ends, np.int64)], axis=1)
-            self.nics += list(self.nic_numbers)[len(self.nics) :]
         return self._ends
+
+    def _nic(self, name: str) -> int:
+        if name not in self.nic_numbers:
+            self.nic_numbers[name] = len(self.nics)
+            self.nics.append(name)
+        return self.nic_numbers[name]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def known(self) -> Bools:
+        """Which numbers stand for cells."""
+        known = np.ones(len(self.cells), np.bool_)
+        known[self._free] = False
+        return known
+
+    def forget(self, rows: Ints) -> set[Cell]:
+        """Forget these cells; return their names."""
+        _, numbers = self.ends, rows.tolist()
+        names = {self.cells[row] for row in numbers}
+        for row in numbers:
+            del self._rows[self.cells[row]]
+            self.cells[row] = ()
+        self._free += numbers
+        return names
 
     def sides(self, rows: Ints) -> Bools:
         """Whether any of these cells is from each NIC, and whether any is to it; shape (2, NICs)."""
@@ -36,7 +61,11 @@ class CellIndex:
 
     def row(self, cell: Cell) -> int:
         """The number of a cell, which may be new."""
-        if cell not in self._rows:
+        if cell not in self._rows and self._free:
+            row = self._rows[cell] = self._free.pop()
+            self.cells[row] = cell
+            self._ends[:, row] = self._nic(cell[0]), self._nic(cell[1])
+        elif cell not in self._rows:
             self._rows[cell] = len(self.cells)
             self.cells.append(cell)
         return self._rows[cell]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from c4bench.attribution.localise import Cell, Links
-from c4bench.c4d.columns import Ints, Table
+from c4bench.c4d.columns import Bools, Ints, Table
 from c4bench.c4d.network.cell_index import CellIndex, CellValues
 from c4bench.c4d.network.evidence import MatrixSlice, slice_departures
 from c4bench.c4d.network.thresholds import (
@@ -32,13 +32,12 @@ _HIGH = 0.8
 
 
 class HealthyDepartures:
-    """How far and for how long healthy suspects depart, learnt from consecutive spans."""
+    """How far and for how long healthy suspects depart, learnt from consecutive `spans`."""
 
     def __init__(self, spans: Sequence[Mapping[Any, float]]) -> None:
+        self.spans = spans
+        # Of the suspects that were asked for.
         self._own: dict[Any, list[float]] = {}
-        for span in spans:
-            for suspect, value in span.items():
-                bisect.insort(self._own.setdefault(suspect, []), value)
         self._pool = sorted(itertools.islice((value for span in spans for value in span.values()), _POOL))
         self._persistence = _persistence(spans, self._quantile(_HIGH))
 
@@ -77,7 +76,9 @@ class HealthyDepartures:
 
     def _own_chance(self, suspect: Hashable, departure: float) -> float:
         """How often it departs so far; 0 where nothing is known of it."""
-        own = self._own.get(suspect)
+        if suspect not in self._own:
+            self._own[suspect] = sorted(span[suspect] for span in self.spans if suspect in span)
+        own = self._own[suspect]
         return (len(own) - bisect.bisect_left(own, departure) + 1) / (len(own) + 2) if own else 0.0
 
 
@@ -98,6 +99,7 @@ _SAMPLED_CELLS = 4096
 _TELLING = 64
 # Columns for the least costs of a cell; the largest of them is its floor.
 _LEAST = tuple(f"least_{number}" for number in range(BASELINE_MAX_SPANS // SPANS_PER_FLOOR + 1))
+_BLANKS: dict[str, float] = {"spans": 0, "floor": math.nan, "forgotten": False} | dict.fromkeys(_LEAST, math.inf)
 
 
 class DelayBaseline:
@@ -111,12 +113,14 @@ class DelayBaseline:
     def __init__(self, index: CellIndex) -> None:
         self._index = index
         # By the cell's number: how many healthy spans it has, the least of their logs, the floor (nan: none yet);
-        # whether it is among the sampled ones; whether its cost was forgotten, so that no earlier cost may replace it.
-        self._costs = Table(spans=0, floor=math.nan, sampled=False, forgotten=False, **dict.fromkeys(_LEAST, math.inf))
+        # whether its cost was forgotten, so that no earlier cost may replace it.
+        self._costs = Table(**_BLANKS)
         self._sampled: frozenset[str] = frozenset()
         self._samples: deque[Mapping[Cell, float]] = deque(maxlen=BASELINE_MAX_SPANS)
         self._links: Links = {}
-        self._healthy: tuple[HealthyDepartures, HealthyDepartures, HealthyDepartures] | None = None
+        # Derived from the samples when they are asked for: of cells, and of slices of few and of many cells.
+        self._of_cells: HealthyDepartures | None = None
+        self._of_slices: tuple[HealthyDepartures, HealthyDepartures] | None = None
 
     def learn(self, cells: CellValues, links: Links | None = None) -> None:
         """Learn a healthy span, up to `BASELINE_MAX_SPANS` of each cell."""
@@ -132,27 +136,35 @@ class DelayBaseline:
         enough = np.where(costs["forgotten"][rows], BASELINE_MAX_SPANS, BASELINE_MIN_SPANS)
         costs["floor"][rows] = np.where(spans >= enough, floors, math.nan)
         # The new samples of a forgotten cell replace its earlier ones.
-        if len(cells) and (len(self._samples) < BASELINE_MAX_SPANS or costs["sampled"][rows].any()):
+        if len(cells) and (len(self._samples) < BASELINE_MAX_SPANS or self._are_sampled(rows).any()):
             self._sample(cells, links or {})
 
     def _all_costs(self) -> Table:
         """The costs of all cells, with rows for those that are new."""
-        names = self._index.cells
-        first = self._costs.add(len(names) - self._costs.count)
-        self._costs["sampled"][first : len(names)] = [not self._sampled.isdisjoint(cell) for cell in names[first:]]
+        self._costs.add(len(self._index.cells) - self._costs.count)
         return self._costs
+
+    def _are_sampled(self, rows: Ints) -> Bools:
+        """Which of these cells are of sampled NICs."""
+        sampled = np.zeros(len(self._index.nics), np.bool_)
+        ends = self._index.ends[:, rows]
+        sampled[self._index.nic_numbers.rows(self._sampled, len(self._sampled))] = True
+        return np.asarray(sampled[ends].any(axis=0))
 
     def _sample(self, cells: CellValues, links: Links) -> None:
         self._sample_nics(cells)
-        own = cells.pick((cells.figures > 0) & self._costs["sampled"][cells.rows])
+        own = cells.pick((cells.figures > 0) & self._are_sampled(cells.rows))
         self._samples.append({cell: math.log(value) for cell, value in own.items()})
         self._links = links
-        self._healthy = None
+        self._derive_again()
+
+    def _derive_again(self) -> None:
+        self._of_cells = self._of_slices = None
 
     def _sample_nics(self, cells: CellValues) -> None:
         """Sample enough NICs to know how all behave; not all need to send in the first span."""
-        sampled, names = self._costs.used("sampled"), self._index.nics
-        ends = self._index.ends
+        names, ends = self._index.nics, self._index.ends
+        sampled = self._are_sampled(np.arange(ends.shape[1]))
         for nic in dict.fromkeys(ends[0, cells.rows].tolist()):
             if len(self._sampled) == SAMPLED_NICS or np.count_nonzero(sampled) >= _SAMPLED_CELLS:
                 return
@@ -175,7 +187,7 @@ class DelayBaseline:
         own = CellValues(self._index, cells.rows[known], logs[known])
         if len(own) < 2:
             return own
-        common = max(0.0, float(np.median(own.figures)) - self._learnt()[0].middle)
+        common = max(0.0, float(np.median(own.figures)) - self._healthy_cells().middle)
         return CellValues(self._index, own.rows, own.figures - common)
 
     def _pair_floors(self, fresh: Ints) -> list[float]:
@@ -189,7 +201,7 @@ class DelayBaseline:
 
     def high(self) -> float:
         """The departure that all but a few healthy cells stay below (log ratio)."""
-        return self._learnt()[0].high
+        return self._healthy_cells().high
 
     def _above_floor(self, logs: Mapping[Cell, float]) -> dict[Cell, float]:
         floors = self._costs["floor"][self._index.rows(logs)].tolist()
@@ -198,25 +210,29 @@ class DelayBaseline:
 
     def cell_chance(self, cell: Cell, departure: float, spans: int) -> float:
         """The chance that a healthy cell departs by `departure` (> 0) or more in so many spans in a row."""
-        return self._learnt()[0].chance(cell, departure, spans)
+        return self._healthy_cells().chance(cell, departure, spans)
 
     def side_chance(self, side: MatrixSlice, departure: float, spans: int) -> float:
         """The same of a row, column or link, see `MatrixSlice`; slices of few cells are compared with each other.
 
         While few of these are known, they are compared with single cells, which depart more often.
         """
-        cells, few, many = self._learnt()
-        few = few if few.seen >= _TELLING else cells
+        few, many = self._healthy_slices()
+        few = few if few.seen >= _TELLING else self._healthy_cells()
         return (many if side.many else few).chance(side, departure, spans)
 
-    def _learnt(self) -> tuple[HealthyDepartures, HealthyDepartures, HealthyDepartures]:
-        if self._healthy is None:
-            spans = _beside_all([self._above_floor(span) for span in self._samples])
-            whole = [self._whole(span) for span in spans]
+    def _healthy_cells(self) -> HealthyDepartures:
+        if self._of_cells is None:
+            self._of_cells = HealthyDepartures(_beside_all([self._above_floor(span) for span in self._samples]))
+        return self._of_cells
+
+    def _healthy_slices(self) -> tuple[HealthyDepartures, HealthyDepartures]:
+        if self._of_slices is None:
+            whole = [self._whole(span) for span in self._healthy_cells().spans]
             few = [{side: value for side, value in span.items() if not side.many} for span in whole]
             many = [{side: value for side, value in span.items() if side.many} for span in whole]
-            self._healthy = HealthyDepartures(spans), HealthyDepartures(few), HealthyDepartures(many)
-        return self._healthy
+            self._of_slices = HealthyDepartures(few), HealthyDepartures(many)
+        return self._of_slices
 
     def _whole(self, span: Mapping[Cell, float]) -> dict[MatrixSlice, float]:
         """The links, and the sampled NICs' rows and columns: of the others not all cells are kept."""
@@ -238,10 +254,21 @@ class DelayBaseline:
     def forget(self, cell: Cell) -> None:
         """Learn again what a cell costs: the traffic around it has changed."""
         row = self._index.row(cell)
-        blanks = {"spans": 0, "floor": math.nan, "forgotten": True} | dict.fromkeys(_LEAST, math.inf)
-        for name, blank in blanks.items():
-            self._all_costs()[name][row] = blank
-        self._healthy = None
+        self._blank(np.asarray([row]))
+        self._costs["forgotten"][row] = True
+        self._derive_again()
+
+    def remove(self, rows: Ints) -> None:
+        """Forget cells that are not used any more."""
+        self._blank(rows)
+        gone = {self._index.cells[row] for row in rows.tolist()}
+        spans = [{cell: log for cell, log in span.items() if cell not in gone} for span in self._samples]
+        self._samples = deque(spans, maxlen=BASELINE_MAX_SPANS)
+
+    def _blank(self, rows: Ints) -> None:
+        costs = self._all_costs()
+        for name, blank in _BLANKS.items():
+            costs[name][rows] = blank
 
     def knows(self, cell: Cell) -> bool:
         """Whether the cell has enough healthy history to be held against."""

@@ -30,6 +30,8 @@ _SMALL = 0.25
 _FOLLOWS = 0.9
 # A cell that has carried nothing for this many spans counts as arrived when it carries again.
 _ABSENT_SPANS = 8
+# One that no connection is in, and that has carried nothing for longer than any stage looks back, may be forgotten.
+_FORGOTTEN_SPANS = 64
 
 
 class Span(NamedTuple):
@@ -97,6 +99,17 @@ class DelayMatrix:
         last = self._past["carried"][rows]
         self._past["carried"][rows] = self._spans
         return frozenset(self._index.cells[row] for row in rows[self._spans - last > _ABSENT_SPANS].tolist())
+
+    def unused(self) -> Ints:
+        """The cells that no connection is in and that have carried nothing for long."""
+        current = self._marks.used("cell")
+        unused = self._index.known() & (self._spans - self._past.used("carried") > _FORGOTTEN_SPANS)
+        unused[current[current >= 0]] = False
+        return np.flatnonzero(unused)
+
+    def forget(self, rows: Ints) -> None:
+        """Forget cells, which nothing uses."""
+        self._past["message_bytes"][rows], self._past["carried"][rows] = 0.0, -math.inf
 
     def message_bytes(self) -> dict[Cell, float]:
         """The usual message of each cell that has carried any."""

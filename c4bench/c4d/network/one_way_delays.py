@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from c4bench.attribution.localise import Cell
-from c4bench.c4d.columns import Bools, Floats, Ints
+from c4bench.c4d.columns import Bools, Floats, Ints, distinct
 from c4bench.c4d.ingest.connections import Pairs, Sums
 
 _Number = TypeVar("_Number", np.int64, np.uint64, np.float64)
@@ -38,22 +38,30 @@ class _Snapshots:
         self.counts: Ints = np.zeros((0, _SNAPSHOTS_KEPT), np.int64)
         self._sums_ns: NDArray[np.uint64] = np.zeros((0, _SNAPSHOTS_KEPT), np.uint64)
         self._added: Ints = np.zeros(0, np.int64)
-        # The counts that were added last.
+        # The counts that were added last, with their sums; and the highest that are kept.
         self.last: Ints = np.zeros(0, np.int64)
+        self.last_ns: NDArray[np.uint64] = np.zeros(0, np.uint64)
+        self._highest: Ints = np.zeros(0, np.int64)
 
     def make_room(self, rows: int) -> None:
         """For so many connections."""
         self.counts, self._sums_ns = _grown(self.counts, rows), _grown(self._sums_ns, rows)
-        self._added, self.last = _grown(self._added, rows), _grown(self.last, rows)
+        self._added, self._highest = _grown(self._added, rows), _grown(self._highest, rows)
+        self.last, self.last_ns = _grown(self.last, rows), _grown(self.last_ns, rows)
 
     def add(self, rows: Ints, counts: Ints, sums_ns: "NDArray[np.uint64]") -> None:
         """Add a snapshot of each of these rows; one with a count that is kept already replaces it."""
-        kept = self.counts[rows] == counts[:, None]
-        known = kept.any(axis=1)
-        places = np.where(known, kept.argmax(axis=1), self._added[rows] % _SNAPSHOTS_KEPT)
+        places, new = self._added[rows] % _SNAPSHOTS_KEPT, np.ones(len(rows), np.bool_)
+        # Only one that has begun to count again can have a count that is kept.
+        low = np.flatnonzero(counts <= self._highest[rows])
+        if len(low):
+            kept = self.counts[rows[low]] == counts[low, None]
+            new[low] = ~kept.any(axis=1)
+            places[low] = np.where(new[low], places[low], kept.argmax(axis=1))
         self.counts[rows, places], self._sums_ns[rows, places] = counts, sums_ns
-        self._added[rows] += ~known
-        self.last[rows] = counts
+        self._added[rows] += new
+        self._highest[rows] = np.maximum(self._highest[rows], counts)
+        self.last[rows], self.last_ns[rows] = counts, sums_ns
 
     def sums_ns(self, rows: Ints, counts: Ints) -> "tuple[Bools, NDArray[np.uint64]]":
         """Whether snapshots with these counts are kept, and their sums."""
@@ -62,7 +70,7 @@ class _Snapshots:
 
     def forget(self, rows: list[int]) -> None:
         """Forget what these rows had; other connections may use them."""
-        self.counts[rows], self._added[rows], self.last[rows] = 0, 0, 0
+        self.counts[rows], self._added[rows], self._highest[rows], self.last[rows] = 0, 0, 0, 0
 
 
 class OneWayDelays:
@@ -81,7 +89,7 @@ class OneWayDelays:
 
     def add(self, posted: Sums, arrived: Sums, now_s: float) -> None:
         """Add the newest snapshots of both ends, those that are new since the last call: one of each at most."""
-        touched = np.unique(np.concatenate([posted.pairs, arrived.pairs]))
+        touched = distinct(np.concatenate([posted.pairs, arrived.pairs]))
         if touched.size and touched[-1] >= len(self._matched):
             self._make_room(2 * int(touched[-1] + 1))
         self._posted.add(*posted)
@@ -101,16 +109,22 @@ class OneWayDelays:
         Only the newest counts of each end can match for the first time: older ones were compared when they came.
         """
         posted, arrived = self._posted.last[rows], self._arrived.last[rows]
-        by_posted = np.where(self._arrived.sums_ns(rows, posted)[0], posted, 0)
-        by_arrived = np.where(self._posted.sums_ns(rows, arrived)[0], arrived, 0)
-        counts = np.maximum(by_posted, by_arrived)
+        counts, total_ns = posted.copy(), self._arrived.last_ns[rows] - self._posted.last_ns[rows]
+        apart = np.flatnonzero(posted != arrived)
+        counts[apart], total_ns[apart] = self._match_apart(rows[apart], posted[apart], arrived[apart])
         newer = counts > self._matched[rows]
-        rows, counts = rows[newer], counts[newer]
-        total_ns = self._arrived.sums_ns(rows, counts)[1] - self._posted.sums_ns(rows, counts)[1]
+        rows, counts, total_ns = rows[newer], counts[newer], total_ns[newer]
         again = self._matched[rows] > 0
         gained_ns = (total_ns - self._total_ns[rows]).view(np.int64)
         self._keep(rows[again], gained_ns[again] / 1e9 / (counts - self._matched[rows])[again], now_s)
         self._matched[rows], self._total_ns[rows] = counts, total_ns
+
+    def _match_apart(self, rows: Ints, posted: Ints, arrived: Ints) -> "tuple[Ints, NDArray[np.uint64]]":
+        """The count at which ends with different newest ones match, 0 for none, and the difference of the sums."""
+        by_posted = np.where(self._arrived.sums_ns(rows, posted)[0], posted, 0)
+        by_arrived = np.where(self._posted.sums_ns(rows, arrived)[0], arrived, 0)
+        counts = np.maximum(by_posted, by_arrived)
+        return counts, self._arrived.sums_ns(rows, counts)[1] - self._posted.sums_ns(rows, counts)[1]
 
     def _keep(self, rows: Ints, delays_s: Floats, now_s: float) -> None:
         places = self._known[rows] % _DELAYS_KEPT

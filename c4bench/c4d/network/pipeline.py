@@ -33,6 +33,9 @@ from c4bench.c4d.thresholds import benign_stall_s
 from c4bench.model.diagnosis import Component
 from c4bench.model.recording import ProbeSweep
 
+# Cells that are kept, beside twice as many as there are connections.
+_CELLS_KEPT = 4096
+
 # A finding, and when its alarm was raised (s, master's clock).
 Alarmed = tuple[Finding, float]
 
@@ -127,9 +130,19 @@ class NetworkSlownessDetector:
             return None
         opened_s, self._opened_s = self._opened_s, now_s
         cells, rerouted, arrived = self._matrix.close_span()
+        if len(self._index) > _CELLS_KEPT + 2 * len(self._view.conns):
+            self._forget_unused()
         links = self._view.links()
         self._benign.add_span(opened_s, now_s, rerouted, arrived, links)
         return _Span(cells, opened_s, now_s, links)
+
+    def _forget_unused(self) -> None:
+        """Forget cells that connections have left for good: source ports change with every connection."""
+        rows = self._matrix.unused()
+        self._newest[rows[rows < len(self._newest)]] = np.nan
+        self._matrix.forget(rows)
+        self._baseline.remove(rows)
+        self._evidence.forget(self._index.forget(rows))
 
     def _report_missing_links(self, span: _Span) -> list[Alarmed]:
         """Findings on links that the job's paths crossed and that are missing for longer than a benign stall."""

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from c4bench.c4d.columns import Bools, Floats, Ints
+from c4bench.c4d.ingest.operations import Finished
 
 
 class ComputeInterval(NamedTuple):
@@ -40,12 +41,13 @@ class ComputeIntervals:
         """Forget what a row had; another communicator may use it."""
         self._sums_s[:, row], self._middle_s[row] = 0.0, 0.0
 
-    def add(self, rows: Ints, awaited_s: Floats, gap_s: Floats, entered_s: Floats, enough_s: float) -> ComputeInterval:
+    def add(self, rows: Ints, awaited_s: Floats, ops: Finished, middle_s: Floats, enough_s: float) -> ComputeInterval:
         """Add an operation of each of these rows, after gaps between operations in which its members computed.
 
+        Others waited for its members for `awaited_s`, and `middle_s` is the usual gap of each, shape (rows, 1).
         Intervals that have computed for `enough_s` are returned and start again.
         """
-        middle_s = usual_s(gap_s)
+        gap_s, entered_s = ops.gap_s, ops.entered_s
         begins = self._middle_s[rows] == 0
         since_s = np.where(begins, entered_s - gap_s, self._sums_s[2, rows])
         self._sums_s[:, rows] += [awaited_s, gap_s - middle_s, since_s - self._sums_s[2, rows]]

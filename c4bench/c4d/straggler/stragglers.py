@@ -8,13 +8,12 @@ differences on the rank's own clock, so host clock offsets do not matter.
 import msgspec
 import numpy as np
 
-from c4bench.c4d.columns import Bools, Floats, Index, Ints, Table
+from c4bench.c4d.columns import Bools, Floats, Index, Ints, Table, rounds
 from c4bench.c4d.ingest.operations import Finished
 from c4bench.c4d.straggler.compute_intervals import ComputeIntervals, usual_s
 from c4bench.c4d.straggler.empirical_null import EmpiricalNull, operations_per_iteration
 from c4bench.c4d.straggler.intermittent_stragglers import IntermittentStragglers
 from c4bench.c4d.straggler.thresholds import (
-    BEARING_SHARE,
     FIRST_HISTORY_OPS,
     INTERVAL_SHARE,
     LAWFUL_SKEW_SHARE,
@@ -23,12 +22,10 @@ from c4bench.c4d.straggler.thresholds import (
     MIN_HISTORY_OPS,
     MIN_RUN_OPS,
     MIN_RUN_PERIODS,
-    SETTLE_OPS,
 )
+from c4bench.c4d.straggler.usual_gaps import UsualGaps
 from c4bench.c4d.thresholds import benign_stall_s
 
-# Gaps before a communicator's operations that are kept, the latest: several iterations.
-_GAPS_KEPT = 64
 # Operations whose lateness is kept as the healthy history, the latest ones.
 _HISTORY_OPS = 256
 # Operations between two updates of a member's usual lateness, which changes slowly.
@@ -52,7 +49,6 @@ class Straggler(msgspec.Struct, frozen=True):
 
 # A communicator of which no operation is known.
 _BLANK: dict[str, float] = {
-    "seen": 0,
     "judged": 0,
     "taught": 0,
     "usual_of": -1,
@@ -73,7 +69,7 @@ class StragglerDetector:
         self._rows = Index()
         self._table = Table(comm=0, **_BLANK)
         self._intervals = ComputeIntervals(size)
-        self._gaps_s = np.full((0, _GAPS_KEPT), np.inf)
+        self._gaps = UsualGaps()
         self._recent = np.empty((0, MAX_RUN_OPS, size))
         self._entered_s = np.empty((0, MAX_RUN_OPS, size))
         self._history = np.empty((0, size, FIRST_HISTORY_OPS))
@@ -93,16 +89,35 @@ class StragglerDetector:
 
     def evaluate(self, ops: Finished, period_s: float) -> list[Straggler]:
         """Members that these operations show to be late, each once until it keeps up again."""
-        rows, ops, shares = self._shares(ops, period_s)
+        usable = np.asarray(~np.isnan(ops.gap_s).any(axis=1))
+        middle_s, awaited_s = usual_s(ops.gap_s), self._awaited_s(ops)
+        found = []
+        for turn in rounds(ops.comms):
+            which = turn[usable[turn]]
+            found += self._evaluate(ops.pick(which), middle_s[which], awaited_s[which], period_s)
+        return found
+
+    def _awaited_s(self, ops: Finished) -> Floats:
+        """How long others waited for each member: by how much it was inside for less than most."""
+        awaited_s: Floats = np.sort(ops.duration_s, axis=1)[:, [self._size // 2]] - ops.duration_s
+        return awaited_s
+
+    def _evaluate(self, ops: Finished, middle_s: Floats, awaited_s: Floats, period_s: float) -> list[Straggler]:
+        """The same of one operation of each communicator; `middle_s` and `awaited_s` as in `ComputeIntervals`."""
+        rows, ops, shares = self._shares(ops, middle_s, awaited_s, period_s)
         if not len(rows):
             return []
         self._remember(rows, shares, ops.entered_s)
-        beyond = shares - self._skew(rows)
+        skew = self._skew(rows)
+        beyond = shares - skew
         taught = self._table["taught"][rows]
+        known = taught >= MIN_HISTORY_OPS
         # Most operations show nobody late and go no further.
-        telling = np.flatnonzero((taught >= MIN_HISTORY_OPS) & (beyond.max(axis=1) > MATERIAL_SHARE)).tolist()
-        stragglers = {index: late for index in telling if (late := self._late(int(rows[index]), period_s))}
-        passing = np.setdiff1d(np.flatnonzero(taught >= MIN_HISTORY_OPS), list(stragglers))
+        telling = np.flatnonzero(known & (beyond.max(axis=1) > MATERIAL_SHARE))
+        telling = telling[self._lasting(rows[telling], skew[telling])].tolist()
+        stragglers = {index: late for index in telling if (late := self._late(int(rows[index]), skew[index], period_s))}
+        known[list(stragglers)] = False
+        passing = np.flatnonzero(known)
         stragglers |= self._intermittent_late(rows, ops, beyond, passing, benign_stall_s(period_s))
         young = taught < FIRST_HISTORY_OPS
         young[list(stragglers)] = False
@@ -123,7 +138,8 @@ class StragglerDetector:
         for name, blank in _BLANK.items():
             self._table[name][row] = blank
         self._intervals.forget(row)
-        self._gaps_s[row], self._usual[row], self._worst[row] = np.inf, 0.0, 0.0
+        self._gaps.forget(row)
+        self._usual[row], self._worst[row] = 0.0, 0.0
         self._standing.pop(row, None)
 
     def _late_before(self, rows: Ints) -> set[int]:
@@ -142,34 +158,22 @@ class StragglerDetector:
 
     def _make_room(self, rows: int) -> None:
         self._intervals.make_room(rows)
-        self._gaps_s = _grown(self._gaps_s, rows, np.inf)
+        self._gaps.make_room(rows)
         self._recent, self._entered_s = _grown(self._recent, rows), _grown(self._entered_s, rows)
         self._history, self._usual = _grown(self._history, rows), _grown(self._usual, rows)
         self._worst = _grown(self._worst, rows)
 
-    def _shares(self, ops: Finished, period_s: float) -> tuple[Ints, Finished, Floats]:
+    def _shares(
+        self, ops: Finished, middle_s: Floats, awaited_s: Floats, period_s: float
+    ) -> tuple[Ints, Finished, Floats]:
         """Each member's lateness as a share of the median gap, where enough operations tell of computing."""
-        ops = ops.pick(np.flatnonzero(~np.isnan(ops.gap_s).any(axis=1)))
         rows = self._rows_of(ops.comms)
-        middle_s = usual_s(ops.gap_s)[:, 0]
-        seen = self._table["seen"][rows]
-        self._gaps_s[rows, seen % _GAPS_KEPT] = middle_s
-        self._table["seen"][rows] = seen + 1
-        bears = (seen >= SETTLE_OPS) & (middle_s > BEARING_SHARE * self._long(rows))
-        rows, ops = rows[bears], ops.pick(bears)
-        awaited_s = np.sort(ops.duration_s, axis=1)[:, [self._size // 2]] - ops.duration_s
-        interval = self._intervals.add(rows, awaited_s, ops.gap_s, ops.entered_s, INTERVAL_SHARE * period_s)
+        telling = self._gaps.add(rows, middle_s[:, 0])
+        rows, ops = rows[telling], ops.pick(telling)
+        interval = self._intervals.add(rows, awaited_s[telling], ops, middle_s[telling], INTERVAL_SHARE * period_s)
         rows, ops = rows[interval.rows], ops.pick(interval.rows)._replace(gap_s=interval.lasted_s)
         self._table["lawful"][rows] = LAWFUL_SKEW_SHARE * np.maximum(1.0, period_s / interval.middle_s[:, 0])
         return rows, ops, np.minimum(interval.awaited_s, interval.longer_s) / interval.middle_s
-
-    def _long(self, rows: Ints) -> Floats:
-        """The usual long gap: nine in ten are no longer."""
-        known = np.minimum(self._table["seen"][rows], _GAPS_KEPT)
-        longest = int(known.max(initial=1))
-        ordered: Floats = np.sort(self._gaps_s[rows, :longest], axis=1)
-        usual: Floats = ordered[np.arange(len(rows)), (known - 1) * 9 // 10]
-        return usual
 
     def _remember(self, rows: Ints, shares: Floats, entered_s: Floats) -> None:
         judged = self._table["judged"][rows]
@@ -190,10 +194,11 @@ class StragglerDetector:
         taught, usual_of = self._table["taught"][rows], self._table["usual_of"][rows]
         due = (usual_of < 0) | (taught % _SKEW_EVERY == 0) | (taught <= FIRST_HISTORY_OPS)
         due &= (taught > 0) & (usual_of != taught)
-        for count in np.unique(taught[due]).tolist():
-            which = rows[due & (taught == count)]
-            self._usual[which] = np.median(self._history[which, :, : min(count, _HISTORY_OPS)], axis=2)
-            self._table["usual_of"][which] = count
+        known = np.minimum(taught[due], _HISTORY_OPS)
+        for count in set(known.tolist()):
+            which = rows[due][known == count]
+            self._usual[which] = np.median(self._history[which, :, :count], axis=2)
+        self._table["usual_of"][rows[due]] = taught[due]
         skew: Floats = np.clip(self._usual[rows], 0.0, self._table["lawful"][rows, None])
         return skew
 
@@ -207,14 +212,19 @@ class StragglerDetector:
         self._history[rows, :, taught % _HISTORY_OPS] = shares
         self._table["taught"][rows] = taught + 1
 
-    def _late(self, row: int, period_s: float) -> list[Straggler]:
+    def _lasting(self, rows: Ints, skew: Floats) -> Bools:
+        """Whether a member was late on average in any run of the latest operations that is long enough."""
+        judged, places = self._table["judged"][rows, None], np.arange(MAX_RUN_OPS)
+        recent = self._recent[rows[:, None], (judged - 1 - places) % MAX_RUN_OPS] - skew[:, None]
+        means = np.cumsum(recent, axis=1) / (places + 1)[:, None]
+        late = (means > MATERIAL_SHARE).any(axis=2) & (places >= MIN_RUN_OPS - 1) & (places < judged)
+        return np.asarray(late.any(axis=1))
+
+    def _late(self, row: int, skew: Floats, period_s: float) -> list[Straggler]:
         """Members whose latest operations were all late, by more than jitter and their usual lateness."""
-        skew = self._skew(np.asarray([row]))[0]
         recent = self._newest_first(row, self._recent) - skew
         runs = np.arange(1, len(recent) + 1)[:, None]
         means = np.cumsum(recent, axis=0) / runs
-        if not (means[MIN_RUN_OPS - 1 :] > MATERIAL_SHARE).any():
-            return []
         taught = min(int(self._table["taught"][row]), _HISTORY_OPS)
         null = EmpiricalNull(self._history[row, :, :taught].T - skew)
         hit = null.forbids(np.minimum.accumulate(recent, axis=0), means, runs) & (runs >= MIN_RUN_OPS)
@@ -283,10 +293,8 @@ class StragglerDetector:
         return {place for place in standing if last[place] >= MATERIAL_SHARE}
 
 
-def _grown(array: Floats, rows: int, fill: float = 0.0) -> Floats:
-    """The array with as many rows, the new ones filled; those of nothing take no memory before they are written to."""
+def _grown(array: Floats, rows: int) -> Floats:
+    """The array with as many rows, the new ones 0; they take no memory before they are written to."""
     grown: Floats = np.zeros((rows, *array.shape[1:]))
     grown[: len(array)] = array
-    if fill:
-        grown[len(array) :] = fill
     return grown

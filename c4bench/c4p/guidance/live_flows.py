@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -45,6 +45,8 @@ class LiveFlows:
         self._knowledge = knowledge
         self._live: dict[str, LiveFlow] = {}
         self._of_connection: dict[Connection, list[LiveFlow]] = {}
+        # The connections that hosts have named, and the flows of those that are followed.
+        self._followed: dict[str, tuple[Collection[Connection], dict[Connection, Sequence[LiveFlow]]]] = {}
 
     def __contains__(self, flow: object) -> bool:
         return flow in self._live
@@ -62,6 +64,7 @@ class LiveFlows:
             mine = self._of_connection.setdefault(connection, [])
             mine.append(live)
             mine.sort(key=lambda one: one.address or ())
+        self._followed.clear()
 
     def remove(self, flows: Iterable[str]) -> list[str]:
         """Remove flows that have ended; return those that were live."""
@@ -69,6 +72,7 @@ class LiveFlows:
 
     def _remove(self, flow: str) -> bool:
         live = self._live.pop(flow, None)
+        self._followed.clear()
         if live is not None and (connection := _connection(live)):
             rest = [one for one in self._of_connection.pop(connection) if one is not live]
             if rest:
@@ -90,7 +94,13 @@ class LiveFlows:
         if current is None or new is None or current.hops != new.hops:
             self.changes += live.port != port
             live.port = port
+            self._followed.clear()
         self.set_weight(live, weight)
+
+    def pin(self, live: LiveFlow, port: int) -> None:
+        """Leave a flow that cannot be moved on this port."""
+        live.pinned, live.port, live.planned = True, port, port
+        self._followed.clear()
 
     def set_weight(self, live: LiveFlow, weight: float) -> None:
         """Set a flow's weight, if it differs enough."""
@@ -133,6 +143,18 @@ class LiveFlows:
     def of_connection(self, connection: Connection) -> Sequence[LiveFlow]:
         """The flows of a connection, in order of their QPs; none if it has none."""
         return self._of_connection.get(connection, ())
+
+    def followed(self, host: str, connections: Collection[Connection]) -> Mapping[Connection, Sequence[LiveFlow]]:
+        """The flows of those of a host's connections whose throughput matters; looked up when either changes.
+
+        One QP that is left to ECMP has neither a known path nor a weight to tune.
+        """
+        named, followed = self._followed.get(host, (None, {}))
+        if named is not connections:
+            found = {one: self.of_connection(one) for one in connections}
+            followed = {one: mine for one, mine in found.items() if len(mine) > 1 or (mine and mine[0].port)}
+            self._followed[host] = connections, followed
+        return followed
 
 
 def _connection(live: LiveFlow) -> Connection | None:

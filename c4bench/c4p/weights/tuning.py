@@ -1,7 +1,7 @@
 """Corrects the weights of a connection's QPs by their measured throughput, once the connection has become slower."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from c4bench.errors import UsageError
 from c4bench.model.window import STATES, EndName, Window
-from c4bench.model.window_columns import CONN_ROW, Rows, lasting_ns, rows
+from c4bench.model.window_columns import CONN_ROW, Rows, lasting_ns
 
 # A QP is slow if it takes longer for a byte than in the sample before by this factor.
 _SLOWER = 1.25
@@ -21,6 +21,9 @@ _TRANSFER = STATES.index("transfer")
 # Communicator, rank, peer, source NIC, destination NIC.
 Connection = tuple[str, int, int, str, str]
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+_Number = TypeVar("_Number", np.int64, np.float64)
 
 
 class ThroughputSample(msgspec.Struct, frozen=True):
@@ -43,15 +46,15 @@ class HostSamples(NamedTuple):
     """What a host's QPs did since its last window, by their numbers; `slow` are connections with a slow QP."""
 
     connections: Mapping[Connection, Sequence[int]]
-    size_bytes: Sequence[int]
-    transfer_s: Sequence[float]
-    sampled: Sequence[bool]
+    size_bytes: Ints
+    transfer_s: Floats
+    sampled: Bools
     slow: frozenset[Connection]
 
     def of(self, connection: Connection) -> list[ThroughputSample]:
         """The samples of a connection's QPs, in order of their numbers."""
         return [
-            ThroughputSample(self.size_bytes[number], self.transfer_s[number])
+            ThroughputSample(int(self.size_bytes[number]), float(self.transfer_s[number]))
             for number in self.connections[connection]
             if self.sampled[number]
         ]
@@ -85,37 +88,47 @@ class _Qps:
 
     def ingest(self, window: Window) -> HostSamples:
         """Each QP's sample since its last row, and who is much slower than before or makes no progress."""
-        conns = rows([window.conn_table], CONN_ROW)
-        conns = conns[(conns["end"] >= 0) & (conns["end"] < len(self.names))]
-        ends, transfer_s = conns["end"], _transfer_s(conns, window.end_s)
-        sampled = np.zeros(len(self.names), np.bool_)
-        sampled[ends] = self.known[ends]
-        size_bytes, sample_s = np.zeros_like(self.size_bytes), np.zeros_like(self.transfer_s)
-        size_bytes[ends], sample_s[ends] = (
-            conns["size_bytes"] - self.size_bytes[ends],
-            transfer_s - self.transfer_s[ends],
-        )
-        stuck = np.zeros_like(sampled)
-        stuck[ends] = (conns["outstanding"] > 0) & (window.end_s - conns["last_progress"] / 1e9 > _NO_PROGRESS_S)
-        carried = sampled & (size_bytes != 0) & (sample_s > 0) & ~stuck
-        s_per_byte = np.divide(sample_s, size_bytes, out=np.full(len(sampled), np.nan), where=carried)
-        slow = sampled & (stuck | (s_per_byte > _SLOWER * self.s_per_byte))
-        self.s_per_byte[carried] = s_per_byte[carried]
-        self.known[ends], self.size_bytes[ends], self.transfer_s[ends] = True, conns["size_bytes"], transfer_s
+        conns = np.frombuffer(window.conn_table, CONN_ROW)
+        if len(conns) and not 0 <= conns["end"].min() <= conns["end"].max() < len(self.names):
+            conns = conns[(conns["end"] >= 0) & (conns["end"] < len(self.names))]
+        ends, listed = conns["end"], np.zeros(len(self.names), np.bool_)
+        listed[ends] = True
+        sampled = listed & self.known
+        size_bytes = _since(self.size_bytes, ends, conns["size_bytes"])
+        transfer_s = _since(self.transfer_s, ends, _transfer_s(conns, window.end_s))
+        stuck = self._stuck(conns, window.end_s) & sampled
+        carried = sampled & (size_bytes != 0) & (transfer_s > 0) & ~stuck
+        before, self.s_per_byte = self.s_per_byte, self.s_per_byte.copy()
+        np.divide(transfer_s, size_bytes, out=self.s_per_byte, where=carried)
+        slow = stuck | (carried & (self.s_per_byte > _SLOWER * before))
+        self.known |= listed
         slow_names = (self.names[number] for number in np.flatnonzero(slow).tolist())
-        return HostSamples(
-            self.connections,
-            size_bytes.tolist(),
-            sample_s.tolist(),
-            sampled.tolist(),
-            frozenset(name[:5] for name in slow_names if name is not None),
-        )
+        late = frozenset(name[:5] for name in slow_names if name is not None)
+        return HostSamples(self.connections, size_bytes, transfer_s, sampled, late)
+
+    def _stuck(self, conns: Rows, end_s: float) -> Bools:
+        """Which QPs have bytes outstanding and make no progress."""
+        stuck = np.zeros(len(self.names), np.bool_)
+        if conns["outstanding"].any():
+            still = end_s - conns["last_progress"] / 1e9 > _NO_PROGRESS_S
+            stuck[conns["end"]] = still & (conns["outstanding"] > 0)
+        return stuck
+
+
+def _since(known: NDArray[_Number], ends: Ints, now: NDArray[_Number]) -> NDArray[_Number]:
+    """By how much the numbers of these ends have grown; they are known as they are now."""
+    before = known.copy()
+    known[ends] = now
+    grown: NDArray[_Number] = known - before
+    return grown
 
 
 def _transfer_s(conns: Rows, end_s: float) -> Floats:
     """Transfer time (s) of connections when their window ends."""
-    lasting = np.where(conns["state"] == _TRANSFER, lasting_ns(conns, end_s), 0)
-    transfer_s: Floats = (conns["transfer"] + lasting) / 1e9
+    transferring = conns["state"] == _TRANSFER
+    if not transferring.any():
+        return np.asarray(conns["transfer"] / 1e9)
+    transfer_s: Floats = (conns["transfer"] + np.where(transferring, lasting_ns(conns, end_s), 0)) / 1e9
     return transfer_s
 
 
@@ -132,8 +145,19 @@ class WeightTuner:
         self._sums: dict[Connection, tuple[float, list[ThroughputSample]]] = {}
         self._baselines: dict[Connection, float] = {}
 
+    def connections(self, window: Window) -> Mapping[Connection, Sequence[int]]:
+        """The connections that a window names; the same object until names change."""
+        return self._qps(window).connections
+
     def ingest(self, window: Window) -> HostSamples:
         """What the QPs of a host did since its last window. Those that it does not name any more are forgotten."""
+        return self._qps(window).ingest(window)
+
+    def skip(self, host: str) -> None:
+        """Leave out a window of a host: what its QPs do until the next one will not be a sample."""
+        self._hosts[host].known[:] = False
+
+    def _qps(self, window: Window) -> _Qps:
         names, qps = window.names.sends, self._hosts.get(window.host)
         if qps is None:
             qps = self._hosts[window.host] = _Qps(names)
@@ -143,7 +167,7 @@ class WeightTuner:
             for connection in before.connections.keys() - qps.connections.keys():
                 self._sums.pop(connection, None)
                 self._baselines.pop(connection, None)
-        return qps.ingest(window)
+        return qps
 
     def correct(
         self, connection: Connection, weights: Sequence[float], samples: Sequence[ThroughputSample], now_s: float

@@ -1,8 +1,15 @@
 """Many records at once: columns, rounds and tables."""
 
 import numpy as np
+from c4d_telemetry import comm, file, op, window
+from hypothesis import given
+from hypothesis import strategies as st
 
-from c4bench.c4d.columns import Index, Table, rounds
+from c4bench.c4d.columns import Index, Runs, Table, distinct, rounds
+from c4bench.c4d.ingest.batch import Batch
+from c4bench.c4d.ingest.job_view import JobView
+from c4bench.c4d.ingest.open_operations import OpenOperations
+from c4bench.c4d.ingest.record_validator import RecordValidator
 
 
 def test_no_round_holds_a_row_twice():
@@ -26,3 +33,70 @@ def test_new_rows_are_blank_however_often_a_table_grows():
 def test_a_key_without_a_row_is_told():
     """Unknown keys are -1."""
     assert Index(a=5).rows("ba", 2).tolist() == [-1, 5]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(-5, 5), st.booleans()), max_size=40))
+def test_what_came_before_a_row_is_what_a_walk_finds(listed):
+    """Of each key the value before, the highest so far and the latest marked row, whatever the order of keys."""
+    keys, values, marked = (np.asarray([row[place] for row in listed], np.int64) for place in range(3))
+    runs, initial = Runs(keys), keys * 100
+    last, highest, latest = {}, {}, {}
+    for row, (key, value, mark) in enumerate(listed):
+        assert runs.before(values, initial)[row] == (values[last[key]] if key in last else initial[row])
+        highest[key], last[key] = max(value, highest.get(key, value)), row
+        latest[key] = row if mark else latest.get(key, -1)
+        assert runs.highest(values)[row] == highest[key]
+        assert runs.highest(values.astype(np.float64))[row] == highest[key]
+        assert runs.latest(marked.astype(np.bool_))[row] == latest[key]
+    assert sorted(runs.last.tolist()) == sorted(last.values())
+
+
+@given(st.lists(st.integers(-5, 5)))
+def test_distinct_values_come_in_order(values):
+    """Each once."""
+    assert distinct(np.asarray(values, np.int64)).tolist() == sorted(set(values))
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 2), st.integers(0, 9)), max_size=60))
+def test_operations_are_found_as_long_as_they_are_open(steps):
+    """As in a dictionary, by communicator and sequence number; those of a communicator come in order."""
+    known, open_ = {}, OpenOperations()
+    for row, (adds, number, seq) in enumerate(steps):
+        comms, seqs = np.asarray([number]), np.asarray([seq])
+        if adds and (number, seq) not in known:
+            open_.add(comms, seqs, np.asarray([row]))
+            known[number, seq] = row
+        elif not adds and known.pop((number, seq), None) is not None:
+            open_.remove(comms, seqs)
+    every = [(number, seq) for number in range(3) for seq in range(10)]
+    comms, seqs = (np.asarray([key[place] for key in every]) for place in range(2))
+    assert open_.starts(comms, seqs).tolist() == [known.get(key, -1) for key in every]
+    assert [key for key in every if key not in known] == list(zip(*map(list, open_.missing(comms, seqs)), strict=True))
+    for number in range(3):
+        mine = sorted((seq, row) for (one, seq), row in known.items() if one == number)
+        assert list(zip(*map(list, open_.of(number)), strict=True)) == mine
+
+
+def test_the_oldest_of_too_many_open_operations_go():
+    """Of a communicator whose operations never end the newest are kept; others lose nothing."""
+    job = JobView("job")
+    for name in ("world", "other"):
+        job.add_comm(comm(name=name))
+    for seq in range(200):
+        file(job, 1.0 + seq, ops=[op(0, seq, 0.5 + seq)])
+    file(job, 300.0, ops=[op(0, 0, 299.0, name="other")])
+    assert [seq for seq in range(200) if job.comms["world"].records_of(seq)] == list(range(72, 200))
+    assert job.comms["world"].uncompleted(0).seq == 72
+    assert job.comms["other"].uncompleted(0).seq == 0
+
+
+def test_an_operation_that_a_window_has_twice_counts_once():
+    """A record that comes again in the same window neither makes an interval nor moves its rank later."""
+    job = JobView("job")
+    job.add_comm(comm())
+    file(job, 1.0, ops=[op(0, 0, 0.5, 0.6)])
+    twice = window("h0", 2, 2.0, ops=[op(0, 1, 1.5), op(0, 1, 1.5)])
+    job.ingest(Batch([twice]), RecordValidator())
+    assert job.intervals_s == (1.0,)
+    assert job.comms["world"].latest(0) == op(0, 1, 1.5)
+    assert job.comms["world"].records_of(1) == {0: op(0, 1, 1.5)}

@@ -23,10 +23,13 @@ from c4bench.control.store import (
     RelayedMessage,
     Store,
 )
+from c4bench.control.telemetry import Detection
+from c4bench.control.window_parts import WindowParts
 from c4bench.model.event import AgentBack
 from c4bench.model.numbering import window_of
 from c4bench.model.recording import Evaluated
 from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, Failure, Member, OpRecord, RankRecord
+from c4bench.record.telemetry import Recording
 from c4bench.wire.messages import Exchange, Exchanged, Fail, Hello, JobSpec, PollInbox, RelayMessage, Result, StartRanks
 from c4bench.wire.peer import ABANDONED
 
@@ -61,13 +64,13 @@ def weight(root):
     return total
 
 
-def comm(number):
+def comm(number, job="job"):
     return CommRecord(
-        f"job.{number}", "job", tuple(Member(at, host, (f"{host}/0",), at) for at, host in enumerate(HOSTS))
+        f"{job}.{number}", job, tuple(Member(at, host, (f"{host}/0",), at) for at, host in enumerate(HOSTS))
     )
 
 
-def window(at, sequence, end_s, comms):
+def window(at, sequence, end_s, comms, port=0xC000):
     """What the rank on one of two hosts does in these communicators: two operations, and a message to the other."""
     here, there = HOSTS[at], HOSTS[1 - at]
     ops = tuple(
@@ -77,13 +80,13 @@ def window(at, sequence, end_s, comms):
     )
     conns = tuple(
         ConnRecord(
-            one.comm, at, 1 - at, f"{here}/0", f"{there}/0", 0, 0xC000, 2, 128, 0.0, 0.0, 0.1, 0.1, end_s - 1.0, 0, 0,
-            posted=2, posted_sum_ns=10,
+            one.comm, at, 1 - at, f"{here}/0", f"{there}/0", 0, port + index, 2, 128, 0.0, 0.0, 0.1, 0.1, end_s - 1.0,
+            0, 0, posted=2, posted_sum_ns=10,
         )
-        for one in comms
+        for index, one in enumerate(comms)
     )  # fmt: skip
     arrivals = tuple(ArrivalRecord(one.comm, at, 1 - at, f"{there}/0", f"{here}/0", 0, 2, 2, 20) for one in comms)
-    ranks = (RankRecord("job", at, here, 7, "running"),)
+    ranks = tuple(RankRecord(job, at, here, 7, "running") for job in sorted({one.job for one in comms}))
     return window_of(here, sequence, end_s - ROUND_S, end_s, comms, ranks, ops, conns, arrivals)
 
 
@@ -115,6 +118,46 @@ def test_communicators_that_are_made_anew_leave_nothing():
     view = detector._store.jobs["job"]
     assert len(view.conns) == 2 * len(view.comms)
     assert view.comms[f"job.{8 * ROUNDS - 1}"].latest(1).seq == 1
+
+
+def test_paths_that_connections_have_left_leave_nothing(monkeypatch):
+    """New connections by ever other source ports for a week: the costs of cells that are not used go, others stay."""
+    monkeypatch.setattr("c4bench.c4d.network.pipeline._CELLS_KEPT", 64)
+    detector, found = Detector(), []
+
+    def step(number):
+        now_s = ROUND_S * (number + 1)
+        comms = [comm(8 * number + index) for index in range(8)]
+        for at in range(len(HOSTS)):
+            detector.ingest_window(window(at, number, now_s, comms, 0xC000 + 8 * number))
+        found.extend(detector.ingest(Evaluated(now_s + 0.05)))
+
+    assert grown(step, detector) <= GROWTH
+    assert found == []
+
+
+def test_jobs_that_come_and_go_leave_nothing():
+    """A new job every half hour for a week, each with new communicators, on hosts that stay."""
+    jobs, detection = {}, Detection()
+    parts, found = WindowParts(jobs), []
+
+    def step(number):
+        name, now_s = f"job~{number}", ROUND_S * (number + 1)
+        jobs[name] = Job(JobSpec(name, "", tuple(Member(at, host, ()) for at, host in enumerate(HOSTS)), ()))
+        jobs[name].recording = Recording(0)
+        detection.follow(jobs[name], now_s - 60.0)
+        for at in range(len(HOSTS)):
+            own, foreign = parts.own(window(at, number, now_s, [comm(number, name)]))
+            assert foreign == 0
+            for attempt, part in parts.parts(own).items():
+                detection.ingest(attempt, part)
+        found.append(detection.evaluate(now_s + 0.05))
+        assert detection.doubts(name) is not None
+        detection.forget(name)
+        del jobs[name]
+
+    assert grown(step, (detection, parts)) <= GROWTH
+    assert not any(found)
 
 
 def test_a_communicator_that_is_kept_is_judged_as_before_beside_those_that_end():

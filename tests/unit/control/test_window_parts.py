@@ -40,5 +40,21 @@ def test_a_window_of_one_attempt_is_its_part():
     assert found["a"] is window
 
 
+def test_jobs_that_begin_and_end_are_noticed():
+    """The same ranks are foreign, or another attempt's part, as soon as jobs say so, and as long."""
+    jobs, comms = {}, (CommRecord("a.world", "a", MEMBERS),)
+    parts, ranks = WindowParts(jobs), (RankRecord("a", 1, "h0", 7, "running"),)
+    window = window_of("h0", 4, 1.0, 2.0, comms, ranks, (op("a.world", 1),))
+    elsewhere = Job(JobSpec("a", "", MEMBERS, ()))
+    here = Job(JobSpec("a", "", (MEMBERS[1], Member(1, "h0", ())), ()))
+    found = []
+    for job in (None, elsewhere, here, None):
+        jobs.clear()
+        jobs.update({"a": job} if job else {})
+        own, foreign = parts.own(window)
+        found.append((foreign, own.ranks, parts.parts(own)))
+    assert found == [(0, ranks, {}), (1, (), {}), (0, ranks, {"a": window}), (0, ranks, {})]
+
+
 def records(part):
     return part.comms, part.ranks, part.ops, part.conns, part.arrivals

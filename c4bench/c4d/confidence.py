@@ -40,13 +40,16 @@ SEEN: Mapping[tuple[Cause, str], Counts] = MappingProxyType(
         (Cause.TRANSFER_SLOW, "path"): ((0, 0), (0, 0), (0, 23), (0, 8)),
     }
 )
+# The same of what probes have left.
+PROBED: Mapping[tuple[Cause, str], Counts] = MappingProxyType({})
 
 
-def confidence(cause: Cause, kind: str, others: int = 0) -> float:
+def confidence(cause: Cause, kind: str, others: int = 0, *, probed: bool = False) -> float:
     """The chance that a component of this `kind`, which is named for `cause`, is the right one.
 
     `others` is how many other components the evidence fits about as well, whether the finding names them or not.
+    `probed`: they are what probes have left.
     """
     place = sum(others >= edge for edge in OTHERS) - 1
-    right, seen = SEEN.get((cause, kind), _NONE)[place]
+    right, seen = (PROBED if probed else SEEN).get((cause, kind), _NONE)[place]
     return (right + _PRIOR * min(_MOST, 1 / (1 + others))) / (seen + _PRIOR)

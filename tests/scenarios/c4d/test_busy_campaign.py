@@ -11,6 +11,7 @@ from campaign import CATALOGUE, RECURRING, once, place
 from trial_verdict import graded, operations, ours, recorded, shares
 
 from c4bench.campaign.figures import figures
+from c4bench.campaign.grade import Answer
 from c4bench.campaign.trial_record import NOTHING, TrialRecord, named_findings
 from c4bench.errors import InconclusiveError, UnhealthyError
 from c4bench.model.measurement import Clock
@@ -18,7 +19,7 @@ from c4bench.model.measurement import Clock
 READY_S = 60.0
 LEASE_S, AWAY_S = 20.0, 6.0
 PATIENCE_S, RECURRING_S = 4.0, 12.0
-TRIALS = 10
+TRIALS = 8
 
 
 @pytest.fixture
@@ -91,11 +92,9 @@ def healthy(trial, onset_s, said):
     )
 
 
-@pytest.mark.nightly
-@pytest.mark.needs(hosts=8)
-@pytest.mark.timeout(7200)
-def test_busy_campaign(attempt, fabric, measure, run_directory, pytestconfig):
-    """Nothing healthy is isolated under busy jobs, and no finding is made of those without a fault."""
+@pytest.fixture
+def campaign(attempt, run_directory):
+    """Run trials, but those that the run directory has already, and return the line of each."""
 
     def run(trial):
         try:
@@ -104,11 +103,28 @@ def test_busy_campaign(attempt, fabric, measure, run_directory, pytestconfig):
             return {"fault": "", "refused": str(error)}
         return msgspec.to_builtins(record) | {"traffic": trial.traffic, "beside_job": trial.beside}
 
-    wanted = busy_trials(pytestconfig.option.c4_seed, TRIALS)
-    verdicts = once(run_directory.path / "campaign.jsonl", {trial.name: partial(run, trial) for trial in wanted})
+    return lambda wanted: once(run_directory.path / "campaign.jsonl", {one.name: partial(run, one) for one in wanted})
+
+
+@pytest.mark.nightly
+@pytest.mark.needs(hosts=8)
+@pytest.mark.timeout(7200)
+def test_busy_campaign(campaign, fabric, measure, pytestconfig):
+    """Under busy jobs nothing healthy is named without alternatives, and nothing at all of jobs without a fault."""
+    verdicts = campaign(busy_trials(pytestconfig.option.c4_seed, TRIALS))
     tried = graded([verdict for verdict in verdicts if "refused" not in verdict], fabric)
     found = figures(tried)
     measure("busy.trials", sum("refused" not in verdict for verdict in verdicts), at_least=TRIALS - 1, clock=Clock.NONE)
     shares(measure, "busy", found, {})
     measure("busy.false_alarms", sum(one.due for one in tried if not one.faults), at_most=0, clock=Clock.NONE)
     measure("busy.healthy_isolated", found.healthy_components, at_most=0, clock=Clock.NONE)
+
+
+@pytest.mark.nightly
+@pytest.mark.needs(hosts=8)
+@pytest.mark.parametrize("number", range(TRIALS))
+def test_busy_trial(number, campaign, fabric, pytestconfig):
+    """One of them alone, as `test_busy_trial[7]`: each of its faults is named, and nothing healthy is."""
+    tried = graded(campaign(busy_trials(pytestconfig.option.c4_seed, TRIALS)[number : number + 1]), fabric)
+    named = {Answer.RESOLVED, Answer.AMONG, Answer.NOT_DUE}
+    assert all(one.answer in named and not one.healthy for one in tried), tried

@@ -1,9 +1,10 @@
 """Jobs that communicate for a tenth to more than half of their time, with one fault, two or none; from a seed."""
 
 import random
+from typing import NamedTuple
 
 import msgspec
-from c4d_campaign import FAULTS, down, fabric, recorded, slow_nic, slow_rank
+from c4d_campaign import FAULTS, Injected, down, fabric, recorded, slow_nic, slow_rank
 from c4d_telemetry import drive
 
 from c4bench.campaign.grade import grades
@@ -21,8 +22,18 @@ _FAULTS = (0, 1, 1, 1, 2)
 _PAIRS = ((slow_nic, slow_nic), (slow_nic, slow_rank), (slow_rank, slow_rank), (down, down))
 
 
-def trial(seed, number):
-    """One trial of a seed, with what was said of it."""
+class Drawn(NamedTuple):
+    """What happens in a trial: a job that communicates for `load` of its time, and what is injected at `at_s`."""
+
+    name: str
+    load: float
+    job: SimJob
+    at_s: float
+    injected: list[Injected]
+
+
+def drawn(seed, number):
+    """What happens in one trial of a seed."""
     draw = random.Random(f"busy {seed} {number}")
     load = draw.choice(LOADS)
     job = _job(draw, load)
@@ -30,10 +41,14 @@ def trial(seed, number):
     kinds = {0: (), 1: (draw.choice(FAULTS),), 2: draw.choice(_PAIRS)}[draw.choice(_FAULTS)]
     ranks = draw.sample(range(job.ranks), len(kinds))
     injected = [kind(draw, job, rank, at_s) for kind, rank in zip(kinds, ranks, strict=True)]
+    return Drawn(f"busy-{seed}-{number}", load, job, at_s, injected)
+
+
+def trial(one):
+    """What came of a trial, with what was said of it."""
     windows = []
-    found = drive(job, [one.fault for one in injected], at_s + _PATIENCE_S, windows=windows)
-    record = _recorded(f"busy-{seed}-{number}", job, injected, at_s, windows, found)
-    return msgspec.structs.replace(record, load=load)
+    found = drive(one.job, [each.fault for each in one.injected], one.at_s + _PATIENCE_S, windows=windows)
+    return msgspec.structs.replace(_recorded(one, windows, found), load=one.load)
 
 
 def graded(trials):
@@ -41,15 +56,16 @@ def graded(trials):
     return [grade for one in trials for grade in grades(one, fabric())]
 
 
-def _recorded(name, job, injected, at_s, windows, found):
-    until_s = at_s + _PATIENCE_S
-    if not injected:
-        times = at_s, at_s, until_s
-        return TrialRecord(name, "none", None, NOTHING, (), {}, *times, 0.0, False, named_findings(found))
-    if len(injected) == 1:
-        return recorded(name, injected[0], windows, until_s, found)
+def _recorded(one, windows, found):
+    until_s = one.at_s + _PATIENCE_S
+    if not one.injected:
+        times = one.at_s, one.at_s, until_s
+        return TrialRecord(one.name, "none", None, NOTHING, (), {}, *times, 0.0, False, named_findings(found))
+    if len(one.injected) == 1:
+        return recorded(one.name, one.injected[0], windows, until_s, found)
     # What each of two faults costs the job by itself.
-    first, second = (recorded(name, one, _alone(job, one, until_s), until_s) for one in injected)
+    alone = [_alone(one.job, each, until_s) for each in one.injected]
+    first, second = (recorded(one.name, *each, until_s) for each in zip(one.injected, alone, strict=True))
     return msgspec.structs.replace(first, findings=named_findings(found), beside=(second,))
 
 

@@ -3,11 +3,16 @@
 import pytest
 from c4d_busy_campaign import drawn, graded, trial
 from c4d_campaign import graph
+from c4d_telemetry import drive
 
 from c4bench.campaign.grade import Answer
 from c4bench.campaign.trial_record import FILE
+from c4bench.model.diagnosis import Component
+from c4bench.model.step import RankGroup, StepOp
 from c4bench.record import begin
 from c4bench.record.encoding import encode
+from c4bench.sim.model import SimFault, SimFaultKind, SimJob
+from c4bench.sim.places import nic_of
 
 # Its first six trials have none, one and two faults, and jobs of each load.
 SEED = 31
@@ -27,6 +32,23 @@ def test_faults_under_busy_jobs_are_named():
     assert {len(one.faults) for one in trials} == {0, 1, 2}
     answers = [one.answer for one in graded(trials) if one.due]
     assert sum(one in {Answer.RESOLVED, Answer.AMONG} for one in answers) >= len(answers) - 1
+
+
+@pytest.mark.parametrize(
+    ("ops", "ranks_per_host"),
+    [
+        ([StepOp("all_reduce", 8 << 20, 0.05)], 1),
+        ([StepOp("all_reduce", 8 << 20, 0.03, RankGroup(*group)) for group in (("tensor", 4), ("data", 4, 4))], 4),
+    ],
+)
+def test_a_late_rank_hides_no_slow_nic_of_a_ring(ops, ranks_per_host):
+    """In rings, one or several, a NIC at 0.4 of its rate is named beside a rank that is late already, and nothing else."""
+    job = SimJob(16, tuple(ops), seed=4, ranks_per_host=ranks_per_host)
+    late = SimFault(SimFaultKind.COMPUTE, 2, 4.0, factor=1.5)
+    found = drive(job, [late, SimFault(SimFaultKind.NIC_RATE, 9, 6.0, factor=0.4, side="tx")], 10.0)
+    nic = Component("nic", nic_of(job, 9), "tx")
+    assert found[0].component == Component("rank", "job:2")
+    assert [nic in (one.component, *one.alternatives) for one in found[1:]] == [True]
 
 
 @pytest.fixture(scope="module")

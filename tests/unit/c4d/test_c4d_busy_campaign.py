@@ -42,7 +42,7 @@ def test_faults_under_busy_jobs_are_named():
     ],
 )
 def test_a_late_rank_hides_no_slow_nic_of_a_ring(ops, ranks_per_host):
-    """In rings, one or several, a NIC at 0.4 of its rate is named beside a rank that is late already, and nothing else."""
+    """In rings, one or several, a NIC at 0.4 of its rate is named beside a rank that is late before it."""
     job = SimJob(16, tuple(ops), seed=4, ranks_per_host=ranks_per_host)
     late = SimFault(SimFaultKind.COMPUTE, 2, 4.0, factor=1.5)
     found = drive(job, [late, SimFault(SimFaultKind.NIC_RATE, 9, 6.0, factor=0.4, side="tx")], 10.0)

@@ -10,6 +10,7 @@ MAIN     := $(addprefix tests/scenarios/,c4d/test_faults.py c4p/test_plan.py \
               $(RING)::test_ring_is_exact_and_at_line_rate $(RING)::test_corrupted_element_is_noticed \
               hosts/test_deploy.py)
 CAMPAIGN := tests/scenarios/c4d/test_campaign.py
+BUSY_CAMPAIGN := tests/scenarios/c4d/test_busy_campaign.py::test_busy_campaign
 DSCP     := --c4-topology tests/scenarios/verbs/dscp.yml tests/scenarios/verbs/test_traffic_class.py
 TRIAL    := tests/scenarios/resilient/test_trials.py::test_nic_dies_in_mid_operation
 LAB       = $(BIN)/pytest --hosts softroce -m "not nightly"
@@ -28,7 +29,7 @@ BEGAN    := $(if $(wildcard $(VENV)/.ready),,$(shell date +%s.%N))
 # Each runs in its own lab, which uses one processor.
 SCENARIOS := campaign detection fabric faults resilience sites
 
-.PHONY: setup packages venv lock kernel lab test lint type unit properties mutants scenarios drills ablation accuracy \
+.PHONY: setup packages venv lock kernel lab test lint type unit properties mutants scenarios drills ablation accuracy busy \
         every-topology evidence bench browser commands docs report figures doctor clean $(SCENARIOS)
 
 setup: kernel
@@ -183,6 +184,15 @@ accuracy: setup
 	  $(LAB) $(CAMPAIGN) --c4-seed $$seed --c4-run-dir $(ACCURACY)/$$seed || failed=1; \
 	done; $(BIN)/c4bench campaign $(ACCURACY)/*/ $(if $(filter file,$(origin SEEDS)),$(NIGHTS)) || failed=1; \
 	exit $${failed:-0}
+
+# Trials under jobs that communicate for much of their time, on each kind of fabric; seeds as for `accuracy`.
+BUSY ?= reports/runs/busy
+busy: setup
+	@for seed in $(SEEDS); do for fabric in $(wildcard tests/scenarios/c4d/busy/*.yml); do \
+	  run=$(BUSY)/$$seed-$$(basename $$fabric .yml); mkdir -p $$run; \
+	  $(BIN)/pytest --hosts softroce -m nightly $(BUSY_CAMPAIGN) --c4-topology $$fabric --c4-seed $$seed \
+	    --c4-run-dir $$run || failed=1; \
+	done; done; $(BIN)/c4bench campaign $(BUSY)/*/ --by load || failed=1; exit $${failed:-0}
 
 # Every scenario of `make test` on every topology (exit code 4: most are skipped there), and those of C4P where hosts are
 # cabled in another order than the inventory's. One that none carries is an error.

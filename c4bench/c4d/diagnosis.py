@@ -6,7 +6,10 @@ from c4bench.model.diagnosis import Cause, Component, Diagnosis, OperationSide, 
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What is wrong, with which component, since when (master's clock), and how that could be refuted."""
+    """What is wrong, with which component, since when (master's clock), and how that could be refuted.
+
+    `probed`: it is what probes have left of its suspects.
+    """
 
     syndrome: Syndrome
     cause: Cause
@@ -18,6 +21,7 @@ class Finding(msgspec.Struct, frozen=True):
     figures: dict[str, float] = {}
     alternatives: tuple[Component, ...] = ()
     operations: tuple[OperationSide, ...] = ()
+    probed: bool = False
 
     def stamped(self, job: str, alarmed_s: float, named_s: float, probes: tuple[ProbeFlow, ...] = ()) -> Diagnosis:
         """The diagnosis for `job`; `probes` would decide between it and its alternatives."""
@@ -36,6 +40,7 @@ class Finding(msgspec.Struct, frozen=True):
             self.alternatives,
             self.operations,
             probes,
+            self.probed,
         )
 
 

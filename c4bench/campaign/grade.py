@@ -1,5 +1,6 @@
-"""The grade of a trial: was the fault named alone, among others, wrongly, or not at all, and when."""
+"""The grade of each fault of a trial: was it named alone, among others, wrongly, or not at all, and when."""
 
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -21,28 +22,35 @@ class Answer(StrEnum):
 
 
 class Stated(msgspec.Struct, frozen=True):
-    """The confidence of a finding, what it is about, and whether its component is right, whatever its alternatives."""
+    """The confidence of a finding, what it is about, and whether its component is right, whatever its alternatives.
+
+    `probed` as in `NamedFinding`.
+    """
 
     cause: Cause | None
     kind: str
+    probed: bool
     alternatives: int
     confidence: float
     right: bool
 
 
 class Grade(msgspec.Struct, frozen=True):
-    """The grade of one trial.
+    """The grade of one fault, or of a trial without one.
 
     `resolved`: some finding names the fault's component, with nothing else than what no measurement could tell from it.
     `among`: the component is one of `candidates`, the fewest that a finding has. `wrong`: there are findings, and none
-    of them has it. `silent`: no finding though the fault cost the job step time; `not_due`: none, and it did not.
-    `healthy` is how many healthy components findings without alternatives name. Times are seconds from when the fault
-    was there: to the alarm and the name of the first finding that is about it, and to the one that resolves it.
-    `stated` has one entry for each finding.
+    of them has it, or another fault of the trial. `silent`: no finding though the fault cost the job step time;
+    `not_due`: none, and it did not. `healthy` is how many healthy components findings without alternatives name. Times
+    are seconds from when the fault was there: to the alarm and the name of the first finding that is about it, and to
+    the one that resolves it. `stated` has one entry for each finding. What is about no fault of the trial counts in the
+    grade of its first one. `faults` is how many the trial had, `load` as in `TrialRecord`.
     """
 
     trial: str
     fault: str
+    faults: int
+    load: float
     answer: Answer
     candidates: int
     healthy: int
@@ -57,41 +65,63 @@ class Grade(msgspec.Struct, frozen=True):
         return self.answer is not Answer.NOT_DUE
 
 
-def grade(trial: TrialRecord, fabric: Measurable) -> Grade:
-    """Grade the findings of a trial, up to its end."""
-    truth = Truth(trial, fabric)
-    syndromes = {trial.expected} if trial.stopped else {trial.expected, Syndrome.COMMUNICATION_SLOW}
+class _Judged:
+    """One fault of a trial, and what the findings of the trial say of it."""
+
+    def __init__(self, fault: TrialRecord, findings: Iterable[NamedFinding], fabric: Measurable) -> None:
+        self.fault = fault
+        self.truth = Truth(fault, fabric)
+        syndromes = {fault.expected} if fault.stopped else {fault.expected, Syndrome.COMMUNICATION_SLOW}
+        self.about = [one for one in findings if one.syndrome in syndromes and self.has(one)]
+        self.resolving = [one for one in self.about if all(map(self.truth.equivalent, one.candidates))]
+
+    def has(self, finding: NamedFinding) -> bool:
+        """Whether the fault's component is one of those that a finding has."""
+        return any(self.truth.same(one) or self.truth.equivalent(one) for one in finding.candidates)
+
+    def right(self, finding: NamedFinding) -> bool:
+        """Whether it is the one that the finding names, whatever its alternatives."""
+        return self.truth.same(finding.component) or self.truth.equivalent(finding.component)
+
+
+def grades(trial: TrialRecord, fabric: Measurable) -> tuple[Grade, ...]:
+    """Grade each fault of a trial by its findings, up to its end; one grade without a fault."""
     findings = [finding for finding in trial.findings if finding.named_s <= trial.until_s]
-    about = [finding for finding in findings if finding.syndrome in syndromes and _about(finding, truth)]
-    resolving = [finding for finding in about if all(map(truth.equivalent, finding.candidates))]
-    sure = [finding for finding in findings if not finding.alternatives and not _about(finding, truth)]
+    judged = [_Judged(fault, findings, fabric) for fault in trial.faults or (trial,)]
+    stray = [finding for finding in findings if not any(finding in one.about for one in judged)]
+    return tuple(_grade(trial, one, stray, judged) for one in judged)
+
+
+def _grade(trial: TrialRecord, one: _Judged, stray: Sequence[NamedFinding], judged: Sequence[_Judged]) -> Grade:
+    """The grade of one of a trial's faults, all of which are `judged`; `stray` findings are about none of them."""
+    fault, about = one.fault, one.about
+    own = [*about, *(stray if one is judged[0] else ())]
+    sure = [finding for finding in own if not finding.alternatives and not one.has(finding)]
+    healthy = [finding for finding in sure if not any(each.truth.concerned(finding.component) for each in judged)]
     return Grade(
         trial.name,
-        trial.fault,
-        _answer(trial, findings, about, resolving),
+        fault.fault,
+        len(trial.faults),
+        trial.load,
+        _answer(one, stray),
         min((len(finding.candidates) for finding in about), default=0),
-        sum(not truth.concerned(finding.component) for finding in sure),
-        about[0].alarmed_s - trial.began_s if about else None,
-        about[0].named_s - trial.began_s if about else None,
-        resolving[0].named_s - trial.began_s if resolving else None,
-        tuple(_stated(finding, truth) for finding in findings),
+        len(healthy),
+        about[0].alarmed_s - fault.began_s if about else None,
+        about[0].named_s - fault.began_s if about else None,
+        one.resolving[0].named_s - fault.began_s if one.resolving else None,
+        tuple(_stated(finding, judged) for finding in own),
     )
 
 
-def _about(finding: NamedFinding, truth: Truth) -> bool:
-    return any(truth.same(candidate) or truth.equivalent(candidate) for candidate in finding.candidates)
+def _stated(finding: NamedFinding, judged: Sequence[_Judged]) -> Stated:
+    right = any(each.right(finding) for each in judged)
+    kind, others = finding.component.kind, len(finding.alternatives)
+    return Stated(finding.cause, kind, finding.probed, others, finding.confidence, right)
 
 
-def _stated(finding: NamedFinding, truth: Truth) -> Stated:
-    right = truth.same(finding.component) or truth.equivalent(finding.component)
-    return Stated(finding.cause, finding.component.kind, len(finding.alternatives), finding.confidence, right)
-
-
-def _answer(
-    trial: TrialRecord, findings: list[NamedFinding], about: list[NamedFinding], resolving: list[NamedFinding]
-) -> Answer:
-    if about:
-        return Answer.RESOLVED if resolving else Answer.AMONG
-    if findings:
+def _answer(one: _Judged, stray: Sequence[NamedFinding]) -> Answer:
+    if one.about:
+        return Answer.RESOLVED if one.resolving else Answer.AMONG
+    if stray:
         return Answer.WRONG
-    return Answer.SILENT if trial.matters else Answer.NOT_DUE
+    return Answer.SILENT if one.fault.matters else Answer.NOT_DUE

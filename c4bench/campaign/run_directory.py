@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 
 from c4bench.c4d.offline import detect
-from c4bench.campaign.grade import Grade, grade
+from c4bench.campaign.grade import Grade, grades
 from c4bench.campaign.measurable import Measurable
 from c4bench.campaign.trial_record import TrialRecord, named_findings, read_trials
 from c4bench.errors import UsageError
@@ -16,7 +16,7 @@ from c4bench.record.telemetry import read_telemetry
 
 
 def graded(run: RunDirectory, *, again: bool) -> list[Grade]:
-    """The grades of a run's trials in order; with `again` the detector judges their recordings first.
+    """The grades of a run's faults in the order of its trials; with `again` the detector judges their recordings first.
 
     Raises UsageError if the directory holds no campaign, or a recording is missing.
     """
@@ -26,7 +26,8 @@ def graded(run: RunDirectory, *, again: bool) -> list[Grade]:
             f"{run.path}: no artefacts/campaign_fabric.json; run the campaign again in a new run directory"
         )
     measurable = Measurable(fabric)
-    return [grade(judged_again(run.path, trial) if again else trial, measurable) for trial in trials]
+    judged = (judged_again(run.path, trial) if again else trial for trial in trials)
+    return [grade for trial in judged for grade in grades(trial, measurable)]
 
 
 def judged_again(run: Path, trial: TrialRecord) -> TrialRecord:

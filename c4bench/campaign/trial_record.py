@@ -11,10 +11,12 @@ from c4bench.errors import UsageError
 from c4bench.model.diagnosis import Cause, Component, Diagnosis, Syndrome
 
 FILE = "campaign.jsonl"
+# What is to blame in a trial without a fault.
+NOTHING = Component("nothing", "")
 
 
 class NamedFinding(msgspec.Struct, frozen=True):
-    """What one diagnosis named, and when (s, master's clock)."""
+    """What one diagnosis named, when (s, master's clock), and whether probes had left this of its suspects."""
 
     syndrome: Syndrome
     component: Component
@@ -23,6 +25,7 @@ class NamedFinding(msgspec.Struct, frozen=True):
     alarmed_s: float
     named_s: float
     cause: Cause | None = None
+    probed: bool = False
 
     @property
     def candidates(self) -> tuple[Component, ...]:
@@ -36,11 +39,14 @@ class TrialRecord(msgspec.Struct, frozen=True):
     `expected` is the syndrome and `target` the component of the fault, `addresses` those by which a link or switch may
     be named. `began_s` is when the fault was there or, of a hang, first held up an operation; findings count until
     `until_s`. The fault cost the job `step_loss` of its step time, as a share, or `stopped` it.
+
+    A trial without a fault expects None, and its target is `NOTHING`. Of several faults at once the first is the trial,
+    and the others, which are `beside` it, have no findings of their own. `profile` says what the trial was drawn from.
     """
 
     name: str
     fault: str
-    expected: Syndrome
+    expected: Syndrome | None
     target: Component
     addresses: tuple[str, ...]
     parameters: dict[str, float | str]
@@ -50,11 +56,18 @@ class TrialRecord(msgspec.Struct, frozen=True):
     step_loss: float
     stopped: bool
     findings: tuple[NamedFinding, ...]
+    beside: tuple["TrialRecord", ...] = ()
+    load: float = 0.0
+
+    @property
+    def faults(self) -> tuple["TrialRecord", ...]:
+        """The faults of the trial, each as a trial of its own."""
+        return () if self.target == NOTHING else (self, *self.beside)
 
     @property
     def matters(self) -> bool:
         """Whether the fault cost the job more than a healthy one loses."""
-        return StepLoss(self.step_loss, self.stopped).matters
+        return self.target != NOTHING and StepLoss(self.step_loss, self.stopped).matters
 
 
 class _Refused(msgspec.Struct, frozen=True):
@@ -64,7 +77,7 @@ class _Refused(msgspec.Struct, frozen=True):
 def named_findings(diagnoses: Iterable[Diagnosis]) -> tuple[NamedFinding, ...]:
     """What a trial keeps of diagnoses."""
     return tuple(
-        NamedFinding(d.syndrome, d.component, d.alternatives, d.confidence, d.alarmed_s, d.named_s, d.cause)
+        NamedFinding(d.syndrome, d.component, d.alternatives, d.confidence, d.alarmed_s, d.named_s, d.cause, d.probed)
         for d in diagnoses
     )
 

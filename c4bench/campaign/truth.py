@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 
 from c4bench.campaign.measurable import Elements, Measurable
-from c4bench.campaign.trial_record import TrialRecord
+from c4bench.campaign.trial_record import NOTHING, TrialRecord
 from c4bench.model.diagnosis import Component, Syndrome
 
 
@@ -43,7 +43,7 @@ def same(found: Component, target: Component, addresses: Collection[str], nics: 
 
 
 class Truth:
-    """The right answers about one trial on a fabric."""
+    """The right answers about one fault of a trial on a fabric."""
 
     def __init__(self, trial: TrialRecord, fabric: Measurable) -> None:
         self._trial, self._fabric = trial, fabric
@@ -112,7 +112,7 @@ class Truth:
 
 
 def _shows(trial: TrialRecord) -> _Shows:
-    if trial.target.kind in {"rank", "job"} or trial.fault in _ABSENT:
+    if trial.target.kind in {"rank", "job"} or trial.target == NOTHING or trial.fault in _ABSENT:
         return _Shows.ITSELF
     if trial.expected in _SLOW or trial.fault in _TRANSFERS_ONLY:
         return _Shows.TRANSFERS

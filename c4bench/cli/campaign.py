@@ -4,6 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
+import msgspec
+
 from c4bench.c4d.confidence import OTHERS
 from c4bench.campaign.figures import Bin, Figures, Share, calibration, calibration_error, counts, figures
 from c4bench.campaign.grade import Answer, Grade
@@ -39,6 +41,13 @@ def register(commands: Commands) -> None:
         action="store_true",
         help="print how many findings were right by cause, as C4D's confidence has it",
     )
+    parser.add_argument(
+        "--by",
+        choices=("run", "fault", "faults", "load"),
+        default="run",
+        help="a row for each run, each kind of fault, each number of faults at once, or each share of its time for "
+        "which the job communicates",
+    )
     parser.add_argument("--json", action="store_true", help="print the grade of each trial as a line of JSON")
     parser.set_defaults(run=_run)
 
@@ -60,8 +69,11 @@ def _run(arguments: argparse.Namespace) -> int:
     elif arguments.counts:
         sys.stdout.writelines(line + "\n" for line in _counts(every))
     else:
-        rows = [(run.path.name, figures(of_run)) for run, of_run in grades.items() if any(one.due for one in of_run)]
-        sys.stdout.write("\n".join([*_table([*rows, ("all", figures(every))]), "", *_bins(every), ""]))
+        by_run = {run.path.name: of_run for run, of_run in grades.items()}
+        groups = by_run if arguments.by == "run" else _grouped(every, arguments.by)
+        rows = [(name, figures(group)) for name, group in groups.items() if any(one.due for one in group)]
+        table = _table(arguments.by, [*rows, ("all", figures(every))])
+        sys.stdout.write("\n".join([*table, "", *_bins(every), ""]))
     if arguments.readme:
         rewrite_nights(arguments.readme, figures(every), len(runs))
     if arguments.misses:
@@ -69,8 +81,16 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _table(rows: list[tuple[str, Figures]]) -> list[str]:
-    head = ("run", "trials", "resolved", "among", "wrong", "silent", "healthy isolated", "resolved after")
+def _grouped(grades: list[Grade], by: str) -> dict[str, list[Grade]]:
+    """The grades by the value of one of their fields, in its order."""
+    groups: dict[str, list[Grade]] = {}
+    for one in sorted(grades, key=lambda grade: msgspec.to_builtins(grade)[by]):
+        groups.setdefault(str(msgspec.to_builtins(one)[by]), []).append(one)
+    return groups
+
+
+def _table(by: str, rows: list[tuple[str, Figures]]) -> list[str]:
+    head = (by, "trials", "resolved", "among", "wrong", "silent", "healthy isolated", "resolved after")
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     return lines + [f"| {' | '.join((name, *_cells(found)))} |" for name, found in rows]
 
@@ -88,10 +108,12 @@ def _share(share: Share) -> str:
 
 def _counts(grades: list[Grade]) -> list[str]:
     starts = " | ".join(f"from {edge} others" for edge in OTHERS)
-    lines = [f"| cause | component | {starts} |", "|---|---|" + "---|" * len(OTHERS)]
+    lines = [f"| cause | component | probed | {starts} |", "|---|---|---|" + "---|" * len(OTHERS)]
     return lines + [
-        f"| {cause} | {kind} | " + " | ".join(f"{right} of {seen}" if seen else "" for right, seen in row) + " |"
-        for (cause, kind), row in counts(grades, OTHERS).items()
+        f"| {cause} | {kind} | {'yes' if probed else 'no'} | "
+        + " | ".join(f"{right} of {seen}" if seen else "" for right, seen in row)
+        + " |"
+        for (cause, kind, probed), row in counts(grades, OTHERS).items()
     ]
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +30,8 @@ from c4bench.wire.messages import Burst, Exchange, Hello, JobSpec, LaunchJob
 from c4bench.workload import programs
 
 Answer = TypeVar("Answer")
+
+_POLL_S = 0.2
 
 
 class Cluster:
@@ -95,6 +98,15 @@ class Cluster:
         if missing:
             raise UnhealthyError(f"no agent answers on {', '.join(missing)} after {timeout_s:g} s (c4bench doctor)")
         return {name: connected[name].hello for name in sorted(wanted)}
+
+    def wait_links(self, timeout_s: float) -> None:
+        """Wait until C4P may use every link again. Raises UnhealthyError naming those that stay closed."""
+        until_s = time.monotonic() + timeout_s
+        while closed := self._call_soon(lambda: self._paths.controller.health.closed):
+            if time.monotonic() > until_s:
+                names = ", ".join(sorted(closed))
+                raise UnhealthyError(f"C4P does not use links {names} after {timeout_s:g} s; look for what is down")
+            time.sleep(_POLL_S)
 
     def start(self, spec: JobSpec, policy: Policy | None = None, spares: Sequence[Host] = ()) -> Job:
         """Start a job, steered by `policy`; without one nothing is done about diagnoses.

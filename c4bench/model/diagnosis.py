@@ -106,7 +106,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
     `confidence` is the chance that `component` is the right one. `evidence` is for people, `figures` are its numbers,
     units in their names. `alternatives` would explain the telemetry as well, and `probes` would decide between them.
-    `operations` are those that wait, or both sides of a mismatch.
+    `operations` are those that wait, or both sides of a mismatch. `probed`: it is what probes have left of suspects.
     """
 
     job: str
@@ -123,3 +123,4 @@ class Diagnosis(msgspec.Struct, frozen=True):
     alternatives: tuple[Component, ...] = ()
     operations: tuple[OperationSide, ...] = ()
     probes: tuple[ProbeFlow, ...] = ()
+    probed: bool = False

@@ -11,7 +11,8 @@ from c4bench.sim.world import Floats
 class Counters(msgspec.Struct):
     """The counters of every rank's connection to the rank `shift` positions on; each array has shape (ranks,).
 
-    `arrived` counts the messages from the rank `shift` positions back.
+    `arrived` counts the messages from the rank `shift` positions back. `transfer_s` is of acknowledged messages;
+    those that are outstanding have been since `posted_s`, 0 without any.
     """
 
     messages: Floats
@@ -21,6 +22,7 @@ class Counters(msgspec.Struct):
     transfer_s: Floats
     last_progress_s: Floats
     outstanding: Floats
+    posted_s: Floats
     owed: Floats
     arrived: Floats
 
@@ -30,9 +32,10 @@ class Counters(msgspec.Struct):
         return cls(*(np.zeros(ranks) for _ in cls.__struct_fields__))
 
     def plus(self, other: "Counters") -> "Counters":
-        """The sum of these and `other`; the time of the last progress is the later one."""
+        """The sum of these and `other`; of the moments the later ones."""
         total = Counters(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
         total.last_progress_s = np.maximum(self.last_progress_s, other.last_progress_s)
+        total.posted_s = np.maximum(self.posted_s, other.posted_s)
         return total
 
 
@@ -41,6 +44,7 @@ def op_counters(trace: OpTrace, shift: int, seen_s: Floats) -> Counters:
     steps = np.flatnonzero(np.asarray(trace.shifts) == shift)
     free, ready, start, end = (array[steps] for array in (trace.free, trace.ready, trace.start, trace.end))
     done = end <= seen_s
+    under_way = (start <= seen_s) & ~done
     waited = _elapsed(free, ready, seen_s).sum(axis=0)
     if steps.size and steps[-1] == len(trace.shifts) - 1:
         waited = waited + _elapsed(end[-1:], trace.finished[None], seen_s)[0]
@@ -49,9 +53,10 @@ def op_counters(trace: OpTrace, shift: int, seen_s: Floats) -> Counters:
         size_bytes=_count(done) * trace.message_bytes,
         wait_credit_s=_elapsed(ready, start, seen_s).sum(axis=0),
         wait_data_s=waited,
-        transfer_s=_elapsed(start, end, seen_s).sum(axis=0),
+        transfer_s=(_elapsed(start, end, seen_s) * done).sum(axis=0),
         last_progress_s=np.where(done, end, 0.0).max(axis=0, initial=0.0),
-        outstanding=_count((start <= seen_s) & ~done),
+        outstanding=_count(under_way),
+        posted_s=np.where(under_way, start, 0.0).max(axis=0, initial=0.0),
         owed=_count((trace.entered <= seen_s) & (start > seen_s)),
         arrived=_count(end[:, trace.places.peer(-shift)] <= seen_s),
     )

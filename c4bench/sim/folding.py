@@ -7,7 +7,7 @@ import numpy as np
 
 from c4bench.model.numbering import Numbers
 from c4bench.model.telemetry import RankRecord
-from c4bench.model.window import OP, Caller, CallName, EndName, HostNames, Window
+from c4bench.model.window import OP, STATES, Caller, CallName, EndName, HostNames, Window
 from c4bench.model.window_columns import ARRIVAL_ROW, CONN_ROW, Rows
 from c4bench.sim.counters import Counters
 from c4bench.sim.model import SimJob
@@ -126,6 +126,9 @@ class Folder:
             mine["transfer"] = mine["shared"] = _ns(of_shift.transfer_s)
             mine["last_progress"] = _ns(np.where(moved_s > 0, moved_s + self._offset_s, 0.0))
             mine["outstanding"], mine["owed"] = of_shift.outstanding, of_shift.owed
+            under_way = of_shift.outstanding > 0
+            mine["state"] = np.where(under_way, STATES.index("transfer"), STATES.index("idle"))
+            mine["state_since"] = _ns(np.where(under_way, of_shift.posted_s + self._offset_s, 0.0))
         return rows
 
     def _arrival_rows(self, counters: Sequence[Counters]) -> Rows:

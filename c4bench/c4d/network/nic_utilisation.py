@@ -87,6 +87,10 @@ class NicUtilisation:
         self._evidence.clear()
         self._runs.clear()
 
+    def evaluates(self, cells: CellValues) -> bool:
+        """Whether some side of a NIC has so many cells that its transfers may meet in one order or another."""
+        return bool((~np.isnan(self._costs(cells))).any())
+
     def evaluate(self, cells: CellValues, departures: CellValues, opened_s: float, links: Links) -> list[Case]:
         """The NICs that the spans up to the one opened at `opened_s` show to be slow, the worst first.
 

@@ -101,7 +101,7 @@ class NetworkSlownessDetector:
 
         In a `disturbed` span (a rank has just become late, an operation stood still) transfers collide that otherwise
         do not: it is neither evaluated nor learnt from. While a known straggler makes all spans `uneven`, only NICs
-        are evaluated, as wholes.
+        are evaluated, as wholes; but where each NIC exchanges data with few others, as in a ring, no order changes.
         """
         span = self._measure(now_s, span_s)
         if span is None:
@@ -113,7 +113,7 @@ class NetworkSlownessDetector:
         self._keep_newest(span.cells)
         departures = self._baseline.departures(span.cells)
         lost, suspected = self._find_losses(span, departures)
-        if uneven:
+        if uneven and self._utilisation.evaluates(span.cells):
             return missing + lost + self._evaluate_uneven(span)
         weights, without_history = self._weigh(span, departures)
         self._learn(span, weights, without_history.keys() | suspected)

@@ -175,9 +175,10 @@ def _refined(doubt: _Doubt, left: tuple[Component, ...]) -> Finding:
         finding,
         component=component,
         alternatives=tuple(others),
-        confidence=confidence(finding.cause, component.kind, len(others)),
+        confidence=confidence(finding.cause, component.kind, len(others), probed=True),
         evidence=tuple(evidence),
         refuted_by=f"numbered packets that cross {component} and all arrive",
+        probed=True,
     )
 
 

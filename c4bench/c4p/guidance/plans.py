@@ -68,10 +68,15 @@ class Plans:
             yield planner, mine
 
     def remove(self, flows: Iterable[str]) -> None:
-        """Remove flows that have ended; others may be moved to where they were."""
+        """Remove flows that have ended; others may be moved to where they were.
+
+        A planner that has none left goes too: where flows are placed does not depend on those that have ended.
+        """
         ended = list(flows)
         for planner in self._planners.values() if ended else ():
             planner.remove(ended)
+        self._planners = {scope: planner for scope, planner in self._planners.items() if planner.busy}
+        for planner in self._planners.values() if ended else ():
             if self._policy.dynamic and self._rebalance_if_contended(planner):
                 self._apply(planner)
 

@@ -64,6 +64,11 @@ class Planner:
         """All flows of the plan, in order of their ids."""
         return tuple(self._planned[flow].flow for flow in sorted(self._planned))
 
+    @property
+    def busy(self) -> bool:
+        """Whether there are flows."""
+        return bool(self._planned)
+
     def assignments(self) -> tuple[Assignment, ...]:
         """The paths of all placed flows, in order of the flows' ids."""
         flows = (self._planned[flow] for flow in sorted(self._planned))

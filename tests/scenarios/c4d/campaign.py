@@ -79,7 +79,7 @@ def trials(seed, count):
     faults = []
     while len(faults) < count:
         faults += draw.sample(sorted(CATALOGUE), len(CATALOGUE))
-    return [_trial(draw, seed, number, fault) for number, fault in enumerate(faults[:count])]
+    return [drawn_trial(draw, seed, number, fault) for number, fault in enumerate(faults[:count])]
 
 
 # Two of these at once leave the job running, so that both can show.
@@ -90,8 +90,7 @@ def pairs(seed, count):
     """Pairs of trials, each for one job."""
     draw = random.Random(f"pairs {seed}")
     return [
-        (_trial(draw, seed, 2 * number, draw.choice(TOGETHER)), _trial(draw, seed, 2 * number, draw.choice(TOGETHER)))
-        for number in range(count)
+        tuple(drawn_trial(draw, seed, 2 * number, draw.choice(TOGETHER)) for _ in range(2)) for number in range(count)
     ]
 
 
@@ -107,11 +106,11 @@ def once(path, runs):
     return [known[name] for name in runs]
 
 
-def _trial(draw, seed, number, fault):
+def drawn_trial(draw, seed, number, fault, strengths=STRENGTHS):
+    """A trial of a fault, everything else drawn; faults without `strengths` of their own have the campaign's."""
     wanted = CATALOGUE[fault].parameters
-    parameters = {
-        name: round(draw.uniform(*bounds), 4) for name, bounds in STRENGTHS.get(fault, {}).items() if name in wanted
-    }
+    bounds_of = strengths.get(fault, STRENGTHS.get(fault, {}))
+    parameters = {name: round(draw.uniform(*bounds), 4) for name, bounds in bounds_of.items() if name in wanted}
     if "direction" in wanted:
         parameters["direction"] = draw.choice(wanted["direction"].choices)
     return Trial(

@@ -3,24 +3,18 @@
 import time
 from functools import partial
 
-import msgspec
 import pytest
 from campaign import CATALOGUE, RECURRING, TRIALS, least_right, once, place, trials
-from trial_verdict import drawn, judged, probes_sent
+from trial_verdict import graded, judged, ours, probes_sent, shares
 
 from c4bench.campaign.figures import calibration, calibration_error, figures
-from c4bench.campaign.grade import grade
-from c4bench.campaign.measurable import Measurable
-from c4bench.campaign.trial_record import TrialRecord
 from c4bench.errors import InconclusiveError, UnhealthyError
 from c4bench.model.measurement import Clock
-from c4bench.model.numbering import window_of
 from c4bench.record.artefacts import Campaign, CampaignTrial
 from c4bench.report.statistics import share_interval
 from c4bench.workload.jobs import traffic_job
 
 READY_S = 60.0
-BACK_S = 30.0
 LEASE_S = 20.0
 # A host that went away comes back when the lease ends.
 AWAY_S = 6.0
@@ -37,12 +31,12 @@ SHARD = 25
 
 @pytest.fixture
 def attempt(
-    cluster, rdma_hosts, inventory, ports, fabric, atlas, inject, clocks, run_directory, replayed  # noqa: ARG001
+    cluster, rdma_hosts, inventory, ports, fabric, atlas, inject, clocks, run_directory, replayed, as_at_first  # noqa: ARG001
 ):  # fmt: skip
     """Run one trial and say what came of it; None when the fault could not be brought about."""
 
     def run(trial):
-        cluster.wait_hosts([host.name for host in rdma_hosts], BACK_S)
+        as_at_first([host.name for host in rdma_hosts])
         job = traffic_job(
             trial.name, trial.traffic, rdma_hosts, seed=trial.draw, jitter=trial.jitter, profile=trial.profile
         )
@@ -68,32 +62,6 @@ def attempt(
         return verdict._replace(replayed=again, probes=probes)
 
     return run
-
-
-@pytest.fixture
-def fabric(ports, rdma_hosts, run_directory):
-    """What the graph lets the master measure; the run directory keeps the graph."""
-    graph = drawn(ports, rdma_hosts)
-    run_directory.save("campaign_fabric", graph)
-    return Measurable(graph)
-
-
-def ours(windows, clocks):
-    """What hosts reported of operations and processes, with ends and operations on our clock."""
-
-    def on_our_clock(window):
-        ops = [
-            msgspec.structs.replace(
-                op,
-                entered_s=clocks.ours(window.host, op.entered_s),
-                finished_s=op.finished_s and clocks.ours(window.host, op.finished_s),
-            )
-            for op in window.ops
-        ]
-        end_s = clocks.ours(window.host, window.end_s)
-        return window_of(window.host, window.sequence, window.start_s, end_s, ranks=window.ranks, ops=ops)
-
-    return [on_our_clock(window) for window in windows]
 
 
 @pytest.fixture
@@ -161,7 +129,7 @@ def judge(measure, save, fabric):
         measure("campaign.exact_fraction", fraction([v for v in tried if v["said"]], "exact"), clock=Clock.NONE)
         measure("campaign.replayed_fraction", fraction(tried, "replayed"), equals=1, clock=Clock.NONE)
         measure("campaign.healthy_isolated", sum(v["healthy"] for v in tried), at_most=0, clock=Clock.NONE)
-        shares(measure, figures(graded(tried, fabric)), {})
+        shares(measure, "campaign", figures(graded(tried, fabric)), {})
         save("campaign", Campaign(tuple(map(shown, tried))))
 
     return report
@@ -183,7 +151,7 @@ def promises(measure, fabric):
                 measure("resolve.probes", verdict["probes"], clock=Clock.NONE, **where)
 
     def resolves(grades):
-        shares(measure, figures(grades), TARGETS)
+        shares(measure, "campaign", figures(grades), TARGETS)
         measure("calibration.error", calibration_error(calibration(grades)), at_most=CALIBRATED, clock=Clock.NONE)
         for one in grades:
             if one.resolve_s is not None and one.fault not in RECURRING:
@@ -201,24 +169,6 @@ def promises(measure, fabric):
             measure("slow.name_iterations", verdict["iterations"], clock=Clock.NONE, **place)
 
     return report
-
-
-def graded(verdicts, fabric):
-    """The grade of each trial, read from its line as `c4bench campaign` reads it."""
-    return [grade(msgspec.convert(verdict, TrialRecord), fabric) for verdict in verdicts]
-
-
-def shares(measure, found, limits):
-    """Measure the shares of answers, each with its interval, against the limits that there are."""
-    for name, share in (
-        ("resolved", found.resolved),
-        ("among", found.among),
-        ("wrong", found.wrong),
-        ("silent", found.silent),
-    ):
-        bounds = {"low": round(share.interval.low, 4), "high": round(share.interval.high, 4)}
-        limit = limits.get(name, {})
-        measure(f"campaign.{name}_fraction", share.interval.mean, clock=Clock.NONE, **bounds, **limit)
 
 
 def fraction(verdicts, what):

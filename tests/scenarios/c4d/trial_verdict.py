@@ -6,10 +6,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from c4bench.campaign.grade import grades
 from c4bench.campaign.step_time import step_loss
 from c4bench.campaign.trial_record import TrialRecord, named_findings
 from c4bench.campaign.truth import Truth
 from c4bench.model.diagnosis import Syndrome
+from c4bench.model.measurement import Clock
+from c4bench.model.numbering import window_of
 from c4bench.model.recording import DeliveriesCounted, HopsProbed
 from c4bench.record.artefacts import Fabric, FabricHost, FabricLink, Switch
 
@@ -134,6 +137,43 @@ def probes_sent(records):
     expiring = [probe for record in records if isinstance(record, HopsProbed) for probe in record.probes]
     numbered = [one for record in records if isinstance(record, DeliveriesCounted) for one in record.deliveries]
     return len(expiring) + sum(2 * one.sent for one in numbered)
+
+
+def ours(windows, clocks):
+    """What hosts reported of operations and processes, with ends and operations on our clock."""
+
+    def on_our_clock(window):
+        ops = [
+            msgspec.structs.replace(
+                op,
+                entered_s=clocks.ours(window.host, op.entered_s),
+                finished_s=op.finished_s and clocks.ours(window.host, op.finished_s),
+            )
+            for op in window.ops
+        ]
+        end_s = clocks.ours(window.host, window.end_s)
+        return window_of(window.host, window.sequence, window.start_s, end_s, ranks=window.ranks, ops=ops)
+
+    return [on_our_clock(window) for window in windows]
+
+
+def graded(verdicts, fabric):
+    """The grade of each fault, read from the line of its trial as `c4bench campaign` reads it."""
+    tried = [msgspec.convert(verdict, TrialRecord) for verdict in verdicts]
+    return [grade for trial in tried for grade in grades(trial, fabric)]
+
+
+def shares(measure, kind, found, limits):
+    """Measure the shares of answers of a `kind` of campaign, each with its interval, against the limits there are."""
+    for name, share in (
+        ("resolved", found.resolved),
+        ("among", found.among),
+        ("wrong", found.wrong),
+        ("silent", found.silent),
+    ):
+        bounds = {"low": round(share.interval.low, 4), "high": round(share.interval.high, 4)}
+        limit = limits.get(name, {})
+        measure(f"{kind}.{name}_fraction", share.interval.mean, clock=Clock.NONE, **bounds, **limit)
 
 
 def named_as(target, ports):

@@ -1,5 +1,8 @@
 """The controller against a made-up fabric: which flows it plans, and by what it knows."""
 
+import itertools
+import random
+
 import msgspec
 import pytest
 from rehashing_world import PORTS, RATE, World, flows, running, spines
@@ -74,6 +77,31 @@ def test_a_job_of_a_larger_share_gets_room(sharing, alone):
     controller.join(mine, share=4.0)
     controller.learn(world.traces(controller.pairs()), 0.0)
     assert (spines(controller, mine)[0] not in spines(controller, others)) == alone
+
+
+def test_jobs_that_have_ended_leave_no_trace_in_a_plan():
+    """A job is placed as in a new fabric, whichever jobs of other pairs and demands have come and gone before."""
+    world = World()
+    pairs = [(f"h{a}/0", f"h{b + 8}/0") for a, b in itertools.product(range(8), repeat=2)]
+    mine = [Flow(f"j/j:data/{n}/0.0", "j", *pair, RATE / 8) for n, pair in enumerate(pairs)]
+
+    def placed(controller):
+        controller.join(mine)
+        return [controller.path(flow.id).hops for flow in mine]
+
+    def learnt():
+        controller = running(world, [])
+        controller.learn(world.traces(pairs), 0.0)
+        return controller
+
+    alone = placed(learnt())
+    for seed in range(5):
+        controller, draw = learnt(), random.Random(seed)
+        ended = [Flow(f"e/e:data/{n}/0.0", "e", *draw.choice(pairs), RATE * draw.random()) for n in range(20)]
+        controller.join(ended)
+        controller.leave([flow.id for flow in draw.sample(ended, len(ended))])
+        controller.forget("e")
+        assert placed(controller) == alone
 
 
 def told(end_s, *conns):

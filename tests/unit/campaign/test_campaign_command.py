@@ -65,16 +65,31 @@ def test_a_recording_is_judged_by_the_present_detector(tmp_path, capsys):
 
 
 def test_findings_are_counted_by_cause_and_alternatives(tmp_path, capsys):
-    """One of two findings without alternatives is right, and one with two; causes and kinds are apart."""
+    """Of findings without alternatives one of two is right; causes, kinds, and what probes left are apart."""
     late = msgspec.structs.replace(FOUND, cause=Cause.COMPUTE_SLOW)
     wrong = msgspec.structs.replace(late, component=Component("rank", "job:2"))
     among = msgspec.structs.replace(late, alternatives=(wrong.component, Component("rank", "job:3")))
-    run = campaign(tmp_path / "a", trial("a-0", late), trial("a-1", wrong), trial("a-2", among), trial("a-3", FOUND))
+    probed = msgspec.structs.replace(wrong, probed=True)
+    said = [late, wrong, among, FOUND, probed]
+    run = campaign(tmp_path / "a", *(trial(f"a-{number}", one) for number, one in enumerate(said)))
     assert main(["campaign", str(run.path), "--counts"]) == 0
     assert capsys.readouterr().out.splitlines()[2:] == [
-        "| None | rank | 1 of 1 |  |  |  |",
-        "| compute_slow | rank | 1 of 2 |  | 1 of 1 |  |",
+        "| None | rank | no | 1 of 1 |  |  |  |",
+        "| compute_slow | rank | no | 1 of 2 |  | 1 of 1 |  |",
+        "| compute_slow | rank | yes | 0 of 1 |  |  |  |",
     ]
+
+
+def test_answers_are_counted_by_load(tmp_path, capsys):
+    """Trials of two runs whose jobs communicate as much are one row, in the order of that share."""
+    busy = msgspec.structs.replace(trial("a-1"), load=0.6)
+    campaign(tmp_path / "a", trial("a-0", FOUND), busy)
+    campaign(tmp_path / "b", msgspec.structs.replace(trial("b-0", FOUND), load=0.6))
+    assert main(["campaign", str(tmp_path / "a"), str(tmp_path / "b"), "--by", "load"]) == 0
+    rows = [line.split("|")[1:4] for line in capsys.readouterr().out.splitlines()[:5]]
+    found = [[cell.strip().partition(",")[0] for cell in row] for row in rows]
+    assert found[0] == ["load", "trials", "resolved"]
+    assert found[2:] == [["0.0", "1", "1 of 1"], ["0.6", "2", "1 of 2"], ["all", "3", "2 of 3"]]
 
 
 def test_misses_are_kept_once(tmp_path, capsys):

@@ -8,15 +8,15 @@ import pytest
 from campaign_fabric import leaf_spine
 
 from c4bench.campaign.figures import calibration, calibration_error, figures
-from c4bench.campaign.grade import Answer, grade
+from c4bench.campaign.grade import Answer, grades
 from c4bench.campaign.measurable import Measurable
 from c4bench.campaign.step_time import step_loss
-from c4bench.campaign.trial_record import NamedFinding, TrialRecord
+from c4bench.campaign.trial_record import NOTHING, NamedFinding, TrialRecord
 from c4bench.model.diagnosis import Component, Syndrome
 from c4bench.model.numbering import window_of
 from c4bench.model.telemetry import OpRecord, RankRecord
 
-SLOW = Syndrome.COMMUNICATION_SLOW
+SLOW, LATE = Syndrome.COMMUNICATION_SLOW, Syndrome.NON_COMMUNICATION_SLOW
 NIC, CABLE, OTHER = Component("nic", "h1/0", "tx"), Component("link", "10.0.1.254"), Component("nic", "h2/0", "rx")
 FABRIC = Measurable(leaf_spine())
 
@@ -27,6 +27,10 @@ def finding(*components, syndrome=SLOW, confidence=0.9, named_s=12.0):
 
 def trial(*findings, loss=0.1, stopped=False):
     return TrialRecord("t", "nic.rate", SLOW, NIC, (), {"direction": "tx"}, 10.0, 11.0, 15.0, loss, stopped, findings)
+
+
+def graded(trials):
+    return [grade for trial in trials for grade in grades(trial, FABRIC)]
 
 
 @pytest.mark.parametrize(
@@ -47,14 +51,49 @@ def trial(*findings, loss=0.1, stopped=False):
 )
 def test_an_answer_is_graded(tried, answer, candidates, resolve_s):
     """Resolved is the right component with its side and what nothing could tell from it, and nothing else."""
-    found = grade(tried, FABRIC)
+    (found,) = grades(tried, FABRIC)
     assert (found.answer, found.candidates, found.resolve_s) == (answer, candidates, resolve_s)
 
 
 def test_only_sure_findings_isolate_what_is_healthy():
     """A healthy NIC named without alternatives counts, one with alternatives, or at the NIC's host, does not."""
-    assert grade(trial(finding(NIC), finding(OTHER)), FABRIC).healthy == 1
-    assert grade(trial(finding(OTHER, CABLE), finding(Component("nic", "h1/0", "rx"))), FABRIC).healthy == 0
+    (one,) = grades(trial(finding(NIC), finding(OTHER)), FABRIC)
+    (none,) = grades(trial(finding(OTHER, CABLE), finding(Component("nic", "h1/0", "rx"))), FABRIC)
+    assert (one.healthy, none.healthy) == (1, 0)
+
+
+def late(rank, *findings, loss=0.1):
+    """A trial of a rank that is late."""
+    times = 10.0, 11.0, 15.0
+    return TrialRecord("t", "process.slow", LATE, rank, (), {}, *times, loss, False, findings)
+
+
+def test_each_of_two_faults_has_a_grade_of_its_own():
+    """What names one fault is not held against the other, which is silent, or wrong if something else is named too."""
+    rank = Component("rank", "job:3")
+    named, both = finding(NIC), finding(rank, syndrome=LATE)
+    for findings, answers in [
+        ((named, both), [Answer.RESOLVED, Answer.RESOLVED]),
+        ((named,), [Answer.RESOLVED, Answer.SILENT]),
+        ((named, finding(OTHER)), [Answer.RESOLVED, Answer.WRONG]),
+        ((), [Answer.SILENT, Answer.SILENT]),
+    ]:
+        found = grades(msgspec.structs.replace(trial(*findings), beside=(late(rank),)), FABRIC)
+        assert [one.answer for one in found] == answers
+        assert [one.faults for one in found] == [2, 2]
+        assert sum(one.healthy for one in found) == (finding(OTHER) in findings)
+        assert sum(len(one.stated) for one in found) == len(findings)
+
+
+def test_whatever_is_named_without_a_fault_is_wrong():
+    """No finding of a healthy job is due, however its steps grow; any is wrong, and sure ones name the healthy."""
+    times = 10.0, 10.0, 15.0
+    quiet = TrialRecord("t", "none", None, NOTHING, (), {}, *times, 0.5, False, ())
+    (nothing,) = grades(quiet, FABRIC)
+    (alarm,) = grades(msgspec.structs.replace(quiet, findings=(finding(NIC),)), FABRIC)
+    assert (nothing.answer, nothing.healthy, nothing.faults) == (Answer.NOT_DUE, 0, 0)
+    assert (alarm.answer, alarm.healthy) == (Answer.WRONG, 1)
+    assert not alarm.stated[0].right
 
 
 def job(step_s, jitter, seed, *, until_s, comms=("world",), state="running"):
@@ -96,7 +135,7 @@ def test_a_job_without_calls_or_without_a_process_has_stopped(state):
 def test_shares_are_of_trials_that_were_due():
     """Three resolved, one among, one silent and one not due: 3 of 5, with Clopper's and Pearson's interval."""
     tried = [trial(finding(NIC))] * 3 + [trial(finding(NIC, OTHER)), trial(loss=0.5), trial(loss=0.0)]
-    found = figures([grade(one, FABRIC) for one in tried])
+    found = figures(graded(tried))
     assert (found.trials, found.resolved.trials, found.resolved.total) == (6, 3, 5)
     assert (found.among.trials, found.wrong.trials, found.silent.trials) == (4, 0, 1)
     # Clopper and Pearson's interval for 3 of 5, from tables.
@@ -106,10 +145,10 @@ def test_shares_are_of_trials_that_were_due():
 def test_calibration_compares_what_was_stated_with_what_was_right():
     """Ten findings said with 0.9, of which seven name the right component, are off by 0.2; 1.0 is in the last bin."""
     said = [trial(finding(NIC))] * 7 + [trial(finding(OTHER, NIC))] * 3 + [trial(finding(NIC, confidence=0.5))]
-    bins = calibration(grade(one, FABRIC) for one in said)
+    bins = calibration(graded(said))
     assert [(one.low, one.findings, one.right.mean) for one in bins] == [(0.4, 1, 1.0), (0.8, 10, 0.7)]
     assert calibration_error(bins) == pytest.approx(0.5)
-    assert calibration([grade(trial(finding(NIC, confidence=1.0)), FABRIC)])[0].low == 0.8
+    assert calibration(graded([trial(finding(NIC, confidence=1.0))]))[0].low == 0.8
 
 
 def test_a_line_is_read_as_it_was_written():

@@ -5,6 +5,7 @@ import contextlib
 import datetime
 import socket
 import threading
+import time
 
 import pytest
 
@@ -116,6 +117,18 @@ def test_hosts_that_are_missing_are_named(scene):
     assert cluster.wait_hosts(["h1"], WITHIN_S)["h1"].version == "1"
     with pytest.raises(UnhealthyError, match=r"no agent answers on h8, h9 after 0.05 s"):
         cluster.wait_hosts(["h9", "h0", "h8"], 0.05)
+
+
+def test_links_that_are_not_used_again_are_named(scene):
+    """A link that C4P has closed for a moment is waited for; one that stays closed is an error with its address."""
+    cluster, _ = scene
+    cluster.wait_links(0.0)
+    health = cluster.parts.paths.controller.health
+    health.avoid(["10.0.0.1"], time.time() - health.hold_down.avoid_s + 0.5)
+    cluster.wait_links(WITHIN_S)
+    health.mark_lost(["10.0.0.2"], time.time())
+    with pytest.raises(UnhealthyError, match=r"does not use links 10.0.0.2 after 0.05 s"):
+        cluster.wait_links(0.05)
 
 
 def test_a_job_is_started_on_its_hosts_and_stopped_there(scene):

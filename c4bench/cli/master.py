@@ -8,6 +8,7 @@ import math
 import signal
 import sys
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from c4bench import inventory, logs, remote
@@ -49,6 +50,13 @@ def register(commands: Commands) -> None:
         metavar="SECONDS",
         help="how often the switches' counters are read to plan around other traffic; 0 for never (default 10)",
     )
+    parser.add_argument(
+        "--bus",
+        metavar="nats://HOST:PORT",
+        help="have c4bench detector processes judge the jobs, and keep the state there; of several masters one leads "
+        "(docs/scale.md)",
+    )
+    connection.add_cluster(parser)
     page.add_options(parser)
     connection.add_trust(parser)
     logs.add_options(parser, "info")
@@ -85,7 +93,14 @@ def _master(arguments: argparse.Namespace) -> int:
         _logger.warning("certificates end within 30 days, or state no role: %s; %s", ", ".join(names), RENEW)
     fabric = _fabric(arguments.hosts, arguments.background_every) if arguments.hosts else None
     shown = page.prepare(arguments)
-    asyncio.run(_serve(arguments, fabric, shown, address, port))
+    serve = partial(_serve, arguments, shown, address, port)
+    if arguments.bus:
+        from c4bench.cli.on_bus import leading  # noqa: PLC0415  (nats-py, which is an extra)
+
+        with leading(arguments.bus, arguments.cluster, arguments.trust) as leader:
+            asyncio.run(leader.run(fabric, serve))
+    else:
+        asyncio.run(serve(Parts(arguments.state, fabric)))
     return 0
 
 
@@ -101,10 +116,7 @@ def _fabric(hosts: Path, background_s: float) -> PlannedFabric:
     return PlannedFabric(planned.hosts, read=read, background_s=background_s, graph=planned.graph)
 
 
-async def _serve(
-    arguments: argparse.Namespace, fabric: PlannedFabric | None, shown: page.Page | None, address: str, port: int
-) -> None:
-    parts = Parts(arguments.state, fabric)
+async def _serve(arguments: argparse.Namespace, shown: page.Page | None, address: str, port: int, parts: Parts) -> None:
     master = Master(parts, arguments.trust, address, port)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, master.leave)

@@ -55,7 +55,7 @@ class Bus:
         self._tls = tls
         self.client = Client()
         self.reconnects = 0
-        self._trouble = ""
+        self._trouble, self._closing = "", False
 
     @property
     def js(self) -> JetStreamContext:
@@ -92,6 +92,7 @@ class Bus:
 
     async def close(self) -> None:
         """End the connection."""
+        self._closing = True
         await self.client.close()
 
     async def _failed(self, error: Exception) -> None:
@@ -100,7 +101,8 @@ class Bus:
             _logger.warning("bus %s: %s", self.address, why)
 
     async def _disconnected(self) -> None:
-        _logger.warning("bus %s: connection lost; trying again every %g s", self.address, _AGAIN_S)
+        if not self._closing:
+            _logger.warning("bus %s: connection lost; trying again every %g s", self.address, _AGAIN_S)
 
     async def _reconnected(self) -> None:
         self.reconnects, self._trouble = self.reconnects + 1, ""

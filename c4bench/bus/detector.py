@@ -30,14 +30,17 @@ MakeJudge = Callable[[JobSpec, SharedFabric, Dropped], Judge]
 class _Following:
     """A job that we judge: its lease, when that was renewed last (s, monotonic), and who follows it."""
 
-    def __init__(self, lease: Lease, revision: int, follower: JobFollower) -> None:
-        self.lease, self.revision, self.follower = lease, revision, follower
+    def __init__(self, lease: Lease, before: Held, judge: Judge, follower: JobFollower) -> None:
+        self.lease, self.revision, self.follower = lease, before.job, follower
+        self._before, self._judge = before, judge
         self.renewed_s = time.monotonic()
         self.task = asyncio.create_task(follower.run())
 
     def held(self, holder: str) -> Held:
         """The lease's value, with `holder` "" to give it up."""
-        return Held(holder, self.revision, self.follower.judged_s)
+        if self.follower.judged_s <= self._before.judged_s:
+            return msgspec.structs.replace(self._before, holder=holder)
+        return Held(holder, self.revision, self.follower.judged_s, self._judge.memory_s)
 
     def current(self, written: bool | None) -> bool:
         """Whether the lease is ours still; `written` says whether it was renewed now, None that this is not known."""
@@ -142,11 +145,13 @@ class Detector:
     async def _take(self, attempt: str, revision: int, entry: JobEntry) -> None:
         lease = Lease(self._bus, f"{JOB}{token(attempt)}")
         before = await lease.look()
-        judged_s = before.judged_s if before is not None and before.job == revision else 0.0
-        if await lease.write(Held(self._name, revision, judged_s)):
+        if before is None or before.job != revision:
+            before = Held("", revision)
+        if await lease.write(msgspec.structs.replace(before, holder=self._name)):
             judge = self._make_judge(entry.spec, self._fabric, self._dropped)
-            follower = JobFollower(self._bus, attempt, judge, self._dropped, entry.first, judged_s)
-            self._following[attempt] = _Following(lease, revision, follower)
+            since_s = max(0.0, before.judged_s - before.memory_s)
+            follower = JobFollower(self._bus, attempt, judge, self._dropped, entry.first, since_s)
+            self._following[attempt] = _Following(lease, before, judge, follower)
             _logger.info("%s: judged here now", attempt, extra={"attempt": attempt})
 
     async def _give_up(self, attempt: str) -> None:

@@ -17,17 +17,21 @@ from c4bench.bus.subjects import BEGIN, name_of
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.recording import Evaluated, JobReport, Record
 
-# So much is read again before what the last detector had judged (s): C4D learns from it what is normal.
-READ_BACK_S = 10.0
 EVALUATED_EVERY_S = 0.1
 # A message may still be under way to us when it is so old (s).
 _UNDER_WAY_S = 0.05
 _WAIT_S, _AGAIN_S = 0.05, 0.25
+# So long records are judged at a time (s), before others have their turn: leases are renewed beside this.
+_TURN_S = 0.02
 _decode_report = msgspec.msgpack.Decoder(JobReport).decode
 
 
 class Judge(Protocol):
-    """What judges one job: C4D."""
+    """What judges one job: C4D. It learns what is normal from the last `memory_s` seconds, or from more."""
+
+    @property
+    def memory_s(self) -> float:
+        """So much telemetry another one needs to go on where this one ends (s)."""
 
     def ingest(self, record: Record) -> list[Diagnosis]:
         """Ingest the next record; return new findings if it is an evaluation."""
@@ -37,23 +41,20 @@ Dropped = defaultdict[str, Counter[str]]
 
 
 class JobFollower:
-    """Judges one job from `first` on, the number of its first message.
+    """Judges one job from `first` on, the number of its first message, or from the server's time `since_s` on.
 
-    `judged_s` is the server's time up to which all findings have been published; what an earlier detector reached is
-    given. `dropped` counts, by host and reason, what is not judged. `caught_up` is set once it reads what is new.
+    `judged_s` is the server's time up to which all findings have been published, 0 before the first. `dropped` counts,
+    by host and reason, what is not judged.
     """
 
-    def __init__(self, bus: Bus, job: str, judge: Judge, dropped: Dropped, first: int, judged_s: float) -> None:
+    def __init__(self, bus: Bus, job: str, judge: Judge, dropped: Dropped, first: int, since_s: float) -> None:
         self._judge, self._dropped, self._bus, self._job = judge, dropped, bus, job
         self._windows = HostWindows(self._drop)
-        since_s = max(0.0, judged_s - READ_BACK_S) if judged_s else 0.0
         self._reader = StreamReader(bus, bus.subjects.telemetry, bus.subjects.job(job), first, since_s)
         self._findings = JobFindings(bus, job)
         self._unpublished: deque[Diagnosis] = deque()
         self._clock = JobClock()
-        self.judged_s = judged_s
-        self.windows = 0
-        self.caught_up = asyncio.Event()
+        self.judged_s = 0.0
 
     def _drop(self, host: str, reason: str) -> None:
         self._dropped[host][reason] += 1
@@ -83,18 +84,20 @@ class JobFollower:
 
     async def _step(self) -> None:
         """Read what has come, judge, and publish."""
+        until_s = time.monotonic() + _TURN_S
         for stored in await self._reader.read(_WAIT_S):
+            if time.monotonic() > until_s:
+                await asyncio.sleep(0)
+                until_s = time.monotonic() + _TURN_S
             self._evaluate(self._clock.passes(stored.at_s, time.monotonic()))
             self._ingest(stored)
         if not self._reader.pending:
             self._evaluate(self._clock.now(time.monotonic()))
-            self.caught_up.set()
         while self._unpublished:
             await self._findings.publish(self._unpublished[0])
             self._unpublished.popleft()
-        self.judged_s = max(self.judged_s, self._clock.evaluated_s)
+        self.judged_s = self._clock.evaluated_s
 
-        # Others have their turn, however much there is to read.
         await asyncio.sleep(0)
 
     def _evaluate(self, times_s: Sequence[float]) -> None:
@@ -117,7 +120,6 @@ class JobFollower:
             return
         host, begins = name_of(rest[0]), rest[1:] == [BEGIN]
         if (window := self._windows.receive(host, stored.body, begins=begins)) is not None:
-            self.windows += 1
             self._judged(window)
 
 

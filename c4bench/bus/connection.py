@@ -4,7 +4,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -93,7 +93,9 @@ class Bus:
     async def close(self) -> None:
         """End the connection."""
         self._closing = True
-        await self.client.close()
+        # Where the connection is lost, nats-py writes to a transport that is no more.
+        with suppress(*FAILURES, AttributeError):
+            await self.client.close()
 
     async def _failed(self, error: Exception) -> None:
         if (why := _why(error)) != self._trouble:

@@ -30,17 +30,10 @@ MakeJudge = Callable[[JobSpec, SharedFabric, Dropped], Judge]
 class _Following:
     """A job that we judge: its lease, when that was renewed last (s, monotonic), and who follows it."""
 
-    def __init__(self, lease: Lease, before: Held, judge: Judge, follower: JobFollower) -> None:
-        self.lease, self.revision, self.follower = lease, before.job, follower
-        self._before, self._judge = before, judge
+    def __init__(self, lease: Lease, revision: int, follower: JobFollower) -> None:
+        self.lease, self.revision, self.follower = lease, revision, follower
         self.renewed_s = time.monotonic()
         self.task = asyncio.create_task(follower.run())
-
-    def held(self, holder: str) -> Held:
-        """The lease's value, with `holder` "" to give it up."""
-        if self.follower.judged_s <= self._before.judged_s:
-            return msgspec.structs.replace(self._before, holder=holder)
-        return Held(holder, self.revision, self.follower.judged_s, self._judge.memory_s)
 
     def current(self, written: bool | None) -> bool:
         """Whether the lease is ours still; `written` says whether it was renewed now, None that this is not known."""
@@ -117,7 +110,7 @@ class Detector:
     async def _written(self, following: _Following) -> bool | None:
         """Whether the lease was renewed; None if it is not known."""
         try:
-            return await following.lease.write(following.held(self._name))
+            return await following.lease.write(following.follower.progress(self._name))
         except FAILURES:
             return None
 
@@ -136,27 +129,26 @@ class Detector:
             await self._give_up(attempt)
         for attempt, (revision, entry) in list(self._jobs.entries.items()):
             if len(self._following) < share and attempt not in self._following and self._free(attempt):
-                await self._take(attempt, revision, entry)
+                await self._acquire(attempt, revision, entry)
 
     def _free(self, attempt: str) -> bool:
         key = f"{JOB}{token(attempt)}"
         return not self._renewals.holder(key) or self._renewals.ended(key, time.monotonic())
 
-    async def _take(self, attempt: str, revision: int, entry: JobEntry) -> None:
+    async def _acquire(self, attempt: str, revision: int, entry: JobEntry) -> None:
         lease = Lease(self._bus, f"{JOB}{token(attempt)}")
         before = await lease.look()
         if before is None or before.job != revision:
             before = Held("", revision)
         if await lease.write(msgspec.structs.replace(before, holder=self._name)):
             judge = self._make_judge(entry.spec, self._fabric, self._dropped)
-            since_s = max(0.0, before.judged_s - before.memory_s)
-            follower = JobFollower(self._bus, attempt, judge, self._dropped, entry.first, since_s)
-            self._following[attempt] = _Following(lease, before, judge, follower)
+            follower = JobFollower(self._bus, entry, judge, self._dropped, before)
+            self._following[attempt] = _Following(lease, revision, follower)
             _logger.info("%s: judged here now", attempt, extra={"attempt": attempt})
 
     async def _give_up(self, attempt: str) -> None:
         """Let another detector have a job."""
         following = self._following.pop(attempt)
         await following.stop()
-        await following.lease.write(following.held(""))
+        await following.lease.write(following.follower.progress(""))
         _logger.info("%s: given up to another detector", attempt, extra={"attempt": attempt})

@@ -5,7 +5,7 @@ in the middle reads that first: it has the names that a host's windows had when 
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -23,7 +23,6 @@ class _Host:
     def __init__(self) -> None:
         self.decoder = WindowDecoder()
         self.ahead: deque[tuple[bool, EncodedWindow]] = deque()
-        self.sequence: int | None = None
 
     def advance(self, end_s: float) -> None:
         """Apply the names of windows that ended before."""
@@ -40,11 +39,15 @@ class _Host:
 
 
 class HostWindows:
-    """Decodes the windows of all hosts of a job; `drop` is called with the host and the reason for what it loses."""
+    """Decodes the windows of all hosts of a job; `drop` is called with the host and the reason for what it loses.
 
-    def __init__(self, drop: Callable[[str, str], None]) -> None:
+    `newest` has the number of each host's newest window that was read, by an earlier reader to begin with.
+    """
+
+    def __init__(self, drop: Callable[[str, str], None], newest: Mapping[str, int]) -> None:
         self._drop = drop
         self._hosts: dict[str, _Host] = {}
+        self.newest = dict(newest)
 
     def note_names(self, host: str, body: bytes, *, begins: bool) -> None:
         """Note a window with names, of the stream that keeps them; in that stream's order."""
@@ -70,11 +73,14 @@ class HostWindows:
         except _BAD:
             self._drop(host, UNREADABLE)
             return None
-        self._count_lost(known, host, encoded, begins=begins)
+        self._count_lost(host, encoded.sequence, begins=begins)
         return window
 
-    def _count_lost(self, known: _Host, host: str, encoded: EncodedWindow, *, begins: bool) -> None:
-        before, known.sequence = known.sequence, encoded.sequence
-        if before is not None and not begins:
-            for _ in range(encoded.sequence - before - 1):
-                self._drop(host, LOST)
+    def _count_lost(self, host: str, sequence: int, *, begins: bool) -> None:
+        """Count the numbers that are missing; what was read before is read again without that."""
+        before = self.newest.get(host, sequence - 1)
+        for _ in range(sequence - before - 1):
+            self._drop(host, LOST)
+        # An agent that was restarted counts from 0 again.
+        if begins or sequence > before:
+            self.newest[host] = sequence

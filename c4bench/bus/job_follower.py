@@ -12,6 +12,8 @@ import msgspec
 from c4bench.bus.connection import FAILURES, Bus, Stored
 from c4bench.bus.findings import JobFindings
 from c4bench.bus.host_windows import HostWindows
+from c4bench.bus.jobs import JobEntry
+from c4bench.bus.lease import Held
 from c4bench.bus.reader import StreamReader
 from c4bench.bus.subjects import BEGIN, name_of
 from c4bench.model.diagnosis import Diagnosis
@@ -41,20 +43,24 @@ Dropped = defaultdict[str, Counter[str]]
 
 
 class JobFollower:
-    """Judges one job from `first` on, the number of its first message, or from the server's time `since_s` on.
+    """Judges one job, from where the lease as it was `before` says that all is judged. `dropped` counts what is not."""
 
-    `judged_s` is the server's time up to which all findings have been published, 0 before the first. `dropped` counts,
-    by host and reason, what is not judged.
-    """
-
-    def __init__(self, bus: Bus, job: str, judge: Judge, dropped: Dropped, first: int, since_s: float) -> None:
-        self._judge, self._dropped, self._bus, self._job = judge, dropped, bus, job
-        self._windows = HostWindows(self._drop)
-        self._reader = StreamReader(bus, bus.subjects.telemetry, bus.subjects.job(job), first, since_s)
+    def __init__(self, bus: Bus, entry: JobEntry, judge: Judge, dropped: Dropped, before: Held) -> None:
+        self._job = job = entry.spec.id
+        since_s = max(0.0, before.judged_s - before.memory_s)
+        self._judge, self._dropped, self._bus, self._before = judge, dropped, bus, before
+        self._windows = HostWindows(self._drop, before.newest)
+        self._reader = StreamReader(bus, bus.subjects.telemetry, bus.subjects.job(job), entry.first, since_s)
         self._findings = JobFindings(bus, job)
         self._unpublished: deque[Diagnosis] = deque()
         self._clock = JobClock()
         self.judged_s = 0.0
+
+    def progress(self, holder: str) -> Held:
+        """The job's lease, by how far it is judged; `holder` is "" to give it up."""
+        if self.judged_s <= self._before.judged_s:
+            return msgspec.structs.replace(self._before, holder=holder)
+        return Held(holder, self._before.job, self.judged_s, self._judge.memory_s, self._windows.newest)
 
     def _drop(self, host: str, reason: str) -> None:
         self._dropped[host][reason] += 1

@@ -8,7 +8,6 @@ The lease is renewed by a thread of its own, however busy the master is.
 """
 
 import asyncio
-import concurrent.futures
 import logging
 import threading
 import time
@@ -53,14 +52,13 @@ class Leader:
         self._sizes: dict[str, int] = {}
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="c4bench-leader", daemon=True)
-        self._keeping: concurrent.futures.Future[None] | None = None
 
     def lead(self) -> None:
         """Wait until we lead. Raises UnhealthyError if the bus cannot be reached."""
         self._thread.start()
         self._wait(self._bus.open())
-        lease = self._wait(self._take())
-        self._keeping = asyncio.run_coroutine_threadsafe(self._keep(lease), self._loop)
+        lease = self._wait(self._acquire())
+        asyncio.run_coroutine_threadsafe(self._keep(lease), self._loop)
         logs = self.read(_LOGS)
         self._logs = msgspec.json.decode(logs, type=dict[str, int]) if logs else {}
 
@@ -70,7 +68,7 @@ class Leader:
         except FAILURES as error:
             raise UnhealthyError(f"bus {self._bus.address}: {' '.join(str(error).split()) or 'no answer'}") from None
 
-    async def _take(self) -> Lease:
+    async def _acquire(self) -> Lease:
         await make(self._bus, self._limits)
         leases = self._bus.subjects.leases
         reader = StreamReader(self._bus, bucket_stream(leases), bucket_key(leases, MASTER))
@@ -247,14 +245,20 @@ class Leader:
         """Let another master lead at once, unless one does. May be called again."""
         if not self._thread.is_alive():
             return
-        if self._keeping is not None:
-            self._keeping.cancel()
-        if not self.lost:
-            self.lost = "this master has ended"
-            asyncio.run_coroutine_threadsafe(self._give_up(), self._loop).result()
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    async def _end(self) -> None:
+        if not self.lost:
+            self.lost = "this master has ended"
+            await self._give_up()
+        await self._bus.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
 
     async def _give_up(self) -> None:
         lease = Lease(self._bus, MASTER)
@@ -262,6 +266,5 @@ class Leader:
             held = await lease.look()
             if held is not None and held.holder == self._name:
                 await lease.write(Held(""))
-            await self._bus.close()
         except FAILURES as error:
             _logger.warning("bus %s: %s", self._bus.address, error)

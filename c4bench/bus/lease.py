@@ -18,14 +18,16 @@ class Held(msgspec.Struct, frozen=True, omit_defaults=True):
     """A lease's value: its holder ("" if it was given up), and for a job up to when it is judged.
 
     `judged_s` is the server's time up to which all findings have been published, 0 before the first; whoever goes on
-    from there reads `memory_s` more before it. `job` is the revision of the job's entry that this is about. `dropped`
-    counts windows and records by host and reason.
+    from there reads `memory_s` more before it. `newest` are the numbers of the hosts' newest windows that were read.
+    `job` is the revision of the job's entry that this is about. `dropped` counts windows and records by host and
+    reason.
     """
 
     holder: str
     job: int = 0
     judged_s: float = 0.0
     memory_s: float = 0.0
+    newest: dict[str, int] = {}
     dropped: dict[str, dict[str, int]] = {}
 
 

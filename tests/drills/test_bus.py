@@ -21,6 +21,8 @@ LASTS_S, APART_S = 2.5, 5.0
 # What C4D learns from first, and how long it may take to name a fault that nothing disturbs.
 LEARN_S, NAMED_WITHIN_S = 4.0, 1.5
 TAKEN_OVER_WITHIN_S = 2.0
+# Of the bus that is full: when a detector is there again, also on a busy machine.
+FULL_S = 14.0
 # What takes longer on a busy machine does not happen.
 WITHIN_S = 30.0
 
@@ -146,8 +148,8 @@ def test_detectors_are_killed_and_each_fault_is_named_once(scene, kills, drills,
 
 
 def test_a_full_bus_loses_the_oldest_windows_and_says_how_many(scene):
-    """Where the bus is full because its detector stands still, what is lost is counted, and judging goes on."""
-    stopped = stops(["job0"], 9.0, 1)
+    """Where the bus is full because no detector reads it, what is lost is counted, and judging goes on."""
+    stopped = stops(["job0"], FULL_S, 1)
     detector = scene.start_detector()
 
     async def play():
@@ -158,12 +160,12 @@ def test_a_full_bus_loses_the_oldest_windows_and_says_how_many(scene):
                 config.max_bytes = 20_000
                 await bus.js.update_stream(config)
             await watched.until(LEARN_S)
-            detector.send(signal.SIGSTOP)
-            await asyncio.sleep(3.0)
-            detector.send(signal.SIGCONT)
-            await watched.named("job0", 0, 9.0, WITHIN_S)
+            detector.end(signal.SIGKILL)
+            await asyncio.sleep(2.0)
+            await asyncio.to_thread(scene.start_detector)
+            await watched.named("job0", 0, FULL_S, WITHIN_S)
             await asyncio.sleep(0.5)
-        assert len(watched.times("job0", 0, 9.0, 9.0 + LASTS_S)) == 1
+        assert len(watched.times("job0", 0, FULL_S, FULL_S + LASTS_S)) == 1
         return await asyncio.to_thread(scene.health)
 
     health = asyncio.run(play())

@@ -32,10 +32,10 @@ class Sender:
         )
 
 
-def reader():
+def reader(newest=None):
     """A reader, and what it has dropped, by reason."""
     dropped = Counter()
-    return HostWindows(lambda _, reason: dropped.update([reason])), dropped
+    return HostWindows(lambda _, reason: dropped.update([reason]), newest or {}), dropped
 
 
 def stream():
@@ -75,6 +75,17 @@ def test_windows_that_the_bus_has_lost_are_counted():
         names, body, _ = sent[number]
         windows.receive("h0", body, begins=names == "begin")
     assert dropped == {LOST: 2}
+
+
+def test_what_was_lost_before_a_reader_began_is_counted_once():
+    """A reader that goes on from another's numbers counts what is missing since, and nothing that is read again."""
+    sent = stream()
+    for first, newest, lost in ((3, 1, 1), (3, 4, 0), (1, 4, 0)):
+        windows, dropped = reader({"h0": newest})
+        for names, body, _ in sent[first:6]:
+            windows.receive("h0", body, begins=names == "begin")
+        assert dropped[LOST] == lost
+        assert windows.newest == {"h0": 5}
 
 
 def test_what_is_no_window_of_the_host_is_dropped():

@@ -1,11 +1,11 @@
-"""A detector: one of several processes that share the jobs of a cluster and judge each on one of them."""
+"""A detector: one of several processes that share the jobs of a cluster; each job is judged by one of them."""
 
 import asyncio
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from contextlib import suppress
+from typing import Protocol
 
 import msgspec
 
@@ -15,7 +15,6 @@ from c4bench.bus.jobs import JobEntries, JobEntry
 from c4bench.bus.lease import ENDS_AFTER_S, RENEWED_EVERY_S, Held, Lease, Renewals, fair_share
 from c4bench.bus.reader import StreamReader
 from c4bench.bus.subjects import bucket_key, bucket_stream, token
-from c4bench.c4d.ingest.shared_fabric import SharedFabric
 from c4bench.model.recording import LinksMissing, PathsLearnt, TrafficArrival
 from c4bench.wire.messages import JobSpec
 
@@ -23,8 +22,21 @@ _logger = logging.getLogger(__name__)
 
 JOB, DETECTOR = "job.", "detector."
 _LOOK_S = 0.1
-decode_shared = msgspec.msgpack.Decoder(PathsLearnt | LinksMissing | TrafficArrival).decode
-MakeJudge = Callable[[JobSpec, SharedFabric, Dropped], Judge]
+Shared = PathsLearnt | LinksMissing | TrafficArrival
+_decode_shared = msgspec.msgpack.Decoder(Shared).decode
+
+
+class Judges(Protocol):
+    """What judges the jobs, and what its judges share about the fabric."""
+
+    def judge(self, spec: JobSpec, dropped: Dropped) -> Judge:
+        """A judge of an attempt, which counts what it rejects."""
+
+    def share(self, record: Shared) -> None:
+        """Ingest what path planning or another detector has learnt about the fabric."""
+
+    def arrivals(self) -> list[TrafficArrival]:
+        """The traffic that began in our own jobs since the last call."""
 
 
 class _Following:
@@ -48,11 +60,10 @@ class _Following:
 
 
 class Detector:
-    """The detector called `name`, which no other may be called. Judges are made by `make_judge`."""
+    """The detector called `name`, which no other may be called; `judges` judge its jobs."""
 
-    def __init__(self, bus: Bus, name: str, make_judge: MakeJudge) -> None:
-        self._bus, self._name, self._make_judge = bus, name, make_judge
-        self._fabric = SharedFabric()
+    def __init__(self, bus: Bus, name: str, judges: Judges) -> None:
+        self._bus, self._name, self._judges = bus, name, judges
         self._jobs, self._renewals = JobEntries(bus), Renewals()
         names = bus.subjects
         self._leases = StreamReader(bus, bucket_stream(names.leases), bucket_key(names.leases, ">"))
@@ -86,12 +97,12 @@ class Detector:
         own = token(self._name)
         for stored in await self._shared.read(_LOOK_S):
             if not stored.subject.endswith(f".{own}"):
-                self._fabric.ingest(decode_shared(stored.body))
+                self._judges.share(_decode_shared(stored.body))
 
     async def _share_arrivals(self) -> None:
         """Publish which jobs of ours have begun to carry, which may slow down others."""
         await asyncio.sleep(_LOOK_S)
-        for arrival in self._fabric.arrivals.poll():
+        for arrival in self._judges.arrivals():
             subject = self._bus.subjects.shared("arrival", self._name)
             await self._bus.client.publish(subject, msgspec.msgpack.encode(arrival))
 
@@ -141,7 +152,7 @@ class Detector:
         if before is None or before.job != revision:
             before = Held("", revision)
         if await lease.write(msgspec.structs.replace(before, holder=self._name)):
-            judge = self._make_judge(entry.spec, self._fabric, self._dropped)
+            judge = self._judges.judge(entry.spec, self._dropped)
             follower = JobFollower(self._bus, entry, judge, self._dropped, before)
             self._following[attempt] = _Following(lease, revision, follower)
             _logger.info("%s: judged here now", attempt, extra={"attempt": attempt})

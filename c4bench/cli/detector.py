@@ -65,11 +65,11 @@ async def _judge(arguments: argparse.Namespace) -> None:
     from c4bench.bus.detector import Detector  # noqa: PLC0415
     from c4bench.bus.subjects import Subjects  # noqa: PLC0415
     from c4bench.cli.on_bus import own_name  # noqa: PLC0415
-    from c4bench.control.bus_judge import JobJudge  # noqa: PLC0415
+    from c4bench.control.bus_judge import JobJudges  # noqa: PLC0415
 
     tls, name = bus_tls(arguments.trust, Role.DETECTOR), own_name()
     async with opened(Bus(arguments.bus, tls, name, Subjects(arguments.cluster))) as bus:
-        judging = asyncio.ensure_future(Detector(bus, name, JobJudge).run())
+        judging = asyncio.ensure_future(Detector(bus, name, JobJudges()).run())
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, judging.cancel)
         sys.stdout.write(f"connected to {bus.address} as {name}\n")

@@ -16,7 +16,7 @@ from c4bench.c4d.network.thresholds import (
 from c4bench.control.jobs import Job
 from c4bench.control.window_parts import WindowParts
 from c4bench.model.diagnosis import Diagnosis
-from c4bench.model.recording import Record
+from c4bench.model.recording import LinksMissing, PathsLearnt, Record, TrafficArrival
 from c4bench.model.window import Window
 from c4bench.wire.messages import JobSpec
 
@@ -45,3 +45,22 @@ class JobJudge:
         if foreign:
             self._dropped[record.host]["foreign rank"] += foreign
         return [found for part in self._parts.parts(window).values() for found in self._detector.ingest(part)]
+
+
+class JobJudges:
+    """Judges of several attempts, which share what is known about the fabric."""
+
+    def __init__(self) -> None:
+        self._fabric = SharedFabric()
+
+    def judge(self, spec: JobSpec, dropped: Dropped) -> JobJudge:
+        """A judge of an attempt, which counts what it rejects."""
+        return JobJudge(spec, self._fabric, dropped)
+
+    def share(self, record: PathsLearnt | LinksMissing | TrafficArrival) -> None:
+        """Ingest what path planning or another detector has learnt about the fabric."""
+        self._fabric.ingest(record)
+
+    def arrivals(self) -> list[TrafficArrival]:
+        """The traffic that began in our own jobs since the last call."""
+        return self._fabric.arrivals.poll()

@@ -54,7 +54,14 @@ ORDER = (
 )
 # All packages may import these, so the table does not list them.
 BASE = ORDER[: ORDER.index("model") + 1]
-ONLY_IN = {"pyverbs": "verbs", "fabric": "remote", "paramiko": "remote", "ansible_runner": "deploy", "highspy": "c4p", "nats": "bus"}
+ONLY_IN = {
+    "pyverbs": "verbs",
+    "fabric": "remote",
+    "paramiko": "remote",
+    "ansible_runner": "deploy",
+    "highspy": "c4p",
+    "nats": "bus",
+}
 PURE = ("cost", "attribution", "c4d", "c4p", "steer", "sim")
 IMPURE = {"os", "socket", "subprocess", "asyncio", "threading", "time", "pathlib", "random"}
 

@@ -55,7 +55,7 @@ class Bus:
         self._tls = tls
         self.client = Client()
         self.reconnects = 0
-        self._trouble, self._closing = "", False
+        self._trouble, self._opened, self._closing = "", False, False
 
     @property
     def js(self) -> JetStreamContext:
@@ -77,18 +77,20 @@ class Bus:
                 name=self._name,
                 connect_timeout=_CONNECT_WITHIN_S,
                 reconnect_time_wait=_AGAIN_S,  # type: ignore[arg-type]
-                max_reconnect_attempts=0,
+                max_reconnect_attempts=1,
+                allow_reconnect=False,
                 ping_interval=_PING_EVERY_S,
                 max_outstanding_pings=_PINGS_UNANSWERED,
                 error_cb=self._failed,
                 disconnected_cb=self._disconnected,
                 reconnected_cb=self._reconnected,
             )
-            # From now on it tries for ever.
-            self.client.options["max_reconnect_attempts"] = -1
+            # From now on it tries for ever; the first time it does not.
+            self.client.options |= {"allow_reconnect": True, "max_reconnect_attempts": -1}
+            self._opened = True
         except FAILURES as error:
             asks = "is nats-server there, with a configuration of c4bench bus config?"
-            raise UnhealthyError(f"bus {self.address}: {_why(error)}; {asks}") from None
+            raise UnhealthyError(f"bus {self.address}: {self._trouble or _why(error)}; {asks}") from None
 
     async def close(self) -> None:
         """End the connection."""
@@ -98,9 +100,9 @@ class Bus:
             await self.client.close()
 
     async def _failed(self, error: Exception) -> None:
-        if (why := _why(error)) != self._trouble:
-            self._trouble = why
-            _logger.warning("bus %s: %s", self.address, why)
+        before, self._trouble = self._trouble, _why(error)
+        if self._opened and self._trouble != before:
+            _logger.warning("bus %s: %s", self.address, self._trouble)
 
     async def _disconnected(self) -> None:
         if not self._closing:
@@ -154,7 +156,7 @@ def checked_address(address: str) -> str:
 def bus_tls(trust: Path, name: str) -> ssl.SSLContext:
     """TLS with the certificate of this name in a folder of certificates. Raises UsageError if there is none."""
     if not (trust / f"{name}.pem").exists():
-        raise UsageError(f"no certificate of {name} in {trust}; run c4bench prepare again, which makes it")
+        raise UsageError(f"no certificate of {name} in {trust}; c4bench bus config makes those that the bus needs")
     return client_context(trust / "ca.pem", trust / f"{name}.pem", trust / f"{name}.key")
 
 

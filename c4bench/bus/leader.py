@@ -47,7 +47,7 @@ class Leader:
         self._bus, self._name, self._limits, self._on_lost = bus, name, limits, on_lost
         self._bucket = bus.subjects.state
         self.lost = ""
-        self._sequence = 0
+        self._leads, self._sequence = False, 0
         self._logs: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
         self._loop = asyncio.new_event_loop()
@@ -99,6 +99,7 @@ class Leader:
                 )
             except OutdatedError:
                 continue
+            self._leads = True
             _logger.info("this master leads now: %s", self._name)
             return
 
@@ -251,9 +252,9 @@ class Leader:
         self._loop.close()
 
     async def _end(self) -> None:
-        if not self.lost:
-            self.lost = "this master has ended"
+        if self._leads and not self.lost:
             await self._give_up()
+        self.lost = self.lost or "this master has ended"
         await self._bus.close()
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:

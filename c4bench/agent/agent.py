@@ -10,6 +10,7 @@ import ssl
 import time
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from websockets.exceptions import WebSocketException
@@ -24,6 +25,8 @@ from c4bench.agent.window_message import WindowMessages
 from c4bench.errors import UnhealthyError
 from c4bench.model.agent import AgentConfig
 from c4bench.model.fabric import Nic
+from c4bench.model.telemetry import RankRecord
+from c4bench.model.window import Window
 from c4bench.verbs.numbered_packets import send_numbered
 from c4bench.verbs.probe import send_bursts, send_probes
 from c4bench.verbs.ticks import Ticks
@@ -43,12 +46,17 @@ from c4bench.wire.numbered_packets import HeardRequest, ListenRequest, NumberReq
 from c4bench.wire.peer import Handler, LostError, Peer
 from c4bench.wire.ras_report import RasReport
 
+if TYPE_CHECKING:  # it needs nats-py, which only agents with a bus have
+    from c4bench.agent.bus_windows import BusWindows
+
 _logger = logging.getLogger(__name__)
 
 _RECONNECT_S = 0.5
 # By these the agent notices a connection that was cut without being closed.
 _PING_EVERY_S = 5.0
 _PING_WITHIN_S = 10.0
+# With a bus the master gets one window of so many, and each in which a process of a rank has changed.
+_MASTER_GETS_EVERY = 10
 # Requests of ranks that wait until the master answers.
 _RELAYED = ("exchange", "meet", "fail", "lost", "watch", "word", "news", "release", "result", "follow")
 # Of these, those that a rank waits in until it closes its communicator.
@@ -57,15 +65,18 @@ _AT_ONCE = ("qps", "route")  # requests that fail at once without a master
 
 
 class Agent:
-    """One host's agent."""
+    """One host's agent. Windows for detectors go to the `bus`, if there is one."""
 
-    def __init__(self, config: AgentConfig, tls: ssl.SSLContext, spawner: socket.socket) -> None:
+    def __init__(
+        self, config: AgentConfig, tls: ssl.SSLContext, spawner: socket.socket, bus: "BusWindows | None" = None
+    ) -> None:
         self._config = config
         self._tls = tls
-        self._spawner = spawner
+        self._spawner, self._bus = spawner, bus
         self._ranks = Ranks(config)
         self._messages = WindowMessages()
         self._arrivals = ArrivalCounts(self._nic)
+        self._processes: tuple[RankRecord, ...] = ()  # as the master knows them
         self._master: Peer | None = None
         self._connected = asyncio.Event()
         self._trouble = ""  # the connection failure that was logged last
@@ -85,6 +96,8 @@ class Agent:
             tasks.create_task(self._ship_windows())
             tasks.create_task(self._keep_connected())
             tasks.create_task(rotate(self._ranks.logs))
+            if self._bus is not None:
+                tasks.create_task(self._bus.run())
             if self._config.ras:
                 tasks.create_task(RasPoller(self._config.ras, self._config.ras_every_s, self._send_ras).run())
 
@@ -202,10 +215,20 @@ class Agent:
             while True:
                 await ticks.wait()
                 now = time.time()
-                if self._master is not None and self._ranks.any:
-                    with contextlib.suppress(ChannelClosed):
-                        await self._master.note("window", self._messages.encode(self._ranks.window(last, now)))
+                if self._ranks.any and (self._master is not None or self._bus is not None):
+                    await self._ship(self._ranks.window(last, now))
                 last = now
+
+    async def _ship(self, window: Window) -> None:
+        """Send a window to the bus and to the master, which with a bus gets only some: it judges none."""
+        if self._bus is not None:
+            self._bus.put(window)
+            if window.sequence % _MASTER_GETS_EVERY and window.ranks == self._processes:
+                return
+        if self._master is not None:
+            with contextlib.suppress(ChannelClosed):
+                await self._master.note("window", self._messages.encode(window))
+                self._processes = window.ranks
 
     async def _send_ras(self, report: RasReport) -> None:
         """Pass a report of RAS to the master, if there is one."""

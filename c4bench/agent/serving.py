@@ -5,12 +5,17 @@ import contextlib
 import logging
 import signal
 import socket
+import ssl
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from c4bench.agent import pages, service
 from c4bench.agent.agent import Agent
 from c4bench.model.agent import AgentConfig
 from c4bench.wire.trust import client_context
+
+if TYPE_CHECKING:
+    from c4bench.agent.bus_windows import BusWindows
 
 _logger = logging.getLogger(__name__)
 
@@ -20,9 +25,19 @@ def serve(config: AgentConfig, spawner: socket.socket) -> None:
     trust = Path(config.trust)
     tls = client_context(trust / "ca.pem", trust / "cert.pem", trust / "key.pem")
     pages.release_and_freeze()
+    bus = _bus(config, tls) if config.bus else None
     with contextlib.suppress(asyncio.CancelledError):
-        asyncio.run(_run(Agent(config, tls, spawner), Path(config.socket)))
+        asyncio.run(_run(Agent(config, tls, spawner, bus), Path(config.socket)))
     _logger.info("agent of %s stopped with its ranks", config.name)
+
+
+def _bus(config: AgentConfig, tls: ssl.SSLContext) -> "BusWindows":
+    """What sends windows to the bus. Raises UsageError where nats-py is not installed, or for a wrong address."""
+    from c4bench.agent.bus_windows import BusWindows  # noqa: PLC0415  (nats-py, which other agents do not need)
+    from c4bench.bus.connection import Bus  # noqa: PLC0415
+    from c4bench.bus.subjects import Subjects  # noqa: PLC0415
+
+    return BusWindows(Bus(config.bus, tls, config.name, Subjects(config.cluster)))
 
 
 async def _run(agent: Agent, socket: Path) -> None:

@@ -7,7 +7,7 @@ import msgspec
 from c4bench.model.window import HostNames, Window
 from c4bench.wire.channel import MESSAGE_BYTES_MAX
 from c4bench.wire.peer import encode
-from c4bench.wire.window_codec import WindowEncoder
+from c4bench.wire.window_codec import EncodedWindow, NamesChange, WindowEncoder
 
 _logger = logging.getLogger(__name__)
 
@@ -16,12 +16,16 @@ _FRAME_BYTES = 1 << 10
 
 
 class WindowMessages:
-    """Encodes windows; `reduced` counts those that were too large and were sent without some of their records."""
+    """Encodes windows; `reduced` counts those that were too large and were sent without some of their records.
+
+    `named` is whether the newest one has names that those before do not have.
+    """
 
     def __init__(self, at_most_bytes: int = MESSAGE_BYTES_MAX - _FRAME_BYTES) -> None:
         self._at_most_bytes = at_most_bytes
         self._encoder = WindowEncoder()
         self.reduced = 0
+        self.named = False
 
     def begin(self) -> None:
         """A connection begins: the master knows no names."""
@@ -42,13 +46,18 @@ class WindowMessages:
         bare = Window(window.host, window.sequence, window.start_s, window.end_s, HostNames(window.names.comms))
         bare = msgspec.structs.replace(bare, ranks=window.ranks, nics=window.nics)
         listed = self._encoded(bare)
-        return listed or msgspec.Raw(encode(self._encoder.encode(msgspec.structs.replace(bare, names=HostNames()))))
+        return listed or self._raw(self._encoder.encode(msgspec.structs.replace(bare, names=HostNames())))
 
     def _encoded(self, window: Window) -> msgspec.Raw | None:
         """The window if it fits; else None, and its names count as not sent."""
         encoder = self._encoder.copy()
-        whole = encode(encoder.encode(window))
-        if len(whole) > self._at_most_bytes:
+        encoded = encoder.encode(window)
+        whole = self._raw(encoded)
+        if len(bytes(whole)) > self._at_most_bytes:
             return None
         self._encoder = encoder
-        return msgspec.Raw(whole)
+        return whole
+
+    def _raw(self, encoded: EncodedWindow) -> msgspec.Raw:
+        self.named = encoded.names != NamesChange()
+        return msgspec.Raw(encode(encoded))

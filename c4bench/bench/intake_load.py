@@ -44,18 +44,18 @@ def host_names(hosts: int) -> list[str]:
     return [f"h{number}" for number in range(hosts)]
 
 
-def job_spec(hosts: int) -> JobSpec:
+def job_spec(hosts: int, name: str = JOB) -> JobSpec:
     """The job that all agents run."""
     places = [(host, index) for host in host_names(hosts) for index in range(RANKS_PER_HOST)]
     members = tuple(Member(rank, host, (f"{host}/{index}",)) for rank, (host, index) in enumerate(places))
     nics = tuple(Nic(host, index, "", "", "", _RATE_BPS) for host, index in places)
-    return JobSpec(JOB, "pulse", members, nics)
+    return JobSpec(name, "pulse", members, nics)
 
 
-def windows(hosts: int, seconds: float) -> Iterator[tuple[Window, ...]]:
+def windows(hosts: int, seconds: float, name: str = JOB) -> Iterator[tuple[Window, ...]]:
     """The windows of all hosts, round after round, for `seconds`; times begin at 0."""
     job = SimJob(
-        hosts * RANKS_PER_HOST, _STEP, JOB, rate_bps=_RATE_BPS, ranks_per_host=RANKS_PER_HOST, window_s=WINDOW_S
+        hosts * RANKS_PER_HOST, _STEP, name, rate_bps=_RATE_BPS, ranks_per_host=RANKS_PER_HOST, window_s=WINDOW_S
     )
     for tick in simulate(job, duration_s=seconds):
         yield tuple(map(_as_sent, tick.windows))

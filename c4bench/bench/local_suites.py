@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from c4bench.bench import detector_cost, fleet, instructions, intake, planner
+from c4bench.bench import bus, detector_cost, fleet, instructions, intake, planner
 from c4bench.bench.agents import measure_agent
 from c4bench.bench.exercise import Reading
 from c4bench.bench.notes import note
@@ -87,5 +87,6 @@ LOCAL_SUITES: dict[str, Suite] = {
     "hosts": _fleet,
     "detector": detector_cost.measure,
     "intake": intake.measure,
+    "bus": bus.measure,
     "planner": planner.measure,
 }

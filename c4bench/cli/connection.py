@@ -15,6 +15,11 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trust", type=Path, default=_TRUST, help=f"the certificates (default {_TRUST})")
 
 
+def add_cluster(parser: argparse.ArgumentParser) -> None:
+    """Add `--cluster`."""
+    parser.add_argument("--cluster", default="c4", metavar="NAME", help="the cluster's name on the bus (default c4)")
+
+
 def listening(option: str, text: str, port: int) -> tuple[str, int]:
     """The address and the port that an `option` says to listen on. Raises UsageError, with `port` as an example."""
     address, _, number = text.rpartition(":")

@@ -13,6 +13,7 @@ from c4bench.cli import (
     completion,
     convert,
     detect,
+    detector,
     doctor,
     fault,
     inventory,
@@ -34,7 +35,22 @@ from c4bench.errors import C4Error, meant
 _CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)")
 _COMMANDS = (
     *(setup, doctor, topology, lab, inventory, prepare, nightly),
-    *(fault, paths, plan, detect, campaign, convert, master, page, workload, report, bench, utilisation, completion),
+    *(
+        fault,
+        paths,
+        plan,
+        detect,
+        campaign,
+        convert,
+        master,
+        detector,
+        page,
+        workload,
+        report,
+        bench,
+        utilisation,
+        completion,
+    ),
 )
 
 

@@ -8,6 +8,7 @@ import math
 import signal
 import sys
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from c4bench import inventory, logs, remote
@@ -62,6 +63,13 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "--archive-gb", type=float, default=50.0, metavar="GB", help="drop the oldest of more than that (default 50)"
     )
+    parser.add_argument(
+        "--bus",
+        metavar="nats://HOST:PORT",
+        help="have c4bench detector processes judge the jobs, and keep the state there; of several masters one leads "
+        "(docs/scale.md)",
+    )
+    connection.add_cluster(parser)
     page.add_options(parser)
     connection.add_trust(parser)
     logs.add_options(parser, "info")
@@ -97,14 +105,24 @@ def _master(arguments: argparse.Namespace) -> int:
     if names := authority.due(arguments.trust, datetime.now(UTC)):
         _logger.warning("certificates end within 30 days, or state no role: %s; %s", ", ".join(names), RENEW)
     fabric = _fabric(arguments.hosts, arguments.background_every) if arguments.hosts else None
+    archive = _archive(arguments)
     shown = page.prepare(arguments)
-    asyncio.run(_serve(arguments, fabric, shown, address, port))
+    serve = partial(_serve, arguments, shown, address, port)
+    if arguments.bus:
+        from c4bench.cli.on_bus import leading  # noqa: PLC0415  (nats-py, which is an extra)
+
+        with leading(arguments.bus, arguments.cluster, arguments.trust) as leader:
+            asyncio.run(leader.run(fabric, serve))
+    else:
+        asyncio.run(serve(Parts(arguments.state, fabric, archive)))
     return 0
 
 
 def _archive(arguments: argparse.Namespace) -> Archive | None:
     if arguments.archive is None:
         return None
+    if arguments.bus:
+        raise UsageError("--archive: with --bus no telemetry reaches the master to be kept; leave one of the two out")
     for option, number in (("--archive-days", arguments.archive_days), ("--archive-gb", arguments.archive_gb)):
         if not 0 < number < math.inf:
             raise UsageError(f"{option} {number:g}: give a number above 0")
@@ -123,10 +141,7 @@ def _fabric(hosts: Path, background_s: float) -> PlannedFabric:
     return PlannedFabric(planned.hosts, read=read, background_s=background_s, graph=planned.graph)
 
 
-async def _serve(
-    arguments: argparse.Namespace, fabric: PlannedFabric | None, shown: page.Page | None, address: str, port: int
-) -> None:
-    parts = Parts(arguments.state, fabric, _archive(arguments))
+async def _serve(arguments: argparse.Namespace, shown: page.Page | None, address: str, port: int, parts: Parts) -> None:
     master = Master(parts, arguments.trust, address, port)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, master.leave)

@@ -59,18 +59,24 @@ class Parts:
 
     With a `state` folder they continue where an earlier master was, and adopt the jobs that they find running. Without
     one they end such jobs, because whoever started them is gone. With a `fabric` they plan its flows from the start.
-    With an `archive` they write to it what C4D ingests and finds.
+    With an `archive` they write to it what C4D ingests and finds. `store` and `detection` take the place of the
+    folder's, and of C4D in this process.
     """
 
     def __init__(
-        self, state: Path | None = None, fabric: PlannedFabric | None = None, archive: Archive | None = None
+        self,
+        state: Path | None = None,
+        fabric: PlannedFabric | None = None,
+        archive: Archive | None = None,
+        store: Store | None = None,
+        detection: Detection | None = None,
     ) -> None:
         jobs: dict[str, Job] = {}
-        self.store = store = Store(state)
+        self.store = store = store or Store(state)
         self.agents = agents = AgentConnections()
         self.log = log = EventLog(store)
         self.archiving = Archiving(archive) if archive else None
-        self.detection = detection = Detection(self.archiving)
+        self.detection = detection = detection or Detection(self.archiving)
         self.paths = PathService(jobs, agents.peer, keep=self._save_paths, publish=detection.ingest_fabric)
         if (saved := store.paths()) is not None:
             self.paths.controller.recall(PathKnowledge.from_json(saved), time.time())
@@ -103,6 +109,8 @@ class Parts:
 
     def unready(self) -> str:
         """Why telemetry is not being evaluated; "" if it is."""
+        if obstacle := self.detection.obstacle():
+            return obstacle
         evaluated_s = self.telemetry.evaluated_s
         if evaluated_s is None:
             return "telemetry has not been evaluated yet"

@@ -6,9 +6,7 @@ disk before it is sent. A line that a crash has cut short was not sent, and is d
 paths, which can be learnt again, and `evidence/` the newest report of NCCL's RAS on each host.
 """
 
-import fcntl
 import hashlib
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -18,14 +16,16 @@ import msgspec
 
 from c4bench import files
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
+from c4bench.control.state_folder import StateFiles, StateFolder
 from c4bench.decoding import from_json
-from c4bench.errors import UnhealthyError, UsageError
+from c4bench.errors import UsageError
 from c4bench.model.event import Event
 from c4bench.model.fabric import Host
 from c4bench.model.steering import Incident, IsolatedHost, Policy
 from c4bench.wire.messages import Exchanged, Fail, JobSpec, RelayMessage, Result
 
 Kind = TypeVar("Kind")
+_STATE, _PATHS = "state.json", "paths.json"
 _EVENTS, _OLDER_EVENTS = "events.jsonl", "events.older.jsonl"
 # Of each of the two files. An event has about a kilobyte.
 _EVENTS_AT_MOST_BYTES = 32 << 20
@@ -51,6 +51,7 @@ class State(msgspec.Struct):
 
     `roll` are the hosts whose agents are expected, `out` those out of service with `nics` to test them by. `taken_s` is
     when hosts were taken out of service. `events_dropped` of the event log's first events are no longer kept.
+    `findings_read` is the number of the newest finding on the bus that has been published.
     """
 
     jobs: dict[str, RunningJob] = {}
@@ -60,6 +61,7 @@ class State(msgspec.Struct):
     nics: dict[str, Host] = {}
     taken_s: list[float] = []
     events_dropped: int = 0
+    findings_read: int = 0
 
 
 class FinishedExchange(msgspec.Struct, frozen=True, tag="answered"):
@@ -101,77 +103,73 @@ _NEWEST_KEPT = {FinishedExchange: 1024, RankResult: 1 << 16}
 
 
 class Store:
-    """The state folder; with `directory` None nothing is kept after the process ends.
+    """The master's saved state in a `place`: a folder, or other files. None keeps nothing after the process ends.
 
     Raises UnhealthyError if another master uses the folder, UsageError if a file in it cannot be read.
     """
 
-    def __init__(self, directory: Path | None) -> None:
-        self._directory = directory
+    def __init__(self, place: Path | StateFiles | None) -> None:
+        self._files = StateFolder(place) if isinstance(place, Path) else place
         self.state = State()
         self._most_bytes: dict[str, int] = {}
-        if directory is None:
-            return
-        (directory / "jobs").mkdir(parents=True, exist_ok=True)
-        path = directory / "state.json"
-        self.state = _decode(path, State) if path.exists() else self.state
-        self._lock = _lock(directory)
+        if self._files is not None and (saved := self._files.read(_STATE)) is not None:
+            try:
+                self.state = _decode(self._files.where(_STATE), saved, State)
+            except UsageError:
+                self._files.close()
+                raise
 
     @property
     def durable(self) -> bool:
-        """Whether anything is kept on disk."""
-        return self._directory is not None
+        """Whether anything is kept."""
+        return self._files is not None
 
     def save(self) -> None:
-        """Write `state` to disk, completely or not at all."""
-        if self._directory is None:
-            return
-        files.replace(self._directory / "state.json", [msgspec.json.encode(self.state)], durable=True)
+        """Write `state`, completely or not at all."""
+        if self._files is not None:
+            self._files.replace(_STATE, msgspec.json.encode(self.state))
 
     def save_paths(self, paths: bytes) -> None:
-        """Write the fabric's paths to disk, completely or not at all."""
-        if self._directory is not None:
-            files.replace(self._directory / "paths.json", [paths])
+        """Write the fabric's paths, completely or not at all."""
+        if self._files is not None:
+            self._files.replace(_PATHS, paths, durable=False)
 
     def paths(self) -> bytes | None:
         """The fabric's paths as saved last; None if there are none."""
-        path = self._directory / "paths.json" if self._directory else None
-        return path.read_bytes() if path and path.exists() else None
+        return self._files.read(_PATHS) if self._files is not None else None
 
     def save_ras(self, host: str, report: bytes) -> None:
         """Write the newest report of NCCL's RAS on a host to `evidence/`, completely or not at all."""
-        if self._directory is not None:
-            (self._directory / "evidence").mkdir(exist_ok=True)
-            files.replace(self._directory / f"evidence/{host}.ras", [report], durable=True)
+        if self._files is not None:
+            self._files.replace(f"evidence/{host}.ras", report)
 
     def append(self, attempt: str, entry: Entry) -> None:
         """Add an entry to an attempt's file."""
-        name = f"jobs/{attempt}.log"
-        self._append(name, entry)
-        if self._directory is None:
+        if self._files is None:
             return
-        path = self._directory / name
-        if path.stat().st_size > self._most_bytes.get(attempt, _ENTRIES_AT_MOST_BYTES):
+        size = self._files.append(_log_of(attempt), msgspec.json.encode(entry))
+        if size > self._most_bytes.get(attempt, _ENTRIES_AT_MOST_BYTES):
             kept = compacted(self.entries(attempt))
-            files.replace(path, (msgspec.json.encode(one) + b"\n" for one in kept), durable=True)
-            self._most_bytes[attempt] = max(_ENTRIES_AT_MOST_BYTES, 2 * path.stat().st_size)
+            size = self._files.rewrite(_log_of(attempt), map(msgspec.json.encode, kept))
+            self._most_bytes[attempt] = max(_ENTRIES_AT_MOST_BYTES, 2 * size)
 
     def entries(self, attempt: str) -> list[Entry]:
         """All entries of an attempt's file."""
-        return self._lines(f"jobs/{attempt}.log", msgspec.json.Decoder(Entry).decode)
+        return self._lines(_log_of(attempt), msgspec.json.Decoder(Entry).decode)
 
     def forget(self, attempt: str) -> None:
         """Remove the file of an attempt that has ended."""
         self._most_bytes.pop(attempt, None)
-        if self._directory is not None:
-            (self._directory / f"jobs/{attempt}.log").unlink(missing_ok=True)
+        if self._files is not None:
+            self._files.remove(_log_of(attempt))
 
     def log(self, event: Event) -> None:
         """Add an event to the event log; where it has grown too long, the older half is dropped."""
-        self._append(_EVENTS, event)
-        if self._directory is not None and (self._directory / _EVENTS).stat().st_size > _EVENTS_AT_MOST_BYTES:
-            self.state.events_dropped += len(self._lines(_OLDER_EVENTS, bytes))
-            (self._directory / _EVENTS).replace(self._directory / _OLDER_EVENTS)
+        if self._files is None:
+            return
+        if self._files.append(_EVENTS, msgspec.json.encode(event)) > _EVENTS_AT_MOST_BYTES:
+            self.state.events_dropped += len(self._files.lines(_OLDER_EVENTS))
+            self._files.rotate(_EVENTS, _OLDER_EVENTS)
             self.save()
 
     def events(self) -> list[Event]:
@@ -179,34 +177,19 @@ class Store:
         decode = msgspec.json.Decoder(Event).decode
         return [*self._lines(_OLDER_EVENTS, decode), *self._lines(_EVENTS, decode)]
 
-    def _append(self, name: str, record: msgspec.Struct) -> None:
-        if self._directory is None:
-            return
-        descriptor = os.open(self._directory / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        try:
-            os.write(descriptor, msgspec.json.encode(record) + b"\n")
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
     def _lines(self, name: str, decode: Callable[[bytes], Any]) -> list[Any]:
-        """Every line of a file; an incomplete last line is removed, so that the next entry begins a new line."""
-        path = self._directory / name if self._directory else None
-        if path is None or not path.exists():
+        if self._files is None:
             return []
-        data = path.read_bytes()
-        whole = data[: data.rfind(b"\n") + 1]
-        if len(whole) < len(data):
-            os.truncate(path, len(whole))
         try:
-            return [decode(line) for line in whole.splitlines()]
+            return [decode(line) for line in self._files.lines(name)]
         except msgspec.DecodeError as error:
-            raise UsageError(f"{path} is damaged ({error}); move it away to continue without it") from None
+            where = self._files.where(name)
+            raise UsageError(f"{where} is damaged ({error}); move it away to continue without it") from None
 
     def close(self) -> None:
-        """Unlock the folder for another master."""
-        if self._directory is not None:
-            os.close(self._lock)
+        """Let another master have the state."""
+        if self._files is not None:
+            self._files.close()
 
 
 def compacted(entries: Sequence[Entry]) -> list[Entry]:
@@ -246,18 +229,12 @@ class SavedPaths:
         files.replace(self.path, [known.to_json()])
 
 
-def _lock(directory: Path) -> int:
-    descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise UnhealthyError(f"another master uses {directory}; end it, or use another folder") from None
-    return descriptor
+def _log_of(attempt: str) -> str:
+    return f"jobs/{attempt}.log"
 
 
-def _decode(path: Path, kind: type[Kind]) -> Kind:
+def _decode(where: str, saved: bytes, kind: type[Kind]) -> Kind:
     try:
-        return from_json(path.read_bytes(), kind)
+        return from_json(saved, kind)
     except msgspec.DecodeError as error:
-        raise UsageError(f"{path} is damaged ({error}); move it away to start without its jobs") from None
+        raise UsageError(f"{where} is damaged ({error}); move it away to start without its jobs") from None

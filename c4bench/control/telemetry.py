@@ -74,6 +74,10 @@ class Detection:
         self.window_ends_s: dict[str, float] = {}
         self.dropped: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
+    def obstacle(self) -> str:
+        """Why nothing is judged; "" if nothing prevents it."""
+        return ""
+
     def drop(self, host: str, reason: str) -> None:
         """Count a window of a host that is not ingested."""
         self.dropped[host][reason] += 1

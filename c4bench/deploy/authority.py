@@ -4,7 +4,8 @@ All keys are Ed25519 (RFC 8410): signatures have one size, so a handshake has th
 same virtual time, in every run. Revoked certificates are in the revocation list (RFC 5280, section 5), which follows
 the authority's certificate in `ca.pem`; both ends of a connection check it.
 
-A certificate states its role and the purpose of its key: the master's may serve, all others may connect.
+A certificate states its role and the purpose of its key: the master's and nats-server's may serve, all others may
+connect.
 """
 
 import datetime
@@ -26,6 +27,8 @@ _LIFETIME = datetime.timedelta(days=365)
 # Certificates that expire sooner are replaced when certificates are prepared; their users are warned.
 RENEW_BEFORE = datetime.timedelta(days=30)
 _NAME = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "c4bench")])
+_SERVERS = (Role.MASTER, Role.BUS)
+_ON_BUS = (Role.BUS, Role.DETECTOR, Role.BUS_MASTER)
 Revoked = Mapping[int, datetime.datetime]
 
 
@@ -72,6 +75,18 @@ def issue(directory: Path, hosts: Iterable[str], valid_from: datetime.datetime) 
     _issue_all(_load(directory), [*missing, *due(directory, valid_from)], valid_from)
 
 
+def issue_for_bus(directory: Path, valid_from: datetime.datetime) -> None:
+    """Issue the certificates of nats-server, of detectors, and of masters as its clients, where there are none."""
+    missing = [name for name in _ON_BUS if not (directory / f"{name}.pem").exists()]
+    _issue_all(_load(directory), missing, valid_from)
+
+
+def agents(directory: Path) -> list[str]:
+    """The hosts whose agents have certificates, by name."""
+    names = (path.stem for path in directory.glob("*.key"))
+    return sorted(name for name in names if name != "ca" and _role_of(name) is Role.AGENT)
+
+
 def due(directory: Path, now: datetime.datetime) -> list[str]:
     """The names whose certificates have to be replaced: they end within 30 days, or do not state the name's role."""
     found = {path.stem: _certificate(path) for path in sorted(directory.glob("*.pem")) if path.stem != "ca"}
@@ -92,7 +107,7 @@ def _uris(certificate: x509.Certificate) -> list[str]:
 
 def _role_of(name: str) -> Role:
     """The role of those who are issued a certificate in this name; hosts have other names (see `check_host`)."""
-    return next((role for role in (Role.MASTER, Role.OPERATOR, Role.OBSERVER) if role == name), Role.AGENT)
+    return next((role for role in Role if role is not Role.AGENT and role == name), Role.AGENT)
 
 
 def rotate(directory: Path, names: Iterable[str], valid_from: datetime.datetime) -> None:
@@ -125,7 +140,7 @@ def _issue_all(authority: _Authority, names: Iterable[str], valid_from: datetime
 
 def _issue(authority: _Authority, name: str, valid_from: datetime.datetime, serial: int) -> None:
     own, role = Ed25519PrivateKey.generate(), _role_of(name)
-    purpose = ExtendedKeyUsageOID.SERVER_AUTH if role is Role.MASTER else ExtendedKeyUsageOID.CLIENT_AUTH
+    purpose = ExtendedKeyUsageOID.SERVER_AUTH if role in _SERVERS else ExtendedKeyUsageOID.CLIENT_AUTH
     names = [x509.DNSName(name), x509.UniformResourceIdentifier(role.uri)]
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     certificate = (

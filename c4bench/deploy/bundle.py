@@ -28,6 +28,7 @@ OPTIONAL = (
     "ml_dtypes",
     "autograd",
     "threadpoolctl",
+    "nats-py",  # agents with a bus; others do without
 )  # ranks compute with them; a host without ranks does without
 _EXCLUDED_FOLDERS = {"__pycache__", "tests", "include", "f2py", "distutils", "_examples"}
 _EXCLUDED_SUFFIXES = {".pyi", ".pyc", ".a", ".pxd", ".typed"}

@@ -15,6 +15,7 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`agent.yml`: who this host is, where its master listens, and the NICs that jobs may use.
 
     NCCL's RAS is asked at `ras`, `HOST` or `HOST:PORT`, every `ras_every_s`; it is not where `ras` is empty.
+    Windows go over the `bus`, nats://HOST:PORT, to the detectors of `cluster`; where it is empty, to the master.
     `user` is whom an agent becomes that is started as root ("": it stays root), with the `capabilities` that it keeps.
     """
 
@@ -30,6 +31,8 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     capabilities: tuple[str, ...] = ("net_raw",)
     ras: str = ""
     ras_every_s: float = 10.0
+    bus: str = ""
+    cluster: str = "c4"
 
     @property
     def window_phase(self) -> float:

@@ -28,6 +28,9 @@ class Role(StrEnum):
     AGENT = "agent"  # speak for the host that the certificate names, and for the ranks there
     OPERATOR = "operator"  # start and stop jobs, and receive every event
     OBSERVER = "observer"  # only receive events: watchers, Prometheus
+    BUS = "bus"  # serve as nats-server
+    DETECTOR = "detector"  # on the bus: read telemetry, publish findings
+    BUS_MASTER = "bus-master"  # on the bus: what a master does there
 
     @property
     def uri(self) -> str:
@@ -37,7 +40,7 @@ class Role(StrEnum):
 
 CLIENTS = (Role.AGENT, Role.OPERATOR, Role.OBSERVER)
 # Files of the authority's folder are called so, which no host may be.
-RESERVED = (Role.MASTER, Role.OPERATOR, Role.OBSERVER, "ca")
+RESERVED = (*(role for role in Role if role is not Role.AGENT), "ca")
 
 
 class Identity(NamedTuple):

@@ -1,0 +1,184 @@
+"""A connection to nats-server: mutual TLS, one-line errors, and what is asked of JetStream."""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import nats
+import nats.errors
+from nats.aio.client import Client
+from nats.js import JetStreamContext, api
+from nats.js.errors import APIError, NotFoundError
+
+from c4bench.bus.subjects import Subjects
+from c4bench.errors import UnhealthyError, UsageError
+from c4bench.wire.trust import Role, client_context
+
+_logger = logging.getLogger(__name__)
+
+PORT = 4222
+_CONNECT_WITHIN_S = 3
+_AGAIN_S = 0.25
+# By these a connection is noticed that was cut without being closed.
+_PING_EVERY_S, _PINGS_UNANSWERED = 1, 2
+# What JetStream does not answer within this time is asked again, or given up, by whoever asked.
+ANSWER_WITHIN_S = 2.0
+_WRONG_LAST = (10071, 10164)
+FAILURES = (nats.errors.Error, OSError, TimeoutError)
+_EXPECT_SUBJECT = api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value
+_EXPECT_STREAM = api.Header.EXPECTED_LAST_SEQUENCE.value
+
+
+class OutdatedError(Exception):
+    """Somebody else has written since: what was to be written is not."""
+
+
+class Stored(NamedTuple):
+    """A message of a stream: its number there, the server's time of its arrival (s), and what it says."""
+
+    sequence: int
+    at_s: float
+    subject: str
+    body: bytes
+    deleted: bool = False
+
+
+class Bus:
+    """A connection that comes back by itself; `reconnects` counts how often it did."""
+
+    def __init__(self, address: str, tls: ssl.SSLContext, name: str, subjects: Subjects) -> None:
+        self.address, self.subjects, self._name = checked_address(address), subjects, name
+        self._tls = tls
+        self.client = Client()
+        self.reconnects = 0
+        self._trouble, self._opened, self._closing = "", False, False
+
+    @property
+    def js(self) -> JetStreamContext:
+        """JetStream over this connection."""
+        return self.client.jetstream(timeout=ANSWER_WITHIN_S)
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection now."""
+        return self.client.is_connected
+
+    async def open(self) -> None:
+        """Connect. Raises UnhealthyError if the server cannot be reached or refuses."""
+        try:
+            await self.client.connect(
+                self.address,
+                tls=self._tls,
+                tls_hostname=Role.BUS,
+                name=self._name,
+                connect_timeout=_CONNECT_WITHIN_S,
+                reconnect_time_wait=_AGAIN_S,  # type: ignore[arg-type]
+                max_reconnect_attempts=1,
+                allow_reconnect=False,
+                ping_interval=_PING_EVERY_S,
+                max_outstanding_pings=_PINGS_UNANSWERED,
+                error_cb=self._failed,
+                disconnected_cb=self._disconnected,
+                reconnected_cb=self._reconnected,
+            )
+            # From now on it tries for ever; the first time it does not.
+            self.client.options |= {"allow_reconnect": True, "max_reconnect_attempts": -1}
+            self._opened = True
+        except FAILURES as error:
+            asks = "is nats-server there, with a configuration of c4bench bus config?"
+            raise UnhealthyError(f"bus {self.address}: {self._trouble or _why(error)}; {asks}") from None
+
+    async def close(self) -> None:
+        """End the connection."""
+        self._closing = True
+        # Where the connection is lost, nats-py writes to a transport that is no more.
+        with suppress(*FAILURES, AttributeError):
+            await self.client.close()
+
+    async def _failed(self, error: Exception) -> None:
+        before, self._trouble = self._trouble, _why(error)
+        if self._opened and self._trouble != before:
+            _logger.warning("bus %s: %s", self.address, self._trouble)
+
+    async def _disconnected(self) -> None:
+        if not self._closing:
+            _logger.warning("bus %s: connection lost; trying again every %g s", self.address, _AGAIN_S)
+
+    async def _reconnected(self) -> None:
+        self.reconnects, self._trouble = self.reconnects + 1, ""
+        _logger.info("bus %s: connected again", self.address)
+
+    async def publish(self, subject: str, body: bytes, *, after: int | None = None, in_stream: bool = False) -> int:
+        """Store a message, and return its number in the stream.
+
+        With `after` only if that is the number of the newest message on the subject, or `in_stream`; else raises
+        OutdatedError. Raises one of FAILURES if it is not known to be stored.
+        """
+        expected = _EXPECT_STREAM if in_stream else _EXPECT_SUBJECT
+        try:
+            stored = await self.js.publish(subject, body, headers=None if after is None else {expected: str(after)})
+        except APIError as error:
+            if error.err_code in _WRONG_LAST:
+                raise OutdatedError(subject) from None
+            raise
+        return stored.seq
+
+    async def last(self, stream: str, subject: str) -> Stored | None:
+        """The newest message on a subject; None if there is none."""
+        try:
+            found = await self.js.get_last_msg(stream, subject)
+        except NotFoundError:
+            return None
+        return Stored(found.seq or 0, 0.0, subject, found.data or b"", bool(found.headers))
+
+    async def purge(self, stream: str, subject: str) -> None:
+        """Remove all messages on a subject."""
+        await self.js.purge_stream(stream, subject=subject)
+
+
+def _why(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def checked_address(address: str) -> str:
+    """The address of a server. Raises UsageError, which says how to write one."""
+    scheme, _, place = address.partition("://")
+    host, _, port = place.rpartition(":")
+    if scheme not in {"nats", "tls"} or not host or not port.isascii() or not port.isdigit():
+        raise UsageError(f"bus {address!r}: write nats://HOST:PORT, such as nats://bus.example:{PORT}")
+    return address
+
+
+def bus_tls(trust: Path, name: str) -> ssl.SSLContext:
+    """TLS with the certificate of this name in a folder of certificates. Raises UsageError if there is none."""
+    if not (trust / f"{name}.pem").exists():
+        raise UsageError(f"no certificate of {name} in {trust}; c4bench bus config makes those that the bus needs")
+    return client_context(trust / "ca.pem", trust / f"{name}.pem", trust / f"{name}.key")
+
+
+async def again(work: Callable[[], Awaitable[None]]) -> None:
+    """Do something; if it fails because of the bus, wait a while and return, for the caller to do it again."""
+    try:
+        await work()
+    except FAILURES:
+        await asyncio.sleep(_AGAIN_S)
+
+
+async def for_ever(work: Callable[[], Awaitable[None]]) -> None:
+    """Do something for ever, also after it has failed because of the bus."""
+    while True:
+        await again(work)
+
+
+@asynccontextmanager
+async def opened(bus: Bus) -> AsyncIterator[Bus]:
+    """The bus, connected while the context lasts. Raises UnhealthyError if it cannot be reached."""
+    await bus.open()
+    try:
+        yield bus
+    finally:
+        await bus.close()

@@ -1,0 +1,165 @@
+"""A detector: one of several processes that share the jobs of a cluster; each job is judged by one of them."""
+
+import asyncio
+import logging
+import time
+from collections import Counter, defaultdict
+from contextlib import suppress
+from typing import Protocol
+
+import msgspec
+
+from c4bench.bus.connection import FAILURES, Bus, for_ever
+from c4bench.bus.job_follower import Dropped, JobFollower, Judge
+from c4bench.bus.jobs import JobEntries, JobEntry
+from c4bench.bus.lease import ENDS_AFTER_S, RENEWED_EVERY_S, Held, Lease, Renewals, fair_share
+from c4bench.bus.reader import StreamReader
+from c4bench.bus.subjects import bucket_key, bucket_stream, token
+from c4bench.model.recording import LinksMissing, PathsLearnt, TrafficArrival
+from c4bench.wire.messages import JobSpec
+
+_logger = logging.getLogger(__name__)
+
+JOB, DETECTOR = "job.", "detector."
+_LOOK_S = 0.1
+Shared = PathsLearnt | LinksMissing | TrafficArrival
+_decode_shared = msgspec.msgpack.Decoder(Shared).decode
+
+
+class Judges(Protocol):
+    """What judges the jobs, and what its judges share about the fabric."""
+
+    def judge(self, spec: JobSpec, dropped: Dropped) -> Judge:
+        """A judge of an attempt, which counts what it rejects."""
+
+    def share(self, record: Shared) -> None:
+        """Ingest what path planning or another detector has learnt about the fabric."""
+
+    def arrivals(self) -> list[TrafficArrival]:
+        """The traffic that began in our own jobs since the last call."""
+
+
+class _Following:
+    """A job that we judge: its lease, when that was renewed last (s, monotonic), and who follows it."""
+
+    def __init__(self, lease: Lease, revision: int, follower: JobFollower) -> None:
+        self.lease, self.revision, self.follower = lease, revision, follower
+        self.renewed_s = time.monotonic()
+        self.task = asyncio.create_task(follower.run())
+
+    def current(self, written: bool | None) -> bool:
+        """Whether the lease is ours still; `written` says whether it was renewed now, None that this is not known."""
+        if written:
+            self.renewed_s = time.monotonic()
+        return written is not False and time.monotonic() - self.renewed_s < ENDS_AFTER_S
+
+    async def stop(self) -> None:
+        """Stop following."""
+        self.task.cancel()
+        await asyncio.wait((self.task,))
+
+
+class Detector:
+    """The detector called `name`, which no other may be called; `judges` judge its jobs."""
+
+    def __init__(self, bus: Bus, name: str, judges: Judges) -> None:
+        self._bus, self._name, self._judges = bus, name, judges
+        self._jobs, self._renewals = JobEntries(bus), Renewals()
+        names = bus.subjects
+        self._leases = StreamReader(bus, bucket_stream(names.leases), bucket_key(names.leases, ">"))
+        self._shared = StreamReader(bus, names.fabric, names.every_fabric)
+        self._following: dict[str, _Following] = {}
+        self._dropped: Dropped = defaultdict(Counter)
+        self._reconnects, self._leases_known = 0, False
+
+    async def run(self) -> None:
+        """Judge a fair share of the jobs until cancelled, then give them up."""
+        works = self._watch_leases, self._watch_fabric, self._share_arrivals, self._renew, self._manage
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for work in works:
+                    tasks.create_task(for_ever(work))
+        finally:
+            for attempt in list(self._following):
+                with suppress(*FAILURES):
+                    await self._give_up(attempt)
+
+    async def _watch_leases(self) -> None:
+        if self._reconnects != self._bus.reconnects:
+            self._reconnects = self._bus.reconnects
+            self._renewals.restart(time.monotonic())
+        for stored in await self._leases.read(_LOOK_S):
+            key = stored.subject.split(".", 2)[2]
+            self._renewals.renewed(key, msgspec.json.decode(stored.body, type=Held), time.monotonic())
+        self._leases_known = self._leases_known or not self._leases.pending
+
+    async def _watch_fabric(self) -> None:
+        own = token(self._name)
+        for stored in await self._shared.read(_LOOK_S):
+            if not stored.subject.endswith(f".{own}"):
+                self._judges.share(_decode_shared(stored.body))
+
+    async def _share_arrivals(self) -> None:
+        """Publish which jobs of ours have begun to carry, which may slow down others."""
+        await asyncio.sleep(_LOOK_S)
+        for arrival in self._judges.arrivals():
+            subject = self._bus.subjects.shared("arrival", self._name)
+            await self._bus.client.publish(subject, msgspec.msgpack.encode(arrival))
+
+    async def _renew(self) -> None:
+        """Renew our leases; a job whose lease is not ours any more, or may not be, is not judged here."""
+        await asyncio.sleep(RENEWED_EVERY_S)
+        dropped = {host: dict(reasons) for host, reasons in self._dropped.items() if reasons}
+        for attempt, following in list(self._following.items()):
+            if not following.current(await self._written(following)):
+                _logger.warning("%s: another detector has taken it over", attempt, extra={"attempt": attempt})
+                await self._following.pop(attempt).stop()
+        if self._bus.connected:
+            key = bucket_key(self._bus.subjects.leases, f"{DETECTOR}{token(self._name)}")
+            await self._bus.client.publish(key, msgspec.json.encode(Held(self._name, dropped=dropped)))
+
+    async def _written(self, following: _Following) -> bool | None:
+        """Whether the lease was renewed; None if it is not known."""
+        try:
+            return await following.lease.write(following.follower.progress(self._name))
+        except FAILURES:
+            return None
+
+    async def _manage(self) -> None:
+        """Give up what is too much for us or has ended, and take what nobody judges."""
+        await self._jobs.read(_LOOK_S)
+        if not (self._leases_known and self._jobs.known):
+            return
+        for attempt, following in list(self._following.items()):
+            if self._jobs.entries.get(attempt, (0,))[0] != following.revision:
+                await self._following.pop(attempt).stop()
+                await following.lease.remove()
+        others = self._renewals.live(DETECTOR, time.monotonic()).keys() - {f"{DETECTOR}{token(self._name)}"}
+        share = fair_share(len(self._jobs.entries), 1 + len(others))
+        for attempt in list(self._following)[share:]:
+            await self._give_up(attempt)
+        for attempt, (revision, entry) in list(self._jobs.entries.items()):
+            if len(self._following) < share and attempt not in self._following and self._free(attempt):
+                await self._acquire(attempt, revision, entry)
+
+    def _free(self, attempt: str) -> bool:
+        key = f"{JOB}{token(attempt)}"
+        return not self._renewals.holder(key) or self._renewals.ended(key, time.monotonic())
+
+    async def _acquire(self, attempt: str, revision: int, entry: JobEntry) -> None:
+        lease = Lease(self._bus, f"{JOB}{token(attempt)}")
+        before = await lease.look()
+        if before is None or before.job != revision:
+            before = Held("", revision)
+        if await lease.write(msgspec.structs.replace(before, holder=self._name)):
+            judge = self._judges.judge(entry.spec, self._dropped)
+            follower = JobFollower(self._bus, entry, judge, self._dropped, before)
+            self._following[attempt] = _Following(lease, revision, follower)
+            _logger.info("%s: judged here now", attempt, extra={"attempt": attempt})
+
+    async def _give_up(self, attempt: str) -> None:
+        """Let another detector have a job."""
+        following = self._following.pop(attempt)
+        await following.stop()
+        await following.lease.write(following.follower.progress(""))
+        _logger.info("%s: given up to another detector", attempt, extra={"attempt": attempt})

@@ -1,0 +1,67 @@
+"""A job's findings on the bus: each is published once, whoever finds it, however often."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from c4bench.bus.connection import Bus, OutdatedError
+from c4bench.bus.reader import StreamReader
+from c4bench.model.diagnosis import Diagnosis
+
+
+def is_repeat(finding: Diagnosis, known: Iterable[Diagnosis]) -> bool:
+    """Whether one of those known says the same of the same fault.
+
+    A detector that has taken a job over finds again what the one before it has found. It says the same, and the onset
+    lies before the other was named. If a component that has healed fails again, the onset lies after that.
+    """
+    return any(_identity(one) == _identity(finding) and finding.onset_s <= one.named_s for one in known)
+
+
+def _identity(finding: Diagnosis) -> tuple[object, ...]:
+    return (
+        finding.job,
+        finding.syndrome,
+        finding.cause,
+        finding.component,
+        frozenset(finding.alternatives),
+    )
+
+
+class JobFindings:
+    """The findings of one job. Several that write them at once do not both publish the same.
+
+    Each publication states the number of the subject's newest message that its writer knows. If there is a newer one,
+    the server refuses it; the writer then reads what is new, and leaves out what has been said.
+    """
+
+    def __init__(self, bus: Bus, job: str) -> None:
+        self._bus, self._subject = bus, bus.subjects.finding(job)
+        self._known: list[Diagnosis] = []
+        self._read, self._last = 0, 0
+
+    async def load(self) -> None:
+        """Read what has been published since. Raises one of FAILURES."""
+        reader = StreamReader(self._bus, self._bus.subjects.findings, self._subject, self._read + 1)
+        for stored in await reader.read_all():
+            self._known.append(msgspec.json.decode(stored.body, type=Diagnosis))
+            self._read = stored.sequence
+        newest = await self._bus.last(self._bus.subjects.findings, self._subject)
+        # Old findings are removed some day, perhaps all of the job's.
+        self._last = newest.sequence if newest else 0
+
+    async def publish(self, finding: Diagnosis) -> bool:
+        """Publish it unless it is a repeat; return whether it was published.
+
+        Raises one of FAILURES if that is not known; to be called again then.
+        """
+        while not is_repeat(finding, self._known):
+            try:
+                stored = await self._bus.publish(self._subject, msgspec.json.encode(finding), after=self._last)
+            except OutdatedError:
+                await self.load()
+            else:
+                self._read = self._last = stored
+                self._known.append(finding)
+                return True
+        return False

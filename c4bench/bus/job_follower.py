@@ -1,0 +1,171 @@
+"""Follows one job on the bus: reads its windows, has them judged at the server's times, and publishes what is found."""
+
+import asyncio
+import math
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from c4bench.bus.connection import FAILURES, Bus, Stored
+from c4bench.bus.findings import JobFindings
+from c4bench.bus.host_windows import HostWindows
+from c4bench.bus.jobs import JobEntry
+from c4bench.bus.lease import Held
+from c4bench.bus.reader import StreamReader
+from c4bench.bus.subjects import BEGIN, name_of
+from c4bench.model.diagnosis import Diagnosis
+from c4bench.model.recording import Evaluated, JobReport, Record
+
+EVALUATED_EVERY_S = 0.1
+# A message may still be under way to us when it is so old (s).
+_UNDER_WAY_S = 0.05
+_WAIT_S, _AGAIN_S = 0.05, 0.25
+# So long records are judged at a time (s), before others have their turn: leases are renewed beside this.
+_TURN_S = 0.02
+_decode_report = msgspec.msgpack.Decoder(JobReport).decode
+
+
+class Judge(Protocol):
+    """What judges one job: C4D. It learns what is normal from the last `memory_s` seconds, or from more."""
+
+    @property
+    def memory_s(self) -> float:
+        """So much telemetry another one needs to go on where this one ends (s)."""
+
+    def ingest(self, record: Record) -> list[Diagnosis]:
+        """Ingest the next record; return new findings if it is an evaluation."""
+
+
+Dropped = defaultdict[str, Counter[str]]
+
+
+class JobFollower:
+    """Judges one job, from where the lease as it was `before` says that all is judged. `dropped` counts what is not."""
+
+    def __init__(self, bus: Bus, entry: JobEntry, judge: Judge, dropped: Dropped, before: Held) -> None:
+        self._job = job = entry.spec.id
+        since_s = max(0.0, before.judged_s - before.memory_s)
+        self._judge, self._dropped, self._bus, self._before = judge, dropped, bus, before
+        self._windows = HostWindows(self._drop, before.newest)
+        self._reader = StreamReader(bus, bus.subjects.telemetry, bus.subjects.job(job), entry.first, since_s)
+        self._findings = JobFindings(bus, job)
+        self._unpublished: deque[Diagnosis] = deque()
+        self._clock = JobClock()
+        self.judged_s = 0.0
+
+    def progress(self, holder: str) -> Held:
+        """The job's lease, by how far it is judged; `holder` is "" to give it up."""
+        if self.judged_s <= self._before.judged_s:
+            return msgspec.structs.replace(self._before, holder=holder)
+        return Held(holder, self._before.job, self.judged_s, self._judge.memory_s, self._windows.newest)
+
+    def _drop(self, host: str, reason: str) -> None:
+        self._dropped[host][reason] += 1
+
+    async def run(self) -> None:
+        """Follow the job until cancelled; what fails because of the bus is tried again."""
+        loaded = False
+        try:
+            while True:
+                try:
+                    if not loaded:
+                        await self._load()
+                        loaded = True
+                    await self._step()
+                except FAILURES:
+                    await asyncio.sleep(_AGAIN_S)
+        finally:
+            await self._reader.close()
+
+    async def _load(self) -> None:
+        """What was found of the job, and the names that its hosts have sent so far."""
+        await self._findings.load()
+        names = StreamReader(self._bus, self._bus.subjects.names, self._bus.subjects.job_names(self._job))
+        for stored in await names.read_all():
+            host, begins = _names_of(stored.subject)
+            self._windows.note_names(host, stored.body, begins=begins)
+
+    async def _step(self) -> None:
+        """Read what has come, judge, and publish."""
+        until_s = time.monotonic() + _TURN_S
+        for stored in await self._reader.read(_WAIT_S):
+            if time.monotonic() > until_s:
+                await asyncio.sleep(0)
+                until_s = time.monotonic() + _TURN_S
+            self._evaluate(self._clock.passes(stored.at_s, time.monotonic()))
+            self._ingest(stored)
+        if not self._reader.pending:
+            self._evaluate(self._clock.now(time.monotonic()))
+        while self._unpublished:
+            await self._findings.publish(self._unpublished[0])
+            self._unpublished.popleft()
+        self.judged_s = self._clock.evaluated_s
+
+        await asyncio.sleep(0)
+
+    def _evaluate(self, times_s: Sequence[float]) -> None:
+        for at_s in times_s:
+            self._unpublished += self._judged(Evaluated(at_s))
+
+    def _judged(self, record: Record) -> list[Diagnosis]:
+        """Have a record judged; a fault in doing so is reported, and other records follow."""
+        try:
+            return self._judge.ingest(record)
+        except Exception as failure:
+            message = f"{self._job}: a record was not judged: {type(failure).__name__}: {failure}"
+            asyncio.get_running_loop().call_exception_handler({"message": message, "exception": failure})
+            return []
+
+    def _ingest(self, stored: Stored) -> None:
+        sort, *rest = stored.subject.split(".")[4:]
+        if sort == "report":
+            self._judged(_decode_report(stored.body))
+            return
+        host, begins = name_of(rest[0]), rest[1:] == [BEGIN]
+        if (window := self._windows.receive(host, stored.body, begins=begins)) is not None:
+            self._judged(window)
+
+
+def _names_of(subject: str) -> tuple[str, bool]:
+    """The host, and whether it begins, of a subject `c4.CLUSTER.job.JOB.names.HOST.begin`."""
+    host, sort = subject.split(".")[5:7]
+    return name_of(host), sort == BEGIN
+
+
+class JobClock:
+    """The times at which a job is judged, by the server's clock, which stamps its messages.
+
+    Each message moves it on, so that a job is judged at the same times when its messages are read again. Where nothing
+    comes it goes on by our clock. `evaluated_s` is the newest time.
+    """
+
+    def __init__(self) -> None:
+        self.evaluated_s = 0.0
+        self._newest: tuple[float, float] | None = None
+
+    def passes(self, at_s: float, now_s: float) -> list[float]:
+        """A message that came to the server `at_s` is about to be ingested, at `now_s` by our monotonic clock."""
+        self._newest = at_s, now_s
+        if not self.evaluated_s:
+            self.evaluated_s = _tick(at_s)
+        return self._until(at_s)
+
+    def now(self, now_s: float) -> list[float]:
+        """There is no further message now."""
+        if self._newest is None:
+            return []
+        at_s, seen_s = self._newest
+        return self._until(at_s + now_s - seen_s - _UNDER_WAY_S)
+
+    def _until(self, until_s: float) -> list[float]:
+        count = max(0, math.floor((until_s - self.evaluated_s) / EVALUATED_EVERY_S + 1e-9))
+        times_s = [self.evaluated_s + EVALUATED_EVERY_S * (number + 1) for number in range(count)]
+        self.evaluated_s = times_s[-1] if times_s else self.evaluated_s
+        return times_s
+
+
+def _tick(at_s: float) -> float:
+    return math.floor(at_s / EVALUATED_EVERY_S) * EVALUATED_EVERY_S

@@ -1,0 +1,105 @@
+"""Leases: who has a job, or leads, until it is no longer renewed.
+
+A lease is a key of the key-value store. Its holder writes it again several times before it ends; others watch that.
+Each judges by its own clock how long nothing was written, so no clocks are compared. Who takes a lease states the
+revision that it saw: of two that try, the store refuses one, and it refuses a former holder that wakes up.
+"""
+
+import msgspec
+
+from c4bench.bus.connection import Bus, OutdatedError
+from c4bench.bus.subjects import bucket_key, bucket_stream
+
+RENEWED_EVERY_S = 0.25
+ENDS_AFTER_S = 1.0
+
+
+class Held(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A lease's value: its holder ("" if it was given up), and for a job up to when it is judged.
+
+    `judged_s` is the server's time up to which all findings have been published, 0 before the first; whoever goes on
+    from there reads `memory_s` more before it. `newest` are the numbers of the hosts' newest windows that were read.
+    `job` is the revision of the job's entry that this is about. `dropped` counts windows and records by host and
+    reason.
+    """
+
+    holder: str
+    job: int = 0
+    judged_s: float = 0.0
+    memory_s: float = 0.0
+    newest: dict[str, int] = {}
+    dropped: dict[str, dict[str, int]] = {}
+
+
+class Renewals:
+    """When each lease was last seen to be renewed, on the observer's monotonic clock (s)."""
+
+    def __init__(self, ends_after_s: float = ENDS_AFTER_S) -> None:
+        self._ends_after_s = ends_after_s
+        self._seen: dict[str, tuple[float, Held]] = {}
+
+    def renewed(self, key: str, held: Held, now_s: float) -> None:
+        """A lease was written."""
+        self._seen[key] = now_s, held
+
+    def removed(self, key: str) -> None:
+        """A lease is no more."""
+        self._seen.pop(key, None)
+
+    def restart(self, now_s: float) -> None:
+        """Renewals may have been missed until now: nobody is taken to be late."""
+        self._seen = {key: (now_s, held) for key, (_, held) in self._seen.items()}
+
+    def ended(self, key: str, now_s: float) -> bool:
+        """Whether the lease may be taken: given up, or not renewed for too long. One never seen may not."""
+        if key not in self._seen:
+            return False
+        seen_s, held = self._seen[key]
+        return not held.holder or now_s - seen_s > self._ends_after_s
+
+    def holder(self, key: str) -> str:
+        """Who has the lease; "" if it is not known."""
+        return self._seen[key][1].holder if key in self._seen else ""
+
+    def live(self, prefix: str, now_s: float) -> dict[str, Held]:
+        """The leases of this prefix that are held now, by key."""
+        return {
+            key: held
+            for key, (_, held) in self._seen.items()
+            if key.startswith(prefix) and held.holder and not self.ended(key, now_s)
+        }
+
+
+class Lease:
+    """One lease that we hold, or try to take."""
+
+    def __init__(self, bus: Bus, key: str) -> None:
+        self._bus, self.key = bus, key
+        self._subject = bucket_key(bus.subjects.leases, key)
+        self._revision = 0
+
+    async def look(self) -> Held | None:
+        """What the store has; None if there is no such lease. Raises one of FAILURES."""
+        found = await self._bus.last(bucket_stream(self._bus.subjects.leases), self._subject)
+        self._revision = found.sequence if found else 0
+        return msgspec.json.decode(found.body, type=Held) if found and found.body else None
+
+    async def write(self, held: Held) -> bool:
+        """Take, renew or give up the lease, as it was seen last; False if somebody else has written it since.
+
+        Raises one of FAILURES if it is not known whether it is written.
+        """
+        try:
+            self._revision = await self._bus.publish(self._subject, msgspec.json.encode(held), after=self._revision)
+        except OutdatedError:
+            return False
+        return True
+
+    async def remove(self) -> None:
+        """Remove a lease that is about nothing any more."""
+        await self._bus.purge(bucket_stream(self._bus.subjects.leases), self._subject)
+
+
+def fair_share(jobs: int, detectors: int) -> int:
+    """How many of so many jobs one of so many detectors has at most."""
+    return -(-jobs // max(1, detectors))

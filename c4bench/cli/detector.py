@@ -1,0 +1,78 @@
+"""`c4bench detector`: judge jobs of a bus, together with others. `c4bench bus config`: configure nats-server."""
+
+import argparse
+import asyncio
+import contextlib
+import signal
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from c4bench import logs
+from c4bench.cli import Commands, connection
+from c4bench.deploy import authority
+from c4bench.errors import UsageError
+from c4bench.wire.trust import Role
+
+_PORT = 4222
+
+
+def register(commands: Commands) -> None:
+    """Add the commands."""
+    parser = commands.add_parser("detector", help="judge a fair share of the jobs on a bus (docs/scale.md)")
+    parser.add_argument("--bus", required=True, metavar="nats://HOST:PORT", help="where nats-server listens")
+    connection.add_cluster(parser)
+    connection.add_trust(parser)
+    logs.add_options(parser, "info")
+    parser.set_defaults(run=_detector)
+    actions = commands.add_parser("bus", help="configure the bus").add_subparsers(required=True, metavar="ACTION")
+    parser = actions.add_parser(
+        "config",
+        help="print a configuration for nats-server: TLS, who may do what, and where to keep streams; issues the "
+        "certificates of nats-server, masters and detectors where they are missing",
+    )
+    parser.add_argument("--listen", default=f"0.0.0.0:{_PORT}", metavar="ADDRESS:PORT")
+    parser.add_argument("--store", type=Path, required=True, metavar="FOLDER", help="where nats-server keeps streams")
+    parser.add_argument(
+        "--cluster", action="append", metavar="NAME", help="a cluster that uses this bus; may be repeated (default c4)"
+    )
+    connection.add_trust(parser)
+    parser.set_defaults(run=_config)
+
+
+def _config(arguments: argparse.Namespace) -> int:
+    from c4bench.bus.server_config import server_config  # noqa: PLC0415  (nats-py, which is an extra)
+    from c4bench.bus.subjects import DEFAULT_CLUSTER, Subjects  # noqa: PLC0415
+
+    address, port = connection.listening("--listen", arguments.listen, _PORT)
+    clusters = [Subjects(name) for name in arguments.cluster or [DEFAULT_CLUSTER]]
+    trust = arguments.trust.resolve()
+    if not (trust / "ca.pem").exists():
+        raise UsageError(f"no certificates in {trust} (c4bench prepare makes them)")
+    authority.issue_for_bus(trust, datetime.now(UTC))
+    hosts = authority.agents(trust)
+    sys.stdout.write(server_config(trust, arguments.store.resolve(), f"{address}:{port}", clusters, hosts))
+    return 0
+
+
+def _detector(arguments: argparse.Namespace) -> int:
+    asyncio.run(_judge(arguments))
+    return 0
+
+
+async def _judge(arguments: argparse.Namespace) -> None:
+    from c4bench.bus.connection import Bus, bus_tls, opened  # noqa: PLC0415  (nats-py, which is an extra)
+    from c4bench.bus.detector import Detector  # noqa: PLC0415
+    from c4bench.bus.subjects import Subjects  # noqa: PLC0415
+    from c4bench.cli.on_bus import own_name  # noqa: PLC0415
+    from c4bench.control.bus_judge import JobJudges  # noqa: PLC0415
+
+    tls, name = bus_tls(arguments.trust, Role.DETECTOR), own_name()
+    async with opened(Bus(arguments.bus, tls, name, Subjects(arguments.cluster))) as bus:
+        judging = asyncio.ensure_future(Detector(bus, name, JobJudges()).run())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, judging.cancel)
+        sys.stdout.write(f"connected to {bus.address} as {name}\n")
+        sys.stdout.flush()
+        with contextlib.suppress(asyncio.CancelledError):
+            await judging

@@ -1,0 +1,78 @@
+"""A master on the bus: it waits until it leads, and ends when it does no more."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from c4bench.bus.connection import Bus, bus_tls, opened
+from c4bench.bus.leader import Leader
+from c4bench.bus.streams import Limits
+from c4bench.bus.subjects import Subjects
+from c4bench.control.bus_detection import BusDetection
+from c4bench.control.master import Parts
+from c4bench.control.path_learning import PlannedFabric
+from c4bench.control.store import Store
+from c4bench.errors import UnhealthyError
+from c4bench.wire.trust import Role
+
+
+def own_name() -> str:
+    """What this process is called on the bus."""
+    return f"{socket.gethostname()}-{os.getpid()}"
+
+
+class LeadingMaster:
+    """A master that leads."""
+
+    def __init__(self, address: str, cluster: str, trust: Path) -> None:
+        self._subjects = Subjects(cluster)
+        self._address, self._tls = address, bus_tls(trust, Role.BUS_MASTER)
+        self.leader = Leader(self._bus(), own_name(), Limits(), self._lost)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._serving: asyncio.Task[None] | None = None
+
+    def _bus(self) -> Bus:
+        return Bus(self._address, self._tls, own_name(), self._subjects)
+
+    def _lost(self, _: str) -> None:
+        if self._loop is not None and self._serving is not None:
+            self._loop.call_soon_threadsafe(self._serving.cancel)
+
+    async def run(self, fabric: PlannedFabric | None, serve: Callable[[Parts], Awaitable[None]]) -> None:
+        """Serve as the leader. Raises UnhealthyError when we lead no more."""
+        self._loop, self._serving = asyncio.get_running_loop(), asyncio.ensure_future(self._serve(fabric, serve))
+        try:
+            await self._serving
+        except asyncio.CancelledError:
+            if not self.leader.lost:
+                raise
+        if self.leader.lost and self._serving.cancelled():
+            raise UnhealthyError(self.leader.lost)
+
+    async def _serve(self, fabric: PlannedFabric | None, serve: Callable[[Parts], Awaitable[None]]) -> None:
+        async with opened(self._bus()) as bus:
+            store = Store(self.leader)
+            detection = BusDetection(bus, store)
+            parts = Parts(fabric=fabric, store=store, detection=detection)
+            detection.recall(parts.log)
+            # Before detectors are told which jobs there are.
+            parts.jobs.restore()
+            telling = asyncio.create_task(detection.run())
+            try:
+                await serve(parts)
+            finally:
+                telling.cancel()
+
+
+@contextmanager
+def leading(address: str, cluster: str, trust: Path) -> Iterator[LeadingMaster]:
+    """A master that leads, which is waited for. Raises UnhealthyError if the bus cannot be reached."""
+    master = LeadingMaster(address, cluster, trust)
+    try:
+        master.leader.lead()
+        yield master
+    finally:
+        master.leader.close()

@@ -1,0 +1,66 @@
+"""What a detector on the bus judges a job with: the job's part of each window, and C4D."""
+
+import statistics
+
+from c4bench.bus.job_follower import Dropped
+from c4bench.c4d.detector import Detector
+from c4bench.c4d.ingest.shared_fabric import SharedFabric
+from c4bench.c4d.network.thresholds import (
+    BASELINE_SETTLED_SPANS,
+    NAME_SPANS,
+    POINT_SPANS,
+    UNSURE_SPANS,
+    WARM_UP_SPANS,
+    span_s,
+)
+from c4bench.control.jobs import Job
+from c4bench.control.window_parts import WindowParts
+from c4bench.model.diagnosis import Diagnosis
+from c4bench.model.recording import LinksMissing, PathsLearnt, Record, TrafficArrival
+from c4bench.model.window import Window
+from c4bench.wire.messages import JobSpec
+
+# A floor is learnt from, and a departure is named after, no more spans of the delay matrix than these together.
+MEMORY_SPANS = WARM_UP_SPANS + BASELINE_SETTLED_SPANS + UNSURE_SPANS + NAME_SPANS + POINT_SPANS
+
+
+class JobJudge:
+    """C4D for one attempt. Rejected records are counted in `dropped`, by host and reason."""
+
+    def __init__(self, spec: JobSpec, fabric: SharedFabric, dropped: Dropped) -> None:
+        self._parts, self._dropped = WindowParts({spec.id: Job(spec)}), dropped
+        self._attempt, self._detector = spec.id, Detector(fabric, dropped)
+
+    @property
+    def memory_s(self) -> float:
+        """So much telemetry shows another judge what is normal (s)."""
+        intervals_s = self._detector.intervals_s(self._attempt)
+        return MEMORY_SPANS * span_s(statistics.median(intervals_s) if intervals_s else None)
+
+    def ingest(self, record: Record) -> list[Diagnosis]:
+        """Ingest the next record; return new findings if it is an evaluation."""
+        if not isinstance(record, Window):
+            return self._detector.ingest(record)
+        window, foreign = self._parts.own(record)
+        if foreign:
+            self._dropped[record.host]["foreign rank"] += foreign
+        return [found for part in self._parts.parts(window).values() for found in self._detector.ingest(part)]
+
+
+class JobJudges:
+    """Judges of several attempts, which share what is known about the fabric."""
+
+    def __init__(self) -> None:
+        self._fabric = SharedFabric()
+
+    def judge(self, spec: JobSpec, dropped: Dropped) -> JobJudge:
+        """A judge of an attempt, which counts what it rejects."""
+        return JobJudge(spec, self._fabric, dropped)
+
+    def share(self, record: PathsLearnt | LinksMissing | TrafficArrival) -> None:
+        """Ingest what path planning or another detector has learnt about the fabric."""
+        self._fabric.ingest(record)
+
+    def arrivals(self) -> list[TrafficArrival]:
+        """The traffic that began in our own jobs since the last call."""
+        return self._fabric.arrivals.poll()

@@ -1,0 +1,272 @@
+"""A bus whose detectors and masters are killed, and that is full, slow and gone: each finding is published once."""
+
+import asyncio
+import contextlib
+import random
+import signal
+import time
+from collections import Counter
+
+import pytest
+from bus_scene import HOSTS, SUBJECTS, BusScene, SimulatedJobs, free_port, needs_nats
+
+from c4bench.bus.connection import opened
+from c4bench.model.measurement import Clock, Outcome
+from c4bench.record import Ledger
+from c4bench.sim.model import SimFault, SimFaultKind
+
+pytestmark = needs_nats
+# A fault lasts so long, and the next one begins so much later.
+LASTS_S, APART_S = 2.5, 5.0
+# What C4D learns from first, and how long it may take to name a fault that nothing disturbs.
+LEARN_S, NAMED_WITHIN_S = 4.0, 1.5
+TAKEN_OVER_WITHIN_S = 2.0
+# Of the bus that is full: when a detector is there again, also on a busy machine.
+FULL_S = 14.0
+# What takes longer on a busy machine does not happen.
+WITHIN_S = 30.0
+
+
+@pytest.fixture
+def scene(tmp_path):
+    """nats-server and a master."""
+    with BusScene(tmp_path) as scene:
+        scene.master = scene.start_master()
+        yield scene
+
+
+def stops(jobs, first_s, count):
+    """A rank of one job after the other stops for a while; (job, rank, from, until) of each."""
+    return [
+        (jobs[number % len(jobs)], number // len(jobs) % len(HOSTS), at_s, at_s + LASTS_S)
+        for number, at_s in enumerate(first_s + APART_S * number for number in range(count))
+    ]
+
+
+def as_faults(stopped, jobs):
+    """The faults of each job."""
+    return {
+        job: [
+            SimFault(SimFaultKind.STOPPED, rank, at_s, until_s) for name, rank, at_s, until_s in stopped if name == job
+        ]
+        for job in jobs
+    }
+
+
+class Watched:
+    """Simulated jobs that run, and what the master publishes of them, with the time when it came."""
+
+    def __init__(self, scene, jobs):
+        self.scene, self.jobs = scene, jobs
+        self.found = []
+
+    async def __aenter__(self):
+        self.tasks = [asyncio.create_task(self.jobs.run()), asyncio.create_task(self._follow())]
+        await asyncio.sleep(0)
+        return self
+
+    async def __aexit__(self, *_):
+        ended = [task.exception() for task in self.tasks if task.done()]
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.wait(self.tasks)
+        assert not ended, ended
+
+    async def _follow(self):
+        async for diagnosis in self.scene.diagnoses():
+            self.found.append((time.time(), diagnosis))
+
+    async def until(self, at_s):
+        """Wait for this time of the jobs."""
+        await asyncio.sleep(self.jobs.began_s + at_s - time.time())
+
+    async def named(self, job, rank, at_s, within_s):
+        """Wait until a rank that stopped at `at_s` has been named; return how long after that (s)."""
+        while not (times := self.times(job, rank, at_s, at_s + LASTS_S)):
+            assert time.time() < self.jobs.began_s + at_s + within_s, f"{job}:{rank} was not named: {self.found}"
+            await asyncio.sleep(0.02)
+        return times[0] - at_s
+
+    def times(self, job, rank, since_s, until_s):
+        """When a rank was named for what began between these times of the jobs."""
+        began_s = self.jobs.began_s
+        return [
+            came_s - began_s
+            for came_s, found in self.found
+            if found.component.name == f"{job}:{rank}" and since_s - 0.5 <= found.onset_s - began_s <= until_s
+        ]
+
+    def repeated(self):
+        """Findings that say the same of the same component, and whose onsets are nearer than two faults can be."""
+        said = [(found.job, found.cause, found.component, found.alternatives, found.onset_s) for _, found in self.found]
+        return [
+            (one, other)
+            for at, one in enumerate(said)
+            for other in said[:at]
+            if one[:4] == other[:4] and abs(one[4] - other[4]) < LASTS_S
+        ]
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(50, marks=[pytest.mark.nightly, pytest.mark.timeout(900)])])
+def test_detectors_are_killed_and_each_fault_is_named_once(scene, kills, drills, request):
+    """Whenever a detector is killed, another judges its jobs within two seconds, and each fault is published once."""
+    jobs = [f"job{number}" for number in range(4)]
+    stopped, draw = stops(jobs, LEARN_S, kills), random.Random(kills)
+    took_s = []
+
+    async def play():
+        detectors = {}
+
+        def start():
+            detector = scene.start_detector()
+            detectors[detector.pid] = detector
+
+        start()
+        start()
+        async with Watched(scene, SimulatedJobs(scene, as_faults(stopped, jobs))) as watched:
+            for job, rank, at_s, _ in stopped:
+                holder = (await scene.judging(jobs))[job]
+                after_s = draw.uniform(-0.5, 1.2)
+                await watched.until(at_s + after_s)
+                victim = detectors.pop(int(holder.rpartition("-")[2]))
+                victim.end(signal.SIGKILL)
+                killed_s = time.time() - watched.jobs.began_s - at_s
+                named_s = await watched.named(job, rank, at_s, WITHIN_S)
+                took_s.append(max(0.0, named_s - max(killed_s, NAMED_WITHIN_S)))
+                start()
+            await asyncio.sleep(1.0)
+        counts = Counter(len(watched.times(job, rank, at_s, until_s)) for job, rank, at_s, until_s in stopped)
+        return counts, watched.repeated()
+
+    counts, repeated = asyncio.run(play())
+    ledger = Ledger(drills, request.node.nodeid)
+    ledger.measure("bus.takeover_s", max(took_s), "s", at_most=TAKEN_OVER_WITHIN_S, clock=Clock.MACHINE, kills=kills)
+    twice = sum(count * (times - 1) for times, count in counts.items()) + len(repeated)
+    taken = ledger.measure("bus.duplicates", twice, "1", equals=0, clock=Clock.NONE, kills=kills)
+    assert taken.outcome is Outcome.PASS, (counts, repeated)
+    assert counts == {1: kills}
+
+
+def test_a_full_bus_loses_the_oldest_windows_and_says_how_many(scene):
+    """Where the bus is full because no detector reads it, what is lost is counted, and judging goes on."""
+    stopped = stops(["job0"], FULL_S, 1)
+    detector = scene.start_detector()
+
+    async def play():
+        async with Watched(scene, SimulatedJobs(scene, as_faults(stopped, ["job0"]))) as watched:
+            await scene.judging(["job0"])
+            async with opened(scene.bus()) as bus:
+                config = (await bus.js.stream_info(SUBJECTS.telemetry)).config
+                config.max_bytes = 20_000
+                await bus.js.update_stream(config)
+            await watched.until(LEARN_S)
+            detector.end(signal.SIGKILL)
+            await asyncio.sleep(2.0)
+            await asyncio.to_thread(scene.start_detector)
+            await watched.named("job0", 0, FULL_S, WITHIN_S)
+            await asyncio.sleep(0.5)
+        assert len(watched.times("job0", 0, FULL_S, FULL_S + LASTS_S)) == 1
+        return await asyncio.to_thread(scene.health)
+
+    health = asyncio.run(play())
+    assert all(health["agents"][host]["dropped"]["lost on the bus"] > 0 for host in HOSTS), health["agents"]
+
+
+def test_a_slow_bus_delays_findings_and_loses_none(scene):
+    """Where nats-server stands still for a while, windows wait, and a fault in that time is named once."""
+    stopped = stops(["job0"], LEARN_S, 1)
+    scene.start_detector()
+
+    async def play():
+        async with Watched(scene, SimulatedJobs(scene, as_faults(stopped, ["job0"]))) as watched:
+            await scene.judging(["job0"])
+            await watched.until(LEARN_S - 0.2)
+            scene.server.send(signal.SIGSTOP)
+            await asyncio.sleep(0.8)
+            scene.server.send(signal.SIGCONT)
+            await watched.named("job0", 0, LEARN_S, WITHIN_S)
+            await asyncio.sleep(1.0)
+        assert len(watched.times("job0", 0, LEARN_S, LEARN_S + LASTS_S)) == 1
+        assert not watched.repeated()
+
+    asyncio.run(play())
+    assert scene.master.started.poll() is None
+
+
+def test_a_bus_that_is_gone_is_no_missing_host(scene):
+    """Without a bus the master ends in one line. With it the next one goes on, misses no agent, and names faults."""
+    stopped = stops(["job0"], 12.0, 1)
+    scene.start_detector()
+
+    async def play():
+        async with Watched(scene, SimulatedJobs(scene, as_faults(stopped, ["job0"]))) as watched:
+            await scene.judging(["job0"])
+            await watched.until(LEARN_S)
+            scene.server.end(signal.SIGKILL)
+            code = await asyncio.to_thread(scene.master.started.wait, 15)
+            log = scene.master.log.read_text()
+            scene.start_server()
+            scene.master = await asyncio.to_thread(scene.start_master)
+            await watched.named("job0", 0, 12.0, WITHIN_S)
+        return code, log, watched, await asyncio.to_thread(scene.health)
+
+    code, log, watched, health = asyncio.run(play())
+    assert code == 3
+    assert log.splitlines()[-1].startswith("c4bench: the bus nats://")
+    assert len(watched.times("job0", 0, 12.0, 12.0 + LASTS_S)) == 1
+    assert health["missing"] == []
+
+
+def test_of_two_masters_the_bus_decides_which_leads(scene):
+    """A master that stands still is replaced, with all that it knew; when it goes on it writes nothing, and ends."""
+    stopped = stops(["job0"], LEARN_S, 2)
+    scene.start_detector()
+    other_port = free_port()
+    second = scene.start_master(waits=True, port=other_port)
+
+    async def play():
+        async with Watched(scene, SimulatedJobs(scene, as_faults(stopped, ["job0"]))) as watched:
+            await watched.named("job0", 0, LEARN_S, WITHIN_S)
+            assert second.started.poll() is None
+            first, first_port = scene.master, scene.port
+            first.send(signal.SIGSTOP)
+            while "listening" not in second.log.read_text():
+                await asyncio.sleep(0.1)
+            first.send(signal.SIGCONT)
+            code = await asyncio.to_thread(first.started.wait, 15)
+            assert scene.port == first_port
+            scene.port, scene.address = other_port, f"127.0.0.1:{other_port}"
+            await watched.named("job0", 1, LEARN_S + APART_S, WITHIN_S)
+            await asyncio.sleep(1.0)
+        return code, first.log.read_text(), watched
+
+    code, log, watched = asyncio.run(play())
+    assert code == 3
+    assert log.splitlines()[-1] == "c4bench: another master leads now, so this one ends"
+    assert "1 jobs restored" in second.log.read_text()
+    assert [len(watched.times(job, rank, at_s, until_s)) for job, rank, at_s, until_s in stopped] == [1, 1]
+    assert not watched.repeated()
+
+
+def test_a_certificate_permits_what_its_role_needs(scene):
+    """An agent publishes only its own host's windows, and neither it nor a detector touches the master's state."""
+    windows = (SUBJECTS.window("job0", "h0"), SUBJECTS.window("job0", "h1"))
+    state = f"$KV.{SUBJECTS.state}.file.x"
+
+    async def play():
+        stored = {}
+        for name in ("h0", "detector"):
+            bus = scene.bus(name)
+            async with opened(bus):
+                for subject in (*windows, SUBJECTS.finding("job0"), state):
+                    await bus.client.publish(subject, name.encode())
+                with contextlib.suppress(Exception):
+                    await bus.client.flush(2)
+        async with opened(scene.bus()) as bus:
+            for subject in (*windows, SUBJECTS.finding("job0"), state):
+                for stream in (SUBJECTS.telemetry, SUBJECTS.findings, f"KV_{SUBJECTS.state}"):
+                    if (found := await bus.last(stream, subject)) is not None:
+                        stored[subject] = found.body
+        return stored
+
+    assert asyncio.run(play()) == {windows[0]: b"h0", SUBJECTS.finding("job0"): b"detector"}

@@ -1,0 +1,33 @@
+"""What nats-server lets whom do."""
+
+import json
+from pathlib import Path
+
+from c4bench.bus.server_config import server_config
+from c4bench.bus.subjects import Subjects
+
+
+def configured():
+    """A configuration for two hosts and a cluster."""
+    return json.loads(server_config(Path("/t"), Path("/s"), "0.0.0.0:4222", [Subjects("c4")], ["h0", "h1"]))
+
+
+def test_nobody_gets_in_without_a_certificate_of_ours():
+    """Clients are who their certificates say, and nothing else is listened on."""
+    found = configured()
+    assert found["tls"]["verify_and_map"] is True
+    assert {"http", "http_port", "websocket", "leafnodes", "cluster", "mqtt"}.isdisjoint(found)
+    assert [user["user"] for user in found["authorization"]["users"]] == ["h0", "h1", "detector", "bus-master"]
+
+
+def test_an_agent_may_publish_its_own_windows_and_nothing_else():
+    """Subjects of an agent end in its own host, and it may read nothing."""
+    h0 = configured()["authorization"]["users"][0]["permissions"]
+    assert h0 == {"publish": ["c4.c4.job.*.window.h0", "c4.c4.job.*.names.h0.*"], "subscribe": []}
+
+
+def test_a_detector_may_not_touch_the_master_s_state():
+    """A detector reads telemetry and writes leases, findings and arrivals; it has no subject of the state."""
+    detector = configured()["authorization"]["users"][2]["permissions"]
+    assert not [subject for subject in detector["publish"] if "c4-c4-state" in subject or subject in {">", "$JS.API.>"}]
+    assert "c4.c4.finding.>" in detector["publish"]

@@ -197,7 +197,7 @@ class StragglerDetector:
         known = np.minimum(taught[due], _HISTORY_OPS)
         for count in set(known.tolist()):
             which = rows[due][known == count]
-            self._usual[which] = np.median(self._history[which, :, :count], axis=2)
+            self._usual[which] = np.median(self._history[which, :, :count], axis=2, overwrite_input=True)
         self._table["usual_of"][rows[due]] = taught[due]
         skew: Floats = np.clip(self._usual[rows], 0.0, self._table["lawful"][rows, None])
         return skew

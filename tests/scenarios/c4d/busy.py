@@ -14,13 +14,13 @@ LOADS, PERIOD_S = (0.1, 0.3, 0.6), (0.08, 0.2)
 FAULTS = (0, 1, 1, 1, 2)
 # From barely to badly.
 STRENGTHS = {
-    "nic.rate": {"fraction": (0.1, 0.97)},
-    "link.rate": {"fraction": (0.1, 0.97)},
+    "nic.rate": {"fraction": (0.1, 0.95)},
+    "link.rate": {"fraction": (0.1, 0.95)},
     "nic.delay": {"delay_s": (0.0001, 0.01)},
     "nic.loss": {"probability": (0.002, 0.1)},
     "nic.corrupt": {"probability": (0.002, 0.1)},
     "link.loss": {"probability": (0.002, 0.1)},
-    "process.slow": {"factor": (1.02, 4.0)},
+    "process.slow": {"factor": (1.05, 4.0)},
 }
 TRAFFICS = ("ring", "all_to_all", "tensor_inside", "experts_across")
 # How much of its time a job beside it communicates, in one trial of three.

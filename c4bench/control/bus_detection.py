@@ -143,7 +143,7 @@ class BusDetection(Detection):
         """Add up what detectors have dropped, by host and reason."""
         for stored in await self._leases.read(_READ_S):
             key, held = stored.subject, msgspec.json.decode(stored.body, type=Held)
-            self._renewals.renewed(key.split(".", 2)[2], held, time.monotonic())
+            self._renewals.renewed(key.split(".", 2)[2], stored.sequence, held, time.monotonic())
             before = self._counted.get(key, {})
             for host, reasons in held.dropped.items():
                 self.dropped[host] += Counter(reasons) - Counter(before.get(host, {}))

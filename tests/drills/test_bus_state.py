@@ -1,0 +1,96 @@
+"""The master's state on a bus: what a folder keeps, the bus keeps, and only for the master that leads."""
+
+import asyncio
+
+import pytest
+from bus_scene import BusScene, needs_nats
+
+from c4bench.bus.leader import Leader
+from c4bench.bus.streams import Limits
+from c4bench.control.state_folder import StateFolder
+from c4bench.control.store import FinishedExchange, Store
+from c4bench.errors import UnhealthyError
+from c4bench.model.event import AgentBack
+from c4bench.wire.messages import Exchanged
+
+pytestmark = needs_nats
+
+
+@pytest.fixture
+def scene(tmp_path):
+    """nats-server, without a master."""
+    with BusScene(tmp_path) as scene:
+        yield scene
+
+
+@pytest.fixture
+def lead(scene):
+    """Have a master of this name lead."""
+    leaders = []
+
+    def begin(name):
+        leaders.append(Leader(scene.bus(), name, Limits(), lambda _: None))
+        leaders[-1].lead()
+        return leaders[-1]
+
+    yield begin
+    for leader in leaders:
+        leader.close()
+
+
+def use(files):
+    """Write and change files and logs in every way."""
+    files.replace("state.json", b"1")
+    files.replace("state.json", b"2")
+    files.replace("evidence/h0.x.ras", b"\x00" * 3)
+    assert files.append("jobs/a.log", b"one") == 4
+    assert files.append("jobs/a.log", b"two") == 8
+    assert files.append("jobs/b~1.log", b"x") == 2
+    assert files.rewrite("jobs/a.log", [b"2", b"3"]) == 4
+    assert files.append("jobs/a.log", b"4") == 6
+    files.append("events.jsonl", b"e1")
+    files.rotate("events.jsonl", "events.older.jsonl")
+    files.append("events.jsonl", b"e2")
+    files.rotate("events.jsonl", "events.older.jsonl")
+    assert files.append("events.jsonl", b"e3") == 3
+    files.remove("jobs/b~1.log")
+    files.remove("jobs/none.log")
+
+
+def seen(files):
+    """All that can be read."""
+    logs = ("jobs/a.log", "jobs/b~1.log", "events.jsonl", "events.older.jsonl", "none")
+    kept = ("state.json", "evidence/h0.x.ras", "none")
+    return {name: files.lines(name) for name in logs}, {name: files.read(name) for name in kept}
+
+
+def test_the_next_master_reads_what_it_would_from_a_folder(lead, tmp_path):
+    """Files and logs are the same to the next master, wherever they are kept."""
+    first, folder = lead("first"), StateFolder(tmp_path / "folder")
+    use(folder)
+    use(first)
+    first.close()
+    folder.close()
+    assert seen(lead("second")) == seen(StateFolder(tmp_path / "folder"))
+
+
+def test_a_master_that_leads_no_more_writes_nothing(scene, lead):
+    """When another one has begun to lead, a write is refused, nothing of it is kept, and the reason is said once."""
+    said = []
+    former = Leader(scene.bus(), "former", Limits(), said.append)
+    former.lead()
+    store = Store(former)
+    store.append("j", FinishedExchange("c", "kept", Exchanged((b"",))))
+    # As if it stood still: it renews nothing, and its lease ends.
+    for task in asyncio.all_tasks(former._loop):
+        if task.get_coro().__name__ == "_keep":
+            former._loop.call_soon_threadsafe(task.cancel)
+    later = lead("later")
+    with pytest.raises(UnhealthyError, match="another master leads now"):
+        store.append("j", FinishedExchange("c", "refused", Exchanged((b"",))))
+    with pytest.raises(UnhealthyError, match="another master leads now"):
+        store.log(AgentBack(1.0, "h0", 0.5))
+    former.close()
+    assert said == ["another master leads now, so this one ends"]
+    assert [entry.key for entry in Store(later).entries("j")] == ["kept"]
+    assert Store(later).events() == []

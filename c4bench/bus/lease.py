@@ -5,6 +5,7 @@ Each judges by its own clock how long nothing was written, so no clocks are comp
 revision that it saw: of two that try, the store refuses one, and it refuses a former holder that wakes up.
 """
 
+import time
 from collections.abc import Callable
 
 import msgspec
@@ -91,8 +92,10 @@ class Lease:
         Raises one of FAILURES if it is not known whether it is ours.
         """
         before = await self.look()
-        if before is not None and before.holder and self._revision != seen.revision(self.key):
-            return None
+        if before is not None and before.holder:
+            ended = seen.ended(self.key, time.monotonic())
+            if not ended or self._revision != seen.revision(self.key):
+                return None
         after = change(before)
         return after if await self.write(after) else None
 

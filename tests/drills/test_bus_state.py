@@ -5,7 +5,9 @@ import asyncio
 import pytest
 from bus_scene import BusScene, needs_nats
 
+from c4bench.bus.connection import opened
 from c4bench.bus.leader import Leader
+from c4bench.bus.lease import Held, Lease, Renewals
 from c4bench.bus.streams import Limits
 from c4bench.control.state_folder import StateFolder
 from c4bench.control.store import FinishedExchange, Store
@@ -94,3 +96,31 @@ def test_a_master_that_leads_no_more_writes_nothing(scene, lead):
     assert said == ["another master leads now, so this one ends"]
     assert [entry.key for entry in Store(later).entries("j")] == ["kept"]
     assert Store(later).events() == []
+
+
+def test_a_lease_is_taken_by_one_and_only_after_it_has_ended(scene, lead):
+    """Of two that try at once one gets a free lease; one that was renewed since it was seen to end is not taken."""
+    lead("master")
+
+    async def play():
+        async with opened(scene.bus()) as bus:
+            unseen = Renewals(0.2)
+            first, second = Lease(bus, "job.x"), Lease(bus, "job.x")
+            tried = await asyncio.gather(
+                *(lease.take(unseen, lambda _, name=name: Held(name)) for lease, name in ((first, "a"), (second, "b")))
+            )
+            got, other = (first, second) if tried[0] else (second, first)
+            holder = next(held for held in tried if held).holder
+            stale = Renewals(0.2)
+            stale.renewed("job.x", got._revision, Held(holder), 0.0)
+            assert await got.write(Held(holder))
+            refused = await other.take(stale, lambda _: Held("late"))
+            stale.renewed("job.x", got._revision, Held(holder), 0.0)
+            taken = await other.take(stale, lambda _: Held("late"))
+            return tried, refused, taken, await got.write(Held(holder)), await got.look()
+
+    tried, refused, taken, renewed, last = asyncio.run(play())
+    assert sum(held is not None for held in tried) == 1
+    assert refused is None
+    assert taken == last == Held("late")
+    assert not renewed

@@ -27,10 +27,10 @@ def own_name() -> str:
 class LeadingMaster:
     """A master that leads."""
 
-    def __init__(self, address: str, cluster: str, trust: Path) -> None:
+    def __init__(self, address: str, cluster: str, trust: Path, limits: Limits) -> None:
         self._subjects = Subjects(cluster)
         self._address, self._tls = address, bus_tls(trust, Role.BUS_MASTER)
-        self.leader = Leader(self._bus(), own_name(), Limits(), self._lost)
+        self.leader = Leader(self._bus(), own_name(), limits, self._lost)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._serving: asyncio.Task[None] | None = None
 
@@ -68,9 +68,12 @@ class LeadingMaster:
 
 
 @contextmanager
-def leading(address: str, cluster: str, trust: Path) -> Iterator[LeadingMaster]:
-    """A master that leads, which is waited for. Raises UnhealthyError if the bus cannot be reached."""
-    master = LeadingMaster(address, cluster, trust)
+def leading(address: str, cluster: str, trust: Path, keeps_bytes: int) -> Iterator[LeadingMaster]:
+    """A master that leads, which is waited for; the bus keeps so much telemetry.
+
+    Raises UnhealthyError if the bus cannot be reached.
+    """
+    master = LeadingMaster(address, cluster, trust, Limits(size_bytes=keeps_bytes))
     try:
         master.leader.lead()
         yield master

@@ -127,8 +127,10 @@ def test_detectors_are_killed_and_each_fault_is_named_once(scene, kills, drills,
         await start()
         async with Watched(scene, SimulatedJobs(scene, as_faults(stopped, jobs))) as watched:
             for job, rank, at_s, _ in stopped:
+                if len(took_s) == kills:
+                    break
                 holder = (await scene.judging(jobs))[job]
-                if len(took_s) == kills or time.time() > watched.jobs.began_s + at_s - 0.6:
+                if time.time() > watched.jobs.began_s + at_s - 0.6:
                     continue
                 after_s = draw.uniform(-0.5, 1.2)
                 await watched.until(at_s + after_s)

@@ -161,7 +161,7 @@ class Detector:
             of_this_entry = held if held is not None and held.job == revision else Held("", revision)
             return msgspec.structs.replace(of_this_entry, holder=self._name)
 
-        if (held := await lease.take(self._renewals, ours)) is not None:
+        if (held := await lease.acquire(self._renewals, ours)) is not None:
             judge = self._judges.judge(entry.spec, self._dropped)
             follower = JobFollower(self._bus, entry, judge, self._dropped, held)
             self._following[attempt] = _Following(lease, revision, follower)

@@ -79,7 +79,7 @@ class Leader:
                 renewals.renewed(MASTER, stored.sequence, held, time.monotonic())
             holder = renewals.holder(MASTER)
             if not reader.pending and (not holder or renewals.ended(MASTER, time.monotonic())):
-                if await lease.take(renewals, lambda _: Held(self._name)) is not None:
+                if await lease.acquire(renewals, lambda _: Held(self._name)) is not None:
                     break
             elif holder != waited_for:
                 _logger.info("%s leads; waiting until it does not", holder)

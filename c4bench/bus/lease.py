@@ -85,7 +85,7 @@ class Lease:
         self._subject = bucket_key(bus.subjects.leases, key)
         self._revision = 0
 
-    async def take(self, seen: Renewals, change: Callable[[Held | None], Held]) -> Held | None:
+    async def acquire(self, seen: Renewals, change: Callable[[Held | None], Held]) -> Held | None:
         """Take a lease that has ended, by what was `seen`; return its value after `change`, None if it is not ours.
 
         One that was written since is not taken, and neither is one that somebody else takes at the same time.

@@ -107,16 +107,19 @@ def test_a_lease_is_taken_by_one_and_only_after_it_has_ended(scene, lead):
             unseen = Renewals(0.2)
             first, second = Lease(bus, "job.x"), Lease(bus, "job.x")
             tried = await asyncio.gather(
-                *(lease.take(unseen, lambda _, name=name: Held(name)) for lease, name in ((first, "a"), (second, "b")))
+                *(
+                    lease.acquire(unseen, lambda _, name=name: Held(name))
+                    for lease, name in ((first, "a"), (second, "b"))
+                )
             )
             got, other = (first, second) if tried[0] else (second, first)
             holder = next(held for held in tried if held).holder
             stale = Renewals(0.2)
             stale.renewed("job.x", got._revision, Held(holder), 0.0)
             assert await got.write(Held(holder))
-            refused = await other.take(stale, lambda _: Held("late"))
+            refused = await other.acquire(stale, lambda _: Held("late"))
             stale.renewed("job.x", got._revision, Held(holder), 0.0)
-            taken = await other.take(stale, lambda _: Held("late"))
+            taken = await other.acquire(stale, lambda _: Held("late"))
             return tried, refused, taken, await got.write(Held(holder)), await got.look()
 
     tried, refused, taken, renewed, last = asyncio.run(play())

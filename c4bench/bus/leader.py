@@ -22,6 +22,7 @@ from c4bench.bus.reader import StreamReader
 from c4bench.bus.streams import Limits, make
 from c4bench.bus.subjects import bucket_key, bucket_stream, token
 from c4bench.errors import UnhealthyError
+from c4bench.wire.channel import MESSAGE_BYTES_MAX
 
 Answer = TypeVar("Answer")
 _logger = logging.getLogger(__name__)
@@ -131,8 +132,14 @@ class Leader:
         found = self._wait(self._bus.last(bucket_stream(self._bucket), subject))
         return found.body if found else None
 
-    def replace(self, name: str, content: bytes, *, durable: bool = True) -> None:  # noqa: ARG002  (all of it is)
-        """Write a file."""
+    def replace(self, name: str, content: bytes, *, durable: bool = True) -> None:
+        """Write a file; one that is too large is left out if it need not be `durable`. UnhealthyError if it must be."""
+        if len(content) > MESSAGE_BYTES_MAX:
+            problem = f"{name} has {len(content)} bytes, and the bus takes {MESSAGE_BYTES_MAX}"
+            if durable:
+                raise UnhealthyError(f"{problem}: split the cluster (docs/scale.md)")
+            _logger.warning("%s: it is not saved", problem)
+            return
         self._write(f"file.{token(name)}", content)
 
     def append(self, name: str, line: bytes) -> int:

@@ -98,6 +98,16 @@ def test_a_master_that_leads_no_more_writes_nothing(scene, lead):
     assert Store(later).events() == []
 
 
+def test_what_is_too_large_is_refused_or_left_out(lead):
+    """A file that the bus cannot take is an error in one line, or not saved where it can be learnt again."""
+    leader, large = lead("first"), b"x" * (8 << 20) + b"x"
+    leader.replace("paths.json", b"1", durable=False)
+    leader.replace("paths.json", large, durable=False)
+    with pytest.raises(UnhealthyError, match=r"state.json has 8388609 bytes"):
+        leader.replace("state.json", large)
+    assert (leader.read("paths.json"), leader.read("state.json"), leader.lost) == (b"1", None, "")
+
+
 def test_a_lease_is_taken_by_one_and_only_after_it_has_ended(scene, lead):
     """Of two that try at once one gets a free lease; one that was renewed since it was seen to end is not taken."""
     lead("master")

@@ -45,10 +45,6 @@ class Renewals:
         """A lease was written."""
         self._seen[key] = now_s, revision, held
 
-    def removed(self, key: str) -> None:
-        """A lease is no more."""
-        self._seen.pop(key, None)
-
     def restart(self, now_s: float) -> None:
         """Renewals may have been missed until now: nobody is taken to be late."""
         self._seen = {key: (now_s, revision, held) for key, (_, revision, held) in self._seen.items()}

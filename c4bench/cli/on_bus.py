@@ -46,11 +46,11 @@ class LeadingMaster:
         self._loop, self._serving = asyncio.get_running_loop(), asyncio.ensure_future(self._serve(fabric, serve))
         try:
             await self._serving
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, Exception):
             if not self.leader.lost:
                 raise
-        if self.leader.lost and self._serving.cancelled():
-            raise UnhealthyError(self.leader.lost)
+            # Whatever failed, this is why.
+            raise UnhealthyError(self.leader.lost) from None
 
     async def _serve(self, fabric: PlannedFabric | None, serve: Callable[[Parts], Awaitable[None]]) -> None:
         async with opened(self._bus()) as bus:
@@ -60,11 +60,15 @@ class LeadingMaster:
             detection.recall(parts.log)
             # Before detectors are told which jobs there are.
             parts.jobs.restore()
-            telling = asyncio.create_task(detection.run())
+            tasks = {asyncio.ensure_future(detection.run()), asyncio.ensure_future(serve(parts))}
             try:
-                await serve(parts)
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
             finally:
-                telling.cancel()
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks)
 
 
 @contextmanager

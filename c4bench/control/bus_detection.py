@@ -137,7 +137,10 @@ class BusDetection(Detection):
 
     async def _read_findings(self) -> None:
         for stored in await self._findings.read(_READ_S):
-            self._arrived.append((stored.sequence, msgspec.json.decode(stored.body, type=Diagnosis)))
+            try:
+                self._arrived.append((stored.sequence, msgspec.json.decode(stored.body, type=Diagnosis)))
+            except msgspec.DecodeError as error:
+                _logger.warning("finding %d of the bus cannot be read: %s", stored.sequence, error)
 
     async def _read_counts(self) -> None:
         """Add up what detectors have dropped, by host and reason."""

@@ -141,7 +141,7 @@ def test_detectors_are_killed_and_each_fault_is_named_once(scene, kills, drills,
                 took_s.append(max(0.0, named_s - max(killed_s, NAMED_WITHIN_S)))
                 await start()
             ended_s = time.time() - watched.jobs.began_s
-            await asyncio.sleep(WITHIN_S / 3)
+            await asyncio.sleep(APART_S)
         past = [fault for fault in stopped if fault[3] < ended_s]
         counts = Counter(len(watched.times(job, rank, at_s, until_s)) for job, rank, at_s, until_s in past)
         return counts, len(past), watched.repeated()

@@ -27,12 +27,10 @@ def test_nobody_is_late_while_the_observer_was_away():
 
 
 def test_a_lease_that_was_never_seen_has_not_ended():
-    """What was never seen, or was removed, is no lease that has ended."""
+    """What was never seen is no lease that has ended, and has no holder."""
     renewals = Renewals()
     assert not renewals.ended("job.a", 99.0)
-    renewals.renewed("job.a", 1, Held("one"), 10.0)
-    renewals.removed("job.a")
-    assert renewals.holder("job.a") == ""
+    assert (renewals.holder("job.a"), renewals.revision("job.a")) == ("", 0)
 
 
 def test_detectors_that_are_there_hold_their_lease():

@@ -68,7 +68,7 @@ class LeadingMaster:
             finally:
                 for task in tasks:
                     task.cancel()
-                await asyncio.wait(tasks)
+                await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @contextmanager

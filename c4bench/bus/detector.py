@@ -137,6 +137,9 @@ class Detector:
         await self._jobs.read(_LOOK_S)
         if not (self._leases_known and self._jobs.known):
             return
+        for attempt in [attempt for attempt, following in self._following.items() if following.task.done()]:
+            _report(attempt, self._following[attempt].task)
+            await self._give_up(attempt)
         for attempt, following in list(self._following.items()):
             if self._jobs.entries.get(attempt, (0,))[0] != following.revision:
                 await self._following.pop(attempt).stop()
@@ -173,3 +176,11 @@ class Detector:
         await following.stop()
         await following.lease.write(following.follower.progress(""))
         _logger.info("%s: given up to another detector", attempt, extra={"attempt": attempt})
+
+
+def _report(attempt: str, task: asyncio.Task[None]) -> None:
+    """Report why a job is no longer followed."""
+    failure = task.exception()
+    message = f"{attempt} is followed no more: {type(failure).__name__}: {failure}"
+    context = {"message": message, "exception": failure, "task": task}
+    asyncio.get_running_loop().call_exception_handler(context)

@@ -38,7 +38,7 @@ class OutdatedError(Exception):
 
 
 class Stored(NamedTuple):
-    """A message of a stream: its number there, the server's time of its arrival (s), and what it says."""
+    """A message of a stream: its number there, the server's time of its arrival (s, or 0), and what it says."""
 
     sequence: int
     at_s: float
@@ -133,7 +133,7 @@ class Bus:
             found = await self.js.get_last_msg(stream, subject)
         except NotFoundError:
             return None
-        return Stored(found.seq or 0, 0.0, subject, found.data or b"", bool(found.headers))
+        return Stored(found.seq or 0, 0.0, subject, found.data or b"")
 
     async def purge(self, stream: str, subject: str) -> None:
         """Remove all messages on a subject."""

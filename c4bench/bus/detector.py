@@ -70,11 +70,11 @@ class Detector:
         self._shared = StreamReader(bus, names.fabric, names.every_fabric)
         self._following: dict[str, _Following] = {}
         self._dropped: Dropped = defaultdict(Counter)
-        self._reconnects, self._leases_known = 0, False
+        self._reconnects, self._leases_known, self._renewed_s = 0, False, 0.0
 
     async def run(self) -> None:
         """Judge a fair share of the jobs until cancelled, then give them up."""
-        works = self._watch_leases, self._watch_fabric, self._share_arrivals, self._renew, self._manage
+        works = self._watch_leases, self._watch_fabric, self._share_arrivals, self._tend
         try:
             async with asyncio.TaskGroup() as tasks:
                 for work in works:
@@ -90,7 +90,8 @@ class Detector:
             self._renewals.restart(time.monotonic())
         for stored in await self._leases.read(_LOOK_S):
             key = stored.subject.split(".", 2)[2]
-            self._renewals.renewed(key, msgspec.json.decode(stored.body, type=Held), time.monotonic())
+            held = msgspec.json.decode(stored.body, type=Held)
+            self._renewals.renewed(key, stored.sequence, held, time.monotonic())
         self._leases_known = self._leases_known or not self._leases.pending
 
     async def _watch_fabric(self) -> None:
@@ -108,7 +109,9 @@ class Detector:
 
     async def _renew(self) -> None:
         """Renew our leases; a job whose lease is not ours any more, or may not be, is not judged here."""
-        await asyncio.sleep(RENEWED_EVERY_S)
+        if time.monotonic() - self._renewed_s < RENEWED_EVERY_S:
+            return
+        self._renewed_s = time.monotonic()
         dropped = {host: dict(reasons) for host, reasons in self._dropped.items() if reasons}
         for attempt, following in list(self._following.items()):
             if not following.current(await self._written(following)):
@@ -125,11 +128,18 @@ class Detector:
         except FAILURES:
             return None
 
-    async def _manage(self) -> None:
-        """Give up what is too much for us or has ended, and take what nobody judges."""
+    async def _tend(self) -> None:
+        """Renew our leases, give up what is too much for us or has ended, and take what nobody judges.
+
+        One after the other, so that each lease is written by one of these at a time.
+        """
+        await self._renew()
         await self._jobs.read(_LOOK_S)
         if not (self._leases_known and self._jobs.known):
             return
+        for attempt in [attempt for attempt, following in self._following.items() if following.task.done()]:
+            _report(attempt, self._following[attempt].task)
+            await self._give_up(attempt)
         for attempt, following in list(self._following.items()):
             if self._jobs.entries.get(attempt, (0,))[0] != following.revision:
                 await self._following.pop(attempt).stop()
@@ -141,6 +151,7 @@ class Detector:
         for attempt, (revision, entry) in list(self._jobs.entries.items()):
             if len(self._following) < share and attempt not in self._following and self._free(attempt):
                 await self._acquire(attempt, revision, entry)
+                await self._renew()
 
     def _free(self, attempt: str) -> bool:
         key = f"{JOB}{token(attempt)}"
@@ -148,12 +159,14 @@ class Detector:
 
     async def _acquire(self, attempt: str, revision: int, entry: JobEntry) -> None:
         lease = Lease(self._bus, f"{JOB}{token(attempt)}")
-        before = await lease.look()
-        if before is None or before.job != revision:
-            before = Held("", revision)
-        if await lease.write(msgspec.structs.replace(before, holder=self._name)):
+
+        def ours(held: Held | None) -> Held:
+            of_this_entry = held if held is not None and held.job == revision else Held("", revision)
+            return msgspec.structs.replace(of_this_entry, holder=self._name)
+
+        if (held := await lease.acquire(self._renewals, ours)) is not None:
             judge = self._judges.judge(entry.spec, self._dropped)
-            follower = JobFollower(self._bus, entry, judge, self._dropped, before)
+            follower = JobFollower(self._bus, entry, judge, self._dropped, held)
             self._following[attempt] = _Following(lease, revision, follower)
             _logger.info("%s: judged here now", attempt, extra={"attempt": attempt})
 
@@ -163,3 +176,11 @@ class Detector:
         await following.stop()
         await following.lease.write(following.follower.progress(""))
         _logger.info("%s: given up to another detector", attempt, extra={"attempt": attempt})
+
+
+def _report(attempt: str, task: asyncio.Task[None]) -> None:
+    """Report why a job is no longer followed."""
+    failure = task.exception()
+    message = f"{attempt} is followed no more: {type(failure).__name__}: {failure}"
+    context = {"message": message, "exception": failure, "task": task}
+    asyncio.get_running_loop().call_exception_handler(context)

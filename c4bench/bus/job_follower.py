@@ -102,7 +102,7 @@ class JobFollower:
         while self._unpublished:
             await self._findings.publish(self._unpublished[0])
             self._unpublished.popleft()
-        self.judged_s = self._clock.evaluated_s
+        self.judged_s = self._clock.judged_s
 
         await asyncio.sleep(0)
 
@@ -141,6 +141,11 @@ class JobClock:
     Each message moves it on, so that a job is judged at the same times when its messages are read again. Where nothing
     comes it goes on by our clock. `evaluated_s` is the newest time.
     """
+
+    @property
+    def judged_s(self) -> float:
+        """Up to when all messages have been judged: where we went on by our own clock, more may have come by then."""
+        return min(self.evaluated_s, self._newest[0]) if self._newest else 0.0
 
     def __init__(self) -> None:
         self.evaluated_s = 0.0

@@ -22,6 +22,7 @@ from c4bench.bus.reader import StreamReader
 from c4bench.bus.streams import Limits, make
 from c4bench.bus.subjects import bucket_key, bucket_stream, token
 from c4bench.errors import UnhealthyError
+from c4bench.wire.channel import MESSAGE_BYTES_MAX
 
 Answer = TypeVar("Answer")
 _logger = logging.getLogger(__name__)
@@ -75,11 +76,11 @@ class Leader:
         lease, renewals, waited_for = Lease(self._bus, MASTER), Renewals(LEAD_ENDS_AFTER_S), ""
         while True:
             for stored in await reader.read(_AGAIN_S):
-                renewals.renewed(MASTER, msgspec.json.decode(stored.body, type=Held), time.monotonic())
+                held = msgspec.json.decode(stored.body, type=Held)
+                renewals.renewed(MASTER, stored.sequence, held, time.monotonic())
             holder = renewals.holder(MASTER)
             if not reader.pending and (not holder or renewals.ended(MASTER, time.monotonic())):
-                await lease.look()
-                if await lease.write(Held(self._name)):
+                if await lease.acquire(renewals, lambda _: Held(self._name)) is not None:
                     break
             elif holder != waited_for:
                 _logger.info("%s leads; waiting until it does not", holder)
@@ -110,20 +111,11 @@ class Leader:
                 if not await lease.write(Held(self._name)):
                     self._lose(_ANOTHER)
                 renewed_s = time.monotonic()
-            except FAILURES:
-                if not await self._ours(lease):
-                    self._lose(_ANOTHER)
+            except FAILURES as error:
+                _logger.debug("bus %s: lease not renewed: %s", self._bus.address, error)
             if time.monotonic() - renewed_s > LEAD_ENDS_AFTER_S:
                 self._lose(f"the bus {self._bus.address} has not answered for {LEAD_ENDS_AFTER_S:g} s")
             await asyncio.sleep(RENEWED_EVERY_S)
-
-    async def _ours(self, lease: Lease) -> bool:
-        """Whether the lease is ours as far as is known, after a renewal that was perhaps stored."""
-        try:
-            held = await lease.look()
-        except FAILURES:
-            return True
-        return held is not None and held.holder == self._name
 
     def _lose(self, why: str) -> None:
         if not self.lost:
@@ -140,8 +132,14 @@ class Leader:
         found = self._wait(self._bus.last(bucket_stream(self._bucket), subject))
         return found.body if found else None
 
-    def replace(self, name: str, content: bytes, *, durable: bool = True) -> None:  # noqa: ARG002  (all of it is)
-        """Write a file."""
+    def replace(self, name: str, content: bytes, *, durable: bool = True) -> None:
+        """Write a file; one that is too large is left out if it need not be `durable`. UnhealthyError if it must be."""
+        if len(content) > MESSAGE_BYTES_MAX:
+            problem = f"{name} has {len(content)} bytes, and the bus takes {MESSAGE_BYTES_MAX}"
+            if durable:
+                raise UnhealthyError(f"{problem}: split the cluster (docs/scale.md)")
+            _logger.warning("%s: it is not saved", problem)
+            return
         self._write(f"file.{token(name)}", content)
 
     def append(self, name: str, line: bytes) -> int:
@@ -252,9 +250,9 @@ class Leader:
         self._loop.close()
 
     async def _end(self) -> None:
-        if self._leads and not self.lost:
+        leads, self.lost = self._leads and not self.lost, self.lost or "this master has ended"
+        if leads:
             await self._give_up()
-        self.lost = self.lost or "this master has ended"
         await self._bus.close()
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:

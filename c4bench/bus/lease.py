@@ -5,6 +5,9 @@ Each judges by its own clock how long nothing was written, so no clocks are comp
 revision that it saw: of two that try, the store refuses one, and it refuses a former holder that wakes up.
 """
 
+import time
+from collections.abc import Callable
+
 import msgspec
 
 from c4bench.bus.connection import Bus, OutdatedError
@@ -36,36 +39,36 @@ class Renewals:
 
     def __init__(self, ends_after_s: float = ENDS_AFTER_S) -> None:
         self._ends_after_s = ends_after_s
-        self._seen: dict[str, tuple[float, Held]] = {}
+        self._seen: dict[str, tuple[float, int, Held]] = {}
 
-    def renewed(self, key: str, held: Held, now_s: float) -> None:
+    def renewed(self, key: str, revision: int, held: Held, now_s: float) -> None:
         """A lease was written."""
-        self._seen[key] = now_s, held
-
-    def removed(self, key: str) -> None:
-        """A lease is no more."""
-        self._seen.pop(key, None)
+        self._seen[key] = now_s, revision, held
 
     def restart(self, now_s: float) -> None:
         """Renewals may have been missed until now: nobody is taken to be late."""
-        self._seen = {key: (now_s, held) for key, (_, held) in self._seen.items()}
+        self._seen = {key: (now_s, revision, held) for key, (_, revision, held) in self._seen.items()}
 
     def ended(self, key: str, now_s: float) -> bool:
         """Whether the lease may be taken: given up, or not renewed for too long. One never seen may not."""
         if key not in self._seen:
             return False
-        seen_s, held = self._seen[key]
+        seen_s, _, held = self._seen[key]
         return not held.holder or now_s - seen_s > self._ends_after_s
 
     def holder(self, key: str) -> str:
         """Who has the lease; "" if it is not known."""
-        return self._seen[key][1].holder if key in self._seen else ""
+        return self._seen[key][2].holder if key in self._seen else ""
+
+    def revision(self, key: str) -> int:
+        """The newest revision that was seen, 0 if none was."""
+        return self._seen[key][1] if key in self._seen else 0
 
     def live(self, prefix: str, now_s: float) -> dict[str, Held]:
         """The leases of this prefix that are held now, by key."""
         return {
             key: held
-            for key, (_, held) in self._seen.items()
+            for key, (_, _, held) in self._seen.items()
             if key.startswith(prefix) and held.holder and not self.ended(key, now_s)
         }
 
@@ -77,6 +80,20 @@ class Lease:
         self._bus, self.key = bus, key
         self._subject = bucket_key(bus.subjects.leases, key)
         self._revision = 0
+
+    async def acquire(self, seen: Renewals, change: Callable[[Held | None], Held]) -> Held | None:
+        """Take a lease that has ended, by what was `seen`; return its value after `change`, None if it is not ours.
+
+        One that was written since is not taken, and neither is one that somebody else takes at the same time.
+        Raises one of FAILURES if it is not known whether it is ours.
+        """
+        before = await self.look()
+        if before is not None and before.holder:
+            ended = seen.ended(self.key, time.monotonic())
+            if not ended or self._revision != seen.revision(self.key):
+                return None
+        after = change(before)
+        return after if await self.write(after) else None
 
     async def look(self) -> Held | None:
         """What the store has; None if there is no such lease. Raises one of FAILURES."""
@@ -92,7 +109,9 @@ class Lease:
         try:
             self._revision = await self._bus.publish(self._subject, msgspec.json.encode(held), after=self._revision)
         except OutdatedError:
-            return False
+            found = await self.look()
+            # Ours, if the answer to an earlier write was lost.
+            return found is not None and found.holder == held.holder != ""
         return True
 
     async def remove(self) -> None:

@@ -30,6 +30,7 @@ class StreamReader:
         self._bus, self._stream, self._subject = bus, stream, subject
         self._since_s, self.position, self.pending = since_s, first - 1, 0
         self._subscription: Subscription | None = None
+        self._inbox = ""
         self._arrived: deque[Msg] = deque()
         self._some = asyncio.Event()
         self._delivered, self._reconnects, self._word_s = 0, 0, 0.0
@@ -46,8 +47,12 @@ class StreamReader:
         found: list[Stored] = []
         while self._arrived and len(found) < _BATCH and self._subscription is not None:
             message = self._arrived.popleft()
-            if message.headers and message.headers.get("Status") == "100":
+            status = (message.headers or {}).get("Status")
+            if status == "100":
                 await self._acknowledge(message)
+            elif status:
+                # The server has given this consumer up.
+                await self.close()
             elif (stored := self._accept(message)) is not None:
                 found.append(stored)
         if self._arrived:
@@ -80,18 +85,22 @@ class StreamReader:
             inactive_threshold=_INACTIVE_S,
             **start,  # type: ignore[arg-type]
         )
-        self._subscription = await self._bus.client.subscribe(inbox, cb=self._receive)
+        self._inbox = inbox
+
+        async def receive(message: Msg) -> None:
+            # A consumer that was given up may have messages under way.
+            if self._inbox == inbox:
+                self._word_s = time.monotonic()
+                self._arrived.append(message)
+                self._some.set()
+
+        self._subscription = await self._bus.client.subscribe(inbox, cb=receive)
         try:
             info = await self._bus.js.add_consumer(self._stream, config)
         except FAILURES:
             await self.close()
             raise
         self.pending = (info.num_pending or 0) + (info.delivered.consumer_seq if info.delivered else 0)
-
-    async def _receive(self, message: Msg) -> None:
-        self._word_s = time.monotonic()
-        self._arrived.append(message)
-        self._some.set()
 
     async def _acknowledge(self, message: Msg) -> None:
         """Answer the server's flow control: all before this has been read. A heartbeat wants no answer."""
@@ -117,7 +126,7 @@ class StreamReader:
 
     async def close(self) -> None:
         """Stop reading."""
-        subscription, self._subscription = self._subscription, None
+        subscription, self._subscription, self._inbox = self._subscription, None, ""
         self._arrived.clear()
         if subscription is not None:
             with suppress(*FAILURES):

@@ -8,18 +8,25 @@ not listed here has no rights, so a host that is revoked is taken out by writing
 import json
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from c4bench.bus.subjects import Subjects, bucket_key, bucket_stream
 from c4bench.wire.channel import MESSAGE_BYTES_MAX
 from c4bench.wire.trust import Role
 
-# For one cluster: what its streams may hold in all, and its state.
-STORE_AT_MOST_BYTES = 8 << 30
 _INBOX = "_INBOX.>"
 
 
-def server_config(trust: Path, store: Path, listen: str, clusters: Collection[Subjects], hosts: Collection[str]) -> str:
+class Store(NamedTuple):
+    """Where streams are kept, and how much they may take in all."""
+
+    folder: Path
+    at_most_bytes: int
+
+
+def server_config(
+    trust: Path, store: Store, listen: str, clusters: Collection[Subjects], hosts: Collection[str]
+) -> str:
     """The configuration, in JSON, which nats-server reads too: `nats-server --config FILE`."""
     users = [_agent(host, clusters) for host in hosts] + [_detector(clusters), _master()]
     configuration = {
@@ -36,7 +43,11 @@ def server_config(trust: Path, store: Path, listen: str, clusters: Collection[Su
             "verify_and_map": True,
             "timeout": 5,
         },
-        "jetstream": {"store_dir": str(store), "max_file_store": STORE_AT_MOST_BYTES, "max_memory_store": 64 << 20},
+        "jetstream": {
+            "store_dir": str(store.folder),
+            "max_file_store": store.at_most_bytes,
+            "max_memory_store": 64 << 20,
+        },
         "authorization": {"users": users},
     }
     return json.dumps(configuration, indent=1) + "\n"

@@ -20,6 +20,17 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cluster", default="c4", metavar="NAME", help="the cluster's name on the bus (default c4)")
 
 
+def gibibytes(text: str) -> int:
+    """Bytes, by a number of GiB. Raises argparse.ArgumentTypeError for what is none, or not more than 0."""
+    try:
+        size_bytes = int(float(text) * (1 << 30))
+    except (ValueError, OverflowError):
+        size_bytes = 0
+    if size_bytes <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a number of GiB, such as 8")
+    return size_bytes
+
+
 def listening(option: str, text: str, port: int) -> tuple[str, int]:
     """The address and the port that an `option` says to listen on. Raises UsageError, with `port` as an example."""
     address, _, number = text.rpartition(":")

@@ -36,12 +36,19 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "--cluster", action="append", metavar="NAME", help="a cluster that uses this bus; may be repeated (default c4)"
     )
+    parser.add_argument(
+        "--store-holds",
+        type=connection.gibibytes,
+        default=8 << 30,
+        metavar="GIB",
+        help="how much all streams may take: for each cluster what its master's --bus-keeps says, and 2 (default 8)",
+    )
     connection.add_trust(parser)
     parser.set_defaults(run=_config)
 
 
 def _config(arguments: argparse.Namespace) -> int:
-    from c4bench.bus.server_config import server_config  # noqa: PLC0415  (nats-py, which is an extra)
+    from c4bench.bus.server_config import Store, server_config  # noqa: PLC0415  (nats-py, which is an extra)
     from c4bench.bus.subjects import DEFAULT_CLUSTER, Subjects  # noqa: PLC0415
 
     address, port = connection.listening("--listen", arguments.listen, _PORT)
@@ -51,7 +58,8 @@ def _config(arguments: argparse.Namespace) -> int:
         raise UsageError(f"no certificates in {trust} (c4bench prepare makes them)")
     authority.issue_for_bus(trust, datetime.now(UTC))
     hosts = authority.agents(trust)
-    sys.stdout.write(server_config(trust, arguments.store.resolve(), f"{address}:{port}", clusters, hosts))
+    store = Store(arguments.store.resolve(), arguments.store_holds)
+    sys.stdout.write(server_config(trust, store, f"{address}:{port}", clusters, hosts))
     return 0
 
 

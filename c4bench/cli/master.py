@@ -69,6 +69,13 @@ def register(commands: Commands) -> None:
         help="have c4bench detector processes judge the jobs, and keep the state there; of several masters one leads "
         "(docs/scale.md)",
     )
+    parser.add_argument(
+        "--bus-keeps",
+        type=connection.gibibytes,
+        default=1 << 30,
+        metavar="GIB",
+        help="how much telemetry the bus keeps, for two minutes at most (default 1)",
+    )
     connection.add_cluster(parser)
     page.add_options(parser)
     connection.add_trust(parser)
@@ -111,7 +118,7 @@ def _master(arguments: argparse.Namespace) -> int:
     if arguments.bus:
         from c4bench.cli.on_bus import leading  # noqa: PLC0415  (nats-py, which is an extra)
 
-        with leading(arguments.bus, arguments.cluster, arguments.trust) as leader:
+        with leading(arguments.bus, arguments.cluster, arguments.trust, arguments.bus_keeps) as leader:
             asyncio.run(leader.run(fabric, serve))
     else:
         asyncio.run(serve(Parts(arguments.state, fabric, archive)))

@@ -27,10 +27,10 @@ def own_name() -> str:
 class LeadingMaster:
     """A master that leads."""
 
-    def __init__(self, address: str, cluster: str, trust: Path) -> None:
+    def __init__(self, address: str, cluster: str, trust: Path, limits: Limits) -> None:
         self._subjects = Subjects(cluster)
         self._address, self._tls = address, bus_tls(trust, Role.BUS_MASTER)
-        self.leader = Leader(self._bus(), own_name(), Limits(), self._lost)
+        self.leader = Leader(self._bus(), own_name(), limits, self._lost)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._serving: asyncio.Task[None] | None = None
 
@@ -46,11 +46,11 @@ class LeadingMaster:
         self._loop, self._serving = asyncio.get_running_loop(), asyncio.ensure_future(self._serve(fabric, serve))
         try:
             await self._serving
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, Exception):
             if not self.leader.lost:
                 raise
-        if self.leader.lost and self._serving.cancelled():
-            raise UnhealthyError(self.leader.lost)
+            # Whatever failed, this is why.
+            raise UnhealthyError(self.leader.lost) from None
 
     async def _serve(self, fabric: PlannedFabric | None, serve: Callable[[Parts], Awaitable[None]]) -> None:
         async with opened(self._bus()) as bus:
@@ -60,17 +60,24 @@ class LeadingMaster:
             detection.recall(parts.log)
             # Before detectors are told which jobs there are.
             parts.jobs.restore()
-            telling = asyncio.create_task(detection.run())
+            tasks = {asyncio.ensure_future(detection.run()), asyncio.ensure_future(serve(parts))}
             try:
-                await serve(parts)
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
             finally:
-                telling.cancel()
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @contextmanager
-def leading(address: str, cluster: str, trust: Path) -> Iterator[LeadingMaster]:
-    """A master that leads, which is waited for. Raises UnhealthyError if the bus cannot be reached."""
-    master = LeadingMaster(address, cluster, trust)
+def leading(address: str, cluster: str, trust: Path, keeps_bytes: int) -> Iterator[LeadingMaster]:
+    """A master that leads, which is waited for; the bus keeps so much telemetry.
+
+    Raises UnhealthyError if the bus cannot be reached.
+    """
+    master = LeadingMaster(address, cluster, trust, Limits(size_bytes=keeps_bytes))
     try:
         master.leader.lead()
         yield master

@@ -137,13 +137,16 @@ class BusDetection(Detection):
 
     async def _read_findings(self) -> None:
         for stored in await self._findings.read(_READ_S):
-            self._arrived.append((stored.sequence, msgspec.json.decode(stored.body, type=Diagnosis)))
+            try:
+                self._arrived.append((stored.sequence, msgspec.json.decode(stored.body, type=Diagnosis)))
+            except msgspec.DecodeError as error:
+                _logger.warning("finding %d of the bus cannot be read: %s", stored.sequence, error)
 
     async def _read_counts(self) -> None:
         """Add up what detectors have dropped, by host and reason."""
         for stored in await self._leases.read(_READ_S):
             key, held = stored.subject, msgspec.json.decode(stored.body, type=Held)
-            self._renewals.renewed(key.split(".", 2)[2], held, time.monotonic())
+            self._renewals.renewed(key.split(".", 2)[2], stored.sequence, held, time.monotonic())
             before = self._counted.get(key, {})
             for host, reasons in held.dropped.items():
                 self.dropped[host] += Counter(reasons) - Counter(before.get(host, {}))

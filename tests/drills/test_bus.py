@@ -111,21 +111,27 @@ class Watched:
 def test_detectors_are_killed_and_each_fault_is_named_once(scene, kills, drills, request):
     """Whenever a detector is killed, another judges its jobs within two seconds, and each fault is published once."""
     jobs = [f"job{number}" for number in range(4)]
-    stopped, draw = stops(jobs, LEARN_S, kills), random.Random(kills)
+    # On a busy machine a detector starts so slowly that some faults pass without a kill.
+    stopped, draw = stops(jobs, LEARN_S, 6 * kills), random.Random(kills)
     took_s = []
 
     async def play():
         detectors = {}
 
-        def start():
-            detector = scene.start_detector()
+        async def start():
+            # On a thread: agents go on meanwhile.
+            detector = await asyncio.to_thread(scene.start_detector)
             detectors[detector.pid] = detector
 
-        start()
-        start()
+        await start()
+        await start()
         async with Watched(scene, SimulatedJobs(scene, as_faults(stopped, jobs))) as watched:
             for job, rank, at_s, _ in stopped:
+                if len(took_s) == kills:
+                    break
                 holder = (await scene.judging(jobs))[job]
+                if time.time() > watched.jobs.began_s + at_s - 0.6:
+                    continue
                 after_s = draw.uniform(-0.5, 1.2)
                 await watched.until(at_s + after_s)
                 victim = detectors.pop(int(holder.rpartition("-")[2]))
@@ -133,18 +139,21 @@ def test_detectors_are_killed_and_each_fault_is_named_once(scene, kills, drills,
                 killed_s = time.time() - watched.jobs.began_s - at_s
                 named_s = await watched.named(job, rank, at_s, WITHIN_S)
                 took_s.append(max(0.0, named_s - max(killed_s, NAMED_WITHIN_S)))
-                start()
-            await asyncio.sleep(1.0)
-        counts = Counter(len(watched.times(job, rank, at_s, until_s)) for job, rank, at_s, until_s in stopped)
-        return counts, watched.repeated()
+                await start()
+            ended_s = time.time() - watched.jobs.began_s
+            await asyncio.sleep(APART_S)
+        past = [fault for fault in stopped if fault[3] < ended_s]
+        counts = Counter(len(watched.times(job, rank, at_s, until_s)) for job, rank, at_s, until_s in past)
+        return counts, len(past), watched.repeated()
 
-    counts, repeated = asyncio.run(play())
+    counts, faults, repeated = asyncio.run(play())
+    assert len(took_s) == kills
     ledger = Ledger(drills, request.node.nodeid)
     ledger.measure("bus.takeover_s", max(took_s), "s", at_most=TAKEN_OVER_WITHIN_S, clock=Clock.MACHINE, kills=kills)
     twice = sum(count * (times - 1) for times, count in counts.items()) + len(repeated)
     taken = ledger.measure("bus.duplicates", twice, "1", equals=0, clock=Clock.NONE, kills=kills)
     assert taken.outcome is Outcome.PASS, (counts, repeated)
-    assert counts == {1: kills}
+    assert counts == {1: faults}
 
 
 def test_a_full_bus_loses_the_oldest_windows_and_says_how_many(scene):

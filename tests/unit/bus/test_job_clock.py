@@ -24,4 +24,6 @@ def test_a_job_of_which_nothing_comes_is_judged_too():
     assert clock.now(10.1) == []
     assert clock.now(10.16) == pytest.approx([100.1])
     assert clock.now(10.5) == pytest.approx([100.2, 100.3, 100.4])
+    assert clock.judged_s == 100.0
     assert clock.passes(100.38, 10.6) == []
+    assert clock.judged_s == 100.38

@@ -3,18 +3,19 @@
 import json
 from pathlib import Path
 
-from c4bench.bus.server_config import server_config
+from c4bench.bus.server_config import Store, server_config
 from c4bench.bus.subjects import Subjects
 
 
 def configured():
     """A configuration for two hosts and a cluster."""
-    return json.loads(server_config(Path("/t"), Path("/s"), "0.0.0.0:4222", [Subjects("c4")], ["h0", "h1"]))
+    return json.loads(server_config(Path("/t"), Store(Path("/s"), 5), "0.0.0.0:4222", [Subjects("c4")], ["h0", "h1"]))
 
 
 def test_nobody_gets_in_without_a_certificate_of_ours():
     """Clients are who their certificates say, and nothing else is listened on."""
     found = configured()
+    assert found["jetstream"]["max_file_store"] == 5
     assert found["tls"]["verify_and_map"] is True
     assert {"http", "http_port", "websocket", "leafnodes", "cluster", "mqtt"}.isdisjoint(found)
     assert [user["user"] for user in found["authorization"]["users"]] == ["h0", "h1", "detector", "bus-master"]

@@ -54,7 +54,7 @@ class Folder:
         since_s = seen.time_s - self._job.window_s
         ops = self._op_rows(seen, since_s)
         processes = self._processes(seen)
-        conns, arrivals = self._conn_rows(seen.counters), self._arrival_rows(seen.counters)
+        conns, arrivals = self._conn_rows(seen), self._arrival_rows(seen.counters)
         step = self._job.ranks_per_host
         return tuple(
             Window(
@@ -114,9 +114,9 @@ class Folder:
         rows["end"] = np.arange(self._job.ranks)[:, None] % self._job.ranks_per_host * ends + np.arange(ends)
         return rows
 
-    def _conn_rows(self, counters: Sequence[Counters]) -> Rows:
+    def _conn_rows(self, seen: Seen) -> Rows:
         rows = self._rows(CONN_ROW)
-        for index, of_shift in enumerate(counters):
+        for index, of_shift in enumerate(seen.counters):
             mine = rows[:, index]
             moved_s = of_shift.last_progress_s
             mine["source_port"] = _PORT_BASE + index
@@ -128,7 +128,9 @@ class Folder:
             mine["outstanding"], mine["owed"] = of_shift.outstanding, of_shift.owed
             under_way = of_shift.outstanding > 0
             mine["state"] = np.where(under_way, STATES.index("transfer"), STATES.index("idle"))
-            mine["state_since"] = _ns(np.where(under_way, of_shift.posted_s + self._offset_s, 0.0))
+            # A rank that is stopped sees later that a message has arrived: until then its state has not lasted.
+            since_s = of_shift.posted_s + (seen.time_s - seen.seen_s) + self._offset_s
+            mine["state_since"] = _ns(np.where(under_way, since_s, 0.0))
         return rows
 
     def _arrival_rows(self, counters: Sequence[Counters]) -> Rows:

@@ -133,7 +133,7 @@ async def _send(bus: "Bus", simulated: Mapping[str, Sequence[tuple[Window, ...]]
 
 
 async def _judged(bus: "Bus", trust: Path, count: int, newest_s: float) -> float:
-    """How long so many detectors take for all jobs up to `newest_s`, from when they are told of them (s)."""
+    """The seconds that `count` detectors take to judge all jobs up to `newest_s`, from when the jobs are listed."""
     from c4bench.bus.jobs import JobEntry  # noqa: PLC0415  (nats-py, which is an extra)
     from c4bench.bus.subjects import bucket_key, bucket_stream  # noqa: PLC0415
 
@@ -151,7 +151,7 @@ async def _judged(bus: "Bus", trust: Path, count: int, newest_s: float) -> float
 
 @contextlib.asynccontextmanager
 async def _detectors(address: str, trust: Path, count: int) -> AsyncIterator[None]:
-    """So many detectors, which know of each other and of no job."""
+    """`count` detectors that know each other and no job."""
     command = _c4("detector", f"--bus={address}", f"--trust={trust}", "--log-level=error")
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
     try:

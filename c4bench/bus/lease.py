@@ -120,5 +120,5 @@ class Lease:
 
 
 def fair_share(jobs: int, detectors: int) -> int:
-    """How many of so many jobs one of so many detectors has at most."""
+    """The most jobs that one detector takes."""
     return -(-jobs // max(1, detectors))

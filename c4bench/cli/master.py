@@ -32,6 +32,11 @@ _logger = logging.getLogger(__name__)
 
 def register(commands: Commands) -> None:
     """Add the commands."""
+    _register_master(commands)
+    _register_operators_commands(commands)
+
+
+def _register_master(commands: Commands) -> None:
     parser = commands.add_parser("master", help="run the master; jobs continue while it is restarted")
     parser.add_argument("--listen", default=f"0.0.0.0:{PORT}", metavar="ADDRESS:PORT")
     parser.add_argument(
@@ -51,6 +56,15 @@ def register(commands: Commands) -> None:
         metavar="SECONDS",
         help="how often the switches' counters are read to plan around other traffic; 0 for never (default 10)",
     )
+    _add_archive(parser)
+    _add_bus(parser)
+    page.add_options(parser)
+    connection.add_trust(parser)
+    logs.add_options(parser, "info")
+    parser.set_defaults(run=_master)
+
+
+def _add_archive(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--archive",
         type=Path,
@@ -63,6 +77,9 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "--archive-gb", type=float, default=50.0, metavar="GB", help="drop the oldest of more than that (default 50)"
     )
+
+
+def _add_bus(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bus",
         metavar="nats://HOST:PORT",
@@ -77,10 +94,9 @@ def register(commands: Commands) -> None:
         help="how much telemetry the bus keeps, for two minutes at most (default 1)",
     )
     connection.add_cluster(parser)
-    page.add_options(parser)
-    connection.add_trust(parser)
-    logs.add_options(parser, "info")
-    parser.set_defaults(run=_master)
+
+
+def _register_operators_commands(commands: Commands) -> None:
     parser = commands.add_parser("watch", help="print diagnoses as JSON lines (reports/schema/diagnosis.schema.json)")
     parser.add_argument("--events", action="store_true", help="print every event (reports/schema/event.schema.json)")
     parser.add_argument(

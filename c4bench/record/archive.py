@@ -27,7 +27,7 @@ _MISSING = "pyarrow is not installed; pip install 'c4bench[archive]'"
 
 
 class Bounds(NamedTuple):
-    """How much an archive keeps: so many bytes, and so many days."""
+    """The most that an archive keeps: bytes in all, and days."""
 
     size_bytes: int
     days: float

@@ -1,72 +1,79 @@
 """Cumulative connection counters of all ranks at any time, computed from traces."""
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from c4bench.sim.trace import OpTrace
-from c4bench.sim.world import Floats
+from c4bench.sim.world import Floats, Ints
+
+_SUMS = (
+    "messages",
+    "size_bytes",
+    "wait_credit_s",
+    "wait_data_s",
+    "transfer_s",
+    "outstanding",
+    "owed",
+    "arrived",
+)
+_MOMENTS = ("last_progress_s", "posted_s")
 
 
-class Counters(msgspec.Struct):
-    """The counters of every rank's connection to the rank `shift` positions on; each array has shape (ranks,).
+class Counters:
+    """The counters of each rank's connections by name, from 0; each array has shape (connections, ranks).
 
-    `arrived` counts the messages from the rank `shift` positions back. `transfer_s` is of acknowledged messages;
-    those that are outstanding have been since `posted_s`, 0 without any.
+    `arrived` counts the messages from the rank whose messages the connection is shifted by. `transfer_s` is of
+    acknowledged messages; those that are `outstanding` have been since `posted_s`, 0 without any.
     """
 
-    messages: Floats
-    size_bytes: Floats
-    wait_credit_s: Floats
-    wait_data_s: Floats
-    transfer_s: Floats
-    last_progress_s: Floats
-    outstanding: Floats
-    posted_s: Floats
-    owed: Floats
-    arrived: Floats
+    def __init__(self, connections: int, ranks: int) -> None:
+        self._sums: Floats = np.zeros((len(_SUMS), connections, ranks))
+        self._moments: Floats = np.zeros((len(_MOMENTS), connections, ranks))
 
-    @classmethod
-    def zero(cls, ranks: int) -> "Counters":
-        """The counters before anything is sent."""
-        return cls(*(np.zeros(ranks) for _ in cls.__struct_fields__))
+    def __getitem__(self, name: str) -> Floats:
+        """Counter `name`; raises ValueError without such a counter."""
+        array: Floats = self._moments[_MOMENTS.index(name)] if name in _MOMENTS else self._sums[_SUMS.index(name)]
+        return array
 
-    def plus(self, other: "Counters") -> "Counters":
-        """The sum of these and `other`; of the moments the later ones."""
-        total = Counters(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
-        total.last_progress_s = np.maximum(self.last_progress_s, other.last_progress_s)
-        total.posted_s = np.maximum(self.posted_s, other.posted_s)
-        return total
+    def add(self, trace: OpTrace, seen_s: Floats) -> None:
+        """Add what `trace` does to its connections by the time `seen_s` of each rank."""
+        rows = trace.steps.connections
+        self._sums[:, rows] += _sums(trace, seen_s)
+        self._moments[:, rows] = np.maximum(self._moments[:, rows], _moments(trace, seen_s))
 
 
-def op_counters(trace: OpTrace, shift: int, seen_s: Floats) -> Counters:
-    """The counters that `trace` adds to the connections of `shift` by the time `seen_s` of each rank."""
-    steps = np.flatnonzero(np.asarray(trace.shifts) == shift)
-    free, ready, start, end = (array[steps] for array in (trace.free, trace.ready, trace.start, trace.end))
-    done = end <= seen_s
-    under_way = (start <= seen_s) & ~done
-    waited = _elapsed(free, ready, seen_s).sum(axis=0)
-    if steps.size and steps[-1] == len(trace.shifts) - 1:
-        waited = waited + _elapsed(end[-1:], trace.finished[None], seen_s)[0]
-    return Counters(
-        messages=_count(done),
-        size_bytes=_count(done) * trace.message_bytes,
-        wait_credit_s=_elapsed(ready, start, seen_s).sum(axis=0),
-        wait_data_s=waited,
-        transfer_s=(_elapsed(start, end, seen_s) * done).sum(axis=0),
-        last_progress_s=np.where(done, end, 0.0).max(axis=0, initial=0.0),
-        outstanding=_count(under_way),
-        posted_s=np.where(under_way, start, 0.0).max(axis=0, initial=0.0),
-        owed=_count((trace.entered <= seen_s) & (start > seen_s)),
-        arrived=_count(end[:, trace.places.peer(-shift)] <= seen_s),
+def _sums(trace: OpTrace, seen_s: Floats) -> Floats:
+    free, ready, start, end = (np.minimum(times, seen_s) for times in (trace.free, trace.ready, trace.start, trace.end))
+    done, begun = trace.end <= seen_s, trace.start <= seen_s
+    waited = _by_connection(np.add, trace.steps.firsts, ready - free)
+    waited[-1] += np.minimum(trace.finished, seen_s) - end[-1]
+    messages = _count(trace.steps.firsts, done)
+    return np.stack(
+        [
+            messages,
+            messages * trace.message_bytes,
+            _by_connection(np.add, trace.steps.firsts, start - ready),
+            waited,
+            _by_connection(np.add, trace.steps.firsts, (end - start) * done),
+            _count(trace.steps.firsts, begun & ~done),
+            _count(trace.steps.firsts, (trace.entered <= seen_s) & ~begun),
+            _count(trace.steps.firsts, trace.arrived <= seen_s),
+        ]
     )
 
 
-def _elapsed(begin: Floats, end: Floats, seen_s: Floats) -> Floats:
-    elapsed: Floats = np.minimum(end, seen_s) - np.minimum(begin, seen_s)
-    return elapsed
+def _moments(trace: OpTrace, seen_s: Floats) -> Floats:
+    done = trace.end <= seen_s
+    under_way = (trace.start <= seen_s) & ~done
+    moments = (np.where(done, trace.end, 0.0), np.where(under_way, trace.start, 0.0))
+    return np.stack([_by_connection(np.maximum, trace.steps.firsts, times) for times in moments])
 
 
-def _count(which: NDArray[np.bool_]) -> Floats:
-    count: Floats = which.sum(axis=0, dtype=np.float64)
-    return count
+def _count(firsts: Ints, which: NDArray[np.bool_]) -> Floats:
+    return _by_connection(np.add, firsts, which.astype(np.float64))
+
+
+def _by_connection(combine: np.ufunc, firsts: Ints, values: Floats) -> Floats:
+    """Combine the rows of the steps of each connection, whose first ones these are."""
+    combined: Floats = values if len(firsts) == len(values) else combine.reduceat(values, firsts, axis=0)
+    return combined

@@ -21,13 +21,13 @@ _ALGORITHM = {"all_to_all": "linear_shift", "send": "direct"}
 
 
 class Seen(msgspec.Struct):
-    """The content of shared memory at `time_s`: each rank up to `seen_s`, counters in the order of the connections."""
+    """The content of shared memory at `time_s`, each rank's up to `seen_s`."""
 
     world: FaultState
     time_s: float
     seen_s: Floats
     exits_s: Floats
-    counters: list[Counters]
+    counters: Counters
     running: tuple[OpTrace, ...]
 
 
@@ -92,9 +92,6 @@ class Folder:
             )
         return known
 
-    def _caller(self, places: Places, rank: int) -> Caller:
-        return Caller(places.comms[rank].comm, int(places.position[rank]))
-
     def _send(self, index: int, rank: int) -> EndName:
         places, shift = self._connections[index]
         place, peer = int(places.position[rank]), int(places.peer(shift)[rank])
@@ -115,28 +112,26 @@ class Folder:
         return rows
 
     def _conn_rows(self, seen: Seen) -> Rows:
-        rows = self._rows(CONN_ROW)
-        for index, of_shift in enumerate(seen.counters):
-            mine = rows[:, index]
-            moved_s = of_shift.last_progress_s
-            mine["source_port"] = _PORT_BASE + index
-            mine["messages"], mine["size_bytes"] = of_shift.messages, of_shift.size_bytes
-            mine["wait_credit"], mine["wait_data"] = _ns(of_shift.wait_credit_s), _ns(of_shift.wait_data_s)
-            # A rank sends to one peer at a time.
-            mine["transfer"] = mine["shared"] = _ns(of_shift.transfer_s)
-            mine["last_progress"] = _ns(np.where(moved_s > 0, moved_s + self._offset_s, 0.0))
-            mine["outstanding"], mine["owed"] = of_shift.outstanding, of_shift.owed
-            under_way = of_shift.outstanding > 0
-            mine["state"] = np.where(under_way, STATES.index("transfer"), STATES.index("idle"))
-            # A rank that is stopped sees later that a message has arrived: until then its state has not lasted.
-            since_s = of_shift.posted_s + (seen.time_s - seen.seen_s) + self._offset_s
-            mine["state_since"] = _ns(np.where(under_way, since_s, 0.0))
+        rows, counters = self._rows(CONN_ROW), seen.counters
+        offset_s = self._offset_s
+        rows["source_port"] = _PORT_BASE + np.arange(len(self._connections))
+        for name in ("messages", "size_bytes", "outstanding", "owed"):
+            rows[name] = counters[name].T
+        rows["wait_credit"], rows["wait_data"] = _ns(counters["wait_credit_s"]).T, _ns(counters["wait_data_s"]).T
+        # A rank sends to one peer at a time.
+        rows["transfer"] = rows["shared"] = _ns(counters["transfer_s"]).T
+        moved_s = counters["last_progress_s"]
+        rows["last_progress"] = _ns(np.where(moved_s > 0, moved_s + offset_s, 0.0)).T
+        under_way = counters["outstanding"] > 0
+        rows["state"] = np.where(under_way, STATES.index("transfer"), STATES.index("idle")).T
+        # A rank that is stopped sees later that a message has arrived: until then its state has not lasted.
+        since_s = counters["posted_s"] + (seen.time_s - seen.seen_s) + offset_s
+        rows["state_since"] = _ns(np.where(under_way, since_s, 0.0)).T
         return rows
 
-    def _arrival_rows(self, counters: Sequence[Counters]) -> Rows:
+    def _arrival_rows(self, counters: Counters) -> Rows:
         rows = self._rows(ARRIVAL_ROW)
-        for index, of_shift in enumerate(counters):
-            rows["messages"][:, index] = of_shift.arrived
+        rows["messages"] = counters["arrived"].T
         return rows
 
     def _op_rows(self, seen: Seen, since_s: float) -> list[bytes]:

@@ -1,17 +1,18 @@
 """The simulated job: iterations of computing and collectives, and the windows of its agents."""
 
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 
 import msgspec
 import numpy as np
 
 from c4bench.model.step import RankGroup
 from c4bench.model.window import Window
-from c4bench.sim.counters import Counters, op_counters
+from c4bench.sim.counters import Counters
 from c4bench.sim.folding import Folder, Seen
 from c4bench.sim.model import SimFault, SimJob
 from c4bench.sim.places import Places
-from c4bench.sim.trace import OpTrace, run_op, shifts_of
+from c4bench.sim.trace import OpTrace, Steps, run_op, shifts_of
 from c4bench.sim.world import FaultState, Floats
 
 _NOTIFIED_AFTER_S = 0.001
@@ -44,12 +45,17 @@ class _Simulation:
         self._ops = 0
         self._places: dict[RankGroup | None, Places] = {}
         self._seqs: dict[Places, int] = {}
-        self._total: dict[tuple[Places, int], Counters] = {}
+        # One for each operation, and the connections of all of them.
+        self._steps: list[Steps] = []
+        connections: dict[tuple[Places, int], int] = {}
         for op in job.ops:
             places = self._places.setdefault(op.group, Places(job, op.group))
-            for shift in shifts_of(op.kind, places.size):
-                self._total.setdefault((places, shift), Counters.zero(job.ranks))
-        self._folder = Folder(job, list(self._total))
+            shifts = shifts_of(op.kind, places.size)
+            numbers = [connections.setdefault((places, shift), len(connections)) for shift in dict.fromkeys(shifts)]
+            firsts = [shifts.index(shift) for shift in dict.fromkeys(shifts)]
+            self._steps.append(Steps(shifts, np.asarray(numbers), np.asarray(firsts)))
+        self._total = Counters(len(connections), job.ranks)
+        self._folder = Folder(job, list(connections))
 
     def tick(self, sequence: int) -> Tick:
         """Advance to the end of the tick, and make windows of what each rank's shared memory then contains."""
@@ -59,19 +65,19 @@ class _Simulation:
             self._advance()
         exits_s = self._exits_s()
         seen_s = np.minimum(self._world.seen(end_s), exits_s)
-        counters = [self._counters(places, shift, seen_s) for places, shift in self._total]
-        seen = Seen(self._world, end_s, seen_s, exits_s, counters, tuple(self._running))
-        windows = self._folder.windows(sequence, seen)
-        self._commit(seen_s)
-        return Tick(end_s, windows)
+        seen = Seen(self._world, end_s, seen_s, exits_s, self._counters(seen_s), tuple(self._running))
+        self._running = [trace for trace in self._running if not _ended(trace, seen_s)]
+        return Tick(end_s, self._folder.windows(sequence, seen))
 
     def _advance(self) -> None:
-        op = self._job.ops[self._ops % len(self._job.ops)]
+        turn = self._ops % len(self._job.ops)
+        op = self._job.ops[turn]
         places = self._places[op.group]
         noise = 1.0 + self._job.jitter * self._random.standard_normal(self._job.ranks)
         compute_s = op.compute_s * np.maximum(noise, 0.0) * self._world.compute_factor(self._clock)
         seq = self._seqs[places] = self._seqs.get(places, -1) + 1
-        trace = run_op(self._world, op, places, seq, self._world.acts(self._clock + compute_s))
+        entered = self._world.acts(self._clock + compute_s)
+        trace = run_op(self._world, op, places, self._steps[turn], seq, entered)
         self._running.append(trace)
         self._clock = trace.finished
         self._ops += 1
@@ -81,7 +87,9 @@ class _Simulation:
         exits_s: Floats = np.full(self._job.ranks, np.inf)
         ended_s = self._world.ended_s
         for trace in self._running:
-            for shift, start, end in zip(trace.shifts, trace.start, trace.end, strict=True):
+            if np.isfinite(trace.end).all():
+                continue
+            for shift, start, end in zip(trace.steps.shifts, trace.start, trace.end, strict=True):
                 stuck = np.isfinite(start) & np.isinf(end) & (start < ended_s)
                 peer_ended_s = ended_s[trace.places.peer(shift)]
                 since_s = np.where(np.isfinite(peer_ended_s), np.maximum(start, peer_ended_s), start)
@@ -96,18 +104,18 @@ class _Simulation:
         mismatches = [trace.entered[self._world.mismatched(trace.entered)] for trace in self._running]
         return float(min(exits_s.min(), *raised_s, np.inf, *(times.min(initial=np.inf) for times in mismatches)))
 
-    def _commit(self, seen_s: Floats) -> None:
-        """Add traces that all ranks have finished to the totals."""
-        done = [trace for trace in self._running if (trace.finished <= seen_s).all()]
-        for trace in done:
-            for shift in set(trace.shifts):
-                key = (trace.places, shift)
-                self._total[key] = self._total[key].plus(op_counters(trace, shift, seen_s))
-        self._running = [trace for trace in self._running if not (trace.finished <= seen_s).all()]
-
-    def _counters(self, places: Places, shift: int, seen_s: Floats) -> Counters:
-        counters = self._total[places, shift]
+    def _counters(self, seen_s: Floats) -> Counters:
+        """The counters at `seen_s`; what ended operations add to them is kept."""
         for trace in self._running:
-            if trace.places is places and shift in trace.shifts:
-                counters = counters.plus(op_counters(trace, shift, seen_s))
+            if _ended(trace, seen_s):
+                self._total.add(trace, seen_s)
+        counters = deepcopy(self._total)
+        for trace in self._running:
+            if not _ended(trace, seen_s):
+                counters.add(trace, seen_s)
         return counters
+
+
+def _ended(trace: OpTrace, seen_s: Floats) -> bool:
+    """Whether all ranks have seen the end of it."""
+    return bool((trace.finished <= seen_s).all())

@@ -12,24 +12,33 @@ from c4bench.sim.places import Places
 from c4bench.sim.world import FaultState, Floats, Ints
 
 
+class Steps(msgspec.Struct, frozen=True):
+    """The shift of each step of a collective; the numbers of its connections, and the first step that uses each."""
+
+    shifts: tuple[int, ...]
+    connections: Ints
+    firsts: Ints
+
+
 class OpTrace(msgspec.Struct, frozen=True):
-    """Times (s) of one collective; never is infinity. `free`, `ready`, `start`, `end` have shape (steps, ranks).
+    """Times (s) of one collective; never is infinity. All arrays have shape (steps, ranks), the last two (ranks,).
 
     `free`: the sender is done with its last message; `ready`: it also has the data for this one; `start`: it also has
-    credit; `end`: acknowledged. `entered` and `finished` have shape (ranks,).
+    credit; `end`: acknowledged; `arrived`: the message that each rank receives in this step is.
     """
 
     op: StepOp
     places: Places
+    steps: Steps
     seq: int
-    shifts: tuple[int, ...]
     message_bytes: int
-    entered: Floats
-    finished: Floats
     free: Floats
     ready: Floats
     start: Floats
     end: Floats
+    arrived: Floats
+    entered: Floats
+    finished: Floats
 
 
 class ReceiverQueues:
@@ -48,14 +57,15 @@ class ReceiverQueues:
         an earlier step does not queue behind it.
         """
         world = self._world
-        posted, start = start, world.sendable(peer, start)
+        posted, (start, sending, receiving) = start, world.carried(peer, start)
         queued = np.where(start >= self._latest[peer], np.maximum(start, self._free[peer]), start)
-        with np.errstate(divide="ignore"):
-            sent: Floats = start + message_bytes / world.sending_rates(peer, start)
-            received: Floats = queued + message_bytes / world.receiving_rates(peer, start)
+        sent: Floats = start + message_bytes / sending
+        received: Floats = queued + message_bytes / receiving
         self._free[peer] = np.where(np.isfinite(received), np.maximum(self._free[peer], received), self._free[peer])
         self._latest[peer] = np.where(np.isfinite(start), np.maximum(self._latest[peer], start), self._latest[peer])
         end = np.maximum(sent, received)
+        if not world.some_end:
+            return end
         lost = (end > world.ended_s) | (end > world.ended_s[peer]) | np.isinf(posted)
         return np.where(lost, np.inf, end)
 
@@ -70,20 +80,20 @@ def shifts_of(kind: str, ranks: int) -> tuple[int, ...]:
     }[kind]
 
 
-def run_op(world: FaultState, op: StepOp, places: Places, seq: int, entered: Floats) -> OpTrace:
+def run_op(world: FaultState, op: StepOp, places: Places, steps: Steps, seq: int, entered: Floats) -> OpTrace:
     """Simulate one collective in all communicators of its group, whose ranks enter it at `entered`."""
-    shifts = shifts_of(op.kind, places.size)
     message_bytes = op.size_bytes // (1 if op.kind == "send" else places.size)
-    rows: list[tuple[Floats, Floats, Floats, Floats]] = []
+    times: Floats = np.empty((5, len(steps.shifts), world.job.ranks))
     free, ready = entered, world.joined(entered)
     queues = ReceiverQueues(world)
-    for shift in shifts:
-        peer = places.peer(shift)
-        start = world.acts(np.maximum(ready, ready[peer])) if world.job.credits else ready
-        end = queues.deliver(peer, start, message_bytes)
-        rows.append((free, ready, start, end))
-        free = end
-        ready = world.acts(np.maximum(end, end[places.peer(-shift)]))
-    times = np.asarray(rows)
-    stages = (times[:, 0], times[:, 1], times[:, 2], times[:, 3])
-    return OpTrace(op, places, seq, shifts, message_bytes, entered, ready, *stages)
+    # A rate may be 0.
+    with np.errstate(divide="ignore"):
+        for step, shift in enumerate(steps.shifts):
+            peer = places.peer(shift)
+            start = world.acts(np.maximum(ready, ready[peer])) if world.job.credits else ready
+            end = queues.deliver(peer, start, message_bytes)
+            arrived = end[places.peer(-shift)]
+            times[:, step] = free, ready, start, end, arrived
+            free, ready = end, world.acts(np.maximum(end, arrived))
+    stages = (times[0], times[1], times[2], times[3], times[4])
+    return OpTrace(op, places, steps, seq, message_bytes, *stages, entered, ready)

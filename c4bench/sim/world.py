@@ -1,6 +1,6 @@
 """The effects of faults on rates and ranks at any time, for all ranks at once."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ Ints = NDArray[np.intp]
 
 # Faults that begin later than this after the requested time are not examined.
 _AHEAD_S = 1.0
+_WHOLE: Floats = np.ones(1)
 
 
 class FaultState:
@@ -27,6 +28,7 @@ class FaultState:
         for fault in faults:
             if fault.kind in (SimFaultKind.KILLED, SimFaultKind.RAISED):
                 self.ended_s[fault.rank] = min(self.ended_s[fault.rank], fault.at_s)
+        self.some_end = bool(np.isfinite(self.ended_s).any())
         self.wrong_calls = {fault.rank: fault.call for fault in faults if fault.kind is SimFaultKind.MISMATCH}
         self.raised = {fault.rank for fault in faults if fault.kind is SimFaultKind.RAISED}
 
@@ -35,16 +37,24 @@ class FaultState:
         self._faults = [fault for fault in self._faults if fault.until_s > before_s]
         self._near = [fault for fault in self._near if fault.until_s > before_s]
 
-    def sending_rates(self, peer: Ints, time_s: Floats) -> Floats:
-        """Bytes/s each rank's transmitter and its path to `peer` carry from `time_s` on; shape (ranks,)."""
-        share = self._nic_share("tx", self.ranks, time_s)
-        for fault in self._of(time_s, SimFaultKind.PATH_RATE):
-            share = np.where(self._hit(fault, peer, time_s), np.minimum(share, fault.factor), share)
-        return share * (self.job.rate_bps / 8)
+    def carried(self, peer: Ints, posted: Floats) -> tuple[Floats, Floats, Floats]:
+        """When messages posted at `posted` can be sent, and the bytes/s both ends carry from then on; shape (ranks,).
 
-    def receiving_rates(self, peer: Ints, time_s: Floats) -> Floats:
-        """Bytes/s the receiver of each rank's `peer` accepts from `time_s` on; shape (ranks,)."""
-        return self._nic_share("rx", peer, time_s) * (self.job.rate_bps / 8)
+        They are sent later if a link has no rate for a while. The rates, of each rank's transmitter with its path to
+        `peer` and of the receiver of that, have shape (1,) where no fault changes any.
+        """
+        start, sending, receiving = posted, _WHOLE, _WHOLE
+        faults = self._of(posted, SimFaultKind.PATH_RATE, SimFaultKind.NIC_RATE)
+        for fault in faults:
+            if fault.factor == 0 and np.isfinite(fault.until_s):
+                start = np.where(self._hit(fault, peer, start), fault.until_s, start)
+        for fault in faults:
+            share = np.where(self._hit(fault, peer, start), fault.factor, 1.0)
+            if fault.side == "rx":
+                receiving = np.minimum(receiving, share)
+            else:
+                sending = np.minimum(sending, share)
+        return start, sending * (self.job.rate_bps / 8), receiving * (self.job.rate_bps / 8)
 
     def compute_factor(self, time_s: Floats) -> Floats:
         """How much longer each rank computes when it begins at `time_s`; shape (ranks,)."""
@@ -55,7 +65,7 @@ class FaultState:
 
     def acts(self, time_s: Floats) -> Floats:
         """When each rank acts that would act at `time_s`: later if it is stopped, never if it is killed."""
-        acts_s: Floats = np.where(time_s >= self.ended_s, np.inf, time_s)
+        acts_s: Floats = np.where(time_s >= self.ended_s, np.inf, time_s) if self.some_end else time_s
         for fault in self._of(time_s, SimFaultKind.STOPPED, SimFaultKind.HUNG):
             acts_s = np.where((self.ranks == fault.rank) & _during(fault, acts_s), fault.until_s, acts_s)
         return acts_s
@@ -79,14 +89,6 @@ class FaultState:
             mismatched |= (self.ranks == fault.rank) & _during(fault, entered)
         return mismatched
 
-    def sendable(self, peer: Ints, start: Floats) -> Floats:
-        """When messages posted at `start` can be sent: later if a link has no rate for a while."""
-        sendable_s = start
-        for fault in self._of(start, SimFaultKind.PATH_RATE, SimFaultKind.NIC_RATE):
-            if fault.factor == 0 and np.isfinite(fault.until_s):
-                sendable_s = np.where(self._hit(fault, peer, sendable_s), fault.until_s, sendable_s)
-        return sendable_s
-
     def _hit(self, fault: SimFault, peer: Ints, start: Floats) -> NDArray[np.bool_]:
         ends = self.ranks if fault.side != "rx" else peer
         hit = (ends == fault.rank) & _during(fault, start)
@@ -98,20 +100,14 @@ class FaultState:
         """Ranks that are stopped at `time_s`."""
         return {f.rank for f in self._of(np.asarray([time_s]), SimFaultKind.STOPPED) if f.at_s <= time_s < f.until_s}
 
-    def _nic_share(self, side: str, ranks: Ints, time_s: Floats) -> Floats:
-        share = np.ones(len(ranks))
-        for fault in self._of(time_s, SimFaultKind.NIC_RATE):
-            if fault.side == side:
-                hit = (ranks == fault.rank) & _during(fault, time_s)
-                share = np.where(hit, np.minimum(share, fault.factor), share)
-        return share
-
-    def _of(self, times_s: Floats, *kinds: SimFaultKind) -> Iterable[SimFault]:
-        """Faults of these kinds that may act at any of the times, in their order."""
+    def _of(self, times_s: Floats, *kinds: SimFaultKind) -> list[SimFault]:
+        """Faults of these kinds that may act at any of the times, or when these delay a rank, in their order."""
+        if not self._faults:
+            return []
         latest_s = float(times_s.max())
         if latest_s > self._near_until_s:
             self._look_ahead(float(np.max(times_s, where=np.isfinite(times_s), initial=-np.inf)))
-        return (fault for fault in self._near if fault.kind in kinds)
+        return [fault for fault in self._near if fault.kind in kinds]
 
     def _look_ahead(self, until_s: float) -> None:
         """Collect the faults that begin by then or a little later, or while such a fault delays a rank or a message."""

@@ -95,14 +95,18 @@ class PathLearner:
         counted = await self._survey.count_switches(unknown, self.fabric.source_ports[0])
         switches = {pair: lengths[pair] - 1 if lengths[pair] else counted.get(pair, 0) for pair in new}
         async with self._searching:
-            self._controller.begin_learning(new, time.time(), changed=changed)
-            missing = self._controller.health.missing if changed else None
-            self._search.begin(switches, self._controller.ports_in_use(new), missing)
+            self._begin(switches, changed=changed)
         await self._step()
         while wait and not set(mine).isdisjoint(self._search.open_pairs):
             if not await self.proceed():
                 await asyncio.sleep(_POLL_S)
         return mine
+
+    def _begin(self, switches: Mapping[Pair, int], *, changed: bool) -> None:
+        """Begin a search for the paths of these pairs, with so many switches on each, 0 where that is not known."""
+        self._controller.begin_learning(switches, time.time(), changed=changed)
+        missing = self._controller.health.missing if changed else None
+        self._search.begin(switches, self._controller.ports_in_use(switches), missing)
 
     async def proceed(self) -> bool:
         """Go on with a search that waits for switches, if it is time; return whether there was one."""
@@ -118,11 +122,13 @@ class PathLearner:
                 return
             await self._survey.search_round(self._search, asking, self.nics, self._controller.note_answers)
             if traces := self._search.end_round(time.monotonic()):
-                self._controller.learn(traces, time.time(), search=self._search)
+                back = self._controller.learn(traces, time.time(), search=self._search)
                 if self.fabric.graph is not None:
                     await self._rate_links()
                 pairs = {(source, destination) for source, destination, _ in traces}
                 _logger.info("learnt %d paths of %d pairs of NICs", len(traces), len(pairs))
+                if back:
+                    self._begin(self._search.switches, changed=True)
             if not self._search.open_pairs:
                 await self._count()
                 self._controller.end_learning(time.time(), self._search.given_up)

@@ -55,8 +55,11 @@ class PathSearch:
         self._pairs: dict[Pair, PairSearch] = {}
         # Pairs whose search has ended before all their paths were found.
         self.given_up: set[Pair] = set()
-        # Complete paths of which every switch was asked, also those of before the last change.
+        # Complete paths of which every switch was asked, also those of before the last change; and those that no longer
+        # count after the next one. If it interrupts the search, a path may have changed between two answers. If links
+        # were missing, there are more paths when they are back.
         self._asked: dict[Probe, tuple[str, ...]] = {}
+        self._asked_now: dict[Probe, tuple[str, ...]] = {}
         self._between = LeafPaths(links)
         self._onward = OnwardLinks({}, self._between.leaf, ())
         # The whole paths of pairs for which all are known.
@@ -67,6 +70,11 @@ class PathSearch:
         self._answered: set[str] = set()
         self._fruitless: Counter[str] = Counter()
         self._rests_until_s: dict[str, float] = {}
+
+    @property
+    def switches(self) -> dict[Pair, int]:
+        """The number of switches on the paths of each pair that was searched, 0 where it is not known."""
+        return {pair: search.switches for pair, search in self._pairs.items()}
 
     @property
     def open_pairs(self) -> tuple[Pair, ...]:
@@ -104,6 +112,7 @@ class PathSearch:
             switches = {pair: self._pairs[pair].switches for pair in self.open_pairs} | dict(switches)
             self._pairs.clear()
             self._between.forget()
+            self._asked_now.clear()
         for pair, count in switches.items():
             needed = tuple(first.get(pair, ()))
             ports = list(dict.fromkeys([*needed, *self._shuffled_ports(pair)]))
@@ -127,7 +136,7 @@ class PathSearch:
         self._asking = self.ready(now_s)
         self._silent.clear()
         self._answered.clear()
-        self._onward = OnwardLinks(self._asked, self._between.leaf, self._avoided)
+        self._onward = OnwardLinks(self._asked | self._asked_now, self._between.leaf, self._avoided)
         self._known = {pair: self._between.whole_paths(pair, self._pairs[pair].switches) for pair in self.open_pairs}
         for pair in self.open_pairs:
             search = self._pairs[pair]
@@ -192,7 +201,7 @@ class PathSearch:
         answers[question.position] = address
         self._between.note_answers(pair[0], answers)
         if len(answers) == self._pairs[pair].switches:
-            self._asked[*pair, question.source_port] = leading(answers)
+            self._asked_now[*pair, question.source_port] = leading(answers)
 
     def open_ports(self) -> list[tuple[Pair, int]]:
         """The pairs and source ports that are being traced."""
@@ -233,6 +242,10 @@ class PathSearch:
             if given_up and pair not in complete:
                 self.given_up.add(pair)
             traces |= self._new_traces(pair, search)
+        if not self.open_pairs and not self._avoided:
+            # Where there were several ways once, there may be again.
+            self._asked = self._asked_now | self._asked
+            self._asked_now.clear()
         return traces
 
     def _new_traces(self, pair: Pair, search: PairSearch) -> dict[Probe, Trace]:

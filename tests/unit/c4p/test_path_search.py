@@ -164,6 +164,30 @@ def test_after_a_change_nothing_found_before_counts():
     assert fabric.asked - asked < 1.25 * len(traces)
 
 
+def test_paths_of_an_interrupted_search_say_nothing_of_what_follows():
+    """A fabric changes between two questions about a port: the path that the answers make up slows no later search."""
+    fabric = Fabric(limited=False)
+    search = PathSearch(PORTS, fabric.links)
+    switches = {pair: len(fabric.path(*pair, PORTS[0])) for pair in fabric.pairs}
+    search.begin(switches)
+    for nic in search.begin_round(fabric.now_s):
+        while questions := search.questions(nic):
+            fabric.spines = 4 if any(question.position == 2 for question in questions) else 3
+            for question in questions:
+                search.record(question, fabric.answer(question))
+    fabric.spines, fabric.limited = 4, True
+    assert fabric.wrong(search.end_round(fabric.now_s))
+    took_s = []
+    for each in (search, PathSearch(PORTS, fabric.links)):
+        fabric.tokens.clear()
+        began_s = fabric.now_s
+        each.begin(switches, changed=())
+        assert fabric.wrong(fabric.search(search=each)) == {}
+        took_s.append(fabric.now_s - began_s)
+    again_s, first_s = took_s
+    assert again_s <= first_s
+
+
 def test_a_spine_without_answers_is_not_gone():
     """Paths are learnt again just after checks have used up a spine's answers: its links are there all the same."""
     fabric = Fabric()

@@ -7,13 +7,15 @@ from collections import Counter
 import pytest
 from msgspec.structs import replace
 
+from c4bench.c4p.controller import PathController
 from c4bench.c4p.knowledge.path_checks import Check
 from c4bench.c4p.knowledge.path_search import MAX_SWITCHES
 from c4bench.c4p.policy import PathPolicy
 from c4bench.control.health import UnplannedFlows
 from c4bench.control.path_counting import counted_hops
-from c4bench.control.path_learning import PlannedFabric
+from c4bench.control.path_learning import PathLearner, PlannedFabric
 from c4bench.control.path_service import NO_INVENTORY, PathService
+from c4bench.control.path_survey import PathSurvey
 from c4bench.control.switches import PortCount
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
@@ -368,6 +370,29 @@ def test_a_rank_gets_guidance_when_its_path_is_gone():
 
     gone, now = run(play())
     assert now != gone
+
+
+def test_a_search_that_meets_a_link_again_begins_anew():
+    """A spine that was gone answers a search: ports traced before may take other paths by now, so all are traced again."""
+
+    async def play():
+        scene, pair = Scene(), ("h0/0", "h2/0")
+        controller, survey = PathController(), PathSurvey(scene.agent)
+        learner = PathLearner(controller, survey, PlannedFabric(HOSTS, PORTS))
+        await learner.learn([pair], wait=True)
+        scene.spines.remove("s1")
+        await learner.learn([pair], changed=True, wait=True)
+        missing = controller.health.missing
+        scene.spines.append("s1")
+        await learner.learn([pair], changed=True)
+        probes = scene.agents["h0"].probes
+        await learner.proceed()
+        return missing, controller.health.missing, scene.agents["h0"].probes - probes
+
+    missing, then, probes = run(play())
+    assert missing == {"s1", "s1-10.0.2.1"}
+    assert then == set()
+    assert probes > 0
 
 
 def test_a_request_about_released_flows_ends():

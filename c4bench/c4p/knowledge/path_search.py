@@ -215,6 +215,30 @@ class PathSearch:
             search.answers[source_port] = dict(enumerate(hops))
             self._answered.add(pair[0])
 
+    def port_to_count(self, counted: Collection[tuple[Pair, int]]) -> tuple[Pair, int] | None:
+        """A source port that may take a new path, of the pair with the fewest; None if all such were `counted` before.
+
+        All paths of the pair are known, so that the links tell which of them it is: see `record_links`.
+        """
+        found = {pair: set(self._pairs[pair].complete().values()) for pair in self.open_pairs if self._known.get(pair)}
+        for pair in sorted(found, key=lambda pair: len(found[pair])):
+            search = self._pairs[pair]
+            for port in search.open_ports():
+                possible = fitting(self._known[pair], search.answers[port])
+                wanted = port in search.needed or is_new(possible, found[pair])
+                if wanted and (pair, port) not in counted:
+                    return pair, port
+        return None
+
+    def record_links(self, pair: Pair, source_port: int, links: Collection[str]) -> bool:
+        """Record the path of a source port that is traced, by the links that it crosses; return whether it has one."""
+        search = self._pairs[pair]
+        possible = fitting(self._known.get(pair, ()), search.answers.get(source_port, {}))
+        paths = [path for path in possible if set(path) == set(links)]
+        if paths and source_port in search.answers:
+            search.match(source_port, paths[0])
+        return bool(paths)
+
     def give_up(self, nic: str) -> None:
         """End the search for this NIC's paths: its host cannot be reached."""
         for pair in self.open_pairs:

@@ -12,7 +12,7 @@ from c4bench.c4p.knowledge.path_checks import Check
 from c4bench.c4p.knowledge.path_search import MAX_SWITCHES
 from c4bench.c4p.policy import PathPolicy
 from c4bench.control.health import UnplannedFlows
-from c4bench.control.path_counting import counted_hops
+from c4bench.control.path_counting import PathCounter, counted_hops
 from c4bench.control.path_learning import PathLearner, PlannedFabric
 from c4bench.control.path_service import NO_INVENTORY, PathService
 from c4bench.control.path_survey import PathSurvey
@@ -34,10 +34,12 @@ class Agent:
         self.host, self.spines, self.probes = host, spines, 0
         self.leaf = f"leaf-{host}"
         self.mute = False
+        self.sent = lambda: None
         self.counts = Counter()
 
     async def call(self, method, body, answer):
         if method == "burst":
+            self.sent()
             for burst in body.bursts:
                 spine = self.spines[burst.source_port % len(self.spines)]
                 self.counts.update(
@@ -255,6 +257,27 @@ def test_where_icmp_is_filtered_paths_are_counted():
     assert closed == frozenset()
     assert "2 pairs of NICs answer no probes" in remarks[0]
     assert "known by the switches' counters" in remarks[0]
+
+
+@pytest.mark.parametrize(
+    ("traffic", "links"), [(3, {"leaf-h0", "s1", "s1-10.0.2.1"}), (200, {"leaf-h0", "s1-10.0.2.1"})]
+)
+def test_packets_that_do_not_expire_show_a_path(traffic, links):
+    """The links of a source port are those that count its packets; one with other traffic is not among them."""
+
+    async def play():
+        scene = Scene()
+        counter = PathCounter(scene.paths.survey, scene.read, PlannedFabric(HOSTS).nics)
+        found = await counter.links(("h0/0", "h2/0"), 50001)
+        assert found == {"leaf-h0", "s1", "s1-10.0.2.1"}
+        # What others send between two counts does not count once the reading is forgotten.
+        scene.agents["h1"].counts["s1"] += 500
+        counter.forget_reading()
+        busy = scene.agents["h1"].counts
+        scene.agents["h0"].sent = lambda: busy.update({"s1": traffic})
+        return await counter.links(("h0/0", "h2/0"), 50001)
+
+    assert run(play()) == links
 
 
 def test_counts_that_fit_no_path_are_rejected():

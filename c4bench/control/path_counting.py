@@ -1,7 +1,8 @@
 """Learns paths by the switches' packet counters, where switches do not answer probes, or not often enough.
 
 Packets of one source port are sent with every TTL, equally many of each. The first link carries all of them, the next
-all but those that expire before it, and so on. So the count shows a link's place in the path.
+all but those that expire before it, and so on. So the count shows a link's place in the path. Where all paths of a pair
+are known, packets that do not expire show which of them it is.
 """
 
 import asyncio

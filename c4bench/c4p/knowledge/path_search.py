@@ -216,10 +216,7 @@ class PathSearch:
             self._answered.add(pair[0])
 
     def port_to_count(self, counted: Collection[tuple[Pair, int]]) -> tuple[Pair, int] | None:
-        """A source port that may take a new path, of the pair with the fewest; None if all such were `counted` before.
-
-        All paths of the pair are known, so that the links tell which of them it is: see `record_links`.
-        """
+        """A source port that may take a new path, of a pair whose paths are all known; None if all were `counted`."""
         found = {pair: set(self._pairs[pair].complete().values()) for pair in self.open_pairs if self._known.get(pair)}
         for pair in sorted(found, key=lambda pair: len(found[pair])):
             search = self._pairs[pair]

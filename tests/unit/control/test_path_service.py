@@ -396,7 +396,7 @@ def test_a_rank_gets_guidance_when_its_path_is_gone():
 
 
 def test_a_search_that_meets_a_link_again_begins_anew():
-    """A spine that was gone answers a search: ports traced before may take other paths by now, so all are traced again."""
+    """When a spine that was gone answers a search, ports found before may take other paths, and are traced again."""
 
     async def play():
         scene, pair = Scene(), ("h0/0", "h2/0")

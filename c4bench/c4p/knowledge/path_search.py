@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 from zlib import crc32
 
+from c4bench.c4p.knowledge.asked_paths import AskedPaths
 from c4bench.c4p.knowledge.atlas import Probe
 from c4bench.c4p.knowledge.leaf_groups import Pair
 from c4bench.c4p.knowledge.leaf_paths import LeafPaths
@@ -55,13 +56,9 @@ class PathSearch:
         self._pairs: dict[Pair, PairSearch] = {}
         # Pairs whose search has ended before all their paths were found.
         self.given_up: set[Pair] = set()
-        # Complete paths of which every switch was asked, also those of before the last change; and those that no longer
-        # count after the next one. If it interrupts the search, a path may have changed between two answers. If links
-        # were missing, there are more paths when they are back.
-        self._asked: dict[Probe, tuple[str, ...]] = {}
-        self._asked_now: dict[Probe, tuple[str, ...]] = {}
+        self._asked = AskedPaths()
         self._between = LeafPaths(links)
-        self._onward = OnwardLinks({}, self._between.leaf, ())
+        self._onward = OnwardLinks(self._asked.paths, self._between.leaf, ())
         # The whole paths of pairs for which all are known.
         self._known: dict[Pair, list[Switches]] = {}
         self._avoided: frozenset[str] = frozenset()
@@ -112,7 +109,7 @@ class PathSearch:
             switches = {pair: self._pairs[pair].switches for pair in self.open_pairs} | dict(switches)
             self._pairs.clear()
             self._between.forget()
-            self._asked_now.clear()
+            self._asked.forget()
         for pair, count in switches.items():
             needed = tuple(first.get(pair, ()))
             ports = list(dict.fromkeys([*needed, *self._shuffled_ports(pair)]))
@@ -133,10 +130,11 @@ class PathSearch:
 
     def begin_round(self, now_s: float) -> list[str]:
         """Open further ports of pairs that need them; return the NICs that take part in this round."""
+        self._asked.begin_round()
         self._asking = self.ready(now_s)
         self._silent.clear()
         self._answered.clear()
-        self._onward = OnwardLinks(self._asked | self._asked_now, self._between.leaf, self._avoided)
+        self._onward = OnwardLinks(self._asked.paths, self._between.leaf, self._avoided)
         self._known = {pair: self._between.whole_paths(pair, self._pairs[pair].switches) for pair in self.open_pairs}
         for pair in self.open_pairs:
             search = self._pairs[pair]
@@ -200,8 +198,8 @@ class PathSearch:
         answers = self._pairs[pair].answers[question.source_port]
         answers[question.position] = address
         self._between.note_answers(pair[0], answers)
-        if len(answers) == self._pairs[pair].switches:
-            self._asked_now[*pair, question.source_port] = leading(answers)
+        path = leading(answers) if len(answers) == self._pairs[pair].switches else None
+        self._asked.note_answer((*pair, question.source_port), path, missing=bool(self._avoided))
 
     def open_ports(self) -> list[tuple[Pair, int]]:
         """The pairs and source ports that are being traced."""
@@ -264,9 +262,7 @@ class PathSearch:
                 self.given_up.add(pair)
             traces |= self._new_traces(pair, search)
         if not self.open_pairs and not self._avoided:
-            # Where there were several ways once, there may be again.
-            self._asked = self._asked_now | self._asked
-            self._asked_now.clear()
+            self._asked.keep()
         return traces
 
     def _new_traces(self, pair: Pair, search: PairSearch) -> dict[Probe, Trace]:

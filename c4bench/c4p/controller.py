@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
-from zlib import crc32
 
 from c4bench.c4p.guidance.live_flows import LiveFlows
 from c4bench.c4p.guidance.plans import Plans
@@ -131,16 +130,11 @@ class PathController:
             self.live_flows.add(flow, 1 / counts[connection_key(flow)], ports.get(flow.id, 0))
             self._plans.set_share(flow.job, share)
         if self.policy.scope == "random":
-            self._place_randomly(flow for flow in new if not self.live_flows[flow.id].port)
+            self.live_flows.place_randomly()
             return
         running = [flow for flow in new if self.live_flows[flow.id].port]
         self._plans.adopt(running)
         self._plans.add([flow for flow in new if flow not in running])
-
-    def _place_randomly(self, flows: Iterable[Flow]) -> None:
-        for flow in flows:
-            if ports := sorted(self.knowledge.entries((flow.source, flow.destination))):
-                self.live_flows[flow.id].port = ports[crc32(flow.id.encode()) % len(ports)]
 
     def leave(self, flows: Iterable[str]) -> None:
         """Remove flows that have ended; others may be moved to where they were."""
@@ -181,12 +175,16 @@ class PathController:
 
     def learn(
         self, traces: Mapping[Probe, Trace], now_s: float, how: str = PROBES, search: PathSearch | None = None
-    ) -> None:
-        """Learn paths, which `search` has found unless they are all that the pairs have; and plan again."""
+    ) -> bool:
+        """Learn paths, which `search` has found unless they are all that the pairs have; and plan again.
+
+        Return whether a missing link answers again, so that paths found before may have changed.
+        """
         sample = search.sample(partial(self._checks.can_answer, now_s)) if search else None
-        self._update_links(self.knowledge.learn(traces, now_s, how, sample), now_s)
+        back = self._update_links(self.knowledge.learn(traces, now_s, how, sample), now_s)
         self._checks.note_switches(now_s)
         self._plans.renew(self.knowledge.atlas())
+        return back
 
     def end_learning(self, now_s: float, given_up: Collection[Pair] = ()) -> None:
         """All paths of the pairs that were being learnt are known, but for those `given_up`."""
@@ -195,9 +193,12 @@ class PathController:
             self._plans.renew(self.knowledge.atlas())
         self._checks.note_learnt(now_s)
 
-    def _update_links(self, changes: PathChanges, now_s: float) -> None:
+    def _update_links(self, changes: PathChanges, now_s: float) -> bool:
+        """Return whether a missing link answers again."""
+        back = not changes.answered.isdisjoint(self.health.missing)
         self._checks.note_refused(changes.refused, now_s)
         self._missing_links.update(changes, now_s)
+        return back
 
     def can_answer(self, nic: str, hop: str, now_s: float) -> bool:
         """Whether the hop's switch has an answer left for this NIC, as far as is known."""
@@ -230,12 +231,11 @@ class PathController:
         That is the case if a port takes another path, or a link does not answer any more or answers again.
         """
         changes = self.knowledge.learn(traces, now_s)
-        back = changes.answered & self.health.missing
         lost = changes.silent - self.health.closed
-        self._update_links(changes, now_s)
+        back = self._update_links(changes, now_s)
         if lost:
             self._plans.close(lost)
-        return bool(changes.changed or back or lost)
+        return back or bool(changes.changed or lost)
 
     def tick(self, now_s: float) -> None:
         """Use links again whose hold-down is over."""

@@ -1,14 +1,16 @@
-"""Learns paths by the switches' packet counters, where switches do not answer probes.
+"""Learns paths by the switches' packet counters, where switches do not answer probes, or not often enough.
 
 Packets of one source port are sent with every TTL, equally many of each. The first link carries all of them, the next
-all but those that expire before it, and so on. So the count shows a link's place in the path.
+all but those that expire before it, and so on. So the count shows a link's place in the path. Where all paths of a pair
+are known, packets that do not expire show which of them it is.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from c4bench.c4p.knowledge.atlas import Probe
+from c4bench.c4p.knowledge.leaf_groups import Pair
 from c4bench.c4p.knowledge.path_knowledge import Trace
 from c4bench.c4p.knowledge.path_search import MAX_SWITCHES, PathSearch
 from c4bench.control.path_survey import PathSurvey
@@ -18,30 +20,53 @@ from c4bench.wire.messages import Burst
 
 # Packets of each TTL: more than the switches' own traffic, and less than a millisecond of any link.
 _PACKETS = 32
+_TTLS = range(1, MAX_SWITCHES + 1)
+# Packets that cross all of a path.
+_WHOLE, _ANY_TTL = 128, 64
 _SLACK = 0.2
 _COUNTED_S = 0.05
 
 Read = Callable[[], Mapping[str, PortCount]]
 
 
-async def count_paths(
-    survey: PathSurvey, read: Read, search: PathSearch, nics: Mapping[str, Nic]
-) -> dict[Probe, Trace]:
-    """Find what a search looks for by the switches' counters, one source port at a time; `read` may block.
+class PathCounter:
+    """Counts the path of one source port at a time; `read` reads the switches' counters and may block."""
 
-    A port is left out if the counts fit no path: there was other traffic, or a switch is not read.
-    """
+    def __init__(self, survey: PathSurvey, read: Read, nics: Mapping[str, Nic]) -> None:
+        self._survey, self._read, self._nics = survey, read, nics
+        self._before: Mapping[str, PortCount] | None = None
+
+    async def hops(self, pair: Pair, source_port: int) -> tuple[str, ...]:
+        """The links between switches on a path, in order; none if the counts fit no path.
+
+        There was other traffic then, or a switch is not read.
+        """
+        return counted_hops(await self._carried(pair, [Burst(source_port, ttl, _PACKETS) for ttl in _TTLS]))
+
+    async def links(self, pair: Pair, source_port: int) -> frozenset[str]:
+        """The links between switches that a path crosses. No packet expires, so that no switch spends an answer."""
+        carried = await self._carried(pair, [Burst(source_port, _ANY_TTL, _WHOLE)])
+        return frozenset(hop for hop, count in carried.items() if abs(count / _WHOLE - 1) <= _SLACK)
+
+    async def _carried(self, pair: Pair, bursts: Sequence[Burst]) -> dict[str, int]:
+        before = await asyncio.to_thread(self._read) if self._before is None else self._before
+        await self._survey.burst((self._nics[pair[0]], self._nics[pair[1]]), bursts)
+        await asyncio.sleep(_COUNTED_S)
+        self._before = now = await asyncio.to_thread(self._read)
+        return carried_packets(before, now)
+
+    def forget_reading(self) -> None:
+        """Others have sent packets since the last count."""
+        self._before = None
+
+
+async def count_paths(counter: PathCounter, search: PathSearch) -> dict[Probe, Trace]:
+    """Find what a search looks for by the switches' counters alone; ports whose counts fit no path are left out."""
     traces: dict[Probe, Trace] = {}
-    before = await asyncio.to_thread(read)
     while search.open_pairs:
         search.begin_round(time.monotonic())
         for pair, port in search.open_ports():
-            bursts = [Burst(port, hops, _PACKETS) for hops in range(1, MAX_SWITCHES + 1)]
-            await survey.burst((nics[pair[0]], nics[pair[1]]), bursts)
-            await asyncio.sleep(_COUNTED_S)
-            now = await asyncio.to_thread(read)
-            search.record_path(pair, port, counted_hops(carried_packets(before, now)))
-            before = now
+            search.record_path(pair, port, await counter.hops(pair, port))
         traces |= {probe: hops for probe, hops in search.end_round(time.monotonic()).items() if None not in hops}
     return traces
 

@@ -15,7 +15,7 @@ from c4bench.c4p.knowledge.link_rates import link_rates
 from c4bench.c4p.knowledge.nic_links import NicLinks
 from c4bench.c4p.knowledge.path_knowledge import COUNTERS
 from c4bench.c4p.knowledge.path_search import PathSearch
-from c4bench.control.path_counting import Read, count_paths
+from c4bench.control.path_counting import PathCounter, Read, count_paths
 from c4bench.control.path_survey import PathSurvey
 from c4bench.control.switches import PortCount
 from c4bench.errors import UnhealthyError
@@ -28,6 +28,10 @@ _logger = logging.getLogger(__name__)
 # 16 equal paths of a pair with probability 0.004. A search uses as many as it needs.
 SOURCE_PORTS = range(0xC001, 0xC001 + 128)
 _POLL_S = 0.1
+# A search that somebody waits for counts too from then on, while it waits for switches: reading counters is work.
+_COUNTED_AFTER_S = 15.0
+# Counts in succession that fit no path: there is other traffic, or the counters are not current.
+_MISFITS = 3
 
 
 class PlannedFabric(msgspec.Struct, frozen=True):
@@ -62,6 +66,7 @@ class PathLearner:
         self.nics: Mapping[str, Nic] = fabric.nics
         self._links = NicLinks(self.nics.values())
         self._search = PathSearch(fabric.source_ports, self._links)
+        self._counter = PathCounter(survey, fabric.read, self.nics) if fabric.read else None
         self._searching = asyncio.Lock()
         self._ports: Mapping[str, PortCount] | None = None
         self._reading = asyncio.Lock()
@@ -95,14 +100,39 @@ class PathLearner:
         counted = await self._survey.count_switches(unknown, self.fabric.source_ports[0])
         switches = {pair: lengths[pair] - 1 if lengths[pair] else counted.get(pair, 0) for pair in new}
         async with self._searching:
-            self._controller.begin_learning(new, time.time(), changed=changed)
-            missing = self._controller.health.missing if changed else None
-            self._search.begin(switches, self._controller.ports_in_use(new), missing)
+            self._begin(switches, changed=changed)
         await self._step()
-        while wait and not set(mine).isdisjoint(self._search.open_pairs):
-            if not await self.proceed():
-                await asyncio.sleep(_POLL_S)
+        if wait:
+            await self._wait(mine)
         return mine
+
+    def _begin(self, switches: Mapping[Pair, int], *, changed: bool) -> None:
+        """Begin a search for the paths of these pairs, with so many switches on each, 0 where that is not known."""
+        self._controller.begin_learning(switches, time.time(), changed=changed)
+        missing = self._controller.health.missing if changed else None
+        self._search.begin(switches, self._controller.ports_in_use(switches), missing)
+
+    async def _wait(self, pairs: Sequence[Pair]) -> None:
+        """Wait until the search for these pairs has ended; count paths too when it takes long."""
+        counted_from_s, misfits = time.monotonic() + _COUNTED_AFTER_S, 0
+        counted: set[tuple[Pair, int]] = set()
+        while not set(pairs).isdisjoint(self._search.open_pairs):
+            if await self.proceed():
+                continue
+            counter = self._counter if misfits < _MISFITS and time.monotonic() >= counted_from_s else None
+            if counter and (wanted := self._search.port_to_count(counted)):
+                misfits = 0 if await self._count_path(counter, *wanted) else misfits + 1
+                counted.add(wanted)
+            else:
+                await asyncio.sleep(_POLL_S)
+
+    async def _count_path(self, counter: PathCounter, pair: Pair, source_port: int) -> bool:
+        """Find the path of a source port that is being traced by counters; return whether the counts fit one."""
+        async with self._searching:
+            try:
+                return self._search.record_links(pair, source_port, await counter.links(pair, source_port))
+            except UnhealthyError:
+                return False
 
     async def proceed(self) -> bool:
         """Go on with a search that waits for switches, if it is time; return whether there was one."""
@@ -117,12 +147,16 @@ class PathLearner:
             if not (asking := self._search.begin_round(time.monotonic())):
                 return
             await self._survey.search_round(self._search, asking, self.nics, self._controller.note_answers)
+            if self._counter:
+                self._counter.forget_reading()
             if traces := self._search.end_round(time.monotonic()):
-                self._controller.learn(traces, time.time(), search=self._search)
+                back = self._controller.learn(traces, time.time(), search=self._search)
                 if self.fabric.graph is not None:
                     await self._rate_links()
                 pairs = {(source, destination) for source, destination, _ in traces}
                 _logger.info("learnt %d paths of %d pairs of NICs", len(traces), len(pairs))
+                if back:
+                    self._begin(self._search.switches, changed=True)
             if not self._search.open_pairs:
                 await self._count()
                 self._controller.end_learning(time.time(), self._search.given_up)
@@ -195,13 +229,12 @@ class PathLearner:
     async def _count(self) -> None:
         """Learn the pairs that answer no probes by counters, and add a remark."""
         silent = sorted(set(self._controller.knowledge.unanswered) - self._counted)
-        read = self.fabric.read
-        if not silent or read is None:
+        if not silent or self._counter is None:
             return
         self._counted.update(silent)
         search = PathSearch(self.fabric.source_ports, self._links)
         search.begin(dict.fromkeys(silent, 0))
-        traces = await count_paths(self._survey, read, search, self.nics)
+        traces = await count_paths(self._counter, search)
         self._controller.learn(traces, time.time(), COUNTERS)
         learnt = len({(source, destination) for source, destination, _ in traces})
         self._controller.remarks.append(

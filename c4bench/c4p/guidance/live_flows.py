@@ -3,6 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from zlib import crc32
 
 import msgspec
 
@@ -96,6 +97,12 @@ class LiveFlows:
             live.port = port
             self._followed.clear()
         self.set_weight(live, weight)
+
+    def place_randomly(self) -> None:
+        """Give each flow that has no port one whose path is known, by chance but always the same."""
+        for live in self:
+            if not live.port and (ports := sorted(self._knowledge.entries(live.pair))):
+                live.port = ports[crc32(live.flow.id.encode()) % len(ports)]
 
     def pin(self, live: LiveFlow, port: int) -> None:
         """Leave a flow that cannot be moved on this port."""

@@ -6,8 +6,9 @@ may have sent other ICMP errors, of which nobody knows, so a NIC that met silenc
 question is one that the switch can answer, and silence then confirms the loss.
 """
 
+import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from c4bench.c4p.knowledge.answer_budget import AnswerBudget
@@ -16,8 +17,8 @@ from c4bench.c4p.knowledge.link_state import LinkHealth
 from c4bench.c4p.knowledge.path_knowledge import PROBES, PathKnowledge
 from c4bench.c4p.policy import PathPolicy
 
-# Answers that routine checks leave for urgent ones.
-_RESERVE = 3.0
+# Answers that routine checks leave for urgent ones, and both for a search, which must see that a link is back.
+_RESERVE, _LEAST_RESERVE = 3.0, 1.0
 
 
 class Check(NamedTuple):
@@ -86,31 +87,45 @@ class PathChecks:
         return self._budget.left(nic, hop, now_s) >= 1
 
     def checks(self, live: Mapping[Pair, Iterable[int]], now_s: float) -> tuple[Check, ...]:
-        """The checks that are due, given the source ports that `live` flows use.
-
-        Of each NIC's ports one is checked, of which the next check takes the next; all of them if it is urgent.
-        """
+        """The checks that are due, given the source ports that `live` flows use."""
         watched = self._urgent or bool(self._health.missing)
         interval_s = self.policy.urgent_check_s if watched else self.policy.check_s
         if not live or now_s - self._checked_s < interval_s:
             return ()
         self._checked_s = now_s
         self._round += 1
-        due: list[Check] = []
+        # Each kind of check may spend the answers that the other would need, so they take turns to be first.
+        kinds = (self._of_missing_links, self._of_live_paths)
+        first = 0 if self._round % 2 and not self._urgent else 1
+        due = [*kinds[first](live, now_s), *kinds[1 - first](live, now_s)]
+        self._urgent = False
+        return tuple(dict.fromkeys(due))
+
+    def _of_live_paths(self, live: Mapping[Pair, Iterable[int]], now_s: float) -> Iterator[Check]:
+        """By each NIC a check of one of its paths, of the next one each time; of all its paths if it is urgent."""
         by_nic: dict[str, list[Check]] = defaultdict(list)
         for pair, ports in sorted(live.items()):
             if self._knowledge.outdated(pair):
                 # What is known of it is wrong, and being replaced.
                 continue
             by_nic[pair[0]] += [check for port in dict.fromkeys(ports) if (check := self._at_last_switch(pair, port))]
-        for nic, candidates in by_nic.items():
-            first = self._round % len(candidates) if candidates else 0
-            wanted = candidates[first:] + candidates[:first]
-            due += self._affordable(nic, wanted if self._urgent else wanted[:1], now_s)
-        for nic, lost in self._at_missing_links(live).items():
-            due += self._affordable(nic, [lost[self._round % len(lost)]], now_s)
-        self._urgent = False
-        return tuple(dict.fromkeys(due))
+        reserve = _LEAST_RESERVE if self._urgent or self._health.missing else _RESERVE
+        for candidates in by_nic.values():
+            wanted = self._in_turn(candidates)
+            yield from self._affordable(wanted if self._urgent else wanted[:1], reserve, now_s)
+
+    def _of_missing_links(self, live: Iterable[Pair], now_s: float) -> Iterator[Check]:
+        """A check of each missing link, by one NIC at a time, so that some NIC can always ask soon.
+
+        A NIC that met silence before is preferred, because a second silence confirms the loss.
+        """
+        for hop, candidates in self._at_missing_links(live).items():
+            wanted = sorted(self._in_turn(candidates), key=lambda check: (check.pair[0], hop) not in self._refused)
+            yield from itertools.islice(self._affordable(wanted, 0.0, now_s), 1)
+
+    def _in_turn(self, checks: Sequence[Check]) -> list[Check]:
+        first = self._round % len(checks) if checks else 0
+        return [*checks[first:], *checks[:first]]
 
     def _at_last_switch(self, pair: Pair, port: int) -> Check | None:
         """None for a path that is not known, or known by counters only."""
@@ -119,20 +134,20 @@ class PathChecks:
         return Check(pair, port, len(entry.hops) - 2) if entry and known else None
 
     def _at_missing_links(self, live: Iterable[Pair]) -> dict[str, list[Check]]:
-        """By NIC, a check at each missing link, which answers when the link is back."""
+        """By missing link, the checks that its switch answers when it is back."""
         found: dict[str, list[Check]] = defaultdict(list)
         missing = self._health.missing
         for pair in sorted(live) if missing else ():
             for port, entry in self._knowledge.entries(pair).items():
                 crossed = next((position for position, hop in enumerate(entry.hops[:-1]) if hop in missing), None)
                 if crossed is not None and entry.how == PROBES:
-                    found[pair[0]].append(Check(pair, port, crossed))
+                    found[entry.hops[crossed]].append(Check(pair, port, crossed))
         return found
 
-    def _affordable(self, nic: str, checks: Iterable[Check], now_s: float) -> Iterator[Check]:
-        reserve = 0.0 if self._urgent or self._health.missing else _RESERVE
+    def _affordable(self, checks: Iterable[Check], reserve: float, now_s: float) -> Iterator[Check]:
+        """The checks whose switches have answers left beside the reserve; each is spent."""
         for check in checks:
-            hop = self._expected(check)
+            nic, hop = check.pair[0], self._expected(check)
             if self._budget.left(nic, hop, now_s) >= 1 + reserve:
                 self._budget.spend(nic, hop, now_s)
                 yield check
@@ -154,6 +169,10 @@ class PathChecks:
             expected = self._expected(check)
             missing = expected in self._health.missing
             asked = check.pair[0], expected
+            if missing and answer and answer != expected:
+                # The port takes another path by now, and shows nothing of the missing link.
+                self._knowledge.forget((*check.pair, check.source_port))
+                continue
             changed |= bool(answer) and (missing or answer != expected)
             if missing and not answer:
                 confirmed.update({expected} if asked in self._refused else ())

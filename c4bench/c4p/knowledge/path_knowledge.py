@@ -183,6 +183,11 @@ class PathKnowledge:
         entry.agreed += 1
         entry.confirmed_s = now_s
 
+    def forget(self, probe: Probe) -> None:
+        """Forget the path of a source port: it takes another one."""
+        source, destination, port = probe
+        self._entries[source, destination].pop(port, None)
+
     def between(self, nics: Collection[str]) -> "PathKnowledge":
         """The part that is about pairs of these NICs."""
         part = PathKnowledge()

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 from zlib import crc32
 
+from c4bench.c4p.knowledge.asked_paths import AskedPaths
 from c4bench.c4p.knowledge.atlas import Probe
 from c4bench.c4p.knowledge.leaf_groups import Pair
 from c4bench.c4p.knowledge.leaf_paths import LeafPaths
@@ -55,10 +56,9 @@ class PathSearch:
         self._pairs: dict[Pair, PairSearch] = {}
         # Pairs whose search has ended before all their paths were found.
         self.given_up: set[Pair] = set()
-        # Complete paths of which every switch was asked, also those of before the last change.
-        self._asked: dict[Probe, tuple[str, ...]] = {}
+        self._asked = AskedPaths()
         self._between = LeafPaths(links)
-        self._onward = OnwardLinks({}, self._between.leaf, ())
+        self._onward = OnwardLinks(self._asked.paths, self._between.leaf, ())
         # The whole paths of pairs for which all are known.
         self._known: dict[Pair, list[Switches]] = {}
         self._avoided: frozenset[str] = frozenset()
@@ -67,6 +67,11 @@ class PathSearch:
         self._answered: set[str] = set()
         self._fruitless: Counter[str] = Counter()
         self._rests_until_s: dict[str, float] = {}
+
+    @property
+    def switches(self) -> dict[Pair, int]:
+        """The number of switches on the paths of each pair that was searched, 0 where it is not known."""
+        return {pair: search.switches for pair, search in self._pairs.items()}
 
     @property
     def open_pairs(self) -> tuple[Pair, ...]:
@@ -104,6 +109,7 @@ class PathSearch:
             switches = {pair: self._pairs[pair].switches for pair in self.open_pairs} | dict(switches)
             self._pairs.clear()
             self._between.forget()
+            self._asked.forget()
         for pair, count in switches.items():
             needed = tuple(first.get(pair, ()))
             ports = list(dict.fromkeys([*needed, *self._shuffled_ports(pair)]))
@@ -124,10 +130,11 @@ class PathSearch:
 
     def begin_round(self, now_s: float) -> list[str]:
         """Open further ports of pairs that need them; return the NICs that take part in this round."""
+        self._asked.begin_round()
         self._asking = self.ready(now_s)
         self._silent.clear()
         self._answered.clear()
-        self._onward = OnwardLinks(self._asked, self._between.leaf, self._avoided)
+        self._onward = OnwardLinks(self._asked.paths, self._between.leaf, self._avoided)
         self._known = {pair: self._between.whole_paths(pair, self._pairs[pair].switches) for pair in self.open_pairs}
         for pair in self.open_pairs:
             search = self._pairs[pair]
@@ -191,8 +198,8 @@ class PathSearch:
         answers = self._pairs[pair].answers[question.source_port]
         answers[question.position] = address
         self._between.note_answers(pair[0], answers)
-        if len(answers) == self._pairs[pair].switches:
-            self._asked[*pair, question.source_port] = leading(answers)
+        path = leading(answers) if len(answers) == self._pairs[pair].switches else None
+        self._asked.note_answer((*pair, question.source_port), path, missing=bool(self._avoided))
 
     def open_ports(self) -> list[tuple[Pair, int]]:
         """The pairs and source ports that are being traced."""
@@ -205,6 +212,27 @@ class PathSearch:
             search.switches = max(search.switches, len(hops))
             search.answers[source_port] = dict(enumerate(hops))
             self._answered.add(pair[0])
+
+    def port_to_count(self, counted: Collection[tuple[Pair, int]]) -> tuple[Pair, int] | None:
+        """A source port that may take a new path, of a pair whose paths are all known; None if all were `counted`."""
+        found = {pair: set(self._pairs[pair].complete().values()) for pair in self.open_pairs if self._known.get(pair)}
+        for pair in sorted(found, key=lambda pair: len(found[pair])):
+            search = self._pairs[pair]
+            for port in search.open_ports():
+                possible = fitting(self._known[pair], search.answers[port])
+                wanted = port in search.needed or is_new(possible, found[pair])
+                if wanted and (pair, port) not in counted:
+                    return pair, port
+        return None
+
+    def record_links(self, pair: Pair, source_port: int, links: Collection[str]) -> bool:
+        """Record the path of a source port that is traced, by the links that it crosses; return whether it has one."""
+        search = self._pairs[pair]
+        possible = fitting(self._known.get(pair, ()), search.answers.get(source_port, {}))
+        paths = [path for path in possible if set(path) == set(links)]
+        if paths and source_port in search.answers:
+            search.match(source_port, paths[0])
+        return bool(paths)
 
     def give_up(self, nic: str) -> None:
         """End the search for this NIC's paths: its host cannot be reached."""
@@ -233,6 +261,8 @@ class PathSearch:
             if given_up and pair not in complete:
                 self.given_up.add(pair)
             traces |= self._new_traces(pair, search)
+        if not self.open_pairs and not self._avoided:
+            self._asked.keep()
         return traces
 
     def _new_traces(self, pair: Pair, search: PairSearch) -> dict[Probe, Trace]:

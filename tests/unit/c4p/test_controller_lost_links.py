@@ -31,16 +31,45 @@ def test_a_black_hole_is_left_and_used_again_when_it_has_been_back_for_a_while()
     world.learn(controller, 1.0)
     assert controller.health.closed == {"up:0>3"}
     assert "up:0>3" not in spines(controller, live)
-    # Known to be lost, its silence is no news; but it is looked for as often as its switch answers.
+    # Known to be lost, its silence is no news; but one NIC after the other looks for it.
     assert not world.check(controller, 1.2)
     world.silent = set()
-    assert not world.check(controller, 1.4)
-    assert world.check(controller, 2.3)
-    world.learn(controller, 2.3)
-    controller.tick(2.4)
+    assert world.check(controller, 1.4)
+    world.learn(controller, 1.4)
+    controller.tick(1.5)
     assert "up:0>3" not in spines(controller, live)
-    controller.tick(2.6)
+    controller.tick(1.7)
     assert "up:0>3" in spines(controller, live)
+
+
+def test_a_port_that_was_led_around_a_missing_link_says_nothing_of_it():
+    """Switches route around a black hole after a while: what then answers a question about it is no change."""
+    world, live = World(), flows()
+    controller = running(world, live)
+    world.silent = {"up:0>3"}
+    assert world.check(controller, 1.0)
+    controller.begin_learning(controller.pairs(), 1.0, changed=True)
+    controller.learn({probe: hops for probe, hops in world.traces(controller.pairs()).items() if None not in hops}, 1.0)
+    controller.end_learning(1.0)
+    world.silent = set()
+    lost = [(*pair, port) for pair in controller.pairs() for port in PORTS if world.trace(*pair, port)[1] == "up:0>3"]
+    world.elsewhere = set(lost)
+    assert not any(world.check(controller, 1.2 + 0.1 * step) for step in range(5))
+    assert controller.health.missing == {"up:0>3"}
+
+
+def test_checks_leave_an_answer_for_the_search_that_must_see_a_link_return():
+    """While a link is missing paths are checked often, and a last switch can still answer each NIC once."""
+    world, live = World(), flows()
+    controller = running(world, live)
+    world.silent = {"up:0>3"}
+    world.check(controller, 1.0)
+    world.learn(controller, 1.0)
+    for step in range(40):
+        world.check(controller, 1.2 + 0.1 * step)
+        last = {(flow.source, controller.path(flow.id).hops[-2]) for flow in live}
+        sample = controller._checks.can_answer
+        assert all(sample(1.2 + 0.1 * step, nic, hop) for nic, hop in last)
 
 
 def test_silence_is_confirmed_by_a_question_that_the_switch_can_answer():

@@ -7,7 +7,7 @@ import pytest
 
 from c4bench.c4p.knowledge.nic_links import NicLinks
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
-from c4bench.c4p.knowledge.path_search import PathSearch
+from c4bench.c4p.knowledge.path_search import PathSearch, Question
 from c4bench.model.fabric import Nic
 
 PORTS = range(49153, 49153 + 64)
@@ -60,18 +60,23 @@ class Fabric:
         self.tokens[key] = left - 1, self.now_s
         return path[position]
 
-    def search(self, pairs=None, known=True, search=None):
-        """Search for all paths of these pairs; return them by probe."""
+    def search(self, pairs=None, known=True, search=None, counted_from_s=float("inf")):
+        """Search for all paths of these pairs, from `counted_from_s` on also by counters; return them by probe."""
         if search is None:
             search = PathSearch(PORTS, self.links)
             search.begin({pair: len(self.path(*pair, PORTS[0])) if known else 0 for pair in pairs or self.pairs})
-        traces = {}
+        traces, counted = {}, set()
         while search.open_pairs:
-            for nic in search.begin_round(self.now_s):
-                while questions := search.questions(nic):
-                    for question in questions:
-                        search.record(question, self.answer(question))
-            traces |= search.end_round(self.now_s)
+            if search.ready(self.now_s):
+                for nic in search.begin_round(self.now_s):
+                    while questions := search.questions(nic):
+                        for question in questions:
+                            search.record(question, self.answer(question))
+                traces |= search.end_round(self.now_s)
+            elif self.now_s >= counted_from_s and (wanted := search.port_to_count(counted)):
+                pair, port = wanted
+                counted.add(wanted)
+                assert search.record_links(pair, port, frozenset(self.path(*pair, port)))
             self.now_s += 0.1
         return traces
 
@@ -122,6 +127,27 @@ def test_parallel_links_stay_apart(limited):
     assert len(paths_of(traces, ("h2/0", "h4/0"))) == 2
 
 
+def test_counters_shorten_a_search():
+    """While switches have no answers left, the links that carried packets show paths; other links are no path."""
+    asked, counted = (Fabric(spines=2, parallel=2) for _ in range(2))
+    asked.search()
+    search = PathSearch(PORTS, counted.links)
+    search.begin({pair: len(counted.path(*pair, PORTS[0])) for pair in counted.pairs})
+    traces = counted.search(search=search, counted_from_s=5)
+    assert counted.wrong(traces) == {}
+    assert len(paths_of(traces, ("h0/0", "h2/0"))) == len(paths_of(traces, ("h2/0", "h0/0"))) == 3
+    assert counted.now_s < 0.75 * asked.now_s
+    pair = ("h0/0", "h2/0")
+    search.begin({pair: 3}, first={pair: PORTS})
+    search.begin_round(counted.now_s)
+    port = search.port_to_count(())[1]
+    path = counted.path(*pair, port)
+    assert not search.record_links(pair, port, path[:2])
+    assert not search.record_links(pair, port, {*path, "another"})
+    search.record(Question(pair, port, 1), "another")
+    assert not search.record_links(pair, port, path)
+
+
 def test_a_mute_switch_hides_only_its_own_paths():
     """Pairs keep the paths over switches that answer; pairs behind a mute leaf have none, and are given up."""
     fabric = Fabric()
@@ -162,6 +188,32 @@ def test_after_a_change_nothing_found_before_counts():
     assert all(len(paths_of(traces, pair)) == 3 for pair in pairs)
     # The first switches, and most of those behind the spines, are known from before.
     assert fabric.asked - asked < 1.25 * len(traces)
+
+
+def test_paths_of_an_interrupted_search_say_nothing_of_what_follows():
+    """A spine is added between two questions about a port: the path that the answers make up slows no later search."""
+    fabric = Fabric()
+    search = PathSearch(PORTS, fabric.links)
+    switches = {pair: len(fabric.path(*pair, PORTS[0])) for pair in fabric.pairs}
+    search.begin(switches)
+    made_up = {}
+    for fabric.spines in (3, 4, 4, 4):
+        for nic in search.begin_round(fabric.now_s):
+            while questions := search.questions(nic):
+                for question in questions:
+                    search.record(question, fabric.answer(question))
+        made_up |= fabric.wrong(search.end_round(fabric.now_s))
+        fabric.now_s += 1.2
+    assert made_up
+    took_s = []
+    for each in (search, PathSearch(PORTS, fabric.links)):
+        fabric.tokens.clear()
+        began_s = fabric.now_s
+        each.begin(switches, changed=())
+        assert fabric.wrong(fabric.search(search=each)) == {}
+        took_s.append(fabric.now_s - began_s)
+    again_s, first_s = took_s
+    assert again_s <= first_s
 
 
 def test_a_spine_without_answers_is_not_gone():

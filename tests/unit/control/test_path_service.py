@@ -7,13 +7,15 @@ from collections import Counter
 import pytest
 from msgspec.structs import replace
 
+from c4bench.c4p.controller import PathController
 from c4bench.c4p.knowledge.path_checks import Check
 from c4bench.c4p.knowledge.path_search import MAX_SWITCHES
 from c4bench.c4p.policy import PathPolicy
 from c4bench.control.health import UnplannedFlows
-from c4bench.control.path_counting import counted_hops
-from c4bench.control.path_learning import PlannedFabric
+from c4bench.control.path_counting import PathCounter, counted_hops
+from c4bench.control.path_learning import PathLearner, PlannedFabric
 from c4bench.control.path_service import NO_INVENTORY, PathService
+from c4bench.control.path_survey import PathSurvey
 from c4bench.control.switches import PortCount
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
@@ -32,10 +34,12 @@ class Agent:
         self.host, self.spines, self.probes = host, spines, 0
         self.leaf = f"leaf-{host}"
         self.mute = False
+        self.sent = lambda: None
         self.counts = Counter()
 
     async def call(self, method, body, answer):
         if method == "burst":
+            self.sent()
             for burst in body.bursts:
                 spine = self.spines[burst.source_port % len(self.spines)]
                 self.counts.update(
@@ -255,6 +259,27 @@ def test_where_icmp_is_filtered_paths_are_counted():
     assert "known by the switches' counters" in remarks[0]
 
 
+@pytest.mark.parametrize(
+    ("traffic", "links"), [(3, {"leaf-h0", "s1", "s1-10.0.2.1"}), (200, {"leaf-h0", "s1-10.0.2.1"})]
+)
+def test_packets_that_do_not_expire_show_a_path(traffic, links):
+    """The links of a source port are those that count its packets; one with other traffic is not among them."""
+
+    async def play():
+        scene = Scene()
+        counter = PathCounter(scene.paths.survey, scene.read, PlannedFabric(HOSTS).nics)
+        found = await counter.links(("h0/0", "h2/0"), 50001)
+        assert found == {"leaf-h0", "s1", "s1-10.0.2.1"}
+        # What others send between two counts does not count once the reading is forgotten.
+        scene.agents["h1"].counts["s1"] += 500
+        counter.forget_reading()
+        busy = scene.agents["h1"].counts
+        scene.agents["h0"].sent = lambda: busy.update({"s1": traffic})
+        return await counter.links(("h0/0", "h2/0"), 50001)
+
+    assert run(play()) == links
+
+
 def test_counts_that_fit_no_path_are_rejected():
     """Counts are a path only if the first link has carried all packets and each further link one share less."""
     first, second, third = (32 * (MAX_SWITCHES - place) for place in range(3))
@@ -368,6 +393,29 @@ def test_a_rank_gets_guidance_when_its_path_is_gone():
 
     gone, now = run(play())
     assert now != gone
+
+
+def test_a_search_that_meets_a_link_again_begins_anew():
+    """When a spine that was gone answers a search, ports found before may take other paths, and are traced again."""
+
+    async def play():
+        scene, pair = Scene(), ("h0/0", "h2/0")
+        controller, survey = PathController(), PathSurvey(scene.agent)
+        learner = PathLearner(controller, survey, PlannedFabric(HOSTS, PORTS))
+        await learner.learn([pair], wait=True)
+        scene.spines.remove("s1")
+        await learner.learn([pair], changed=True, wait=True)
+        missing = controller.health.missing
+        scene.spines.append("s1")
+        await learner.learn([pair], changed=True)
+        probes = scene.agents["h0"].probes
+        await learner.proceed()
+        return missing, controller.health.missing, scene.agents["h0"].probes - probes
+
+    missing, then, probes = run(play())
+    assert missing == {"s1", "s1-10.0.2.1"}
+    assert then == set()
+    assert probes > 0
 
 
 def test_a_request_about_released_flows_ends():

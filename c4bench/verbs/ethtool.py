@@ -18,8 +18,8 @@ _SET_INFO, _STRINGS, _STATS = struct.Struct("=2IQI"), struct.Struct("=3I"), stru
 _REQUEST = struct.Struct("16sP16x")
 # The driver writes as many values as it has then: room for those that it may have got since they were counted.
 _SPARE = 512
-# Firmware answers for some drivers, in milliseconds: they are not asked more often than this (s).
-_ASKED_EVERY_S = 1.0
+# Firmware answers for some drivers, in a millisecond or more: they are not asked more often than this (s).
+_ASKED_EVERY_S = 0.2
 
 
 class PortStatistics:
@@ -31,7 +31,7 @@ class PortStatistics:
         self._newest: dict[str, int] = {}
 
     def read(self) -> dict[str, int]:
-        """The values by name, which are up to a second old."""
+        """The values by name, which are up to `_ASKED_EVERY_S` old."""
         if not self._drivers or (self._asked_s is not None and time.monotonic() - self._asked_s < _ASKED_EVERY_S):
             return self._newest
         answers = [driver.read() for driver in self._drivers]

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from c4bench.verbs.counters import COUNTED, ETHERNET_COUNTED, IP_ECN_MARKED, SYSFS, Congestion, congestion
 from c4bench.verbs.ethtool import PortStatistics
+from c4bench.verbs.marks import NETSTAT, MarkedPackets
 
 _TEXT_BYTES = 64
-_PROC = Path("/proc/self/net")
-_NETSTAT_BYTES = 1 << 14
 
 
 class PortReader:
@@ -28,14 +27,14 @@ class PortReader:
         netdevs: Sequence[str] = (),
         alone: bool = False,
         sysfs: Path = SYSFS,
-        proc: Path = _PROC,
+        netstat: Path = NETSTAT,
     ) -> None:
         self._device = sysfs / "infiniband" / device
         self._port = self._device / "ports" / str(port)
-        self._netstat = proc / "netstat"
+        self._netstat = netstat
         self._alone = alone
         self._files: dict[str, int] = {}
-        self._ip = -1
+        self._marks: MarkedPackets | None = None
         self._netdevs = netdevs
         self._statistics = PortStatistics((), ETHERNET_COUNTED)
 
@@ -63,23 +62,18 @@ class PortReader:
                 self._files[path.name] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         # Packets of hardware do not pass the host's IP layer; only rxe's device says whose interface it is on.
         if self._alone and (self._device / "parent").exists():
-            with suppress(OSError):
-                self._ip = os.open(self._netstat, os.O_RDONLY | os.O_CLOEXEC)
+            self._marks = MarkedPackets(self._netstat)
         self._statistics = PortStatistics(self._netdevs, ETHERNET_COUNTED)
 
     def _marked(self) -> dict[str, int]:
-        return ip_statistics(os.pread(self._ip, _NETSTAT_BYTES, 0).decode(), {IP_ECN_MARKED}) if self._ip >= 0 else {}
+        count = self._marks.count() if self._marks else None
+        return {} if count is None else {IP_ECN_MARKED: count}
 
     def close(self) -> None:
         """Close the files; the next read opens them again."""
-        for file in (*self._files.values(), *((self._ip,) if self._ip >= 0 else ())):
+        for file in self._files.values():
             os.close(file)
         self._files.clear()
-        self._ip = -1
-
-
-def ip_statistics(text: str, wanted: set[str]) -> dict[str, int]:
-    """The wanted statistics among those of `/proc/net/netstat`: a line of names before each line of values."""
-    rows = [line.split() for line in text.splitlines()]
-    pairs = (zip(names, values, strict=False) for names, values in zip(rows[::2], rows[1::2], strict=False))
-    return {name: int(value) for pair in pairs for name, value in pair if name in wanted}
+        if self._marks:
+            self._marks.close()
+            self._marks = None

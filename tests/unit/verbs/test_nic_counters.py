@@ -124,7 +124,7 @@ def test_marked_packets_of_rxe_are_those_of_its_hosts_ip_layer(tmp_path):
     port, netstat = tmp_path / "infiniband" / "rxe0" / "ports" / "1", tmp_path / "netstat"
     fill(port, phys_state="5: LinkUp")
     netstat.write_text(NETSTAT.format(7))
-    alone, beside = (PortReader("rxe0", alone=alone, sysfs=tmp_path, proc=tmp_path) for alone in (True, False))
+    alone, beside = (PortReader("rxe0", alone=alone, sysfs=tmp_path, netstat=netstat) for alone in (True, False))
     assert alone.read()[1].ecn_marked is None
     alone.close()
     (port.parents[1] / "parent").write_text("eth0\n")
@@ -200,7 +200,7 @@ def test_a_driver_is_asked_for_its_own_statistics():
 
 
 def test_drivers_are_asked_seldom_and_never_for_what_they_lack(monkeypatch):
-    """Within a second the same values hold; then those of two ports of a bond are read again, and added."""
+    """Within a fifth of a second the same values hold; then those of two ports of a bond are read again, and added."""
     asked, now_s = [], [5.0]
     count = {"a": {"tx_prio3_pause": 1}, "b": {"tx_prio3_pause": 2}, "c": {}}
 
@@ -213,6 +213,6 @@ def test_drivers_are_asked_seldom_and_never_for_what_they_lack(monkeypatch):
     port = PortStatistics(("a", "b", "c"), frozenset())
     assert [port.read(), port.read()] == [{"tx_prio3_pause": 3}] * 2
     assert asked == ["a", "b", "c"]
-    count["a"], now_s[0] = {"tx_prio3_pause": 4}, 6.5
+    count["a"], now_s[0] = {"tx_prio3_pause": 4}, 5.5
     assert port.read() == {"tx_prio3_pause": 6}
     assert asked == ["a", "b", "c", "a", "b"]

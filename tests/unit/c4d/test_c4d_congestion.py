@@ -1,0 +1,114 @@
+"""A link that carries all that it can is congested; one that marks packets and carries less is slow."""
+
+import random
+
+import pytest
+from c4d_congestion import HOSTS, LINKS, ONSET_S, RECEIVER, UPLINK, Burst, judged, soak
+from c4d_telemetry import MIX
+
+from c4bench.c4d.ingest.carried_traffic import CarriedTraffic
+from c4bench.model.benign import Benign
+from c4bench.model.recording import TrafficCarried
+from c4bench.sim.job import simulate
+from c4bench.sim.model import SimFault, SimFaultKind, SimJob
+from c4bench.sim.places import nic_of
+
+
+def series(link):
+    """A link, and the other links that all paths across it may cross as well: the next ones on the way."""
+    spine = next(part for part in link.split(">") if part.startswith("spine"))
+    near = "leaf0" if link.startswith("leaf0") or link.endswith("leaf1") else "leaf1"
+    far = "leaf1" if near == "leaf0" else "leaf0"
+    return {f"{near}>{spine}", f"{spine}>{far}"}
+
+
+@pytest.mark.parametrize(
+    ("link", "share", "jobs"),
+    [
+        pytest.param(UPLINK, 0.5, 1, id="a neighbour's burst"),
+        pytest.param(UPLINK, 0.75, 3, id="an uplink that four jobs oversubscribe"),
+        pytest.param(RECEIVER, 6 / 7, 6, id="an incast of seven senders"),
+    ],
+)
+def test_a_full_link_is_congested(link, share, jobs):
+    """Others take what the job lacks: nothing is named, and the congestion is noted once, with the full link."""
+    found, benign = judged(1, [Burst(link, share, ONSET_S, 7.0, jobs)])
+    assert found == []
+    (slowdown,) = benign
+    assert (slowdown.reason, slowdown.links) == (Benign.CONGESTION, (link,))
+    assert ONSET_S - 0.3 <= slowdown.onset_s <= slowdown.explained_s < ONSET_S + 1.0
+    assert slowdown.figures["marked_packets"] > 0
+
+
+def test_without_marks_nothing_is_congested():
+    """NICs that count no marks show no queue: the slow link is named as before, however much others carry."""
+    found, benign = judged(1, [Burst(UPLINK, 0.5, ONSET_S, 7.0)], ecn=False)
+    assert [diagnosis.component.kind for diagnosis in found] == ["link"]
+    assert benign == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_slow_link_that_marks_is_named(seed):
+    """A link carries less than its rate, with or without other jobs beside: its marks do not hide that it is slow."""
+    draw = random.Random(seed)
+    link = draw.choice([one for one in LINKS if "spine" in one])
+    factor = draw.uniform(0.3, 0.85)
+    beside = [Burst(link, draw.uniform(0.1, 0.8) * factor, ONSET_S, 9.0)] if seed else []
+    found, benign = judged(seed, beside, [(link, factor, ONSET_S)])
+    (diagnosis,) = found
+    assert {diagnosis.component.name, *(other.name for other in diagnosis.alternatives)} >= {link}
+    assert diagnosis.component.name in series(link)
+    assert benign == []
+
+
+def test_a_link_that_becomes_slow_while_it_is_congested_is_named():
+    """The burst of a neighbour is explained; when the link then loses half of what it can carry, it is named."""
+    burst = Burst(UPLINK, 0.4, ONSET_S, 12.0)
+    found, benign = judged(2, [burst], [(UPLINK, 0.5, 7.0)], 12.0)
+    assert [slowdown.reason for slowdown in benign] == [Benign.CONGESTION]
+    (diagnosis,) = found
+    assert diagnosis.component.name in series(UPLINK)
+    assert diagnosis.alarmed_s > 7.0
+
+
+def test_the_traffic_of_others_is_their_mean_over_the_time():
+    """Spans of a job count by how long they fall into the time; one's own count for nothing, nor do others outside."""
+    carried = CarriedTraffic()
+    for job, opened_s, closed_s, bps in [
+        ("mine", 1.0, 2.0, 9.0),
+        ("a", 0.5, 1.5, 2.0),
+        ("a", 1.5, 2.5, 4.0),
+        ("b", 1.75, 3.0, 8.0),
+        ("b", 3.0, 4.0, 100.0),
+    ]:
+        carried.ingest(TrafficCarried(job, opened_s, closed_s, {"x": bps}))
+    assert carried.beside("mine", "x", 1.0, 2.0) == pytest.approx(3.0 + 8.0)
+    assert carried.beside("mine", "y", 1.0, 2.0) == 0.0
+
+
+def test_simulated_nics_count_what_stood_in_a_queue():
+    """Receivers of a slow path count marked packets while it is slow, others and NICs without ECN none."""
+    fault = SimFault(SimFaultKind.PATH_RATE, 2, 0.5, 1.5, 0.5, peer=6)
+    job = SimJob(HOSTS, MIX, ecn=True)
+    ticks = list(simulate(job, [fault], 2.0))
+    marks = {nic.nic: nic.ecn_marked for window in ticks[-1].windows for nic in window.nics}
+    assert marks[nic_of(job, 6)] > 0
+    assert set(marks.values()) == {0, marks[nic_of(job, 6)]}
+    assert not any(window.nics for tick in simulate(SimJob(HOSTS, MIX), [fault], 0.5) for window in tick.windows)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_jobs_beside_others_are_silent(seed):
+    """Bursts, oversubscribed links and incasts alarm nobody, and congestion is noted."""
+    found, benign, _ = soak(seed, 300)
+    assert found == []
+    assert {slowdown.reason for slowdown in benign} == {Benign.CONGESTION}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("shard", range(20))
+def test_many_jobs_beside_others_are_silent(shard):
+    """No false alarm in 200 jobs of 1,000 iterations each: a shard is ten of them."""
+    for seed in range(20_000 + 10 * shard, 20_000 + 10 * (shard + 1)):
+        found, _, _ = soak(seed, 1000)
+        assert found == [], f"seed {seed}"

@@ -10,8 +10,7 @@ from typing import NamedTuple
 from c4d_telemetry import MIX, period_of
 
 from c4bench.c4d.detector import Detector
-from c4bench.c4d.ingest.shared_fabric import SharedFabric
-from c4bench.model.recording import LinkRates, PathsLearnt, TrafficCarried
+from c4bench.model.recording import Evaluated, LinkRates, PathsLearnt, TrafficCarried
 from c4bench.sim.job import simulate
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 from c4bench.units import payload_bound
@@ -77,22 +76,27 @@ def slowed(bursts, faults):
     return found
 
 
-def judged(seed, bursts, faults=(), duration_s=9.0, *, ecn=True, job=None):
-    """What a detector names, and the slowdowns that it explains."""
-    fabric = SharedFabric()
-    fabric.ingest(PathsLearnt(0.0, tuple((*path, hops) for path, hops in PATHS.items())))
-    fabric.ingest(LinkRates(0.0, dict.fromkeys(LINKS, RATE_BPS)))
-    detector, found, benign = Detector(fabric), [], []
+def judged(seed, bursts, faults=(), duration_s=9.0, *, ecn=True, job=None, heard=None):
+    """What a detector names, and the slowdowns that it explains; `heard` gets what it ingests."""
+    heard = [] if heard is None else heard
+    detector, found, benign = Detector(), [], []
+
+    def ingest(record):
+        heard.append(record)
+        found.extend(detector.ingest(record))
+
+    ingest(PathsLearnt(0.0, tuple((*path, hops) for path, hops in PATHS.items())))
+    ingest(LinkRates(0.0, dict.fromkeys(LINKS, RATE_BPS)))
     job = job or SimJob(HOSTS, MIX, seed=seed, ecn=ecn)
     told_s = random.Random(seed).uniform(0.0, NEIGHBOUR_SPAN_S)
     for tick in simulate(job, slowed(bursts, faults), duration_s):
         while told_s + NEIGHBOUR_SPAN_S <= tick.time_s:
             told_s += NEIGHBOUR_SPAN_S
             for record in carried(bursts, told_s - NEIGHBOUR_SPAN_S, told_s):
-                fabric.ingest(record)
+                ingest(record)
         for window in tick.windows:
-            detector.ingest_window(window)
-        found += detector.evaluate(tick.time_s)
+            ingest(window)
+        ingest(Evaluated(tick.time_s))
         benign += detector.poll_benign()
     return found, benign
 

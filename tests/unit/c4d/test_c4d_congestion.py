@@ -7,8 +7,10 @@ from c4d_congestion import HOSTS, LINKS, ONSET_S, RECEIVER, UPLINK, Burst, judge
 from c4d_telemetry import MIX
 
 from c4bench.c4d.ingest.carried_traffic import CarriedTraffic
+from c4bench.cli.main import main
 from c4bench.model.benign import Benign
 from c4bench.model.recording import TrafficCarried
+from c4bench.record import RunDirectory
 from c4bench.sim.job import simulate
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 from c4bench.sim.places import nic_of
@@ -69,6 +71,17 @@ def test_a_link_that_becomes_slow_while_it_is_congested_is_named():
     (diagnosis,) = found
     assert diagnosis.component.name in series(UPLINK)
     assert diagnosis.alarmed_s > 7.0
+
+
+def test_a_recording_tells_of_congestion_again(tmp_path, capsys):
+    """`c4bench detect` on what the detector has ingested prints the slowdown, the full link and the marks."""
+    heard = []
+    _, (slowdown,) = judged(1, [Burst(UPLINK, 0.5, ONSET_S, 7.0)], duration_s=6.0, heard=heard)
+    RunDirectory(tmp_path).save_telemetry("job", heard)
+    assert main(["detect", str(tmp_path / "telemetry/job.jsonl")]) == 0
+    told = capsys.readouterr().out
+    assert f"{slowdown.explained_s:.3f} s  job: no fault but congestion, {slowdown.component} is slower" in told
+    assert all(line in told for line in slowdown.evidence)
 
 
 def test_the_traffic_of_others_is_their_mean_over_the_time():

@@ -68,12 +68,12 @@ class NicView:
 
         None where the NIC does not count it, or has reset it.
         """
-        if not self._records:
+        if not self._records or getattr(self._records[-1][1], counter) is None:
             return None
         began = next((one for one in reversed(self._records) if one[0] <= since_s), self._records[0])
         (before_s, before), (now_s, now) = began, self._records[-1]
         first, last = getattr(before, counter), getattr(now, counter)
-        return None if first is None or last is None or last < first else (last - first, now_s - before_s)
+        return None if first is None or last < first else (last - first, now_s - before_s)
 
     def _first(self) -> Counts:
         return self._past[0][1] if self._past else Counts()

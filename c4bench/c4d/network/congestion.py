@@ -63,7 +63,7 @@ class CongestionDetector:
     ) -> None:
         """Add a span: its cells' costs (s/byte) and what they carried (bytes)."""
         self._explained = {name: spans + 1 for name, spans in self._explained.items() if spans < NAME_SPANS}
-        if not any(self._marks(nic, opened_s) for nic in {cell[1] for cell in sizes}):
+        if not any(self._marks(nic, opened_s) for nic in self._view.devices):
             self._spans.append(_Span(opened_s, closed_s, {}, {}))
             return
         bps: dict[str, float] = {}

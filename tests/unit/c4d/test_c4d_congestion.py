@@ -51,16 +51,29 @@ def test_without_marks_nothing_is_congested():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_slow_link_that_marks_is_named(seed):
-    """A link carries less than its rate, with or without other jobs beside: its marks do not hide that it is slow."""
-    draw = random.Random(seed)
-    link = draw.choice([one for one in LINKS if "spine" in one])
-    factor = draw.uniform(0.3, 0.85)
-    beside = [Burst(link, draw.uniform(0.1, 0.8) * factor, ONSET_S, 9.0)] if seed else []
-    found, benign = judged(seed, beside, [(link, factor, ONSET_S)])
-    (diagnosis,) = found
-    assert {diagnosis.component.name, *(other.name for other in diagnosis.alternatives)} >= {link}
-    assert diagnosis.component.name in series(link)
+    """A link carries less than its rate, most often with other jobs beside: its marks do not hide that it is slow."""
+    link, found, benign = slow_link(seed)
+    assert [diagnosis.component.name in series(link) for diagnosis in found] == [True]
     assert benign == []
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("shard", range(6))
+def test_many_slow_links_are_named(shard):
+    """All of 60 slow links are named: a shard is ten of them."""
+    for seed in range(21_000 + 10 * shard, 21_000 + 10 * (shard + 1)):
+        link, found, benign = slow_link(seed)
+        assert [diagnosis.component.name in series(link) for diagnosis in found] == [True], f"seed {seed}"
+        assert benign == [], f"seed {seed}"
+
+
+def slow_link(seed):
+    """A link with a drawn part of its rate, what is named, and what is explained."""
+    draw = random.Random(seed)
+    link, factor = draw.choice([one for one in LINKS if "spine" in one]), draw.uniform(0.3, 0.85)
+    share = draw.uniform(0.1, 0.8) * factor
+    beside = [Burst(link, share, ONSET_S, 9.0, draw.randint(1, 5))] if draw.random() < 0.7 else []
+    return link, *judged(seed, beside, [(link, factor, ONSET_S)])
 
 
 def test_a_link_that_becomes_slow_while_it_is_congested_is_named():
@@ -121,7 +134,7 @@ def test_jobs_beside_others_are_silent(seed):
 @pytest.mark.nightly
 @pytest.mark.parametrize("shard", range(20))
 def test_many_jobs_beside_others_are_silent(shard):
-    """No false alarm in 200 jobs of 1,000 iterations each: a shard is ten of them."""
+    """No false alarm in 200 jobs of 300 iterations each: a shard is ten of them."""
     for seed in range(20_000 + 10 * shard, 20_000 + 10 * (shard + 1)):
-        found, _, _ = soak(seed, 1000)
+        found, _, _ = soak(seed, 300)
         assert found == [], f"seed {seed}"

@@ -61,7 +61,10 @@ class Ranks:
         self._numbering = Numbering()
         # By reader: the changes of its names when numbers were freed last.
         self._changes: list[tuple[TelemetryReader, int]] = []
-        self._gauges = {nic.name: PortReader(nic.device) for nic in config.nics}
+        alone = len(config.nics) == 1
+        self._gauges = {
+            nic.name: PortReader(nic.device, netdevs=nic.bond or (nic.netdev,), alone=alone) for nic in config.nics
+        }
         self.unreadable = 0  # telemetry files that did not exist yet or were damaged
 
     def admit(self, request: StartRanks) -> list[int]:
@@ -171,4 +174,4 @@ def _level(job: str) -> int:
 
 def _nic_record(name: str, gauge: PortReader) -> NicRecord:
     state, counted = gauge.read()
-    return NicRecord(name, state, counted.retransmits, counted.out_of_sequence, counted.duplicates)
+    return NicRecord(name, state, **counted._asdict())

@@ -15,15 +15,14 @@ from c4bench.bus.jobs import JobEntries, JobEntry
 from c4bench.bus.lease import ENDS_AFTER_S, RENEWED_EVERY_S, Held, Lease, Renewals, fair_share
 from c4bench.bus.reader import StreamReader
 from c4bench.bus.subjects import bucket_key, bucket_stream, token
-from c4bench.model.recording import LinksMissing, PathsLearnt, TrafficArrival
+from c4bench.model.recording import FabricRecord, TrafficRecord
 from c4bench.wire.messages import JobSpec
 
 _logger = logging.getLogger(__name__)
 
 JOB, DETECTOR = "job.", "detector."
 _LOOK_S = 0.1
-Shared = PathsLearnt | LinksMissing | TrafficArrival
-_decode_shared = msgspec.msgpack.Decoder(Shared).decode
+_decode_shared = msgspec.msgpack.Decoder(FabricRecord).decode
 
 
 class Judges(Protocol):
@@ -32,11 +31,11 @@ class Judges(Protocol):
     def judge(self, spec: JobSpec, dropped: Dropped) -> Judge:
         """A judge of an attempt, which counts what it rejects."""
 
-    def share(self, record: Shared) -> None:
+    def share(self, record: FabricRecord) -> None:
         """Ingest what path planning or another detector has learnt about the fabric."""
 
-    def arrivals(self) -> list[TrafficArrival]:
-        """The traffic that began in our own jobs since the last call."""
+    def traffic(self) -> list[TrafficRecord]:
+        """What was seen of our own jobs' traffic since the last call."""
 
 
 class _Following:
@@ -74,7 +73,7 @@ class Detector:
 
     async def run(self) -> None:
         """Judge a fair share of the jobs until cancelled, then give them up."""
-        works = self._watch_leases, self._watch_fabric, self._share_arrivals, self._tend
+        works = self._watch_leases, self._watch_fabric, self._share_traffic, self._tend
         try:
             async with asyncio.TaskGroup() as tasks:
                 for work in works:
@@ -100,12 +99,12 @@ class Detector:
             if not stored.subject.endswith(f".{own}"):
                 self._judges.share(_decode_shared(stored.body))
 
-    async def _share_arrivals(self) -> None:
-        """Publish which jobs of ours have begun to carry, which may slow down others."""
+    async def _share_traffic(self) -> None:
+        """Publish which jobs of ours have begun to carry, and what they carry: it may slow down others."""
         await asyncio.sleep(_LOOK_S)
-        for arrival in self._judges.arrivals():
-            subject = self._bus.subjects.shared("arrival", self._name)
-            await self._bus.client.publish(subject, msgspec.msgpack.encode(arrival))
+        for traffic in self._judges.traffic():
+            subject = self._bus.subjects.shared("traffic", self._name)
+            await self._bus.client.publish(subject, msgspec.msgpack.encode(traffic))
 
     async def _renew(self) -> None:
         """Renew our leases; a job whose lease is not ours any more, or may not be, is not judged here."""

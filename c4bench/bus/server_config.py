@@ -73,7 +73,7 @@ def _detector(clusters: Collection[Subjects]) -> dict[str, Any]:
                 f"$JS.API.CONSUMER.*.{stream}.>",
             ]
         publish += [bucket_key(cluster.leases, ">"), f"$JS.API.STREAM.PURGE.{bucket_stream(cluster.leases)}"]
-        publish += [cluster.every_finding, cluster.every_arrival]
+        publish += [cluster.every_finding, cluster.every_traffic]
     return _user(Role.DETECTOR, publish, [_INBOX])
 
 

@@ -41,7 +41,7 @@ class Subjects:
         self.jobs, self.leases, self.state = (f"c4-{cluster}-{bucket}" for bucket in ("jobs", "leases", "state"))
         self.every_job, self.every_finding = f"{self._root}.job.>", f"{self._root}.finding.>"
         self.every_name, self.every_fabric = f"{self._root}.job.*.names.>", f"{self._root}.fabric.>"
-        self.every_arrival = f"{self._root}.fabric.arrival.*"
+        self.every_traffic = f"{self._root}.fabric.traffic.*"
 
     def job(self, job: str) -> str:
         """Everything that the detector of a job reads."""

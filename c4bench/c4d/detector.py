@@ -9,6 +9,7 @@ from c4bench.c4d.ingest.shared_fabric import SharedFabric
 from c4bench.c4d.ingest.telemetry_store import TelemetryStore
 from c4bench.c4d.job_detector import JobDetector
 from c4bench.c4d.probing.doubts import Doubts
+from c4bench.model.benign import BenignSlowdown
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.recording import (
     DeliveriesCounted,
@@ -16,6 +17,7 @@ from c4bench.model.recording import (
     FailureReported,
     HopsProbed,
     JobReport,
+    LinkRates,
     LinksMissing,
     LossReported,
     PathsLearnt,
@@ -23,6 +25,7 @@ from c4bench.model.recording import (
     ProbingEnded,
     Record,
     TrafficArrival,
+    TrafficCarried,
 )
 from c4bench.model.window import Window
 
@@ -59,7 +62,7 @@ class Detector:
                 self.ingest_window(record)
             case Evaluated():
                 return self.evaluate(record.at_s) if self._validator.admit_time(record.at_s) else []
-            case PathsLearnt() | LinksMissing() | TrafficArrival():
+            case PathsLearnt() | LinksMissing() | LinkRates() | TrafficArrival() | TrafficCarried():
                 self._fabric.ingest(record)
             case _:
                 self._ingest_report(record)
@@ -94,6 +97,10 @@ class Detector:
         for name in self._store.jobs:
             diagnoses += self._job(name).evaluate(now_s)
         return diagnoses
+
+    def poll_benign(self) -> list[BenignSlowdown]:
+        """Slowdowns without a fault that were explained since the last call."""
+        return [slowdown for job in self._jobs.values() for slowdown in job.poll_benign()]
 
     def _job(self, name: str) -> JobDetector:
         if name not in self._jobs:

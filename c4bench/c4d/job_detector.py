@@ -12,6 +12,7 @@ from c4bench.c4d.hang.process_exits import exit_findings
 from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.c4d.ingest.job_view import JobView
 from c4bench.c4d.ingest.shared_fabric import SharedFabric
+from c4bench.c4d.network.pause_storms import PauseStorms
 from c4bench.c4d.network.pipeline import NetworkSlownessDetector
 from c4bench.c4d.network.reported_losses import RankReportedLosses
 from c4bench.c4d.network.thresholds import span_s
@@ -20,6 +21,7 @@ from c4bench.c4d.probing.probes import deciding_probes
 from c4bench.c4d.straggler.intermittent_stragglers import IntermittentStragglers
 from c4bench.c4d.straggler.stragglers import Straggler, StragglerDetector
 from c4bench.c4d.thresholds import benign_stall_s, hung_after_s
+from c4bench.model.benign import BenignSlowdown
 from c4bench.model.diagnosis import Cause, Component, Diagnosis, NetworkLoss, Syndrome
 from c4bench.model.recording import (
     ProbeSweep,
@@ -27,7 +29,9 @@ from c4bench.model.recording import (
 from c4bench.model.telemetry import Failure
 
 # Causes seen at the component itself, which no other fault can imitate.
-_INDEPENDENT = frozenset({Cause.PROCESS_STOPPED, Cause.PROCESS_ENDED, Cause.CONNECTION_STALLED, Cause.PORT_DOWN})
+_INDEPENDENT = frozenset(
+    {Cause.PROCESS_STOPPED, Cause.PROCESS_ENDED, Cause.CONNECTION_STALLED, Cause.PORT_DOWN, Cause.PAUSE_STORM}
+)
 
 
 class JobDetector:
@@ -42,6 +46,7 @@ class JobDetector:
         self._network = NetworkSlownessDetector(view, clocks, fabric)
         self._reported_losses = RankReportedLosses(view, clocks)
         self._failed = FailedConnections(view, clocks)
+        self._storms = PauseStorms(view, clocks)
         self._stragglers: dict[int, StragglerDetector] = {}
         self._intermittent = IntermittentStragglers()
         self._alarmed_s: float | None = None
@@ -62,6 +67,10 @@ class JobDetector:
         for cell, value in self._network.cells.items():
             slowest[cell[:2]] = max(value, slowest.get(cell[:2], value))
         return slowest
+
+    def poll_benign(self) -> list[BenignSlowdown]:
+        """Slowdowns without a fault that were explained since the last call."""
+        return self._network.poll_benign()
 
     def evaluate(self, now_s: float) -> list[Diagnosis]:
         """New findings at `now_s`, the master's clock."""
@@ -125,7 +134,7 @@ class JobDetector:
                 self._reported.clear()
                 self._alarmed_s = None
             return []
-        verdicts = self._hang_findings(stills if lasting else [])
+        verdicts = self._storms.explain(self._hang_findings(stills if lasting else []))
         if self._hung and healed:
             # The job moves, and something stands still beside that: it is another hang unless the same is to blame.
             self._hung &= {verdict.component for verdict in verdicts}
@@ -196,12 +205,11 @@ class JobDetector:
         uneven = bool(self._intermittent.standing) or any(lateness.standing for lateness in self._stragglers.values())
         span = span_s(self._view.pace_s())
         alarms = self._network.evaluate(now_s, span, disturbed=disturbed, uneven=uneven)
-        unexplained = [
-            (finding, alarmed_s)
-            for finding, alarmed_s in alarms
-            if not self._reported_losses.explains(finding.component)
-        ]
-        return [self._diagnosis(verdict, alarmed_s, now_s) for verdict, alarmed_s in unexplained]
+        unexplained = [alarm for alarm in alarms if not self._reported_losses.explains(alarm[0].component)]
+        alarmed_s = {id(finding): alarmed_s for finding, alarmed_s in unexplained}
+        verdicts = self._storms.new(self._storms.explain(finding for finding, _ in unexplained), now_s)
+        first_s = min(alarmed_s.values(), default=now_s)
+        return [self._diagnosis(verdict, alarmed_s.get(id(verdict), first_s), now_s) for verdict in verdicts]
 
     def _evaluate_sweep(self, now_s: float) -> list[Diagnosis]:
         """Evaluate a sweep once, at the first moment without a hang; report only what is new."""

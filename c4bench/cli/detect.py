@@ -21,6 +21,7 @@ from c4bench.evidence.formats import format_of
 from c4bench.evidence.limits import MOST_RANKS, UnreadableError, read_bytes
 from c4bench.inventory.document import located
 from c4bench.inventory.validation import split
+from c4bench.model.benign import BenignSlowdown
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.recording import Record
 from c4bench.record import RunDirectory
@@ -122,10 +123,11 @@ def _detect_archived(path: Path, *, as_json: bool) -> int:
 
 
 def _print_found(path: Path, recordings: Iterable[list[Record]], torn: int, *, as_json: bool) -> int:
-    dropped, diagnoses = Counter({"torn line": torn}), list[Diagnosis]()
+    dropped, diagnoses, benign = Counter({"torn line": torn}), list[Diagnosis](), list[BenignSlowdown]()
     for records in recordings:
         detector = Detector()
         diagnoses += detect(records, detector)
+        benign += detector.poll_benign()
         dropped += detector.dropped_by_reason
     for reason, count in sorted((+dropped).items()):
         sys.stderr.write(f"c4bench: {path}: {count} x {reason}, dropped\n")
@@ -133,6 +135,7 @@ def _print_found(path: Path, recordings: Iterable[list[Record]], torn: int, *, a
         sys.stdout.write(msgspec.json.encode(diagnoses).decode() + "\n")
     else:
         sys.stdout.writelines(line for diagnosis in diagnoses for line in _lines(diagnosis))
+        sys.stdout.writelines(line for slowdown in benign for line in _benign_lines(slowdown))
     return 0
 
 
@@ -143,6 +146,12 @@ def _lines(diagnosis: Diagnosis) -> list[str]:
     body = [*diagnosis.evidence, f"refuted by {diagnosis.refuted_by}"]
     body += [f"a probe from {flow.source} to {flow.destination} would narrow this down" for flow in diagnosis.probes]
     return [head, *(f"    {line}\n" for line in body)]
+
+
+def _benign_lines(slowdown: BenignSlowdown) -> list[str]:
+    what = f"no fault but {slowdown.reason}, {slowdown.component} is slower"
+    head = f"{slowdown.explained_s:.3f} s  {slowdown.job}: {what}\n"
+    return [head, *(f"    {line}\n" for line in slowdown.evidence)]
 
 
 def _downtime(arguments: argparse.Namespace) -> int:

@@ -152,6 +152,11 @@ class ChannelTransfer:
         if self.pacer and latency_ns is not None:
             self.pacer.acknowledged(latency_ns)
 
+    def notified(self, now_ns: int) -> None:
+        """Packets came marked at a receiver."""
+        if self.pacer:
+            self.pacer.notified(now_ns)
+
     def pump(self, seq: int, now_ns: int) -> list[SendEndpoint]:
         """Write every message that may be written; returns the endpoints written to."""
         touched = []

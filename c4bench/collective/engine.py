@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from c4bench.collective.endpoints import ReceiveEndpoint, SendEndpoint
-from c4bench.collective.multi_qp import MultiQpReceiveEndpoint, MultiQpSendEndpoint
+from c4bench.collective.multi_qp import CONGESTION_NOTICE, MultiQpReceiveEndpoint, MultiQpSendEndpoint
 from c4bench.collective.operation import Operation
 from c4bench.collective.rendezvous import FailureSignal
 from c4bench.collective.resilience_counters import ResilienceCounters
@@ -114,7 +114,10 @@ class Engine:
     def _deliver(self, operation: Operation, channel: int, completion: Completion, now_ns: int) -> None:
         endpoint = self._endpoints[channel, completion.qp]
         if isinstance(endpoint, MultiQpSendEndpoint):
-            if completion.received:
+            if completion.received and completion.immediate == CONGESTION_NOTICE:
+                endpoint.post_receive()
+                operation.notified(endpoint, now_ns)
+            elif completion.received:
                 operation.granted(endpoint, endpoint.read_grant(completion.immediate))
             else:
                 operation.acknowledged(endpoint, completion.qp, now_ns)

@@ -22,6 +22,7 @@ from c4bench.collective.options import Options
 from c4bench.collective.pacer import Pacer
 from c4bench.collective.process import RankProcess
 from c4bench.collective.qp_count import with_qps
+from c4bench.collective.rate_control import RateControl
 from c4bench.collective.rendezvous import FailureSignal
 from c4bench.collective.resilience_counters import ResilienceCounters
 from c4bench.collective.schedule import RingPlan, Span
@@ -65,6 +66,7 @@ class Group:
             self._fabric = _fabric(self.site, failure_signal, undo)
             self._engine = self._fabric.engine
             self._connections = Connections(self.site, self._fabric, closed=closed)
+            self._controls: dict[int, RateControl] = {}
             self._undo = undo.pop_all()
 
     def _deregister(self) -> None:
@@ -203,10 +205,16 @@ class Group:
         self._seq += 1
 
     def _pacer(self, channel: int) -> Pacer | None:
-        """A pacer for connections of several QPs, which could post more than their NIC sends; one QP needs none."""
-        if self.options.qps == 1 or self.options.resilient:
+        """A pacer for connections of several QPs, which could post more than their NIC sends; one QP needs none.
+
+        Packets that may be marked are sent at the rate that notices of marks allow.
+        """
+        marked = self.site.nics[channel].ecn
+        if self.options.resilient or (self.options.qps == 1 and not marked):
             return None
-        return Pacer(self.default_split.weights[channel], self.options.window)
+        rate_bps = self.default_split.weights[channel]
+        control = self._controls.setdefault(channel, RateControl(rate_bps)) if marked else None
+        return Pacer(rate_bps, self.options.window, control)
 
     @property
     def resilience(self) -> ResilienceCounters | None:

@@ -15,9 +15,14 @@ from c4bench.collective.handshake import (
 )
 from c4bench.collective.memory import Buffer
 from c4bench.collective.recorder import ArrivalWriter, ConnWriter
+from c4bench.verbs.marks import MarkedPackets
 from c4bench.verbs.transport import Connection
 
 GRANT_DEPTH = 64
+# The immediate of a notice that packets came marked, as a CNP of RoCE v2 says it; no slot of a mailbox has this number.
+CONGESTION_NOTICE = MAILBOX_SLOTS
+# A receiver sends a notice at most this often (DCQCN's N; Zhu et al., SIGCOMM 2015, 3.1, "NP Algorithm").
+_NOTICE_EVERY_NS = 50_000
 # An immediate holds the operation's number and the message's index in the operation, each modulo its field's size.
 _INDEX_BITS = 20
 _INDEX_MASK = (1 << _INDEX_BITS) - 1
@@ -72,8 +77,12 @@ class MultiQpSendEndpoint(SendEndpoint):
 
     def read_grant(self, slot: int) -> Grant:
         """The grant that has just arrived in mailbox `slot`; grants use the first QP."""
-        self.qps[0].connection.post_receive()
+        self.post_receive()
         return unpack_grant(self._mailbox.view, slot)
+
+    def post_receive(self) -> None:
+        """Receive one more grant or notice."""
+        self.qps[0].connection.post_receive()
 
     @property
     def outstanding(self) -> int:
@@ -121,7 +130,7 @@ class MultiQpSendEndpoint(SendEndpoint):
 
 
 class MultiQpReceiveEndpoint(ReceiveEndpoint):
-    """The receiving endpoint on one channel's NIC."""
+    """The receiving endpoint on one channel's NIC; with `marks` it tells the sender when packets came marked."""
 
     def __init__(
         self,
@@ -131,6 +140,7 @@ class MultiQpReceiveEndpoint(ReceiveEndpoint):
         staging: Buffer | None,
         far: SendingEnd,
         records: list[ArrivalWriter],
+        marks: MarkedPackets | None = None,
     ) -> None:
         super().__init__(peer, staging.bytes if staging else None)
         self.connections = connections
@@ -140,7 +150,10 @@ class MultiQpReceiveEndpoint(ReceiveEndpoint):
         # A buffer stays registered as long as something refers to it.
         self._outbox, self._staging_buffer = outbox, staging
         self._far = far
-        self._grants = 0
+        self._grants = self._writes = 0
+        self._marks = marks
+        self._marked = marks.count() if marks else None
+        self._noticed_ns = 0
 
     def arrived(self, qp: int, immediate: int, now_ns: int) -> int | None:
         """See ReceiveEndpoint."""
@@ -151,7 +164,17 @@ class MultiQpReceiveEndpoint(ReceiveEndpoint):
         connection, record = self._by_qp[qp]
         connection.post_receive()
         record.arrived(now_ns)
+        if self._marks:
+            self._notify(self._marks, now_ns)
         return self._consume(index)
+
+    def _notify(self, marks: MarkedPackets, now_ns: int) -> None:
+        """Tell the sender if packets have come marked since it was told last; whoever sent them to this host."""
+        marked = marks.count()
+        if marked == self._marked or now_ns - self._noticed_ns < _NOTICE_EVERY_NS:
+            return
+        self._marked, self._noticed_ns = marked, now_ns
+        self._write(0, 0, CONGESTION_NOTICE)
 
     def publish(self) -> None:
         """See ReceiveEndpoint."""
@@ -164,10 +187,15 @@ class MultiQpReceiveEndpoint(ReceiveEndpoint):
         at = slot * GRANT_BYTES
         packed = pack_grant(grant)
         self._outbox.view[at : at + len(packed)] = packed
+        self._write(at, len(packed), slot)
+
+    def _write(self, at: int, length: int, immediate: int) -> None:
+        """Write a part of the outbox to the same place of the sender's mailbox."""
+        self._writes += 1
         self.connections[0].write(
             (self._outbox.address + at, self._outbox.region.lkey),
             (self._far.mailbox + at, self._far.mailbox_rkey),
-            len(packed),
-            immediate=slot,
-            signaled=self._grants % _GRANTS_PER_SIGNAL == 0,
+            length,
+            immediate=immediate,
+            signaled=self._writes % _GRANTS_PER_SIGNAL == 0,
         )

@@ -80,6 +80,11 @@ class Operation:
             )
         sender.accept(grant)
 
+    def notified(self, sender: SendEndpoint, now_ns: int) -> None:
+        """Packets came marked to the peer of `sender`; those of an earlier operation count as well."""
+        if sender in self._transfer_of:
+            self._transfer_of[sender].notified(now_ns)
+
     def acknowledged(self, sender: SendEndpoint, qp: int, now_ns: int) -> None:
         """The oldest message on a QP of `sender` is acknowledged."""
         self._transfer_of[sender].acknowledged(sender.acknowledged(qp, now_ns))

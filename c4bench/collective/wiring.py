@@ -20,6 +20,7 @@ from c4bench.collective.ring_entries import ConnName
 from c4bench.model.fabric import Flow, Nic
 from c4bench.model.qp_address import QpAddress
 from c4bench.model.telemetry import Member
+from c4bench.verbs.marks import MarkedPackets
 from c4bench.verbs.transport import Connection, Port, Remote
 
 # Built at import: msgspec 0.22 has crashed when two threads decoded a type for the first time at once.
@@ -145,7 +146,8 @@ def slowest(rates_bps: Sequence[Sequence[float]]) -> list[float]:
 def _sending_half(site: RankEndpointContext, port: Port) -> _Half:
     options = site.options
     connections = [
-        port.connection(options.profile, sends=options.window + 1, receives=MAILBOX_SLOTS) for _ in range(options.qps)
+        port.connection(options.profile, sends=options.window + 1, receives=_notices_and_grants(site))
+        for _ in range(options.qps)
     ]
     return _Half(connections, [site.buffers.make([port], MAILBOX_BYTES)])
 
@@ -210,6 +212,11 @@ def _flow(site: RankEndpointContext, address: QpAddress) -> Flow:
     return Flow(address.flow_id(job), job, nic.name, destination, nic.rate_bps / site.options.qps)
 
 
+def _notices_and_grants(site: RankEndpointContext) -> int:
+    """How many grants may come before they are read, and as many notices of marked packets if there may be any."""
+    return 2 * MAILBOX_SLOTS if any(nic.ecn for nic in site.nics) else MAILBOX_SLOTS
+
+
 def _sender(
     site: RankEndpointContext, peer: int, channel: int, half: _Half, far: ReceivingEnd, routes: dict[QpAddress, int]
 ) -> SendEndpoint:
@@ -217,7 +224,7 @@ def _sender(
     qps = []
     for index, (connection, remote) in enumerate(zip(half.connections, far.remotes, strict=True)):
         address = QpAddress(site.comm, site.rank, peer, channel, index)
-        connection.connect(remote, routes[address], receives=MAILBOX_SLOTS)
+        connection.connect(remote, routes[address], receives=_notices_and_grants(site))
         name = ConnName(site.record, peer, source, destination, connection.qp_num)
         qps.append(
             WeightedQp(connection, site.recorder.connection(name, connection.source_port, site.options.clock_ns()))
@@ -232,4 +239,5 @@ def _receiver(site: RankEndpointContext, peer: int, channel: int, half: _Half, f
         connection.connect(remote, receives=RECEIVE_DEPTH)
         records.append(site.recorder.arrivals(ConnName(site.record, peer, source, destination, remote.qp)))
     staging = half.buffers[1] if len(half.buffers) > 1 else None
-    return MultiQpReceiveEndpoint(peer, half.connections, half.buffers[0], staging, far, records)
+    marks = MarkedPackets() if site.nics[channel].ecn else None
+    return MultiQpReceiveEndpoint(peer, half.connections, half.buffers[0], staging, far, records, marks)

@@ -20,8 +20,9 @@ from c4bench.control.event_log import EventLog
 from c4bench.control.jobs import Job
 from c4bench.control.store import Store
 from c4bench.control.telemetry import Detection
+from c4bench.model.benign import BenignSlowdown
 from c4bench.model.diagnosis import Diagnosis
-from c4bench.model.recording import LinksMissing, PathsLearnt, Record
+from c4bench.model.recording import LinkRates, PathsLearnt, PlannerRecord, Record
 from c4bench.model.window import Window
 
 _logger = logging.getLogger(__name__)
@@ -80,9 +81,10 @@ class BusDetection(Detection):
         if attempt in self._jobs and not isinstance(record, Window):
             self._send(self._bus.subjects.report(attempt), _encode(record))
 
-    def ingest_fabric(self, record: PathsLearnt | LinksMissing) -> None:
+    def ingest_fabric(self, record: PlannerRecord) -> None:
         """Pass on what path planning has learnt about the fabric."""
-        kind = "paths" if isinstance(record, PathsLearnt) else "missing"
+        kinds = {PathsLearnt: "paths", LinkRates: "rates"}
+        kind = kinds.get(type(record), "missing")
         self._send(self._bus.subjects.shared(kind, "master"), _encode(record))
 
     def _send(self, subject: str, body: bytes) -> None:
@@ -105,6 +107,10 @@ class BusDetection(Detection):
             if diagnosis.job in self._jobs and diagnosis not in self._known:
                 found.setdefault(diagnosis.job, []).append(diagnosis)
         return found
+
+    def poll_benign(self) -> list[BenignSlowdown]:
+        """Nothing: detectors log them."""
+        return []
 
     def doubts(self, attempt: str) -> Doubts | None:  # noqa: ARG002
         """None: the detector has them."""

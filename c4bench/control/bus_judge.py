@@ -13,10 +13,11 @@ from c4bench.c4d.network.thresholds import (
     WARM_UP_SPANS,
     span_s,
 )
+from c4bench.control.diagnosis_dispatch import log_benign
 from c4bench.control.jobs import Job
 from c4bench.control.window_parts import WindowParts
 from c4bench.model.diagnosis import Diagnosis
-from c4bench.model.recording import LinksMissing, PathsLearnt, Record, TrafficArrival
+from c4bench.model.recording import FabricRecord, Record, TrafficRecord
 from c4bench.model.window import Window
 from c4bench.wire.messages import JobSpec
 
@@ -40,7 +41,10 @@ class JobJudge:
     def ingest(self, record: Record) -> list[Diagnosis]:
         """Ingest the next record; return new findings if it is an evaluation."""
         if not isinstance(record, Window):
-            return self._detector.ingest(record)
+            found = self._detector.ingest(record)
+            for slowdown in self._detector.poll_benign():
+                log_benign(slowdown)
+            return found
         window, foreign = self._parts.own(record)
         if foreign:
             self._dropped[record.host]["foreign rank"] += foreign
@@ -57,10 +61,10 @@ class JobJudges:
         """A judge of an attempt, which counts what it rejects."""
         return JobJudge(spec, self._fabric, dropped)
 
-    def share(self, record: PathsLearnt | LinksMissing | TrafficArrival) -> None:
+    def share(self, record: FabricRecord) -> None:
         """Ingest what path planning or another detector has learnt about the fabric."""
         self._fabric.ingest(record)
 
-    def arrivals(self) -> list[TrafficArrival]:
-        """The traffic that began in our own jobs since the last call."""
-        return self._fabric.arrivals.poll()
+    def traffic(self) -> list[TrafficRecord]:
+        """What was seen of our own jobs' traffic since the last call."""
+        return self._fabric.poll()

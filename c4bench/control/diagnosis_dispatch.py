@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from c4bench.control.event_log import EventLog
 from c4bench.control.path_service import PathService
+from c4bench.model.benign import BenignSlowdown
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.event import Diagnosed
 
@@ -28,6 +29,13 @@ class DiagnosisDispatch:
             await self._paths.apply_diagnosis(diagnosis)
         for consume in self._consumers:
             consume(attempt, diagnoses)
+
+
+def log_benign(slowdown: BenignSlowdown) -> None:
+    """Log why a job is slower without a fault."""
+    values = slowdown.job, slowdown.reason, slowdown.component, "; ".join(slowdown.evidence)
+    fields = {"attempt": slowdown.job, "component": slowdown.component, "reason": slowdown.reason}
+    _logger.info("%s: no fault but %s, %s is slower: %s", *values, extra=fields)
 
 
 def _log_diagnosis(diagnosis: Diagnosis) -> None:

@@ -19,7 +19,7 @@ from c4bench.control.plan_log import TUNING, PlanLog
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.fabric import USUAL_QPS, Flow, LinkLoad, MissingLink
-from c4bench.model.recording import LinksMissing, PathsLearnt
+from c4bench.model.recording import LinkRates, LinksMissing, PathsLearnt, PlannerRecord
 from c4bench.model.window import Window
 from c4bench.wire.messages import ChooseQps, Empty, FollowGuidance, Guidance, Release, Route
 from c4bench.wire.peer import Peer
@@ -35,7 +35,7 @@ class PathService:
     """The paths of all jobs' flows; `jobs` are the master's, `agent` returns the connection to a host's agent.
 
     `keep` is called with all known paths whenever pairs have been learnt. `publish` is called with new links: of paths
-    that were learnt or given to flows, and missing ones.
+    that were learnt or given to flows, and missing ones; and with the rates of links.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class PathService:
         agent: Callable[[str], Peer],
         policy: PathPolicy | None = None,
         keep: Callable[[PathKnowledge], None] = lambda _: None,
-        publish: Callable[[PathsLearnt | LinksMissing], None] = lambda _: None,
+        publish: Callable[[PlannerRecord], None] = lambda _: None,
     ) -> None:
         self.controller = PathController(policy or PathPolicy())
         self.survey = PathSurvey(agent)
@@ -52,6 +52,7 @@ class PathService:
         self._publish = publish
         self._paths: dict[tuple[str, str, int], tuple[str, ...]] = {}
         self._missing: tuple[MissingLink, ...] = ()
+        self._rates: Mapping[str, float] = {}
         self._counted = CountedTraffic()
         self._jobs = jobs
         self._learner: PathLearner | None = None
@@ -141,6 +142,12 @@ class PathService:
         entries = ((pair, self.controller.knowledge.entries(pair)) for pair in pairs)
         self._publish_paths({(*pair, port): entry.hops for pair, ports in entries for port, entry in ports.items()})
         self._publish_missing()
+        self._publish_rates()
+
+    def _publish_rates(self) -> None:
+        if self._learner and self._learner.rates != self._rates:
+            self._rates = self._learner.rates
+            self._publish(LinkRates(time.time(), dict(self._rates)))
 
     def _publish_paths(self, paths: Mapping[tuple[str, str, int], tuple[str, ...]]) -> None:
         new = {key: hops for key, hops in paths.items() if self._paths.get(key) != hops}

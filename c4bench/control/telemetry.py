@@ -15,7 +15,7 @@ from c4bench.c4d.ingest.shared_fabric import SharedFabric
 from c4bench.c4d.probing.doubts import Doubts
 from c4bench.control.agent_liveness import AgentLiveness
 from c4bench.control.archiving import Archiving
-from c4bench.control.diagnosis_dispatch import DiagnosisDispatch
+from c4bench.control.diagnosis_dispatch import DiagnosisDispatch, log_benign
 from c4bench.control.evaluation_times import EvaluationTimes
 from c4bench.control.event_log import EventLog
 from c4bench.control.garbage import collect_in_pause
@@ -24,9 +24,10 @@ from c4bench.control.path_service import PathService
 from c4bench.control.window_inbox import WindowInbox
 from c4bench.control.window_parts import WindowParts
 from c4bench.model.agent import WINDOWS_WITHIN
+from c4bench.model.benign import BenignSlowdown
 from c4bench.model.diagnosis import Diagnosis
-from c4bench.model.event import AgentMissing
-from c4bench.model.recording import Evaluated, LinksMissing, PathsLearnt, Record
+from c4bench.model.event import AgentMissing, SlowdownExplained
+from c4bench.model.recording import Evaluated, PlannerRecord, Record
 from c4bench.model.window import Window
 from c4bench.verbs.ticks import Ticks
 
@@ -98,7 +99,7 @@ class Detection:
         if attempt in self._followed:
             self._followed[attempt].ingest(record)
 
-    def ingest_fabric(self, record: PathsLearnt | LinksMissing) -> None:
+    def ingest_fabric(self, record: PlannerRecord) -> None:
         """Ingest what path planning has learnt about the fabric, for all attempts."""
         self._fabric.ingest(record)
         for followed in self._followed.values():
@@ -110,18 +111,22 @@ class Detection:
         return {attempt: new for attempt, new in diagnoses.items() if new}
 
     def _evaluate(self, followed: _Followed, now_s: float) -> list[Diagnosis]:
-        """Evaluate one attempt, and record the traffic that arrives for it in the recordings of all others.
+        """Evaluate one attempt, and record what its detector shares of its traffic in the recordings of all others.
 
         Their detectors read the same traffic from the shared fabric.
         """
         diagnoses = followed.ingest(Evaluated(now_s))
         if self._archiving:
             self._archiving.add_findings(diagnoses)
-        for arrival in self._fabric.arrivals.poll():
+        for traffic in self._fabric.poll():
             for other in self._followed.values():
                 if other is not followed:
-                    other.note(arrival)
+                    other.note(traffic)
         return diagnoses
+
+    def poll_benign(self) -> list[BenignSlowdown]:
+        """Slowdowns without a fault that were explained since the last call."""
+        return [slowdown for followed in self._followed.values() for slowdown in followed.detector.poll_benign()]
 
     def doubts(self, attempt: str) -> Doubts | None:
         """The findings about an attempt that probes may make more exact; None before it sends telemetry."""
@@ -210,6 +215,9 @@ class TelemetryLoop:
                 self.evaluations = self.evaluations.plus(took_s)
                 for attempt, diagnoses in found.items():
                     await self._dispatch.publish(attempt, diagnoses, now_s)
+                for slowdown in self._detection.poll_benign():
+                    log_benign(slowdown)
+                    self._log.publish(SlowdownExplained(now_s, slowdown))
                 for event in self._liveness.evaluate(now_s, busy()):
                     _log_missing(event, now_s)
                     self._log.publish(event)

@@ -22,7 +22,7 @@ class NicFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `plane` is its rail or plane; `leaf` the switch port it is plugged into, such as `leaf3/Ethernet12`. `dscp` and
     `service_level` are the host's unless given. `bond` are the interfaces of its ports if `netdev` is a bond; `rate` is
-    that of all together.
+    that of all together. `ecn`: what is sent by it may be marked, and its host's IP layer counts marks, as for rxe.
     """
 
     index: _Count | None = None
@@ -35,6 +35,7 @@ class NicFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dscp: _Dscp | None = None
     service_level: _ServiceLevel | None = None
     bond: tuple[str, ...] = ()
+    ecn: bool = False
 
 
 class GpuFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -105,6 +106,7 @@ def _nic(host: str, variable: Variable, position: int, facts: NicFacts, of_host:
         dscp=of_host.dscp if facts.dscp is None else facts.dscp,
         service_level=of_host.service_level if facts.service_level is None else facts.service_level,
         bond=facts.bond,
+        ecn=facts.ecn,
     )
 
 

@@ -34,11 +34,24 @@ class IcmpLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     interfaces: bool = False
 
 
+class EcnMarking(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When switches mark packets (RED): above `min_bytes` in a port's queue some, above `max_bytes` all.
+
+    In between the share grows up to `probability`. DCQCN calls these K_min, K_max and P_max (Zhu et al., SIGCOMM 2015,
+    3.1).
+    """
+
+    min_bytes: int = 100_000
+    max_bytes: int = 400_000
+    probability: float = 0.2
+
+
 class Graph(FabricGraph, frozen=True, kw_only=True):
     """A lab's fabric as its cables.
 
     `withdraw_s` is how long after a link dies the switches that are not at its ends stop using it. `icmp` are every
-    switch's limits. `dscp` is that of every NIC's packets. Switches spray RoCE packets of `spray_dscp`; 0 is none.
+    switch's limits. `dscp` is that of every NIC's packets. Switches spray RoCE packets of `spray_dscp`; 0 is none. With
+    `ecn` switches mark packets, and NICs send such as may be marked.
     """
 
     name: str
@@ -47,6 +60,7 @@ class Graph(FabricGraph, frozen=True, kw_only=True):
     icmp: IcmpLimits = IcmpLimits()
     dscp: int = 0
     spray_dscp: int = 0
+    ecn: EcnMarking | None = None
 
 
 class Switch(msgspec.Struct, frozen=True):
@@ -124,6 +138,7 @@ class Topology(msgspec.Struct, frozen=True):
     withdraw_s: float
     icmp: IcmpLimits = IcmpLimits()
     spray_dscp: int = 0
+    ecn: EcnMarking | None = None
 
     @property
     def nic_rate_bps(self) -> float:
@@ -175,6 +190,7 @@ def build(graph: Graph) -> Topology:
         withdraw_s=graph.withdraw_s,
         icmp=graph.icmp,
         spray_dscp=graph.spray_dscp,
+        ecn=graph.ecn,
     )
 
 
@@ -205,7 +221,7 @@ def _ports(graph: Graph) -> tuple[Port, ...]:
     nics: Counter[str] = Counter()
     for cables in _nics(graph):
         host, edge = cables[0].host, numbers[frozenset(cable.switch for cable in cables)]
-        nic = _nic(nics[host], cables, f"10.{edge}.{used[edge]}.1", graph.dscp)
+        nic = _nic(nics[host], cables, f"10.{edge}.{used[edge]}.1", graph)
         nics[host] += 1
         for member, cable in enumerate(cables):
             netdev = nic.bond[member] if nic.bond else nic.netdev
@@ -217,7 +233,7 @@ def _ports(graph: Graph) -> tuple[Port, ...]:
     return tuple(found)
 
 
-def _nic(index: int, cables: Sequence[HostPort], address: str, dscp: int) -> Nic:
+def _nic(index: int, cables: Sequence[HostPort], address: str, graph: Graph) -> Nic:
     first = cables[0]
     netdev = f"{first.host}n{index}"
     return Nic(
@@ -228,7 +244,8 @@ def _nic(index: int, cables: Sequence[HostPort], address: str, dscp: int) -> Nic
         address=address,
         rate_bps=sum(cable.rate_bps for cable in cables),
         plane=first.plane,
-        dscp=dscp,
+        dscp=graph.dscp,
+        ecn=graph.ecn is not None,
         bond=tuple(netdev + letter for letter, _ in zip(ascii_lowercase, cables, strict=False)) if first.bond else (),
     )
 

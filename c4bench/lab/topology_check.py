@@ -5,12 +5,14 @@ from collections.abc import Iterator
 from c4bench.inventory.cables import GraphError
 from c4bench.inventory.graph_check import Limits, Problem
 from c4bench.inventory.graph_check import check as check_graph
-from c4bench.lab.topology import Graph, subnet_numbers
+from c4bench.lab.topology import EcnMarking, Graph, subnet_numbers
 
 NICS_AT_MOST = 8
 SWITCHES_AT_MOST = 128
 _WITHDRAW_MAX_S = 10.0
 _ICMP_MAX = 1_000_000
+# A queue that marks holds some packets, and no more than all that a port keeps (bytes).
+_SHORTEST_QUEUE_BYTES, _LONGEST_QUEUE_BYTES = 10_000, 8 << 20
 _SUBNETS_AT_MOST = 254  # a byte of the address
 _LIMITS = Limits(
     what="a lab",
@@ -35,12 +37,21 @@ def check(graph: Graph) -> None:
         raise GraphError(keys, problem)
 
 
+def _marking_problems(ecn: EcnMarking) -> Iterator[Problem]:
+    if not _SHORTEST_QUEUE_BYTES <= ecn.min_bytes < ecn.max_bytes <= _LONGEST_QUEUE_BYTES:
+        bounds = f"{_SHORTEST_QUEUE_BYTES} <= min_bytes < max_bytes <= {_LONGEST_QUEUE_BYTES}"
+        yield ("ecn", "min_bytes"), f"{ecn.min_bytes}, with max_bytes {ecn.max_bytes}; give {bounds}"
+    if not 0 < ecn.probability <= 1:
+        yield ("ecn", "probability"), f"{ecn.probability:g}; give more than 0, at most 1"
+
+
 def _problems(graph: Graph) -> Iterator[Problem]:
     if not 0 <= graph.withdraw_s <= _WITHDRAW_MAX_S:
         yield ("withdraw_s",), f"{graph.withdraw_s:g}; give 0 to {_WITHDRAW_MAX_S:g} seconds"
     for key in ("ratelimit_ms", "msgs_per_sec", "msgs_burst"):
         if not 0 <= (value := getattr(graph.icmp, key)) <= _ICMP_MAX:
             yield ("icmp", key), f"{value}; give 0 to {_ICMP_MAX}"
+    yield from _marking_problems(graph.ecn) if graph.ecn else ()
     if (subnets := len(subnet_numbers(graph))) > _SUBNETS_AT_MOST:
         yield ("links",), f"{subnets} edge switches and pairs of them with bonds; give at most {_SUBNETS_AT_MOST}"
     ported = [port.position for port in graph.host_ports if port.port or port.nic >= 0]

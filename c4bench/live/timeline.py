@@ -5,7 +5,15 @@ from typing import Any
 
 import msgspec
 
-from c4bench.model.event import AgentBack, AgentMissing, Diagnosed, Event, HostReturned, SteeringStage
+from c4bench.model.event import (
+    AgentBack,
+    AgentMissing,
+    Diagnosed,
+    Event,
+    HostReturned,
+    SlowdownExplained,
+    SteeringStage,
+)
 from c4bench.model.steering import Incident
 
 # Kinds of lines that the injector writes.
@@ -16,11 +24,11 @@ _STAGES = {
     "fault_healed": "is healed",
     "host_quarantined": "could not be healed, and no other is injected there",
 }
-FAULT, ALARM, FINDING, ACTION, HOST = "fault", "alarm", "finding", "action", "host"
+FAULT, ALARM, FINDING, ACTION, HOST, BENIGN = "fault", "alarm", "finding", "action", "host", "benign"
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """An entry of the timeline. `time_s` is Unix time; `kind` is one of fault, alarm, finding, action and host.
+    """An entry of the timeline. `time_s` is Unix time; `kind` is one of fault, alarm, finding, action, host and benign.
 
     `subject` is the component, host or fault, `job` the job's name or "" and `text` one sentence without its full stop.
     """
@@ -43,6 +51,9 @@ def entries_of(event: Event) -> tuple[Entry, ...]:
                     found.named_s, FINDING, str(found.component), found.job, "; ".join((what, sure, *found.evidence))
                 ),
             )
+        case SlowdownExplained(time_s, slowdown):
+            text = "; ".join((f"no fault but {slowdown.reason}", *slowdown.evidence))
+            return (Entry(time_s, BENIGN, str(slowdown.component), slowdown.job, text),)
         case SteeringStage(time_s, incident):
             return (Entry(time_s, ACTION, str(incident.diagnosis.component), incident.job, _stage(incident)),)
         case AgentMissing(time_s, host, since_s, ranks):

@@ -37,6 +37,7 @@ class Cause(StrEnum):
     COLLECTIVE_ORDER_MISMATCH = "collective_order_mismatch"
     TRANSFER_SLOW = "transfer_slow"
     PACKETS_LOST = "packets_lost"
+    PAUSE_STORM = "pause_storm"
     COMPUTE_SLOW = "compute_slow"
 
 

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from c4bench.model.benign import BenignSlowdown
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.steering import Incident
 
@@ -11,6 +12,13 @@ class Diagnosed(msgspec.Struct, frozen=True, tag_field="event", tag="diagnosis")
 
     time_s: float
     diagnosis: Diagnosis
+
+
+class SlowdownExplained(msgspec.Struct, frozen=True, tag_field="event", tag="benign"):
+    """C4D has found why a job is slower, and that no component is at fault."""
+
+    time_s: float
+    slowdown: BenignSlowdown
 
 
 class AgentMissing(msgspec.Struct, frozen=True, tag_field="event", tag="agent_missing"):
@@ -49,4 +57,4 @@ class HostReturned(msgspec.Struct, frozen=True, tag_field="event", tag="put_back
     fraction: float | None = None
 
 
-Event = Diagnosed | AgentMissing | AgentBack | SteeringStage | HostReturned
+Event = Diagnosed | SlowdownExplained | AgentMissing | AgentBack | SteeringStage | HostReturned

@@ -3,6 +3,7 @@
 import msgspec
 
 ECN_BITS = 2  # below the DSCP in IP's traffic class (RFC 3168)
+ECN_CAPABLE = 0b10  # ECT(0)
 # QPs of a connection whose number is left to C4P, where no link is thinner than its NICs.
 USUAL_QPS = 4
 
@@ -12,7 +13,8 @@ class Nic(msgspec.Struct, frozen=True):
 
     `plane` groups the ports of a multi-plane or rail fabric. `dscp` (RFC 2474) and `service_level` (InfiniBand
     Architecture Specification, volume 1, 7.6.5) choose the queues that all its packets take. `bond` are the interfaces
-    of a bond's ports, which share `rate_bps` alike; a NIC with one cable has none.
+    of a bond's ports, which share `rate_bps` alike; a NIC with one cable has none. `ecn`: its packets say that they may
+    be marked (ECT(0), RFC 3168); NICs with congestion control of their own say so themselves.
     """
 
     host: str
@@ -25,6 +27,7 @@ class Nic(msgspec.Struct, frozen=True):
     dscp: int = 0
     service_level: int = 0
     bond: tuple[str, ...] = ()
+    ecn: bool = False
 
     @property
     def cables(self) -> int:
@@ -38,8 +41,8 @@ class Nic(msgspec.Struct, frozen=True):
 
     @property
     def traffic_class(self) -> int:
-        """The GRH's traffic class, which is IP's: the DSCP, and ECN bits of 0, because NICs set those themselves."""
-        return self.dscp << ECN_BITS
+        """The GRH's traffic class, which is IP's: the DSCP, and the ECN bits of `ecn`."""
+        return self.dscp << ECN_BITS | (ECN_CAPABLE if self.ecn else 0)
 
     @property
     def name(self) -> str:

@@ -61,6 +61,25 @@ class TrafficArrival(msgspec.Struct, frozen=True, tag_field="record", tag="arriv
     known: bool
 
 
+class LinkRates(msgspec.Struct, frozen=True, tag_field="record", tag="link_rates"):
+    """C4P knows these rates of links, bit/s, and no others."""
+
+    at_s: float
+    bps: dict[str, float]
+
+
+class TrafficCarried(msgspec.Struct, frozen=True, tag_field="record", tag="carried"):
+    """A job, some of whose packets came marked, has carried so much on links in the span that closed at `closed_s`.
+
+    `bps` is payload, bit/s, by link.
+    """
+
+    job: str
+    opened_s: float
+    closed_s: float
+    bps: dict[str, float]
+
+
 class ProbeSweep(msgspec.Struct, frozen=True, tag_field="record", tag="swept"):
     """Transfers on their own between all of a job's NICs, and the share of its NICs' rate that each came to."""
 
@@ -129,7 +148,11 @@ class Evaluated(msgspec.Struct, frozen=True, tag_field="record", tag="judged"):
 
 # What is about one job.
 JobReport = FailureReported | LossReported | ProbeSweep | HopsProbed | DeliveriesCounted | ProbingEnded
-TaggedRecord = JobReport | PathsLearnt | LinksMissing | TrafficArrival | Evaluated
+# What detectors of all jobs share: what path planning has learnt, and what each has seen of its own job's traffic.
+PlannerRecord = PathsLearnt | LinksMissing | LinkRates
+TrafficRecord = TrafficArrival | TrafficCarried
+FabricRecord = PlannerRecord | TrafficRecord
+TaggedRecord = JobReport | FabricRecord | Evaluated
 # A window is the one record without a tag.
 Record = Window | TaggedRecord
 

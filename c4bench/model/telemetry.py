@@ -132,13 +132,14 @@ class RankRecord(msgspec.Struct, frozen=True, gc=False):
     exit_code: int | None = None
 
 
-class NicRecord(msgspec.Struct, frozen=True, gc=False):
+class NicRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Device layer: a NIC's state and counters, over all its users. Counters are cumulative, None where it has none.
 
     `state` is the port's physical state as InfiniBand calls it (linkup, polling, disabled, ...; empty where it cannot
     be read): a port that polls has lost its carrier, a disabled one was switched off here. `retransmits` are the
     occasions on which it sent again, `out_of_sequence` packets that came to it too early, `duplicates` those that came
-    again.
+    again. `ecn_marked` are packets that came marked, `cnp_sent` and `cnp_received` notifications of marks. Pause frames
+    are those of all priorities; for how long (us) those sent have stopped the switch's port, and those received it.
     """
 
     nic: str
@@ -146,3 +147,15 @@ class NicRecord(msgspec.Struct, frozen=True, gc=False):
     retransmits: int | None = None
     out_of_sequence: int | None = None
     duplicates: int | None = None
+    cnp_sent: int | None = None
+    cnp_received: int | None = None
+    ecn_marked: int | None = None
+    pause_sent: int | None = None
+    pause_received: int | None = None
+    pause_sent_us: int | None = None
+    pause_received_us: int | None = None
+
+    @property
+    def counters(self) -> tuple[int | None, ...]:
+        """All counters."""
+        return tuple(getattr(self, name) for name in self.__struct_fields__[2:])

@@ -10,6 +10,7 @@ from c4bench.model.telemetry import RankRecord
 from c4bench.model.window import OP, STATES, Caller, CallName, EndName, HostNames, Window
 from c4bench.model.window_columns import ARRIVAL_ROW, CONN_ROW, Rows
 from c4bench.sim.counters import Counters
+from c4bench.sim.marks import MarkCounter
 from c4bench.sim.model import SimJob
 from c4bench.sim.places import Places, host_of, nic_of
 from c4bench.sim.trace import OpTrace
@@ -42,6 +43,7 @@ class Folder:
         self._offset_s: Floats = self._offsets()
         self._places = list(dict.fromkeys(places for places, _ in connections))
         self._calls: Numbers[CallName] = Numbers()
+        self._marks = MarkCounter(job, connections) if job.ecn else None
         self._names: list[HostNames | None] = [None for _ in range(0, job.ranks, job.ranks_per_host)]
 
     def _offsets(self) -> Floats:
@@ -55,6 +57,7 @@ class Folder:
         ops = self._op_rows(seen, since_s)
         processes = self._processes(seen)
         conns, arrivals = self._conn_rows(seen), self._arrival_rows(seen.counters)
+        nics = self._marks.records(self._nics, seen.world, seen.time_s, seen.counters) if self._marks else []
         step = self._job.ranks_per_host
         return tuple(
             Window(
@@ -68,6 +71,7 @@ class Folder:
                 b"",
                 conns[first : first + step].tobytes(),
                 arrivals[first : first + step].tobytes(),
+                tuple(nics[first : first + step]),
             )
             for first in range(0, self._job.ranks, step)
         )

@@ -1,5 +1,6 @@
 """A NIC's counters, from sysfs."""
 
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -33,39 +34,96 @@ class Congestion(NamedTuple):
 
     `retransmits` counts retransmission events (expired timers and NAKs), not packets. `out_of_sequence` counts packets
     that arrived early, `duplicates` those that arrived again. Congestion notification packets and ECN marks are those
-    of RoCE v2 (annex A17.9.3).
+    of RoCE v2 (annex A17.9.3). Pause frames are those of all priorities (IEEE 802.1Qbb) and of the whole link
+    (802.3x); the times (us) are how long they have stopped the other side of the cable, and this one.
     """
 
-    retransmits: int | None
-    out_of_sequence: int | None
-    duplicates: int | None
-    cnp_sent: int | None
-    cnp_received: int | None
-    ecn_marked: int | None
+    retransmits: int | None = None
+    out_of_sequence: int | None = None
+    duplicates: int | None = None
+    cnp_sent: int | None = None
+    cnp_received: int | None = None
+    ecn_marked: int | None = None
+    pause_sent: int | None = None
+    pause_received: int | None = None
+    pause_sent_us: int | None = None
+    pause_received_us: int | None = None
 
 
-# By driver: mlx5, bnxt_re, irdma, rxe. Several names of one driver count different events, which are added; rxe's
+_Source = Mapping[str, Mapping[str, tuple[str, ...]]]  # names by driver and kind
+# By source: the driver's `hw_counters`. Several names of one driver count different events, which are added; rxe's
 # completer_retry_err counts both kinds.
-_COUNTED_AS = {
-    "retransmits": (
-        *("local_ack_timeout_err", "packet_seq_err", "implied_nak_seq_err"),
-        *("to_retransmits", "seq_err_naks_rcvd"),
-        *("completer_retry_err",),
-    ),
-    "out_of_sequence": ("out_of_sequence", "oos_drop_count", "out_of_seq_request"),
-    "duplicates": ("duplicate_request", "dup_req"),
-    "cnp_sent": ("np_cnp_sent", "tx_cnp_pkts", "cnpSent"),
-    "cnp_received": ("rp_cnp_handled", "rp_cnp_ignored", "rx_cnp_pkts", "cnpHandled", "cnpIgnored"),
-    "ecn_marked": ("np_ecn_marked_roce_packets", "rx_ecn_marked_pkts", "RxECNMrkd"),
+_HARDWARE: _Source = {
+    "mlx5": {
+        "retransmits": ("local_ack_timeout_err", "packet_seq_err", "implied_nak_seq_err"),
+        "out_of_sequence": ("out_of_sequence",),
+        "duplicates": ("duplicate_request",),
+        "cnp_sent": ("np_cnp_sent",),
+        "cnp_received": ("rp_cnp_handled", "rp_cnp_ignored"),
+        "ecn_marked": ("np_ecn_marked_roce_packets",),
+    },
+    "bnxt_re": {
+        "retransmits": ("to_retransmits", "seq_err_naks_rcvd"),
+        "out_of_sequence": ("oos_drop_count",),
+        "duplicates": ("dup_req",),
+        "cnp_sent": ("tx_cnp_pkts",),
+        "cnp_received": ("rx_cnp_pkts",),
+        "ecn_marked": ("rx_ecn_marked_pkts",),
+    },
+    "irdma": {
+        "cnp_sent": ("cnpSent",),
+        "cnp_received": ("cnpHandled", "cnpIgnored"),
+        "ecn_marked": ("RxECNMrkd",),
+    },
+    "rxe": {
+        "retransmits": ("completer_retry_err",),
+        "out_of_sequence": ("out_of_seq_request",),
+        "duplicates": ("duplicate_request",),
+        # rxe does not look at the mark: the IP layer of its host counts the packet before (`IP_ECN_MARKED`).
+        "ecn_marked": ("InCEPkts",),
+    },
 }
+# By source: what the driver of the port's network interface counts (`ethtool -S`); `{}` is each of the priorities.
+_ETHERNET: _Source = {
+    "mlx5_core": {
+        "pause_sent": ("tx_prio{}_pause", "tx_global_pause"),
+        "pause_received": ("rx_prio{}_pause", "rx_global_pause"),
+        "pause_sent_us": ("tx_prio{}_pause_duration", "tx_global_pause_duration"),
+        "pause_received_us": ("rx_prio{}_pause_duration", "rx_global_pause_duration"),
+    },
+    "bnxt_en": {
+        "pause_sent": ("tx_pfc_ena_frames_pri{}", "tx_pause_frames"),
+        "pause_received": ("rx_pfc_ena_frames_pri{}", "rx_pause_frames"),
+        "pause_sent_us": ("pfc_pri{}_tx_duration_us",),
+        "pause_received_us": ("pfc_pri{}_rx_duration_us",),
+    },
+    "ice": {
+        "pause_sent": ("tx_priority_{}_xoff.nic", "link_xoff_tx.nic"),
+        "pause_received": ("rx_priority_{}_xoff.nic", "link_xoff_rx.nic"),
+    },
+}
+_PRIORITIES = range(8)
+# Packets of the network namespace that IP received with a mark, of `/proc/net/netstat`.
+IP_ECN_MARKED = "InCEPkts"
 
 
-COUNTED = frozenset(name for names in _COUNTED_AS.values() for name in names)
+def _by_kind(*sources: _Source) -> dict[str, frozenset[str]]:
+    """All sources' names of each kind."""
+    names: dict[str, set[str]] = {kind: set() for kind in Congestion._fields}
+    for kinds in (kinds for source in sources for kinds in source.values()):
+        for kind, patterns in kinds.items():
+            names[kind] |= {pattern.format(number) for pattern in patterns for number in _PRIORITIES}
+    return {kind: frozenset(found) for kind, found in names.items()}
 
 
-def congestion(counters: dict[str, int]) -> Congestion:
-    """The congestion counters among `hardware_counters`."""
-    by_kind = {kind: [counters[name] for name in names if name in counters] for kind, names in _COUNTED_AS.items()}
+_COUNTED_AS = _by_kind(_HARDWARE, _ETHERNET)
+COUNTED = frozenset(name for names in _by_kind(_HARDWARE).values() for name in names) - {IP_ECN_MARKED}
+ETHERNET_COUNTED = frozenset(name for names in _by_kind(_ETHERNET).values() for name in names)
+
+
+def congestion(counters: Mapping[str, int]) -> Congestion:
+    """The congestion counters among those of a device and of its network interfaces, by name."""
+    by_kind = {kind: [counters[name] for name in counters.keys() & names] for kind, names in _COUNTED_AS.items()}
     return Congestion(**{kind: sum(values) if values else None for kind, values in by_kind.items()})
 
 

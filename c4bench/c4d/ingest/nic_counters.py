@@ -1,4 +1,4 @@
-"""NIC telemetry: port states and counters of lost packets."""
+"""NIC telemetry: port states, and counters of lost, marked and stopped packets."""
 
 from collections import deque
 from typing import NamedTuple, Self
@@ -45,6 +45,7 @@ class NicView:
         self.fell_to = ""
         self.grew_s: float | None = None
         self._past: deque[tuple[float, Counts]] = deque(maxlen=_KEPT)
+        self._records: deque[tuple[float, NicRecord]] = deque(maxlen=_KEPT)
 
     def ingest(self, record: NicRecord, end_s: float) -> None:
         """Ingest a record at the end of a window."""
@@ -55,11 +56,24 @@ class NicView:
         if self._past and counts != self._past[-1][1]:
             self.grew_s = end_s
         self._past.append((end_s, counts))
+        self._records.append((end_s, record))
 
     def grown(self, since_s: float) -> Counts:
         """The increase since the last record up to `since_s`."""
         before = next((counts for end_s, counts in reversed(self._past) if end_s <= since_s), self._first())
         return self._past[-1][1].since(before) if self._past else Counts()
+
+    def growth(self, counter: str, since_s: float) -> tuple[int, float] | None:
+        """How much a counter of `NicRecord` has grown, and in how long (s), since the last record up to `since_s`.
+
+        None where the NIC does not count it, or has reset it.
+        """
+        if not self._records or getattr(self._records[-1][1], counter) is None:
+            return None
+        began = next((one for one in reversed(self._records) if one[0] <= since_s), self._records[0])
+        (before_s, before), (now_s, now) = began, self._records[-1]
+        first, last = getattr(before, counter), getattr(now, counter)
+        return None if first is None or last < first else (last - first, now_s - before_s)
 
     def _first(self) -> Counts:
         return self._past[0][1] if self._past else Counts()

@@ -59,8 +59,7 @@ class RecordValidator:
 
     def admit_nic(self, nic: NicRecord, host: str) -> bool:
         """Whether a NIC is on the host that reports it, and its counters are counts."""
-        counts = (nic.retransmits, nic.out_of_sequence, nic.duplicates)
-        counted = all(count is None or 0 <= count < _MOST for count in counts)
+        counted = all(count is None or 0 <= count < _MOST for count in nic.counters)
         return self._check("foreign NIC", host, ok=counted and nic.nic.startswith(f"{host}/"))
 
     def filter(self, reason: str, which: Ints, ok: Bools, hosts: Sequence[str], windows: Ints) -> Ints:

@@ -1,12 +1,22 @@
-"""State that the detectors of all jobs on a fabric share: paths, missing links, arrivals of traffic."""
+"""State that the detectors of all jobs on a fabric share: paths, rates, missing links, the jobs' traffic."""
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from c4bench.attribution.localise import Cell, Links
+from c4bench.c4d.ingest.carried_traffic import CarriedTraffic
 from c4bench.c4d.ingest.known_paths import KnownPaths, PathLinks
 from c4bench.model.fabric import MissingLink
-from c4bench.model.recording import LinksMissing, PathsLearnt, TrafficArrival
+from c4bench.model.recording import (
+    FabricRecord,
+    LinkRates,
+    LinksMissing,
+    PathsLearnt,
+    PlannerRecord,
+    TrafficArrival,
+    TrafficCarried,
+    TrafficRecord,
+)
 
 # Arrivals that are kept: those of the last spans of all jobs, which alone can explain a new slowdown.
 _KEPT = 64
@@ -17,26 +27,10 @@ class TrafficArrivals:
 
     def __init__(self) -> None:
         self._arrivals: deque[TrafficArrival] = deque(maxlen=_KEPT)
-        self._unpolled: deque[TrafficArrival] = deque(maxlen=_KEPT)
-
-    def add(self, job: str, opened_s: float, closed_s: float, cells: Collection[Cell], links: Links) -> None:
-        """Note cells of a job that began to carry in a span of its delay matrix."""
-        if cells:
-            nics = frozenset(nic for cell in cells for nic in cell[:2])
-            hops = frozenset(hop for cell in cells for hop in links.get(cell, ()))
-            known = all(links.get(cell) for cell in cells)
-            self._unpolled.append(TrafficArrival(job, opened_s, closed_s, nics, hops, known))
-            self.ingest(self._unpolled[-1])
 
     def ingest(self, arrival: TrafficArrival) -> None:
         """Note that connections of a job began to carry."""
         self._arrivals.append(arrival)
-
-    def poll(self) -> list[TrafficArrival]:
-        """Return the arrivals since the last call."""
-        unpolled = list(self._unpolled)
-        self._unpolled.clear()
-        return unpolled
 
     def explains(self, job: str, cells: Collection[Cell], links: Links, since_s: float, until_s: float) -> bool:
         """Whether all these cells of a job met arriving traffic of another job when they became slow."""
@@ -47,6 +41,13 @@ class TrafficArrivals:
             if one.job != job and since_s <= one.closed_s and until_s >= 2 * one.opened_s - one.closed_s
         ]
         return all(any(_meet(cell, links.get(cell, ()), one) for one in others) for cell in cells)
+
+
+def arrival(job: str, opened_s: float, closed_s: float, cells: Collection[Cell], links: Links) -> TrafficArrival:
+    """That cells of a job began to carry in a span of its delay matrix."""
+    nics = frozenset(nic for cell in cells for nic in cell[:2])
+    hops = frozenset(hop for cell in cells for hop in links.get(cell, ()))
+    return TrafficArrival(job, opened_s, closed_s, nics, hops, all(links.get(cell) for cell in cells))
 
 
 def _meet(cell: Cell, links: Collection[str], arrival: TrafficArrival) -> bool:
@@ -62,19 +63,38 @@ class SharedFabric:
     def __init__(self, paths: PathLinks | None = None, arrivals: TrafficArrivals | None = None) -> None:
         self.paths = KnownPaths(paths)
         self.missing: tuple[MissingLink, ...] = ()
+        self.rates: Mapping[str, float] = {}  # bit/s, by link
         self.arrivals = arrivals or TrafficArrivals()
+        self.carried = CarriedTraffic()
+        self._unpolled: deque[TrafficRecord] = deque(maxlen=_KEPT)
 
-    def ingest(self, record: PathsLearnt | LinksMissing | TrafficArrival) -> None:
-        """Ingest what C4P has learnt, or the arrival of another job."""
+    def share(self, record: TrafficRecord) -> None:
+        """Share what a detector has seen of its job's traffic."""
+        self._unpolled.append(record)
+        self.ingest(record)
+
+    def poll(self) -> list[TrafficRecord]:
+        """Return what was shared since the last call."""
+        unpolled = list(self._unpolled)
+        self._unpolled.clear()
+        return unpolled
+
+    def ingest(self, record: FabricRecord) -> None:
+        """Ingest what C4P has learnt, or what another detector has seen of its job's traffic."""
         match record:
             case PathsLearnt():
                 self.paths.learn(record.ways)
             case LinksMissing():
                 self.missing = record.links
+            case LinkRates():
+                self.rates = record.bps
             case TrafficArrival():
                 self.arrivals.ingest(record)
+            case TrafficCarried():
+                self.carried.ingest(record)
 
-    def snapshot(self, now_s: float, nics: Collection[str]) -> tuple[PathsLearnt, LinksMissing]:
+    def snapshot(self, now_s: float, nics: Collection[str]) -> tuple[PlannerRecord, ...]:
         """All that a new job's recording needs to begin with, for these NICs."""
         paths = tuple((*path, hops) for path, hops in sorted(self.paths.items()) if path[1] in nics)
-        return PathsLearnt(now_s, paths), LinksMissing(now_s, self.missing)
+        rates = (LinkRates(now_s, dict(self.rates)),) if self.rates else ()
+        return PathsLearnt(now_s, paths), LinksMissing(now_s, self.missing), *rates

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from c4bench.attribution.localise import Blame, Cell, Links
 from c4bench.c4d.ingest.job_view import JobView
-from c4bench.c4d.ingest.shared_fabric import SharedFabric
+from c4bench.c4d.ingest.shared_fabric import SharedFabric, arrival
 from c4bench.c4d.network.evidence import Weights
 from c4bench.c4d.network.missing_links import missing_links_behind
 from c4bench.c4d.network.thresholds import ALARM_SPANS
@@ -40,7 +40,7 @@ class BenignExplanations:
         """Note connections of the job that moved in a span, and those that began to carry, which all jobs learn of."""
         self._lasted_s = closed_s - opened_s
         if came:
-            self._fabric.arrivals.add(self._view.job, opened_s, closed_s, came, links)
+            self._fabric.share(arrival(self._view.job, opened_s, closed_s, came, links))
         if rerouted:
             self._reroutes.append(_Reroute(opened_s, closed_s, rerouted))
 

@@ -35,9 +35,13 @@ _FORGOTTEN_SPANS = 64
 
 
 class Span(NamedTuple):
-    """Seconds per byte of the cells that moved bytes; cells that connections moved to; cells that began to carry."""
+    """Seconds per byte of the cells that moved messages of the usual size, and the bytes of all that moved any.
+
+    With them the cells that connections moved to, and those that began to carry.
+    """
 
     cells: CellValues
+    sizes: CellValues
     rerouted: frozenset[Cell]
     arrived: frozenset[Cell]
 
@@ -87,7 +91,8 @@ class DelayMatrix:
         self._past["message_bytes"][rows] = np.maximum(message_bytes, _FOLLOWS * usual_bytes)
         usable = rows[message_bytes > _SMALL * usual_bytes]
         cells = CellValues(self._index, usable, self._sums["shared_s"][usable] / self._sums["size_bytes"][usable])
-        span = Span(cells, frozenset(self._rerouted), self._arrived(rows))
+        sizes = CellValues(self._index, rows, self._sums["size_bytes"][rows])
+        span = Span(cells, sizes, frozenset(self._rerouted), self._arrived(rows))
         for name in ("shared_s", "size_bytes", "messages"):
             self._sums[name][:] = 0.0
         self._rerouted.clear()

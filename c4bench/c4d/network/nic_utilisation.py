@@ -87,6 +87,10 @@ class NicUtilisation:
         self._evidence.clear()
         self._runs.clear()
 
+    def excuse(self, nic: str) -> None:
+        """Drop the evidence against a NIC: it is explained."""
+        self._evidence.forget(self._index.nic_numbers[nic])
+
     def evaluates(self, cells: CellValues) -> bool:
         """Whether some side of a NIC has so many cells that its transfers may meet in one order or another."""
         return bool((~np.isnan(self._costs(cells))).any())

@@ -17,6 +17,7 @@ from c4bench.c4d.ingest.shared_fabric import SharedFabric
 from c4bench.c4d.network.ack_losses import AckLossDetector
 from c4bench.c4d.network.benign_explanations import BenignExplanations
 from c4bench.c4d.network.cell_index import CellIndex, CellValues
+from c4bench.c4d.network.congestion import CongestionDetector
 from c4bench.c4d.network.delay_baseline import DelayBaseline
 from c4bench.c4d.network.delay_matrix import DelayMatrix, in_flight_costs
 from c4bench.c4d.network.diagnosis_gate import Case, DiagnosisGate
@@ -27,9 +28,10 @@ from c4bench.c4d.network.nic_utilisation import NicUtilisation
 from c4bench.c4d.network.one_way_delays import OneWayDelays
 from c4bench.c4d.network.packet_loss import PacketLossDetector, loss_finding, nic_loss_counts
 from c4bench.c4d.network.selection import BlameSelection
-from c4bench.c4d.network.thresholds import CLEAN, EARLY_S, LEANING, WARM_UP_SPANS
+from c4bench.c4d.network.thresholds import ALARM_SPANS, CLEAN, EARLY_S, LEANING, WARM_UP_SPANS
 from c4bench.c4d.probing.sweep import slow_nics
 from c4bench.c4d.thresholds import benign_stall_s
+from c4bench.model.benign import BenignSlowdown
 from c4bench.model.diagnosis import Component
 from c4bench.model.recording import ProbeSweep
 
@@ -65,6 +67,8 @@ class NetworkSlownessDetector:
         self._losses = PacketLossDetector()
         self._ack_losses = AckLossDetector(self._baseline.cell_chance)
         self._benign = BenignExplanations(view, fabric)
+        self._congestion = CongestionDetector(view, clocks, fabric)
+        self._slowdowns: list[BenignSlowdown] = []
         self._missing = MissingLinkDetector()
         self._one_way = OneWayDelays(view.pairs)
         self._gate = DiagnosisGate(self._one_way)
@@ -77,6 +81,11 @@ class NetworkSlownessDetector:
         """The newest delay matrix, seconds per byte."""
         rows = np.flatnonzero(~np.isnan(self._newest))
         return dict(CellValues(self._index, rows, self._newest[rows]))
+
+    def poll_benign(self) -> list[BenignSlowdown]:
+        """Return what was explained since the last call."""
+        slowdowns, self._slowdowns = self._slowdowns, []
+        return slowdowns
 
     def ingest_delays(self, now_s: float) -> None:
         """Add the newest one-way delays, whether or not they will be needed."""
@@ -129,11 +138,12 @@ class NetworkSlownessDetector:
         if now_s - self._opened_s < span_s - EARLY_S:
             return None
         opened_s, self._opened_s = self._opened_s, now_s
-        cells, rerouted, arrived = self._matrix.close_span()
+        cells, sizes, rerouted, arrived = self._matrix.close_span()
         if len(self._index) > _CELLS_KEPT + 2 * len(self._view.conns):
             self._forget_unused()
         links = self._view.links()
         self._benign.add_span(opened_s, now_s, rerouted, arrived, links)
+        self._congestion.add_span(opened_s, now_s, cells, sizes, links)
         return _Span(cells, opened_s, now_s, links)
 
     def _forget_unused(self) -> None:
@@ -210,8 +220,9 @@ class NetworkSlownessDetector:
     def _explain(self, blames: list[Blame], weights: Weights, span: _Span) -> tuple[list[Blame], list[Alarmed]]:
         """The blames without a benign explanation; findings on the missing links that explain others.
 
-        The costs of explained cells are learnt again.
+        The costs of explained cells are learnt again, except where congestion explains them.
         """
+        blames = self._without_congestion(blames, weights, span)
         explained, lacking = self._benign.explain(blames, weights, span.links)
         cells = {cell for blame in explained for cell in blame.cells}
         for cell in cells:
@@ -221,6 +232,24 @@ class NetworkSlownessDetector:
         onset_s = min((weights.onset_s(blame) for blame in lacking), default=span.closed_s)
         findings = self._missing.explaining(lacking, onset_s)
         return [blame for blame in blames if blame not in explained], [(finding, span.closed_s) for finding in findings]
+
+    def _without_congestion(self, blames: list[Blame], weights: Weights, span: _Span) -> list[Blame]:
+        """The blames that congestion does not explain. What explained cells cost in health is as it was."""
+        left = []
+        for blame in blames:
+            onset_s = weights.onset_s(blame)
+            if weights.spans(blame) >= ALARM_SPANS and self._congested(blame, onset_s, span):
+                self._evidence.forget(set(blame.cells))
+            else:
+                left.append(blame)
+        return left
+
+    def _congested(self, blame: Blame, onset_s: float, span: _Span) -> bool:
+        """Whether congestion explains a blame, which is noted once."""
+        slowdown = self._congestion.explain(blame, onset_s, span.links)
+        if slowdown is not None and self._congestion.is_new(slowdown):
+            self._slowdowns.append(slowdown)
+        return slowdown is not None
 
     def _select(self, blames: list[Blame], weights: Weights, suspected: set[Cell], span: _Span) -> list[Blame]:
         """The blames that the evidence supports, except those that lost packets may be behind."""
@@ -251,7 +280,12 @@ class NetworkSlownessDetector:
         cells = span.cells
         if slow:
             cells = cells.pick(~cells.among(self._benign.blocked_cells(cells, slow, span.links)))
-        cases = self._utilisation.evaluate(cells, departures, span.opened_s, span.links)
+        cases = []
+        for case in self._utilisation.evaluate(cells, departures, span.opened_s, span.links):
+            if self._congested(case.blame, case.onset_s, span):
+                self._utilisation.excuse(case.blame.component.name)
+            else:
+                cases.append(case)
         if any(self._benign.met_other_job(case.blame, case.onset_s, span.links) for case in cases):
             self._utilisation.forget()
             return []

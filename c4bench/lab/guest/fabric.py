@@ -18,13 +18,14 @@ from c4bench import namespaces
 from c4bench.errors import UnhealthyError
 from c4bench.lab.guest import bonds, spraying, sysctls
 from c4bench.lab.routes import NextHops, next_hops
-from c4bench.lab.topology import MANAGEMENT_GATEWAY, Link, LinkEnd, Port, Topology
+from c4bench.lab.topology import MANAGEMENT_GATEWAY, EcnMarking, Link, LinkEnd, Port, Topology
 from c4bench.model.fabric import Host, Nic
 
 MTU_BYTES = 4200  # leaves room for a 4096-byte path MTU and its headers
 MANAGEMENT_BRIDGE = "mgmt"
 _LOCAL_TABLE_PREFERENCE = 5000
 _SMALLEST_FRAME_BYTES = 64
+_QUEUE_BYTES = 8 << 20
 
 
 def nic_mac(port: Port, *, switch_end: bool) -> str:
@@ -62,16 +63,27 @@ def switch_port_up(port: Port) -> list[str]:
     ]
 
 
-def shaper(interface: str, rate_bps: float, delay_s: float = 0.0) -> list[str]:
+def shaper(interface: str, rate_bps: float, delay_s: float = 0.0, ecn: EcnMarking | None = None) -> list[str]:
     """Limit a port's rate, with a queue deep enough for go-back-N and a burst too small to raise measured rates.
 
-    With a delay, packets are delayed after the queue; as many as the link carries meanwhile are under way.
+    With a delay, packets are delayed after the queue; as many as the link carries meanwhile are under way. Without one,
+    packets are marked in the queue as `ecn` says.
     """
-    rate = f"qdisc replace dev {interface} root handle 1: tbf rate {rate_bps:.0f}bit burst 16k limit 8m"
+    rate = f"qdisc replace dev {interface} root handle 1: tbf rate {rate_bps:.0f}bit burst 16k limit {_QUEUE_BYTES}"
+    if not delay_s and ecn is not None:
+        return [rate, marker(interface, rate_bps, ecn)]
     if not delay_s:
         return [rate.replace(" handle 1:", "")]
     under_way = max(1000, round(2 * rate_bps * delay_s / 8 / _SMALLEST_FRAME_BYTES))
     return [rate, f"qdisc replace dev {interface} parent 1:1 netem delay {delay_s * 1e6:.0f}us limit {under_way}"]
+
+
+def marker(interface: str, rate_bps: float, ecn: EcnMarking) -> str:
+    """Mark packets by the length of a shaper's queue, of which RED takes the shortest mean; none is dropped early."""
+    thresholds = f"min {ecn.min_bytes} max {ecn.max_bytes} probability {ecn.probability}"
+    burst = ecn.min_bytes // MTU_BYTES + 1
+    red = f"red limit {_QUEUE_BYTES} {thresholds} avpkt {MTU_BYTES} burst {burst} bandwidth {rate_bps:.0f}bit ecn"
+    return f"qdisc replace dev {interface} parent 1:1 handle 10: {red}"
 
 
 def route_commands(routes: NextHops, *, sprayed: bool = False) -> list[str]:
@@ -175,10 +187,10 @@ def tc_commands(topology: Topology) -> dict[str, list[str]]:
     batches: dict[str, list[str]] = defaultdict(list)
     for link in topology.links:
         for end in link.ends:
-            batches[end.switch] += shaper(end.interface, link.rate_bps, link.delay_s)
+            batches[end.switch] += shaper(end.interface, link.rate_bps, link.delay_s, topology.ecn)
     for port in topology.ports:
         batches[port.nic.host] += shaper(port.netdev, port.rate_bps, port.delay_s)
-        batches[port.switch] += shaper(port.interface, port.rate_bps, port.delay_s)
+        batches[port.switch] += shaper(port.interface, port.rate_bps, port.delay_s, topology.ecn)
     for name, commands in spraying.tc_commands(topology).items():
         batches[name] += commands
     return batches

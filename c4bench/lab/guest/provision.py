@@ -103,6 +103,8 @@ def _facts(host: Host) -> dict[str, object]:
         del nic["host"]
         if not nic["bond"]:
             del nic["bond"]
+        if not nic["ecn"]:
+            del nic["ecn"]
         nic["rate"] = _rate(nic.pop("rate_bps"))
     return {
         "disruptive": host.disruptive,

@@ -3,7 +3,7 @@
 import { byId, element } from "./dom.js";
 import { clock } from "./format.js";
 
-const KINDS = { fault: "faults", alarm: "alarms", finding: "findings", action: "actions", host: "hosts" };
+const KINDS = { fault: "faults", alarm: "alarms", finding: "findings", action: "actions", host: "hosts", benign: "no faults" };
 const KEPT = 500;
 
 export class TimelineView {

@@ -38,6 +38,9 @@ class Listener:
         self.at_s.append(time.monotonic())
         return {}
 
+    def poll_benign(self):
+        return []
+
 
 async def calls_of(work, listener):
     """When an endless task has called the listener."""

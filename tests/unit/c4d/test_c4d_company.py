@@ -5,7 +5,7 @@ from c4d_telemetry import MIX, comm, conn, file
 
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.ingest.job_view import JobView
-from c4bench.c4d.ingest.shared_fabric import SharedFabric, TrafficArrivals
+from c4bench.c4d.ingest.shared_fabric import SharedFabric, TrafficArrivals, arrival
 from c4bench.c4d.network.cell_index import CellIndex
 from c4bench.c4d.network.delay_matrix import DelayMatrix
 from c4bench.sim.job import simulate
@@ -21,7 +21,7 @@ def named(fault, *arrivals):
     """What is named of a job beside which these cells of others begin to carry, each with its time."""
     company = TrafficArrivals()
     for at_s, *cells in arrivals:
-        company.add("beside", at_s - 0.1, at_s + 0.1, cells, {})
+        company.ingest(arrival("beside", at_s - 0.1, at_s + 0.1, cells, {}))
     detector, found = Detector(SharedFabric(arrivals=company)), []
     for tick in simulate(SimJob(8, MIX, seed=1), (fault,), 9.0):
         for window in tick.windows:
@@ -55,7 +55,7 @@ def test_what_came_at_another_time_explains_nothing():
 def test_jobs_meet_at_nics_and_on_links(theirs, links, met):
     """Jobs whose links are known meet where they share one, or a NIC; of others nobody knows that they do not."""
     company = TrafficArrivals()
-    company.add("beside", 1.0, 1.2, [theirs], links)
+    company.ingest(arrival("beside", 1.0, 1.2, [theirs], links))
     assert company.explains("mine", [MINE], links, 1.1, 1.3) is met
     assert not company.explains("beside", [MINE], links, 1.1, 1.3)
 

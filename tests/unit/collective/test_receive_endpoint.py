@@ -6,16 +6,17 @@ import pytest
 from c4bench.collective.endpoints import Arrival, cut_staging
 from c4bench.collective.handshake import MAILBOX_BYTES, Grant, SendingEnd, Signature
 from c4bench.collective.memory import Buffer
-from c4bench.collective.multi_qp import MultiQpReceiveEndpoint
+from c4bench.collective.multi_qp import CONGESTION_NOTICE, MultiQpReceiveEndpoint
 from c4bench.collective.null_recorder import NullRecorder
 from c4bench.collective.resilient.receive_endpoint import RailReceiveEndpoint
 from c4bench.collective.ring_entries import ConnName
 from c4bench.verbs.loopback import LoopbackPort, Network
+from c4bench.verbs.marks import MarkedPackets
 from c4bench.verbs.transport import PATIENT, Remote
 
 
-@pytest.fixture
-def receiver():
+@pytest.fixture(params=[lambda _: None])
+def receiver(request, tmp_path):
     port = LoopbackPort(Network())
     far = [port.connection(PATIENT, 8, 200) for _ in range(2)]
     near = [port.connection(PATIENT, 8, 200) for _ in range(2)]
@@ -25,8 +26,8 @@ def receiver():
     outbox, staging, mailbox = Buffer([port], MAILBOX_BYTES), Buffer([port], 4096), Buffer([port], MAILBOX_BYTES)
     end = SendingEnd([Remote("::1", one.qp_num) for one in far], mailbox.address, mailbox.region.rkey)
     records = [NullRecorder().arrivals(ConnName(0, 1, "a", "b", one.qp_num)) for one in far]
-    job = MultiQpReceiveEndpoint(1, list(near), outbox, staging, end, records)
-    job.staging = staging
+    job = MultiQpReceiveEndpoint(1, list(near), outbox, staging, end, records, request.param(tmp_path))
+    job.staging, job.port = staging, port
     yield job
     port.close()
 
@@ -71,3 +72,29 @@ def test_a_message_sent_again_by_another_rail_is_used_once():
     assert used == [0, 0, 2, 0, 0, 1]
     assert receiver.repeated == 3
     assert receiver.complete
+
+
+def counting(folder):
+    """The marked packets of a host, by a file like the kernel's, which says 7 at first."""
+    count(folder, 7)
+    return MarkedPackets(folder / "netstat")
+
+
+def count(folder, marked):
+    """So many packets have come marked."""
+    (folder / "netstat").write_text(f"IpExt: InNoRoutes InCEPkts\nIpExt: 1 {marked}\n")
+
+
+@pytest.mark.parametrize("receiver", [counting], indirect=True)
+def test_the_sender_is_told_of_marked_packets(receiver, tmp_path):
+    """A message that comes after marked packets has a notice sent, no more than one in 50 us and none without marks."""
+    arrivals = [Arrival(np.zeros(2, np.int64), None) for _ in range(5)]
+    receiver.begin(Grant(5, 0, 0, 0, Signature("barrier", "", "", 0, 0)), arrivals, cut_staging(4096, 16))
+    qp = receiver.connections[0].qp_num
+    notices = []
+    for index, (now_ns, marked) in enumerate([(100_000, 7), (200_000, 9), (240_000, 11), (260_000, 11), (400_000, 11)]):
+        count(tmp_path, marked)
+        receiver.arrived(qp, 5 << 20 | index, now_ns)
+        seen = [one.immediate for one in receiver.port.completions(arm=False) if one.received]
+        notices.append(seen.count(CONGESTION_NOTICE))
+    assert notices == [0, 1, 0, 1, 0]

@@ -2,11 +2,12 @@
 
 import struct
 
+import msgspec
 import pytest
 
 from c4bench.lab.guest import fabric, routing, sysctls
 from c4bench.lab.routes import next_hops
-from c4bench.lab.topology import IcmpLimits
+from c4bench.lab.topology import EcnMarking, IcmpLimits
 from c4bench.lab.topology_file import load
 
 CLOS = load("clos-2x4")
@@ -34,6 +35,18 @@ def test_every_port_is_shaped_to_its_rate():
     shaped = [line for lines in fabric.tc_commands(CLOS).values() for line in lines]
     assert len(shaped) == 2 * len(CLOS.links) + 2 * len(CLOS.ports)
     assert all("tbf rate 10000000000bit" in line for line in shaped)
+
+
+def test_switches_mark_and_nics_do_not():
+    """With `ecn` every switch's port marks below its shaper, and no NIC's; ports of links with a delay do not."""
+    marking = msgspec.structs.replace(CLOS, ecn=EcnMarking(50_000, 200_000, 0.1))
+    batches = fabric.tc_commands(marking)
+    lines = [line for switch in CLOS.switches for line in batches[switch.name] if " red " in line]
+    assert len(lines) == 2 * len(CLOS.links) + len(CLOS.ports)
+    assert all("parent 1:1" in line and "min 50000 max 200000 probability 0.1" in line for line in lines)
+    assert not any(" red " in line for host in CLOS.hosts for line in batches[host.name])
+    long = fabric.tc_commands(msgspec.structs.replace(load("sites-2"), ecn=EcnMarking()))
+    assert not any("dev side0" in line and " red " in line for line in long["border0"])
 
 
 def test_a_delay_is_added_to_the_rate_on_both_ends_of_its_link():

@@ -40,6 +40,9 @@ def test_every_asked_for_topology_is_there():
         (("leaf:", "icmp: {burst: 5}\nleaf:"), "burst"),
         (("leaf:", "dscp: 64\nleaf:"), ": dscp: "),
         (("leaf:", "spray_dscp: 64\nleaf:"), ": spray_dscp: "),
+        (("leaf:", "ecn: {min_bytes: 500000}\nleaf:"), ": ecn.min_bytes: "),
+        (("leaf:", "ecn: {probability: 0}\nleaf:"), ": ecn.probability: "),
+        (("leaf:", "ecn: {kmin: 5}\nleaf:"), ": ecn.kmin: "),
         (("leaf:", "spray_dscp: CS1\nleaf:"), ": spray_dscp: "),
     ],
 )
@@ -116,3 +119,9 @@ def test_bonds_need_pairs_of_leaves(change):
     """Hosts that do not divide among pairs of leaves are refused, with the key."""
     with pytest.raises(UsageError, match=r"hosts.count: attach `bond`: \d hosts do not divide among pairs"):
         parse(DIRECTORY.joinpath("bonds-2.yml").read_text().replace(*change), "mine.yml")
+
+
+def test_nics_send_packets_that_may_be_marked_where_switches_mark():
+    """With `ecn` every NIC's traffic class has ECT(0) below the DSCP; without it, ECN bits of 0."""
+    for text, classes in ((GOOD.replace("leaf:", "ecn: {}\ndscp: 26\nleaf:", 1), {26 << 2 | 2}), (GOOD, {0})):
+        assert {nic.traffic_class for host in parse(text, "mine.yml").hosts for nic in host.nics} == classes

@@ -5,14 +5,24 @@ import typing
 import pytest
 
 from c4bench.live.timeline import entries_of, entry_of_fault
+from c4bench.model.benign import Benign, BenignSlowdown
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
-from c4bench.model.event import AgentBack, AgentMissing, Diagnosed, Event, HostReturned, SteeringStage
+from c4bench.model.event import (
+    AgentBack,
+    AgentMissing,
+    Diagnosed,
+    Event,
+    HostReturned,
+    SlowdownExplained,
+    SteeringStage,
+)
 from c4bench.model.steering import Action, Incident
 
 NIC = Component("nic", "h5/0", "rx")
 FOUND = Diagnosis(
     "t~1", Syndrome.COMMUNICATION_SLOW, NIC, 1.0, 2.0, 3.0, 0.93, ("its column is slow",), "a fast column"
 )
+SLOWDOWN = BenignSlowdown("t~1", Benign.CONGESTION, NIC, ("10.0.0.1",), 1.0, 2.0, ("link 10.0.0.1 is full",))
 INCIDENT = Incident("t", FOUND, Action.RESTART, "", out="h5", spare="h9")
 
 
@@ -31,6 +41,7 @@ EVENTS = [
     (stage(isolated_s=5.0), [(9.0, "action", "nic h5/0 (rx)")], "h5 is out of service"),
     (stage(restarted_s=6.0), [(9.0, "action", "nic h5/0 (rx)")], "restarted on h9"),
     (stage(resumed_s=7.0, resumed_step=40), [(9.0, "action", "nic h5/0 (rx)")], "trains again from step 40"),
+    (SlowdownExplained(9.0, SLOWDOWN), [(9.0, "benign", "nic h5/0 (rx)")], "congestion; link 10.0.0.1 is full"),
     (AgentMissing(9.0, "h5", 3.0, "still"), [(9.0, "host", "h5")], "not been heard of for 6 s; ranks there: still"),
     (AgentBack(9.0, "h5", 3.0), [(9.0, "host", "h5")], "back after 6 s"),
     (HostReturned(9.0, "h5", 0.97), [(9.0, "host", "h5")], "97% of the payload bound"),

@@ -1,4 +1,7 @@
-"""Counters from a sysfs tree."""
+"""Counters from a sysfs tree, from the IP layer and from drivers of network interfaces."""
+
+import subprocess
+import sys
 
 import pytest
 
@@ -10,6 +13,7 @@ from c4bench.verbs.counters import (
     netdev_statistics,
     port_counters,
 )
+from c4bench.verbs.ethtool import DriverStatistics, PortStatistics
 from c4bench.verbs.port_reader import PortReader
 
 
@@ -65,7 +69,25 @@ def test_difference_keeps_what_changed():
             Congestion(2, 0, None, cnp_sent=None, cnp_received=None, ecn_marked=None),
             id="rxe",
         ),
-        pytest.param({"rx_bytes": 1}, Congestion(None, None, None, None, None, None), id="unknown"),
+        pytest.param(
+            {
+                "to_retransmits": 1,
+                "seq_err_naks_rcvd": 2,
+                "oos_drop_count": 3,
+                "dup_req": 4,
+                "tx_cnp_pkts": 5,
+                "rx_cnp_pkts": 6,
+                "rx_ecn_marked_pkts": 7,
+            },
+            Congestion(3, 3, 4, cnp_sent=5, cnp_received=6, ecn_marked=7),
+            id="bnxt_re",
+        ),
+        pytest.param(
+            {"cnpSent": 5, "cnpHandled": 6, "cnpIgnored": 1, "RxECNMrkd": 8},
+            Congestion(cnp_sent=5, cnp_received=7, ecn_marked=8),
+            id="irdma",
+        ),
+        pytest.param({"rx_bytes": 1}, Congestion(), id="unknown"),
     ],
 )
 def test_congestion_has_one_name_for_all_drivers(tmp_path, counters, expected):
@@ -88,3 +110,109 @@ def test_a_gauge_follows_a_port_that_goes_and_comes_back(tmp_path):
     state, counted = gauge.read()
     assert (state, counted.duplicates) == ("disabled", 4)
     gauge.close()
+
+
+NETSTAT = """TcpExt: SyncookiesSent InCEPkts2
+TcpExt: 4 9
+IpExt: InNoRoutes InNoECTPkts InCEPkts
+IpExt: 1 2 {}
+"""
+
+
+def test_marked_packets_of_rxe_are_those_of_its_hosts_ip_layer(tmp_path):
+    """A host's only rxe device has what IP received with a mark; one of several, and a device of hardware, has None."""
+    port, netstat = tmp_path / "infiniband" / "rxe0" / "ports" / "1", tmp_path / "netstat"
+    fill(port, phys_state="5: LinkUp")
+    netstat.write_text(NETSTAT.format(7))
+    alone, beside = (PortReader("rxe0", alone=alone, sysfs=tmp_path, netstat=netstat) for alone in (True, False))
+    assert alone.read()[1].ecn_marked is None
+    alone.close()
+    (port.parents[1] / "parent").write_text("eth0\n")
+    assert (alone.read()[1].ecn_marked, beside.read()[1].ecn_marked) == (7, None)
+    netstat.write_text(NETSTAT.format(8))
+    assert alone.read()[1].ecn_marked == 8
+
+
+@pytest.mark.parametrize(
+    ("counters", "expected"),
+    [
+        pytest.param(
+            {
+                "tx_prio0_pause": 1,
+                "tx_prio3_pause": 2,
+                "tx_prio3_pause_duration": 30,
+                "rx_prio3_pause": 4,
+                "rx_prio3_pause_duration": 50,
+                "tx_pause_storm_error_events": 9,
+            },
+            Congestion(pause_sent=3, pause_received=4, pause_sent_us=30, pause_received_us=50),
+            id="mlx5 with PFC",
+        ),
+        pytest.param(
+            {"tx_global_pause": 1, "tx_global_pause_duration": 2, "rx_global_pause": 0, "rx_global_pause_duration": 0},
+            Congestion(pause_sent=1, pause_received=0, pause_sent_us=2, pause_received_us=0),
+            id="mlx5 with pause of the link",
+        ),
+        pytest.param(
+            {
+                "tx_pause_frames": 0,
+                "tx_pfc_ena_frames_pri3": 5,
+                "pfc_pri3_tx_duration_us": 60,
+                "rx_pfc_ena_frames_pri7": 1,
+                "pfc_pri7_rx_duration_us": 2,
+            },
+            Congestion(pause_sent=5, pause_received=1, pause_sent_us=60, pause_received_us=2),
+            id="bnxt_en",
+        ),
+        pytest.param(
+            {
+                "tx_priority_3_xoff.nic": 5,
+                "tx_priority_3_xon.nic": 5,
+                "rx_priority_0_xoff.nic": 1,
+                "link_xoff_rx.nic": 2,
+            },
+            Congestion(pause_sent=5, pause_received=3),
+            id="ice",
+        ),
+    ],
+)
+def test_pause_frames_of_all_priorities_are_one_counter(counters, expected):
+    """Frames and the time that they stopped a side are added over priorities; ice counts no times, so they are None."""
+    assert congestion(counters) == expected
+
+
+VETH = """
+import socket
+from c4bench.verbs.ethtool import DriverStatistics
+values = [DriverStatistics(name, frozenset({"peer_ifindex"})).read() for name in ("va", "lo", "nothing")]
+assert values == [{"peer_ifindex": socket.if_nametoindex("vb")}, {}, {}], values
+"""
+
+
+def test_a_driver_is_asked_for_its_own_statistics():
+    """A veth device has the statistics that `ethtool -S` prints; an interface without any, or none at all, has none."""
+    script = 'ip link add va type veth peer name vb || exit 9; exec "$0" -c "$1"'
+    command = ["unshare", "--user", "--map-root-user", "--net", "sh", "-c", script, sys.executable, VETH]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode == 9 or "unshare" in done.stderr:
+        pytest.skip("unsupported: this machine allows no user namespaces, or no veth devices in them")
+    assert done.returncode == 0, done.stderr
+
+
+def test_drivers_are_asked_seldom_and_never_for_what_they_lack(monkeypatch):
+    """Within a fifth of a second the same values hold; then those of two ports of a bond are read again, and added."""
+    asked, now_s = [], [5.0]
+    count = {"a": {"tx_prio3_pause": 1}, "b": {"tx_prio3_pause": 2}, "c": {}}
+
+    def read(driver):
+        asked.append(driver._netdev)
+        return count[driver._netdev]
+
+    monkeypatch.setattr(DriverStatistics, "read", read)
+    monkeypatch.setattr("c4bench.verbs.ethtool.time.monotonic", lambda: now_s[0])
+    port = PortStatistics(("a", "b", "c"), frozenset())
+    assert [port.read(), port.read()] == [{"tx_prio3_pause": 3}] * 2
+    assert asked == ["a", "b", "c"]
+    count["a"], now_s[0] = {"tx_prio3_pause": 4}, 5.5
+    assert port.read() == {"tx_prio3_pause": 6}
+    assert asked == ["a", "b", "c", "a", "b"]

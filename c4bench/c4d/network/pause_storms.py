@@ -1,0 +1,85 @@
+"""Pause storms: a NIC sends pause frames without end, so that the switch's port to it stands still.
+
+What waits for that port fills the switch, which pauses others in turn (IEEE 802.1Qbb): transfers become slow or stop
+that never cross the port. Only the NIC that pauses, rather than being paused, is at fault. Drivers that count frames,
+but not for how long these have stopped the port, show no storm: a frame may stop it for any time.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from c4bench.c4d.confidence import confidence
+from c4bench.c4d.diagnosis import Finding
+from c4bench.c4d.ingest.clocks import HostClocks
+from c4bench.c4d.ingest.job_view import JobView
+from c4bench.model.diagnosis import Cause, Component
+
+# A port stands still that was stopped for more of the time than it could send.
+_STANDS_STILL = 0.5
+# What a storm imitates.
+_IMITATED = frozenset({Cause.TRANSFER_SLOW, Cause.CONNECTION_STALLED})
+
+
+class _Storm(NamedTuple):
+    """A NIC, and for which share of the time it has stopped the switch's port."""
+
+    nic: str
+    share: float
+
+
+class PauseStorms:
+    """The pause storms of one job's NICs."""
+
+    def __init__(self, view: JobView, clocks: HostClocks) -> None:
+        self._view, self._clocks = view, clocks
+        self._named_s: dict[str, float] = {}
+
+    def explain(self, findings: Iterable[Finding]) -> list[Finding]:
+        """The findings, with each NIC that storms, once, in place of all that its storm imitates."""
+        kept: list[Finding] = []
+        named: set[str] = set()
+        for finding in findings:
+            storms = self._since(finding.onset_s) if finding.cause in _IMITATED else []
+            kept += [_named(finding, storm) for storm in storms if storm.nic not in named] if storms else [finding]
+            named.update(storm.nic for storm in storms)
+        return kept
+
+    def new(self, findings: Iterable[Finding], now_s: float) -> list[Finding]:
+        """The findings without storms that go on since they were found before."""
+        fresh = []
+        for finding in findings:
+            if finding.cause is Cause.PAUSE_STORM:
+                nic = finding.component.name
+                before_s, self._named_s[nic] = self._named_s.get(nic), now_s
+                if before_s is not None and self._share(nic, before_s) > _STANDS_STILL:
+                    continue
+            fresh.append(finding)
+        return fresh
+
+    def _since(self, since_s: float) -> list[_Storm]:
+        """The job's NICs that storm since then (master's clock)."""
+        counting = sorted(nic for nic in self._view.users() if nic in self._view.devices)
+        return [_Storm(nic, share) for nic in counting if (share := self._share(nic, since_s)) > _STANDS_STILL]
+
+    def _share(self, nic: str, since_s: float) -> float:
+        """For which share of the time since then a NIC has stopped the switch's port; 0 if it does not count that."""
+        device = self._view.devices[nic]
+        grown = device.growth("pause_sent_us", since_s - self._clocks.offset_s(device.host))
+        return grown[0] / 1e6 / grown[1] if grown and grown[1] > 0 else 0.0
+
+
+def _named(finding: Finding, storm: _Storm) -> Finding:
+    return Finding(
+        finding.syndrome,
+        Cause.PAUSE_STORM,
+        Component("nic", storm.nic),
+        finding.onset_s,
+        confidence(Cause.PAUSE_STORM, "nic"),
+        (
+            f"its pause frames have stopped the switch's port to it for {storm.share:.0%} of the time",
+            f"without them this would be {finding.component}: {finding.cause}",
+        ),
+        f"a pause counter of {storm.nic} that stands still",
+        {**finding.figures, "paused_share": storm.share},
+        operations=finding.operations,
+    )

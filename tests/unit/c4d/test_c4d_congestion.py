@@ -1,0 +1,140 @@
+"""A link that carries all that it can is congested; one that marks packets and carries less is slow."""
+
+import random
+
+import pytest
+from c4d_congestion import HOSTS, LINKS, ONSET_S, RECEIVER, UPLINK, Burst, judged, soak
+from c4d_telemetry import MIX
+
+from c4bench.c4d.ingest.carried_traffic import CarriedTraffic
+from c4bench.cli.main import main
+from c4bench.model.benign import Benign
+from c4bench.model.recording import TrafficCarried
+from c4bench.record import RunDirectory
+from c4bench.sim.job import simulate
+from c4bench.sim.model import SimFault, SimFaultKind, SimJob
+from c4bench.sim.places import nic_of
+
+
+def series(link):
+    """A link, and the other links that all paths across it may cross as well: the next ones on the way."""
+    spine = next(part for part in link.split(">") if part.startswith("spine"))
+    near = "leaf0" if link.startswith("leaf0") or link.endswith("leaf1") else "leaf1"
+    far = "leaf1" if near == "leaf0" else "leaf0"
+    return {f"{near}>{spine}", f"{spine}>{far}"}
+
+
+@pytest.mark.parametrize(
+    ("link", "share", "jobs"),
+    [
+        pytest.param(UPLINK, 0.5, 1, id="a neighbour's burst"),
+        pytest.param(UPLINK, 0.75, 3, id="an uplink that four jobs oversubscribe"),
+        pytest.param(RECEIVER, 6 / 7, 6, id="an incast of seven senders"),
+    ],
+)
+def test_a_full_link_is_congested(link, share, jobs):
+    """Others take what the job lacks: nothing is named, and the congestion is noted once, with the full link."""
+    found, benign = judged(1, [Burst(link, share, ONSET_S, 7.0, jobs)])
+    assert found == []
+    (slowdown,) = benign
+    assert (slowdown.reason, slowdown.links) == (Benign.CONGESTION, (link,))
+    assert ONSET_S - 0.3 <= slowdown.onset_s <= slowdown.explained_s < ONSET_S + 1.0
+    assert slowdown.figures["marked_packets"] > 0
+
+
+def test_without_marks_nothing_is_congested():
+    """NICs that count no marks show no queue: the slow link is named as before, however much others carry."""
+    found, benign = judged(1, [Burst(UPLINK, 0.5, ONSET_S, 7.0)], ecn=False)
+    assert [diagnosis.component.kind for diagnosis in found] == ["link"]
+    assert benign == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_slow_link_that_marks_is_named(seed):
+    """A link carries less than its rate, most often with other jobs beside: its marks do not hide that it is slow."""
+    link, found, benign = slow_link(seed)
+    assert [diagnosis.component.name in series(link) for diagnosis in found] == [True]
+    assert benign == []
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("shard", range(6))
+def test_many_slow_links_are_named(shard):
+    """All of 60 slow links are named: a shard is ten of them."""
+    for seed in range(21_000 + 10 * shard, 21_000 + 10 * (shard + 1)):
+        link, found, benign = slow_link(seed)
+        assert [diagnosis.component.name in series(link) for diagnosis in found] == [True], f"seed {seed}"
+        assert benign == [], f"seed {seed}"
+
+
+def slow_link(seed):
+    """A link with a drawn part of its rate, what is named, and what is explained."""
+    draw = random.Random(seed)
+    link, factor = draw.choice([one for one in LINKS if "spine" in one]), draw.uniform(0.3, 0.85)
+    share = draw.uniform(0.1, 0.8) * factor
+    beside = [Burst(link, share, ONSET_S, 9.0, draw.randint(1, 5))] if draw.random() < 0.7 else []
+    return link, *judged(seed, beside, [(link, factor, ONSET_S)])
+
+
+def test_a_link_that_becomes_slow_while_it_is_congested_is_named():
+    """The burst of a neighbour is explained; when the link then loses half of what it can carry, it is named."""
+    burst = Burst(UPLINK, 0.4, ONSET_S, 12.0)
+    found, benign = judged(2, [burst], [(UPLINK, 0.5, 7.0)], 12.0)
+    assert [slowdown.reason for slowdown in benign] == [Benign.CONGESTION]
+    (diagnosis,) = found
+    assert diagnosis.component.name in series(UPLINK)
+    assert diagnosis.alarmed_s > 7.0
+
+
+def test_a_recording_tells_of_congestion_again(tmp_path, capsys):
+    """`c4bench detect` on what the detector has ingested prints the slowdown, the full link and the marks."""
+    heard = []
+    _, (slowdown,) = judged(1, [Burst(UPLINK, 0.5, ONSET_S, 7.0)], duration_s=6.0, heard=heard)
+    RunDirectory(tmp_path).save_telemetry("job", heard)
+    assert main(["detect", str(tmp_path / "telemetry/job.jsonl")]) == 0
+    told = capsys.readouterr().out
+    assert f"{slowdown.explained_s:.3f} s  job: no fault but congestion, {slowdown.component} is slower" in told
+    assert all(line in told for line in slowdown.evidence)
+
+
+def test_the_traffic_of_others_is_their_mean_over_the_time():
+    """Spans of a job count by how long they fall into the time; one's own count for nothing, nor do others outside."""
+    carried = CarriedTraffic()
+    for job, opened_s, closed_s, bps in [
+        ("mine", 1.0, 2.0, 9.0),
+        ("a", 0.5, 1.5, 2.0),
+        ("a", 1.5, 2.5, 4.0),
+        ("b", 1.75, 3.0, 8.0),
+        ("b", 3.0, 4.0, 100.0),
+    ]:
+        carried.ingest(TrafficCarried(job, opened_s, closed_s, {"x": bps}))
+    assert carried.beside("mine", "x", 1.0, 2.0) == pytest.approx(3.0 + 8.0)
+    assert carried.beside("mine", "y", 1.0, 2.0) == 0.0
+
+
+def test_simulated_nics_count_what_stood_in_a_queue():
+    """Receivers of a slow path count marked packets while it is slow, others and NICs without ECN none."""
+    fault = SimFault(SimFaultKind.PATH_RATE, 2, 0.5, 1.5, 0.5, peer=6)
+    job = SimJob(HOSTS, MIX, ecn=True)
+    ticks = list(simulate(job, [fault], 2.0))
+    marks = {nic.nic: nic.ecn_marked for window in ticks[-1].windows for nic in window.nics}
+    assert marks[nic_of(job, 6)] > 0
+    assert set(marks.values()) == {0, marks[nic_of(job, 6)]}
+    assert not any(window.nics for tick in simulate(SimJob(HOSTS, MIX), [fault], 0.5) for window in tick.windows)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_jobs_beside_others_are_silent(seed):
+    """Bursts, oversubscribed links and incasts alarm nobody, and congestion is noted."""
+    found, benign, _ = soak(seed, 300)
+    assert found == []
+    assert {slowdown.reason for slowdown in benign} == {Benign.CONGESTION}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("shard", range(20))
+def test_many_jobs_beside_others_are_silent(shard):
+    """No false alarm in 200 jobs of 300 iterations each: a shard is ten of them."""
+    for seed in range(20_000 + 10 * shard, 20_000 + 10 * (shard + 1)):
+        found, _, _ = soak(seed, 300)
+        assert found == [], f"seed {seed}"

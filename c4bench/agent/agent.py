@@ -186,7 +186,7 @@ class Agent:
         return Empty()
 
     async def _number(self, request: NumberRequest) -> Empty:
-        packets = request.count, request.token, request.rate_pps, request.traffic_class
+        packets = request.count, request.token, request.rate_pps, request.traffic_class, request.train_bytes
         await asyncio.to_thread(send_numbered, self._nic(request.nic), request.flows, *packets)
         return Empty()
 

@@ -1,7 +1,8 @@
 """How likely the component of a finding is the right one: by how often it was in campaigns.
 
 The counts are of the lab's recordings of the seeds 101 to 105 with three sets of packages, before there were probes,
-of the seeds 1, 101, 203 and 204 with probes, and of the simulator's seeds 100 to 399 (docs/campaign.md).
+of the seeds 1, 101, 203 and 204 with probes, and of the simulator's seeds 100 to 399 (docs/campaign.md). Those of
+packet trains are of slow faults of rings only.
 """
 
 from collections.abc import Mapping
@@ -48,6 +49,8 @@ PROBED: Mapping[tuple[Cause, str], Counts] = MappingProxyType(
         (Cause.CONNECTION_STALLED, "link"): ((6, 6), (1, 2), (0, 0), (0, 0)),
         (Cause.CONNECTION_STALLED, "nic"): ((0, 0), (3, 3), (2, 2), (0, 0)),
         (Cause.PACKETS_LOST, "nic"): ((0, 0), (4, 4), (0, 0), (0, 0)),
+        (Cause.TRANSFER_SLOW, "link"): ((0, 0), (7, 7), (0, 0), (0, 0)),
+        (Cause.TRANSFER_SLOW, "nic"): ((0, 0), (8, 8), (1, 1), (0, 0)),
     }
 )
 

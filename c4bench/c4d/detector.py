@@ -26,6 +26,7 @@ from c4bench.model.recording import (
     Record,
     TrafficArrival,
     TrafficCarried,
+    TrainsTimed,
 )
 from c4bench.model.window import Window
 
@@ -84,7 +85,7 @@ class Detector:
                 job.ingest_loss(record.comm, record.loss)
             case ProbeSweep():
                 job.ingest_sweep(record)
-            case HopsProbed() | DeliveriesCounted() | ProbingEnded():
+            case HopsProbed() | DeliveriesCounted() | TrainsTimed() | ProbingEnded():
                 job.doubts.ingest(record)
 
     def evaluate(self, now_s: float) -> list[Diagnosis]:

@@ -12,7 +12,7 @@ from c4bench.control.path_service import PathService
 from c4bench.control.telemetry import Detection
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.fabric import Nic
-from c4bench.model.recording import DeliveriesCounted, ExpiringProbe, HopsProbed, ProbingEnded
+from c4bench.model.recording import DeliveriesCounted, ExpiringProbe, HopsProbed, ProbingEnded, TrainsTimed
 from c4bench.wire.messages import JobSpec
 
 _logger = logging.getLogger(__name__)
@@ -21,6 +21,8 @@ _logger = logging.getLogger(__name__)
 _ROUNDS = 8
 # Numbered packets of each kind on a flow, in each round.
 _PACKETS = 100
+# Packet trains on a flow, in each round.
+_TRAINS = 10
 
 
 class DoubtProber:
@@ -57,6 +59,11 @@ class DoubtProber:
             self._detection.ingest(attempt, DeliveriesCounted(time.time(), attempt, deliveries))
             _logger.info("%s: numbered packets sent on %d flows, counted on %d", attempt, len(flows), len(deliveries))
             return bool(deliveries)
+        if flows := doubts.next_trains():
+            timed = await self._paths.survey.time_trains(flows, nics, _TRAINS)
+            self._detection.ingest(attempt, TrainsTimed(time.time(), attempt, timed))
+            _logger.info("%s: packet trains sent on %d flows, timed on %d", attempt, len(flows), len(timed))
+            return bool(timed)
         return False
 
     def _can_answer(self, nic: str, hop: str) -> bool:

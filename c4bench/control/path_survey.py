@@ -1,20 +1,22 @@
 """Sends probes by the agents on hosts, and bursts of packets that switches count."""
 
 import asyncio
+import math
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count, starmap
+from typing import NamedTuple
 
 from c4bench.c4p.knowledge.atlas import Probe
 from c4bench.c4p.knowledge.path_checks import Check
 from c4bench.c4p.knowledge.path_knowledge import Trace
 from c4bench.c4p.knowledge.path_search import PathSearch
 from c4bench.errors import UnhealthyError
-from c4bench.model.fabric import HopAnswer, HopProbe, Nic, NumberedFlow
-from c4bench.model.recording import Delivery
+from c4bench.model.fabric import Arrived, HopAnswer, HopProbe, Nic, NumberedFlow, Train
+from c4bench.model.recording import Delivery, TimedFlow
 from c4bench.verbs.probe import CLOSED_PORT, ROCE_PORT
 from c4bench.wire.messages import (
     Burst,
@@ -32,12 +34,27 @@ _SILENCE_S = 0.1
 # Packets that are late by this are lost; counters close by themselves after a while.
 _ARRIVE_S = 0.06
 _LISTEN_S = 5.0
+# A shaper lets 16 KiB pass at once, so a train has more; trains take this share of a NIC's rate while they are sent.
+_TRAIN_BYTES = 64 << 10
+_TRAIN_SHARE = 0.02
 _tokens = count(1)
 _ANY_TTL = 64
 # Packets start with one of these TTLs, and each switch takes one off.
 _INITIAL_TTLS = (64, 128, 255)
 
 Pair = tuple[Nic, Nic]
+
+
+class _Numbered(NamedTuple):
+    """How many numbered packets or trains of `train_bytes` a NIC sends on each flow, and how many a second in all."""
+
+    packets: int
+    rate_pps: float
+    train_bytes: int = 0
+
+    def lasts_s(self, flows: int) -> float:
+        """How long it takes to send them, about."""
+        return flows * self.packets / self.rate_pps
 
 
 class PathSurvey:
@@ -136,17 +153,48 @@ class PathSurvey:
         Flows of hosts whose agents cannot send or count are left out. Nothing is returned if nothing arrives anywhere:
         these NICs may not show such packets.
         """
+        heard = await self._number(flows, nics, lambda _: _Numbered(packets, RATE_PPS))
+        seen = any(one.data or one.acks for one in heard.values())
+        return tuple(Delivery(*flow, packets, one.data, one.acks, one.late) for flow, one in heard.items() if seen)
+
+    async def time_trains(self, flows: Iterable[Probe], nics: Mapping[str, Nic], trains: int) -> tuple[TimedFlow, ...]:
+        """Send so many packet `trains` on each of the flows, and return how they arrived.
+
+        Flows of hosts whose agents cannot send or count are left out.
+        """
+
+        def at_most(nic: Nic) -> _Numbered:
+            return _Numbered(trains, _TRAIN_SHARE * nic.rate_bps / (8 * _TRAIN_BYTES), _TRAIN_BYTES)
+
+        heard = await self._number(flows, nics, at_most)
+        return tuple(
+            TimedFlow(
+                *flow,
+                min(nics[end].rate_bps for end in flow[:2]),
+                _TRAIN_BYTES,
+                trains,
+                tuple(filter(_is_timed, one.trains[:trains])),
+            )
+            for flow, one in heard.items()
+        )
+
+    async def _number(
+        self, flows: Iterable[Probe], nics: Mapping[str, Nic], numbered: Callable[[Nic], "_Numbered"]
+    ) -> dict[Probe, Arrived]:
+        """What arrived on each flow of what is `numbered`, a NIC's flows in turn."""
         token = next(_tokens)
         by_source: dict[Nic, list[Probe]] = defaultdict(list)
         for flow in flows:
             by_source[nics[flow[0]]].append(flow)
         ends = sorted({flow[1] for mine in by_source.values() for flow in mine})
-        counting = await asyncio.gather(*(self._listen(nics[name], token) for name in ends))
+        longest_s = max((numbered(nic).lasts_s(len(mine)) for nic, mine in by_source.items()), default=0.0)
+        counting = await asyncio.gather(*(self._listen(nics[name], token, longest_s + _LISTEN_S) for name in ends))
         heard_at = [name for name, counts in zip(ends, counting, strict=True) if counts]
 
         async def send(source: Nic, mine: Sequence[Probe]) -> list[Probe]:
-            numbered = tuple(NumberedFlow(nics[destination].address, port) for _, destination, port in mine)
-            request = NumberRequest(source.index, numbered, packets, token, RATE_PPS, source.traffic_class)
+            to = tuple(NumberedFlow(nics[destination].address, port) for _, destination, port in mine)
+            count, rate_pps, train_bytes = numbered(source)
+            request = NumberRequest(source.index, to, count, token, rate_pps, source.traffic_class, train_bytes)
             try:
                 async with self._busy[source.name]:
                     await self._agent(source.host).call("number", request, Empty)
@@ -158,27 +206,21 @@ class PathSurvey:
         await asyncio.sleep(_ARRIVE_S)
         heard = await asyncio.gather(*(self._heard(nics[name], token) for name in heard_at))
         arrived = {name: found for name, found in zip(heard_at, heard, strict=True) if found is not None}
-        return tuple(
-            Delivery(*flow, packets, *arrived[flow[1]].get((nics[flow[0]].address, flow[2]), (0, 0, 0)))
-            for flow in (sorted(sent) if any(arrived.values()) else ())
-            if flow[1] in arrived
-        )
+        by_port = {flow: (nics[flow[0]].address, flow[2]) for flow in sorted(sent) if flow[1] in arrived}
+        return {flow: arrived[flow[1]].get(port, Arrived(*port, 0, 0, 0)) for flow, port in by_port.items()}
 
-    async def _listen(self, nic: Nic, token: int) -> bool:
+    async def _listen(self, nic: Nic, token: int, within_s: float) -> bool:
         """Have a NIC's agent count numbered packets; return whether it does."""
         with suppress(UnhealthyError):
-            await self._agent(nic.host).call("listen", ListenRequest(nic.index, token, _LISTEN_S), Empty)
+            await self._agent(nic.host).call("listen", ListenRequest(nic.index, token, within_s), Empty)
             return True
         return False
 
-    async def _heard(self, nic: Nic, token: int) -> dict[tuple[str, int], tuple[int, int, int]] | None:
-        """What arrived at a NIC, by the sender's address and source port: data, acknowledgements, overtaken ones.
-
-        None if its agent does not say.
-        """
+    async def _heard(self, nic: Nic, token: int) -> dict[tuple[str, int], Arrived] | None:
+        """What arrived at a NIC, by the sender's address and source port. None if its agent does not say."""
         with suppress(UnhealthyError):
             heard = await self._agent(nic.host).call("heard", HeardRequest(nic.index, token), Heard)
-            return {(one.source, one.source_port): (one.data, one.acks, one.late) for one in heard.arrived}
+            return {(one.source, one.source_port): one for one in heard.arrived}
         return None
 
     async def _burst(self, host: str, request: BurstRequest) -> None:
@@ -198,6 +240,11 @@ class PathSurvey:
                 f"{source.host} answered {len(answer.answers)} of {len(probes)} probes; is its agent old?"
             )
         return answer.answers
+
+
+def _is_timed(train: Train) -> bool:
+    """Whether its times are numbers: an agent may say anything."""
+    return math.isfinite(train.delay_s) and math.isfinite(train.s_per_byte)
 
 
 def _switches_crossed(ttl: int) -> int:

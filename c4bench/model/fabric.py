@@ -99,10 +99,21 @@ class NumberedFlow(msgspec.Struct, frozen=True, array_like=True):
     source_port: int
 
 
+class Train(msgspec.Struct, frozen=True, array_like=True):
+    """A packet train that arrived whole: numbered packets of about an MTU, sent back to back.
+
+    `delay_s` is from when it was sent to its first packet's arrival, by the clocks of two hosts. `s_per_byte` is from
+    that packet to the last one, by one clock, for each byte of the others.
+    """
+
+    delay_s: float
+    s_per_byte: float
+
+
 class Arrived(msgspec.Struct, frozen=True, array_like=True):
     """How many numbered packets arrived from an address and source port: such as data, such as acknowledgements.
 
-    `late` times packets had been overtaken.
+    `late` times packets had been overtaken. Packets of `trains` are not counted as either.
     """
 
     source: str
@@ -110,6 +121,7 @@ class Arrived(msgspec.Struct, frozen=True, array_like=True):
     data: int
     acks: int
     late: int
+    trains: tuple[Train, ...] = ()
 
 
 class MissingLink(msgspec.Struct, frozen=True):

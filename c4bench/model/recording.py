@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from c4bench.model.diagnosis import NetworkLoss, ProbeFlow
-from c4bench.model.fabric import MissingLink
+from c4bench.model.fabric import MissingLink, Train
 from c4bench.model.telemetry import Failure
 from c4bench.model.window import Window
 
@@ -133,6 +133,29 @@ class DeliveriesCounted(msgspec.Struct, frozen=True, tag_field="record", tag="de
     deliveries: tuple[Delivery, ...]
 
 
+class TimedFlow(NamedTuple):
+    """Those of `sent` packet trains of `train_bytes` that arrived whole by a source port.
+
+    The slower of the two NICs has `rate_bps`.
+    """
+
+    source: str
+    destination: str
+    source_port: int
+    rate_bps: float
+    train_bytes: int
+    sent: int
+    trains: tuple[Train, ...]
+
+
+class TrainsTimed(msgspec.Struct, frozen=True, tag_field="record", tag="trains"):
+    """How packet trains arrived that were sent to end doubts about a job."""
+
+    at_s: float
+    job: str
+    flows: tuple[TimedFlow, ...]
+
+
 class ProbingEnded(msgspec.Struct, frozen=True, tag_field="record", tag="probing_ended"):
     """No more probes will be sent to end the present doubts about a job."""
 
@@ -146,8 +169,10 @@ class Evaluated(msgspec.Struct, frozen=True, tag_field="record", tag="judged"):
     at_s: float
 
 
+# Probes that were sent to end doubts, and their end.
+DoubtReport = HopsProbed | DeliveriesCounted | TrainsTimed | ProbingEnded
 # What is about one job.
-JobReport = FailureReported | LossReported | ProbeSweep | HopsProbed | DeliveriesCounted | ProbingEnded
+JobReport = FailureReported | LossReported | ProbeSweep | DoubtReport
 # What detectors of all jobs share: what path planning has learnt, and what each has seen of its own job's traffic.
 PlannerRecord = PathsLearnt | LinksMissing | LinkRates
 TrafficRecord = TrafficArrival | TrafficCarried

@@ -18,17 +18,16 @@ class MarkCounter:
 
     def __init__(self, job: SimJob, connections: Sequence[tuple[Places, int]]) -> None:
         self._job, self._connections = job, connections
-        self._sent: list[Floats] = [np.zeros(job.ranks) for _ in connections]
+        self._sent: Floats = np.zeros((len(connections), job.ranks))
         self._marked: Floats = np.zeros(job.ranks)
 
-    def records(
-        self, nics: Sequence[str], world: FaultState, now_s: float, counters: Sequence[Counters]
-    ) -> list[NicRecord]:
+    def records(self, nics: Sequence[str], world: FaultState, now_s: float, counters: Counters) -> list[NicRecord]:
         """The records of all NICs, after the connections' newest counters."""
         times_s, whole = np.full(self._job.ranks, now_s), self._job.rate_bps / 8
-        for index, ((places, shift), counted) in enumerate(zip(self._connections, counters, strict=True)):
+        fresh, self._sent = counters["size_bytes"] - self._sent, counters["size_bytes"].copy()
+        for (places, shift), fresh_bytes in zip(self._connections, fresh, strict=True):
             peer = places.peer(shift)
-            rates = np.minimum(world.sending_rates(peer, times_s), world.receiving_rates(peer, times_s))
-            fresh, self._sent[index] = counted.size_bytes - self._sent[index], counted.size_bytes
-            np.add.at(self._marked, peer, np.where(rates < whole, fresh / _PACKET_BYTES, 0.0))
+            _, sending, receiving = world.carried(peer, times_s)
+            slowed = np.minimum(sending, receiving) < whole
+            np.add.at(self._marked, peer, np.where(slowed, fresh_bytes / _PACKET_BYTES, 0.0))
         return [NicRecord(nic, "linkup", ecn_marked=int(count)) for nic, count in zip(nics, self._marked, strict=True)]

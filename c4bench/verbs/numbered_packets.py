@@ -3,6 +3,7 @@
 They need no connection and no answer, so a loss shows in which direction it happened. Half of them look like data of a
 reliable connection, half like acknowledgements (IBTA 9.2: the first byte is the opcode), because a switch may lose
 only these. No queue pair has their number, so RDMA drops them. Only software NICs show them to a packet socket.
+Packets of a train are larger, and look like data.
 """
 
 import ctypes
@@ -16,6 +17,7 @@ from contextlib import suppress
 
 from c4bench.errors import C4Error
 from c4bench.model.fabric import Arrived, HopProbe, Nic, NumberedFlow
+from c4bench.verbs.packet_trains import TRAIN_HEADER_BYTES, TrainPacer, TrainTimer, new_train, unpack
 from c4bench.verbs.probe import ROCE_PORT, RateLimiter, open_sender, try_send
 
 _SEND_ONLY, _ACKNOWLEDGE = 0x04, 0x11
@@ -26,7 +28,10 @@ _MARK = 0xC4B3C4B3
 _BODY = struct.Struct("!III")
 _CHECKSUM = struct.Struct("!I")
 _HEADER_BYTES = 1 + len(_HEADER_REST)
-_SIZE = _HEADER_BYTES + _BODY.size + _CHECKSUM.size
+_BODY_END = _HEADER_BYTES + _BODY.size
+_SIZE = _BODY_END + _CHECKSUM.size
+# What a packet of a train has before zeros fill it up.
+_TRAIN_SIZE = _SIZE + TRAIN_HEADER_BYTES
 # Where UDP's payload begins behind the IP header, bytes.
 _PAYLOAD_AT = {4: 28, 6: 48}
 _SOURCE = {4: slice(12, 16), 6: slice(8, 24)}
@@ -37,27 +42,40 @@ _TTL = 64
 _AGAIN_S = 1e-4
 _RECVERR4, _RECVERR6 = 11, 25
 _ATTACH_FILTER = 26
+_TIMESTAMP_NS = 35
+_TIMESPEC = struct.Struct("=qq")
+# Trains come in faster than they are read.
+_QUEUE_BYTES = 4 << 20
 # Classic BPF: code, jump if true, jump if false, operand.
 _INSTRUCTION = struct.Struct("=HBBI")
 _LOAD_WORD, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
 
 
 def send_numbered(
-    nic: Nic, flows: Sequence[NumberedFlow], count: int, token: int, rate_pps: float, traffic_class: int = 0
+    nic: Nic,
+    flows: Sequence[NumberedFlow],
+    count: int,
+    token: int,
+    rate_pps: float,
+    traffic_class: int = 0,
+    train_bytes: int = 0,
 ) -> None:
     """Send `count` packets of each kind on every flow, the flows in turn, at most `rate_pps` in all.
 
-    `token` is how the receiver knows them. Raises C4Error if they cannot be sent.
+    With `train_bytes`, packet trains of so many bytes in their place. `token` is how the receiver knows them. Raises
+    C4Error if they cannot be sent.
     """
-    pacer, senders = RateLimiter(rate_pps), dict[int, socket.socket]()
+    senders = dict[int, socket.socket]()
+    pacer = TrainPacer(nic, rate_pps, token) if train_bytes else RateLimiter(rate_pps)
     try:
         for port in dict.fromkeys(flow.source_port for flow in flows):
             senders[port] = _open(nic, port, traffic_class)
         for number in range(count):
-            for opcode in (_SEND_ONLY, _ACKNOWLEDGE):
+            for opcode in (_SEND_ONLY,) if train_bytes else (_SEND_ONLY, _ACKNOWLEDGE):
                 for flow in flows:
                     pacer.wait()
-                    _send(senders[flow.source_port], flow, _packet(opcode, token, number))
+                    for packet in _packets(nic, opcode, token, number, train_bytes):
+                        _send(senders[flow.source_port], flow, packet)
     finally:
         for sender in senders.values():
             sender.close()
@@ -76,8 +94,16 @@ def _send(sender: socket.socket, flow: NumberedFlow, packet: bytes) -> None:
         time.sleep(_AGAIN_S)
 
 
-def _packet(opcode: int, token: int, number: int) -> bytes:
-    data = bytes([opcode]) + _HEADER_REST + _BODY.pack(_MARK, token, number)
+def _packets(nic: Nic, opcode: int, token: int, number: int, train_bytes: int) -> list[bytes]:
+    """One packet, or all of a train, made before the first is sent."""
+    if not train_bytes:
+        return [_packet(opcode, token, number)]
+    train = new_train(nic, train_bytes)
+    return [_packet(opcode, token, number, one.packed()).ljust(one.size, b"\0") for one in train]
+
+
+def _packet(opcode: int, token: int, number: int, train_header: bytes = b"") -> bytes:
+    data = bytes([opcode]) + _HEADER_REST + _BODY.pack(_MARK, token, number) + train_header
     return data + _CHECKSUM.pack(zlib.crc32(data))
 
 
@@ -97,6 +123,8 @@ class ArrivalCounter:
             raise C4Error(f"cannot count packets on {nic.netdev}: {error.strerror}; keep CAP_NET_RAW") from error
         try:
             _attach(self.socket, _PAYLOAD_AT[self._version] + _HEADER_BYTES, token)
+            self.socket.setsockopt(socket.SOL_SOCKET, _TIMESTAMP_NS, 1)
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _QUEUE_BYTES)
             self.socket.bind((nic.netdev, _PROTOCOLS[self._version]))
         except OSError as error:
             self.socket.close()
@@ -105,28 +133,34 @@ class ArrivalCounter:
 
     def read(self) -> None:
         """Count what has arrived; call it whenever `socket` is readable."""
+        size = _PAYLOAD_AT[self._version] + _TRAIN_SIZE
         with suppress(BlockingIOError):
             while True:
-                self._count(self.socket.recv(_PAYLOAD_AT[self._version] + _SIZE))
+                packet, ancillary, _, _ = self.socket.recvmsg(size, socket.CMSG_SPACE(_TIMESPEC.size))
+                self._count(packet, ancillary)
 
-    def _count(self, packet: bytes) -> None:
+    def _count(self, packet: bytes, ancillary: Sequence[tuple[int, int, bytes]]) -> None:
         payload = packet[_PAYLOAD_AT[self._version] :]
-        if (
-            len(payload) != _SIZE
-            or _CHECKSUM.pack(zlib.crc32(payload[: -_CHECKSUM.size])) != payload[-_CHECKSUM.size :]
-        ):
+        data, checksum = payload[: -_CHECKSUM.size], payload[-_CHECKSUM.size :]
+        if len(payload) not in {_SIZE, _TRAIN_SIZE} or _CHECKSUM.pack(zlib.crc32(data)) != checksum:
             return
         _, _, number = _BODY.unpack_from(payload, _HEADER_BYTES)
         ports = _PORT_AT[self._version]
         sender = str(ipaddress.ip_address(packet[_SOURCE[self._version]]))
         flow = self._flows.setdefault((sender, int.from_bytes(packet[ports : ports + 2])), _Count())
-        flow.add(number, is_data=payload[0] == _SEND_ONLY)
+        if len(payload) == _SIZE:
+            flow.add(number, is_data=payload[0] == _SEND_ONLY)
+        elif (at_ns := _arrived_ns(ancillary)) is not None:
+            flow.trains.add(number, unpack(data[_BODY_END:]), at_ns)
 
     def close(self) -> tuple[Arrived, ...]:
         """Stop; return what arrived."""
         self.read()
         self.socket.close()
-        return tuple(Arrived(*flow, count.data, count.acks, count.late) for flow, count in sorted(self._flows.items()))
+        return tuple(
+            Arrived(*flow, count.data, count.acks, count.late, count.trains.trains())
+            for flow, count in sorted(self._flows.items())
+        )
 
 
 class _Count:
@@ -137,6 +171,7 @@ class _Count:
 
     def __init__(self) -> None:
         self.data = self.acks = self.late = 0
+        self.trains = TrainTimer()
         self._highest = -1
         self._was_late = False
 
@@ -148,6 +183,15 @@ class _Count:
         self.late += is_late and not self._was_late
         self._was_late = is_late
         self._highest = max(number, self._highest)
+
+
+def _arrived_ns(ancillary: Sequence[tuple[int, int, bytes]]) -> int | None:
+    """When the kernel got a packet (ns since the epoch); None if it does not say."""
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, _TIMESTAMP_NS):
+            seconds, rest_ns = _TIMESPEC.unpack_from(data)
+            return int(seconds * 1_000_000_000 + rest_ns)
+    return None
 
 
 def _attach(capture: socket.socket, mark_at: int, token: int) -> None:

@@ -16,7 +16,8 @@ class ListenRequest(msgspec.Struct, frozen=True):
 class NumberRequest(msgspec.Struct, frozen=True):
     """Master to agent: send `count` numbered packets of each kind on these flows; `rate_pps` at most.
 
-    `traffic_class` is as in a `ProbeRequest`.
+    With `train_bytes`, `count` packet trains of so many bytes in place of packets. `traffic_class` is as in a
+    `ProbeRequest`.
     """
 
     nic: int
@@ -25,6 +26,7 @@ class NumberRequest(msgspec.Struct, frozen=True):
     token: int
     rate_pps: float
     traffic_class: int = 0
+    train_bytes: int = 0
 
 
 class HeardRequest(msgspec.Struct, frozen=True):

@@ -3,16 +3,13 @@
 from collections import deque
 from collections.abc import Collection
 
-import msgspec
-
-from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding
 from c4bench.c4d.ingest.known_paths import PathLinks
-from c4bench.c4d.probing.delivery_probes import DeliveryProbes, Flow
-from c4bench.c4d.probing.expiring_probes import CanAnswer, ExpiringProbes, Shown
-from c4bench.c4d.probing.probes import remaining_suspects
+from c4bench.c4d.probing.doubt import Doubt, LossDoubt, SlowDoubt
+from c4bench.c4d.probing.expiring_probes import CanAnswer
+from c4bench.c4d.probing.weighing import Flow
 from c4bench.model.diagnosis import Cause, Component
-from c4bench.model.recording import DeliveriesCounted, Delivery, ExpiringProbe, HopsProbed, ProbingEnded
+from c4bench.model.recording import DoubtReport, ExpiringProbe, ProbingEnded
 
 # What loses packets, all or some, or reorders them.
 _LOSSY = frozenset({Cause.CONNECTION_STALLED, Cause.CONNECTION_LOST, Cause.PACKETS_LOST})
@@ -20,63 +17,6 @@ _LOSSY = frozenset({Cause.CONNECTION_STALLED, Cause.CONNECTION_LOST, Cause.PACKE
 _KEPT = 16
 # So many paths that have nothing to do with a doubt are compared with those that do.
 _APART = 2
-# Numbered packets are sent so many times, unless one suspect is far ahead before.
-_ROUNDS = 4
-
-
-class _Doubt(msgspec.Struct):
-    """A finding, when its alarm was raised (s, master's clock), and what probes have shown.
-
-    `paths` are those that may be probed; `rounds` is how many times numbered packets were counted.
-    """
-
-    finding: Finding
-    alarmed_s: float
-    paths: PathLinks
-    deliveries: list[Delivery] = []
-    rounds: int = 0
-    shown: list[Shown] = []
-
-    @property
-    def suspects(self) -> tuple[Component, ...]:
-        return (self.finding.component, *self.finding.alternatives)
-
-    def next_flows(self) -> tuple[Flow, ...]:
-        """The flows on which more numbered packets would tell the suspects apart."""
-        probes = DeliveryProbes(self.suspects, self.paths)
-        more = not self.rounds or (self.rounds < _ROUNDS and probes.left(self.deliveries)[1])
-        return probes.flows() if more else ()
-
-    def next_probes(self, can_answer: CanAnswer) -> tuple[ExpiringProbe, ...]:
-        """The fewest further packets that expire on the way and tell dead suspects apart."""
-        if len(dead := self._dead()) < 2:
-            return ()
-        return ExpiringProbes(dead, self.paths).next_probes(self._not_cleared(dead), self.shown, can_answer)
-
-    def ingest_answers(self, record: HopsProbed) -> None:
-        """Take in which packets that expired were answered."""
-        self.shown += ExpiringProbes(self._dead(), self.paths).outcomes(record.probes, record.answers)
-
-    def left(self) -> tuple[Component, ...]:
-        """The suspects that all probes together leave, in their order; all of them if probes do not tell."""
-        lossy, _ = DeliveryProbes(self.suspects, self.paths).left(self.deliveries)
-        dead = self._dead()
-        return tuple(sorted(self._not_cleared(dead) if dead else lossy, key=self._order)) or self.suspects
-
-    def _dead(self) -> frozenset[Component]:
-        """The suspects that lost packets leave, if nothing arrives that crosses them."""
-        probes = DeliveryProbes(self.suspects, self.paths)
-        left, _ = probes.left(self.deliveries)
-        return left if left and probes.dead(left, self.deliveries) else frozenset()
-
-    def _not_cleared(self, dead: frozenset[Component]) -> frozenset[Component]:
-        """Those of the dead that agree with all packets that expired; all if no single one does."""
-        touched, bad = [one for one, _ in self.shown], [bad for _, bad in self.shown]
-        return remaining_suspects(dead, touched, bad) or dead
-
-    def _order(self, component: Component) -> tuple[int, str]:
-        names = [(one.kind, one.name) for one in self.suspects]
-        return names.index((component.kind, component.name)), component.side
 
 
 class Doubts:
@@ -84,8 +24,8 @@ class Doubts:
 
     def __init__(self, paths: PathLinks) -> None:
         self._paths = paths
-        self._open: deque[_Doubt] = deque(maxlen=_KEPT)
-        self._ended: list[_Doubt] = []
+        self._open: deque[Doubt] = deque(maxlen=_KEPT)
+        self._ended: list[Doubt] = []
         self._named: deque[frozenset[Component]] = deque(maxlen=_KEPT)
 
     @property
@@ -97,7 +37,10 @@ class Doubts:
         """Note a new finding, and open a doubt if probes between these NICs of the job may end it."""
         self._named.append(frozenset((finding.component, *finding.alternatives)))
         if finding.cause in _LOSSY and (finding.alternatives or _without_side(finding)):
-            self._open.append(_Doubt(finding, alarmed_s, self._relevant(self._named[-1], nics)))
+            self._open.append(LossDoubt(finding, alarmed_s, self._relevant(self._named[-1], nics)))
+        if finding.cause is Cause.TRANSFER_SLOW and finding.alternatives:
+            relevant = self._relevant(self._named[-1], nics)
+            self._open.append(SlowDoubt(finding, alarmed_s, {**relevant, **self._back(relevant)}))
 
     def _relevant(self, suspects: Collection[Component], nics: Collection[str]) -> PathLinks:
         """The paths between these NICs that have to do with suspects, and some that do not, to compare them with.
@@ -117,6 +60,11 @@ class Doubts:
                 apart[path] = hops
         return near | apart
 
+    def _back(self, paths: Collection[Flow]) -> PathLinks:
+        """The known ways back of paths."""
+        pairs = {(destination, source) for source, destination, _ in paths}
+        return {path: hops for path, hops in self._paths.items() if hops and path[:2] in pairs}
+
     def next_probes(self, can_answer: CanAnswer) -> dict[ExpiringProbe, str]:
         """The fewest further packets that expire on the way for all doubts, with the address that should answer each.
 
@@ -132,19 +80,17 @@ class Doubts:
         """The flows on which to send numbered packets for all doubts."""
         return tuple(dict.fromkeys(flow for doubt in self._open for flow in doubt.next_flows()))
 
-    def ingest(self, record: HopsProbed | DeliveriesCounted | ProbingEnded) -> None:
+    def next_trains(self) -> tuple[Flow, ...]:
+        """The flows on which to send packet trains for all doubts."""
+        return tuple(dict.fromkeys(flow for doubt in self._open for flow in doubt.next_trains()))
+
+    def ingest(self, record: DoubtReport) -> None:
         """Take in what probes have shown, or that there will be no more."""
-        match record:
-            case HopsProbed():
-                for doubt in self._open:
-                    doubt.ingest_answers(record)
-            case DeliveriesCounted():
-                for doubt in self._open:
-                    doubt.deliveries += record.deliveries
-                    doubt.rounds += 1
-            case ProbingEnded():
-                self._ended += self._open
-                self._open.clear()
+        for doubt in self._open:
+            doubt.ingest(record)
+        if isinstance(record, ProbingEnded):
+            self._ended += self._open
+            self._open.clear()
 
     def ended(self) -> list[tuple[Finding, float]]:
         """Once, after the last probe: the findings that probes have made more exact, with the times of their alarms.
@@ -157,39 +103,9 @@ class Doubts:
             left = doubt.left()
             if frozenset(left) not in self._named:
                 self._named.append(frozenset(left))
-                refined.append((_refined(doubt, left), doubt.alarmed_s))
+                refined.append((doubt.refined(left), doubt.alarmed_s))
         return refined
 
 
 def _without_side(finding: Finding) -> bool:
     return finding.cause is Cause.PACKETS_LOST and finding.component.kind == "nic" and not finding.component.side
-
-
-def _refined(doubt: _Doubt, left: tuple[Component, ...]) -> Finding:
-    """The finding with what probes have left."""
-    finding, (component, *others) = doubt.finding, left
-    evidence = [*finding.evidence[:1], _seen(doubt)]
-    if others:
-        evidence.append("no probe can tell it from " + " or ".join(map(str, others)))
-    return msgspec.structs.replace(
-        finding,
-        component=component,
-        alternatives=tuple(others),
-        confidence=confidence(finding.cause, component.kind, len(others), probed=True),
-        evidence=tuple(evidence),
-        refuted_by=f"numbered packets that cross {component} and all arrive",
-        probed=True,
-    )
-
-
-def _seen(doubt: _Doubt) -> str:
-    sent = sum(2 * one.sent for one in doubt.deliveries)
-    lost = sent - sum(one.data + one.acks for one in doubt.deliveries)
-    late = sum(one.late for one in doubt.deliveries)
-    silent = sum(bad is True for _, bad in doubt.shown)
-    hops = (
-        f"; {silent} of {len(doubt.shown)} kinds of packets that expire on the way met silence" if doubt.shown else ""
-    )
-    return (
-        f"of {sent} numbered packets {lost} were lost, and some {late} times overtaken, nearly always across it{hops}"
-    )

@@ -13,7 +13,7 @@ from c4bench.campaign.truth import Truth
 from c4bench.model.diagnosis import Syndrome
 from c4bench.model.measurement import Clock
 from c4bench.model.numbering import window_of
-from c4bench.model.recording import DeliveriesCounted, HopsProbed
+from c4bench.model.recording import DeliveriesCounted, HopsProbed, TrainsTimed
 from c4bench.record.artefacts import Fabric, FabricHost, FabricLink, Switch
 
 
@@ -133,10 +133,11 @@ def outlasting(before, after):
 
 
 def probes_sent(records):
-    """How many packets the master had sent to end doubts about a job, by the records that C4D got of them."""
+    """How many packets, or trains of them, the master had sent to end doubts, by the records that C4D got of them."""
     expiring = [probe for record in records if isinstance(record, HopsProbed) for probe in record.probes]
     numbered = [one for record in records if isinstance(record, DeliveriesCounted) for one in record.deliveries]
-    return len(expiring) + sum(2 * one.sent for one in numbered)
+    trains = [one for record in records if isinstance(record, TrainsTimed) for one in record.flows]
+    return len(expiring) + sum(2 * one.sent for one in numbered) + sum(one.sent for one in trains)
 
 
 def ours(windows, clocks):

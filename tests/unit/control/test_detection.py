@@ -11,7 +11,7 @@ from c4bench.c4d.probing.sweep import plan_sweep
 from c4bench.control.jobs import Job
 from c4bench.control.telemetry import Detection
 from c4bench.model.diagnosis import Component, NetworkLoss
-from c4bench.model.fabric import MissingLink, Nic
+from c4bench.model.fabric import MissingLink, Nic, Train
 from c4bench.model.recording import (
     DeliveriesCounted,
     Delivery,
@@ -23,6 +23,8 @@ from c4bench.model.recording import (
     PathsLearnt,
     ProbeSweep,
     ProbingEnded,
+    TimedFlow,
+    TrainsTimed,
 )
 from c4bench.model.step import StepOp
 from c4bench.model.telemetry import Failure
@@ -73,6 +75,19 @@ PROBED = (
     HopsProbed(AT_S + 2.1, "job", (ExpiringProbe("h4/0", "h5/0", 0xC000, 1),), ("from h4/0",)),
     ProbingEnded(AT_S + 2.2, "job"),
 )
+# So is a slow one. Trains tell: those from one NIC are spread, whichever way they go.
+SLOW = SimFault(SimFaultKind.PATH_RATE, 2, ONSET_S, factor=0.3, peer=3)
+TIMED = (
+    TrainsTimed(
+        AT_S + 2.0,
+        "job",
+        tuple(
+            TimedFlow(*path[:3], 1e10, 65536, 10, (Train(1e-5, (3 if path[0] == "h2/0" else 1) * 8e-10),) * 10)
+            for path in PATHS
+        ),
+    ),
+    ProbingEnded(AT_S + 2.1, "job"),
+)
 LOST = LossReported(AT_S, "job", "job.world", NetworkLoss(2, Component("nic", "h2/0"), ONSET_S))
 
 
@@ -110,10 +125,11 @@ def live(fault, *, reports=(), learnt=(), beside=False, step=STEP):
         (PATH, {"learnt": LEARNT}, ["link gone"]),
         (PATH, {"reports": (SWEPT,)}, ["nic h4/0", "path h2/0>h6/0"]),
         (DEAD, {"reports": PROBED, "learnt": LEARNT[:1], "step": RING}, ["path h2/0>h3/0", "nic h2/0 (tx)"]),
+        (SLOW, {"reports": TIMED, "learnt": LEARNT[:1], "step": RING}, ["path h2/0>h3/0", "nic h2/0 (tx)"]),
         (PATH, {"beside": True}, []),
         (PATH, {}, ["path h2/0>h6/0"]),
     ],
-    ids=["failure", "loss", "missing link", "sweep", "probes", "neighbour", "nothing"],
+    ids=["failure", "loss", "missing link", "sweep", "probes", "trains", "neighbour", "nothing"],
 )
 def test_a_recording_gives_the_same_diagnoses(fault, more, named, tmp_path):
     """Detection on the recording finds the same as live, including reports of ranks, links of C4P and other jobs."""

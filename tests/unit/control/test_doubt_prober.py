@@ -10,7 +10,8 @@ from c4bench.c4d.diagnosis import Finding
 from c4bench.c4d.probing.doubts import Doubts
 from c4bench.control.doubt_prober import DoubtProber
 from c4bench.model.diagnosis import Cause, Component, Syndrome
-from c4bench.model.recording import DeliveriesCounted, Delivery, HopsProbed, ProbingEnded
+from c4bench.model.fabric import Train
+from c4bench.model.recording import DeliveriesCounted, Delivery, HopsProbed, ProbingEnded, TimedFlow, TrainsTimed
 
 NAMES = [nic.name for nic in NICS]
 # Two leaves and a link between them in each direction, behind which the far leaf answers.
@@ -23,9 +24,11 @@ SUSPECTS = tuple(Component("link", hop) for hop in ACROSS[True])
 def probed():
     """Let a prober see a doubt where the first link is `dead`; return what C4D got, and what it names then."""
 
-    def run(cause, *, dead=True, lost=100, agents=True, present=True, spent_before=False):
+    def run(
+        cause, *, dead=True, lost=100, agents=True, present=True, spent_before=False, narrow=False, suspects=SUSPECTS
+    ):
         doubts, ingested, spent = Doubts(PATHS), [], []
-        first, *others = SUSPECTS
+        first, *others = suspects
         doubt = Finding(Syndrome.COMMUNICATION_HANG, cause, first, 1.0, 0.5, ("seen",), "", {}, tuple(others))
         doubts.add(doubt, 2.0, NAMES)
 
@@ -40,6 +43,11 @@ def probed():
             came = {flow: packets - lost if crosses(flow) else packets for flow in flows}
             return tuple(Delivery(*flow, packets, left, left, 0) for flow, left in came.items()) if agents else ()
 
+        async def time_trains(flows, _nics, trains):
+            times = {flow: 3.0 if narrow and flow[0] == NAMES[0] else 1.0 for flow in flows}
+            came = {flow: (Train(1e-5, 8e-10 * longer),) * trains for flow, longer in times.items()}
+            return tuple(TimedFlow(*flow, 1e10, 65536, trains, found) for flow, found in came.items() if agents)
+
         def ingest(attempt, record):
             assert attempt == record.job == "job~2"
             ingested.append(record)
@@ -47,7 +55,9 @@ def probed():
 
         async def scene():
             note = SimpleNamespace(can_answer=lambda *_: not spent_before, note_answers=lambda *one: spent.append(one))
-            paths = SimpleNamespace(survey=SimpleNamespace(check=check, deliver=deliver), controller=note)
+            paths = SimpleNamespace(
+                survey=SimpleNamespace(check=check, deliver=deliver, time_trains=time_trains), controller=note
+            )
             registry = SimpleNamespace(by_attempt=lambda _: SimpleNamespace(spec=SPEC) if present else None)
             prober = DoubtProber(registry, SimpleNamespace(doubts=lambda _: doubts, ingest=ingest), paths)
             for _ in range(2):
@@ -101,6 +111,25 @@ def test_silence_of_a_switch_that_may_have_spent_its_answers_is_passed_on_as_suc
 def test_without_agents_the_doubt_stays(probed):
     """Hosts whose agents are gone probe nothing: C4D is told that there will be no probes."""
     assert [type(record) for record in probed(Cause.PACKETS_LOST, agents=False)[0]] == [DeliveriesCounted, ProbingEnded]
+
+
+def test_what_is_slow_is_sought_by_trains_alone(probed):
+    """A doubt about slowness takes packet trains, until one suspect is far ahead or some rounds have shown nothing."""
+    nics = tuple(Component("nic", name) for name in NAMES[:2])
+
+    def trains(**stated):
+        ingested, named = probed(Cause.TRANSFER_SLOW, suspects=nics, **stated)
+        assert kinds(ingested) == {TrainsTimed, ProbingEnded}
+        return len(ingested) - 1, named
+
+    assert trains(narrow=True) == (1, [(Component("nic", NAMES[0], "tx"),)])
+    assert trains() == (4, [])
+    assert trains(agents=False) == (1, [])
+
+
+def test_what_no_train_can_tell_apart_is_left_alone(probed):
+    """Slow links in series cost no packet."""
+    assert [type(record) for record in probed(Cause.TRANSFER_SLOW)[0]] == [ProbingEnded]
 
 
 def test_an_attempt_that_is_over_is_not_probed(probed):

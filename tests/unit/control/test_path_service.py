@@ -397,7 +397,7 @@ def test_a_rank_gets_guidance_when_its_path_is_gone():
 
 @pytest.mark.parametrize("changed", [False, True])
 def test_a_search_that_meets_a_link_again_begins_anew(changed):
-    """When a spine that was gone answers a search, ports of earlier rounds may take other paths: all are traced again."""
+    """When a spine that was gone answers, ports of earlier rounds may take other paths: all are traced again."""
 
     async def play():
         scene, pair = Scene(), ("h0/0", "h2/0")

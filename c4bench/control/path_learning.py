@@ -155,7 +155,7 @@ class PathLearner:
                     await self._rate_links()
                 pairs = {(source, destination) for source, destination, _ in traces}
                 _logger.info("learnt %d paths of %d pairs of NICs", len(traces), len(pairs))
-                if back:
+                if back and self._search.rounds > 1:
                     self._begin(self._search.switches, changed=True)
             if not self._search.open_pairs:
                 await self._count()

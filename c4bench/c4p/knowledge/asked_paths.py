@@ -6,7 +6,7 @@ from c4bench.c4p.knowledge.atlas import Probe
 
 
 class AskedPaths:
-    """Complete paths of which every switch was asked.
+    """Complete paths of which every switch was asked, and those that a whole search has found.
 
     Some do not count after the next change: a path that was asked in several rounds may have changed between them, and
     while links are missing there are fewer paths than when they are back.
@@ -42,7 +42,10 @@ class AskedPaths:
         self._passing.clear()
         self._asked_since.clear()
 
-    def keep(self) -> None:
-        """The search has ended: nothing changed meanwhile, and no link is missing."""
-        self._lasting = {**self._passing, **self._lasting}
+    def keep(self, found: Mapping[Probe, tuple[str, ...]]) -> None:
+        """The search has ended: nothing changed meanwhile, no link is missing, and it `found` these paths.
+
+        They count though not all of their switches were asked, as they are among all paths of their pairs.
+        """
+        self._lasting = {**found, **self._passing, **self._lasting}
         self.forget()

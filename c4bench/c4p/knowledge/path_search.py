@@ -67,6 +67,8 @@ class PathSearch:
         self._answered: set[str] = set()
         self._fruitless: Counter[str] = Counter()
         self._rests_until_s: dict[str, float] = {}
+        # Rounds since nothing found before counts.
+        self.rounds = 0
 
     @property
     def switches(self) -> dict[Pair, int]:
@@ -110,6 +112,7 @@ class PathSearch:
             self._pairs.clear()
             self._between.forget()
             self._asked.forget()
+            self.rounds = 0
         for pair, count in switches.items():
             needed = tuple(first.get(pair, ()))
             ports = list(dict.fromkeys([*needed, *self._shuffled_ports(pair)]))
@@ -131,6 +134,7 @@ class PathSearch:
     def begin_round(self, now_s: float) -> list[str]:
         """Open further ports of pairs that need them; return the NICs that take part in this round."""
         self._asked.begin_round()
+        self.rounds += 1
         self._asking = self.ready(now_s)
         self._silent.clear()
         self._answered.clear()
@@ -262,7 +266,8 @@ class PathSearch:
                 self.given_up.add(pair)
             traces |= self._new_traces(pair, search)
         if not self.open_pairs and not self._avoided:
-            self._asked.keep()
+            ports = ((pair, search.complete().items()) for pair, search in self._pairs.items())
+            self._asked.keep({(*pair, port): hops for pair, found in ports for port, hops in found})
         return traces
 
     def _new_traces(self, pair: Pair, search: PairSearch) -> dict[Probe, Trace]:

@@ -190,6 +190,22 @@ def test_after_a_change_nothing_found_before_counts():
     assert fabric.asked - asked < 1.25 * len(traces)
 
 
+def test_after_a_whole_search_it_is_known_how_traffic_goes_on():
+    """When paths change, no last switch is asked, though most of their links were only inferred before."""
+    fabric = Fabric()
+    search = PathSearch(PORTS, fabric.links)
+    pairs = [pair for pair in fabric.pairs if fabric.nics[pair[0]] != fabric.nics[pair[1]]]
+    search.begin(dict.fromkeys(pairs, 3))
+    fabric.search(search=search)
+    fabric.now_s += 60
+    search.begin(dict.fromkeys(pairs, 3), changed=())
+    for nic in search.begin_round(fabric.now_s):
+        while questions := search.questions(nic):
+            assert all(question.position < 2 for question in questions)
+            for question in questions:
+                search.record(question, fabric.answer(question))
+
+
 def test_paths_of_an_interrupted_search_say_nothing_of_what_follows():
     """A spine is added between two questions about a port: the path that the answers make up slows no later search."""
     fabric = Fabric()

@@ -98,9 +98,12 @@ class Engine:
             if operation.done:
                 return now_ns
         if ready.events or ready.readable:
-            # Check other ranks first: their failure is usually why work fails here.
             self._check_failures(operation, ready.readable)
         if failed:
+            # Another rank's failure is usually why work fails here. It may have been reported since the waiter looked.
+            late = self._waiter.wait(0.0)
+            self.port_events += late.events
+            self._check_failures(operation, late.readable)
             self._fail(operation, *failed[0])
         if self._deadline.fd in ready.readable:
             raise operation.timed_out(self._timeout_s)

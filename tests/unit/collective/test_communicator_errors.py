@@ -136,6 +136,37 @@ def test_leaving_by_an_error_tells_the_others(world):
     assert all("rank 0 failed: loss is not a number" in str(error) for error in errors[1:])
 
 
+def test_another_ranks_failure_is_the_reason_though_it_is_heard_late(world):
+    """Work that fails because a rank has left is put down to that rank's error, also if this is reported just after."""
+    job = world(3, timeout_s=60.0)
+
+    def work(comm):
+        if comm.rank == 2:
+            engine = comm._group._engine
+            engine._waiter = DeafUntilWorkFails(engine._waiter)
+        with comm:
+            if comm.rank == 0:
+                raise ValueError("loss is not a number")
+            comm.barrier()
+
+    *_, error = job.run(work)
+    assert "rank 0 failed: loss is not a number" in str(error)
+
+
+class DeafUntilWorkFails:
+    """A waiter that looks at other descriptors only after it has returned a completion with an error."""
+
+    def __init__(self, waiter):
+        self._waiter, self._failed = waiter, False
+
+    def wait(self, timeout_s):
+        ready = self._waiter.wait(timeout_s)
+        if self._failed:
+            return ready
+        self._failed = any(completion.status for _, completion in ready.completions)
+        return ready._replace(events=[], readable=[])
+
+
 def test_a_lost_device_ends_the_operation(world):
     """A fatal event of the NIC ends the running operation at once, on all ranks."""
     job = world(2, timeout_s=60.0)

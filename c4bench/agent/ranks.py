@@ -16,7 +16,7 @@ from c4bench.collective.ring_reader import RankTables, TelemetryReader
 from c4bench.errors import C4Error
 from c4bench.model.agent import AgentConfig
 from c4bench.model.numbering import Numbering
-from c4bench.model.telemetry import NicRecord, RankRecord
+from c4bench.model.telemetry import RankRecord
 from c4bench.model.window import Window
 from c4bench.verbs.port_reader import PortReader
 from c4bench.wire.job_names import is_check
@@ -62,9 +62,9 @@ class Ranks:
         # By reader: the changes of its names when numbers were freed last.
         self._changes: list[tuple[TelemetryReader, int]] = []
         alone = len(config.nics) == 1
-        self._gauges = {
-            nic.name: PortReader(nic.device, netdevs=nic.bond or (nic.netdev,), alone=alone) for nic in config.nics
-        }
+        self._gauges = [
+            PortReader(nic.name, nic.device, netdevs=nic.bond or (nic.netdev,), alone=alone) for nic in config.nics
+        ]
         self.unreadable = 0  # telemetry files that did not exist yet or were damaged
 
     def admit(self, request: StartRanks) -> list[int]:
@@ -130,7 +130,7 @@ class Ranks:
             b"".join([table.awaits for table in tables]),
             b"".join([table.conn_table for table in tables]),
             b"".join([table.arrival_table for table in tables]),
-            tuple([_nic_record(name, gauge) for name, gauge in self._gauges.items()]),
+            tuple([gauge.read() for gauge in self._gauges]),
         )
 
     def _read(self, rank: _Rank, start_s: float) -> RankTables | None:
@@ -170,8 +170,3 @@ class Ranks:
 
 def _level(job: str) -> int:
     return logging.DEBUG if is_check(job) else logging.INFO
-
-
-def _nic_record(name: str, gauge: PortReader) -> NicRecord:
-    state, counted = gauge.read()
-    return NicRecord(name, state, **counted._asdict())

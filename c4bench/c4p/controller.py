@@ -130,7 +130,7 @@ class PathController:
             self.live_flows.add(flow, 1 / counts[connection_key(flow)], ports.get(flow.id, 0))
             self._plans.set_share(flow.job, share)
         if self.policy.scope == "random":
-            self.live_flows.place_randomly()
+            self.live_flows.place_randomly(new)
             return
         running = [flow for flow in new if self.live_flows[flow.id].port]
         self._plans.adopt(running)

@@ -137,9 +137,10 @@ class NicRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     `state` is the port's physical state as InfiniBand calls it (linkup, polling, disabled, ...; empty where it cannot
     be read): a port that polls has lost its carrier, a disabled one was switched off here. `retransmits` are the
-    occasions on which it sent again, `out_of_sequence` packets that came to it too early, `duplicates` those that came
-    again. `ecn_marked` are packets that came marked, `cnp_sent` and `cnp_received` notifications of marks. Pause frames
-    are those of all priorities; for how long (us) those sent have stopped the switch's port, and those received it.
+    occasions on which it sent again (expired timers and NAKs), `out_of_sequence` packets that came to it too early,
+    `duplicates` those that came again. `ecn_marked` are packets that came marked, `cnp_sent` and `cnp_received`
+    congestion notification packets of RoCE v2 (annex A17.9.3). Pause frames are those of all priorities (IEEE 802.1Qbb)
+    and of the whole link (802.3x); the times (us) are how long they have stopped the switch's port, and this one.
     """
 
     nic: str
@@ -157,5 +158,8 @@ class NicRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def counters(self) -> tuple[int | None, ...]:
-        """All counters."""
-        return tuple(getattr(self, name) for name in self.__struct_fields__[2:])
+        """All counters, in the order of `COUNTERS`."""
+        return tuple(getattr(self, name) for name in COUNTERS)
+
+
+COUNTERS = NicRecord.__struct_fields__[2:]

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+
+from c4bench.model.telemetry import COUNTERS, NicRecord
 
 SYSFS = Path("/sys/class")
 # The kernel caches hardware counters for this long; two readings closer together may be equal.
@@ -27,27 +28,6 @@ def port_counters(device: str, port: int = 1, sysfs: Path = SYSFS) -> dict[str, 
 def netdev_statistics(netdev: str, sysfs: Path = SYSFS) -> dict[str, int]:
     """`statistics` of a network interface, by name: `tx_bytes`, `rx_dropped` and so on."""
     return _read_all(sysfs / "net" / netdev / "statistics")
-
-
-class Congestion(NamedTuple):
-    """A NIC's counters of losses and congestion, under the same names for all drivers; None if it has no such counter.
-
-    `retransmits` counts retransmission events (expired timers and NAKs), not packets. `out_of_sequence` counts packets
-    that arrived early, `duplicates` those that arrived again. Congestion notification packets and ECN marks are those
-    of RoCE v2 (annex A17.9.3). Pause frames are those of all priorities (IEEE 802.1Qbb) and of the whole link
-    (802.3x); the times (us) are how long they have stopped the other side of the cable, and this one.
-    """
-
-    retransmits: int | None = None
-    out_of_sequence: int | None = None
-    duplicates: int | None = None
-    cnp_sent: int | None = None
-    cnp_received: int | None = None
-    ecn_marked: int | None = None
-    pause_sent: int | None = None
-    pause_received: int | None = None
-    pause_sent_us: int | None = None
-    pause_received_us: int | None = None
 
 
 _Source = Mapping[str, Mapping[str, tuple[str, ...]]]  # names by driver and kind
@@ -109,7 +89,7 @@ IP_ECN_MARKED = "InCEPkts"
 
 def _by_kind(*sources: _Source) -> dict[str, frozenset[str]]:
     """All sources' names of each kind."""
-    names: dict[str, set[str]] = {kind: set() for kind in Congestion._fields}
+    names: dict[str, set[str]] = {kind: set() for kind in COUNTERS}
     for kinds in (kinds for source in sources for kinds in source.values()):
         for kind, patterns in kinds.items():
             names[kind] |= {pattern.format(number) for pattern in patterns for number in _PRIORITIES}
@@ -121,10 +101,10 @@ COUNTED = frozenset(name for names in _by_kind(_HARDWARE).values() for name in n
 ETHERNET_COUNTED = frozenset(name for names in _by_kind(_ETHERNET).values() for name in names)
 
 
-def congestion(counters: Mapping[str, int]) -> Congestion:
-    """The congestion counters among those of a device and of its network interfaces, by name."""
+def nic_record(nic: str, state: str, counters: Mapping[str, int]) -> NicRecord:
+    """The record of a NIC with the counters of its device and of its network interfaces, by the drivers' names."""
     by_kind = {kind: [counters[name] for name in counters.keys() & names] for kind, names in _COUNTED_AS.items()}
-    return Congestion(**{kind: sum(values) if values else None for kind, values in by_kind.items()})
+    return NicRecord(nic, state, **{kind: sum(values) for kind, values in by_kind.items() if values})
 
 
 def difference(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:

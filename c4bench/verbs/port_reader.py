@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from c4bench.verbs.counters import COUNTED, ETHERNET_COUNTED, IP_ECN_MARKED, SYSFS, Congestion, congestion
+from c4bench.model.telemetry import NicRecord
+from c4bench.verbs.counters import COUNTED, ETHERNET_COUNTED, IP_ECN_MARKED, SYSFS, nic_record
 from c4bench.verbs.ethtool import PortStatistics
 from c4bench.verbs.marks import NETSTAT, MarkedPackets
 
@@ -13,7 +14,7 @@ _TEXT_BYTES = 64
 
 
 class PortReader:
-    """A port of an RDMA device, whose sysfs files stay open.
+    """The port of a NIC's RDMA device, whose sysfs files stay open.
 
     `netdevs` are its network interfaces, whose drivers count pause frames. If the device is `alone` on its host, the
     marked packets that the host's IP layer counts are its own.
@@ -21,6 +22,7 @@ class PortReader:
 
     def __init__(
         self,
+        nic: str,
         device: str,
         port: int = 1,
         *,
@@ -29,6 +31,7 @@ class PortReader:
         sysfs: Path = SYSFS,
         netstat: Path = NETSTAT,
     ) -> None:
+        self._nic = nic
         self._device = sysfs / "infiniband" / device
         self._port = self._device / "ports" / str(port)
         self._netstat = netstat
@@ -38,8 +41,8 @@ class PortReader:
         self._netdevs = netdevs
         self._statistics = PortStatistics((), ETHERNET_COUNTED)
 
-    def read(self) -> tuple[str, Congestion]:
-        """The physical state in lower case (`linkup`), empty if it cannot be read, and the congestion counters."""
+    def read(self) -> NicRecord:
+        """The port's state and counters now."""
         if not self._files:
             self._open()
         try:
@@ -50,8 +53,8 @@ class PortReader:
         except (OSError, ValueError):
             # A device may disappear and come back with other files.
             self.close()
-            return "", congestion({})
-        return state, congestion(counters | self._statistics.read())
+            return NicRecord(self._nic, "")
+        return nic_record(self._nic, state, counters | self._statistics.read())
 
     def _open(self) -> None:
         paths = [self._port / "phys_state"]

@@ -44,7 +44,6 @@ class NicView:
         self.fell_s: float | None = None
         self.fell_to = ""
         self.grew_s: float | None = None
-        self._past: deque[tuple[float, Counts]] = deque(maxlen=_KEPT)
         self._records: deque[tuple[float, NicRecord]] = deque(maxlen=_KEPT)
 
     def ingest(self, record: NicRecord, end_s: float) -> None:
@@ -52,16 +51,15 @@ class NicView:
         if record.state not in ("", _UP) and self.state in ("", _UP):
             self.fell_s, self.fell_to = end_s, record.state
         self.state = record.state
-        counts = Counts.of(record)
-        if self._past and counts != self._past[-1][1]:
+        if self._records and Counts.of(record) != Counts.of(self._records[-1][1]):
             self.grew_s = end_s
-        self._past.append((end_s, counts))
         self._records.append((end_s, record))
 
     def grown(self, since_s: float) -> Counts:
         """The increase since the last record up to `since_s`."""
-        before = next((counts for end_s, counts in reversed(self._past) if end_s <= since_s), self._first())
-        return self._past[-1][1].since(before) if self._past else Counts()
+        if not self._records:
+            return Counts()
+        return Counts.of(self._records[-1][1]).since(Counts.of(self._last(since_s)[1]))
 
     def growth(self, counter: str, since_s: float) -> tuple[int, float] | None:
         """How much a counter of `NicRecord` has grown, and in how long (s), since the last record up to `since_s`.
@@ -70,10 +68,10 @@ class NicView:
         """
         if not self._records or getattr(self._records[-1][1], counter) is None:
             return None
-        began = next((one for one in reversed(self._records) if one[0] <= since_s), self._records[0])
-        (before_s, before), (now_s, now) = began, self._records[-1]
+        (before_s, before), (now_s, now) = self._last(since_s), self._records[-1]
         first, last = getattr(before, counter), getattr(now, counter)
         return None if first is None or last < first else (last - first, now_s - before_s)
 
-    def _first(self) -> Counts:
-        return self._past[0][1] if self._past else Counts()
+    def _last(self, until_s: float) -> tuple[float, NicRecord]:
+        """The last record up to `until_s`, or the first one that is kept."""
+        return next((one for one in reversed(self._records) if one[0] <= until_s), self._records[0])

@@ -98,9 +98,9 @@ class LiveFlows:
             self._followed.clear()
         self.set_weight(live, weight)
 
-    def place_randomly(self) -> None:
-        """Give each flow that has no port one whose path is known, by chance but always the same."""
-        for live in self:
+    def place_randomly(self, flows: Iterable[Flow]) -> None:
+        """Give each of these flows that has no port one whose path is known, by chance but always the same."""
+        for live in (self[flow.id] for flow in flows):
             if not live.port and (ports := sorted(self._knowledge.entries(live.pair))):
                 live.port = ports[crc32(live.flow.id.encode()) % len(ports)]
 

@@ -5,12 +5,12 @@ import sys
 
 import pytest
 
+from c4bench.model.telemetry import NicRecord
 from c4bench.verbs.counters import (
-    Congestion,
-    congestion,
     difference,
     hardware_counters,
     netdev_statistics,
+    nic_record,
     port_counters,
 )
 from c4bench.verbs.ethtool import DriverStatistics, PortStatistics
@@ -21,6 +21,11 @@ def fill(folder, **values):
     folder.mkdir(parents=True)
     for name, value in values.items():
         (folder / name).write_text(f"{value}\n")
+
+
+def counted(*counts, **named):
+    """The record of a NIC whose port is up."""
+    return NicRecord("h0/0", "linkup", *counts, **named)
 
 
 def test_counters_are_read_by_name(tmp_path):
@@ -61,12 +66,12 @@ def test_difference_keeps_what_changed():
                 "np_ecn_marked_roce_packets": 8,
                 "rx_write_requests": 99,
             },
-            Congestion(retransmits=3, out_of_sequence=4, duplicates=3, cnp_sent=5, cnp_received=7, ecn_marked=8),
+            counted(retransmits=3, out_of_sequence=4, duplicates=3, cnp_sent=5, cnp_received=7, ecn_marked=8),
             id="mlx5",
         ),
         pytest.param(
             {"completer_retry_err": 2, "out_of_seq_request": 0, "rcvd_seq_err": 1, "sent_pkts": 99},
-            Congestion(2, 0, None, cnp_sent=None, cnp_received=None, ecn_marked=None),
+            counted(2, 0, None, cnp_sent=None, cnp_received=None, ecn_marked=None),
             id="rxe",
         ),
         pytest.param(
@@ -79,36 +84,34 @@ def test_difference_keeps_what_changed():
                 "rx_cnp_pkts": 6,
                 "rx_ecn_marked_pkts": 7,
             },
-            Congestion(3, 3, 4, cnp_sent=5, cnp_received=6, ecn_marked=7),
+            counted(3, 3, 4, cnp_sent=5, cnp_received=6, ecn_marked=7),
             id="bnxt_re",
         ),
         pytest.param(
             {"cnpSent": 5, "cnpHandled": 6, "cnpIgnored": 1, "RxECNMrkd": 8},
-            Congestion(cnp_sent=5, cnp_received=7, ecn_marked=8),
+            counted(cnp_sent=5, cnp_received=7, ecn_marked=8),
             id="irdma",
         ),
-        pytest.param({"rx_bytes": 1}, Congestion(), id="unknown"),
+        pytest.param({"rx_bytes": 1}, counted(), id="unknown"),
     ],
 )
 def test_congestion_has_one_name_for_all_drivers(tmp_path, counters, expected):
     """Drivers' own counters, read from their trees, become one record; what a NIC does not count is None, not 0."""
     fill(tmp_path / "infiniband" / "nic0" / "ports" / "1" / "hw_counters", **counters)
-    assert congestion(hardware_counters("nic0", sysfs=tmp_path)) == expected
+    assert nic_record("h0/0", "linkup", hardware_counters("nic0", sysfs=tmp_path)) == expected
 
 
 def test_a_gauge_follows_a_port_that_goes_and_comes_back(tmp_path):
     """State and counters are those of the moment; a device that is not there has neither, until it is back."""
     port = tmp_path / "infiniband" / "rxe0" / "ports" / "1"
-    gauge = PortReader("rxe0", sysfs=tmp_path)
-    assert gauge.read() == ("", congestion({}))
+    gauge = PortReader("h0/0", "rxe0", sysfs=tmp_path)
+    assert gauge.read() == NicRecord("h0/0", "")
     fill(port, phys_state="5: LinkUp")
     fill(port / "hw_counters", completer_retry_err=1, out_of_seq_request=2, duplicate_request=3, sent_pkts=9)
-    state, counted = gauge.read()
-    assert (state, counted.retransmits, counted.out_of_sequence, counted.duplicates) == ("linkup", 1, 2, 3)
+    assert gauge.read() == counted(1, 2, 3)
     (port / "phys_state").write_text("3: Disabled\n")
     (port / "hw_counters" / "duplicate_request").write_text("4\n")
-    state, counted = gauge.read()
-    assert (state, counted.duplicates) == ("disabled", 4)
+    assert gauge.read() == NicRecord("h0/0", "disabled", 1, 2, 4)
     gauge.close()
 
 
@@ -124,13 +127,15 @@ def test_marked_packets_of_rxe_are_those_of_its_hosts_ip_layer(tmp_path):
     port, netstat = tmp_path / "infiniband" / "rxe0" / "ports" / "1", tmp_path / "netstat"
     fill(port, phys_state="5: LinkUp")
     netstat.write_text(NETSTAT.format(7))
-    alone, beside = (PortReader("rxe0", alone=alone, sysfs=tmp_path, netstat=netstat) for alone in (True, False))
-    assert alone.read()[1].ecn_marked is None
+    alone, beside = (
+        PortReader("h0/0", "rxe0", alone=alone, sysfs=tmp_path, netstat=netstat) for alone in (True, False)
+    )
+    assert alone.read().ecn_marked is None
     alone.close()
     (port.parents[1] / "parent").write_text("eth0\n")
-    assert (alone.read()[1].ecn_marked, beside.read()[1].ecn_marked) == (7, None)
+    assert (alone.read().ecn_marked, beside.read().ecn_marked) == (7, None)
     netstat.write_text(NETSTAT.format(8))
-    assert alone.read()[1].ecn_marked == 8
+    assert alone.read().ecn_marked == 8
 
 
 @pytest.mark.parametrize(
@@ -145,12 +150,12 @@ def test_marked_packets_of_rxe_are_those_of_its_hosts_ip_layer(tmp_path):
                 "rx_prio3_pause_duration": 50,
                 "tx_pause_storm_error_events": 9,
             },
-            Congestion(pause_sent=3, pause_received=4, pause_sent_us=30, pause_received_us=50),
+            counted(pause_sent=3, pause_received=4, pause_sent_us=30, pause_received_us=50),
             id="mlx5 with PFC",
         ),
         pytest.param(
             {"tx_global_pause": 1, "tx_global_pause_duration": 2, "rx_global_pause": 0, "rx_global_pause_duration": 0},
-            Congestion(pause_sent=1, pause_received=0, pause_sent_us=2, pause_received_us=0),
+            counted(pause_sent=1, pause_received=0, pause_sent_us=2, pause_received_us=0),
             id="mlx5 with pause of the link",
         ),
         pytest.param(
@@ -161,7 +166,7 @@ def test_marked_packets_of_rxe_are_those_of_its_hosts_ip_layer(tmp_path):
                 "rx_pfc_ena_frames_pri7": 1,
                 "pfc_pri7_rx_duration_us": 2,
             },
-            Congestion(pause_sent=5, pause_received=1, pause_sent_us=60, pause_received_us=2),
+            counted(pause_sent=5, pause_received=1, pause_sent_us=60, pause_received_us=2),
             id="bnxt_en",
         ),
         pytest.param(
@@ -171,14 +176,14 @@ def test_marked_packets_of_rxe_are_those_of_its_hosts_ip_layer(tmp_path):
                 "rx_priority_0_xoff.nic": 1,
                 "link_xoff_rx.nic": 2,
             },
-            Congestion(pause_sent=5, pause_received=3),
+            counted(pause_sent=5, pause_received=3),
             id="ice",
         ),
     ],
 )
 def test_pause_frames_of_all_priorities_are_one_counter(counters, expected):
     """Frames and the time that they stopped a side are added over priorities; ice counts no times, so they are None."""
-    assert congestion(counters) == expected
+    assert nic_record("h0/0", "linkup", counters) == expected
 
 
 VETH = """

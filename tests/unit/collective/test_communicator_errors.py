@@ -1,5 +1,6 @@
 """A failure in a communicator is an error on every rank, at once, that names the failed rank."""
 
+import threading
 import time
 
 import ml_dtypes  # noqa: F401  (makes numpy know bfloat16)
@@ -139,15 +140,21 @@ def test_leaving_by_an_error_tells_the_others(world):
 def test_another_ranks_failure_is_the_reason_though_it_is_heard_late(world):
     """Work that fails because a rank has left is put down to that rank's error, also if this is reported just after."""
     job = world(3, timeout_s=60.0)
+    left = threading.Event()  # rank 1, to which rank 2 grants a message, has left
 
     def work(comm):
         if comm.rank == 2:
             engine = comm._group._engine
             engine._waiter = DeafUntilWorkFails(engine._waiter)
-        with comm:
-            if comm.rank == 0:
-                raise ValueError("loss is not a number")
-            comm.barrier()
+            left.wait()
+        try:
+            with comm:
+                if comm.rank == 0:
+                    raise ValueError("loss is not a number")
+                comm.barrier()
+        finally:
+            if comm.rank == 1:
+                left.set()
 
     *_, error = job.run(work)
     assert "rank 0 failed: loss is not a number" in str(error)

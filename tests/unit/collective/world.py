@@ -1,6 +1,7 @@
 """Ranks as threads over the loopback transport."""
 
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from concurrent.futures import Future, wait
 
 import msgspec
 
@@ -68,8 +69,7 @@ class World:
         self.members = [Member(rank, f"h{rank}", tuple(f"h{rank}/{i}" for i in range(nics))) for rank in range(size)]
         self.recorders = [Recorder(self.path(rank), "job", rank) for rank in range(size)]
         present = [rank for rank in range(size) if rank not in absent]
-        with ThreadPoolExecutor(size) as pool:
-            self.joined = [pool.submit(self.join, rank) for rank in present]
+        self.joined = run_in_threads(self.join, present)
 
     @property
     def comms(self):
@@ -116,11 +116,25 @@ class World:
 
     def run(self, work):
         """`work(comm)` on every rank at once; what each returned or raised, by rank."""
-        with ThreadPoolExecutor(self.size) as pool:
-            futures = [pool.submit(work, comm) for comm in self.comms]
-            return [future.exception() or future.result() for future in futures]
+        return [future.exception() or future.result() for future in run_in_threads(work, self.comms)]
 
     def close(self):
         for future in self.joined:
             if not future.exception():
                 future.result().close()
+
+
+def run_in_threads(function, arguments):
+    """The futures of `function` for each argument, all done. A thread that hangs does not keep the process from ending."""
+    futures = [Future() for _ in arguments]
+    for future, argument in zip(futures, arguments, strict=True):
+        threading.Thread(target=_run, args=(future, function, argument), daemon=True).start()
+    wait(futures)
+    return futures
+
+
+def _run(future, function, argument):
+    try:
+        future.set_result(function(argument))
+    except BaseException as error:
+        future.set_exception(error)

@@ -100,7 +100,7 @@ class Learner:
         self._comm, self._parameters, self._context = comm, parameters, context
         self._checkpoints = Checkpoints(Path(parameters.checkpoints))
         self._corpus = corpus.load()
-        self._model = backends.create(parameters.backend, parameters.model)
+        self._model = backends.create(parameters.backend, parameters.model, context.job.host_rank(context.rank))
         self._weights = self._model.initial(context.job.seed)
         self._optimiser = AdamW(self._weights.size, parameters.rate)
         # The gradient of this rank's batch, then the batch's loss.

@@ -37,7 +37,7 @@ class Job:
     def __init__(self, context: RankContext, parameters: Diloco) -> None:
         check_ranks(parameters, context.size)
         self._context, self._parameters = context, parameters
-        self._model = backends.create(parameters.backend, parameters.model)
+        self._model = backends.create(parameters.backend, parameters.model, context.job.host_rank(context.rank))
         self._corpus = corpus.load()
         self._parts, self._plan = parameters.plan(list(self._model.layers))
         initial = self._model.initial(context.job.seed)

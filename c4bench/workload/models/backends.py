@@ -7,17 +7,18 @@ from c4bench.errors import UsageError
 from c4bench.workload.models.protocol import Model
 from c4bench.workload.models.size import Size
 
-Backend = Literal["numpy", "torch"]
-# Module, class, what it imports and how that is installed.
-_BACKENDS: dict[Backend, tuple[str, str, tuple[str, ...], str]] = {
-    "numpy": ("transformer", "Transformer", ("autograd", "threadpoolctl"), "pip install 'c4bench[learn]'"),
-    "torch": ("torch_transformer", "TorchTransformer", ("torch",), "pip install torch"),
+Backend = Literal["numpy", "torch", "cuda"]
+# What each imports, and how that is installed.
+_PACKAGES: dict[Backend, tuple[tuple[str, ...], str]] = {
+    "numpy": (("autograd", "threadpoolctl"), "pip install 'c4bench[learn]'"),
+    "torch": (("torch",), "pip install torch"),
+    "cuda": (("torch",), "pip install torch"),
 }
 
 
 def check(backend: Backend) -> None:
     """Raise UsageError if a package that this backend needs is not installed here."""
-    _, _, packages, command = _BACKENDS[backend]
+    packages, command = _PACKAGES[backend]
     for package in packages:
         try:
             import_module(package)
@@ -25,9 +26,17 @@ def check(backend: Backend) -> None:
             raise UsageError(f"models with backend {backend!r} need {package}; run: {command}") from None
 
 
-def create(backend: Backend, size: Size) -> Model:
-    """A transformer of that size. Raises UsageError if a package that it needs is not installed here."""
+def create(backend: Backend, size: Size, host_rank: int = 0) -> Model:
+    """A transformer of that size. With `cuda`, the ranks of a host take its GPUs in turn, by their number on the host.
+
+    Raises UsageError if a package that it needs is not installed here, or there is no GPU.
+    """
     check(backend)
-    module, name, _, _ = _BACKENDS[backend]
-    model: Model = getattr(import_module(f"c4bench.workload.models.{module}"), name)(size)
-    return model
+    if backend == "numpy":
+        from c4bench.workload.models.transformer import Transformer  # noqa: PLC0415
+
+        return Transformer(size)
+    from c4bench.workload.models import torch_transformer  # noqa: PLC0415
+
+    device = torch_transformer.gpu(host_rank) if backend == "cuda" else "cpu"
+    return torch_transformer.TorchTransformer(size, device)

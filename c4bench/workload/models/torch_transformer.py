@@ -1,11 +1,13 @@
-"""The model of `transformer` in PyTorch, with the same parameters at the same places."""
+"""The model of `transformer` in PyTorch, on a processor or a GPU, with the same parameters at the same places."""
 
+import os
 from typing import Any
 
 import numpy as np
 import torch
 from torch.nn import functional
 
+from c4bench.errors import UsageError
 from c4bench.workload.models.protocol import Layer, Tokens, Vector
 from c4bench.workload.models.size import Layout, Size
 
@@ -13,11 +15,18 @@ _EPSILON = 1e-6
 
 
 class TorchTransformer:
-    """The model on this host's processor. From then on PyTorch has one thread in this process, for the same bits."""
+    """The model on a device of this host. From then on PyTorch has one thread in this process, for the same bits.
 
-    def __init__(self, size: Size) -> None:
+    On a GPU, PyTorch uses its deterministic algorithms only.
+    """
+
+    def __init__(self, size: Size, device: str = "cpu") -> None:
         torch.set_num_threads(1)
-        self._layout = Layout(size)
+        if device != "cpu":
+            # cuBLAS reads this when the process first uses it.
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+            torch.use_deterministic_algorithms(mode=True)
+        self._layout, self._device = Layout(size), device
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -30,23 +39,23 @@ class TorchTransformer:
 
     def gradient(self, parameters: Vector, tokens: Tokens, into: Vector) -> float:
         """See `protocol.Model`."""
-        flat = torch.tensor(parameters, requires_grad=True)
+        flat = torch.tensor(parameters, device=self._device, requires_grad=True)
         loss = self._loss(flat, tokens)
         loss.backward()
-        into[:] = flat.grad.numpy()
+        into[:] = flat.grad.cpu().numpy()
         return float(loss.detach())
 
     def loss(self, parameters: Vector, tokens: Tokens) -> float:
         """See `protocol.Model`."""
         with torch.no_grad():
-            return float(self._loss(torch.tensor(parameters), tokens))
+            return float(self._loss(torch.tensor(parameters, device=self._device), tokens))
 
     def _loss(self, flat: Any, tokens: Tokens) -> Any:  # noqa: ANN401  (torch's types are known only where it is)
         size, length = self._layout.size, tokens.shape[1] - 1
         embedding, positions, norm, *rest = (
             flat[tensor.begin : tensor.end].reshape(tensor.shape) for tensor in self._layout.tensors
         )
-        rows = torch.from_numpy(tokens.astype(np.int64))
+        rows = torch.from_numpy(tokens.astype(np.int64)).to(self._device)
         x = embedding[rows[:, :-1]] + positions[:length]
         each = len(rest) // size.layers
         for first in range(0, len(rest), each):
@@ -65,6 +74,13 @@ class TorchTransformer:
         )
         x = x + attended.transpose(1, 2).flatten(2) @ output
         return x + functional.gelu(_norm(x, between) @ hidden, approximate="tanh") @ back
+
+
+def gpu(host_rank: int) -> str:
+    """The GPU of a rank with this number on its host. Raises UsageError if this process sees none."""
+    if not torch.cuda.is_available():
+        raise UsageError("backend 'cuda' needs a GPU that PyTorch can use, and it sees none here; see nvidia-smi")
+    return f"cuda:{host_rank % torch.cuda.device_count()}"
 
 
 def _norm(x: Any, gain: Any) -> Any:  # noqa: ANN401

@@ -125,7 +125,7 @@ class World:
 
 
 def run_in_threads(function, arguments):
-    """The futures of `function` for each argument, all done. A thread that hangs does not keep the process from ending."""
+    """The futures of `function` for each argument, all done. A thread that hangs keeps no process from ending."""
     futures = [Future() for _ in arguments]
     for future, argument in zip(futures, arguments, strict=True):
         threading.Thread(target=_run, args=(future, function, argument), daemon=True).start()

@@ -147,10 +147,13 @@ def test_the_number_of_blas_threads_changes_no_bit():
 
 
 @pytest.mark.parametrize("parameters", ["start", "moved"])
-def test_pytorch_computes_the_same(model, parameters):
+@pytest.mark.parametrize("backend", ["torch", "cuda"])
+def test_pytorch_computes_the_same(model, parameters, backend):
     """Loss and gradient of the model in PyTorch are those in numpy, and its layers and its start are the same."""
-    pytest.importorskip("torch", reason="torch-absent: the model in PyTorch is compared where PyTorch is installed")
-    other = backends.create("torch", SIZE)
+    torch = pytest.importorskip("torch", reason="torch-absent: PyTorch's models are compared where it is installed")
+    if backend == "cuda" and not torch.cuda.is_available():
+        pytest.skip("gpu-absent: the model on a GPU is compared where PyTorch has one")
+    other = backends.create(backend, SIZE)
     assert other.layers == model.layers
     assert other.initial(5).tobytes() == model.initial(5).tobytes()
     vector = model.initial(5) if parameters == "start" else moved(model)
@@ -164,7 +167,11 @@ def test_pytorch_computes_the_same(model, parameters):
 
 @pytest.mark.parametrize(
     ("backend", "package", "command"),
-    [("numpy", "autograd", "pip install 'c4bench[learn]'"), ("torch", "torch", "pip install torch")],
+    [
+        ("numpy", "autograd", "pip install 'c4bench[learn]'"),
+        ("torch", "torch", "pip install torch"),
+        ("cuda", "torch", "pip install torch"),
+    ],
 )
 def test_a_missing_package_is_named_with_its_command(monkeypatch, backend, package, command):
     """Without autograd or PyTorch there is one line: what is missing, and how it is installed."""
@@ -172,6 +179,24 @@ def test_a_missing_package_is_named_with_its_command(monkeypatch, backend, packa
     with pytest.raises(UsageError, match=f"need {package}; run: ") as raised:
         backends.create(backend, SIZE)
     assert str(raised.value).endswith(command)
+
+
+def test_a_gpu_gives_the_same_bits_each_time():
+    """Two gradients of the same batch on a GPU have the same bits."""
+    torch = pytest.importorskip("torch", reason="torch-absent: PyTorch's models are compared where it is installed")
+    if not torch.cuda.is_available():
+        pytest.skip("gpu-absent: the model on a GPU is compared where PyTorch has one")
+    other = backends.create("cuda", SIZE)
+    assert len({gradient(other, moved(other))[1].tobytes() for _ in range(20)}) == 1
+
+
+def test_a_missing_gpu_is_said():
+    """Where PyTorch has no GPU, backend `cuda` is refused in one line."""
+    torch = pytest.importorskip("torch", reason="torch-absent: needs PyTorch")
+    if torch.cuda.is_available():
+        pytest.skip("gpu-present: nothing is missing")
+    with pytest.raises(UsageError, match="needs a GPU"):
+        backends.create("cuda", SIZE)
 
 
 @pytest.mark.parametrize("wrong", [{"layers": 0}, {"heads": 3}, {"context": -1}])

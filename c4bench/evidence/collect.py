@@ -64,7 +64,7 @@ class Collector:
                 break
             found = self._file(path)
             outcome = found.outcome
-            if isinstance(outcome, Reading) and (other := first.setdefault(found.digest, path)) is not path:
+            if _tells_of_calls(outcome) and (other := first.setdefault(found.digest, path)) is not path:
                 outcome = UnreadableError(f"it has the same bytes as {other} and is not used")
             if isinstance(outcome, Reading):
                 readings.append(outcome)
@@ -96,6 +96,13 @@ def parse(data: bytes, path: Path) -> Reading:
     if form is None:
         raise UnreadableError(f"it is of no known format; known are {_KNOWN}")
     return form.read(data, str(path))
+
+
+def _tells_of_calls(one: Reading | UnreadableError) -> bool:
+    """Whether a file tells of anything that was called. Dumps of ranks that have called nothing may be all alike."""
+    return isinstance(one, Reading) and bool(
+        one.benchmarks or any(member.last_seq >= 0 or member.status for member in one.members)
+    )
 
 
 def _load(path: Path, version: tuple[int, int], pipe: Pipe | None) -> _File:

@@ -103,6 +103,7 @@ _SPELLINGS = {
     "allgather_base": "all_gather_into_tensor",
     "reducescatter": "reduce_scatter",
     "reduce_scatter_base": "reduce_scatter_tensor",
+    "all_reduce_barrier": "barrier",
     "alltoall": "all_to_all",
     "all_to_allv": "all_to_all",
 }

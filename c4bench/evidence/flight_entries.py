@@ -1,8 +1,9 @@
 """Entries of a flight recorder dump: each one collective, or one send or receive, as a call.
 
-Source: `FlightRecorder.hpp` and `ProcessGroupNCCL.cpp` of PyTorch. A send or receive is named `nccl:send 0->1` or
-`nccl:recv 1<-0`, by ranks of its group. Those that are coalesced have one `p2p_seq_id`, and keep the state `scheduled`;
-the entry `nccl:coalesced` with the same number has the state and the times of them all.
+Source: `FlightRecorder.hpp` and `ProcessGroupNCCL.cpp` of PyTorch, and dumps of PyTorch 2.11 on NCCL. A send or receive
+is named `nccl:send 0->1` or `nccl:recv 1<-0`, by ranks of its group. Those in one batch have one `p2p_seq_id` and keep
+the state `scheduled`; the entry `nccl:coalesced` after them has the state and the times of them all, and both of their
+numbers, but is not marked as `is_p2p`. Collectives that are coalesced end with such an entry too.
 """
 
 import math
@@ -37,33 +38,36 @@ class GroupCalls:
         self._calls: dict[int, Call] = {}
         self._transfers: list[Call] = []
         self._batches: dict[int, Call] = {}
+        self._newest: tuple[int, int] | None = None  # the numbers of the newest send or receive, if any
 
     def add(self, entry: Mapping[str, Any]) -> bool:
         """Add an entry; False if it has no number."""
+        seq, batch = integer(entry.get("collective_seq_id")), integer(entry.get("p2p_seq_id"))
         if entry.get("is_p2p") is True:
-            return self._add_transfer(entry)
-        seq = integer(entry.get("collective_seq_id"))
+            return self._add_transfer(entry, seq, batch)
         if seq < 0:
             return False
-        # Of entries that are coalesced, the last has the state of them all.
-        call = self._calls[seq] = _call(entry, seq)
+        call = _call(entry, seq)
+        if call.kind == _COALESCED:
+            if self._newest == (seq, batch):
+                self._batches[batch] = call
+                return True
+            if not self._calls and not self._transfers:  # what it ends is no longer in the dump
+                self.reached = seq
+                return True
+        # Of collectives that are coalesced, the last has the state of them all.
+        self._calls[seq] = call
         if call.kind in _GATHERS:
             self.size = max(self.size, _gathered(entry))
         return True
 
-    def _add_transfer(self, entry: Mapping[str, Any]) -> bool:
-        seq = integer(entry.get("p2p_seq_id"))
-        call = _call(entry, seq)
-        if seq < 0:
-            return False
-        if call.kind == _COALESCED:
-            self._batches[seq] = call
-            return True
+    def _add_transfer(self, entry: Mapping[str, Any], after: int, seq: int) -> bool:
         peer = _PEERS.search(text(entry.get("profiling_name")))
-        if peer is None or int(peer[1]) >= MOST_RANKS:
+        if seq < 0 or peer is None or int(peer[1]) >= MOST_RANKS:
             return False
-        self.reached = max(self.reached, integer(entry.get("collective_seq_id")))
-        self._transfers.append(msgspec.structs.replace(call, peer=int(peer[1])))
+        self._newest = after, seq
+        self.reached = max(self.reached, after)
+        self._transfers.append(msgspec.structs.replace(_call(entry, seq), peer=int(peer[1])))
         return True
 
     def calls(self) -> tuple[Call, ...]:

@@ -7,11 +7,12 @@ that names no group is not used.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import PurePath
 from typing import Any
 
-from c4bench.evidence.fields import integer, items, mapping, objects, ranks, text
+from c4bench.evidence.fields import integer, items, mapping, ranks, text
 from c4bench.evidence.flight_entries import GroupCalls, group_of
 from c4bench.evidence.limits import MOST_RANKS, UnreadableError, json_data, place_of
 from c4bench.evidence.pickles import plain_data
@@ -40,7 +41,7 @@ def read(data: bytes, file: str) -> Reading:
     rank = _rank(file)
     if rank < 0:
         raise UnreadableError("which rank it is of is not known; end its name with the rank, such as trace_rank_3")
-    groups, problems = _groups(dump, file)
+    groups, problems = _groups(dump, file, rank)
     members = tuple(_member(dump, file, rank, name, group) for name, group in groups.items())
     sizes = (len(member.members) or member.size for member in members if member.comm == _WORLD)
     world = max(rank + 1, len(_config_ranks(mapping(dump.get("pg_config")), _WORLD)), *sizes)
@@ -52,8 +53,8 @@ def _rank(file: str) -> int:
     return integer(numbers[-1]) if numbers and integer(numbers[-1]) < MOST_RANKS else -1
 
 
-def _groups(dump: Mapping[str, Any], file: str) -> tuple[dict[str, GroupCalls], list[Problem]]:
-    """The calls by communicator; entries that tell nothing are problems."""
+def _groups(dump: Mapping[str, Any], file: str, rank: int) -> tuple[dict[str, GroupCalls], list[Problem]]:
+    """The calls by communicator, also of those without any; entries that tell nothing are problems."""
     groups: dict[str, GroupCalls] = {}
     bad = 0
     for entry in items(dump.get("entries")):
@@ -66,10 +67,22 @@ def _groups(dump: Mapping[str, Any], file: str) -> tuple[dict[str, GroupCalls], 
             groups[name] = group
         else:
             bad += 1
-    for number in mapping(dump.get("pg_status")):
-        if not any(group.number == number for group in groups.values()):
-            groups.setdefault(str(number), GroupCalls(str(number)))
+    numbers = {group.number for group in groups.values()}
+    lost = [str(number) for number in mapping(dump.get("pg_status")) if number not in numbers]
+    # The status names a group once it has been called. Where the calls of one are lost, which one is not known.
+    unused = () if lost or "pg_status" not in dump else _configured(mapping(dump.get("pg_config")), rank)
+    for number in lost:
+        groups.setdefault(number, GroupCalls(number))
+    for name in unused:
+        groups.setdefault(name, GroupCalls(""))
     return groups, [Problem(file, f"{bad} entries without a sequence number are not used", "entries")] if bad else []
+
+
+def _configured(config: Mapping[str, Any], rank: int) -> Iterator[str]:
+    """The names of the groups that a rank is in."""
+    for name, one in config.items():
+        if _place(rank, ranks(mapping(one).get("ranks"))) >= 0:
+            yield place_of(str(name))
 
 
 def _member(dump: Mapping[str, Any], file: str, rank: int, name: str, group: GroupCalls) -> MemberEvidence:
@@ -95,6 +108,6 @@ def _place(rank: int, members: tuple[int, ...]) -> int:
 
 def _config_ranks(config: Mapping[str, Any], name: str) -> tuple[int, ...]:
     """The ranks of a group, by its own name or by that under which it is listed."""
-    listed = [config[name]] if name in config else []
-    named = [one for one in objects(list(config.values())) if text(one.get("name")) == name]
-    return next((found for one in listed + named if (found := ranks(mapping(one).get("ranks")))), ())
+    listed = (config[name],) if name in config else ()
+    named = (one for one in config.values() if text(mapping(one).get("name")) == name)
+    return next((found for one in chain(listed, named) if (found := ranks(mapping(one).get("ranks")))), ())

@@ -1,18 +1,23 @@
 """NCCL's RAS (2.24 to 2.31): the report of `ncclras`, as JSON or as text, of one moment.
 
-Source: NCCL's documentation of RAS, and `src/ras/client_support.cc`. It counts the collectives that each rank has
-called, by kind, and names ranks that do not answer. It tells of no operation how far it has come.
+Source: NCCL's documentation of RAS, `src/ras/client_support.cc`, and reports of NCCL 2.28.9 and 2.30.7. It counts the
+collectives that each rank has called, by kind, and names ranks that do not answer. It tells of no operation how far it
+has come.
 """
 
+import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
-from c4bench.evidence.fields import integer, kind, mapping, objects, real, text
+from c4bench.evidence.fields import integer, kind, mapping, objects, text
 from c4bench.evidence.limits import MOST_RANKS, UnreadableError, json_data, place_of
 from c4bench.evidence.ras_text import is_report, text_report
 from c4bench.model.evidence import MemberEvidence, Problem, Reading, SourceFile
 
 FORMAT = "NCCL RAS"
+# 2.28.9 leaves out the comma before the status of a rank that is missing; 2.30.7 writes it.
+_WITHOUT_COMMA = re.compile(rb'("nvml_dev": -?\d{1,9})(\s{1,99}"status")')
 _CANNOT = (
     "NCCL RAS: it counts calls and does not order them across communicators; whether a rank that has called less is "
     "late or never comes shows only between two reports"
@@ -29,12 +34,12 @@ def recognises(head: bytes, _name: str) -> bool:
 def read(data: bytes, file: str) -> Reading:
     """The report in `data`. Raises UnreadableError."""
     if not data.lstrip().startswith(b"{"):
-        version, members_of_text = text_report(data, file, FORMAT)
-        return Reading(members_of_text, (SourceFile(file, FORMAT, version, ()),), (), (_CANNOT, _CANNOT_TEXT))
-    report = mapping(json_data(data))
+        version, members_of_text, ranks = text_report(data, file, FORMAT)
+        return Reading(members_of_text, (SourceFile(file, FORMAT, version, ()),), (), (_CANNOT, _CANNOT_TEXT), ranks)
+    report = mapping(json_data(_WITHOUT_COMMA.sub(rb"\1,\2", data)))
     if "communicators" not in report:
         raise UnreadableError("it is no report of RAS: it has no communicators")
-    taken_s = real(report.get("timestamp"), 0.0)
+    taken_s = _time_s(text(report.get("timestamp")))
     members: list[MemberEvidence] = []
     problems: list[Problem] = []
     for number, comm in enumerate(objects(report["communicators"])):
@@ -44,6 +49,14 @@ def read(data: bytes, file: str) -> Reading:
             problems.append(Problem(file, f"{lost} ranks without a number are not used", f"communicator {number}"))
     version = place_of(text(report.get("nccl_version"))) or "unknown"
     return Reading(tuple(members), (SourceFile(file, FORMAT, version, ()),), tuple(problems), (_CANNOT,))
+
+
+def _time_s(written: str) -> float:
+    """A time such as `2026-11-26 01:50:36`; as its zone is not written, it only says which report is newer."""
+    try:
+        return datetime.strptime(written, "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return 0.0
 
 
 def _communicator(comm: Mapping[str, Any], number: int, file: str, taken_s: float) -> tuple[list[MemberEvidence], int]:

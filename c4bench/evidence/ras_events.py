@@ -65,12 +65,13 @@ def read(data: bytes, file: str) -> Reading:
 
 def _parts(data: bytes) -> list[bytes]:
     """The events: lines, or objects that end with a brace on a line of its own."""
+    data = b"\n".join(line for line in data.splitlines() if not line.startswith(_GREETING))
     parts: Iterator[bytes]
     if b"\n}" in data or data.lstrip().startswith(b"{"):
         parts = (part.strip() for part in _OBJECT_END.split(data))
     else:
         parts = (line.strip() for line in data.splitlines())
-    return [part for part in parts if part and not part.startswith(_GREETING)]
+    return [part for part in parts if part]
 
 
 def _text_event(line: bytes) -> _Event | None:

@@ -46,11 +46,13 @@ class Canary:
 
 
 def originals():
-    """(name, bytes) of sound files of each format: real dumps of PyTorch, and what we write of a simulated job."""
-    archive = min(HERE.glob("torch-*.tar.xz"))
-    with tarfile.open(archive) as packed:
-        real = [one for one in packed if one.isfile() and "/hang_4/rank_" in one.name]
-        files = [(Path(one.name).name, packed.extractfile(one).read()) for one in real]
+    """(name, bytes) of sound files: real ones of PyTorch and NCCL, and what we write of a simulated job."""
+    files = []
+    for archive, wanted in ((min(HERE.glob("torch-*.tar.xz")), "/hang_4/rank_"),
+                            (min(HERE.glob("nccl-*.tar.xz")), "/killed/ras_0s.")):  # fmt: skip
+        with tarfile.open(archive) as packed:
+            real = [one for one in packed if one.isfile() and wanted in one.name]
+            files += [(Path(one.name).name, packed.extractfile(one).read()) for one in real]
     job = SimJob(4, (StepOp("all_reduce", 1 << 20, 0.02),), seed=1, window_s=0.5)
     fault = SimFault(SimFaultKind.HUNG, 2, 0.6)
     written = history(window for tick in simulate(job, [fault], 1.0) for window in tick.windows)

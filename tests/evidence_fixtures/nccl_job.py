@@ -155,10 +155,15 @@ class Job:
                 return
             time.sleep(max(0, settled + after_s - time.monotonic()))
             report = self.ask(self.healthy()[0], "SET FORMAT json\nVERBOSE STATUS\n")
-            (self.out / f"ras_{after_s:.0f}s.json").write_bytes(report[max(0, report.find(b"{")) :])
-            (self.out / f"ras_{after_s:.0f}s.txt").write_bytes(self.ask(self.healthy()[0], "VERBOSE STATUS\n"))
+            self.keep(f"ras_{after_s:.0f}s.json", report[max(0, report.find(b"{")) :])
+            self.keep(f"ras_{after_s:.0f}s.txt", self.ask(self.healthy()[0], "VERBOSE STATUS\n"))
             if not after_s:
-                (self.out / "ras_0s_brief.txt").write_bytes(self.ask(self.healthy()[0], "STATUS\n"))
+                self.keep("ras_0s_brief.txt", self.ask(self.healthy()[0], "STATUS\n"))
+
+    def keep(self, name, answer):
+        """Keep an answer of RAS. A rank without a communicator has none."""
+        if answer:
+            (self.out / name).write_bytes(answer)
 
     def dump(self):
         """Have the ranks dump, except those that cannot."""

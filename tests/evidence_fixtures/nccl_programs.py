@@ -59,7 +59,7 @@ CASES = {
     "pipeline_receive": Case("pipeline", "sleep_receive", (2,), "not_entered", size=LARGE),
     "pipeline_send": Case("pipeline", "sleep_send", (1,), "not_entered", size=LARGE),
     "pipeline_receive_lazy": Case("pipeline", "sleep_receive", (2,), "not_entered", eager=False, size=LARGE,
-                                  settle_s=12),
+                                  settle_s=40, limit_s=120),
     "exchange_missing": Case("exchange", "no_receive", (2,), "not_entered", size=LARGE),
     "exchange_absent": Case("exchange", "sleep", (2,), "not_entered", size=LARGE),
     "pipeline_receive_small": Case("pipeline", "sleep_receive", (2,), "not_entered"),

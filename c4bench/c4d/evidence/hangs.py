@@ -73,7 +73,13 @@ class HangCase:
         """Ranks that a source itself reports as dead or as not answering."""
         known = {rank for comm in self.job.comms.values() for rank in comm.members}
         gone = {(one.rank, one.host, one.pid): one for one in self.job.gone if one.rank not in known}
-        return [self._gone_one(one) for _, one in sorted(gone.items())]
+        quiet = tuple(sorted({one.rank for one in gone.values() if one.rank >= 0 and one.status == "unresponsive"}))
+        if len(quiet) < 2:
+            return [self._gone_one(one) for _, one in sorted(gone.items())]
+        # A process that dies cuts others off from RAS until its connections are made anew.
+        evidence = (f"ranks {_some(quiet)} do not answer, of which some may only be cut off by another",)
+        others = [self._gone_one(one) for _, one in sorted(gone.items()) if one.rank not in quiet]
+        return [*others, self._among(quiet, Cause.PROCESS_STOPPED, evidence)]
 
     def _gone_one(self, one: MemberEvidence) -> Judged:
         """A rank that a source reports; its host, where its rank is not known."""
@@ -88,8 +94,10 @@ class HangCase:
         gone = {one.rank for one in self.job.gone}
         came = self.never_came()
         if len(came) > _NAMED or (len(came) > 1 and self._counted(came)):
-            evidence = (f"{len(self.graph.pending)} ranks wait for these, which have called less",)
-            return [self._among(came, Cause.NOT_ENTERED, evidence)]
+            ahead = self._ahead(came)
+            words = ", or they have called what nobody else does" if ahead else ""
+            evidence = (f"{len(self.graph.pending)} ranks wait for others, which have called less{words}",)
+            return [self._among(tuple(sorted(came + ahead)), Cause.NOT_ENTERED, evidence)]
         if came:
             return [self._of_rank(rank, Cause.NOT_ENTERED, 0.9, self._missed(rank)) for rank in came]
         silent = tuple(sorted(r for r in self.graph.absent() if r in self.job.no_file and r not in gone))
@@ -104,6 +112,11 @@ class HangCase:
         return any(
             comm.members[rank].counts for comm in self.job.comms.values() for rank in wanted & comm.members.keys()
         )
+
+    def _ahead(self, late: tuple[int, ...]) -> tuple[int, ...]:
+        """The ranks that wait for those that are late, if these are fewer and only counts of calls are known."""
+        waiting = tuple(rank for rank in self.graph.pending if not self.graph.edges[rank].isdisjoint(late))
+        return waiting if self._counted(late) and len(waiting) < len(late) else ()
 
     def _missed(self, rank: int) -> tuple[str, ...]:
         waiting = Counter((op.comm, op.seq, op.kind) for r, op in self.graph.pending.items()

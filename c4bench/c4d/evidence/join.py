@@ -96,7 +96,7 @@ class JobEvidence(msgspec.Struct, frozen=True):
 
 def join(reading: Reading, name: str = "job", ranks: int = 0) -> JobEvidence:
     """The job that `reading` tells of. `ranks` is its size where the caller knows it."""
-    members, unsure = numbered(reading.members)
+    members, unsure = numbered(reading.members, max(ranks, reading.ranks))
     kept, problems = _once(members)
     size = max(ranks, reading.ranks, 1 + max((one.rank for one in kept), default=-1))
     reported = {one.rank for one in kept if not one.status}

@@ -98,7 +98,7 @@ def _unknown(job: JobEvidence) -> list[str]:
     unknown = [what for what in (job.unsure, job.lacking_clocks) if what]
     if job.no_file:
         shown = ", ".join(map(str, job.no_file[:16])) + (" ..." if len(job.no_file) > 16 else "")
-        unknown.append(f"ranks that left no readable file ({len(job.no_file)} of {job.ranks}): {shown}")
+        unknown.append(f"ranks of which no file tells anything ({len(job.no_file)} of {job.ranks}): {shown}")
     guessed = [comm.name for comm in job.comms.values() if not comm.exact]
     if guessed:
         unknown.append(f"not all ranks of {len(guessed)} communicators, such as {guessed[0]}, are known")

@@ -11,8 +11,8 @@ _GUESSED = "no communicator has all ranks, so ranks are numbered in the order of
 _Process = tuple[str, int]
 
 
-def numbered(members: Iterable[MemberEvidence]) -> tuple[list[MemberEvidence], str]:
-    """Members with their ranks in the job, and why these may be wrong.
+def numbered(members: Iterable[MemberEvidence], size: int) -> tuple[list[MemberEvidence], str]:
+    """Members with their ranks in the job, which has `size` ranks or more, and why these may be wrong.
 
     A communicator of all processes numbers them as the launcher does. Members that cannot be numbered are left out,
     except those that are reported as gone.
@@ -22,7 +22,7 @@ def numbered(members: Iterable[MemberEvidence]) -> tuple[list[MemberEvidence], s
     if not without:
         return ones, ""
     processes = {(one.host, one.pid) for one in without if one.host}
-    world = _world(without, len(processes))
+    world = _world(without, max(len(processes), size))
     if world:
         ranks = {(one.host, one.pid): one.member for one in without if one.comm == world and one.host}
     else:

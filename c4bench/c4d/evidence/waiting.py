@@ -1,10 +1,11 @@
 """The wait-for graph of what sources tell: who is known, or must be taken, to wait in which operation for whom."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from c4bench.c4d.evidence.join import CommEvidence, JobEvidence, Member
 from c4bench.c4d.evidence.transfers import transfers_of
+from c4bench.c4d.hang.mismatch import Place
 from c4bench.c4d.hang.wait_for_graph import Node, WaitForGraph
 from c4bench.model.evidence import Call, CallState
 from c4bench.model.telemetry import OpRecord
@@ -22,14 +23,38 @@ def evidence_graph(job: JobEvidence) -> WaitForGraph:
     """Who waits for whom. A rank waits in the first call that has not ended, or in all such where the order is unknown.
 
     In a collective it waits for members that have called less; where none has, for those that no source tells of. In a
-    send or receive it waits for the other side, until that has called its part.
+    send or receive it waits for the other side, until that has called its part. NCCL's calls do not block: one that has
+    not started also waits for what its rank called before.
     """
+    found = _waits(job)
+    behind = _behind(job, found)
     pending: dict[int, OpRecord] = {}
     edges: dict[Node, frozenset[Node]] = {}
-    for rank, waits in _waits(job).items():
+    for rank, waits in found.items():
         pending[rank] = record(waits[0].comm, rank, waits[0].call)
-        edges[rank] = waits[0].ranks.union(*(wait.ranks for wait in waits[1:])) if waits[1:] else waits[0].ranks
+        edges[rank] = waits[0].ranks.union(*(wait.ranks for wait in waits[1:]),
+                                           *(behind.get(place, ()) for place in _places(waits)))  # fmt: skip
     return WaitForGraph(pending, edges)
+
+
+def _behind(job: JobEvidence, found: Mapping[int, list[Wait]]) -> dict[Place, frozenset[Node]]:
+    """By collective in which ranks wait: members that have called it, but still wait in what they called before it."""
+    first = {rank: waits[0].call.order for rank, waits in found.items() if len(waits) == 1}
+    late: dict[Place, frozenset[Node]] = {}
+    for comm, seq in {place for waits in found.values() for place in _places(waits)}:
+        calls = ((rank, member.calls.get(seq)) for rank, member in job.comms[comm].members.items())
+        ranks = frozenset[Node](
+            rank for rank, call in calls
+            if call is not None and call.state is CallState.SCHEDULED and 0 <= first.get(rank, -1) < call.order
+        )  # fmt: skip
+        if ranks:
+            late[comm, seq] = ranks
+    return late
+
+
+def _places(waits: list[Wait]) -> Iterator[Place]:
+    """Those of the calls that are collectives."""
+    return ((wait.comm, wait.call.seq) for wait in waits if wait.call.peer < 0)
 
 
 def awaited(comm: CommEvidence, seq: int) -> frozenset[Node]:

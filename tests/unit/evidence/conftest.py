@@ -1,18 +1,28 @@
-"""Real dumps of PyTorch, made by tests/evidence_fixtures/make.py."""
+"""Real files of PyTorch and NCCL, made by make.py and make_nccl.py in tests/evidence_fixtures."""
 
 import tarfile
 from pathlib import Path
 
 import pytest
 
-ARCHIVES = sorted((Path(__file__).parents[2] / "evidence_fixtures").glob("torch-*.tar.xz"))
+FIXTURES = Path(__file__).parents[2] / "evidence_fixtures"
 
 
 @pytest.fixture(scope="session")
 def torch_dumps(tmp_path_factory):
-    """A folder for each version of PyTorch, with a folder for each case."""
-    top = tmp_path_factory.mktemp("dumps")
-    for archive in ARCHIVES:
+    """A folder for each version of PyTorch, with a folder for each case, on gloo."""
+    return unpacked("torch", tmp_path_factory.mktemp("dumps"))
+
+
+@pytest.fixture(scope="session")
+def nccl_files(tmp_path_factory):
+    """A folder for each version of NCCL, with a folder for each case."""
+    return unpacked("nccl", tmp_path_factory.mktemp("nccl"))
+
+
+def unpacked(name, top):
+    """The files of the archives of this name."""
+    for archive in sorted(FIXTURES.glob(f"{name}-*.tar.xz")):
         with tarfile.open(archive) as packed:
             for member in packed:
                 if member.isfile():

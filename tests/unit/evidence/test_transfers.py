@@ -115,7 +115,7 @@ def test_the_state_of_a_batch_is_that_of_its_sends_and_receives():
 
     def batch(rank, state):
         both = [p2p(rank, kind, 1 - rank, 1, "scheduled") for kind in ("send", "recv")]
-        return [*both, p2p(rank, "send", 1 - rank, 1, state, profiling_name="nccl:coalesced")]
+        return [*both, p2p(rank, "send", 1 - rank, 1, state, profiling_name="nccl:coalesced", is_p2p=False)]
 
     assert judged(*(dump(batch(rank, "completed"), 2) for rank in range(2))).verdicts == ()
     stuck = dump(batch(0, "started"), 2)

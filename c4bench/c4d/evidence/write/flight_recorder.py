@@ -62,7 +62,7 @@ def _entries(history: History, names: list[str], rank: int) -> list[dict[str, An
         if len(transfers) > 1:
             posted = {"state": "scheduled", "retired": False, "time_discovered_completed_ns": 0, "duration_ms": None}
             found += [entry | posted | {"profiling_name": f"{_BACKEND}:{name}"} for name in transfers]
-            transfers = ("coalesced",)
+            transfers, entry["is_p2p"] = ("coalesced",), False
         found += [entry | {"profiling_name": f"{_BACKEND}:{name}"} for name in transfers or (op.kind,)]
     return [entry | {"record_id": number} for number, entry in enumerate(found)]
 

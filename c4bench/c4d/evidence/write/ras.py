@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -24,7 +25,7 @@ def files(history: History) -> Iterator[tuple[str, bytes]]:
         "nccl_version": "2.28.7",
         "cuda_runtime_version": 0,
         "cuda_driver_version": 0,
-        "timestamp": f"{history.end_s:.3f}",
+        "timestamp": f"{datetime.fromtimestamp(history.end_s, UTC):%Y-%m-%d %H:%M:%S}",
         "communicators_count": len(communicators),
         "communicators": communicators,
         "ras": {"collection_time_sec": 0.0, "timeouts_count": 0},

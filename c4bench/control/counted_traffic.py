@@ -22,9 +22,9 @@ class CountedTraffic:
         self._carried_bps: Mapping[str, float] = {}
 
     async def watch(
-        self, read: Read, every_s: float, ingest: Callable[[Mapping[str, int], float], Awaitable[None]]
+        self, read: Read, every_s: float, ingest: Callable[[Mapping[str, int], float], Awaitable[None]] | None = None
     ) -> None:
-        """Read the switches until cancelled; `ingest` is called with the bytes of each link, and their seconds."""
+        """Read the switches until cancelled. Any `ingest` is called with the bytes of each link, and their seconds."""
         before: Mapping[str, PortCount] = {}
         began_s = time.monotonic()
         while True:
@@ -35,7 +35,7 @@ class CountedTraffic:
                 now, now_s = {}, time.monotonic()
             carried, over_s = carried_bytes(before, now), now_s - began_s
             self._carried_bps = {hop: 8 * count / over_s for hop, count in carried.items()}
-            if carried:
+            if carried and ingest:
                 await ingest(carried, over_s)
             before, began_s = now, now_s
             await asyncio.sleep(every_s)

@@ -53,7 +53,7 @@ class PathService:
         self._paths: dict[tuple[str, str, int], tuple[str, ...]] = {}
         self._missing: tuple[MissingLink, ...] = ()
         self._rates: Mapping[str, float] = {}
-        self._counted = CountedTraffic()
+        self.counted = CountedTraffic()
         self._jobs = jobs
         self._learner: PathLearner | None = None
         self._warned: set[str] = set()
@@ -67,7 +67,7 @@ class PathService:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._watch_paths())
             if fabric and fabric.read and fabric.background_s:
-                tasks.create_task(self._counted.watch(fabric.read, fabric.background_s, self._ingest_counters))
+                tasks.create_task(self.counted.watch(fabric.read, fabric.background_s, self._ingest_counters))
 
     async def _watch_paths(self) -> None:
         while True:
@@ -114,7 +114,7 @@ class PathService:
     def link_loads(self) -> dict[str, LinkLoad]:
         """The links that live flows cross or traffic was counted on, by hop, with what is planned and was counted."""
         rates_bps = self._learner.rates if self._learner else {}
-        return self._counted.beside(self.controller.live_flows.link_loads(rates_bps), rates_bps)
+        return self.counted.beside(self.controller.live_flows.link_loads(rates_bps), rates_bps)
 
     async def learn_between(self, hosts: Sequence[str]) -> PathKnowledge:
         """Learn all pairs of NICs of these hosts now; return what is known of them.

@@ -32,6 +32,8 @@ from c4bench.workload.jobs import job as job_of
 from c4bench.workload.jobs import place, training_job
 
 _AGENTS_WITHIN_S = 10.0
+# How often the live page learns what switches count.
+_COUNT_EVERY_S = 2.0
 _RESUMED_WITHIN_S = 120.0
 
 Measure = Callable[..., Measurement]
@@ -72,6 +74,7 @@ def cluster(
     inventory: Inventory,
     hosts: tuple[Host, ...],
     trust: Path,
+    switches: Switches,
 ) -> Iterator[Cluster]:
     """The hosts' agents, connected to a master that lives as long as the session."""
     if not any(host.nics for host in hosts):
@@ -82,6 +85,8 @@ def cluster(
     with Cluster(hosts, trust, address, int(port)) as cluster:
         if pytestconfig.option.c4_page:
             cluster.run_beside(keep_state(cluster.parts, pytestconfig.option.c4_run_dir))
+            if switches.any:
+                cluster.run_beside(cluster.parts.paths.counted.watch(switches.ports, _COUNT_EVERY_S))
         yield cluster
 
 

@@ -55,10 +55,6 @@ class JobSpec(msgspec.Struct, frozen=True):
     share: float = 1.0
     meeting: Meeting | None = None
 
-    def host_rank(self, rank: int) -> int:
-        """The number of a rank among the job's ranks on its host."""
-        return sum(member.host == self.members[rank].host for member in self.members[:rank])
-
 
 class StartRanks(msgspec.Struct, frozen=True):
     """Master to agent: start these ranks of the job."""

@@ -16,6 +16,11 @@ def place(hosts: Sequence[Host]) -> list[Host]:
     return [host for pair in zip(first, second, strict=False) for host in pair] + list(first[len(second) :])
 
 
+def host_rank(spec: JobSpec, rank: int) -> int:
+    """The number of a rank among the job's ranks on its host."""
+    return sum(member.host == spec.members[rank].host for member in spec.members[:rank])
+
+
 def job(identity: str, program: str, hosts: Sequence[Host], *, seed: int, **parameters: object) -> JobSpec:
     """A job with one rank on each of `hosts`, in that order, using all NICs; a host given twice has two ranks."""
     return JobSpec(

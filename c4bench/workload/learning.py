@@ -21,6 +21,7 @@ from c4bench.collective.schedule import split
 from c4bench.verbs.transport import PROFILES
 from c4bench.workload.checkpoint import DIGEST_BYTES, Checkpoints
 from c4bench.workload.context import RankContext
+from c4bench.workload.jobs import host_rank
 from c4bench.workload.models import backends, corpus
 from c4bench.workload.models.backends import Backend
 from c4bench.workload.models.optimisers import AdamW
@@ -100,7 +101,7 @@ class Learner:
         self._comm, self._parameters, self._context = comm, parameters, context
         self._checkpoints = Checkpoints(Path(parameters.checkpoints))
         self._corpus = corpus.load()
-        self._model = backends.create(parameters.backend, parameters.model, context.job.host_rank(context.rank))
+        self._model = backends.create(parameters.backend, parameters.model, host_rank(context.job, context.rank))
         self._weights = self._model.initial(context.job.seed)
         self._optimiser = AdamW(self._weights.size, parameters.rate)
         # The gradient of this rank's batch, then the batch's loss.

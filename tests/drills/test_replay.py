@@ -16,7 +16,7 @@ from c4bench.lab.machine import kernel
 
 REPOSITORY = Path(__file__).parents[2]
 RING = "tests/scenarios/collective/test_bandwidth.py::test_ring_is_exact_and_at_line_rate"
-SLICE = (RING, "tests/scenarios/c4p/test_plan.py", "tests/scenarios/c4d/test_faults.py::test_slow_rank")
+SLICE = (RING, "tests/scenarios/collective/test_exact.py", "tests/scenarios/c4d/test_faults.py::test_slow_rank")
 ABLATION = ("tests/scenarios/c4p/test_ablation.py::test_slice",)
 EVENTS = ("--c4-topology=pair", "tests/scenarios/verbs/test_endpoints.py::test_port_events_are_heard")
 AT_NIGHT = range(1, 11)

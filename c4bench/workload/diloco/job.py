@@ -24,6 +24,7 @@ from c4bench.workload.diloco.quantisation import CODECS
 from c4bench.workload.diloco.replica import OuterState, Replica
 from c4bench.workload.diloco.saving import Saver
 from c4bench.workload.diloco.training import Step, train
+from c4bench.workload.jobs import host_rank
 from c4bench.workload.models import backends, corpus
 from c4bench.workload.models.optimisers import AdamW
 
@@ -37,7 +38,7 @@ class Job:
     def __init__(self, context: RankContext, parameters: Diloco) -> None:
         check_ranks(parameters, context.size)
         self._context, self._parameters = context, parameters
-        self._model = backends.create(parameters.backend, parameters.model, context.job.host_rank(context.rank))
+        self._model = backends.create(parameters.backend, parameters.model, host_rank(context.job, context.rank))
         self._corpus = corpus.load()
         self._parts, self._plan = parameters.plan(list(self._model.layers))
         initial = self._model.initial(context.job.seed)

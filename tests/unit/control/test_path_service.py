@@ -296,6 +296,29 @@ def test_link_loads_have_what_the_switches_counted():
     assert {load.carried_bps for load in loads[3].values()} == {None}
 
 
+def test_traffic_is_counted_for_those_who_look_only():
+    """Counting for a page shows the traffic of each link, and no plan hears of it."""
+
+    async def play():
+        scene, heard = Scene(), []
+
+        def read():
+            scene.agents["h0"].counts.update({"leaf-h0": 1000})
+            return scene.read()
+
+        scene.paths.plan(PlannedFabric(HOSTS, PORTS, read=read))
+        await scene.paths.choose_qps(ChooseQps("j", (("h0/0", "h2/0"),)))  # reads which rates are known
+        await scene.paths.route(Route("j", (flow(0, 2),)))
+        scene.paths.controller.ingest_counters = lambda *counted: heard.append(counted)
+        running = asyncio.create_task(scene.paths.counted.watch(read, 0.05))
+        while not scene.paths.link_loads()["leaf-h0"].carried_bps:
+            await asyncio.sleep(0.01)
+        running.cancel()
+        return heard
+
+    assert run(play()) == []
+
+
 @pytest.mark.parametrize("changed", [{"read": None}, {"background_s": 0.0}])
 def test_without_switches_or_period_no_counters_are_read(changed):
     """Both are needed to see the traffic of others."""

@@ -15,7 +15,7 @@ from c4bench.model.fabric import Host, Nic
 from c4bench.model.telemetry import Member
 from c4bench.wire.messages import JobSpec
 from c4bench.workload.controls import Controls, Knob
-from c4bench.workload.jobs import job, place
+from c4bench.workload.jobs import host_rank, job, place
 from c4bench.workload.programs import NAMES, program
 
 KNOBS = get_args(Knob)
@@ -120,7 +120,7 @@ def test_ranks_of_a_host_are_numbered_on_it():
     """However ranks alternate between hosts, those of one host count from 0 there."""
     members = tuple(Member(rank, host, ()) for rank, host in enumerate(("a", "b", "a", "a", "b")))
     spec = JobSpec("job", "ring", members, ())
-    assert [spec.host_rank(rank) for rank in range(5)] == [0, 0, 1, 2, 1]
+    assert [host_rank(spec, rank) for rank in range(5)] == [0, 0, 1, 2, 1]
 
 
 def test_a_job_uses_all_nics_of_its_hosts():

@@ -1,6 +1,6 @@
 """Which hops no path crosses any more, by the paths that were known and those that were found since. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from c4bench.c4p.knowledge.leaf_groups import Pair
 from c4bench.c4p.knowledge.sample import Sample
@@ -22,13 +22,18 @@ def gone_hops(before: PathsOfPairs, found: PathsOfPairs, sample: Sample | None, 
     for hop, pairs in pairs_by_hop(before).items():
         if hop in now or not any(_bypassed(hop, before[pair], found[pair]) for pair in pairs):
             continue
-        paths = [hops for pair in pairs for hops in before[pair].values()]
-        share = sum(hop in hops for hops in paths) / len(paths)
         counts = {pair: len(found[pair]) for pair in pairs}
         size = sample.size(hop, counts) if sample else sum(counts.values())
-        if certain or (1 - share) ** size <= _MISSED:
+        paths = [hops for pair in pairs for hops in before[pair].values()]
+        if certain or (1 - _share(hop, paths, now)) ** size <= _MISSED:
             gone.add(hop)
     return gone
+
+
+def _share(hop: str, paths: Collection[tuple[str, ...]], now: Collection[str]) -> float:
+    """The share of paths that would cross a hop if only it carried traffic beside what is crossed `now`, as before."""
+    over = sum(hop in hops for hops in paths)
+    return over / (over + sum(hop not in hops and all(each in now for each in hops) for hops in paths))
 
 
 def pairs_by_hop(paths: PathsOfPairs) -> dict[str, set[Pair]]:

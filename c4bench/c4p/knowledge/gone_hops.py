@@ -1,13 +1,13 @@
 """Which hops no path crosses any more, by the paths that were known and those that were found since. Pure."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from c4bench.c4p.knowledge.leaf_groups import Pair
 from c4bench.c4p.knowledge.sample import Sample
 
 # The hops of each source port's path, by pair of NICs.
 PathsOfPairs = Mapping[Pair, Mapping[int, tuple[str, ...]]]
-# The probability that a hop which carries as much as before is not on any of the paths found since then.
+# The probability that a hop which carries its share is not on any of the paths found since then.
 _MISSED = 0.01
 
 
@@ -16,6 +16,7 @@ def gone_hops(before: PathsOfPairs, found: PathsOfPairs, sample: Sample | None, 
 
     A port that crossed the hop must have been found to take another path. Unless it is `certain` that all paths were
     found, the `sample` must be large enough to have one over the hop; without one, the paths found are a random sample.
+    The hop is taken to carry as much as before beside what is crossed now, and no more than each path found does.
     """
     now = pairs_by_hop(found).keys() | set(sample.seen if sample else ())
     gone: set[str] = set()
@@ -24,16 +25,21 @@ def gone_hops(before: PathsOfPairs, found: PathsOfPairs, sample: Sample | None, 
             continue
         counts = {pair: len(found[pair]) for pair in pairs}
         size = sample.size(hop, counts) if sample else sum(counts.values())
-        paths = [hops for pair in pairs for hops in before[pair].values()]
-        if certain or (1 - _share(hop, paths, now)) ** size <= _MISSED:
+        share = min(_share(hop, before, pairs, now), 1 / (1 + len({hops[1:-1] for hops in _paths(found, pairs)})))
+        if certain or (1 - share) ** size <= _MISSED:
             gone.add(hop)
     return gone
 
 
-def _share(hop: str, paths: Collection[tuple[str, ...]], now: Collection[str]) -> float:
-    """The share of paths that would cross a hop if only it carried traffic beside what is crossed `now`, as before."""
+def _share(hop: str, before: PathsOfPairs, pairs: Collection[Pair], now: Collection[str]) -> float:
+    """The share of a hop in the paths of pairs before, without the paths over other hops that none crosses `now`."""
+    paths = _paths(before, pairs)
     over = sum(hop in hops for hops in paths)
     return over / (over + sum(hop not in hops and all(each in now for each in hops) for hops in paths))
+
+
+def _paths(known: PathsOfPairs, pairs: Iterable[Pair]) -> list[tuple[str, ...]]:
+    return [hops for pair in pairs for hops in known[pair].values()]
 
 
 def pairs_by_hop(paths: PathsOfPairs) -> dict[str, set[Pair]]:

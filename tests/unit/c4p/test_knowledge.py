@@ -55,6 +55,16 @@ def test_the_fewer_links_are_left_the_sooner_the_others_are_gone(left, enough):
     assert known.learn({(*PAIR, enough): ways[enough % left]}, 1.0).gone == lost
 
 
+def test_of_paths_that_were_never_known_each_may_carry_as_much():
+    """Where only one path was known, others that are found do not show at once that it is gone."""
+    known = learnt(UP)
+    known.begin([PAIR], again=[PAIR])
+    ways = [("leaf", f"s{spine}", "h1") for spine in (1, 2, 3)]
+    for port in range(1, 17):
+        assert not known.learn({(*PAIR, port): ways[port % 3]}, 1.0).gone
+    assert known.learn({(*PAIR, 17): ways[0]}, 1.0).gone == {"s0"}
+
+
 def test_a_link_is_not_gone_before_one_of_its_ports_takes_another_path():
     """Other ports may all miss a link by chance: here one in a hundred samples does, and it still carries port 1."""
     known = learnt(UP, OVER)

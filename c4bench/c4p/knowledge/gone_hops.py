@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from c4bench.c4p.knowledge.leaf_groups import Pair
 from c4bench.c4p.knowledge.sample import Sample
 
+Paths = list[tuple[str, ...]]
 # The hops of each source port's path, by pair of NICs.
 PathsOfPairs = Mapping[Pair, Mapping[int, tuple[str, ...]]]
 # The probability that a hop which carries its share is not on any of the paths found since then.
@@ -16,7 +17,6 @@ def gone_hops(before: PathsOfPairs, found: PathsOfPairs, sample: Sample | None, 
 
     A port that crossed the hop must have been found to take another path. Unless it is `certain` that all paths were
     found, the `sample` must be large enough to have one over the hop; without one, the paths found are a random sample.
-    The hop is taken to carry as much as before beside what is crossed now, and no more than each path found does.
     """
     now = pairs_by_hop(found).keys() | set(sample.seen if sample else ())
     gone: set[str] = set()
@@ -25,20 +25,24 @@ def gone_hops(before: PathsOfPairs, found: PathsOfPairs, sample: Sample | None, 
             continue
         counts = {pair: len(found[pair]) for pair in pairs}
         size = sample.size(hop, counts) if sample else sum(counts.values())
-        share = min(_share(hop, before, pairs, now), 1 / (1 + len({hops[1:-1] for hops in _paths(found, pairs)})))
-        if certain or (1 - share) ** size <= _MISSED:
+        if certain or (1 - _share(hop, _paths(before, pairs), _paths(found, pairs), now)) ** size <= _MISSED:
             gone.add(hop)
     return gone
 
 
-def _share(hop: str, before: PathsOfPairs, pairs: Collection[Pair], now: Collection[str]) -> float:
-    """The share of a hop in the paths of pairs before, without the paths over other hops that none crosses `now`."""
-    paths = _paths(before, pairs)
-    over = sum(hop in hops for hops in paths)
-    return over / (over + sum(hop not in hops and all(each in now for each in hops) for hops in paths))
+def _share(hop: str, before: Paths, found: Paths, now: Collection[str]) -> float:
+    """The share of paths that cross a hop if it is there: as `before` beside paths that are crossed `now`.
+
+    It is no more than that of each hop which paths `found` cross in its place.
+    """
+    over = [hops for hops in before if hop in hops]
+    beside = sum(hop not in hops and all(each in now for each in hops) for hops in before)
+    place = over[0].index(hop)
+    instead = {hops[place] for hops in found if len(hops) > place}
+    return min(len(over) / (len(over) + beside), 1 / (1 + len(instead)))
 
 
-def _paths(known: PathsOfPairs, pairs: Iterable[Pair]) -> list[tuple[str, ...]]:
+def _paths(known: PathsOfPairs, pairs: Iterable[Pair]) -> Paths:
     return [hops for pair in pairs for hops in known[pair].values()]
 
 

@@ -124,6 +124,7 @@ def test_a_job_that_oversubscribes_its_uplinks_is_used_to_it(start, rdma_hosts, 
     slow_nic("oversubscribed", rdma_hosts[5])
 
 
+@pytest.mark.nightly
 @pytest.mark.needs(hosts=8)
 def test_a_slow_link_that_marks_is_named(ports, atlas, job, cluster, inject, c4d, measure):  # noqa: ARG001
     """An uplink carries a quarter of its rate, and its queue marks: it is a suspect, and nothing is congestion."""

@@ -138,8 +138,7 @@ campaign: $(SETUP)
 
 detection: $(SETUP)
 	$(LAB) tests/scenarios/c4d --ignore $(CAMPAIGN)
-	$(LAB) --c4-topology tests/scenarios/c4d/thin-uplink.yml tests/scenarios/c4d/test_congestion.py
-	$(LAB) --c4-topology tests/scenarios/c4d/marking.yml tests/scenarios/c4d/test_congestion.py
+	$(LAB) --c4-topology tests/scenarios/c4d/oversubscribed.yml tests/scenarios/c4d/test_congestion.py
 
 fabric: $(SETUP)
 	$(LAB) $(addprefix tests/scenarios/,c4p collective hosts lab verbs workload/test_bandwidth_model.py)

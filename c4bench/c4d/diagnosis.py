@@ -44,6 +44,10 @@ class Finding(msgspec.Struct, frozen=True):
         )
 
 
+# A finding, and when its alarm was raised (s, master's clock).
+Alarmed = tuple[Finding, float]
+
+
 def rank_component(job: str, rank: int) -> Component:
     """`JOB:RANK`."""
     return Component("rank", f"{job}:{rank}")

@@ -23,9 +23,7 @@ from c4bench.c4d.straggler.stragglers import Straggler, StragglerDetector
 from c4bench.c4d.thresholds import benign_stall_s, hung_after_s
 from c4bench.model.benign import BenignSlowdown
 from c4bench.model.diagnosis import Cause, Component, Diagnosis, NetworkLoss, Syndrome
-from c4bench.model.recording import (
-    ProbeSweep,
-)
+from c4bench.model.recording import ProbeSweep
 from c4bench.model.telemetry import Failure
 
 # Causes seen at the component itself, which no other fault can imitate.
@@ -134,7 +132,8 @@ class JobDetector:
                 self._reported.clear()
                 self._alarmed_s = None
             return []
-        verdicts = self._storms.explain(self._hang_findings(stills if lasting else []))
+        hangs = self._hang_findings(stills if lasting else [])
+        verdicts = [verdict for verdict, _ in self._storms.explain((hang, now_s) for hang in hangs)]
         if self._hung and healed:
             # The job moves, and something stands still beside that: it is another hang unless the same is to blame.
             self._hung &= {verdict.component for verdict in verdicts}
@@ -206,10 +205,8 @@ class JobDetector:
         span = span_s(self._view.pace_s())
         alarms = self._network.evaluate(now_s, span, disturbed=disturbed, uneven=uneven)
         unexplained = [alarm for alarm in alarms if not self._reported_losses.explains(alarm[0].component)]
-        alarmed_s = {id(finding): alarmed_s for finding, alarmed_s in unexplained}
-        verdicts = self._storms.new(self._storms.explain(finding for finding, _ in unexplained), now_s)
-        first_s = min(alarmed_s.values(), default=now_s)
-        return [self._diagnosis(verdict, alarmed_s.get(id(verdict), first_s), now_s) for verdict in verdicts]
+        verdicts = self._storms.new(self._storms.explain(unexplained), now_s)
+        return [self._diagnosis(verdict, alarmed_s, now_s) for verdict, alarmed_s in verdicts]
 
     def _evaluate_sweep(self, now_s: float) -> list[Diagnosis]:
         """Evaluate a sweep once, at the first moment without a hang; report only what is new."""

@@ -246,8 +246,12 @@ class JobView:
 
     def return_links(self, cell: Cell) -> frozenset[str]:
         """The links that acknowledgements of a cell may cross, as far as return paths are known."""
+        return frozenset(hop for hops in self.return_paths(cell) for hop in hops)
+
+    def return_paths(self, cell: Cell) -> list[tuple[str, ...]]:
+        """The known paths that acknowledgements of a cell may take."""
         back = (cell[1], cell[0])
-        return frozenset(hop for path, hops in self.paths.items() if path[:2] == back for hop in hops)
+        return [hops for path, hops in self.paths.items() if path[:2] == back and hops]
 
     def crossable(self, cells: Iterable[Cell]) -> dict[Cell, tuple[str, ...]]:
         """The links of each of these cells' paths; where that is not known, those of any between the same ends.

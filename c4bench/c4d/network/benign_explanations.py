@@ -57,8 +57,11 @@ class BenignExplanations:
     def missing_links(self, blame: Blame, onset_s: float) -> list[MissingLink]:
         """The missing links that explain a blame since `onset_s`."""
         missing = self._fabric.missing
-        crossed = self._view.crossable(blame.cells) if missing else {}
-        return missing_links_behind(blame, crossed, onset_s, self._lasted_s, missing)
+        if not missing:
+            return []
+        crossed = self._view.crossable(blame.cells)
+        returning = {cell: self._view.return_paths(cell) for cell in blame.cells}
+        return missing_links_behind(blame, crossed, returning, onset_s, self._lasted_s, missing)
 
     def met_traffic(self, blame: Blame, onset_s: float, links: Links) -> bool:
         """Whether something became slow when another job's traffic arrived or a connection of its own job moved there.

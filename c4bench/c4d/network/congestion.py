@@ -6,11 +6,13 @@ beside them. A link that has become slow marks as well, but what crosses it adds
 
 The sum is a lower bound of what the link carries while the slow transfers use it, if other jobs send as much then as
 on average. Of the job itself it counts the rate of one transfer or the mean of all, whichever is more.
+
+Acknowledgements wait in the same queues as data: transfers are slow as well if theirs cross a full link.
 """
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from c4bench.attribution.localise import Blame, Cell, Links
@@ -82,11 +84,10 @@ class CongestionDetector:
     def explain(self, blame: Blame, onset_s: float, links: Links) -> BenignSlowdown | None:
         """The congestion that explains a blame; None if it does not."""
         for span in reversed(self._spans):
-            marks = [self._marks(nic, span.opened_s) for nic in sorted({cell[1] for cell in blame.cells})]
-            counted = [count for count in marks if count is not None]
-            full = self._full(blame, span, links) if counted and all(counted) else []
-            if full:
-                return self._slowdown(blame, onset_s, span, full, sum(counted))
+            met = self._met(blame, span, links) if span.bps else {}
+            counts = [self._marks(nic, span.opened_s) for nic in set(met.values())]
+            if marks := [count for count in counts if count]:
+                return self._slowdown(blame, onset_s, span, sorted(met), marks)
         return None
 
     def is_new(self, slowdown: BenignSlowdown) -> bool:
@@ -95,28 +96,51 @@ class CongestionDetector:
         self._explained[str(slowdown.component)] = 0
         return before is None
 
-    def _full(self, blame: Blame, span: _Span, links: Links) -> list[_Full]:
-        """The full links that slow down all cells of a blame; of a NIC, those of the cells from it and to it."""
-        found = []
-        for cells in _directions(blame):
-            shared = set.intersection(*(set(links.get(cell, ())) for cell in cells))
-            full = [one for link in sorted(shared) if (one := self._filled(link, cells, span)) is not None]
-            if not full:
-                return []
-            found.append(max(full, key=lambda one: one.share))
-        return found
+    def _met(self, blame: Blame, span: _Span, links: Links) -> dict[_Full, str]:
+        """The full links that slow down a blame's cells, as few as may be, each with a NIC that packets came marked to.
 
-    def _filled(self, link: str, cells: Iterable[Cell], span: _Span) -> _Full | None:
-        """What a link carries, if it is full while any of these cells uses it."""
+        Empty if some cell meets none.
+        """
+        crossing: dict[str, list[Cell]] = {}
+        for cell in blame.cells:
+            for link in links.get(cell, ()):
+                crossing.setdefault(link, []).append(cell)
+        full = {link: one for link, cells in crossing.items() if (one := self._filled(link, cells, span))}
+        met: dict[_Full, str] = {}
+        for cell in blame.cells:
+            data = [full[link] for link in links.get(cell, ()) if link in full]
+            marked = [
+                (one, nic)
+                for nic, crossed in ((cell[1], data), (cell[0], self._full_on_return(cell, full, span)))
+                for one in crossed
+                if self._marks(nic, span.opened_s) != 0
+            ]
+            if not marked:
+                return {}
+            found, nic = max(marked, key=lambda each: (len(crossing.get(each[0].link, ())), each[0].share))
+            met[found] = nic
+        return met
+
+    def _full_on_return(self, cell: Cell, full: Mapping[str, _Full], span: _Span) -> list[_Full]:
+        """The full links that acknowledgements of a cell cross, whichever known path they take."""
+        paths = [set(hops) for hops in self._view.return_paths(cell)]
+        shared = set[str].intersection(*paths) if paths else set[str]()
+        return [one for link in sorted(shared) if (one := full.get(link) or self._filled(link, (), span))]
+
+    def _filled(self, link: str, cells: Collection[Cell], span: _Span) -> _Full | None:
+        """What a link carries, if it is full while any of these cells uses it, or at all if there are none."""
         rate_bps, costs = self._fabric.rates.get(link), [span.costs[cell] for cell in cells if cell in span.costs]
-        if not rate_bps or not costs:
+        if not rate_bps or (cells and not costs):
             return None
-        own_bps = max(8 / max(costs), span.bps.get(link, 0.0))
+        slowest_bps = 8 / max(costs, default=math.inf)
+        own_bps = max(slowest_bps, span.bps.get(link, 0.0))
         beside_bps = self._fabric.carried.beside(self._view.job, link, span.opened_s, span.closed_s)
         share = (own_bps + beside_bps) / payload_bound(rate_bps)
         return _Full(link, own_bps, beside_bps, share) if share >= 1 / SLIGHT_RATIO else None
 
-    def _slowdown(self, blame: Blame, onset_s: float, span: _Span, full: list[_Full], marks: int) -> BenignSlowdown:
+    def _slowdown(
+        self, blame: Blame, onset_s: float, span: _Span, full: Sequence[_Full], marks: Sequence[int]
+    ) -> BenignSlowdown:
         evidence = tuple(
             f"link {one.link} carries {one.share:.0%} of what it can: {one.own_bps / 1e9:.3g} Gbit/s, "
             f"and {one.beside_bps / 1e9:.3g} Gbit/s of other jobs"
@@ -129,14 +153,6 @@ class CongestionDetector:
             tuple(one.link for one in full),
             onset_s,
             span.closed_s,
-            (*evidence, f"{marks} packets came marked to {len({cell[1] for cell in blame.cells})} NICs"),
-            {"marked_packets": float(marks), "times_as_long": math.exp(blame.excess)},
+            (*evidence, f"{sum(marks)} packets came marked to {len(marks)} NICs"),
+            {"marked_packets": float(sum(marks)), "times_as_long": math.exp(blame.excess)},
         )
-
-
-def _directions(blame: Blame) -> list[list[Cell]]:
-    """The cells of a blame; those from a NIC and those to it apart."""
-    if blame.component.kind != "nic":
-        return [list(blame.cells)]
-    sides = ([cell for cell in blame.cells if cell[end] == blame.component.name] for end in (0, 1))
-    return [cells for cells in sides if cells]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from c4bench.attribution.localise import Blame, Cell
 from c4bench.c4d.confidence import confidence
-from c4bench.c4d.diagnosis import Finding
+from c4bench.c4d.diagnosis import Alarmed, Finding
 from c4bench.c4d.network.one_way_delays import OneWayDelays
 from c4bench.c4d.network.thresholds import ALARM_SPANS, NAME_SPANS, POINT_SPANS
 from c4bench.model.diagnosis import Cause, Component, Syndrome
@@ -46,7 +46,7 @@ class DiagnosisGate:
     def _named(self, kind: str) -> set[str]:
         return {component.name for component in self._standing if component.kind == kind}
 
-    def name(self, cases: list[Case], cells: Mapping[Cell, float], now_s: float) -> list[tuple[Finding, float]]:
+    def name(self, cases: list[Case], cells: Mapping[Cell, float], now_s: float) -> list[Alarmed]:
         """New verdicts with the time of their alarm; `cells` are the newest costs, seconds per byte."""
         lasting = [case for case in cases if case.spans >= ALARM_SPANS]
         self._alarmed_s = (self._alarmed_s or now_s) if lasting else None

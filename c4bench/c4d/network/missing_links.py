@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from c4bench.attribution.localise import Blame, Links
+from c4bench.attribution.localise import Blame, Cell, Links
 from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding
 from c4bench.c4d.ingest.known_paths import switches
@@ -108,19 +108,34 @@ class MissingLinkDetector:
 
 
 def missing_links_behind(
-    blame: Blame, links: Links, onset_s: float, span_s: float, missing: Collection[MissingLink]
+    blame: Blame,
+    links: Links,
+    returning: Mapping[Cell, Collection[Sequence[str]]],
+    onset_s: float,
+    span_s: float,
+    missing: Collection[MissingLink],
 ) -> list[MissingLink]:
     """The missing links that explain why a blame's cells became slower at `onset_s`; empty if they do not.
 
-    All its cells must cross links that carry the missing links' traffic, and have slowed down as it moved there.
+    All its cells must cross links that carry the missing links' traffic, and have slowed down as it moved there; or all
+    paths that their acknowledgements may take (`returning`) must cross links that carry all of it.
     """
     if blame.excess > BEYOND_SHARING:
         return []
     late = [link for link in missing if link.heard_s - span_s <= onset_s <= link.missed_s + _MOVED_SPANS * span_s]
-    crossed = [frozenset(links.get(cell, ())) for cell in blame.cells]
-    met = [link for link in late if any(not hops.isdisjoint((link.name, *link.instead)) for hops in crossed)]
+    full = {hop for link in late if link.through for hop in (link.name, *link.through)}
+    answered = {
+        cell for cell in blame.cells if returning[cell] and not any(full.isdisjoint(path) for path in returning[cell])
+    }
+    crossed = {cell: frozenset(links.get(cell, ())) for cell in blame.cells}
+    met = [
+        link
+        for link in late
+        if (link.through and answered)
+        or any(not hops.isdisjoint((link.name, *link.instead)) for hops in crossed.values())
+    ]
     carrying = frozenset(hop for link in met for hop in (link.name, *link.instead))
-    return met if not any(hops.isdisjoint(carrying) for hops in crossed) else []
+    return met if not any(crossed[cell].isdisjoint(carrying) for cell in crossed.keys() - answered) else []
 
 
 def failed_together(link: MissingLink, others: Iterable[MissingLink]) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from c4bench.c4d.confidence import confidence
-from c4bench.c4d.diagnosis import Finding
+from c4bench.c4d.diagnosis import Alarmed, Finding
 from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.c4d.ingest.job_view import JobView
 from c4bench.model.diagnosis import Cause, Component
@@ -34,26 +34,30 @@ class PauseStorms:
         self._view, self._clocks = view, clocks
         self._named_s: dict[str, float] = {}
 
-    def explain(self, findings: Iterable[Finding]) -> list[Finding]:
-        """The findings, with each NIC that storms, once, in place of all that its storm imitates."""
-        kept: list[Finding] = []
+    def explain(self, alarmed: Iterable[Alarmed]) -> list[Alarmed]:
+        """The findings, with each NIC that storms, once, in place of all that its storm imitates.
+
+        Its alarm is that of the first finding that it replaces.
+        """
+        kept: list[Alarmed] = []
         named: set[str] = set()
-        for finding in findings:
+        for finding, alarmed_s in alarmed:
             storms = self._since(finding.onset_s) if finding.cause in _IMITATED else []
-            kept += [_named(finding, storm) for storm in storms if storm.nic not in named] if storms else [finding]
+            instead = [_named(finding, storm) for storm in storms if storm.nic not in named] if storms else [finding]
+            kept += [(one, alarmed_s) for one in instead]
             named.update(storm.nic for storm in storms)
         return kept
 
-    def new(self, findings: Iterable[Finding], now_s: float) -> list[Finding]:
+    def new(self, alarmed: Iterable[Alarmed], now_s: float) -> list[Alarmed]:
         """The findings without storms that go on since they were found before."""
         fresh = []
-        for finding in findings:
+        for finding, alarmed_s in alarmed:
             if finding.cause is Cause.PAUSE_STORM:
                 nic = finding.component.name
                 before_s, self._named_s[nic] = self._named_s.get(nic), now_s
                 if before_s is not None and self._share(nic, before_s) > _STANDS_STILL:
                     continue
-            fresh.append(finding)
+            fresh.append((finding, alarmed_s))
         return fresh
 
     def _since(self, since_s: float) -> list[_Storm]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from c4bench.attribution.localise import Blame, Cell, Links, localise
 from c4bench.c4d.columns import Floats
-from c4bench.c4d.diagnosis import Finding
+from c4bench.c4d.diagnosis import Alarmed, Finding
 from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.c4d.ingest.job_view import JobView
 from c4bench.c4d.ingest.shared_fabric import SharedFabric
@@ -37,9 +37,6 @@ from c4bench.model.recording import ProbeSweep
 
 # Cells that are kept, beside twice as many as there are connections.
 _CELLS_KEPT = 4096
-
-# A finding, and when its alarm was raised (s, master's clock).
-Alarmed = tuple[Finding, float]
 
 
 class _Span(NamedTuple):

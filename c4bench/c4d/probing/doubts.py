@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Collection
 
-from c4bench.c4d.diagnosis import Finding
+from c4bench.c4d.diagnosis import Alarmed, Finding
 from c4bench.c4d.ingest.known_paths import PathLinks
 from c4bench.c4d.probing.doubt import Doubt, LossDoubt, SlowDoubt
 from c4bench.c4d.probing.expiring_probes import CanAnswer
@@ -92,13 +92,13 @@ class Doubts:
             self._ended += self._open
             self._open.clear()
 
-    def ended(self) -> list[tuple[Finding, float]]:
+    def ended(self) -> list[Alarmed]:
         """Once, after the last probe: the findings that probes have made more exact, with the times of their alarms.
 
         What has been named before, or is left of several, is not named again.
         """
         ended, self._ended = self._ended, []
-        refined: list[tuple[Finding, float]] = []
+        refined: list[Alarmed] = []
         for doubt in ended:
             left = doubt.left()
             if frozenset(left) not in self._named:

@@ -1,13 +1,14 @@
 """Which hops no path crosses any more, by the paths that were known and those that were found since. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from c4bench.c4p.knowledge.leaf_groups import Pair
 from c4bench.c4p.knowledge.sample import Sample
 
+Paths = list[tuple[str, ...]]
 # The hops of each source port's path, by pair of NICs.
 PathsOfPairs = Mapping[Pair, Mapping[int, tuple[str, ...]]]
-# The probability that a hop which carries as much as before is not on any of the paths found since then.
+# The probability that a hop which carries its share is not on any of the paths found since then.
 _MISSED = 0.01
 
 
@@ -22,13 +23,27 @@ def gone_hops(before: PathsOfPairs, found: PathsOfPairs, sample: Sample | None, 
     for hop, pairs in pairs_by_hop(before).items():
         if hop in now or not any(_bypassed(hop, before[pair], found[pair]) for pair in pairs):
             continue
-        paths = [hops for pair in pairs for hops in before[pair].values()]
-        share = sum(hop in hops for hops in paths) / len(paths)
         counts = {pair: len(found[pair]) for pair in pairs}
         size = sample.size(hop, counts) if sample else sum(counts.values())
-        if certain or (1 - share) ** size <= _MISSED:
+        if certain or (1 - _share(hop, _paths(before, pairs), _paths(found, pairs), now)) ** size <= _MISSED:
             gone.add(hop)
     return gone
+
+
+def _share(hop: str, before: Paths, found: Paths, now: Collection[str]) -> float:
+    """The share of paths that cross a hop if it is there: as `before` beside paths that are crossed `now`.
+
+    It is no more than that of each hop which paths `found` cross in its place.
+    """
+    over = [hops for hops in before if hop in hops]
+    beside = sum(hop not in hops and all(each in now for each in hops) for hops in before)
+    place = over[0].index(hop)
+    instead = {hops[place] for hops in found if len(hops) > place}
+    return min(len(over) / (len(over) + beside), 1 / (1 + len(instead)))
+
+
+def _paths(known: PathsOfPairs, pairs: Iterable[Pair]) -> Paths:
+    return [hops for pair in pairs for hops in known[pair].values()]
 
 
 def pairs_by_hop(paths: PathsOfPairs) -> dict[str, set[Pair]]:

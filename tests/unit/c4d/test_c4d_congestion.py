@@ -42,6 +42,16 @@ def test_a_full_link_is_congested(link, share, jobs):
     assert slowdown.figures["marked_packets"] > 0
 
 
+def test_a_receiver_of_an_incast_sends_slowly_as_well():
+    """What answers it waits in the same queue as what others send to it: that is congestion too, and no slow NIC."""
+    answered_late = [("h5>leaf1", 0.4, ONSET_S)]
+    found, benign = judged(1, [Burst(RECEIVER, 6 / 7, ONSET_S, 9.0, 6)], answered_late)
+    assert found == []
+    assert {slowdown.links for slowdown in benign} == {(RECEIVER,)}
+    (slow,), _ = judged(1, [], answered_late)
+    assert (slow.component.name, slow.component.side) == ("h5/0", "tx")
+
+
 def test_without_marks_nothing_is_congested():
     """NICs that count no marks show no queue: the slow link is named as before, however much others carry."""
     found, benign = judged(1, [Burst(UPLINK, 0.5, ONSET_S, 7.0)], ecn=False)

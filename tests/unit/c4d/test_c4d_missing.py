@@ -263,7 +263,23 @@ BLAME = Blame(Component("path", "a>b"), (CELL,), 0.5)
 def test_what_lacks_a_link_crosses_what_carries_for_it_since_it_is_lost(onset_s, excess, hops, lacks):
     """In place, in time, and by no more than sharing costs."""
     blame = Blame(BLAME.component, BLAME.cells, excess)
-    assert missing_links_behind(blame, {CELL: hops}, onset_s, 0.2, [THERE]) == ([THERE] if lacks else [])
+    assert missing_links_behind(blame, {CELL: hops}, {CELL: ()}, onset_s, 0.2, [THERE]) == ([THERE] if lacks else [])
+
+
+@pytest.mark.parametrize(
+    ("through", "back", "lacks"),
+    [
+        (("up:0>0",), [("b", "up:0>1", "a"), ("b", "up:0>0", "a")], True),
+        (("up:0>0",), [("b", "up:0>0", "a"), ("b", "up:0>2", "a")], False),
+        (("up:0>0",), [], False),
+        ((), [("b", "up:0>1", "a"), ("b", "up:0>0", "a")], False),
+    ],
+)
+def test_acknowledgements_wait_where_one_link_carries_all_that_others_did(through, back, lacks):
+    """Whatever path they take crosses that link: what they answer is slower for it, and its own links are well."""
+    lost = msgspec.structs.replace(THERE, through=through)
+    found = missing_links_behind(BLAME, {CELL: ("x", "up:9>0")}, {CELL: back}, ONSET_S, 0.2, [lost])
+    assert found == ([lost] if lacks else [])
 
 
 def test_links_that_went_together_are_one_finding():

@@ -43,6 +43,28 @@ def test_a_link_that_no_port_leads_over_any_more_is_gone():
     assert few.end().gone == {"s0"}
 
 
+@pytest.mark.parametrize(("left", "enough"), [(1, 7), (2, 12), (3, 17)])
+def test_the_fewer_links_are_left_the_sooner_the_others_are_gone(left, enough):
+    """A link that still had its share would carry a half of what takes one other, and a quarter of what takes three."""
+    ways = [("leaf", f"s{spine}", "h1") for spine in range(4)]
+    known = learnt(*ways * 4)
+    known.begin([PAIR], again=[PAIR])
+    for port in range(1, enough):
+        assert not known.learn({(*PAIR, port): ways[port % left]}, 1.0).gone
+    lost = {f"s{spine}" for spine in range(left, 4)}
+    assert known.learn({(*PAIR, enough): ways[enough % left]}, 1.0).gone == lost
+
+
+def test_of_paths_that_were_never_known_each_may_carry_as_much():
+    """Where only one path was known, others that are found do not show at once that it is gone."""
+    known = learnt(UP)
+    known.begin([PAIR], again=[PAIR])
+    ways = [("leaf", f"s{spine}", "h1") for spine in (1, 2, 3)]
+    for port in range(1, 17):
+        assert not known.learn({(*PAIR, port): ways[port % 3]}, 1.0).gone
+    assert known.learn({(*PAIR, 17): ways[0]}, 1.0).gone == {"s0"}
+
+
 def test_a_link_is_not_gone_before_one_of_its_ports_takes_another_path():
     """Other ports may all miss a link by chance: here one in a hundred samples does, and it still carries port 1."""
     known = learnt(UP, OVER)

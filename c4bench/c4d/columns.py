@@ -14,7 +14,7 @@ Bools = NDArray[np.bool_]
 
 # The count, or time (s), of what has never happened: below all others.
 NEVER = -math.inf
-_Number = TypeVar("_Number", np.int64, np.float64)
+_Number = TypeVar("_Number", np.int64, np.uint64, np.float64)
 # Rows that a new table has room for.
 _ROOM = 16
 
@@ -34,6 +34,26 @@ def distinct(values: Ints) -> Ints:
     """Each of these values once, in order."""
     ordered = np.sort(values)
     return ordered[np.diff(ordered, prepend=ordered[:1] - 1) > 0]
+
+
+def medians(values: Floats) -> Floats:
+    """The median along the last axis, whose values are put into another order.
+
+    The same as `np.median` of numbers, in a fifth of its time: numpy selects one place in a vectorised way, and two
+    places one value after the other.
+    """
+    count = values.shape[-1]
+    middle = count // 2
+    values.partition(middle, axis=-1)
+    upper: Floats = values[..., middle]
+    return upper if count % 2 else (values[..., :middle].max(axis=-1) + upper) / 2
+
+
+def enlarged(array: NDArray[_Number], rows: int) -> NDArray[_Number]:
+    """The array with as many rows, the new ones 0; they take no memory before they are written to."""
+    larger = np.zeros((rows, *array.shape[1:]), array.dtype)
+    larger[: len(array)] = array
+    return larger
 
 
 class Runs:

@@ -123,10 +123,12 @@ def operations_at(comm: int) -> int:
 def read_copies(memory: mmap.mmap, offsets: Iterable[int], size: int) -> list[bytes | None]:
     """The values of the copies at these offsets, None for a copy never written or incomplete."""
     values: list[bytes | None] = []
-    head, longest = _COPY.size, size - _COPY.size
+    head, longest, unpack, crc32 = _COPY.size, size - _COPY.size, _COPY.unpack_from, zlib.crc32
     for at in offsets:
-        generation, length, checksum = _COPY.unpack_from(memory, at)
-        payload = memory[at + head : at + head + length] if generation and length <= longest else None
-        whole = payload is not None and zlib.crc32(payload, generation & _CHECKSUM_MASK) == checksum
-        values.append(payload if whole else None)
+        generation, length, checksum = unpack(memory, at)
+        if generation and length <= longest:
+            payload = memory[at + head : at + head + length]
+            values.append(payload if crc32(payload, generation & _CHECKSUM_MASK) == checksum else None)
+        else:
+            values.append(None)
     return values

@@ -3,12 +3,12 @@
 import math
 import mmap
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from struct import Struct
 from struct import error as StructError  # noqa: N812  (its name in the module says nothing)
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -32,7 +32,9 @@ from c4bench.model.window import (
 
 # Rows of a window's tables have the numbers of the file's records, in the same order, between these.
 _CALLER_AND_CALL, _LENGTH = Struct("<2I"), Struct("<Q")
+_NO_AWAITS = bytes(_LENGTH.size)
 _OP_NUMBERS = layout.OP.size - layout.NAMES.size
+_FINISHED: Final = 1  # in an `_Op`
 
 
 class RankTables(NamedTuple):
@@ -53,13 +55,8 @@ class TelemetrySnapshot(NamedTuple):
     arrivals: tuple[ArrivalRecord, ...]
 
 
-class _Op(NamedTuple):
-    """An operation's row, and what decides whether and where it is listed."""
-
-    seq: int
-    finished_s: float
-    row: bytes
-    awaits: bytes
+# An operation's sequence number, when it finished (s, 0 if it has not), its row, and the ranks that it awaits.
+_Op = tuple[int, float, bytes, bytes]
 
 
 def read_telemetry_file(path: Path, now_s: float | None = None) -> TelemetrySnapshot:
@@ -78,7 +75,7 @@ class TelemetryReader:
         self._path = path
         self._memory = _load(path)
         self._numbering = numbering
-        self._comms = self._table(layout.COMMS_AT, layout.COMM_BYTES, layout.COMMS, _comm)
+        self._comms = self._table(layout.COMMS_AT, layout.COMM_BYTES, layout.COMMS, partial(map, _comm))
         self._entries: dict[int, CommEntry] = {}
         self._operations: dict[int, _Operations] = {}
         sending = self._table(layout.CONNS_AT, layout.CONN_BYTES, layout.CONNS, partial(_whole, path, layout.CONN))
@@ -102,8 +99,8 @@ class TelemetryReader:
         arrival_table = self._receiving.read(self._entries, changed=changed)
         self.changes += changed or self._sending.renamed or self._receiving.renamed
         return RankTables(
-            b"".join([op.row for op in ops]),
-            b"".join([op.awaits for op in ops]),
+            b"".join([row for _, _, row, _ in ops]),
+            b"".join([awaits for _, _, _, awaits in ops]),
             conn_table,
             arrival_table,
         )
@@ -155,13 +152,15 @@ class TelemetryReader:
         places = layout.OPS_PER_COMM
         self._numbering.comms.number(entry.record)
         caller = self._numbering.callers.number(Caller(entry.record.comm, entry.rank))
-        base, decode = layout.operations_at(comm), partial(_op, self._path, caller, self._numbering.calls)
+        base, decode = layout.operations_at(comm), _Rows(self._path, caller, self._numbering.calls).decode
         return _Operations(TableReader(self._memory, self._path, base, layout.OP_BYTES, places, decode, places))
 
     def _names(self, base: int) -> TableReader[ConnName]:
-        return self._table(base, layout.CONN_NAME_BYTES, layout.CONNS, _name)
+        return self._table(base, layout.CONN_NAME_BYTES, layout.CONNS, partial(map, _name))
 
-    def _table(self, base: int, size: int, places: int, decode: Callable[[bytes], Value]) -> TableReader[Value]:
+    def _table(
+        self, base: int, size: int, places: int, decode: Callable[[Iterable[bytes]], Iterable[Value]]
+    ) -> TableReader[Value]:
         return TableReader(self._memory, self._path, base, size, places, decode)
 
 
@@ -182,7 +181,7 @@ class _Operations:
         self._since_s = since_s
         known = self._recent | {place: values[place] for place in places}
         self._recent = {
-            place: op for place, op in known.items() if op and (not op.finished_s or op.finished_s >= since_s)
+            place: op for place, op in known.items() if op and (not op[_FINISHED] or op[_FINISHED] >= since_s)
         }
         return sorted(self._recent.values())
 
@@ -227,19 +226,38 @@ def _name(raw: bytes) -> ConnName:
     return msgspec.msgpack.decode(raw, type=ConnName)
 
 
-def _op(path: Path, caller: int, calls: Numbers[CallName], raw: bytes) -> _Op:
-    try:
-        seq, _, _, _, finished_ns, packed = layout.OP.unpack_from(raw)
-        call = calls.number(CallName(*layout.names_in(packed)))
-    except (StructError, UnicodeDecodeError):
-        raise UsageError(f"{path} is damaged: an operation of {len(raw)} bytes, or without a name") from None
-    numbers, awaits = raw[:_OP_NUMBERS], raw[layout.OP.size :]
-    row = _CALLER_AND_CALL.pack(caller, call) + numbers + _LENGTH.pack(len(awaits))
-    return _Op(seq, finished_ns / 1e9, row, awaits)
+class _Rows:
+    """Makes rows of the records of one caller's operations."""
+
+    def __init__(self, path: Path, caller: int, calls: Numbers[CallName]) -> None:
+        self._path, self._caller, self._calls = path, caller, calls
+        # By the names of operations, packed: the numbers that their rows begin with.
+        self._prefixes: dict[bytes, bytes] = {}
+
+    def decode(self, records: Iterable[bytes]) -> list[_Op]:
+        """The operations. Raises UsageError for a damaged record."""
+        ops: list[_Op] = []
+        prefixes, unpack, end = self._prefixes, layout.OP.unpack_from, layout.OP.size
+        for raw in records:
+            try:
+                seq, _, _, _, finished_ns, packed = unpack(raw)
+                prefix = prefixes.get(packed) or self._prefix(packed)
+            except (StructError, UnicodeDecodeError):
+                reason = f"an operation of {len(raw)} bytes, or without a name"
+                raise UsageError(f"{self._path} is damaged: {reason}") from None
+            awaits = raw[end:]
+            row = prefix + raw[:_OP_NUMBERS] + (_LENGTH.pack(len(awaits)) if awaits else _NO_AWAITS)
+            ops.append((seq, finished_ns / 1e9, row, awaits))
+        return ops
+
+    def _prefix(self, packed: bytes) -> bytes:
+        call = self._calls.number(CallName(*layout.names_in(packed)))
+        return self._prefixes.setdefault(packed, _CALLER_AND_CALL.pack(self._caller, call))
 
 
-def _whole(path: Path, numbers: Struct, raw: bytes) -> bytes:
-    """Check that there are as many numbers as there have to be."""
-    if len(raw) != numbers.size:
-        raise UsageError(f"{path} is damaged: a connection of {len(raw)} bytes instead of {numbers.size}")
-    return raw
+def _whole(path: Path, numbers: Struct, records: Iterable[bytes]) -> list[bytes]:
+    """Check that all records have as many numbers as there have to be."""
+    whole = list(records)
+    for length in {*map(len, whole)} - {numbers.size}:
+        raise UsageError(f"{path} is damaged: a connection of {length} bytes instead of {numbers.size}")
+    return whole

@@ -1,7 +1,7 @@
 """Read a table of a telemetry file repeatedly, and decode only the records written since."""
 
 import mmap
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from itertools import chain, compress, count, repeat
 from operator import add, ne
 from pathlib import Path
@@ -18,7 +18,7 @@ class TableReader(Generic[Value]):
     """A table of `places` records of `size` bytes at `base`; `values` are the records at the last reading.
 
     A slot not in use is None. The table is filled from the front, so `values` covers only the slots in use, and at
-    least `at_once`.
+    least `at_once`. `decode` gets all records that have changed: a call for each would cost as much as decoding it.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class TableReader(Generic[Value]):
         base: int,
         size: int,
         places: int,
-        decode: Callable[[bytes], Value],
+        decode: Callable[[Iterable[bytes]], Iterable[Value]],
         at_once: int = 1,
     ) -> None:
         self._memory, self._path = memory, path
@@ -51,13 +51,20 @@ class TableReader(Generic[Value]):
         sums = tuple(map(add, now[::2], now[1::2]))
         written = list(compress(count(), map(ne, sums, chain(self._sums, repeat(0)))))
         newest = [base + (2 * place + (now[2 * place + 1] > now[2 * place])) * size for place in written]
-        for place, copy in zip(written, layout.read_copies(memory, newest, size), strict=True):
-            raw = record(memory, self._path, base + 2 * place * size, size) if copy is None else copy
-            # An empty record is a slot that was released.
-            values[place] = self._decode(raw) if raw else None
+        copies = layout.read_copies(memory, newest, size)
+        if None in copies:
+            places = zip(copies, written, strict=True)
+            copies = [self._record(place) if copy is None else copy for copy, place in places]
+        # An empty record is a slot that was released.
+        decoded = iter(self._decode(filter(None, copies)))
+        for place, copy in zip(written, copies, strict=True):
+            values[place] = next(decoded) if copy else None
         # The generations from before the reading: anything written during it is read again next time.
         self._generations, self._sums = now, sums
         return written
+
+    def _record(self, place: int) -> bytes | None:
+        return record(self._memory, self._path, self._base + 2 * place * self._size, self._size)
 
 
 def record(memory: mmap.mmap, path: Path, offset: int, size: int) -> bytes | None:

@@ -95,15 +95,14 @@ class JobView:
         self.first_failure: ReportedFailure | None = None
         self.unanswered: set[tuple[int, int]] = set()
         self._intervals_s: deque[float] = deque(maxlen=INTERVALS_KEPT)
+        self._period_s: float | None = None
         self._links: dict[Cell, tuple[str, ...]] = {}
         self._links_of = (0, 0)
         self._unrouted: list[Cell] = []
 
     def period_s(self) -> float | None:
         """Median time between two operations of the same communicator, kind and size; None until it has shown."""
-        if len(self._intervals_s) < _MIN_PERIOD_SAMPLES:
-            return None
-        return statistics.median(self._intervals_s)
+        return self._period_s
 
     @property
     def intervals_s(self) -> tuple[float, ...]:
@@ -147,6 +146,8 @@ class JobView:
     def ingest(self, batch: Batch, validator: RecordValidator) -> None:
         """File a round of windows."""
         self._intervals_s.extend(self._ops.ingest(batch, validator))
+        if len(self._intervals_s) >= _MIN_PERIOD_SAMPLES:
+            self._period_s = statistics.median(self._intervals_s)
         self.conns.ingest(batch, validator)
         self.arrivals.ingest(batch, validator)
 

@@ -1,6 +1,6 @@
 """Cells of the delay matrix by number, and figures of many cells at once."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, ItemsView, Iterator, Mapping, ValuesView
 from functools import cached_property
 
 import numpy as np
@@ -97,6 +97,14 @@ class CellValues(Mapping[Cell, float]):
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def items(self) -> ItemsView[Cell, float]:
+        """As of a dict; what `Mapping` inherits looks up each cell."""
+        return self._by_cell.items()
+
+    def values(self) -> ValuesView[float]:
+        """The same."""
+        return self._by_cell.values()
 
     @cached_property
     def _by_cell(self) -> dict[Cell, float]:

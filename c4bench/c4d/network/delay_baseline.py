@@ -6,6 +6,7 @@ import math
 import statistics
 from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,10 @@ class HealthyDepartures:
         # Of the suspects that were asked for.
         self._own: dict[Any, list[float]] = {}
         self._pool = sorted(itertools.islice((value for span in spans for value in span.values()), _POOL))
-        self._persistence = _persistence(spans, self._quantile(_HIGH))
+
+    @cached_property
+    def _persistence(self) -> float:
+        return _persistence(self.spans, self.high)
 
     @property
     def seen(self) -> int:
@@ -116,7 +120,8 @@ class DelayBaseline:
         # whether its cost was forgotten, so that no earlier cost may replace it.
         self._costs = Table(**_BLANKS)
         self._sampled: frozenset[str] = frozenset()
-        self._samples: deque[Mapping[Cell, float]] = deque(maxlen=BASELINE_MAX_SPANS)
+        # Logs of costs.
+        self._samples: deque[CellValues] = deque(maxlen=BASELINE_MAX_SPANS)
         self._links: Links = {}
         # Derived from the samples when they are asked for: of cells, and of slices of few and of many cells.
         self._of_cells: HealthyDepartures | None = None
@@ -154,7 +159,7 @@ class DelayBaseline:
     def _sample(self, cells: CellValues, links: Links) -> None:
         self._sample_nics(cells)
         own = cells.pick((cells.figures > 0) & self._are_sampled(cells.rows))
-        self._samples.append({cell: math.log(value) for cell, value in own.items()})
+        self._samples.append(CellValues(self._index, own.rows, np.log(own.figures)))
         self._links = links
         self._derive_again()
 
@@ -203,10 +208,9 @@ class DelayBaseline:
         """The departure that all but a few healthy cells stay below (log ratio)."""
         return self._healthy_cells().high
 
-    def _above_floor(self, logs: Mapping[Cell, float]) -> dict[Cell, float]:
-        floors = self._costs["floor"][self._index.rows(logs)].tolist()
-        above = {cell: value - floor for (cell, value), floor in zip(logs.items(), floors, strict=True)}
-        return {cell: value for cell, value in above.items() if not math.isnan(value)}
+    def _above_floor(self, logs: CellValues) -> CellValues:
+        above = CellValues(self._index, logs.rows, logs.figures - self._costs["floor"][logs.rows])
+        return above.pick(~np.isnan(above.figures))
 
     def cell_chance(self, cell: Cell, departure: float, spans: int) -> float:
         """The chance that a healthy cell departs by `departure` (> 0) or more in so many spans in a row."""
@@ -261,9 +265,9 @@ class DelayBaseline:
     def remove(self, rows: Ints) -> None:
         """Forget cells that are not used any more."""
         self._blank(rows)
-        gone = {self._index.cells[row] for row in rows.tolist()}
-        spans = [{cell: log for cell, log in span.items() if cell not in gone} for span in self._samples]
+        spans = [span.pick(~np.isin(span.rows, rows)) for span in self._samples]
         self._samples = deque(spans, maxlen=BASELINE_MAX_SPANS)
+        self._derive_again()
 
     def _blank(self, rows: Ints) -> None:
         costs = self._all_costs()
@@ -283,11 +287,11 @@ class DelayBaseline:
         return [self._index.cells[row] for row in self._known().tolist()]
 
 
-def _beside_all(spans: Sequence[Mapping[Cell, float]]) -> list[dict[Cell, float]]:
+def _beside_all(spans: Sequence[CellValues]) -> list[CellValues]:
     """Departures of these spans less the unusual part of what all had slowed by: see `DelayBaseline.departures`."""
-    middles = [statistics.median(span.values()) if len(span) > 1 else 0.0 for span in spans]
+    middles = [float(np.median(span.figures)) if len(span) > 1 else 0.0 for span in spans]
     usual = statistics.median(middles) if middles else 0.0
     return [
-        {cell: value - max(0.0, middle - usual) for cell, value in span.items()}
+        CellValues(span.index, span.rows, span.figures - max(0.0, middle - usual))
         for span, middle in zip(spans, middles, strict=True)
     ]

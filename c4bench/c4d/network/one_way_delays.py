@@ -9,16 +9,13 @@ the connection's own past.
 import math
 import statistics
 from collections.abc import Collection, Mapping
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from c4bench.attribution.localise import Cell
-from c4bench.c4d.columns import Bools, Floats, Ints, distinct
+from c4bench.c4d.columns import Bools, Floats, Ints, distinct, enlarged
 from c4bench.c4d.ingest.connections import Pairs, Sums
-
-_Number = TypeVar("_Number", np.int64, np.uint64, np.float64)
 
 # Snapshots of an end that are kept until the other end's window with the same count arrives.
 _SNAPSHOTS_KEPT = 32
@@ -45,9 +42,9 @@ class _Snapshots:
 
     def make_room(self, rows: int) -> None:
         """For so many connections."""
-        self.counts, self._sums_ns = _grown(self.counts, rows), _grown(self._sums_ns, rows)
-        self._added, self._highest = _grown(self._added, rows), _grown(self._highest, rows)
-        self.last, self.last_ns = _grown(self.last, rows), _grown(self.last_ns, rows)
+        self.counts, self._sums_ns = enlarged(self.counts, rows), enlarged(self._sums_ns, rows)
+        self._added, self._highest = enlarged(self._added, rows), enlarged(self._highest, rows)
+        self.last, self.last_ns = enlarged(self.last, rows), enlarged(self.last_ns, rows)
 
     def add(self, rows: Ints, counts: Ints, sums_ns: "NDArray[np.uint64]") -> None:
         """Add a snapshot of each of these rows; one with a count that is kept already replaces it."""
@@ -99,9 +96,9 @@ class OneWayDelays:
     def _make_room(self, rows: int) -> None:
         self._posted.make_room(rows)
         self._arrived.make_room(rows)
-        self._matched, self._total_ns = _grown(self._matched, rows), _grown(self._total_ns, rows)
-        self._known = _grown(self._known, rows)
-        self._delays_s, self._at_s = _grown(self._delays_s, rows), _grown(self._at_s, rows)
+        self._matched, self._total_ns = enlarged(self._matched, rows), enlarged(self._total_ns, rows)
+        self._known = enlarged(self._known, rows)
+        self._delays_s, self._at_s = enlarged(self._delays_s, rows), enlarged(self._at_s, rows)
 
     def _match(self, rows: Ints, now_s: float) -> None:
         """Where both ends have counted equally many messages, the sums differ by their delays.
@@ -162,13 +159,6 @@ class OneWayDelays:
                 growth = statistics.median(delays_s[later].tolist()) - statistics.median(delays_s[~later].tolist())
                 grown[source, destination] = max(growth, grown.get((source, destination), growth))
         return grown
-
-
-def _grown(array: NDArray[_Number], rows: int) -> NDArray[_Number]:
-    """The array with as many rows, the new ones 0; they take no memory before they are written to."""
-    grown = np.zeros((rows, *array.shape[1:]), array.dtype)
-    grown[: len(array)] = array
-    return grown
 
 
 def _typical(values: list[float]) -> float:

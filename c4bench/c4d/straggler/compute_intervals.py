@@ -27,19 +27,27 @@ class ComputeIntervals:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        # Awaited, longer and start times by member (s); and the usual time (s), 0 where an interval begins.
-        self._sums_s = np.zeros((3, 0, size))
+        # By member (s): how long others waited, how much longer it computed, and since when.
+        self._awaited_s, self._longer_s, self._since_s = (np.zeros((0, size)) for _ in range(3))
+        # The usual time (s), 0 where an interval begins.
         self._middle_s = np.zeros((0, 1))
 
     def make_room(self, rows: int) -> None:
         """For so many communicators."""
         more = rows - len(self._middle_s)
-        self._sums_s = np.concatenate([self._sums_s, np.zeros((3, more, self._size))], axis=1)
+        room = np.zeros((more, self._size))
+        self._awaited_s, self._longer_s, self._since_s = (
+            np.concatenate([sums_s, room]) for sums_s in (self._awaited_s, self._longer_s, self._since_s)
+        )
         self._middle_s = np.concatenate([self._middle_s, np.zeros((more, 1))])
 
     def forget(self, row: int) -> None:
         """Forget what a row had; another communicator may use it."""
-        self._sums_s[:, row], self._middle_s[row] = 0.0, 0.0
+        self._clear(np.asarray([row]))
+
+    def _clear(self, rows: Ints) -> None:
+        for sums_s in (self._awaited_s, self._longer_s, self._since_s, self._middle_s):
+            sums_s[rows] = 0.0
 
     def add(self, rows: Ints, awaited_s: Floats, ops: Finished, middle_s: Floats, enough_s: float) -> ComputeInterval:
         """Add an operation of each of these rows, after gaps between operations in which its members computed.
@@ -47,18 +55,19 @@ class ComputeIntervals:
         Others waited for its members for `awaited_s`, and `middle_s` is the usual gap of each, shape (rows, 1).
         Intervals that have computed for `enough_s` are returned and start again.
         """
-        gap_s, entered_s = ops.gap_s, ops.entered_s
-        begins = self._middle_s[rows] == 0
-        since_s = np.where(begins, entered_s - gap_s, self._sums_s[2, rows])
-        self._sums_s[:, rows] += [awaited_s, gap_s - middle_s, since_s - self._sums_s[2, rows]]
-        self._middle_s[rows] += middle_s
-        full = self._middle_s[rows, 0] >= enough_s
-        complete = rows[full]
-        awaited, longer, _ = self._sums_s[:, complete]
-        lasted_s = np.where(begins, gap_s, entered_s - since_s)[full]
-        interval = ComputeInterval(full, awaited, longer, self._middle_s[complete], lasted_s)
-        self._sums_s[:, complete], self._middle_s[complete] = 0.0, 0.0
-        return interval
+        before_s = self._middle_s[rows]
+        begins, sum_s = before_s == 0, before_s + middle_s
+        full = sum_s[:, 0] >= enough_s
+        if begins.all() and full.all():  # each operation is an interval of its own
+            return ComputeInterval(full, awaited_s, ops.gap_s - middle_s, middle_s, ops.gap_s)
+        since_s = np.where(begins, ops.entered_s - ops.gap_s, self._since_s[rows])
+        awaited_s = self._awaited_s[rows] + awaited_s
+        longer_s = self._longer_s[rows] + (ops.gap_s - middle_s)
+        lasted_s = np.where(begins, ops.gap_s, ops.entered_s - since_s)
+        self._awaited_s[rows], self._longer_s[rows], self._since_s[rows] = awaited_s, longer_s, since_s
+        self._middle_s[rows] = sum_s
+        self._clear(rows[full])
+        return ComputeInterval(full, awaited_s[full], longer_s[full], sum_s[full], lasted_s[full])
 
 
 def usual_s(gap_s: Floats) -> Floats:

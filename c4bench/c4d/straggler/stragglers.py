@@ -8,7 +8,7 @@ differences on the rank's own clock, so host clock offsets do not matter.
 import msgspec
 import numpy as np
 
-from c4bench.c4d.columns import Bools, Floats, Index, Ints, Table, rounds
+from c4bench.c4d.columns import Bools, Floats, Index, Ints, Table, enlarged, medians, rounds
 from c4bench.c4d.ingest.operations import Finished
 from c4bench.c4d.straggler.compute_intervals import ComputeIntervals, usual_s
 from c4bench.c4d.straggler.empirical_null import EmpiricalNull, operations_per_iteration
@@ -114,8 +114,10 @@ class StragglerDetector:
         known = taught >= MIN_HISTORY_OPS
         # Most operations show nobody late and go no further.
         telling = np.flatnonzero(known & (beyond.max(axis=1) > MATERIAL_SHARE))
-        telling = telling[self._lasting(rows[telling], skew[telling])].tolist()
-        stragglers = {index: late for index in telling if (late := self._late(int(rows[index]), skew[index], period_s))}
+        if len(telling):
+            telling = telling[self._lasting(rows[telling], skew[telling])]
+        found = ((index, self._late(int(rows[index]), skew[index], period_s)) for index in telling.tolist())
+        stragglers = {index: late for index, late in found if late}
         known[list(stragglers)] = False
         passing = np.flatnonzero(known)
         stragglers |= self._intermittent_late(rows, ops, beyond, passing, benign_stall_s(period_s))
@@ -159,9 +161,9 @@ class StragglerDetector:
     def _make_room(self, rows: int) -> None:
         self._intervals.make_room(rows)
         self._gaps.make_room(rows)
-        self._recent, self._entered_s = _grown(self._recent, rows), _grown(self._entered_s, rows)
-        self._history, self._usual = _grown(self._history, rows), _grown(self._usual, rows)
-        self._worst = _grown(self._worst, rows)
+        self._recent, self._entered_s = enlarged(self._recent, rows), enlarged(self._entered_s, rows)
+        self._history, self._usual = enlarged(self._history, rows), enlarged(self._usual, rows)
+        self._worst = enlarged(self._worst, rows)
 
     def _shares(
         self, ops: Finished, middle_s: Floats, awaited_s: Floats, period_s: float
@@ -197,12 +199,14 @@ class StragglerDetector:
         known = np.minimum(taught[due], _HISTORY_OPS)
         for count in set(known.tolist()):
             which = rows[due][known == count]
-            self._usual[which] = np.median(self._history[which, :, :count], axis=2, overwrite_input=True)
+            self._usual[which] = medians(self._history[which, :, :count])
         self._table["usual_of"][rows[due]] = taught[due]
         skew: Floats = np.clip(self._usual[rows], 0.0, self._table["lawful"][rows, None])
         return skew
 
     def _learn(self, rows: Ints, shares: Floats) -> None:
+        if not len(rows):
+            return
         known = np.isin(rows, list(self._standing)) if self._standing else np.zeros(len(rows), np.bool_)
         rows, shares = rows[~known], shares[~known]
         taught = self._table["taught"][rows]
@@ -291,10 +295,3 @@ class StragglerDetector:
         latest = self._newest_first(row, self._recent)[MIN_RUN_OPS - 1 :: -1]
         last = (latest - self._skew(np.asarray([row]))[0]).mean(axis=0)
         return {place for place in standing if last[place] >= MATERIAL_SHARE}
-
-
-def _grown(array: Floats, rows: int) -> Floats:
-    """The array with as many rows, the new ones 0; they take no memory before they are written to."""
-    grown: Floats = np.zeros((rows, *array.shape[1:]))
-    grown[: len(array)] = array
-    return grown

@@ -5,7 +5,7 @@ from c4d_telemetry import comm, file, op, window
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.c4d.columns import Index, Runs, Table, distinct, rounds
+from c4bench.c4d.columns import Index, Runs, Table, distinct, medians, rounds
 from c4bench.c4d.ingest.batch import Batch
 from c4bench.c4d.ingest.job_view import JobView
 from c4bench.c4d.ingest.open_operations import OpenOperations
@@ -17,6 +17,13 @@ def test_no_round_holds_a_row_twice():
     rows = np.asarray([4, 7, 4, 4, 7])
     assert [turn.tolist() for turn in rounds(rows)] == [[0, 1], [2, 4], [3]]
     assert list(rounds(np.empty(0, np.int64))) == []
+
+
+@given(st.lists(st.lists(st.floats(-1e6, 1e6), min_size=6, max_size=6), min_size=1, max_size=4), st.integers(1, 6))
+def test_medians_are_those_of_numpy(listed, count):
+    """The median of each row, to the last bit, of even and odd numbers of values."""
+    values = np.asarray(listed)[:, :count]
+    assert medians(values.copy()).tolist() == np.median(values, axis=1).tolist()
 
 
 def test_new_rows_are_blank_however_often_a_table_grows():

@@ -55,7 +55,7 @@ def test_what_has_been_missed_is_left_out():
     assert asyncio.run(lasted_ns()) > 40 * MS
 
 
-def test_a_wait_that_is_cancelled_leaves_nothing_in_the_loop():
+def test_ticks_that_are_closed_leave_nothing_in_the_loop():
     """An agent that ends is not disturbed, and neither is a later user of the same descriptor."""
 
     async def scene():
@@ -64,6 +64,7 @@ def test_a_wait_that_is_cancelled_leaves_nothing_in_the_loop():
             await asyncio.sleep(0)
             waiting.cancel()
             await asyncio.gather(waiting, return_exceptions=True)
-            return asyncio.get_running_loop().remove_reader(ticks._timer.fd)
+            descriptor = ticks._timer.fd
+        return asyncio.get_running_loop().remove_reader(descriptor)
 
     assert asyncio.run(scene()) is False

@@ -33,7 +33,7 @@ def _marking(hosts):
 
 
 @pytest.fixture
-def start(cluster, planned, run_directory):  # noqa: ARG001 (planned paths)
+def start(cluster, atlas, run_directory):  # noqa: ARG001 (planned paths)
     """Start a job of these steps and wait until it runs; its recording is kept."""
     started = []
 
@@ -126,7 +126,7 @@ def test_a_job_that_oversubscribes_its_uplinks_is_used_to_it(start, rdma_hosts, 
 
 @pytest.mark.nightly
 @pytest.mark.needs(hosts=8)
-def test_a_slow_link_that_marks_is_named(ports, planned, job, cluster, inject, c4d, measure):  # noqa: ARG001
+def test_a_slow_link_that_marks_is_named(ports, atlas, job, cluster, inject, c4d, measure):  # noqa: ARG001
     """An uplink carries a quarter of its rate, and its queue marks: it is a suspect, and nothing is congestion."""
     c4d.learn_baseline(HEALTHY_S)
     before, since = marks(cluster.recording(job.id)), len(cluster.events())

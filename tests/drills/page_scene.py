@@ -108,7 +108,7 @@ class PageScene:
         async def nothing(*_):
             pass
 
-        self.counting = asyncio.run_coroutine_threadsafe(self.parts.paths._counted.watch(read, 0.2, nothing), self.loop)
+        self.counting = asyncio.run_coroutine_threadsafe(self.parts.paths.counted.watch(read, 0.2, nothing), self.loop)
 
     def advance(self, seconds):
         """Let the agents send their windows of the next seconds, and have them evaluated, all at once."""

@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from c4bench.errors import UnhealthyError, UsageError
+from c4bench.model.telemetry import Member
+from c4bench.wire.messages import JobSpec
 from c4bench.workload import programs
 from c4bench.workload.checkpoint import Checkpoints
 from c4bench.workload.learning import Learner, Learning
@@ -120,7 +122,8 @@ class Unhindered:
 def learner(folder):
     """The only rank of a job that learns."""
     parameters = Learning(str(folder), token_bytes=0, gradient_bytes=0, state_bytes=0)
-    context = SimpleNamespace(job=SimpleNamespace(seed=7), controls=Unhindered())
+    job = JobSpec("job", "learning", (Member(0, "h0", ()),), (), seed=7)
+    context = SimpleNamespace(job=job, rank=0, controls=Unhindered())
     return Learner(Alone(), parameters, context)
 
 

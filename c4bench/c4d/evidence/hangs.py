@@ -76,7 +76,7 @@ class HangCase:
         quiet = tuple(sorted({one.rank for one in gone.values() if one.rank >= 0 and one.status == "unresponsive"}))
         if len(quiet) < 2:
             return [self._gone_one(one) for _, one in sorted(gone.items())]
-        # A process that dies cuts others off from RAS until its connections are made anew.
+        # After a process has died, RAS cannot reach some of the others until it has connected to them again.
         evidence = (f"ranks {_some(quiet)} do not answer, of which some may only be cut off by another",)
         others = [self._gone_one(one) for _, one in sorted(gone.items()) if one.rank not in quiet]
         return [*others, self._among(quiet, Cause.PROCESS_STOPPED, evidence)]

@@ -36,13 +36,16 @@ class _Rank(msgspec.Struct):
     stat: int = -1
 
     def state(self) -> str:
-        """`running`, `stopped` or `exited`. Reading the open file fails when the process is gone."""
-        try:
+        """`running` or `stopped`. A process that has ended counts as running until the spawner has sent its exit code.
+
+        Reading the open file fails when the process is gone.
+        """
+        with suppress(FileNotFoundError, ProcessLookupError):
             if self.stat < 0:
                 self.stat = os.open(f"/proc/{self.pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
-            return state_in(os.pread(self.stat, _STAT_BYTES, 0))
-        except (FileNotFoundError, ProcessLookupError):
-            return "exited"
+            if state_in(os.pread(self.stat, _STAT_BYTES, 0)) == "stopped":
+                return "stopped"
+        return "running"
 
     def close(self) -> None:
         """Close the file."""

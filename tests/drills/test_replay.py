@@ -88,8 +88,9 @@ def test_every_scenario_replays(tmp_path, target, seed):
 def test_another_seed_is_another_fabric(tmp_path):
     """A lab with another seed measures something else."""
     seeds = {seed: start(REPOSITORY, tmp_path / str(seed), seed, ("--hosts=softroce", RING)) for seed in (7, 8)}
-    first, other = (measurements(running, tmp_path / str(seed)) for seed, running in seeds.items())
-    assert first != other
+    for seed, running in seeds.items():
+        passes(running, tmp_path / str(seed))
+    assert first_difference("measurements.jsonl", *(tmp_path / str(seed) for seed in seeds))
 
 
 @pytest.mark.nightly
@@ -110,7 +111,7 @@ def test_other_packages_are_another_environment(tmp_path):
 
 
 def parting(folder, seed, words):
-    """The first line in which the measurements of two runs of these words part, "" where they are the same.
+    """Where two runs of these words part: the first other line of each of their records; "" where measurements agree.
 
     The second is another user's, in a private home with a longer name and more files, other variables, one processor.
     """
@@ -121,8 +122,25 @@ def parting(folder, seed, words):
     first = start(REPOSITORY, folder / "first", seed, words)
     variables = VARIABLES | {"HOME": str(home), "C4BENCH_CACHE": str(kernel.cache_root())}
     again = start(copy, folder / "once-more", seed, words, elsewhere, variables)
-    pairs = zip_longest(measurements(first, folder / "first"), measurements(again, folder / "once-more"))
-    return next((f"line {number}: {one} | {other}" for number, (one, other) in enumerate(pairs, 1) if one != other), "")
+    runs = folder / "first", folder / "once-more"
+    for running, run in zip((first, again), runs, strict=True):
+        passes(running, run)
+    apart = first_difference("measurements.jsonl", *runs)
+    if not apart:
+        return ""
+    records = sorted(str(path.relative_to(runs[0])) for path in (runs[0] / "telemetry").iterdir())
+    return "\n".join([apart, *(first_difference(name, *runs) for name in ("events.jsonl", *records))])
+
+
+def first_difference(name, *runs):
+    """The first line in which a file of two runs differs, cut to what is near the difference; "" where none does."""
+    pairs = zip_longest(*((run / name).read_bytes().splitlines() for run in runs), fillvalue=b"")
+    for number, (one, other) in enumerate(pairs, 1):
+        if one != other:
+            same = next(place for place, (a, b) in enumerate(zip_longest(one, other)) if a != b)
+            start = max(0, same - 200)
+            return f"{name}, line {number}: {one[start : start + 400]} | {other[start : start + 400]}"
+    return ""
 
 
 def one_processor():
@@ -176,9 +194,3 @@ def said(run_directory):
 def passes(running, run_directory):
     """Wait for a run, which must pass."""
     assert running.wait() == 0, said(run_directory)
-
-
-def measurements(running, run_directory):
-    """The lines of `measurements.jsonl` once the run has passed."""
-    passes(running, run_directory)
-    return (run_directory / "measurements.jsonl").read_bytes().splitlines()

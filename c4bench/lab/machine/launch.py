@@ -110,6 +110,8 @@ def _environment(seed: int) -> dict[str, str]:
         "PYTHONHASHSEED": str(seed % (1 << 32)),
         "PYTHONDONTWRITEBYTECODE": "1",
         "OPENBLAS_NUM_THREADS": "1",
+        # What property tests have kept in a checkout moves nothing.
+        "HYPOTHESIS_STORAGE_DIRECTORY": "/run/tmp/hypothesis",
         "C4BENCH_IN_LAB": "1",
     }
     return {name: os.environ[name] for name in _PASSED_ON if name in os.environ} | own

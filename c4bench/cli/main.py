@@ -11,8 +11,8 @@ from c4bench import __version__, logs
 from c4bench.errors import C4Error, meant
 
 _CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)")
-# By module, in the order of the help, the commands that it adds. A module is imported only for these: all of them take a
-# second. `completion` is for all commands, and not named.
+# By module, in the order of the help, the commands that it adds. A module is imported only for these: all of them
+# take a second. `completion` is for all commands, and not named.
 _COMMANDS: dict[str, tuple[str, ...]] = {
     "setup": ("setup",),
     "doctor": ("doctor",),

@@ -28,7 +28,8 @@ def check(seeds):
 
 def test_random_problems_within_one_percent_of_the_optimum():
     """On Clos, rails and planes, with links missing, unequal rates and other traffic, no plan is 1 % too high."""
-    check(range(25))
+    # In 35 and 37 placing flows one after the other is not enough.
+    check(range(25, 50))
 
 
 @pytest.mark.nightly

@@ -32,7 +32,7 @@ def test_three_hundred_faults_are_named(shard):
 
 
 # In 151 both groups of a slow rank show it in one window.
-@pytest.mark.parametrize("seed", [0, 1, 151])
+@pytest.mark.parametrize("seed", [0, 1, 151, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in (2, 3))])
 def test_two_faults_at_once_are_both_named(seed):
     """Slow NICs, slow ranks and dead ranks, two of them in one job."""
     said, happened = pair(seed)

@@ -59,7 +59,7 @@ def test_without_marks_nothing_is_congested():
     assert benign == []
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, 1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_a_slow_link_that_marks_is_named(seed):
     """A link carries less than its rate, most often with other jobs beside: its marks do not hide that it is slow."""
     link, found, benign = slow_link(seed)

@@ -38,7 +38,7 @@ def test_five_hundred_random_problems_within_one_percent_of_the_optimum():
     check(range(500))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(8, 20))])
 def test_one_path_each_is_never_better_than_dividing(seed):
     """The bound of linear programming is a bound: no placement of whole flows is below it."""
     problem = instance(seed)

@@ -100,9 +100,10 @@ unit: $(SETUP:setup=venv)
 	$(if $(COVERAGE),$(BIN)/coverage run -m pytest,$(BIN)/pytest) tests/unit -m "not nightly"
 	$(if $(COVERAGE),@echo "c4bench: unit tests run $$($(BIN)/coverage report --format=total) % of the lines")
 
-# Property tests with examples that nobody has tried; those that fail are kept in .hypothesis and tried again.
+# The longer forms of unit tests, and property tests with examples that nobody has tried; those that fail are kept in
+# .hypothesis and tried again.
 properties: setup
-	C4BENCH_FRESH_EXAMPLES=1 $(BIN)/pytest tests/unit -m hypothesis
+	C4BENCH_FRESH_EXAMPLES=1 $(BIN)/pytest tests/unit -m "hypothesis or nightly"
 
 # Change a sample of places in copies of the code: the unit tests should fail. Takes half an hour on two processors.
 MUTANTS ?= 300

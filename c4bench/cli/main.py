@@ -4,59 +4,44 @@ import argparse
 import re
 import signal
 import sys
+from importlib import import_module
 from typing import NoReturn
 
 from c4bench import __version__, logs
-from c4bench.cli import (
-    bench,
-    campaign,
-    completion,
-    convert,
-    detect,
-    detector,
-    doctor,
-    fault,
-    inventory,
-    lab,
-    master,
-    nightly,
-    page,
-    paths,
-    plan,
-    prepare,
-    report,
-    setup,
-    topology,
-    utilisation,
-    workload,
-)
 from c4bench.errors import C4Error, meant
 
 _CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)")
-_COMMANDS = (
-    *(setup, doctor, topology, lab, inventory, prepare, nightly),
-    *(
-        fault,
-        paths,
-        plan,
-        detect,
-        campaign,
-        convert,
-        master,
-        detector,
-        page,
-        workload,
-        report,
-        bench,
-        utilisation,
-        completion,
-    ),
-)
+# By module, in the order of the help, the commands that it adds. A module is imported only for these: all of them
+# take a second. `completion` is for all commands, and not named.
+_COMMANDS: dict[str, tuple[str, ...]] = {
+    "setup": ("setup",),
+    "doctor": ("doctor",),
+    "topology": ("topology",),
+    "lab": ("lab",),
+    "inventory": ("inventory",),
+    "prepare": ("prepare",),
+    "nightly": ("nightly",),
+    "fault": ("fault",),
+    "paths": ("paths",),
+    "plan": ("plan",),
+    "detect": ("detect", "downtime"),
+    "campaign": ("campaign",),
+    "convert": ("convert",),
+    "master": ("master", "watch", "job", "put-back"),
+    "detector": ("detector", "bus"),
+    "page": ("page", "token"),
+    "workload": ("workload",),
+    "report": ("report",),
+    "bench": ("bench",),
+    "utilisation": ("utilisation",),
+    "completion": (),
+}
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return 0 pass, 1 fail, 2 usage, 3 lab or host unhealthy, 4 inconclusive."""
-    arguments = _parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    arguments = _parser(*words[:1]).parse_args(words)
     logs.configure(arguments.log_level, arguments.log_format)
     try:
         code: int = arguments.run(arguments)
@@ -80,14 +65,15 @@ class _Parser(argparse.ArgumentParser):
         super().error(message + (meant(wrong[1], re.findall(r"[\w.-]+", wrong[2])) if wrong else ""))
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(first: str = "") -> argparse.ArgumentParser:
+    """The parser of all commands, or of those of one module where `first` is one of them."""
     parser = _Parser(prog="c4bench", description="Test bed for RDMA fabrics of training clusters.")
     parser.set_defaults(log_level="warning", log_format="text")  # for commands without these options
     parser.set_defaults(parser=parser)  # for `c4bench completion`
     parser.add_argument("--version", action="version", version=f"c4bench {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in _COMMANDS:
-        command.register(commands)
+    for module in [module for module, names in _COMMANDS.items() if first in names] or _COMMANDS:
+        import_module(f"c4bench.cli.{module}").register(commands)
     return parser
 
 

@@ -1,7 +1,6 @@
 """Cumulative connection counters of all ranks at any time, computed from traces."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from c4bench.sim.trace import OpTrace
 from c4bench.sim.world import Floats, Ints
@@ -45,35 +44,24 @@ class Counters:
 def _sums(trace: OpTrace, seen_s: Floats) -> Floats:
     free, ready, start, end = (np.minimum(times, seen_s) for times in (trace.free, trace.ready, trace.start, trace.end))
     done, begun = trace.end <= seen_s, trace.start <= seen_s
-    waited = _by_connection(np.add, trace.steps.firsts, ready - free)
-    waited[-1] += np.minimum(trace.finished, seen_s) - end[-1]
-    messages = _count(trace.steps.firsts, done)
-    return np.stack(
-        [
-            messages,
-            messages * trace.message_bytes,
-            _by_connection(np.add, trace.steps.firsts, start - ready),
-            waited,
-            _by_connection(np.add, trace.steps.firsts, (end - start) * done),
-            _count(trace.steps.firsts, begun & ~done),
-            _count(trace.steps.firsts, (trace.entered <= seen_s) & ~begun),
-            _count(trace.steps.firsts, trace.arrived <= seen_s),
-        ]
-    )
+    sums: Floats = np.empty((len(_SUMS), *end.shape))
+    sums[0] = sums[1] = done
+    sums[2], sums[3], sums[4] = start - ready, ready - free, (end - start) * done
+    sums[5], sums[6], sums[7] = begun & ~done, (trace.entered <= seen_s) & ~begun, trace.arrived <= seen_s
+    of_connections = _by_connection(np.add, trace.steps.firsts, sums)
+    of_connections[1] *= trace.message_bytes
+    of_connections[3, -1] += np.minimum(trace.finished, seen_s) - end[-1]
+    return of_connections
 
 
 def _moments(trace: OpTrace, seen_s: Floats) -> Floats:
     done = trace.end <= seen_s
     under_way = (trace.start <= seen_s) & ~done
-    moments = (np.where(done, trace.end, 0.0), np.where(under_way, trace.start, 0.0))
-    return np.stack([_by_connection(np.maximum, trace.steps.firsts, times) for times in moments])
-
-
-def _count(firsts: Ints, which: NDArray[np.bool_]) -> Floats:
-    return _by_connection(np.add, firsts, which.astype(np.float64))
+    moments: Floats = np.stack([np.where(done, trace.end, 0.0), np.where(under_way, trace.start, 0.0)])
+    return _by_connection(np.maximum, trace.steps.firsts, moments)
 
 
 def _by_connection(combine: np.ufunc, firsts: Ints, values: Floats) -> Floats:
-    """Combine the rows of the steps of each connection, whose first ones these are."""
-    combined: Floats = values if len(firsts) == len(values) else combine.reduceat(values, firsts, axis=0)
+    """Combine the rows, on axis 1, of the steps of each connection, whose first ones these are."""
+    combined: Floats = values if len(firsts) == values.shape[1] else combine.reduceat(values, firsts, axis=1)
     return combined

@@ -142,15 +142,21 @@ class Folder:
         rows = [b""] * self._job.ranks
         for trace in seen.running:
             mismatched = seen.world.mismatched(trace.entered)
-            shown = (trace.entered <= seen.seen_s) & (trace.finished > since_s)
-            for rank in np.flatnonzero(shown).tolist():
+            ranks = np.flatnonzero((trace.entered <= seen.seen_s) & (trace.finished > since_s))
+            times_ns = self._op_times_ns(trace, ranks, seen.seen_s[ranks])
+            for rank, times in zip(ranks.tolist(), times_ns, strict=True):
                 wrong = seen.world.wrong_calls[rank] if mismatched[rank] else ""
-                rows[rank] += self._op_row(trace, rank, seen.seen_s[rank], wrong)
+                rows[rank] += self._op_row(trace, rank, times, wrong)
         return rows
 
-    def _op_row(self, trace: OpTrace, rank: int, seen_s: float, wrong: str) -> bytes:
-        times = (trace.entered[rank], trace.start[0, rank], trace.finished[rank])
-        times_ns = (round(float(t + self._offset_s[rank]) * 1e9) if t <= seen_s else 0 for t in times)
+    def _op_times_ns(self, trace: OpTrace, ranks: Ints, seen_s: Floats) -> list[list[int]]:
+        """When each of the ranks entered, began and finished, as its host's clock said; 0 for what it has not seen."""
+        times_s = np.stack([trace.entered[ranks], trace.start[0, ranks], trace.finished[ranks]])
+        passed = times_s <= seen_s
+        times_ns: list[list[int]] = _ns(np.where(passed, times_s + self._offset_s[ranks], 0.0)).T.tolist()
+        return times_ns
+
+    def _op_row(self, trace: OpTrace, rank: int, times_ns: list[int], wrong: str) -> bytes:
         place = rank % self._job.ranks_per_host * len(self._places) + self._places.index(trace.places)
         call = CallName(wrong or trace.op.kind, _ALGORITHM.get(trace.op.kind, "ring"), "float32")
         size_bytes = 0 if wrong == "barrier" else trace.op.size_bytes

@@ -58,12 +58,13 @@ class ReceiverQueues:
         """
         world = self._world
         posted, (start, sending, receiving) = start, world.carried(peer, start)
-        queued = np.where(start >= self._latest[peer], np.maximum(start, self._free[peer]), start)
+        free, latest = self._free[peer], self._latest[peer]
+        queued = np.maximum(start, free, out=start.copy(), where=start >= latest)
         sent: Floats = start + message_bytes / sending
         received: Floats = queued + message_bytes / receiving
-        self._free[peer] = np.where(np.isfinite(received), np.maximum(self._free[peer], received), self._free[peer])
-        self._latest[peer] = np.where(np.isfinite(start), np.maximum(self._latest[peer], start), self._latest[peer])
-        end = np.maximum(sent, received)
+        self._free[peer] = np.maximum(free, received, out=free, where=np.isfinite(received))
+        self._latest[peer] = np.maximum(latest, start, out=latest, where=np.isfinite(start))
+        end: Floats = np.maximum(sent, received)
         if not world.some_end:
             return end
         lost = (end > world.ended_s) | (end > world.ended_s[peer]) | np.isinf(posted)
@@ -83,17 +84,29 @@ def shifts_of(kind: str, ranks: int) -> tuple[int, ...]:
 def run_op(world: FaultState, op: StepOp, places: Places, steps: Steps, seq: int, entered: Floats) -> OpTrace:
     """Simulate one collective in all communicators of its group, whose ranks enter it at `entered`."""
     message_bytes = op.size_bytes // (1 if op.kind == "send" else places.size)
-    times: Floats = np.empty((5, len(steps.shifts), world.job.ranks))
+    times: list[Floats] = []
     free, ready = entered, world.joined(entered)
     queues = ReceiverQueues(world)
     # A rate may be 0.
     with np.errstate(divide="ignore"):
-        for step, shift in enumerate(steps.shifts):
+        for shift in steps.shifts:
             peer = places.peer(shift)
             start = world.acts(np.maximum(ready, ready[peer])) if world.job.credits else ready
             end = queues.deliver(peer, start, message_bytes)
             arrived = end[places.peer(-shift)]
-            times[:, step] = free, ready, start, end, arrived
+            times += free, ready, start, end, arrived
             free, ready = end, world.acts(np.maximum(end, arrived))
-    stages = (times[0], times[1], times[2], times[3], times[4])
-    return OpTrace(op, places, steps, seq, message_bytes, *stages, entered, ready)
+    return OpTrace(
+        op,
+        places,
+        steps,
+        seq,
+        message_bytes,
+        free=np.array(times[0::5]),
+        ready=np.array(times[1::5]),
+        start=np.array(times[2::5]),
+        end=np.array(times[3::5]),
+        arrived=np.array(times[4::5]),
+        entered=entered,
+        finished=ready,
+    )

@@ -24,6 +24,7 @@ class FaultState:
         self._faults = faults
         self._near: Sequence[SimFault] = ()
         self._near_until_s = -np.inf
+        self._unimpaired_bytes_s: Floats = _WHOLE * (job.rate_bps / 8)
         self.ended_s: Floats = np.full(job.ranks, np.inf)
         for fault in faults:
             if fault.kind in (SimFaultKind.KILLED, SimFaultKind.RAISED):
@@ -43,8 +44,10 @@ class FaultState:
         They are sent later if a link has no rate for a while. The rates, of each rank's transmitter with its path to
         `peer` and of the receiver of that, have shape (1,) where no fault changes any.
         """
-        start, sending, receiving = posted, _WHOLE, _WHOLE
         faults = self._of(posted, SimFaultKind.PATH_RATE, SimFaultKind.NIC_RATE)
+        if not faults:
+            return posted, self._unimpaired_bytes_s, self._unimpaired_bytes_s
+        start, sending, receiving = posted, _WHOLE, _WHOLE
         for fault in faults:
             if fault.factor == 0 and np.isfinite(fault.until_s):
                 start = np.where(self._hit(fault, peer, start), fault.until_s, start)
@@ -104,8 +107,7 @@ class FaultState:
         """Faults of these kinds that may act at any of the times, or when these delay a rank, in their order."""
         if not self._faults:
             return []
-        latest_s = float(times_s.max())
-        if latest_s > self._near_until_s:
+        if self._near_until_s < np.inf and times_s.max() > self._near_until_s:
             self._look_ahead(float(np.max(times_s, where=np.isfinite(times_s), initial=-np.inf)))
         return [fault for fault in self._near if fault.kind in kinds]
 
@@ -115,7 +117,7 @@ class FaultState:
         near = self._begun(until_s)
         while (held_s := max((fault.until_s for fault in near if np.isfinite(fault.until_s)), default=0.0)) > until_s:
             until_s, near = held_s, self._begun(held_s)
-        self._near_until_s, self._near = until_s, near
+        self._near_until_s, self._near = until_s if len(near) < len(self._faults) else np.inf, near
 
     def _begun(self, until_s: float) -> list[SimFault]:
         return [fault for fault in self._faults if fault.at_s <= until_s]

@@ -16,7 +16,7 @@ from c4bench.lab.machine import containment, kernel, modes
 from c4bench.lab.machine.modes import Mode
 
 USERS = ("root", "ordinary user", "container")
-MOMENTS, AT_NIGHT = 5, 20
+MOMENTS, AT_NIGHT = 3, 20
 LATEST_S = 6.0
 ENOUGH_TO_FALL_S = 0.5
 GONE_WITHIN_S = 5.0

@@ -5,14 +5,13 @@ With `C4BENCH_FRESH_EXAMPLES` set, as at night, they draw other examples each ti
 """
 
 import logging
-import os
 
 import pytest
 from hypothesis import settings
+from property_examples import FRESH
 
 # Tests in these folders wait for threads, processes and connections: what they test may hang, and this is how long.
 WAITING, HANGS_AFTER_S = {"agent", "collective", "control", "wire", "workload"}, 90
-FRESH = "C4BENCH_FRESH_EXAMPLES" in os.environ
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("fresh", deadline=None, print_blob=True)
 settings.load_profile("fresh" if FRESH else "same")

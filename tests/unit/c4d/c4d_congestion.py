@@ -18,7 +18,7 @@ from c4bench.units import payload_bound
 RATE_BPS = 10e9
 HOSTS, SPINES, FIRST_PORT = 8, 2, 0xC000
 NEIGHBOUR_SPAN_S = 0.23
-ONSET_S = 4.1
+ONSET_S = 3.1
 UPLINK, RECEIVER = "leaf0>spine1", "leaf1>h5"
 WARM_UP_S = 4.0
 
@@ -76,7 +76,7 @@ def slowed(bursts, faults):
     return found
 
 
-def judged(seed, bursts, faults=(), duration_s=9.0, *, ecn=True, job=None, heard=None):
+def judged(seed, bursts, faults=(), duration_s=7.0, *, ecn=True, job=None, heard=None):
     """What a detector names, and the slowdowns that it explains; `heard` gets what it ingests."""
     heard = [] if heard is None else heard
     detector, found, benign = Detector(), [], []

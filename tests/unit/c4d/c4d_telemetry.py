@@ -1,5 +1,7 @@
 """Driving the detector with simulated and hand-made telemetry."""
 
+from functools import lru_cache
+
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.ingest.batch import Batch
 from c4bench.c4d.ingest.record_validator import RecordValidator
@@ -8,7 +10,13 @@ from c4bench.model.step import StepOp
 from c4bench.model.telemetry import CommRecord, ConnRecord, Member, OpRecord
 from c4bench.sim.job import simulate
 
-MIX = (StepOp("all_reduce", 4 << 20, 0.02), StepOp("all_to_all", 4 << 20, 0.0))
+MIX = (StepOp("all_reduce", 4 << 20, 0.05), StepOp("all_to_all", 4 << 20, 0.0))
+
+
+@lru_cache(maxsize=4)
+def ticks(job, faults, duration_s):
+    """All ticks of a simulated job, for tests that feed the same ones to several detectors."""
+    return tuple(simulate(job, faults, duration_s))
 
 
 def drive(job, faults=(), duration_s=6.0, detector=None, windows=None):

@@ -1,17 +1,16 @@
 """Another job that starts to use a path makes it slower; the path is healthy."""
 
 import pytest
-from c4d_telemetry import MIX, comm, conn, file
+from c4d_telemetry import MIX, comm, conn, file, ticks
 
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.ingest.job_view import JobView
 from c4bench.c4d.ingest.shared_fabric import SharedFabric, TrafficArrivals, arrival
 from c4bench.c4d.network.cell_index import CellIndex
 from c4bench.c4d.network.delay_matrix import DelayMatrix
-from c4bench.sim.job import simulate
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 
-ONSET_S = 4.1
+ONSET_S = 3.1
 MINE, THEIRS = ("a", "b", "1"), ("c", "d", "1")
 SLOW_NIC = SimFault(SimFaultKind.NIC_RATE, 5, ONSET_S, factor=0.6, side="rx")
 SLOW_PATH = SimFault(SimFaultKind.PATH_RATE, 2, ONSET_S, factor=0.6, peer=6)
@@ -23,7 +22,7 @@ def named(fault, *arrivals):
     for at_s, *cells in arrivals:
         company.ingest(arrival("beside", at_s - 0.1, at_s + 0.1, cells, {}))
     detector, found = Detector(SharedFabric(arrivals=company)), []
-    for tick in simulate(SimJob(8, MIX, seed=1), (fault,), 9.0):
+    for tick in ticks(SimJob(8, MIX, seed=1), (fault,), 6.5):
         for window in tick.windows:
             detector.ingest_window(window)
         found += detector.evaluate(tick.time_s)

@@ -34,7 +34,7 @@ def series(link):
 )
 def test_a_full_link_is_congested(link, share, jobs):
     """Others take what the job lacks: nothing is named, and the congestion is noted once, with the full link."""
-    found, benign = judged(1, [Burst(link, share, ONSET_S, 7.0, jobs)])
+    found, benign = judged(1, [Burst(link, share, ONSET_S, 5.5, jobs)])
     assert found == []
     (slowdown,) = benign
     assert (slowdown.reason, slowdown.links) == (Benign.CONGESTION, (link,))
@@ -45,7 +45,7 @@ def test_a_full_link_is_congested(link, share, jobs):
 def test_a_receiver_of_an_incast_sends_slowly_as_well():
     """What answers it waits in the same queue as what others send to it: that is congestion too, and no slow NIC."""
     answered_late = [("h5>leaf1", 0.4, ONSET_S)]
-    found, benign = judged(1, [Burst(RECEIVER, 6 / 7, ONSET_S, 9.0, 6)], answered_late)
+    found, benign = judged(1, [Burst(RECEIVER, 6 / 7, ONSET_S, 7.0, 6)], answered_late)
     assert found == []
     assert {slowdown.links for slowdown in benign} == {(RECEIVER,)}
     (slow,), _ = judged(1, [], answered_late)
@@ -54,12 +54,12 @@ def test_a_receiver_of_an_incast_sends_slowly_as_well():
 
 def test_without_marks_nothing_is_congested():
     """NICs that count no marks show no queue: the slow link is named as before, however much others carry."""
-    found, benign = judged(1, [Burst(UPLINK, 0.5, ONSET_S, 7.0)], ecn=False)
+    found, benign = judged(1, [Burst(UPLINK, 0.5, ONSET_S, 5.5)], ecn=False)
     assert [diagnosis.component.kind for diagnosis in found] == ["link"]
     assert benign == []
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, 1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_a_slow_link_that_marks_is_named(seed):
     """A link carries less than its rate, most often with other jobs beside: its marks do not hide that it is slow."""
     link, found, benign = slow_link(seed)
@@ -82,24 +82,24 @@ def slow_link(seed):
     draw = random.Random(seed)
     link, factor = draw.choice([one for one in LINKS if "spine" in one]), draw.uniform(0.3, 0.85)
     share = draw.uniform(0.1, 0.8) * factor
-    beside = [Burst(link, share, ONSET_S, 9.0, draw.randint(1, 5))] if draw.random() < 0.7 else []
+    beside = [Burst(link, share, ONSET_S, 7.0, draw.randint(1, 5))] if draw.random() < 0.7 else []
     return link, *judged(seed, beside, [(link, factor, ONSET_S)])
 
 
 def test_a_link_that_becomes_slow_while_it_is_congested_is_named():
     """The burst of a neighbour is explained; when the link then loses half of what it can carry, it is named."""
-    burst = Burst(UPLINK, 0.4, ONSET_S, 12.0)
-    found, benign = judged(2, [burst], [(UPLINK, 0.5, 7.0)], 12.0)
+    burst = Burst(UPLINK, 0.4, ONSET_S, 9.0)
+    found, benign = judged(2, [burst], [(UPLINK, 0.5, 5.5)], 9.0)
     assert [slowdown.reason for slowdown in benign] == [Benign.CONGESTION]
     (diagnosis,) = found
     assert diagnosis.component.name in series(UPLINK)
-    assert diagnosis.alarmed_s > 7.0
+    assert diagnosis.alarmed_s > 5.5
 
 
 def test_a_recording_tells_of_congestion_again(tmp_path, capsys):
     """`c4bench detect` on what the detector has ingested prints the slowdown, the full link and the marks."""
     heard = []
-    _, (slowdown,) = judged(1, [Burst(UPLINK, 0.5, ONSET_S, 7.0)], duration_s=6.0, heard=heard)
+    _, (slowdown,) = judged(1, [Burst(UPLINK, 0.5, ONSET_S, 5.5)], duration_s=5.0, heard=heard)
     RunDirectory(tmp_path).save_telemetry("job", heard)
     assert main(["detect", str(tmp_path / "telemetry/job.jsonl")]) == 0
     told = capsys.readouterr().out
@@ -136,7 +136,7 @@ def test_simulated_nics_count_what_stood_in_a_queue():
 @pytest.mark.parametrize("seed", range(2))
 def test_jobs_beside_others_are_silent(seed):
     """Bursts, oversubscribed links and incasts alarm nobody, and congestion is noted."""
-    found, benign, _ = soak(seed, 300)
+    found, benign, _ = soak(seed, 100)
     assert found == []
     assert {slowdown.reason for slowdown in benign} == {Benign.CONGESTION}
 

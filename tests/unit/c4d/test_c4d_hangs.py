@@ -274,11 +274,11 @@ def test_master_that_hears_nothing_says_nothing(job):
 
 def test_slowness_is_found_again_after_it_healed():
     """A NIC that is slow twice, with health between, is two findings; a rank likewise."""
-    nic = [SimFault(SimFaultKind.NIC_RATE, 1, at_s, at_s + 2.0, factor=0.25, side="rx") for at_s in (3.0, 8.0)]
-    rank = [SimFault(SimFaultKind.COMPUTE, 1, at_s, at_s + 2.0, factor=1.5) for at_s in (3.0, 8.0)]
+    nic = [SimFault(SimFaultKind.NIC_RATE, 1, at_s, at_s + 2.0, factor=0.25, side="rx") for at_s in (2.5, 6.5)]
+    rank = [SimFault(SimFaultKind.COMPUTE, 1, at_s, at_s + 2.0, factor=1.5) for at_s in (2.5, 6.5)]
     job = SimJob(6, MIX, seed=11)
-    assert [str(one.component) for one in drive(job, nic, 12.0)] == ["nic h1/0 (rx)"] * 2
-    assert [str(one.component) for one in drive(job, rank, 12.0)] == ["rank job:1"] * 2
+    assert [str(one.component) for one in drive(job, nic, 9.5)] == ["nic h1/0 (rx)"] * 2
+    assert [str(one.component) for one in drive(job, rank, 9.5)] == ["rank job:1"] * 2
 
 
 def test_pure_ring_names_the_path_with_its_alternatives():

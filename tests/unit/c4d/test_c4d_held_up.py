@@ -11,7 +11,7 @@ from c4bench.model.step import StepOp
 from c4bench.sim.job import simulate
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 
-RANKS, ONSET_S, UNTIL_S = 8, 4.0, 8.0
+RANKS, ONSET_S, UNTIL_S = 8, 2.5, 6.0
 RING = SimJob(RANKS, (StepOp("all_reduce", 4 << 20, 0.02),), seed=1)
 # Data of the second crosses the slow link, which acknowledgements of the others may.
 SLOW = ((2, 3), (3, 4), (6, 7))

@@ -7,6 +7,7 @@ import pytest
 from c4d_telemetry import MIX, comm, conn, file, op, remade, window
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from property_examples import examples
 
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.ingest.job_view import JobView
@@ -89,7 +90,7 @@ def _damaged(windows, plan):
             held = None
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(5, 15), deadline=None)
 @given(st.integers(0, 1000), st.lists(_DAMAGE, min_size=40, max_size=40))
 def test_damage_makes_no_finding(seed, plan):
     """However a healthy job's windows are lost, doubled, swapped, cut or rewound, nobody is blamed."""

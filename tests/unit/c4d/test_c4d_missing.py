@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from c4d_telemetry import MIX
+from c4d_telemetry import MIX, ticks
 
 from c4bench.attribution.localise import Blame
 from c4bench.c4d.detector import Detector
@@ -12,13 +12,12 @@ from c4bench.model.diagnosis import Cause, Component
 from c4bench.model.fabric import MissingLink
 from c4bench.model.recording import LinksMissing
 from c4bench.model.step import StepOp
-from c4bench.sim.job import simulate
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 
-LOST_S, MISSED_S, UNTIL_S = 4.0, 4.3, 8.0
-ONSET_S = 4.1
+LOST_S, MISSED_S, UNTIL_S = 2.5, 2.8, 5.5
+ONSET_S = 2.6
 FLAP_S = 1.0
-RING = (StepOp("all_reduce", 4 << 20, 0.02),)
+RING = (StepOp("all_reduce", 4 << 20, 0.05),)
 PAIR, EIGHT = SimJob(2, RING, seed=1), SimJob(8, MIX, seed=1)
 # What leaves a leaf goes by up:LEAF>SPINE and comes to the other by down:SPINE>LEAF; up:0>1 and its way back are lost.
 THERE = MissingLink("up:0>1", LOST_S, MISSED_S, ("up:0>0", "down:0>1"))
@@ -56,7 +55,7 @@ def slower(rank, peer, factor=0.6, at_s=ONSET_S):
 def said(job, *faults, missing=(THERE, BACK), until_s=UNTIL_S, known=None, back_s=float("inf")):
     """What is found while C4P misses these links, which it does until `back_s`."""
     detector, found = Detector(SharedFabric(ways(job) if known is None else known)), []
-    for tick in simulate(job, faults, until_s):
+    for tick in ticks(job, faults, until_s):
         for window in tick.windows:
             detector.ingest_window(window)
         if tick.time_s >= MISSED_S:
@@ -166,7 +165,7 @@ def test_a_link_that_slows_nothing_is_named_once_its_silence_is_confirmed(confir
 def test_a_nic_that_fails_while_a_link_is_missing_is_named():
     """A link that has been missing for a second explains nothing that begins then."""
     nic = SimFault(SimFaultKind.NIC_RATE, 1, MISSED_S + 2.0, factor=0.6, side="rx")
-    assert "h1/0" in " ".join(names(said(PAIR, nic, until_s=10.0)))
+    assert "h1/0" in " ".join(names(said(PAIR, nic, until_s=7.5)))
 
 
 def test_a_nic_elsewhere_is_named_though_it_fails_with_the_link():
@@ -192,7 +191,7 @@ def test_where_ways_are_not_known_nothing_is_explained():
 
 def test_an_explained_path_can_fail_as_any_other():
     """What it costs beside what was moved is its measure from then on; the link is said once."""
-    found = said(EIGHT, slower(2, 6, factor=0.7), slower(2, 6, factor=0.4, at_s=10.0), until_s=14.0)
+    found = said(EIGHT, slower(2, 6, factor=0.7), slower(2, 6, factor=0.4, at_s=8.0), until_s=11.0)
     assert [one.component.kind for one in found] == ["link", "path"]
 
 

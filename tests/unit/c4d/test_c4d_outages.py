@@ -1,11 +1,10 @@
 """What a resilient job goes on without is one finding, however many ranks say so and whatever follows from it."""
 
-from c4d_telemetry import MIX, comm, conn, op, window
+from c4d_telemetry import MIX, comm, conn, op, ticks, window
 
 from c4bench.c4d.detector import Detector
 from c4bench.model.diagnosis import Cause, Component, NetworkLoss, Syndrome
 from c4bench.model.recording import LossReported
-from c4bench.sim.job import simulate
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 
 _NIC = Component("nic", "h1/0")
@@ -79,14 +78,14 @@ def test_word_from_strangers_is_not_heeded():
 def test_slowness_of_the_other_nics_is_no_finding_of_its_own():
     """A NIC that is slow is named, unless its host has lost another, whose share it carries then."""
     job = SimJob(16, MIX, ranks_per_host=2)
-    fault = SimFault(SimFaultKind.NIC_RATE, 2, at_s=3.0, factor=0.5, side="tx")
+    fault = SimFault(SimFaultKind.NIC_RATE, 2, at_s=2.5, factor=0.5, side="tx")
 
     def named(*, lost):
         detector, found = Detector(), []
-        for tick in simulate(job, (fault,), 6.0):
+        for tick in ticks(job, (fault,), 5.0):
             for each in tick.windows:
                 detector.ingest_window(each)
-            if lost and tick.time_s > 3.0:
+            if lost and tick.time_s > 2.5:
                 (world,) = {record.comm for each in tick.windows for record in each.comms}
                 loss = NetworkLoss(0, Component("nic", "h1/7"), tick.time_s)
                 detector.ingest(LossReported(tick.time_s, job.name, world, loss))

@@ -10,11 +10,11 @@ from c4bench.model.telemetry import NicRecord
 from c4bench.sim.job import simulate
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 
-ONSET_S = 4.1
+ONSET_S = 3.1
 RANKS = 8
 
 
-def found(faults, paused, *, duration_s=9.0, counted=True):
+def found(faults, paused, *, duration_s=6.5, counted=True):
     """What is named while the NICs of these ranks stop their ports for a share of the time from the onset on.
 
     All NICs count frames; `counted`: they count times as well, as mlx5 and bnxt do and ice does not.
@@ -68,7 +68,7 @@ def test_a_port_that_is_paused_now_and_then_is_no_storm(paused, counted):
 
 def test_pause_frames_alone_are_no_finding():
     """A NIC that stops its port while nothing is slow harms nobody."""
-    assert found([], {"h5": 0.9}, duration_s=6.0) == []
+    assert found([], {"h5": 0.9}, duration_s=5.0) == []
 
 
 def test_counters_that_no_driver_can_have_are_dropped():

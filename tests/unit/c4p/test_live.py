@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from property_examples import examples
 
 from c4bench.bench.fabrics import clos, instance, planes
 from c4bench.c4p import Assignment, Planner
@@ -182,7 +183,7 @@ def test_a_job_of_higher_share_has_more_room():
     assert all(found[f"low{n}"].hops[1] != found["vip0"].hops[1] for n in (1, 2, 3))
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(5, 15))
 @given(st.integers(0, 10_000), st.data())
 def test_loads_are_what_the_plan_adds_up_to(seed, data):
     """After any row of steps, the loads are those of the paths in the plan, and no path crosses a closed link."""
@@ -203,7 +204,7 @@ def test_loads_are_what_the_plan_adds_up_to(seed, data):
     assert planner.loads() == {hop: pytest.approx(load, abs=1e-9) for hop, load in expected.items()}
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(10, 30))
 @given(st.integers(0, 10_000), st.integers(2, 6))
 def test_no_placement_is_lexicographically_better(seed, count):
     """Of all placements of a few flows, none has a lower worst link, nor an equal worst and a lower next, and so on."""
@@ -233,7 +234,7 @@ def levels(loads):
     return sorted((round(load, 9) for load in loads.values()), reverse=True)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(5, 15))
 @given(st.integers(0, 10_000), st.randoms(use_true_random=False))
 def test_same_steps_same_plan(seed, rng):
     """The same flows in another order, and the same link closed, give the same plan."""
@@ -335,7 +336,7 @@ def after(change):
     return {one.flow: one.path for one in change.moved}
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(6, 20))
 @given(st.integers(0, 10_000))
 def test_a_plan_taken_over_is_the_same_plan(seed):
     """Whatever a planner has placed, another one that takes it over has the same paths and the same loads."""

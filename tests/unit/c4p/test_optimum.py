@@ -26,18 +26,19 @@ def check(seeds):
     assert sum(over is None for over in found.values()) <= len(found) / 100
 
 
-def test_a_hundred_random_problems_within_one_percent_of_the_optimum():
+def test_random_problems_within_one_percent_of_the_optimum():
     """On Clos, rails and planes, with links missing, unequal rates and other traffic, no plan is 1 % too high."""
-    check(range(100))
+    # In 35 and 37 placing flows one after the other is not enough.
+    check(range(25, 50))
 
 
 @pytest.mark.nightly
 def test_five_hundred_random_problems_within_one_percent_of_the_optimum():
-    """The same on five times as many."""
+    """The same on twenty times as many."""
     check(range(500))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(8, 20))])
 def test_one_path_each_is_never_better_than_dividing(seed):
     """The bound of linear programming is a bound: no placement of whole flows is below it."""
     problem = instance(seed)

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oneshot import plan, unplaced
+from property_examples import examples
 
 from c4bench.c4p import Atlas
 from c4bench.c4p.conditions import Conditions
@@ -69,7 +70,7 @@ def worst(flows, placements, rates):
     return max(link_loads(flows, placements, rates).values())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(20, 60), deadline=None)
 @given(instances())
 def test_worst_link_is_within_one_percent_of_the_optimum(instance):
     """On random Clos fabrics the most loaded link is at most 1 % above the proven optimum."""
@@ -78,7 +79,7 @@ def test_worst_link_is_within_one_percent_of_the_optimum(instance):
     assert worst(flows, plan(flows, known, rates), rates) <= 1.01 * least_worst_load(flows, known, Conditions(rates))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(15, 40), deadline=None)
 @given(instances(), st.randoms(use_true_random=False))
 def test_order_of_flows_does_not_matter(instance, rng):
     """Each flow gets the same path whatever order the flows are given in, and twice the same."""
@@ -91,7 +92,7 @@ def test_order_of_flows_does_not_matter(instance, rng):
     assert [placement.flow for placement in again] == [flow.id for flow in shuffled]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(15, 40), deadline=None)
 @given(instances(), st.data())
 def test_fixed_flows_never_move(instance, data):
     """A fixed flow keeps the path it has, however bad, and every path chosen for the others is one the atlas knows."""

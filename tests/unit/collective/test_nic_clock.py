@@ -1,8 +1,9 @@
 """A NIC's time is shared among the connections that it carries at once."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from property_examples import examples
 
 from c4bench.collective.recorder import Recorder
 from c4bench.collective.ring_entries import ConnName
@@ -38,6 +39,7 @@ def test_shares_are_told_while_a_transfer_goes_on(tmp_path):
     assert (conn.transfer_s, conn.shared_s) == (0.0, 4.0)
 
 
+@settings(max_examples=examples(25, 100))
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=30))
 def test_shares_add_up_to_the_time_that_the_nic_was_busy(tmp_path_factory, steps):
     """The shares of any set of transfers sum to the NIC's busy time."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from property_examples import examples
 from storm import (
     KINDS,
     Storm,
@@ -97,7 +98,7 @@ def exact(comm, kind, count, step):
 
 
 @given(data=st.data())
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(5, 15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_troubles_while_one_nic_is_left(world, data):
     """Up to four troubles of any kind at any time, also during recovery, that spare one NIC: every element is exact."""
     size = data.draw(st.integers(2, 4), label="ranks")

@@ -35,8 +35,8 @@ from c4bench.sim.job import simulate
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 from c4bench.wire.messages import JobSpec
 
-RANKS, ONSET_S, UNTIL_S = 8, 4.1, 8.0
-STEP = (StepOp("all_reduce", 4 << 20, 0.02), StepOp("all_to_all", 4 << 20, 0.0))
+RANKS, ONSET_S, UNTIL_S = 8, 3.1, 6.6
+STEP = (StepOp("all_reduce", 4 << 20, 0.04), StepOp("all_to_all", 4 << 20, 0.0))
 # The master evaluates at its own times, and its clock differs from the hosts'.
 LATE_S, AHEAD_S = 0.037, 1000.0
 AT_S = AHEAD_S + ONSET_S

@@ -35,7 +35,7 @@ from c4bench.wire.peer import ABANDONED
 
 HOSTS = ("h0", "h1")
 WEEK_S = 7 * 24 * 3600.0
-ROUND_S = 1800.0
+ROUND_S = 3600.0
 ROUNDS = int(WEEK_S / ROUND_S)
 # What may be added after the first days, as a share.
 GROWTH = 0.05
@@ -102,7 +102,7 @@ def grown(step, holder, rounds=ROUNDS):
 
 
 def test_communicators_that_are_made_anew_leave_nothing():
-    """Eight new ones every half hour for a week; the job is healthy, and the newest are known as ever."""
+    """Eight new ones every hour for a week; the job is healthy, and the newest are known as ever."""
     detector, found = Detector(), []
 
     def step(number):
@@ -137,7 +137,7 @@ def test_paths_that_connections_have_left_leave_nothing(monkeypatch):
 
 
 def test_jobs_that_come_and_go_leave_nothing():
-    """A new job every half hour for a week, each with new communicators, on hosts that stay."""
+    """A new job every hour for a week, each with new communicators, on hosts that stay."""
     jobs, detection = {}, Detection()
     parts, found = WindowParts(jobs), []
 

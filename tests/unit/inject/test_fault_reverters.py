@@ -108,15 +108,16 @@ def doomed_hold(records, kill_at):
     os._exit(0)
 
 
-def test_an_injector_killed_at_any_line_leaves_a_host_that_heals_in_time(tmp_path, monkeypatch):
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.nightly)])
+def test_an_injector_killed_at_any_line_leaves_a_host_that_heals_in_time(tmp_path, monkeypatch, every):
     """Wherever it dies, the target is as before when the lease ends, the journal is empty, and it was reverted once."""
     total = doomed_hold(make_place(tmp_path / "whole", monkeypatch), 0)
     assert total > 100
-    for kill_at in range(1, total):
+    for kill_at in range(1, total, every):
         doomed_hold(make_place(tmp_path / str(kill_at), monkeypatch), kill_at)
     time.sleep(REQUEST.lease_s + 0.4)
     by_watchdog = 0
-    for kill_at in range(1, total):
+    for kill_at in range(1, total, every):
         root = tmp_path / str(kill_at)
         assert factor(root) == 1.0, kill_at
         assert Journal(root / "state").entries() == [], kill_at
@@ -128,7 +129,7 @@ def test_an_injector_killed_at_any_line_leaves_a_host_that_heals_in_time(tmp_pat
         for line in events(root, "reverted"):
             expires_s = float(line["id"].split("-")[1]) / 1e9 + REQUEST.lease_s
             assert line["by"] != "watchdog" or 0 <= line["time_s"] - expires_s < 1.0, kill_at
-    assert by_watchdog > 20
+    assert by_watchdog > 20 // every
 
 
 def test_systemd_s_timer_finds_our_code_wherever_it_lies(monkeypatch):

@@ -8,6 +8,7 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from property_examples import examples
 
 from c4bench.inventory import ansible, groups
 from c4bench.inventory.document import Document
@@ -16,7 +17,7 @@ BESIDE = Path(sys.executable).with_name("ansible-inventory")
 HOSTS, GROUPS, VARIABLES = ("h1", "h2", "h3", "h4"), ("g1", "g2", "g3", "g4"), ("x", "y", "z")
 VALUES = st.dictionaries(st.sampled_from(VARIABLES), st.integers(0, 9), max_size=3)
 MEMBERS = st.dictionaries(st.sampled_from(HOSTS), st.one_of(st.none(), VALUES), max_size=3)
-EXAMPLES = 8  # each asks Ansible, which takes a second
+EXAMPLES = examples(3, 8)  # each asks Ansible, which takes a second
 
 
 @st.composite

@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from c4bench.model.window_columns import Rows
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -142,15 +140,15 @@ class Runs:
 class Table:
     """Columns of one length; a new row holds the `blanks` until it is written.
 
-    Those that are read and written `together` lie side by side in `block`, an array of records.
+    Columns of floats that are read and written `together` are also the rows of `block`.
     """
 
     def __init__(self, *together: str, **blanks: float | bytes | None) -> None:
         self.count = 0
         self._blanks = blanks
-        self._columns: dict[str, NDArray[Any]] = {}
         self._together = together
-        self.block: Rows = np.empty(0, [(name, _type(blanks[name])) for name in together])
+        self._columns: dict[str, NDArray[Any]] = {}
+        self.block: Floats = np.empty((0, 0))
         self._grow(_ROOM)
 
     def __getitem__(self, name: str) -> NDArray[Any]:
@@ -170,11 +168,11 @@ class Table:
         return first
 
     def _grow(self, room: int) -> None:
-        before, self.block = self._columns, np.empty(room, self.block.dtype)
-        self._columns = {}
+        self.block = np.empty((len(self._together), room))
+        side_by_side = dict(zip(self._together, self.block, strict=True))
         for name, blank in self._blanks.items():
-            column = self.block[name] if name in self._together else np.empty(room, _type(blank))
-            old = before.get(name, column[:0])
+            column = side_by_side[name] if name in side_by_side else np.empty(room, _type(blank))
+            old = self._columns.get(name, column[:0])
             column[: len(old)], column[len(old) :] = old, blank
             self._columns[name] = column
 

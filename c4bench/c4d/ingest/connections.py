@@ -101,10 +101,11 @@ class _Ends:
         self.table["new"][rows] = False
         return Sums(self.table["pair"][rows], self.table["count"][rows], self.table["sum"][rows].view(np.uint64))
 
-    def _note_sums(self, rows: Ints, table: Rows) -> None:
-        fresh = table["count"] != 0
-        rows = rows[fresh]
-        self.table["count"][rows], self.table["sum"][rows] = table["count"][fresh], table["sum"][fresh].view(np.int64)
+    def _note_sums(self, rows: Ints, table: Rows, which: Ints) -> None:
+        """Note the snapshots in some lines of a table, of ends in these rows."""
+        which = which[table["count"][which] != 0]
+        rows, counts, sums_ns = rows[which], table["count"][which], table["sum"][which]
+        self.table["count"][rows], self.table["sum"][rows] = counts, sums_ns.view(np.int64)
         self.table["new"][rows] = True
 
     def _open(self, name: EndName) -> int:
@@ -147,7 +148,7 @@ class Connections(_Ends, Mapping[EndName, ConnView]):
     def remove(self, comms: Collection[str]) -> list[int]:
         """Forget the connections of these communicators; return their rows."""
         rows = super().remove(comms)
-        self._numbers()[rows] = NEVER
+        self.table.block[:, rows] = NEVER
         for row in rows:
             self.cells[row] = ()
         self.moves += 1
@@ -162,25 +163,22 @@ class Connections(_Ends, Mapping[EndName, ConnView]):
         which = validator.filter("foreign connection", which, own[which], batch.hosts, windows)
         ends_s = batch.ends_s(windows)
         numbers = _read(table, ends_s)
-        valid = counters_valid(numbers[:, :_COUNTERS], numbers[:, _LAST_PROGRESS], numbers[:, _STATE])
+        valid = counters_valid(numbers[:_COUNTERS], numbers[_LAST_PROGRESS], numbers[_STATE])
         which = validator.filter("torn connection", which, valid[which], batch.hosts, windows)
         for turn in rounds(rows[which]):
             fresh = which[turn]
-            now, before = numbers[fresh], self._numbers()[rows[fresh]]
-            grown = counters_monotonic(now[:, :_COUNTERS], before[:, :_COUNTERS])
+            now, before = numbers.take(fresh, axis=1), self.table.block.take(rows[fresh], axis=1)
+            grown = counters_monotonic(now[:_COUNTERS], before[:_COUNTERS])
             validator.filter("torn connection", fresh, grown, batch.hosts, windows)
-            moved = grown & (now != before).any(axis=1)
+            moved = grown & (now != before).any(axis=0)
             put = fresh[moved]
-            self._numbers()[rows[put]] = now[moved]
+            for column, values in zip(self.table.block, now, strict=True):
+                column[rows[put]] = values[moved]
             self.table["known"][rows[put]] = True
-            self._note_sums(rows[fresh[grown]], table[fresh[grown]])
-            self._set_cells(rows[fresh[moved & (now[:, _PORT] != before[:, _PORT])]])
-            acted_s = np.minimum(numbers[put, _LAST_PROGRESS], ends_s[put])
+            self._note_sums(rows, table, fresh[grown])
+            self._set_cells(rows[fresh[moved & (now[_PORT] != before[_PORT])]])
+            acted_s = np.minimum(numbers[_LAST_PROGRESS][put], ends_s[put])
             self._members.note_progress(self.table["member"][rows[put]], acted_s, ends_s[put])
-
-    def _numbers(self) -> Floats:
-        """The numbers of every connection, a row each."""
-        return self.table.block.view(np.float64).reshape(-1, len(_NUMBERS))
 
     def _set_cells(self, rows: Ints) -> None:
         """Set the cells of connections that are new or have moved to another path."""
@@ -232,7 +230,7 @@ class Arrivals(_Ends):
         which = validator.filter("foreign arrival", which, ok[which], batch.hosts, windows)
         self.table["messages"][rows[which]] = table["messages"][which]
         self.table["known"][rows[which]] = True
-        self._note_sums(rows[which], table[which])
+        self._note_sums(rows, table, which)
 
 
 def _receiving_key(name: EndName) -> Hashable:
@@ -240,17 +238,17 @@ def _receiving_key(name: EndName) -> Hashable:
 
 
 def _read(table: Rows, ends_s: Floats) -> Floats:
-    """The numbers of connections when their windows end; counters have what the present state has lasted by then."""
-    numbers = np.empty((len(table), len(_NUMBERS)))
+    """The numbers of connections (columns) when their windows end; counters have what the present state has lasted."""
+    numbers = np.empty((len(_NUMBERS), len(table)))
     lasting = lasting_ns(table, ends_s)
-    for column, name in enumerate(_NUMBERS):
+    for column, name in zip(numbers, _NUMBERS, strict=True):
         if name in _SPENT:
             spending = table["state"] == STATES.index(_SPENT[name])
-            numbers[:, column] = (table[_NS[name]] + np.where(spending, lasting, 0)) / 1e9
+            column[:] = (table[_NS[name]] + np.where(spending, lasting, 0)) / 1e9
         elif name in _NS:
-            numbers[:, column] = table[_NS[name]] / 1e9
+            column[:] = table[_NS[name]] / 1e9
         else:
-            numbers[:, column] = table[name]
+            column[:] = table[name]
     return numbers
 
 

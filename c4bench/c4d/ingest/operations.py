@@ -41,9 +41,11 @@ class Finished(NamedTuple):
 
     def pick(self, which: Ints | Bools) -> "Finished":
         """Some of them."""
-        if which.dtype == np.bool_ and which.all():
-            return self
-        return Finished._make(values[which] for values in self)
+        if which.dtype == np.bool_:
+            if which.all():
+                return self
+            which = np.flatnonzero(which)
+        return Finished._make(values.take(which, axis=0) for values in self)
 
 
 class Operations:

@@ -15,7 +15,7 @@ from c4bench.model.window import STATES, Window
 Columns = Mapping[str, Floats]
 
 # Seconds summed in another order may differ in the last bits; messages and bytes may not.
-_ROUNDING = np.array([0.0, 0.0, 1e-9, 1e-9, 1e-9, 1e-9])
+_ROUNDING = np.array([[0.0], [0.0], [1e-9], [1e-9], [1e-9], [1e-9]])
 # A rank's clock and its agent's are the host's one clock; a reading may be a little younger than its window's end.
 _AHEAD_S = 1.0
 # No clock shows more seconds (thirty thousand years), no counter holds more.
@@ -98,12 +98,12 @@ def operation_times_ordered(ops: Columns, end_s: Floats) -> Bools:
 
 
 def counters_valid(counters: Floats, last_progress_s: Floats, state: Floats) -> Bools:
-    """Whether cumulative counters (columns) are counts, times can be shown by a clock, and states are known."""
-    valid: Bools = (np.abs(last_progress_s) < _LATEST_S) & (state < len(STATES)) & (counters >= 0).all(axis=1)
+    """Whether cumulative counters (a row each) are counts, times can be shown by a clock, and states are known."""
+    valid: Bools = (np.abs(last_progress_s) < _LATEST_S) & (state < len(STATES)) & (counters >= 0).all(axis=0)
     return valid
 
 
 def counters_monotonic(counters: Floats, before: Floats) -> Bools:
-    """Whether cumulative counters (columns), messages and bytes and then seconds, are no lower than `before`."""
-    grown: Bools = (counters >= before - _ROUNDING).all(axis=1)
+    """Whether cumulative counters, a row each (messages, bytes, and then seconds), are no lower than `before`."""
+    grown: Bools = (counters >= before - _ROUNDING).all(axis=0)
     return grown

@@ -38,15 +38,16 @@ class Lateness:
 
     def __init__(self, size: int) -> None:
         self._table = Table(**_BLANK)
-        self._recent = np.empty((0, MAX_RUN_OPS, size))
-        self._entered_s = np.empty((0, MAX_RUN_OPS, size))
+        # The latest operations, `MAX_RUN_OPS` of each row.
+        self._recent, self._entered_s = np.empty((0, size)), np.empty((0, size))
         self._history = np.empty((0, size, FIRST_HISTORY_OPS))
         self._usual = np.zeros((0, size))
 
     def make_room(self, rows: int) -> None:
         """For so many communicators."""
         self._table.add(rows - self._table.count)
-        self._recent, self._entered_s = enlarged(self._recent, rows), enlarged(self._entered_s, rows)
+        latest = rows * MAX_RUN_OPS
+        self._recent, self._entered_s = enlarged(self._recent, latest), enlarged(self._entered_s, latest)
         self._history, self._usual = enlarged(self._history, rows), enlarged(self._usual, rows)
 
     def forget(self, row: int) -> None:
@@ -75,7 +76,7 @@ class Lateness:
 
     def _newest_first(self, row: int, kept: Floats) -> Floats:
         judged = int(self._table["judged"][row])
-        newest_first: Floats = kept[row, (judged - 1 - np.arange(min(judged, MAX_RUN_OPS))) % MAX_RUN_OPS]
+        newest_first: Floats = kept[_place(row, judged - 1 - np.arange(min(judged, MAX_RUN_OPS)))]
         return newest_first
 
     def history(self, row: int) -> Floats:
@@ -90,8 +91,7 @@ class Lateness:
         if len(due):
             self._usual[rows[due]] = _usual(self._history[rows[due]], taught[due])
             self._table["usual_of"][rows[due]] = taught[due]
-        usual: Floats = self._usual[rows]
-        return usual
+        return self._usual.take(rows, axis=0)
 
     def _due(self, rows: Ints, taught: Ints) -> Bools:
         """Whether what is usual is another once so many operations have been learnt."""
@@ -111,7 +111,7 @@ class Lateness:
         taught = before + np.where(open_, np.clip(judged + 1 - MAX_RUN_OPS, 0, nth + 1), 0)
         learns = open_ & (judged >= MAX_RUN_OPS)
         due = np.flatnonzero(self._due(rows, taught) & (learns | (nth == 0)))
-        additions = Additions(rows, nth, shares, judged, learns, taught, due, self._usual[rows])
+        additions = Additions(rows, nth, shares, judged, learns, taught, due, self._usual.take(rows, axis=0))
         return additions._replace(usual=self._usual_along(additions)) if len(due) else additions
 
     def _usual_along(self, new: Additions) -> Floats:
@@ -125,21 +125,20 @@ class Lateness:
         learnt = np.flatnonzero(new.learns & (at >= 0) & (new.nth <= since[new.rows]))
         history = self._history[changed]
         history[at[learnt], :, (new.taught[learnt] - 1) % _HISTORY_OPS] = self._oldest(new, learnt)
-        return np.where(later[:, None], _usual(history, new.taught[new.due])[at], new.usual)
+        return np.where(later[:, None], _usual(history, new.taught[new.due]).take(at, axis=0), new.usual)
 
-    def _oldest(self, new: Additions, which: Ints | Bools) -> Floats:
+    def _oldest(self, new: Additions, which: Ints) -> Floats:
         """The oldest of the latest operations, which these take the place of."""
-        oldest: Floats = self._recent[new.rows[which], new.judged[which] % MAX_RUN_OPS]
-        return oldest
+        return self._recent.take(_place(new.rows[which], new.judged[which]), axis=0)
 
     def add(self, new: Additions, entered_s: Floats) -> None:
         """Add operations, which members entered at these times."""
-        rows, learns = new.rows, new.learns
-        if learns.any():
+        rows, learns = new.rows, np.flatnonzero(new.learns)
+        if len(learns):
             self._make_history_room(int(new.taught.max()))
             self._history[rows[learns], :, (new.taught[learns] - 1) % _HISTORY_OPS] = self._oldest(new, learns)
-        places = new.judged % MAX_RUN_OPS
-        self._recent[rows, places], self._entered_s[rows, places] = new.shares, entered_s
+        places = _place(rows, new.judged)
+        self._recent[places], self._entered_s[places] = new.shares, entered_s
         self._table["judged"][rows], self._table["taught"][rows] = new.judged + 1, new.taught
         self._usual[rows[new.due]], self._table["usual_of"][rows[new.due]] = new.usual[new.due], new.taught[new.due]
 
@@ -161,15 +160,20 @@ class Lateness:
         `skew` is the lateness of each that does not count. To be called before they are added.
         """
         places, judged, nth = np.arange(MAX_RUN_OPS), new.judged[which, None], new.nth[which, None]
-        recent = self._recent[new.rows[which, None], (judged - places) % MAX_RUN_OPS]
+        recent = self._recent.take(_place(new.rows[which, None], judged - places), axis=0)
         order = np.argsort(new.rows, kind="stable")
         at = np.empty_like(order)
         at[order] = np.arange(len(order))
         added = places <= nth
-        recent[added] = new.shares[order[(at[which, None] - places)[added]]]
+        recent[added] = new.shares.take(order[(at[which, None] - places)[added]], axis=0)
         means = np.cumsum(recent - skew[:, None], axis=1) / (places + 1)[:, None]
         late = (means > MATERIAL_SHARE).any(axis=2) & (places >= MIN_RUN_OPS - 1) & (places <= judged)
         return np.asarray(late.any(axis=1))
+
+
+def _place(rows: Ints | int, nth: Ints) -> Ints:
+    """Where the nth operation of a row is kept among the latest."""
+    return rows * MAX_RUN_OPS + nth % MAX_RUN_OPS
 
 
 def _usual(history: Floats, taught: Ints) -> Floats:

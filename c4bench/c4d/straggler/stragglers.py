@@ -108,7 +108,7 @@ class StragglerDetector:
         for first in range(0, len(turns), USUAL_EVERY):
             some = turns[first : first + USUAL_EVERY]
             which, turn = np.concatenate(some), np.repeat(np.arange(len(some)), list(map(len, some)))
-            lates = self._lates(ops.pick(which), turn, middle_s[which], awaited_s[which], period_s)
+            lates = self._lates(ops.pick(which), turn, middle_s[which], awaited_s.take(which, axis=0), period_s)
             if len(lates.rows) and not self._pass(lates):
                 for late in lates.split():
                     found += self._evaluate(late, period_s)
@@ -135,7 +135,7 @@ class StragglerDetector:
         if (worst > lates.lawful).any():
             return False
         telling = np.flatnonzero(worst > MATERIAL_SHARE)
-        if len(telling) and self._lateness.lasting(new, telling, skew[telling]).any():
+        if len(telling) and self._lateness.lasting(new, telling, skew.take(telling, axis=0)).any():
             return False
         for turn in lates.split():
             self._intermittent.skip(turn.ops.ranks)
@@ -216,9 +216,11 @@ class StragglerDetector:
         `middle_s` and `awaited_s` as in `ComputeIntervals`.
         """
         rows = self._rows_of(ops.comms)
-        telling = self._gaps.add(rows, middle_s[:, 0])
-        rows, turns, ops = rows[telling], turns[telling], ops.pick(telling)
-        interval = self._intervals.add(rows, awaited_s[telling], ops, middle_s[telling], INTERVAL_SHARE * period_s)
+        telling = np.flatnonzero(self._gaps.add(rows, middle_s[:, 0]))
+        if len(telling) < len(rows):
+            rows, turns, ops, middle_s = rows[telling], turns[telling], ops.pick(telling), middle_s[telling]
+            awaited_s = awaited_s.take(telling, axis=0)
+        interval = self._intervals.add(rows, awaited_s, ops, middle_s, INTERVAL_SHARE * period_s)
         ops = ops.pick(interval.rows)._replace(gap_s=interval.lasted_s)
         lawful = LAWFUL_SKEW_SHARE * np.maximum(1.0, period_s / interval.middle_s[:, 0])
         shares = np.minimum(interval.awaited_s, interval.longer_s) / interval.middle_s

@@ -44,7 +44,7 @@ class UsualGaps:
     def _longest(self, rows: Ints, nth: Ints, gap_s: Floats) -> Floats:
         """The longest gap of each row, among those kept and those that are added: no usual one is longer."""
         longest_s, each = np.zeros(len(self._seen)), rows[nth == 0]
-        kept_s = self._gaps_s[each]
+        kept_s = self._gaps_s.take(each, axis=0)
         longest_s[each] = np.where(kept_s < np.inf, kept_s, 0.0).max(axis=1, initial=0.0)
         np.maximum.at(longest_s, rows, gap_s)
         found: Floats = longest_s[rows]

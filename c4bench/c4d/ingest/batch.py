@@ -40,6 +40,8 @@ class Batch:
         """The awaited ranks of each operation, a bit each."""
         lengths, windows = self.ops.table["awaits"], self.ops.windows
         awaits = np.full(len(lengths), b"", object)
+        if not lengths.any():
+            return awaits
         ends = np.cumsum(lengths)
         firsts = np.searchsorted(windows, np.arange(len(self.windows)))
         before = np.concatenate([[0], ends])[firsts][windows]

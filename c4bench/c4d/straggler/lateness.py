@@ -56,11 +56,6 @@ class Lateness:
             self._table[name][row] = blank
         self._usual[row] = 0.0
 
-    def judged(self, rows: Ints) -> Ints:
-        """How many operations of each of these rows were added."""
-        judged: Ints = self._table["judged"][rows]
-        return judged
-
     def taught(self, rows: Ints) -> Ints:
         """How many operations of each of these rows are, or were, in its healthy history."""
         taught: Ints = self._table["taught"][rows]

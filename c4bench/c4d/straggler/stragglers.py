@@ -6,6 +6,7 @@ differences on the rank's own clock, so host clock offsets do not matter.
 """
 
 from collections.abc import Iterator
+from itertools import pairwise, starmap
 from typing import NamedTuple
 
 import msgspec
@@ -16,7 +17,7 @@ from c4bench.c4d.ingest.operations import Finished
 from c4bench.c4d.straggler.compute_intervals import ComputeIntervals, usual_s
 from c4bench.c4d.straggler.empirical_null import EmpiricalNull, operations_per_iteration
 from c4bench.c4d.straggler.intermittent_stragglers import IntermittentStragglers
-from c4bench.c4d.straggler.lateness import USUAL_EVERY, Additions, Lateness
+from c4bench.c4d.straggler.lateness import USUAL_EVERY, Lateness
 from c4bench.c4d.straggler.thresholds import (
     FIRST_HISTORY_OPS,
     INTERVAL_SHARE,
@@ -49,7 +50,7 @@ class Straggler(msgspec.Struct, frozen=True):
 _BLANK: dict[str, float] = {"lawful": LAWFUL_SKEW_SHARE, "counted": False}
 
 
-class _Lates(NamedTuple):
+class _OpLateness(NamedTuple):
     """Operations of communicators (by row) that tell of computing, turn after turn: no turn has a row twice.
 
     `shares` are each member's lateness, and `lawful` is how much of it may be how the job is built.
@@ -61,15 +62,12 @@ class _Lates(NamedTuple):
     shares: Floats
     lawful: Floats
 
-    def split(self) -> Iterator["_Lates"]:
+    def split(self) -> Iterator["_OpLateness"]:
         """Those of one turn after the other."""
-        ends = [*np.flatnonzero(np.diff(self.turns)).tolist(), len(self.rows) - 1]
-        first = 0
-        for end in ends:
-            turn = slice(first, end + 1)
-            first = end + 1
+        ends = np.flatnonzero(np.diff(self.turns, append=-1)) + 1
+        for turn in starmap(slice, pairwise([0, *ends.tolist()])):
             ops = Finished._make(values[turn] for values in self.ops)
-            yield _Lates(self.rows[turn], self.turns[turn], ops, self.shares[turn], self.lawful[turn])
+            yield _OpLateness(self.rows[turn], self.turns[turn], ops, self.shares[turn], self.lawful[turn])
 
 
 class StragglerDetector:
@@ -108,9 +106,11 @@ class StragglerDetector:
         for first in range(0, len(turns), USUAL_EVERY):
             some = turns[first : first + USUAL_EVERY]
             which, turn = np.concatenate(some), np.repeat(np.arange(len(some)), list(map(len, some)))
-            lates = self._lates(ops.pick(which), turn, middle_s[which], awaited_s.take(which, axis=0), period_s)
-            if len(lates.rows) and not self._pass(lates):
-                for late in lates.split():
+            late_ops = self._lateness_of(
+                ops.pick(which), turn, middle_s[which], awaited_s.take(which, axis=0), period_s
+            )
+            if len(late_ops.rows) and not self._pass(late_ops):
+                for late in late_ops.split():
                     found += self._evaluate(late, period_s)
         return found
 
@@ -119,37 +119,33 @@ class StragglerDetector:
         awaited_s: Floats = np.sort(ops.duration_s, axis=1)[:, [self._size // 2]] - ops.duration_s
         return awaited_s
 
-    def _pass(self, lates: _Lates) -> bool:
+    def _pass(self, late_ops: _OpLateness) -> bool:
         """Add operations, several of a communicator, in which nobody was late; add nothing if somebody was, or may be.
 
         Most operations are such, and one at a time they would take several times as long.
         """
-        rows, shares = lates.rows, lates.shares
-        if self._standing or (self._lateness.taught(rows) < FIRST_HISTORY_OPS).any():
-            return False
-        if not self._table["counted"][rows].all():
+        rows, shares = late_ops.rows, late_ops.shares
+        young = self._lateness.taught(rows) < FIRST_HISTORY_OPS
+        if self._standing or young.any() or not self._table["counted"][rows].all():
             return False
         new = self._lateness.plan(rows, shares, np.ones(len(rows), np.bool_))
-        skew = _lawful(new.usual, lates.lawful)
+        skew = _lawful(new.usual, late_ops.lawful)
         worst = (shares - skew).max(axis=1)
-        if (worst > lates.lawful).any():
+        if (worst > late_ops.lawful).any():
             return False
         telling = np.flatnonzero(worst > MATERIAL_SHARE)
         if len(telling) and self._lateness.lasting(new, telling, skew.take(telling, axis=0)).any():
             return False
-        for turn in lates.split():
+        for turn in late_ops.split():
             self._intermittent.skip(turn.ops.ranks)
-        self._add(new, lates)
+        self._lateness.add(new, late_ops.ops.entered_s)
+        self._table["lawful"][rows] = late_ops.lawful
         self._worst[rows, (new.judged + 1) % MIN_RUN_OPS] = worst
         return True
 
-    def _add(self, new: Additions, lates: _Lates) -> None:
-        self._lateness.add(new, lates.ops.entered_s)
-        self._table["lawful"][lates.rows] = lates.lawful
-
-    def _evaluate(self, lates: _Lates, period_s: float) -> list[Straggler]:
+    def _evaluate(self, late_ops: _OpLateness, period_s: float) -> list[Straggler]:
         """The same of one operation of each communicator."""
-        rows, shares, lawful = lates.rows, lates.shares, lates.lawful
+        rows, shares, lawful = late_ops.rows, late_ops.shares, late_ops.lawful
         new = self._lateness.plan(rows, shares, ~self._late_before(rows))
         skew = _lawful(new.usual, lawful)
         beyond = shares - skew
@@ -158,12 +154,13 @@ class StragglerDetector:
         telling = np.flatnonzero(known & (beyond.max(axis=1) > MATERIAL_SHARE))
         if len(telling):
             telling = telling[self._lateness.lasting(new, telling, skew[telling])]
-        self._add(new, lates)
+        self._lateness.add(new, late_ops.ops.entered_s)
+        self._table["lawful"][rows] = late_ops.lawful
         found = ((index, self._late(int(rows[index]), skew[index], period_s)) for index in telling.tolist())
         stragglers = {index: late for index, late in found if late}
         known[list(stragglers)] = False
         passing = np.flatnonzero(known)
-        stragglers |= self._intermittent_late(lates, beyond, passing, benign_stall_s(period_s))
+        stragglers |= self._intermittent_late(late_ops, beyond, passing, benign_stall_s(period_s))
         young = (new.taught < FIRST_HISTORY_OPS) & ~self._late_before(rows)
         young[list(stragglers)] = False
         self._lateness.learn(rows[young], shares[young])
@@ -210,7 +207,9 @@ class StragglerDetector:
         self._lateness.make_room(rows)
         self._worst = enlarged(self._worst, rows)
 
-    def _lates(self, ops: Finished, turns: Ints, middle_s: Floats, awaited_s: Floats, period_s: float) -> _Lates:
+    def _lateness_of(
+        self, ops: Finished, turns: Ints, middle_s: Floats, awaited_s: Floats, period_s: float
+    ) -> _OpLateness:
         """Those of these operations before which there was enough computing, each with what was before it.
 
         `middle_s` and `awaited_s` as in `ComputeIntervals`.
@@ -224,7 +223,7 @@ class StragglerDetector:
         ops = ops.pick(interval.rows)._replace(gap_s=interval.lasted_s)
         lawful = LAWFUL_SKEW_SHARE * np.maximum(1.0, period_s / interval.middle_s[:, 0])
         shares = np.minimum(interval.awaited_s, interval.longer_s) / interval.middle_s
-        return _Lates(rows[interval.rows], turns[interval.rows], ops, shares, lawful)
+        return _OpLateness(rows[interval.rows], turns[interval.rows], ops, shares, lawful)
 
     def _late(self, row: int, skew: Floats, period_s: float) -> list[Straggler]:
         """Members whose latest operations were all late, by more than jitter and their usual lateness."""
@@ -248,11 +247,11 @@ class StragglerDetector:
         ]
 
     def _intermittent_late(
-        self, lates: _Lates, beyond: Floats, passing: Ints, stall_s: float
+        self, late_ops: _OpLateness, beyond: Floats, passing: Ints, stall_s: float
     ) -> dict[int, list[Straggler]]:
         """Members that are late again and again without a run that is long enough; in the order of operations."""
-        rows, ops, counted, stragglers = lates.rows, lates.ops, self._table["counted"], {}
-        late = beyond[passing] > lates.lawful[passing, None]
+        rows, ops, counted, stragglers = late_ops.rows, late_ops.ops, self._table["counted"], {}
+        late = beyond[passing] > late_ops.lawful[passing, None]
         odd = late.any(axis=1) | ~counted[rows[passing]]
         counted[rows[passing]] = True
         begin = 0

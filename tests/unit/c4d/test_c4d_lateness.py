@@ -133,7 +133,7 @@ def test_operations_judged_together_and_one_at_a_time_show_the_same(seed, period
     """Operations in which nobody is late pass together, and that changes no finding, then or later."""
     passed, together = [], _lateness(8)
     monkeypatch.setattr(
-        together, "_pass", lambda lates: passed.append(StragglerDetector._pass(together, lates)) or passed[-1]
+        together, "_pass", lambda ops: passed.append(StragglerDetector._pass(together, ops)) or passed[-1]
     )
     apart = _lateness(8)
     monkeypatch.setattr(apart, "_pass", lambda _: False)

@@ -50,7 +50,7 @@ class Straggler(msgspec.Struct, frozen=True):
 _BLANK: dict[str, float] = {"lawful": LAWFUL_SKEW_SHARE, "counted": False}
 
 
-class _OpLateness(NamedTuple):
+class _Judged(NamedTuple):
     """Operations of communicators (by row) that tell of computing, turn after turn: no turn has a row twice.
 
     `shares` are each member's lateness, and `lawful` is how much of it may be how the job is built.
@@ -62,12 +62,12 @@ class _OpLateness(NamedTuple):
     shares: Floats
     lawful: Floats
 
-    def split(self) -> Iterator["_OpLateness"]:
+    def split(self) -> Iterator["_Judged"]:
         """Those of one turn after the other."""
         ends = np.flatnonzero(np.diff(self.turns, append=-1)) + 1
         for turn in starmap(slice, pairwise([0, *ends.tolist()])):
             ops = Finished._make(values[turn] for values in self.ops)
-            yield _OpLateness(self.rows[turn], self.turns[turn], ops, self.shares[turn], self.lawful[turn])
+            yield _Judged(self.rows[turn], self.turns[turn], ops, self.shares[turn], self.lawful[turn])
 
 
 class StragglerDetector:
@@ -106,11 +106,9 @@ class StragglerDetector:
         for first in range(0, len(turns), USUAL_EVERY):
             some = turns[first : first + USUAL_EVERY]
             which, turn = np.concatenate(some), np.repeat(np.arange(len(some)), list(map(len, some)))
-            late_ops = self._lateness_of(
-                ops.pick(which), turn, middle_s[which], awaited_s.take(which, axis=0), period_s
-            )
-            if len(late_ops.rows) and not self._pass(late_ops):
-                for late in late_ops.split():
+            judged = self._judged(ops.pick(which), turn, middle_s[which], awaited_s.take(which, axis=0), period_s)
+            if len(judged.rows) and not self._pass(judged):
+                for late in judged.split():
                     found += self._evaluate(late, period_s)
         return found
 
@@ -119,33 +117,33 @@ class StragglerDetector:
         awaited_s: Floats = np.sort(ops.duration_s, axis=1)[:, [self._size // 2]] - ops.duration_s
         return awaited_s
 
-    def _pass(self, late_ops: _OpLateness) -> bool:
+    def _pass(self, judged: _Judged) -> bool:
         """Add operations, several of a communicator, in which nobody was late; add nothing if somebody was, or may be.
 
         Most operations are such, and one at a time they would take several times as long.
         """
-        rows, shares = late_ops.rows, late_ops.shares
+        rows, shares = judged.rows, judged.shares
         young = self._lateness.taught(rows) < FIRST_HISTORY_OPS
         if self._standing or young.any() or not self._table["counted"][rows].all():
             return False
         new = self._lateness.plan(rows, shares, np.ones(len(rows), np.bool_))
-        skew = _lawful(new.usual, late_ops.lawful)
+        skew = _lawful(new.usual, judged.lawful)
         worst = (shares - skew).max(axis=1)
-        if (worst > late_ops.lawful).any():
+        if (worst > judged.lawful).any():
             return False
         telling = np.flatnonzero(worst > MATERIAL_SHARE)
         if len(telling) and self._lateness.lasting(new, telling, skew.take(telling, axis=0)).any():
             return False
-        for turn in late_ops.split():
+        for turn in judged.split():
             self._intermittent.skip(turn.ops.ranks)
-        self._lateness.add(new, late_ops.ops.entered_s)
-        self._table["lawful"][rows] = late_ops.lawful
+        self._lateness.add(new, judged.ops.entered_s)
+        self._table["lawful"][rows] = judged.lawful
         self._worst[rows, (new.judged + 1) % MIN_RUN_OPS] = worst
         return True
 
-    def _evaluate(self, late_ops: _OpLateness, period_s: float) -> list[Straggler]:
+    def _evaluate(self, judged: _Judged, period_s: float) -> list[Straggler]:
         """The same of one operation of each communicator."""
-        rows, shares, lawful = late_ops.rows, late_ops.shares, late_ops.lawful
+        rows, shares, lawful = judged.rows, judged.shares, judged.lawful
         new = self._lateness.plan(rows, shares, ~self._late_before(rows))
         skew = _lawful(new.usual, lawful)
         beyond = shares - skew
@@ -154,13 +152,13 @@ class StragglerDetector:
         telling = np.flatnonzero(known & (beyond.max(axis=1) > MATERIAL_SHARE))
         if len(telling):
             telling = telling[self._lateness.lasting(new, telling, skew[telling])]
-        self._lateness.add(new, late_ops.ops.entered_s)
-        self._table["lawful"][rows] = late_ops.lawful
+        self._lateness.add(new, judged.ops.entered_s)
+        self._table["lawful"][rows] = judged.lawful
         found = ((index, self._late(int(rows[index]), skew[index], period_s)) for index in telling.tolist())
         stragglers = {index: late for index, late in found if late}
         known[list(stragglers)] = False
         passing = np.flatnonzero(known)
-        stragglers |= self._intermittent_late(late_ops, beyond, passing, benign_stall_s(period_s))
+        stragglers |= self._intermittent_late(judged, beyond, passing, benign_stall_s(period_s))
         young = (new.taught < FIRST_HISTORY_OPS) & ~self._late_before(rows)
         young[list(stragglers)] = False
         self._lateness.learn(rows[young], shares[young])
@@ -207,9 +205,7 @@ class StragglerDetector:
         self._lateness.make_room(rows)
         self._worst = enlarged(self._worst, rows)
 
-    def _lateness_of(
-        self, ops: Finished, turns: Ints, middle_s: Floats, awaited_s: Floats, period_s: float
-    ) -> _OpLateness:
+    def _judged(self, ops: Finished, turns: Ints, middle_s: Floats, awaited_s: Floats, period_s: float) -> _Judged:
         """Those of these operations before which there was enough computing, each with what was before it.
 
         `middle_s` and `awaited_s` as in `ComputeIntervals`.
@@ -223,7 +219,7 @@ class StragglerDetector:
         ops = ops.pick(interval.rows)._replace(gap_s=interval.lasted_s)
         lawful = LAWFUL_SKEW_SHARE * np.maximum(1.0, period_s / interval.middle_s[:, 0])
         shares = np.minimum(interval.awaited_s, interval.longer_s) / interval.middle_s
-        return _OpLateness(rows[interval.rows], turns[interval.rows], ops, shares, lawful)
+        return _Judged(rows[interval.rows], turns[interval.rows], ops, shares, lawful)
 
     def _late(self, row: int, skew: Floats, period_s: float) -> list[Straggler]:
         """Members whose latest operations were all late, by more than jitter and their usual lateness."""
@@ -247,11 +243,11 @@ class StragglerDetector:
         ]
 
     def _intermittent_late(
-        self, late_ops: _OpLateness, beyond: Floats, passing: Ints, stall_s: float
+        self, judged: _Judged, beyond: Floats, passing: Ints, stall_s: float
     ) -> dict[int, list[Straggler]]:
         """Members that are late again and again without a run that is long enough; in the order of operations."""
-        rows, ops, counted, stragglers = late_ops.rows, late_ops.ops, self._table["counted"], {}
-        late = beyond[passing] > late_ops.lawful[passing, None]
+        rows, ops, counted, stragglers = judged.rows, judged.ops, self._table["counted"], {}
+        late = beyond[passing] > judged.lawful[passing, None]
         odd = late.any(axis=1) | ~counted[rows[passing]]
         counted[rows[passing]] = True
         begin = 0

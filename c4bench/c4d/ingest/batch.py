@@ -56,7 +56,7 @@ def _layer(tables: Sequence[bytes], row: "np.dtype[np.void]") -> Layer:
     return Layer(rows(tables, row), np.repeat(np.arange(len(tables)), counts))
 
 
-class _Looked(NamedTuple):
+class _LookedUp(NamedTuple):
     """What the numbers of some hosts stand for: the rows of one after the other, where each begins and how many it has.
 
     UNKNOWN comes last.
@@ -75,7 +75,7 @@ class HostRows:
     def __init__(self, sort: str, row: Callable[[Any], int]) -> None:
         self._sort, self._row = sort, row
         self._known: dict[str, tuple[Sequence[object], Ints]] = {}
-        self._latest: _Looked | None = None
+        self._latest: _LookedUp | None = None
 
     def rows(self, batch: Batch, numbers: Ints, windows: Ints) -> Ints:
         """The row of each number in these windows; UNKNOWN for one that stands for nothing."""
@@ -89,13 +89,13 @@ class HostRows:
         for host in hosts:
             self._known.pop(host, None)
 
-    def _look_up(self, batch: Batch) -> _Looked:
+    def _look_up(self, batch: Batch) -> _LookedUp:
         names = [getattr(window.names, self._sort) for window in batch.windows]
         latest = self._latest
         if latest is None or latest.hosts != batch.hosts or not all(map(is_, latest.names, names)):
             known = [self._of(host, sent) for host, sent in zip(batch.hosts, names, strict=True)]
             counts = np.array([len(rows) for rows in known])
-            latest = _Looked(
+            latest = _LookedUp(
                 batch.hosts, names, np.concatenate([*known, [UNKNOWN]]), np.cumsum(counts) - counts, counts
             )
             self._latest = latest

@@ -57,17 +57,17 @@ class _Judged(NamedTuple):
     """
 
     rows: Ints
-    turns: Ints
+    round_of: Ints
     ops: Finished
     shares: Floats
     lawful: Floats
 
     def split(self) -> Iterator["_Judged"]:
         """Those of one turn after the other."""
-        ends = np.flatnonzero(np.diff(self.turns, append=-1)) + 1
+        ends = np.flatnonzero(np.diff(self.round_of, append=-1)) + 1
         for turn in starmap(slice, pairwise([0, *ends.tolist()])):
             ops = Finished._make(values[turn] for values in self.ops)
-            yield _Judged(self.rows[turn], self.turns[turn], ops, self.shares[turn], self.lawful[turn])
+            yield _Judged(self.rows[turn], self.round_of[turn], ops, self.shares[turn], self.lawful[turn])
 
 
 class StragglerDetector:
@@ -101,10 +101,10 @@ class StragglerDetector:
         """Members that these operations show to be late, each once until it keeps up again."""
         usable = np.asarray(~np.isnan(ops.gap_s).any(axis=1))
         middle_s, awaited_s = usual_s(ops.gap_s), self._awaited_s(ops)
-        turns = [turn[usable[turn]] for turn in rounds(ops.comms)]
+        usable_rounds = [turn[usable[turn]] for turn in rounds(ops.comms)]
         found = []
-        for first in range(0, len(turns), USUAL_EVERY):
-            some = turns[first : first + USUAL_EVERY]
+        for first in range(0, len(usable_rounds), USUAL_EVERY):
+            some = usable_rounds[first : first + USUAL_EVERY]
             which, turn = np.concatenate(some), np.repeat(np.arange(len(some)), list(map(len, some)))
             judged = self._judged(ops.pick(which), turn, middle_s[which], awaited_s.take(which, axis=0), period_s)
             if len(judged.rows) and not self._pass(judged):
@@ -205,7 +205,7 @@ class StragglerDetector:
         self._lateness.make_room(rows)
         self._worst = enlarged(self._worst, rows)
 
-    def _judged(self, ops: Finished, turns: Ints, middle_s: Floats, awaited_s: Floats, period_s: float) -> _Judged:
+    def _judged(self, ops: Finished, round_of: Ints, middle_s: Floats, awaited_s: Floats, period_s: float) -> _Judged:
         """Those of these operations before which there was enough computing, each with what was before it.
 
         `middle_s` and `awaited_s` as in `ComputeIntervals`.
@@ -213,13 +213,13 @@ class StragglerDetector:
         rows = self._rows_of(ops.comms)
         telling = np.flatnonzero(self._gaps.add(rows, middle_s[:, 0]))
         if len(telling) < len(rows):
-            rows, turns, ops, middle_s = rows[telling], turns[telling], ops.pick(telling), middle_s[telling]
+            rows, round_of, ops, middle_s = rows[telling], round_of[telling], ops.pick(telling), middle_s[telling]
             awaited_s = awaited_s.take(telling, axis=0)
         interval = self._intervals.add(rows, awaited_s, ops, middle_s, INTERVAL_SHARE * period_s)
         ops = ops.pick(interval.rows)._replace(gap_s=interval.lasted_s)
         lawful = LAWFUL_SKEW_SHARE * np.maximum(1.0, period_s / interval.middle_s[:, 0])
         shares = np.minimum(interval.awaited_s, interval.longer_s) / interval.middle_s
-        return _Judged(rows[interval.rows], turns[interval.rows], ops, shares, lawful)
+        return _Judged(rows[interval.rows], round_of[interval.rows], ops, shares, lawful)
 
     def _late(self, row: int, skew: Floats, period_s: float) -> list[Straggler]:
         """Members whose latest operations were all late, by more than jitter and their usual lateness."""

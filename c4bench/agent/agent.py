@@ -19,7 +19,6 @@ import c4bench
 from c4bench.agent.arrival_counts import ArrivalCounts
 from c4bench.agent.rank_logs import log_of, rotate
 from c4bench.agent.ranks import Ranks
-from c4bench.agent.ras_poll import RasPoller
 from c4bench.agent.spawner import Report, Spawn, Started
 from c4bench.agent.window_message import WindowMessages
 from c4bench.errors import UnhealthyError
@@ -27,7 +26,6 @@ from c4bench.model.agent import AgentConfig
 from c4bench.model.fabric import Nic
 from c4bench.model.telemetry import RankRecord
 from c4bench.model.window import Window
-from c4bench.verbs.numbered_packets import send_numbered
 from c4bench.verbs.probe import send_bursts, send_probes
 from c4bench.verbs.ticks import Ticks
 from c4bench.wire.channel import ChannelClosed, StreamChannel
@@ -99,6 +97,8 @@ class Agent:
             if self._bus is not None:
                 tasks.create_task(self._bus.run())
             if self._config.ras:
+                from c4bench.agent.ras_poll import RasPoller  # noqa: PLC0415  (few agents ask, and it takes memory)
+
                 tasks.create_task(RasPoller(self._config.ras, self._config.ras_every_s, self._send_ras).run())
 
     async def _keep_connected(self) -> None:
@@ -186,6 +186,8 @@ class Agent:
         return Empty()
 
     async def _number(self, request: NumberRequest) -> Empty:
+        from c4bench.verbs.numbered_packets import send_numbered  # noqa: PLC0415  (seldom needed, and it takes memory)
+
         packets = request.count, request.token, request.rate_pps, request.traffic_class, request.train_bytes
         await asyncio.to_thread(send_numbered, self._nic(request.nic), request.flows, *packets)
         return Empty()

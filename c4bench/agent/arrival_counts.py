@@ -2,12 +2,15 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from c4bench.errors import UnhealthyError
 from c4bench.model.fabric import Nic
-from c4bench.verbs.numbered_packets import ArrivalCounter
 from c4bench.wire.messages import Empty
 from c4bench.wire.numbered_packets import Heard, HeardRequest, ListenRequest
+
+if TYPE_CHECKING:
+    from c4bench.verbs.numbered_packets import ArrivalCounter
 
 
 class ArrivalCounts:
@@ -19,6 +22,8 @@ class ArrivalCounts:
 
     async def listen(self, request: ListenRequest) -> Empty:
         """Count from now on. A master that never asks leaves nothing open."""
+        from c4bench.verbs.numbered_packets import ArrivalCounter  # noqa: PLC0415  (seldom needed, and it takes memory)
+
         loop = asyncio.get_running_loop()
         counter = ArrivalCounter(self._nic(request.nic), request.token)
         loop.add_reader(counter.socket, counter.read)

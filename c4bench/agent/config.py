@@ -7,8 +7,6 @@ import yaml
 
 from c4bench.decoding import from_yaml
 from c4bench.errors import UsageError
-from c4bench.evidence.limits import UnreadableError
-from c4bench.evidence.ras_client import address
 from c4bench.model.agent import AgentConfig
 
 # Each question makes all processes of the job exchange messages.
@@ -24,10 +22,17 @@ def load(path: Path) -> AgentConfig:
     except (OSError, yaml.YAMLError, msgspec.ValidationError) as error:
         raise UsageError(f"{path}: {' '.join(str(error).split())}") from None
     if config.ras:
-        try:
-            address(config.ras)
-        except UnreadableError as error:
-            raise UsageError(f"{path}: ras: {config.ras!r}: {error}") from None
+        _check_ras(config.ras, path)
     if not config.ras_every_s >= LEAST_RAS_S:
         raise UsageError(f"{path}: ras_every_s: {config.ras_every_s}: give {LEAST_RAS_S:g} seconds or more")
     return config
+
+
+def _check_ras(place: str, path: Path) -> None:
+    from c4bench.evidence.limits import UnreadableError  # noqa: PLC0415  (few agents ask RAS, and it takes memory)
+    from c4bench.evidence.ras_client import address  # noqa: PLC0415
+
+    try:
+        address(place)
+    except UnreadableError as error:
+        raise UsageError(f"{path}: ras: {place!r}: {error}") from None

@@ -24,16 +24,40 @@ def rounds(rows: Ints) -> Iterator[Ints]:
     order = np.argsort(rows, kind="stable")
     if not len(order):
         return
-    firsts = np.flatnonzero(np.diff(rows[order], prepend=rows[order[0]] - 1))
-    lengths = np.diff(firsts, append=len(order))
+    firsts = _firsts(rows[order])
+    lengths = _lengths(firsts, len(order))
     for number in range(int(lengths.max())):
         yield order[firsts[lengths > number] + number]
+
+
+def earlier(rows: Ints) -> Ints:
+    """How many equal rows come before each."""
+    order = np.argsort(rows, kind="stable")
+    firsts, count = _firsts(rows[order]), np.arange(len(order))
+    found = np.empty_like(count)
+    found[order] = count - np.repeat(firsts, _lengths(firsts, len(order)))
+    return found
+
+
+def _firsts(ordered: Ints) -> Ints:
+    """Where each value begins."""
+    begins = np.ones(len(ordered), np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=begins[1:])
+    return np.flatnonzero(begins)
+
+
+def _lengths(firsts: Ints, count: int) -> Ints:
+    """How many values there are from each of these places to the next, of `count` in all."""
+    lengths = np.empty_like(firsts)
+    np.subtract(firsts[1:], firsts[:-1], out=lengths[:-1])
+    lengths[-1:] = count - firsts[-1:]
+    return lengths
 
 
 def distinct(values: Ints) -> Ints:
     """Each of these values once, in order."""
     ordered = np.sort(values)
-    return ordered[np.diff(ordered, prepend=ordered[:1] - 1) > 0]
+    return ordered[_firsts(ordered)]
 
 
 def medians(values: Floats) -> Floats:
@@ -63,51 +87,69 @@ class Runs:
     """
 
     def __init__(self, keys: Ints) -> None:
-        self._order = np.argsort(keys, kind="stable")
-        ordered = keys[self._order]
-        firsts = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))
-        lengths = np.diff(firsts, append=len(ordered))
+        self._count = len(keys)
+        # Those of one key after those of another; None where they are so already.
+        self._order = None if (keys[1:] >= keys[:-1]).all() else np.argsort(keys, kind="stable")
+        ordered = self._ordered(keys)
+        firsts = _firsts(ordered)
+        lengths = _lengths(firsts, len(ordered))
         self._longest = int(lengths.max(initial=0))
         # By place in that order: how many rows of the same key come before.
         self._nth = np.arange(len(ordered)) - np.repeat(firsts, lengths)
-        self.last: Ints = self._order[firsts + lengths - 1]
+        ends = firsts + lengths - 1
+        self.last: Ints = ends if self._order is None else self._order[ends]
 
-    def before(self, values: NDArray[_Number], initial: NDArray[_Number]) -> NDArray[_Number]:
-        """The value of the row before each one; of the first row of a key its own `initial`."""
-        ordered = values[self._order]
-        found = np.empty_like(ordered)
-        shifted = np.concatenate([ordered[:1], ordered[:-1]])
-        found[self._order] = np.where(self._nth > 0, shifted, initial[self._order])
-        return found
+    def _ordered(self, values: NDArray[_Number]) -> NDArray[_Number]:
+        return values if self._order is None else values[self._order]
 
-    def highest(self, values: NDArray[_Number]) -> NDArray[_Number]:
-        """The highest value up to each row, and of it."""
-        ordered, step = values[self._order], 1
-        while step < self._longest:
-            higher = np.maximum(ordered[step:], ordered[:-step])
-            ordered = np.concatenate([ordered[:step], np.where(self._nth[step:] >= step, higher, ordered[step:])])
-            step *= 2
+    def _back(self, ordered: NDArray[_Number]) -> NDArray[_Number]:
+        """In the order of rows again."""
+        if self._order is None:
+            return ordered
         found = np.empty_like(ordered)
         found[self._order] = ordered
         return found
 
+    def before(self, values: NDArray[_Number], initial: NDArray[_Number]) -> NDArray[_Number]:
+        """The value of the row before each one; of the first row of a key its own `initial`."""
+        ordered = self._ordered(values)
+        shifted = np.concatenate([ordered[:1], ordered[:-1]])
+        return self._back(np.where(self._nth > 0, shifted, self._ordered(initial)))
+
+    def highest(self, values: NDArray[_Number]) -> NDArray[_Number]:
+        """The highest value up to each row, and of it."""
+        ordered, step = self._ordered(values), 1
+        if ((ordered[1:] >= ordered[:-1]) | (self._nth[1:] == 0)).all():
+            return values
+        while step < self._longest:
+            higher = np.maximum(ordered[step:], ordered[:-step])
+            ordered = np.concatenate([ordered[:step], np.where(self._nth[step:] >= step, higher, ordered[step:])])
+            step *= 2
+        return self._back(ordered)
+
     def latest(self, which: Bools) -> Ints:
         """The latest row up to each one, and it too, that is among these; -1 for none."""
-        places = np.empty(len(which), np.int64)
-        places[self._order] = np.arange(len(which))
+        rows = np.arange(self._count)
+        if which.all():
+            return rows
+        places = self._back(rows)
         places = self.highest(np.where(which, places, -1))
-        return np.where(places >= 0, self._order[places], -1)
+        return np.where(places >= 0, self._ordered(rows)[places], -1)
 
 
 class Table:
-    """Columns of one length; a new row holds the `blanks` until it is written."""
+    """Columns of one length; a new row holds the `blanks` until it is written.
 
-    def __init__(self, **blanks: float | bytes | None) -> None:
+    Columns of floats that are read and written `together` are also the rows of `block`.
+    """
+
+    def __init__(self, *together: str, **blanks: float | bytes | None) -> None:
         self.count = 0
         self._blanks = blanks
+        self._together = together
         self._columns: dict[str, NDArray[Any]] = {}
-        for name, blank in blanks.items():
-            self._columns[name] = np.full(_ROOM, blank, _type(blank))
+        self.block: Floats = np.empty((0, 0))
+        self._grow(_ROOM)
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         """A column, with room to spare behind its last row."""
@@ -122,11 +164,17 @@ class Table:
         first, self.count = self.count, self.count + rows
         room = len(next(iter(self._columns.values())))
         if self.count > room:
-            for name, old in self._columns.items():
-                grown = np.full(max(2 * room, self.count), self._blanks[name], old.dtype)
-                grown[:room] = old
-                self._columns[name] = grown
+            self._grow(max(2 * room, self.count))
         return first
+
+    def _grow(self, room: int) -> None:
+        self.block = np.empty((len(self._together), room))
+        side_by_side = dict(zip(self._together, self.block, strict=True))
+        for name, blank in self._blanks.items():
+            column = side_by_side[name] if name in side_by_side else np.empty(room, _type(blank))
+            old = self._columns.get(name, column[:0])
+            column[: len(old)], column[len(old) :] = old, blank
+            self._columns[name] = column
 
 
 def _type(blank: float | bytes | None) -> type:

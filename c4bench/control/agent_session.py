@@ -18,7 +18,7 @@ from c4bench.control.telemetry import TelemetryLoop
 from c4bench.errors import UnhealthyError
 from c4bench.wire.channel import MESSAGE_BYTES_MAX, Channel
 from c4bench.wire.messages import Empty, Hello, StopRanks
-from c4bench.wire.peer import Handler, Peer
+from c4bench.wire.peer import Handler, Peer, Receiver
 from c4bench.wire.ras_report import RasReport
 from c4bench.wire.window_codec import WindowDecoder, from_message
 
@@ -60,9 +60,9 @@ class AgentSessions:
         async def ingest_ras(report: RasReport) -> None:
             await self._ras.ingest(name, report.packed, time.time())
 
-        own = {
+        own: dict[str, Handler | Receiver] = {
             "hello": Handler(Hello, introduce),
-            "window": Handler(msgspec.Raw, windows.receive),
+            "window": Receiver(windows.receive),
             "ras": Handler(RasReport, ingest_ras),
         }
         peer = Peer(channel, own | self._requests.handlers(name))
@@ -111,7 +111,7 @@ class _Windows:
         self._decoder = WindowDecoder()
         self._warned = False
 
-    async def receive(self, body: msgspec.Raw) -> None:
+    def receive(self, body: msgspec.Raw) -> None:
         """Decode a window and pass it on; one of another host, or that cannot be decoded, is dropped and counted.
 
         It is decoded at once, also where a newer one will take its place: that one may need its names.

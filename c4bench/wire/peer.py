@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -34,10 +34,16 @@ class Handler(msgspec.Struct, frozen=True):
     function: Callable[[Any], Awaitable[Any]]
 
 
+class Receiver(msgspec.Struct, frozen=True):
+    """What takes the notes of a method, each with its body as it came, at once and in order: it cannot wait."""
+
+    function: Callable[[msgspec.Raw], None]
+
+
 class Peer:
     """The other end of a channel. `serve` must be running for anything to arrive."""
 
-    def __init__(self, channel: Channel, handlers: dict[str, Handler]) -> None:
+    def __init__(self, channel: Channel, handlers: Mapping[str, Handler | Receiver]) -> None:
         self._channel = channel
         self._handlers = handlers
         self._numbers = itertools.count(1)
@@ -74,10 +80,20 @@ class Peer:
         if isinstance(message, Note) and message.method == _ABANDON:
             self._abandon(message)
             return
+        receiver = self._handlers.get(message.method)
+        if isinstance(message, Note) and isinstance(receiver, Receiver):
+            self._receive(receiver, message)
+            return
         task = self._begin(self._handle(message) if len(self._tasks) < CALLS_AT_MOST else self._refuse(message))
         if isinstance(message, Call):
             self._answering[message.id] = task
             task.add_done_callback(lambda _: self._answering.pop(message.id, None))
+
+    def _receive(self, receiver: Receiver, note: Note) -> None:
+        try:
+            receiver.function(note.body)
+        except Exception as failure:
+            _report(note.method, failure)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
@@ -103,9 +119,7 @@ class Peer:
             self.refused += not isinstance(failure, C4Error)
             error = str(failure) or type(failure).__name__
         except Exception as failure:
-            error = f"{message.method} failed with {type(failure).__name__}: {failure}"
-            report = {"message": error, "exception": failure}
-            asyncio.get_running_loop().call_exception_handler(report)
+            error = _report(message.method, failure)
         if isinstance(message, Call):
             body = answer if isinstance(answer, msgspec.Raw) else msgspec.Raw(encode(answer))
             try:
@@ -122,7 +136,7 @@ class Peer:
 
     async def _dispatch(self, message: Call | Note) -> Any:  # noqa: ANN401  (each method has its own answer)
         handler = self._handlers.get(message.method)
-        if handler is None:
+        if not isinstance(handler, Handler):
             raise UnhealthyError(f"no method {message.method!r} here")
         if handler.body is msgspec.Raw:
             return await handler.function(message.body)
@@ -166,3 +180,10 @@ class Peer:
     async def close(self) -> None:
         """End the connection."""
         await self._channel.close()
+
+
+def _report(method: str, failure: Exception) -> str:
+    """Report a fault in what handles a method; return what it says."""
+    error = f"{method} failed with {type(failure).__name__}: {failure}"
+    asyncio.get_running_loop().call_exception_handler({"message": error, "exception": failure})
+    return error

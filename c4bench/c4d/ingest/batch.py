@@ -1,6 +1,7 @@
 """The tables of one round of windows: at most one window per host."""
 
 from collections.abc import Callable, Iterable, Sequence
+from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,6 +40,8 @@ class Batch:
         """The awaited ranks of each operation, a bit each."""
         lengths, windows = self.ops.table["awaits"], self.ops.windows
         awaits = np.full(len(lengths), b"", object)
+        if not lengths.any():
+            return awaits
         ends = np.cumsum(lengths)
         firsts = np.searchsorted(windows, np.arange(len(self.windows)))
         before = np.concatenate([[0], ends])[firsts][windows]
@@ -53,33 +56,55 @@ def _layer(tables: Sequence[bytes], row: "np.dtype[np.void]") -> Layer:
     return Layer(rows(tables, row), np.repeat(np.arange(len(tables)), counts))
 
 
+class _LookedUp(NamedTuple):
+    """What the numbers of some hosts stand for: the rows of one after the other, where each begins and how many it has.
+
+    UNKNOWN comes last.
+    """
+
+    hosts: Sequence[str]
+    names: Sequence[Sequence[object]]
+    rows: Ints
+    firsts: Ints
+    counts: Ints
+
+
 class HostRows:
     """Which rows of a job's table the numbers of a host stand for; they are looked up when its names change."""
 
     def __init__(self, sort: str, row: Callable[[Any], int]) -> None:
         self._sort, self._row = sort, row
         self._known: dict[str, tuple[Sequence[object], Ints]] = {}
+        self._latest: _LookedUp | None = None
 
     def rows(self, batch: Batch, numbers: Ints, windows: Ints) -> Ints:
         """The row of each number in these windows; UNKNOWN for one that stands for nothing."""
-        known = [self._of(window) for window in batch.windows]
-        counts = np.array([len(rows) for rows in known])
-        flat = np.concatenate([*known, [UNKNOWN]])
-        firsts = np.cumsum(counts) - counts
-        named = (numbers >= 0) & (numbers < counts[windows])
-        found: Ints = flat[np.where(named, firsts[windows] + numbers, -1)]
-        return found
+        known = self._look_up(batch)
+        named = (numbers >= 0) & (numbers < known.counts[windows])
+        return known.rows.take(np.where(named, known.firsts[windows] + numbers, -1))
 
     def forget(self, hosts: Iterable[str]) -> None:
         """Look up the names of these hosts again: communicators have come or gone there."""
+        self._latest = None
         for host in hosts:
             self._known.pop(host, None)
 
-    def _of(self, window: Window) -> Ints:
-        names = getattr(window.names, self._sort)
-        known, rows = self._known.get(window.host, (None, None))
+    def _look_up(self, batch: Batch) -> _LookedUp:
+        names = [getattr(window.names, self._sort) for window in batch.windows]
+        latest = self._latest
+        if latest is None or latest.hosts != batch.hosts or not all(map(is_, latest.names, names)):
+            known = [self._of(host, sent) for host, sent in zip(batch.hosts, names, strict=True)]
+            counts = np.array([len(rows) for rows in known])
+            latest = _LookedUp(
+                batch.hosts, names, np.concatenate([*known, [UNKNOWN]]), np.cumsum(counts) - counts, counts
+            )
+            self._latest = latest
+        return latest
+
+    def _of(self, host: str, names: Sequence[object]) -> Ints:
+        known, rows = self._known.get(host, (None, None))
         if rows is None or known is not names:
             found = (UNKNOWN if name is None else self._row(name) for name in names)
             rows = np.fromiter(found, np.int64, len(names))
-            self._known[window.host] = names, rows
+            self._known[host] = names, rows
         return rows

@@ -8,21 +8,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from c4bench.attribution.localise import Cell
-from c4bench.c4d.columns import NEVER, Bools, Index, Ints, Table, rounds
+from c4bench.c4d.columns import NEVER, Floats, Index, Ints, Table, rounds
 from c4bench.c4d.ingest.batch import FOREIGN, UNKNOWN, Batch, HostRows
 from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.c4d.ingest.members import Members
-from c4bench.c4d.ingest.record_validator import Columns, RecordValidator, counters_monotonic, counters_valid
+from c4bench.c4d.ingest.record_validator import RecordValidator, counters_monotonic, counters_valid
 from c4bench.model.telemetry import ConnRecord
 from c4bench.model.window import STATES, EndName
 from c4bench.model.window_columns import Rows, lasting_ns
 
 PairKey = tuple[str, str, str, int]  # communicator, source, destination, QP of the sending end
-# Times (s) and counts that a connection has, beside its name.
-_SPENT = ("wait_credit", "wait_data", "transfer")
-_TIMES = (*_SPENT, "shared", "last_progress", "state_since")
-_COUNTS = ("messages", "size_bytes", "outstanding", "owed", "source_port", "state")
-_NUMBERS = (*_COUNTS, *(f"{name}_s" for name in _TIMES))
+# Seconds that count up, each in a state; all times (s); and all numbers, cumulative counters first.
+_SPENT = {"wait_credit_s": "credit", "wait_data_s": "data", "transfer_s": "transfer"}
+_TIMES = (*_SPENT, "shared_s", "last_progress_s", "state_since_s")
+_NUMBERS = ("messages", "size_bytes", *_TIMES, "outstanding", "owed", "source_port", "state")
+_COUNTERS = 6
+# By time: the same of a row of `CONN_ROW`, in ns.
+_NS = {name: name.removesuffix("_s") for name in _TIMES}
+_LAST_PROGRESS, _PORT, _STATE = map(_NUMBERS.index, ("last_progress_s", "source_port", "state"))
 
 
 def cell_of(conn: ConnRecord) -> Cell:
@@ -74,7 +77,9 @@ class _Ends:
     def __init__(
         self, members: Members, pairs: Pairs, sort: str, key: Callable[[EndName], Hashable], **blanks: float
     ) -> None:
-        self.table = Table(member=0, name=None, pair=0, known=False, life=0, count=0, sum=0, new=False, **blanks)
+        self.table = Table(
+            *blanks, member=0, name=None, pair=0, known=False, life=0, count=0, sum=0, new=False, **blanks
+        )
         self._members = members
         self._pairs = pairs
         self._rows = Index()
@@ -96,10 +101,11 @@ class _Ends:
         self.table["new"][rows] = False
         return Sums(self.table["pair"][rows], self.table["count"][rows], self.table["sum"][rows].view(np.uint64))
 
-    def _note_sums(self, rows: Ints, table: Rows) -> None:
-        fresh = table["count"] != 0
-        rows = rows[fresh]
-        self.table["count"][rows], self.table["sum"][rows] = table["count"][fresh], table["sum"][fresh].view(np.int64)
+    def _note_sums(self, rows: Ints, table: Rows, which: Ints) -> None:
+        """Note the snapshots in some lines of a table, of ends in these rows."""
+        which = which[table["count"][which] != 0]
+        rows, counts, sums_ns = rows[which], table["count"][which], table["sum"][which]
+        self.table["count"][rows], self.table["sum"][rows] = counts, sums_ns.view(np.int64)
         self.table["new"][rows] = True
 
     def _open(self, name: EndName) -> int:
@@ -142,8 +148,7 @@ class Connections(_Ends, Mapping[EndName, ConnView]):
     def remove(self, comms: Collection[str]) -> list[int]:
         """Forget the connections of these communicators; return their rows."""
         rows = super().remove(comms)
-        for name in _NUMBERS:
-            self.table[name][rows] = NEVER
+        self.table.block[:, rows] = NEVER
         for row in rows:
             self.cells[row] = ()
         self.moves += 1
@@ -156,23 +161,23 @@ class Connections(_Ends, Mapping[EndName, ConnView]):
         which = np.flatnonzero(rows > UNKNOWN)
         own = (rows >= 0) & self._members.on_host(self.table["member"][rows], batch, windows)
         which = validator.filter("foreign connection", which, own[which], batch.hosts, windows)
-        numbers = _numbers(table, batch.ends_s(windows))
-        which = validator.filter("torn connection", which, counters_valid(numbers)[which], batch.hosts, windows)
         ends_s = batch.ends_s(windows)
+        numbers = _read(table, ends_s)
+        valid = counters_valid(numbers[:_COUNTERS], numbers[_LAST_PROGRESS], numbers[_STATE])
+        which = validator.filter("torn connection", which, valid[which], batch.hosts, windows)
         for turn in rounds(rows[which]):
             fresh = which[turn]
-            now = {name: values[fresh] for name, values in numbers.items()}
-            before = {name: self.table[name][rows[fresh]] for name in _NUMBERS}
-            grown = counters_monotonic(now, before)
+            now, before = numbers.take(fresh, axis=1), self.table.block.take(rows[fresh], axis=1)
+            grown = counters_monotonic(now[:_COUNTERS], before[:_COUNTERS])
             validator.filter("torn connection", fresh, grown, batch.hosts, windows)
-            moved = grown & _changed(now, before)
+            moved = grown & (now != before).any(axis=0)
             put = fresh[moved]
-            for name, values in now.items():
-                self.table[name][rows[put]] = values[moved]
+            for column, values in zip(self.table.block, now, strict=True):
+                column[rows[put]] = values[moved]
             self.table["known"][rows[put]] = True
-            self._note_sums(rows[fresh[grown]], table[fresh[grown]])
-            self._set_cells(rows[fresh[moved & (now["source_port"] != before["source_port"])]])
-            acted_s = np.minimum(numbers["last_progress_s"][put], ends_s[put])
+            self._note_sums(rows, table, fresh[grown])
+            self._set_cells(rows[fresh[moved & (now[_PORT] != before[_PORT])]])
+            acted_s = np.minimum(numbers[_LAST_PROGRESS][put], ends_s[put])
             self._members.note_progress(self.table["member"][rows[put]], acted_s, ends_s[put])
 
     def _set_cells(self, rows: Ints) -> None:
@@ -225,31 +230,26 @@ class Arrivals(_Ends):
         which = validator.filter("foreign arrival", which, ok[which], batch.hosts, windows)
         self.table["messages"][rows[which]] = table["messages"][which]
         self.table["known"][rows[which]] = True
-        self._note_sums(rows[which], table[which])
+        self._note_sums(rows, table, which)
 
 
 def _receiving_key(name: EndName) -> Hashable:
     return name.comm, name.rank, name.source, name.destination, name.qp
 
 
-def _numbers(table: Rows, ends_s: "NDArray[np.float64]") -> Columns:
-    """The numbers of connections when their windows end; counters have what the present state has lasted by then."""
-    numbers = {name: table[name].astype(np.float64) for name in _COUNTS}
+def _read(table: Rows, ends_s: Floats) -> Floats:
+    """The numbers of connections (columns) when their windows end; counters have what the present state has lasted."""
+    numbers = np.empty((len(_NUMBERS), len(table)))
     lasting = lasting_ns(table, ends_s)
-    for name in _TIMES:
-        ns = table[name]
+    for column, name in zip(numbers, _NUMBERS, strict=True):
         if name in _SPENT:
-            ns = ns + np.where(table["state"] == STATES.index(name.removeprefix("wait_")), lasting, 0)
-        numbers[f"{name}_s"] = ns / 1e9
+            spending = table["state"] == STATES.index(_SPENT[name])
+            column[:] = (table[_NS[name]] + np.where(spending, lasting, 0)) / 1e9
+        elif name in _NS:
+            column[:] = table[_NS[name]] / 1e9
+        else:
+            column[:] = table[name]
     return numbers
-
-
-def _changed(now: Columns, before: Columns) -> Bools:
-    """Whether any number of a connection differs from the one known."""
-    changed: Bools = np.zeros(len(now["messages"]), np.bool_)
-    for name, values in now.items():
-        changed |= values != before[name]
-    return changed
 
 
 def _remove(rows: Index, free: list[int], comms: Collection[str]) -> list[int]:

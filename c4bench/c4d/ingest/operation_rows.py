@@ -41,6 +41,8 @@ class OpColumns(NamedTuple):
 
     def pick(self, which: Ints | Bools) -> "OpColumns":
         """Some of them."""
+        if which.dtype == np.bool_ and which.all():
+            return self
         return OpColumns._make(values[which] for values in self)
 
 

@@ -41,9 +41,11 @@ class Finished(NamedTuple):
 
     def pick(self, which: Ints | Bools) -> "Finished":
         """Some of them."""
-        if which.dtype == np.bool_ and which.all():
-            return self
-        return Finished._make(values[which] for values in self)
+        if which.dtype == np.bool_:
+            if which.all():
+                return self
+            which = np.flatnonzero(which)
+        return Finished._make(values.take(which, axis=0) for values in self)
 
 
 class Operations:
@@ -117,7 +119,7 @@ class Operations:
         comms = self._members.table["comm"][ops.members]
         evaluated = ops.seq <= self._comms["evaluated"][comms]
         ops = ops._replace(evaluated=evaluated, kept=self._kept_at(ops, comms, evaluated))
-        ops = ops.pick(np.lexsort((ops.seq, ops.entered_s, ops.ranks)))
+        ops = ops.pick(_by_rank(ops))
         return _in_order(ops, self._file(ops)) if len(ops.seq) else []
 
     def _kept_at(self, ops: OpColumns, comms: Ints, evaluated: Bools) -> Ints:
@@ -185,7 +187,7 @@ class Operations:
         for name in FIELDS:
             newest[name][ops.members[later]] = getattr(ops, name)[later]
         done = ops.finished_s > 0.0
-        np.maximum.at(newest["done"], ops.members[done], ops.seq[done])
+        np.maximum.at(newest["done"], ops.members[done], ops.seq[done].astype(np.float64))
         self._members.note_acts(ops.members, event_s)
         ranks["event_s"][ops.ranks[of_rank.last]] = until_s[of_rank.last]
         return since_s
@@ -255,6 +257,16 @@ class Operations:
         self._end(size, starts)
         members = np.add.outer(self._comms["first"][comms], np.arange(size))
         return Finished(comms, self._members.rank_of(members), inside_s, gap_s, entered_s)
+
+
+def _by_rank(ops: OpColumns) -> Ints:
+    """The records of one rank after those of another, each in order: they often are."""
+    order = np.argsort(ops.ranks, kind="stable")
+    ranks, entered_s, seq = ops.ranks[order], ops.entered_s[order], ops.seq[order]
+    follows = (entered_s[1:] > entered_s[:-1]) | ((entered_s[1:] == entered_s[:-1]) & (seq[1:] >= seq[:-1]))
+    if (follows | (ranks[1:] > ranks[:-1])).all():
+        return order
+    return np.lexsort((ops.seq, ops.entered_s, ops.ranks))
 
 
 def _in_order(ops: OpColumns, since_s: Floats) -> list[float]:

@@ -14,8 +14,8 @@ from c4bench.model.window import STATES, Window
 
 Columns = Mapping[str, Floats]
 
-# Seconds summed in another order may differ in the last bits.
-_ROUNDING_S = 1e-9
+# Seconds summed in another order may differ in the last bits; messages and bytes may not.
+_ROUNDING = np.array([[0.0], [0.0], [1e-9], [1e-9], [1e-9], [1e-9]])
 # A rank's clock and its agent's are the host's one clock; a reading may be a little younger than its window's end.
 _AHEAD_S = 1.0
 # No clock shows more seconds (thirty thousand years), no counter holds more.
@@ -97,18 +97,13 @@ def operation_times_ordered(ops: Columns, end_s: Floats) -> Bools:
     return ordered
 
 
-def counters_valid(conns: Columns) -> Bools:
-    """Whether cumulative counters are counts, times can be shown by a clock, and states are known."""
-    counted = np.abs(conns["last_progress_s"]) < _LATEST_S
-    for name in ("messages", "size_bytes", "wait_credit_s", "wait_data_s", "transfer_s", "shared_s"):
-        counted &= conns[name] >= 0
-    counted &= conns["state"] < len(STATES)
-    return counted
+def counters_valid(counters: Floats, last_progress_s: Floats, state: Floats) -> Bools:
+    """Whether cumulative counters (a row each) are counts, times can be shown by a clock, and states are known."""
+    valid: Bools = (np.abs(last_progress_s) < _LATEST_S) & (state < len(STATES)) & (counters >= 0).all(axis=0)
+    return valid
 
 
-def counters_monotonic(conns: Columns, before: Columns) -> Bools:
-    """Whether cumulative counters are no lower than `before`."""
-    grown = (conns["messages"] >= before["messages"]) & (conns["size_bytes"] >= before["size_bytes"])
-    for name in ("wait_credit_s", "wait_data_s", "transfer_s", "shared_s"):
-        grown &= conns[name] >= before[name] - _ROUNDING_S
+def counters_monotonic(counters: Floats, before: Floats) -> Bools:
+    """Whether cumulative counters, a row each (messages, bytes, and then seconds), are no lower than `before`."""
+    grown: Bools = (counters >= before - _ROUNDING).all(axis=0)
     return grown

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from c4bench.c4d.columns import Bools, Floats, Ints
+from c4bench.c4d.columns import Bools, Floats, Ints, rounds
 from c4bench.c4d.ingest.operations import Finished
 
 
@@ -50,24 +50,34 @@ class ComputeIntervals:
             sums_s[rows] = 0.0
 
     def add(self, rows: Ints, awaited_s: Floats, ops: Finished, middle_s: Floats, enough_s: float) -> ComputeInterval:
-        """Add an operation of each of these rows, after gaps between operations in which its members computed.
+        """Add operations of these rows, in order, after gaps between operations in which their members computed.
 
         Others waited for its members for `awaited_s`, and `middle_s` is the usual gap of each, shape (rows, 1).
         Intervals that have computed for `enough_s` are returned and start again.
         """
-        before_s = self._middle_s[rows]
-        begins, sum_s = before_s == 0, before_s + middle_s
-        full = sum_s[:, 0] >= enough_s
-        if begins.all() and full.all():  # each operation is an interval of its own
-            return ComputeInterval(full, awaited_s, ops.gap_s - middle_s, middle_s, ops.gap_s)
-        since_s = np.where(begins, ops.entered_s - ops.gap_s, self._since_s[rows])
-        awaited_s = self._awaited_s[rows] + awaited_s
-        longer_s = self._longer_s[rows] + (ops.gap_s - middle_s)
-        lasted_s = np.where(begins, ops.gap_s, ops.entered_s - since_s)
+        longer_s = ops.gap_s - middle_s
+        if (self._middle_s[rows] == 0).all() and (middle_s >= enough_s).all():  # each operation is one of its own
+            return ComputeInterval(np.ones(len(rows), np.bool_), awaited_s, longer_s, middle_s, ops.gap_s)
+        full = np.zeros(len(rows), np.bool_)
+        ends = ComputeInterval(full, awaited_s.copy(), longer_s, middle_s.copy(), ops.gap_s.copy())
+        for turn in rounds(rows):
+            self._add(rows[turn], turn, ops, ends, enough_s)
+        return ComputeInterval(full, *(values[full] for values in ends[1:]))
+
+    def _add(self, rows: Ints, turn: Ints, ops: Finished, ends: ComputeInterval, enough_s: float) -> None:
+        """Add one operation of each of these rows, which `ends` has at `turn`; what it has becomes the interval's."""
+        before_s, gap_s, entered_s = self._middle_s[rows], ops.gap_s[turn], ops.entered_s[turn]
+        begins, sum_s = before_s == 0, before_s + ends.middle_s[turn]
+        since_s = np.where(begins, entered_s - gap_s, self._since_s[rows])
+        awaited_s = self._awaited_s[rows] + ends.awaited_s[turn]
+        longer_s = self._longer_s[rows] + ends.longer_s[turn]
         self._awaited_s[rows], self._longer_s[rows], self._since_s[rows] = awaited_s, longer_s, since_s
         self._middle_s[rows] = sum_s
+        full = sum_s[:, 0] >= enough_s
         self._clear(rows[full])
-        return ComputeInterval(full, awaited_s[full], longer_s[full], sum_s[full], lasted_s[full])
+        lasted_s = np.where(begins, gap_s, entered_s - since_s)
+        for values, found in zip(ends, (full, awaited_s, longer_s, sum_s, lasted_s), strict=True):
+            values[turn] = found
 
 
 def usual_s(gap_s: Floats) -> Floats:

@@ -5,31 +5,30 @@ receiver-driven wait analysis). It is late by its own doing only if it also comp
 differences on the rank's own clock, so host clock offsets do not matter.
 """
 
+from collections.abc import Iterator
+from itertools import pairwise, starmap
+from typing import NamedTuple
+
 import msgspec
 import numpy as np
 
-from c4bench.c4d.columns import Bools, Floats, Index, Ints, Table, enlarged, medians, rounds
+from c4bench.c4d.columns import Bools, Floats, Index, Ints, Table, enlarged, rounds
 from c4bench.c4d.ingest.operations import Finished
 from c4bench.c4d.straggler.compute_intervals import ComputeIntervals, usual_s
 from c4bench.c4d.straggler.empirical_null import EmpiricalNull, operations_per_iteration
 from c4bench.c4d.straggler.intermittent_stragglers import IntermittentStragglers
+from c4bench.c4d.straggler.lateness import USUAL_EVERY, Lateness
 from c4bench.c4d.straggler.thresholds import (
     FIRST_HISTORY_OPS,
     INTERVAL_SHARE,
     LAWFUL_SKEW_SHARE,
     MATERIAL_SHARE,
-    MAX_RUN_OPS,
     MIN_HISTORY_OPS,
     MIN_RUN_OPS,
     MIN_RUN_PERIODS,
 )
 from c4bench.c4d.straggler.usual_gaps import UsualGaps
 from c4bench.c4d.thresholds import benign_stall_s
-
-# Operations whose lateness is kept as the healthy history, the latest ones.
-_HISTORY_OPS = 256
-# Operations between two updates of a member's usual lateness, which changes slowly.
-_SKEW_EVERY = 8
 
 
 class Straggler(msgspec.Struct, frozen=True):
@@ -48,13 +47,27 @@ class Straggler(msgspec.Struct, frozen=True):
 
 
 # A communicator of which no operation is known.
-_BLANK: dict[str, float] = {
-    "judged": 0,
-    "taught": 0,
-    "usual_of": -1,
-    "lawful": LAWFUL_SKEW_SHARE,
-    "counted": False,
-}
+_BLANK: dict[str, float] = {"lawful": LAWFUL_SKEW_SHARE, "counted": False}
+
+
+class _Judged(NamedTuple):
+    """Operations of communicators (by row) that tell of computing, turn after turn: no turn has a row twice.
+
+    `shares` are each member's lateness, and `lawful` is how much of it may be how the job is built.
+    """
+
+    rows: Ints
+    round_of: Ints
+    ops: Finished
+    shares: Floats
+    lawful: Floats
+
+    def split(self) -> Iterator["_Judged"]:
+        """Those of one turn after the other."""
+        ends = np.flatnonzero(np.diff(self.round_of, append=-1)) + 1
+        for turn in starmap(slice, pairwise([0, *ends.tolist()])):
+            ops = Finished._make(values[turn] for values in self.ops)
+            yield _Judged(self.rows[turn], self.round_of[turn], ops, self.shares[turn], self.lawful[turn])
 
 
 class StragglerDetector:
@@ -70,10 +83,7 @@ class StragglerDetector:
         self._table = Table(comm=0, **_BLANK)
         self._intervals = ComputeIntervals(size)
         self._gaps = UsualGaps()
-        self._recent = np.empty((0, MAX_RUN_OPS, size))
-        self._entered_s = np.empty((0, MAX_RUN_OPS, size))
-        self._history = np.empty((0, size, FIRST_HISTORY_OPS))
-        self._usual = np.zeros((0, size))
+        self._lateness = Lateness(size)
         self._worst = np.zeros((0, MIN_RUN_OPS))
         self._standing: dict[int, set[int]] = {}
 
@@ -91,10 +101,15 @@ class StragglerDetector:
         """Members that these operations show to be late, each once until it keeps up again."""
         usable = np.asarray(~np.isnan(ops.gap_s).any(axis=1))
         middle_s, awaited_s = usual_s(ops.gap_s), self._awaited_s(ops)
+        usable_rounds = [turn[usable[turn]] for turn in rounds(ops.comms)]
         found = []
-        for turn in rounds(ops.comms):
-            which = turn[usable[turn]]
-            found += self._evaluate(ops.pick(which), middle_s[which], awaited_s[which], period_s)
+        for first in range(0, len(usable_rounds), USUAL_EVERY):
+            some = usable_rounds[first : first + USUAL_EVERY]
+            which, turn = np.concatenate(some), np.repeat(np.arange(len(some)), list(map(len, some)))
+            judged = self._judged(ops.pick(which), turn, middle_s[which], awaited_s.take(which, axis=0), period_s)
+            if len(judged.rows) and not self._pass(judged):
+                for late in judged.split():
+                    found += self._evaluate(late, period_s)
         return found
 
     def _awaited_s(self, ops: Finished) -> Floats:
@@ -102,35 +117,58 @@ class StragglerDetector:
         awaited_s: Floats = np.sort(ops.duration_s, axis=1)[:, [self._size // 2]] - ops.duration_s
         return awaited_s
 
-    def _evaluate(self, ops: Finished, middle_s: Floats, awaited_s: Floats, period_s: float) -> list[Straggler]:
-        """The same of one operation of each communicator; `middle_s` and `awaited_s` as in `ComputeIntervals`."""
-        rows, ops, shares = self._shares(ops, middle_s, awaited_s, period_s)
-        if not len(rows):
-            return []
-        self._remember(rows, shares, ops.entered_s)
-        skew = self._skew(rows)
+    def _pass(self, judged: _Judged) -> bool:
+        """Add operations, several of a communicator, in which nobody was late; add nothing if somebody was, or may be.
+
+        Most operations are such, and one at a time they would take several times as long.
+        """
+        rows, shares = judged.rows, judged.shares
+        young = self._lateness.taught(rows) < FIRST_HISTORY_OPS
+        if self._standing or young.any() or not self._table["counted"][rows].all():
+            return False
+        new = self._lateness.plan(rows, shares, np.ones(len(rows), np.bool_))
+        skew = _lawful(new.usual, judged.lawful)
+        worst = (shares - skew).max(axis=1)
+        if (worst > judged.lawful).any():
+            return False
+        telling = np.flatnonzero(worst > MATERIAL_SHARE)
+        if len(telling) and self._lateness.lasting(new, telling, skew.take(telling, axis=0)).any():
+            return False
+        for turn in judged.split():
+            self._intermittent.skip(turn.ops.ranks)
+        self._lateness.add(new, judged.ops.entered_s)
+        self._table["lawful"][rows] = judged.lawful
+        self._worst[rows, (new.judged + 1) % MIN_RUN_OPS] = worst
+        return True
+
+    def _evaluate(self, judged: _Judged, period_s: float) -> list[Straggler]:
+        """The same of one operation of each communicator."""
+        rows, shares, lawful = judged.rows, judged.shares, judged.lawful
+        new = self._lateness.plan(rows, shares, ~self._late_before(rows))
+        skew = _lawful(new.usual, lawful)
         beyond = shares - skew
-        taught = self._table["taught"][rows]
-        known = taught >= MIN_HISTORY_OPS
+        known = new.taught >= MIN_HISTORY_OPS
         # Most operations show nobody late and go no further.
         telling = np.flatnonzero(known & (beyond.max(axis=1) > MATERIAL_SHARE))
         if len(telling):
-            telling = telling[self._lasting(rows[telling], skew[telling])]
+            telling = telling[self._lateness.lasting(new, telling, skew[telling])]
+        self._lateness.add(new, judged.ops.entered_s)
+        self._table["lawful"][rows] = judged.lawful
         found = ((index, self._late(int(rows[index]), skew[index], period_s)) for index in telling.tolist())
         stragglers = {index: late for index, late in found if late}
         known[list(stragglers)] = False
         passing = np.flatnonzero(known)
-        stragglers |= self._intermittent_late(rows, ops, beyond, passing, benign_stall_s(period_s))
-        young = taught < FIRST_HISTORY_OPS
+        stragglers |= self._intermittent_late(judged, beyond, passing, benign_stall_s(period_s))
+        young = (new.taught < FIRST_HISTORY_OPS) & ~self._late_before(rows)
         young[list(stragglers)] = False
-        self._learn(rows[young], shares[young])
+        self._lateness.learn(rows[young], shares[young])
         worst = beyond.max(axis=1)
         fresh = []
-        for index in sorted(stragglers.keys() | self._late_before(rows)):
+        for index in sorted(stragglers.keys() | set(np.flatnonzero(self._late_before(rows)).tolist())):
             fresh += self._name(int(rows[index]), stragglers.get(index, []))
             others = np.delete(beyond[index], list(self._standing.get(int(rows[index]), ())))
             worst[index] = others.max(initial=0.0)
-        self._worst[rows, self._table["judged"][rows] % MIN_RUN_OPS] = worst
+        self._worst[rows, (new.judged + 1) % MIN_RUN_OPS] = worst
         return fresh
 
     def forget(self, comm: int) -> None:
@@ -141,18 +179,21 @@ class StragglerDetector:
             self._table[name][row] = blank
         self._intervals.forget(row)
         self._gaps.forget(row)
-        self._usual[row], self._worst[row] = 0.0, 0.0
+        self._lateness.forget(row)
+        self._worst[row] = 0.0
         self._standing.pop(row, None)
 
-    def _late_before(self, rows: Ints) -> set[int]:
+    def _late_before(self, rows: Ints) -> Bools:
         """Which of the rows are of communicators with members that are known to be late."""
-        return set(np.flatnonzero(np.isin(rows, list(self._standing))).tolist()) if self._standing else set()
+        return np.isin(rows, list(self._standing)) if self._standing else np.zeros(len(rows), np.bool_)
 
     def _rows_of(self, comms: Ints) -> Ints:
         keys = comms.tolist()
         rows = self._rows.rows(keys, len(keys))
         for index in np.flatnonzero(rows < 0).tolist():
-            rows[index] = self._rows[keys[index]] = self._table.add()
+            if keys[index] not in self._rows:
+                self._rows[keys[index]] = self._table.add()
+            rows[index] = self._rows[keys[index]]
             self._table["comm"][rows[index]] = keys[index]
         if self._table.count > len(self._worst):
             self._make_room(len(self._table["comm"]))
@@ -161,80 +202,35 @@ class StragglerDetector:
     def _make_room(self, rows: int) -> None:
         self._intervals.make_room(rows)
         self._gaps.make_room(rows)
-        self._recent, self._entered_s = enlarged(self._recent, rows), enlarged(self._entered_s, rows)
-        self._history, self._usual = enlarged(self._history, rows), enlarged(self._usual, rows)
+        self._lateness.make_room(rows)
         self._worst = enlarged(self._worst, rows)
 
-    def _shares(
-        self, ops: Finished, middle_s: Floats, awaited_s: Floats, period_s: float
-    ) -> tuple[Ints, Finished, Floats]:
-        """Each member's lateness as a share of the median gap, where enough operations tell of computing."""
+    def _judged(self, ops: Finished, round_of: Ints, middle_s: Floats, awaited_s: Floats, period_s: float) -> _Judged:
+        """Those of these operations before which there was enough computing, each with what was before it.
+
+        `middle_s` and `awaited_s` as in `ComputeIntervals`.
+        """
         rows = self._rows_of(ops.comms)
-        telling = self._gaps.add(rows, middle_s[:, 0])
-        rows, ops = rows[telling], ops.pick(telling)
-        interval = self._intervals.add(rows, awaited_s[telling], ops, middle_s[telling], INTERVAL_SHARE * period_s)
-        rows, ops = rows[interval.rows], ops.pick(interval.rows)._replace(gap_s=interval.lasted_s)
-        self._table["lawful"][rows] = LAWFUL_SKEW_SHARE * np.maximum(1.0, period_s / interval.middle_s[:, 0])
-        return rows, ops, np.minimum(interval.awaited_s, interval.longer_s) / interval.middle_s
-
-    def _remember(self, rows: Ints, shares: Floats, entered_s: Floats) -> None:
-        judged = self._table["judged"][rows]
-        oldest = judged % MAX_RUN_OPS
-        due = (judged >= MAX_RUN_OPS) & (self._table["taught"][rows] >= FIRST_HISTORY_OPS)
-        self._learn(rows[due], self._recent[rows[due], oldest[due]])
-        self._recent[rows, oldest], self._entered_s[rows, oldest] = shares, entered_s
-        self._table["judged"][rows] = judged + 1
-
-    def _newest_first(self, row: int, kept: Floats) -> Floats:
-        """What was kept of the last operations of a communicator."""
-        judged = int(self._table["judged"][row])
-        newest_first: Floats = kept[row, (judged - 1 - np.arange(min(judged, MAX_RUN_OPS))) % MAX_RUN_OPS]
-        return newest_first
-
-    def _skew(self, rows: Ints) -> Floats:
-        """Each member's usual lateness, as far as it is small enough to be how the job is built."""
-        taught, usual_of = self._table["taught"][rows], self._table["usual_of"][rows]
-        due = (usual_of < 0) | (taught % _SKEW_EVERY == 0) | (taught <= FIRST_HISTORY_OPS)
-        due &= (taught > 0) & (usual_of != taught)
-        known = np.minimum(taught[due], _HISTORY_OPS)
-        for count in set(known.tolist()):
-            which = rows[due][known == count]
-            self._usual[which] = medians(self._history[which, :, :count])
-        self._table["usual_of"][rows[due]] = taught[due]
-        skew: Floats = np.clip(self._usual[rows], 0.0, self._table["lawful"][rows, None])
-        return skew
-
-    def _learn(self, rows: Ints, shares: Floats) -> None:
-        if not len(rows):
-            return
-        known = np.isin(rows, list(self._standing)) if self._standing else np.zeros(len(rows), np.bool_)
-        rows, shares = rows[~known], shares[~known]
-        taught = self._table["taught"][rows]
-        room = self._history.shape[2]
-        if int(taught.max(initial=0)) >= room < _HISTORY_OPS:
-            self._history = np.concatenate([self._history, np.empty_like(self._history)], axis=2)
-        self._history[rows, :, taught % _HISTORY_OPS] = shares
-        self._table["taught"][rows] = taught + 1
-
-    def _lasting(self, rows: Ints, skew: Floats) -> Bools:
-        """Whether a member was late on average in any run of the latest operations that is long enough."""
-        judged, places = self._table["judged"][rows, None], np.arange(MAX_RUN_OPS)
-        recent = self._recent[rows[:, None], (judged - 1 - places) % MAX_RUN_OPS] - skew[:, None]
-        means = np.cumsum(recent, axis=1) / (places + 1)[:, None]
-        late = (means > MATERIAL_SHARE).any(axis=2) & (places >= MIN_RUN_OPS - 1) & (places < judged)
-        return np.asarray(late.any(axis=1))
+        telling = np.flatnonzero(self._gaps.add(rows, middle_s[:, 0]))
+        if len(telling) < len(rows):
+            rows, round_of, ops, middle_s = rows[telling], round_of[telling], ops.pick(telling), middle_s[telling]
+            awaited_s = awaited_s.take(telling, axis=0)
+        interval = self._intervals.add(rows, awaited_s, ops, middle_s, INTERVAL_SHARE * period_s)
+        ops = ops.pick(interval.rows)._replace(gap_s=interval.lasted_s)
+        lawful = LAWFUL_SKEW_SHARE * np.maximum(1.0, period_s / interval.middle_s[:, 0])
+        shares = np.minimum(interval.awaited_s, interval.longer_s) / interval.middle_s
+        return _Judged(rows[interval.rows], round_of[interval.rows], ops, shares, lawful)
 
     def _late(self, row: int, skew: Floats, period_s: float) -> list[Straggler]:
         """Members whose latest operations were all late, by more than jitter and their usual lateness."""
-        recent = self._newest_first(row, self._recent) - skew
+        recent = self._lateness.recent(row) - skew
         runs = np.arange(1, len(recent) + 1)[:, None]
         means = np.cumsum(recent, axis=0) / runs
-        taught = min(int(self._table["taught"][row]), _HISTORY_OPS)
-        null = EmpiricalNull(self._history[row, :, :taught].T - skew)
+        null = EmpiricalNull(self._lateness.history(row).T - skew)
         hit = null.forbids(np.minimum.accumulate(recent, axis=0), means, runs) & (runs >= MIN_RUN_OPS)
         if not hit.any():
             return []
-        entered_s = self._newest_first(row, self._entered_s)
+        entered_s = self._lateness.entered_s(row)
         iteration = operations_per_iteration(entered_s[:, 0], period_s)
         hit &= runs > MIN_RUN_PERIODS * iteration
         comm = int(self._table["comm"][row])
@@ -247,13 +243,13 @@ class StragglerDetector:
         ]
 
     def _intermittent_late(
-        self, rows: Ints, ops: Finished, beyond: Floats, passing: Ints, stall_s: float
+        self, judged: _Judged, beyond: Floats, passing: Ints, stall_s: float
     ) -> dict[int, list[Straggler]]:
         """Members that are late again and again without a run that is long enough; in the order of operations."""
-        table, stragglers = self._table, {}
-        late = beyond[passing] > table["lawful"][rows[passing], None]
-        odd = late.any(axis=1) | ~table["counted"][rows[passing]]
-        table["counted"][rows[passing]] = True
+        rows, ops, counted, stragglers = judged.rows, judged.ops, self._table["counted"], {}
+        late = beyond[passing] > judged.lawful[passing, None]
+        odd = late.any(axis=1) | ~counted[rows[passing]]
+        counted[rows[passing]] = True
         begin = 0
         for end in np.flatnonzero(odd).tolist():
             self._intermittent.skip(ops.ranks[passing[begin:end]])
@@ -292,6 +288,13 @@ class StragglerDetector:
         standing = self._standing.get(row, set())
         if not standing:
             return set()
-        latest = self._newest_first(row, self._recent)[MIN_RUN_OPS - 1 :: -1]
-        last = (latest - self._skew(np.asarray([row]))[0]).mean(axis=0)
+        latest, rows = self._lateness.recent(row)[MIN_RUN_OPS - 1 :: -1], np.asarray([row])
+        skew = _lawful(self._lateness.usual(rows), self._table["lawful"][rows])[0]
+        last = (latest - skew).mean(axis=0)
         return {place for place in standing if last[place] >= MATERIAL_SHARE}
+
+
+def _lawful(usual: Floats, most: Floats) -> Floats:
+    """Each member's usual lateness, as far as it is small enough to be how the job is built."""
+    skew: Floats = np.clip(usual, 0.0, most[:, None])
+    return skew

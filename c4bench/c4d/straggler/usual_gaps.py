@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from c4bench.c4d.columns import Bools, Floats, Ints
+from c4bench.c4d.columns import Bools, Floats, Ints, earlier, rounds
 from c4bench.c4d.straggler.thresholds import BEARING_SHARE, SETTLE_OPS
 
 # Gaps before a communicator's operations that are kept, the latest: several iterations.
@@ -27,20 +27,35 @@ class UsualGaps:
         self._gaps_s[row], self._seen[row] = np.inf, 0
 
     def add(self, rows: Ints, gap_s: Floats) -> Bools:
-        """Add a gap before an operation of each of these rows; return which of the operations tell of computing.
+        """Add gaps before operations of these rows, in order; return which of the operations tell of computing.
 
-        A communicator's first operations, which set it up, do not.
+        A communicator's first operations, which set it up, do not. No row may be there more often than gaps are kept.
         """
-        seen = self._seen[rows]
-        self._gaps_s[rows, seen % _GAPS_KEPT] = gap_s
-        self._seen[rows] = seen + 1
-        # The usual long gap is no longer than the longest.
-        kept_s = self._gaps_s[rows]
-        telling: Bools = gap_s > BEARING_SHARE * np.where(kept_s < np.inf, kept_s, 0.0).max(axis=1, initial=0.0)
-        short = np.flatnonzero(~telling)
-        if len(short):
-            telling[short] = gap_s[short] > BEARING_SHARE * self._long(rows[short])
+        nth = earlier(rows)
+        seen = self._seen[rows] + nth
+        telling = gap_s > BEARING_SHARE * self._longest(rows, nth, gap_s)
+        if telling.all():
+            self._gaps_s[rows, seen % _GAPS_KEPT], self._seen[rows] = gap_s, seen + 1
+        else:
+            for turn in rounds(rows):
+                telling[turn] = self._add(rows[turn], gap_s[turn])
         return telling & (seen >= SETTLE_OPS)
+
+    def _longest(self, rows: Ints, nth: Ints, gap_s: Floats) -> Floats:
+        """The longest gap of each row, among those kept and those that are added: no usual one is longer."""
+        longest_s, each = np.zeros(len(self._seen)), rows[nth == 0]
+        kept_s = self._gaps_s.take(each, axis=0)
+        longest_s[each] = np.where(kept_s < np.inf, kept_s, 0.0).max(axis=1, initial=0.0)
+        np.maximum.at(longest_s, rows, gap_s)
+        found: Floats = longest_s[rows]
+        return found
+
+    def _add(self, rows: Ints, gap_s: Floats) -> Bools:
+        """Add a gap of each of these rows; return which are not much shorter than the usual long one."""
+        seen = self._seen[rows]
+        self._gaps_s[rows, seen % _GAPS_KEPT], self._seen[rows] = gap_s, seen + 1
+        telling: Bools = gap_s > BEARING_SHARE * self._long(rows)
+        return telling
 
     def _long(self, rows: Ints) -> Floats:
         """The usual long gap: nine in ten are no longer."""

@@ -5,7 +5,7 @@ from c4d_telemetry import comm, file, op, window
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.c4d.columns import Index, Runs, Table, distinct, medians, rounds
+from c4bench.c4d.columns import Index, Runs, Table, distinct, earlier, medians, rounds
 from c4bench.c4d.ingest.batch import Batch
 from c4bench.c4d.ingest.job_view import JobView
 from c4bench.c4d.ingest.open_operations import OpenOperations
@@ -37,14 +37,33 @@ def test_new_rows_are_blank_however_often_a_table_grows():
     assert set(table.used("record").tolist()) == {None}
 
 
+def test_columns_that_are_kept_together_are_the_rows_of_a_block():
+    """What is written to one is read from the other, also after the table has grown."""
+    table = Table("messages", "spent_s", row=0, messages=-1.0, spent_s=0.0)
+    table.add(20)
+    table.block[:, 3] = 7.0, 0.5
+    table["messages"][4] = 8.0
+    table.add(100)
+    assert (table["messages"][3], table["spent_s"][3]) == (7.0, 0.5)
+    assert table.block[:, [4, 100]].tolist() == [[8.0, -1.0], [0.0, 0.0]]
+
+
+@given(st.lists(st.integers(0, 4), max_size=30))
+def test_equal_rows_before_each_are_counted(rows):
+    """Each row is told how many equal ones come before it."""
+    assert earlier(np.asarray(rows, np.int64)).tolist() == [rows[:place].count(row) for place, row in enumerate(rows)]
+
+
 def test_a_key_without_a_row_is_told():
     """Unknown keys are -1."""
     assert Index(a=5).rows("ba", 2).tolist() == [-1, 5]
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(-5, 5), st.booleans()), max_size=40))
-def test_what_came_before_a_row_is_what_a_walk_finds(listed):
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(-5, 5), st.booleans()), max_size=40), st.booleans())
+def test_what_came_before_a_row_is_what_a_walk_finds(listed, in_order):
     """Of each key the value before, the highest so far and the latest marked row, whatever the order of keys."""
+    if in_order:
+        listed.sort(key=lambda row: row[0])
     keys, values, marked = (np.asarray([row[place] for row in listed], np.int64) for place in range(3))
     runs, initial = Runs(keys), keys * 100
     last, highest, latest = {}, {}, {}

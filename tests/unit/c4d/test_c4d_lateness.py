@@ -6,7 +6,9 @@ from c4d_telemetry import drive
 
 from c4bench.c4d.ingest.operations import Finished
 from c4bench.c4d.straggler.intermittent_stragglers import IntermittentStragglers
+from c4bench.c4d.straggler.lateness import USUAL_EVERY, Lateness
 from c4bench.c4d.straggler.stragglers import StragglerDetector
+from c4bench.c4d.straggler.thresholds import FIRST_HISTORY_OPS
 from c4bench.model.diagnosis import Syndrome
 from c4bench.model.step import StepOp
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob
@@ -104,3 +106,69 @@ def test_short_time_inside_without_longer_computing_is_not_lateness():
     for seq in range(60):
         inside_s = [0.02 if rank == 1 and seq > 30 else 0.05 for rank in range(4)]
         assert lateness.evaluate(_finished(inside_s, [0.1] * 4, [float(seq)] * 4), 0.2) == []
+
+
+def _rounds(seed, comms, ranks, rounds):
+    """Operations of communicators in rounds, up to six of each in one; now and then a rank is late, or for good."""
+    rng = np.random.default_rng(seed)
+    done = np.zeros(comms, int)
+    for number in range(rounds):
+        counts = rng.integers(0, 7, comms) if number % 3 else np.full(comms, 5)
+        of = np.repeat(np.arange(comms), counts)
+        seqs = np.concatenate([np.arange(count) + first for count, first in zip(counts, done, strict=True)])
+        done += counts
+        gap_s = 0.1 * (1.0 + 0.01 * rng.standard_normal((len(of), ranks)))
+        gap_s[rng.random(len(of)) < 0.002, 1] *= 1.5
+        if 12 < number < 20:
+            gap_s[of == 1, 2] *= 1.2
+        inside_s = gap_s.max(axis=1, keepdims=True) - gap_s + 0.01
+        gap_s[rng.random(gap_s.shape) < 0.0005] = np.nan
+        entered_s = 100.0 + 0.2 * seqs[:, None] + np.nan_to_num(gap_s)
+        yield Finished(of, np.add.outer(of * ranks, np.arange(ranks)), inside_s, gap_s, entered_s)
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("period_s", [0.2, 0.8])
+def test_operations_judged_together_and_one_at_a_time_show_the_same(seed, period_s, monkeypatch):
+    """Operations in which nobody is late pass together, and that changes no finding, then or later."""
+    passed, together = [], _lateness(8)
+    monkeypatch.setattr(
+        together, "_pass", lambda ops: passed.append(StragglerDetector._pass(together, ops)) or passed[-1]
+    )
+    apart = _lateness(8)
+    monkeypatch.setattr(apart, "_pass", lambda _: False)
+    found = []
+    for ops in _rounds(seed, 4, 8, 40):
+        late = together.evaluate(ops, period_s)
+        assert late == apart.evaluate(ops, period_s)
+        assert (together.standing, together.disturbed) == (apart.standing, apart.disturbed)
+        found += late
+    assert {late.member for late in found if late.lasting} == {2}
+    assert {True, False} == set(passed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_lateness_is_the_same_however_many_operations_are_added_at_once(seed):
+    """What is usual at each operation, which run is long enough, and all that is kept, is as if they came alone."""
+    rng, together, apart = np.random.default_rng(seed), Lateness(4), Lateness(4)
+    for lateness in (together, apart):
+        lateness.make_room(3)
+        for shares in 0.01 * np.random.default_rng(seed).standard_normal((FIRST_HISTORY_OPS, 3, 4)):
+            lateness.add(lateness.plan(np.arange(3), shares, np.ones(3, np.bool_)), shares)
+            lateness.learn(np.arange(3), shares)
+    for _ in range(80):
+        rows = np.concatenate(list(rng.permuted(np.tile(np.arange(3), (USUAL_EVERY, 1)), axis=1)))
+        rows = rows[: rng.integers(1, len(rows) + 1)]
+        shares, healthy = 0.02 * rng.standard_normal((len(rows), 4)) + 0.02, np.isin(rows, rng.permutation(3)[:2])
+        new, every = together.plan(rows, shares, healthy), np.arange(len(rows))
+        lasting = together.lasting(new, every, 0.5 * new.usual)
+        together.add(new, shares)
+        for index in every:
+            one = slice(index, index + 1)
+            alone = apart.plan(rows[one], shares[one], healthy[one])
+            assert new.usual[index].tolist() == alone.usual[0].tolist()
+            assert lasting[index] == apart.lasting(alone, np.asarray([0]), 0.5 * alone.usual)[0]
+            apart.add(alone, shares[one])
+        for row in range(3):
+            for kept in (Lateness.recent, Lateness.entered_s, Lateness.history):
+                assert kept(together, row).tolist() == kept(apart, row).tolist()

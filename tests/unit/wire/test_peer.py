@@ -18,7 +18,7 @@ from c4bench.wire import peer as peer_module
 from c4bench.wire.channel import StreamChannel
 from c4bench.wire.framing import frame
 from c4bench.wire.messages import Answer, Call, Empty, Exchange, Exchanged
-from c4bench.wire.peer import Handler, Peer
+from c4bench.wire.peer import Handler, Peer, Receiver
 from c4bench.wire.rank import RankLink
 from c4bench.wire.trust import Role, client_context, peer_identity, server_context
 
@@ -48,6 +48,27 @@ async def pair(handlers):
         for peer in peers:
             await peer.close()
         await asyncio.gather(*serving)
+
+
+def test_notes_of_a_receiver_come_in_order_and_one_that_fails_is_reported():
+    """Each note is taken as it comes in, also after one that could not be taken; nobody can call such a method."""
+    taken, reported = [], []
+
+    def take(body):
+        taken.append(10 // msgspec.msgpack.decode(body))
+
+    async def scene():
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["message"]))
+        async with pair({"share": Receiver(take)}) as (sender, _):
+            for number in (1, 0, 5, 2):
+                await sender.note("share", number)
+            with pytest.raises(UnhealthyError, match="no method 'share' here"):
+                await sender.call("share", 1, Empty)
+
+    asyncio.run(scene())
+    assert taken == [10, 2, 5]
+    assert len(reported) == 1
+    assert "share failed with ZeroDivisionError" in reported[0]
 
 
 def test_calls_are_answered_each_with_its_own_answer():

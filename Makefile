@@ -216,7 +216,8 @@ bench: setup
 report:
 	$(BIN)/c4bench report reports/runs/latest
 
-# The simulated table and figure of docs/diloco.md, and README's tables from the newest runs of `make test`.
+# The simulated table and figure of docs/diloco.md, and README's tables from the newest runs of `make test` and then
+# `make lab`, all of one commit.
 RUNS ?= $(wildcard reports/runs/*-main* reports/runs/*-drills*)
 figures: venv
 	$(BIN)/c4bench utilisation --docs docs/diloco.md

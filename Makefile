@@ -29,7 +29,7 @@ BEGAN    := $(if $(wildcard $(VENV)/.ready),,$(shell date +%s.%N))
 # Each runs in its own lab, which uses one processor.
 SCENARIOS := campaign detection fabric faults resilience sites
 
-.PHONY: setup packages venv lock kernel lab test lint type unit properties mutants scenarios drills ablation accuracy busy \
+.PHONY: setup packages venv lock kernel lab test lint type unit unit-nightly properties mutants scenarios drills ablation accuracy busy \
         every-topology evidence bench browser commands docs report figures doctor clean $(SCENARIOS)
 
 setup: kernel
@@ -100,10 +100,13 @@ unit: $(SETUP:setup=venv)
 	$(if $(COVERAGE),$(BIN)/coverage run -m pytest,$(BIN)/pytest) tests/unit -m "not nightly"
 	$(if $(COVERAGE),@echo "c4bench: unit tests run $$($(BIN)/coverage report --format=total) % of the lines")
 
-# The longer forms of unit tests, and property tests with examples that nobody has tried; those that fail are kept in
-# .hypothesis and tried again.
+# Property tests with examples that nobody has tried; those that fail are kept in .hypothesis and tried again.
 properties: setup
-	C4BENCH_FRESH_EXAMPLES=1 $(BIN)/pytest tests/unit -m "hypothesis or nightly"
+	C4BENCH_FRESH_EXAMPLES=1 $(BIN)/pytest tests/unit -m hypothesis
+
+# The longer forms of unit tests, for a night: a million simulated iterations are among them.
+unit-nightly: venv
+	$(BIN)/pytest tests/unit -m nightly
 
 # Change a sample of places in copies of the code: the unit tests should fail. Takes half an hour on two processors.
 MUTANTS ?= 300

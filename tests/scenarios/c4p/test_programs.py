@@ -24,7 +24,7 @@ USUAL = 4
 
 
 @pytest.mark.needs(hosts=8)
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", ["learning", pytest.param("training", marks=pytest.mark.nightly)])
 def test_a_program_leaves_the_number_of_qps_to_c4p(program, cluster, atlas, pairs_across, switches, measure, tmp_path):
     """With `qps=0` each connection has 4 QPs over the thinnest link's fraction of the NIC; data goes where planned."""
     if not switches.any:

@@ -12,6 +12,7 @@ from c4bench.campaign.trial_record import NOTHING, TrialRecord, named_findings
 from c4bench.model.step import RankGroup, StepOp
 from c4bench.sim.job import simulate
 from c4bench.sim.model import SimJob
+from c4bench.sim.prober import SimProber
 
 # The share of its time for which a job communicates, and how long its step is (s).
 LOADS, PERIOD_S = (0.1, 0.3, 0.6), (0.04, 0.2)
@@ -46,8 +47,9 @@ def drawn(seed, number):
 
 def trial(one):
     """What came of a trial, with what was said of it."""
-    windows = []
-    found = drive(one.job, [each.fault for each in one.injected], one.at_s + _PATIENCE_S, windows=windows)
+    windows, faults = [], [each.fault for each in one.injected]
+    prober = SimProber(one.job, faults, busy=one.load)
+    found = drive(one.job, faults, one.at_s + _PATIENCE_S, windows=windows, prober=prober)
     return msgspec.structs.replace(_recorded(one, windows, found), load=one.load)
 
 

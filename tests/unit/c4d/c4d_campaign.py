@@ -14,6 +14,8 @@ from c4bench.model.diagnosis import Component, Syndrome
 from c4bench.model.step import RankGroup, StepOp
 from c4bench.record.artefacts import Fabric, FabricHost, FabricLink, Switch
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob
+from c4bench.sim.places import nic_of
+from c4bench.sim.prober import SimProber, from_switch, to_switch
 
 _TRAFFICS = {
     "ring": (8, 1, (StepOp("all_reduce", 4 << 20, 0.03),)),
@@ -49,6 +51,7 @@ class Trial(NamedTuple):
     said: tuple[str, ...]
     right: bool
     healthy_isolated: int
+    record: TrialRecord
     grade: Grade
 
 
@@ -62,7 +65,8 @@ def trial(seed):
     rank, at_s = draw.randrange(ranks), draw.uniform(*_HEALTHY_S)
     injected = draw.choice(FAULTS)(draw, job, rank, at_s)
     windows = []
-    found = drive(job, [injected.fault], at_s + _PATIENCE_S, windows=windows)
+    prober = SimProber(job, [injected.fault])
+    found = drive(job, [injected.fault], at_s + _PATIENCE_S, windows=windows, prober=prober)
     fault, syndrome, target = injected
     # A dead NIC may come without its side: where it has stopped everything nothing tells whether the other one is well.
     named = {target, Component(target.kind, target.name)} if syndrome is _HANG else {target}
@@ -73,7 +77,7 @@ def trial(seed):
     said = tuple(f"{d.syndrome}: {d.component}" for d in found)
     record = recorded(f"sim-{seed}", injected, windows, at_s + _PATIENCE_S, found)
     (grade,) = grades(record, fabric())
-    return Trial(words, said, right, len(others), grade)
+    return Trial(words, said, right, len(others), record, grade)
 
 
 def recorded(name, injected, windows, until_s, found=()):
@@ -91,9 +95,9 @@ def recorded(name, injected, windows, until_s, found=()):
 def graph():
     """All NICs on one switch, since the simulator has no other links: more of them than any job here uses."""
     every = [FabricHost(f"h{n}", tuple(f"h{n}/{i}" for i in range(4))) for n in range(32)]
-    nics = [(nic, f"10.{n}.{i}") for n, host in enumerate(every) for i, nic in enumerate(host.nics)]
-    links = [FabricLink(nic, "switch", 0.0, f"{net}.254") for nic, net in nics]
-    links += [FabricLink("switch", nic, 0.0, f"{net}.1") for nic, net in nics]
+    nics = [nic for host in every for nic in host.nics]
+    links = [FabricLink(nic, "switch", 0.0, to_switch(nic)) for nic in nics]
+    links += [FabricLink("switch", nic, 0.0, from_switch(nic)) for nic in nics]
     return Fabric((Switch("switch", 1),), tuple(every), tuple(links))
 
 
@@ -103,14 +107,10 @@ def fabric():
     return Measurable(graph())
 
 
-def _nic_name(job, rank):
-    return f"h{rank // job.ranks_per_host}/{rank % job.ranks_per_host}"
-
-
 def slow_nic(draw, job, rank, at_s):
     side = draw.choice(["tx", "rx"])
     fault = SimFault(SimFaultKind.NIC_RATE, rank, at_s, factor=draw.uniform(0.1, 0.9), side=side)
-    return Injected(fault, _SLOW, Component("nic", _nic_name(job, rank), side))
+    return Injected(fault, _SLOW, Component("nic", nic_of(job, rank), side))
 
 
 def slow_rank(draw, job, rank, at_s):
@@ -122,7 +122,7 @@ def slow_rank(draw, job, rank, at_s):
 def dead_nic(draw, job, rank, at_s):
     side = draw.choice(["tx", "rx"])
     fault = SimFault(SimFaultKind.NIC_RATE, rank, at_s, factor=0.0, side=side)
-    return Injected(fault, _HANG, Component("nic", _nic_name(job, rank), side))
+    return Injected(fault, _HANG, Component("nic", nic_of(job, rank), side))
 
 
 def gone(draw, job, rank, at_s):  # noqa: ARG001 (as the others)

@@ -6,6 +6,7 @@ from c4bench.c4d.detector import Detector
 from c4bench.c4d.ingest.batch import Batch
 from c4bench.c4d.ingest.record_validator import RecordValidator
 from c4bench.model.numbering import window_of
+from c4bench.model.recording import DeliveriesCounted, HopsProbed, PathsLearnt, ProbingEnded, TrainsTimed
 from c4bench.model.step import StepOp
 from c4bench.model.telemetry import CommRecord, ConnRecord, Member, OpRecord
 from c4bench.sim.job import simulate
@@ -19,18 +20,38 @@ def ticks(job, faults, duration_s):
     return tuple(simulate(job, faults, duration_s))
 
 
-def drive(job, faults=(), duration_s=6.0, detector=None, windows=None):
-    """Feed a simulated job to a detector tick by tick and collect what it says; `windows` gets what it is fed."""
+def drive(job, faults=(), duration_s=6.0, detector=None, windows=None, prober=None):
+    """Feed a simulated job to a detector tick by tick and collect what it says; `windows` gets what it is fed.
+
+    With a `prober` all paths are known, and a round of probes is sent in each tick while there are doubts.
+    """
     judge = detector or Detector()
     found = []
+    if prober:
+        judge.ingest(PathsLearnt(0.0, prober.all_paths()))
     for tick in simulate(job, faults, duration_s):
+        if prober and (paths := prober.new_paths(tick.windows)):
+            judge.ingest(PathsLearnt(tick.time_s, paths))
         for window in tick.windows:
             judge.ingest_window(window)
         if windows is not None:
             windows += tick.windows
         found += judge.evaluate(tick.time_s)
+        if prober and (doubts := judge.doubts(job.name)) and doubts.any_open:
+            judge.ingest(probed(job.name, doubts, prober, tick.time_s))
     assert judge.dropped == 0
     return found
+
+
+def probed(job, doubts, prober, at_s):
+    """What the next round of probes shows, or that there is none, in the order of `control.doubt_prober`."""
+    if probes := doubts.next_probes(lambda *_: True):
+        return HopsProbed(at_s, job, tuple(probes), prober.expire(probes, at_s))
+    if (flows := doubts.next_flows()) and (deliveries := prober.deliver(flows, at_s)):
+        return DeliveriesCounted(at_s, job, deliveries)
+    if not flows and (flows := doubts.next_trains()):
+        return TrainsTimed(at_s, job, prober.time_trains(flows, at_s))
+    return ProbingEnded(at_s, job)
 
 
 def period_of(job):

@@ -2,15 +2,11 @@
 
 import pytest
 from c4d_busy_campaign import drawn, graded, trial
-from c4d_campaign import graph
 from c4d_telemetry import drive
 
 from c4bench.campaign.grade import Answer
-from c4bench.campaign.trial_record import FILE
 from c4bench.model.diagnosis import Component
 from c4bench.model.step import RankGroup, StepOp
-from c4bench.record import begin
-from c4bench.record.encoding import encode
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 from c4bench.sim.places import nic_of
 
@@ -51,22 +47,11 @@ def test_a_late_rank_hides_no_slow_nic_of_a_ring(ops, ranks_per_host):
     assert [nic in (one.component, *one.alternatives) for one in found[1:]] == [True]
 
 
-@pytest.fixture(scope="module")
-def simulated(pytestconfig):
-    """The run directory of simulated trials, as `c4bench campaign` counts it."""
-    option = pytestconfig.option
-    words = {"command": ("pytest",), "seed": option.c4_seed, "backend": "simulator", "topology": "", "clock": "virtual"}
-    run = begin(option.c4_run_dir, "simulated", **words)
-    run.save("campaign_fabric", graph())
-    return run
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize("shard", range(12))
 def test_three_hundred_busy_trials(shard, simulated, pytestconfig):
     """A shard of twenty-five of the seed."""
     seed = pytestconfig.option.c4_seed
     trials = [trial(drawn(seed, SHARD * shard + number)) for number in range(SHARD)]
-    with (simulated.path / FILE).open("ab") as file:
-        file.writelines(encode(one) + b"\n" for one in trials)
+    simulated(trials)
     _check(trials)

@@ -1,7 +1,6 @@
 """The errors a user sees: what happened, where, and what to do, in one line."""
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 
 class C4Error(Exception):
@@ -38,5 +37,7 @@ class InconclusiveError(C4Error):
 
 def meant(given: str, known: Iterable[str], otherwise: str = "") -> str:
     """The known name that was probably meant, as the end of a sentence; `otherwise` where none is near."""
+    from difflib import get_close_matches  # noqa: PLC0415  (seldom needed, and it takes memory)
+
     near = get_close_matches(given, list(known), n=1, cutoff=0.5)
     return f"; did you mean {near[0]}?" if near else otherwise

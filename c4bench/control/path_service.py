@@ -53,6 +53,8 @@ class PathService:
         self._paths: dict[tuple[str, str, int], tuple[str, ...]] = {}
         self._missing: tuple[MissingLink, ...] = ()
         self._rates: Mapping[str, float] = {}
+        # The jobs, and how often flows and paths had changed, when flows were placed last.
+        self._placed: tuple[list[Job], int, int] | None = None
         self.counted = CountedTraffic()
         self._jobs = jobs
         self._learner: PathLearner | None = None
@@ -279,10 +281,12 @@ class PathService:
 
         Where flows have `ended`, they look whether theirs have.
         """
-        for job in self._jobs.values():
+        state = [*self._jobs.values()], self.controller.live_flows.moves, self.controller.knowledge.changes
+        for job in state[0] if state != self._placed else ():
             placed = self.controller.placed(job.spec.id)
             job.place(placed)
             self._publish_paths({(f.source, f.destination, path.source_port): path.hops for f, path in placed.items()})
+        self._placed = state
         await self._notify(why, ended=ended)
 
     async def _notify(self, why: str, *, ended: bool = False) -> None:

@@ -39,10 +39,13 @@ class LiveFlow(msgspec.Struct):
 
 
 class LiveFlows:
-    """Live flows by id. `changes` counts the changes of ports and weights so far."""
+    """Live flows by id.
+
+    `changes` counts the changes of ports and weights so far; `moves` those of ports, and flows that began or ended.
+    """
 
     def __init__(self, knowledge: PathKnowledge) -> None:
-        self.changes = 0
+        self.changes, self.moves = 0, 0
         self._knowledge = knowledge
         self._live: dict[str, LiveFlow] = {}
         self._of_connection: dict[Connection, list[LiveFlow]] = {}
@@ -65,6 +68,10 @@ class LiveFlows:
             mine = self._of_connection.setdefault(connection, [])
             mine.append(live)
             mine.sort(key=lambda one: one.address or ())
+        self._move()
+
+    def _move(self) -> None:
+        self.moves += 1
         self._followed.clear()
 
     def remove(self, flows: Iterable[str]) -> list[str]:
@@ -73,7 +80,7 @@ class LiveFlows:
 
     def _remove(self, flow: str) -> bool:
         live = self._live.pop(flow, None)
-        self._followed.clear()
+        self._move()
         if live is not None and (connection := _connection(live)):
             rest = [one for one in self._of_connection.pop(connection) if one is not live]
             if rest:
@@ -95,19 +102,20 @@ class LiveFlows:
         if current is None or new is None or current.hops != new.hops:
             self.changes += live.port != port
             live.port = port
-            self._followed.clear()
+            self._move()
         self.set_weight(live, weight)
 
     def place_randomly(self, flows: Iterable[Flow]) -> None:
         """Give each of these flows that has no port one whose path is known, by chance but always the same."""
         for live in (self[flow.id] for flow in flows):
             if not live.port and (ports := sorted(self._knowledge.entries(live.pair))):
+                self._move()
                 live.port = ports[crc32(live.flow.id.encode()) % len(ports)]
 
     def pin(self, live: LiveFlow, port: int) -> None:
         """Leave a flow that cannot be moved on this port."""
         live.pinned, live.port, live.planned = True, port, port
-        self._followed.clear()
+        self._move()
 
     def set_weight(self, live: LiveFlow, weight: float) -> None:
         """Set a flow's weight, if it differs enough."""

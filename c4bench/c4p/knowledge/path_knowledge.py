@@ -64,9 +64,13 @@ class _Document(msgspec.Struct, frozen=True):
 
 
 class PathKnowledge:
-    """Entries by pair of NICs and source port. Times are seconds on the caller's clock."""
+    """Entries by pair of NICs and source port. Times are seconds on the caller's clock.
+
+    `changes` counts how often the path of a source port was learnt, changed or was forgotten.
+    """
 
     def __init__(self) -> None:
+        self.changes = 0
         self._entries: dict[Pair, dict[int, Entry]] = {}
         # Pairs that were probed, and no trace was answered by all hops.
         self._unanswered: set[Pair] = set()
@@ -165,12 +169,15 @@ class PathKnowledge:
     def _store(self, pair: Pair, port: int, known: Entry | None, hops: tuple[str, ...], now_s: float, how: str) -> bool:
         """Store one complete trace; return whether it differs from what was known."""
         if self.outdated(pair):
+            self.changes += 1
             before = self._before[pair].items()
             self._entries[pair] = {port: entry for port, entry in before if not self._lost.isdisjoint(entry.hops)}
         if known is not None and known.hops == hops:
+            self.changes += self._entries[pair].get(port) is not known
             self._entries[pair][port] = known
             self.confirm((*pair, port), now_s)
             return False
+        self.changes += 1
         self._unanswered.discard(pair)
         self._entries.setdefault(pair, {})[port] = Entry(hops, now_s, now_s, how)
         return True
@@ -186,6 +193,7 @@ class PathKnowledge:
     def forget(self, probe: Probe) -> None:
         """Forget the path of a source port: it takes another one."""
         source, destination, port = probe
+        self.changes += 1
         self._entries[source, destination].pop(port, None)
 
     def between(self, nics: Collection[str]) -> "PathKnowledge":
@@ -219,6 +227,7 @@ class PathKnowledge:
         """Add saved entries, with their age, for pairs without a known path."""
         for pair in saved.pairs:
             if pair not in self._entries:
+                self.changes += 1
                 self._entries[pair] = dict(saved.entries(pair))
                 self._unfinished.update(saved.unfinished & {pair})
 

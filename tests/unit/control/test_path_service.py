@@ -9,13 +9,14 @@ from path_scene import HOSTS, PORTS, Scene, flow, run
 
 from c4bench.c4p.policy import PathPolicy
 from c4bench.control.health import UnplannedFlows
+from c4bench.control.jobs import Job
 from c4bench.control.path_learning import PlannedFabric
-from c4bench.control.path_service import NO_INVENTORY
+from c4bench.control.path_service import NO_INVENTORY, PathService
 from c4bench.control.switches import PortCount
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.fabric import USUAL_QPS, Flow
-from c4bench.wire.messages import ChooseQps, FollowGuidance, Release, Route
+from c4bench.wire.messages import ChooseQps, FollowGuidance, JobSpec, Release, Route
 
 
 @pytest.mark.parametrize(("uplink_bps", "qps"), [(0.0, 4), (1e10, 4), (5e9, 8), (1e9, 16)])
@@ -86,6 +87,37 @@ def test_plans_and_replans_are_logged_with_their_reasons(caplog):
         "INFO 2 changes of paths or weights: new flows of j",
         "INFO 1 changes of paths or weights: diagnosis of link s0",
     ]
+
+
+def test_flows_are_looked_up_again_when_they_or_their_paths_change():
+    """A job is told its flows' paths when one begins, moves or ends, when paths are learnt, and at no other time."""
+
+    async def play():
+        scene = Scene()
+        job = Job(JobSpec("j", "", (), ()))
+        scene.paths = PathService({"j": job}, scene.agent)
+        scene.paths.plan(PlannedFabric(HOSTS, PORTS))
+        told = []
+        place, job.place = job.place, lambda paths: (told.append(dict(paths)), place(paths))
+        await scene.paths.route(Route("j", (flow(0, 2),)))
+        began = told.pop()
+        await scene.paths._apply_changes("nothing")
+        assert not told
+        await scene.paths.apply_diagnosis(blamed(began[flow(0, 2)].hops[1]))
+        moved = told.pop()
+        await scene.paths.learn(PlannedFabric(HOSTS, PORTS))
+        learnt = told.pop()
+        await scene.paths._apply_changes("nothing")
+        await scene.paths.release(Release("j", (flow(0, 2).id,)))
+        return began, moved, learnt, told
+
+    def blamed(hop):
+        return Diagnosis("j", Syndrome.COMMUNICATION_HANG, Component("link", hop), 0.0, 0.0, 0.0, 1.0, (), "")
+
+    began, moved, learnt, ended = run(play())
+    assert began[flow(0, 2)].hops != moved[flow(0, 2)].hops
+    assert learnt == moved
+    assert ended == [{}]
 
 
 def test_without_agents_flows_start_on_ecmp_and_are_placed_later():

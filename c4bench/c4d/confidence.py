@@ -8,7 +8,7 @@ packet trains are of slow faults of rings only.
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from c4bench.model.diagnosis import Cause
+from c4bench.model.diagnosis import Cause, Diagnosis
 
 # Findings with as many others that may be to blame, up to the next number, are counted together.
 OTHERS = (0, 1, 2, 6)
@@ -65,7 +65,24 @@ def confidence(cause: Cause, kind: str, others: int = 0, *, probed: bool = False
     `others` is how many other components the evidence fits about as well, whether the finding names them or not.
     `probed`: they are what probes have left.
     """
-    place = sum(others >= edge for edge in OTHERS) - 1
-    right, seen = (PROBED if probed else SEEN).get((cause, kind), _NONE)[place]
+    right, seen = _counted(cause, kind, others, probed=probed)
     before = _SHARE_OF_PROBED if probed else min(_MOST, 1 / (1 + others))
     return (right + _PRIOR * before) / (seen + _PRIOR)
+
+
+def behind(diagnosis: Diagnosis) -> tuple[int, int]:
+    """How many findings like this one were right, of how many: the counts that its confidence comes from.
+
+    The evidence may fit others as well that it does not name.
+    """
+    if diagnosis.cause is None:
+        return 0, 0
+    alike, cause, kind = len(diagnosis.alternatives), diagnosis.cause, diagnosis.component.kind
+    every = range(alike, max(alike, OTHERS[-1]) + 1)
+    stated = (n for n in every if confidence(cause, kind, n, probed=diagnosis.probed) == diagnosis.confidence)
+    return _counted(cause, kind, next(stated, alike), probed=diagnosis.probed)
+
+
+def _counted(cause: Cause, kind: str, others: int, *, probed: bool) -> tuple[int, int]:
+    place = sum(others >= edge for edge in OTHERS) - 1
+    return (PROBED if probed else SEEN).get((cause, kind), _NONE)[place]

@@ -11,6 +11,7 @@ from c4bench.c4d.job_detector import JobDetector
 from c4bench.c4d.probing.doubts import Doubts
 from c4bench.model.benign import BenignSlowdown
 from c4bench.model.diagnosis import Diagnosis
+from c4bench.model.hypothesis import Explanation
 from c4bench.model.recording import (
     DeliveriesCounted,
     Evaluated,
@@ -34,12 +35,18 @@ from c4bench.model.window import Window
 class Detector:
     """C4D for all jobs whose windows it is fed.
 
-    Detectors of jobs on one `fabric` share it. Rejected records are counted in `dropped`, by host and reason.
+    Detectors of jobs on one `fabric` share it. Rejected records are counted in `dropped`, by host and reason. One that
+    is `explaining` keeps what speaks for and against each hypothesis behind its findings.
     """
 
     def __init__(
-        self, fabric: SharedFabric | None = None, dropped: defaultdict[str, Counter[str]] | None = None
+        self,
+        fabric: SharedFabric | None = None,
+        dropped: defaultdict[str, Counter[str]] | None = None,
+        *,
+        explaining: bool = False,
     ) -> None:
+        self._explaining = explaining
         self._fabric = fabric or SharedFabric()
         self._validator = RecordValidator(dropped)
         self._store = TelemetryStore(self._validator, self._fabric.paths)
@@ -103,9 +110,15 @@ class Detector:
         """Slowdowns without a fault that were explained since the last call."""
         return [slowdown for job in self._jobs.values() for slowdown in job.poll_benign()]
 
+    def poll_explanations(self) -> list[Explanation]:
+        """Why findings were named since the last call; empty unless it is explaining."""
+        return [one for job in self._jobs.values() if job.explainer for one in job.explainer.poll()]
+
     def _job(self, name: str) -> JobDetector:
         if name not in self._jobs:
-            self._jobs[name] = JobDetector(self._store.jobs[name], self._store.clocks, self._fabric)
+            self._jobs[name] = JobDetector(
+                self._store.jobs[name], self._store.clocks, self._fabric, explaining=self._explaining
+            )
         return self._jobs[name]
 
     def doubts(self, job: str) -> Doubts | None:

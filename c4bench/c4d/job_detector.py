@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from c4bench.attribution.localise import Cell
 from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding, rank_component
+from c4bench.c4d.explainer import Explainer
 from c4bench.c4d.hang.failed_connections import FailedConnections
 from c4bench.c4d.hang.hangs import Standstill, hang_findings, secondary_findings, standstills
 from c4bench.c4d.hang.process_exits import exit_findings
@@ -38,7 +39,7 @@ class JobDetector:
     So does a standstill that may still become a hang.
     """
 
-    def __init__(self, view: JobView, clocks: HostClocks, fabric: SharedFabric) -> None:
+    def __init__(self, view: JobView, clocks: HostClocks, fabric: SharedFabric, *, explaining: bool = False) -> None:
         self._view = view
         self._clocks = clocks
         self._network = NetworkSlownessDetector(view, clocks, fabric)
@@ -57,6 +58,8 @@ class JobDetector:
         self._resumed_s = -math.inf
         self._sweep: ProbeSweep | None = None
         self.doubts = Doubts(view.paths)
+        parts = (view, clocks, fabric, self._network, self._stragglers, self.doubts)
+        self.explainer = Explainer(*parts) if explaining else None
 
     @property
     def cells(self) -> Mapping[Cell, float]:
@@ -76,6 +79,8 @@ class JobDetector:
         self._network.note_named(
             (part for finding in diagnoses for part in (finding.component, *finding.alternatives)), now_s
         )
+        if self.explainer:
+            self.explainer.explain(diagnoses, (one for one in self._network.slowdowns if one.explained_s == now_s))
         return diagnoses
 
     def _evaluate(self, now_s: float) -> list[Diagnosis]:
@@ -110,6 +115,8 @@ class JobDetector:
     def ingest_sweep(self, sweep: ProbeSweep) -> None:
         """Keep a sweep of all the job's NICs until the next evaluation without a hang."""
         self._sweep = sweep
+        if self.explainer:
+            self.explainer.ingest_sweep(sweep)
 
     def _evaluate_failed(self, now_s: float) -> list[Diagnosis]:
         """Failures that ranks survived, except of what a hang has been named for."""

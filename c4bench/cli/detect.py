@@ -15,6 +15,7 @@ from c4bench.c4d.downtime import Faults, Row, downtime_table
 from c4bench.c4d.offline import detect
 from c4bench.cli import Commands
 from c4bench.cli.evidence import REASONS, Options, detect_evidence, follow_evidence
+from c4bench.cli.explanations import explained_lines
 from c4bench.decoding import from_yaml
 from c4bench.errors import UsageError
 from c4bench.evidence.formats import format_of
@@ -23,6 +24,7 @@ from c4bench.inventory.document import located
 from c4bench.inventory.validation import split
 from c4bench.model.benign import BenignSlowdown
 from c4bench.model.diagnosis import Diagnosis
+from c4bench.model.hypothesis import Explanation
 from c4bench.model.recording import Record
 from c4bench.record import RunDirectory
 from c4bench.record.archive import is_archive, read_archive
@@ -41,10 +43,14 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "--json",
         action="store_true",
-        help="print a list of diagnoses, each as in reports/schema/diagnosis.schema.json; of files of other tools a "
-        "report as in evidence.schema.json",
+        help="print a list of diagnoses, each as in reports/schema/diagnosis.schema.json, or with --explain as in "
+        "explanation.schema.json; of files of other tools a report as in evidence.schema.json",
     )
-    parser.add_argument("--explain", action="store_true", help="files of other tools: print who waits for whom")
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="print what speaks for and against each hypothesis; of files of other tools who waits for whom",
+    )
     parser.add_argument("--reasons", choices=tuple(REASONS), help="files of other tools: commands for a scheduler")
     parser.add_argument("--ras", action="append", default=[], metavar="HOST[:PORT]", help="ask this port of NCCL's RAS")
     parser.add_argument("--html", type=Path, metavar="FILE", help="files of other tools: write a page as well")
@@ -78,9 +84,9 @@ def _detect(arguments: argparse.Namespace) -> int:
     if not arguments.paths and not arguments.ras:
         raise UsageError("nothing to read: give a file, a folder, or --ras HOST")
     if _only_archive(arguments):
-        return _detect_archived(arguments.paths[0], as_json=arguments.json)
+        return _detect_archived(arguments.paths[0], as_json=arguments.json, explain=arguments.explain)
     if _only_recording(arguments):
-        return _detect_recorded(arguments.paths[0], as_json=arguments.json)
+        return _detect_recorded(arguments.paths[0], as_json=arguments.json, explain=arguments.explain)
     if not 0 <= arguments.ranks <= MOST_RANKS:
         raise UsageError(f"--ranks {arguments.ranks}: give a number of ranks from 1 to {MOST_RANKS}, or nothing")
     options = Options(
@@ -112,31 +118,40 @@ def _only_recording(arguments: argparse.Namespace) -> bool:
         return True
 
 
-def _detect_recorded(path: Path, *, as_json: bool) -> int:
+def _detect_recorded(path: Path, *, as_json: bool, explain: bool) -> int:
     records, torn = read_telemetry(path)
-    return _print_found(path, [records], torn, as_json=as_json)
+    return _print_found(path, [records], torn, as_json=as_json, explain=explain)
 
 
-def _detect_archived(path: Path, *, as_json: bool) -> int:
+def _detect_archived(path: Path, *, as_json: bool, explain: bool) -> int:
     attempts, torn = read_archive(path)
-    return _print_found(path, [followed.records for followed in attempts], torn, as_json=as_json)
+    return _print_found(path, [followed.records for followed in attempts], torn, as_json=as_json, explain=explain)
 
 
-def _print_found(path: Path, recordings: Iterable[list[Record]], torn: int, *, as_json: bool) -> int:
+def _print_found(path: Path, recordings: Iterable[list[Record]], torn: int, *, as_json: bool, explain: bool) -> int:
     dropped, diagnoses, benign = Counter({"torn line": torn}), list[Diagnosis](), list[BenignSlowdown]()
+    explained: list[Explanation] = []
     for records in recordings:
-        detector = Detector()
+        detector = Detector(explaining=explain)
         diagnoses += detect(records, detector)
         benign += detector.poll_benign()
+        explained += detector.poll_explanations()
         dropped += detector.dropped_by_reason
     for reason, count in sorted((+dropped).items()):
         sys.stderr.write(f"c4bench: {path}: {count} x {reason}, dropped\n")
     if as_json:
-        sys.stdout.write(msgspec.json.encode(diagnoses).decode() + "\n")
+        sys.stdout.write(msgspec.json.encode(explained if explain else diagnoses).decode() + "\n")
+    elif explain:
+        sys.stdout.writelines(line for one in explained for line in _explanation_lines(one))
     else:
         sys.stdout.writelines(line for diagnosis in diagnoses for line in _lines(diagnosis))
         sys.stdout.writelines(line for slowdown in benign for line in _benign_lines(slowdown))
     return 0
+
+
+def _explanation_lines(one: Explanation) -> list[str]:
+    head = _lines(one.diagnosis) if one.diagnosis else _benign_lines(one.slowdown) if one.slowdown else []
+    return [*head, *(f"    {line}\n" for line in explained_lines(one))]
 
 
 def _lines(diagnosis: Diagnosis) -> list[str]:

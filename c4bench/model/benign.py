@@ -10,10 +10,15 @@ from c4bench.model.diagnosis import Component
 class Benign(StrEnum):
     """A benign explanation of slow transfers.
 
-    `congestion`: the links that they cross carry all that they can, because more is sent over them than that.
+    `congestion`: the links that they cross carry all that they can, because more is sent over them than that. Of
+    what the others explain nothing is said: another job's traffic arrived, connections of the job moved, or links are
+    missing, whose traffic others carry.
     """
 
     CONGESTION = "congestion"
+    OTHER_JOB = "other_job"
+    REROUTED = "rerouted"
+    LINKS_MISSING = "links_missing"
 
 
 class BenignSlowdown(msgspec.Struct, frozen=True):

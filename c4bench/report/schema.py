@@ -12,6 +12,7 @@ from c4bench.inventory.review import Review
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.event import Event
 from c4bench.model.evidence import EvidenceReport
+from c4bench.model.hypothesis import Explanation
 from c4bench.model.recording import TaggedRecord
 from c4bench.record.measurement_line import MeasurementLine
 from c4bench.record.provenance import Provenance
@@ -26,6 +27,7 @@ _DOCUMENTS: dict[str, Any] = {
     "measurement": MeasurementLine,
     "run": Provenance,
     "diagnosis": Diagnosis,
+    "explanation": Explanation,
     "evidence": EvidenceReport,
     "doctor": Document,
     "facts": HostFacts,

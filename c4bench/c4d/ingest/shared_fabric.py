@@ -34,13 +34,20 @@ class TrafficArrivals:
 
     def explains(self, job: str, cells: Collection[Cell], links: Links, since_s: float, until_s: float) -> bool:
         """Whether all these cells of a job met arriving traffic of another job when they became slow."""
-        # A connection is seen to carry once a message has arrived, which others feel before.
-        others = [
+        others = self._others(job, since_s, until_s)
+        return all(any(_meet(cell, links.get(cell, ()), one) for one in others) for cell in cells)
+
+    def around(self, job: str, since_s: float, until_s: float) -> int:
+        """How many times traffic of other jobs arrived in that time."""
+        return len(self._others(job, since_s, until_s))
+
+    def _others(self, job: str, since_s: float, until_s: float) -> list[TrafficArrival]:
+        """A connection is seen to carry once a message has arrived, which others feel before."""
+        return [
             one
             for one in self._arrivals
             if one.job != job and since_s <= one.closed_s and until_s >= 2 * one.opened_s - one.closed_s
         ]
-        return all(any(_meet(cell, links.get(cell, ()), one) for one in others) for cell in cells)
 
 
 def arrival(job: str, opened_s: float, closed_s: float, cells: Collection[Cell], links: Links) -> TrafficArrival:

@@ -71,16 +71,20 @@ class BenignExplanations:
         """
         if self.met_other_job(blame, onset_s, links):
             return True
-        came = [
-            cell
-            for reroute in self._reroutes
-            if reroute.opened_s <= onset_s <= reroute.closed_s
-            for cell in reroute.cells
-        ]
+        came = self.moved(onset_s)
         if blame.component.kind == "link" and blame.excess <= BEYOND_SHARING:
             return not set(came).isdisjoint(blame.cells)
         ends = set(blame.cells[0][:2])
         return blame.component.kind == "path" and any(ends.isdisjoint(cell) for cell in came)
+
+    def moved(self, onset_s: float) -> list[Cell]:
+        """The cells that connections of the job moved to at that moment."""
+        reroutes = (one for one in self._reroutes if one.opened_s <= onset_s <= one.closed_s)
+        return [cell for reroute in reroutes for cell in reroute.cells]
+
+    def arrivals(self, onset_s: float) -> int:
+        """How many times another job's connections began to carry at that moment."""
+        return self._fabric.arrivals.around(self._view.job, onset_s, onset_s + self._lasted_s)
 
     def met_other_job(self, blame: Blame, onset_s: float, links: Links) -> bool:
         """Whether something became slow as another job's traffic arrived."""

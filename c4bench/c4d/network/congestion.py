@@ -37,8 +37,8 @@ class _Span(NamedTuple):
     bps: Mapping[str, float]
 
 
-class _Full(NamedTuple):
-    """A full link: what slow transfers carry and other jobs beside them (payload, bit/s), and the share of its rate."""
+class _Carried(NamedTuple):
+    """A link: what slow transfers carry and other jobs beside them (payload, bit/s), and the share of its rate."""
 
     link: str
     own_bps: float
@@ -96,7 +96,21 @@ class CongestionDetector:
         self._explained[str(slowdown.component)] = 0
         return before is None
 
-    def _met(self, blame: Blame, span: _Span, links: Links) -> dict[_Full, str]:
+    def carried(self, blame: Blame, links: Links) -> dict[str, float | None]:
+        """The share of its rate that each link carried which a blame's cells cross; None where that is not known."""
+        span, shares = self._spans[-1], dict[str, float | None]()
+        for link in dict.fromkeys(link for cell in blame.cells for link in links.get(cell, ())):
+            cells = [cell for cell in blame.cells if link in links.get(cell, ())]
+            one = self._carried(link, cells, span)
+            shares[link] = one.share if one else None
+        return shares
+
+    def marked(self, blame: Blame) -> dict[str, int | None]:
+        """How many packets came marked to each receiver of a blame's cells; None where they are not counted."""
+        nics = sorted({cell[1] for cell in blame.cells})
+        return {nic: self._marks(nic, self._spans[0].opened_s) for nic in nics}
+
+    def _met(self, blame: Blame, span: _Span, links: Links) -> dict[_Carried, str]:
         """The full links that slow down a blame's cells, as few as may be, each with a NIC that packets came marked to.
 
         Empty if some cell meets none.
@@ -106,7 +120,7 @@ class CongestionDetector:
             for link in links.get(cell, ()):
                 crossing.setdefault(link, []).append(cell)
         full = {link: one for link, cells in crossing.items() if (one := self._filled(link, cells, span))}
-        met: dict[_Full, str] = {}
+        met: dict[_Carried, str] = {}
         for cell in blame.cells:
             data = [full[link] for link in links.get(cell, ()) if link in full]
             marked = [
@@ -121,25 +135,29 @@ class CongestionDetector:
             met[found] = nic
         return met
 
-    def _full_on_return(self, cell: Cell, full: Mapping[str, _Full], span: _Span) -> list[_Full]:
+    def _full_on_return(self, cell: Cell, full: Mapping[str, _Carried], span: _Span) -> list[_Carried]:
         """The full links that acknowledgements of a cell cross, whichever known path they take."""
         paths = [set(hops) for hops in self._view.return_paths(cell)]
         shared = set[str].intersection(*paths) if paths else set[str]()
         return [one for link in sorted(shared) if (one := full.get(link) or self._filled(link, (), span))]
 
-    def _filled(self, link: str, cells: Collection[Cell], span: _Span) -> _Full | None:
+    def _filled(self, link: str, cells: Collection[Cell], span: _Span) -> _Carried | None:
         """What a link carries, if it is full while any of these cells uses it, or at all if there are none."""
+        one = self._carried(link, cells, span)
+        return one if one and one.share >= 1 / SLIGHT_RATIO else None
+
+    def _carried(self, link: str, cells: Collection[Cell], span: _Span) -> _Carried | None:
+        """What a link carries while any of these cells uses it, or at all; None where nobody knows its rate."""
         rate_bps, costs = self._fabric.rates.get(link), [span.costs[cell] for cell in cells if cell in span.costs]
         if not rate_bps or (cells and not costs):
             return None
         slowest_bps = 8 / max(costs, default=math.inf)
         own_bps = max(slowest_bps, span.bps.get(link, 0.0))
         beside_bps = self._fabric.carried.beside(self._view.job, link, span.opened_s, span.closed_s)
-        share = (own_bps + beside_bps) / payload_bound(rate_bps)
-        return _Full(link, own_bps, beside_bps, share) if share >= 1 / SLIGHT_RATIO else None
+        return _Carried(link, own_bps, beside_bps, (own_bps + beside_bps) / payload_bound(rate_bps))
 
     def _slowdown(
-        self, blame: Blame, onset_s: float, span: _Span, full: Sequence[_Full], marks: Sequence[int]
+        self, blame: Blame, onset_s: float, span: _Span, full: Sequence[_Carried], marks: Sequence[int]
     ) -> BenignSlowdown:
         evidence = tuple(
             f"link {one.link} carries {one.share:.0%} of what it can: {one.own_bps / 1e9:.3g} Gbit/s, "

@@ -18,7 +18,7 @@ from c4bench.c4d.columns import Bools, Floats
 from c4bench.c4d.network.cell_index import CellIndex, CellValues
 from c4bench.c4d.network.delay_baseline import HealthyDepartures
 from c4bench.c4d.network.diagnosis_gate import Case
-from c4bench.c4d.network.evidence import Evidence
+from c4bench.c4d.network.evidence import Evidence, Weight
 from c4bench.c4d.network.thresholds import (
     BASELINE_MAX_SPANS,
     BASELINE_SETTLED_SPANS,
@@ -90,6 +90,10 @@ class NicUtilisation:
     def excuse(self, nic: str) -> None:
         """Drop the evidence against a NIC: it is explained."""
         self._evidence.forget(self._index.nic_numbers[nic])
+
+    def weight(self, nic: str) -> Weight | None:
+        """The evidence against a NIC by how long it is busy; None if there is none."""
+        return self._evidence.weights().get(self._index.nic_numbers[nic]) if nic in self._index.nic_numbers else None
 
     def evaluates(self, cells: CellValues) -> bool:
         """Whether some side of a NIC has so many cells that its transfers may meet in one order or another."""

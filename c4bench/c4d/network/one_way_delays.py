@@ -137,15 +137,22 @@ class OneWayDelays:
 
     def side(self, nic: str, onset_s: float) -> str:
         """`rx` or `tx` when delays since `onset_s` have grown clearly more on that side of `nic`, else empty."""
-        grown = self._grown(onset_s)
-        received = _typical([value for (_, destination), value in grown.items() if destination == nic])
-        sent = _typical([value for (source, _), value in grown.items() if source == nic])
-        chance = _typical([abs(value) for cell, value in grown.items() if nic not in cell])
+        sent, received, chance = self.growth(nic, onset_s)
         if max(received, sent) <= _BEYOND_CHANCE * chance:
             return ""
         if received > _CLEAR * sent:
             return "rx"
         return "tx" if sent > _CLEAR * received else ""
+
+    def growth(self, nic: str, onset_s: float) -> tuple[float, float, float]:
+        """By how much the delays of what a NIC sends, of what it receives, and of all else have changed since then (s).
+
+        Of all else either way counts, which is what chance does.
+        """
+        grown = self._grown(onset_s)
+        sent = _typical([value for (source, _), value in grown.items() if source == nic])
+        received = _typical([value for (_, destination), value in grown.items() if destination == nic])
+        return sent, received, _typical([abs(value) for cell, value in grown.items() if nic not in cell])
 
     def _grown(self, onset_s: float) -> Mapping[Cell, float]:
         """Seconds by which the typical delay of each source and destination has grown."""

@@ -18,6 +18,7 @@ from c4bench.c4d.ingest.connections import ConnView, cell_of, progress_s
 from c4bench.c4d.ingest.job_view import JobView
 from c4bench.c4d.ingest.nic_counters import Counts
 from c4bench.c4d.network.cell_index import CellValues
+from c4bench.c4d.network.loss_counts import NO_COUNTS, lost_packets, nic_loss_counts, unanswered_packets
 from c4bench.c4d.network.thresholds import NAME_SPANS, SLIGHT
 from c4bench.c4d.thresholds import CHANCE
 from c4bench.chance import binomial_tail
@@ -27,7 +28,6 @@ from c4bench.model.diagnosis import Cause, Component, Syndrome
 _RECENT_SPANS = 8
 # Waiting for lost packets slows a cell several times over; by this share of that, any cell may be slowed by others.
 _HARDLY = 0.1
-_NONE = Counts()
 
 
 class PacketLoss(msgspec.Struct, frozen=True):
@@ -89,7 +89,7 @@ class PacketLossDetector:
         before = self._recent[-1].counts if self._recent else {}
         lately = _together(before, counts)
         sending = [cell for cell in current if cell[0] in lately]
-        lossy = frozenset(cell for cell in sending if _lost(cell, lately) > _lost(cell, before))
+        lossy = frozenset(cell for cell in sending if lost_packets(cell, lately) > lost_packets(cell, before))
         unanswered = frozenset(
             cell for cell in sending if unanswered_packets(cell, lately) > unanswered_packets(cell, before)
         )
@@ -106,6 +106,10 @@ class PacketLossDetector:
         """The cells that may have lost acknowledgements in the newest span; empty while any may have lost data."""
         newest = self._recent[-1]
         return frozenset() if any(span.lossy for span in self._recent) else newest.unanswered
+
+    def counted(self) -> list[tuple[frozenset[Cell], Mapping[str, Counts]]]:
+        """Of each recent span the cells that may have lost data or acknowledgements, and what NICs have counted."""
+        return [(span.lossy | span.unanswered, span.counts) for span in self._recent]
 
     def concerned(self) -> set[Cell]:
         """The cells that may be slow because they lost data or acknowledgements; no other cause is named for them."""
@@ -178,7 +182,9 @@ class PacketLossDetector:
 def _together(before: Mapping[str, Counts], now: Mapping[str, Counts]) -> dict[str, Counts]:
     """The NICs' counts of two spans together."""
     nics = before.keys() | now.keys()
-    return {nic: Counts(*map(sum, zip(before.get(nic, _NONE), now.get(nic, _NONE), strict=True))) for nic in nics}
+    return {
+        nic: Counts(*map(sum, zip(before.get(nic, NO_COUNTS), now.get(nic, NO_COUNTS), strict=True))) for nic in nics
+    }
 
 
 def stalled_loss_finding(job: JobView, clocks: HostClocks, stuck: Iterable[ConnView], since_s: float) -> list[Finding]:
@@ -188,13 +194,13 @@ def stalled_loss_finding(job: JobView, clocks: HostClocks, stuck: Iterable[ConnV
     two NICs has lost packets: these count as one, which crosses all their links.
     """
     counts = nic_loss_counts(job, clocks, since_s)
-    if not counts or not all(_lost(cell_of(view.record), counts) for view in stuck):
+    if not counts or not all(lost_packets(cell_of(view.record), counts) for view in stuck):
         return []
     carrying = (view for view in job.conns.values() if view.record.outstanding or progress_s(clocks, view) > since_s)
     cells = {cell_of(view.record) for view in carrying}
-    links = job.suspect_links(cell for cell in cells if _lost(cell, counts))
+    links = job.suspect_links(cell for cell in cells if lost_packets(cell, counts))
     early = sum(count.out_of_sequence for count in counts.values())
-    pairs = {cell[:2]: _lost(cell, counts) for cell in cells}
+    pairs = {cell[:2]: lost_packets(cell, counts) for cell in cells}
     known = {pair: most for pair, most in pairs.items() if most or not unanswered_packets(pair, counts)}
     lossy = {pair for pair, most in known.items() if most}
     whole = [blame for blame in localise(known, links=_links_of_pairs(cells, links)) if lossy <= set(blame.cells)]
@@ -276,25 +282,3 @@ def loss_finding(loss: PacketLoss) -> Finding:
         {"packets_early": float(loss.early)},
         loss.blame.alternatives,
     )
-
-
-def nic_loss_counts(job: JobView, clocks: HostClocks, since_s: float) -> dict[str, Counts]:
-    """The counts of the NICs that counted anything since `since_s` (s, master's clock)."""
-    restless = (
-        (nic, view, since_s - clocks.offset_s(view.host))
-        for nic, view in job.devices.items()
-        if view.grew_s is not None
-    )
-    return {
-        nic: view.grown(from_s) for nic, view, from_s in restless if view.grew_s is not None and view.grew_s > from_s
-    }
-
-
-def _lost(cell: Cell, counts: Mapping[str, Counts]) -> float:
-    """The most data packets that a cell can have lost, by the counts of its ends."""
-    return float(min(counts.get(cell[0], _NONE).retransmits, counts.get(cell[1], _NONE).out_of_sequence))
-
-
-def unanswered_packets(cell: Cell, counts: Mapping[str, Counts]) -> float:
-    """The most packets that a cell can have retransmitted although they had arrived."""
-    return float(min(counts.get(cell[0], _NONE).retransmits, counts.get(cell[1], _NONE).duplicates))

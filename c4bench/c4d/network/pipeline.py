@@ -4,11 +4,10 @@ measure -> missing links -> packet loss -> weigh -> learn -> localise -> explain
 """
 
 from collections.abc import Collection, Iterable
-from typing import NamedTuple
 
 import numpy as np
 
-from c4bench.attribution.localise import Blame, Cell, Links, localise
+from c4bench.attribution.localise import Blame, Cell, localise
 from c4bench.c4d.columns import Floats
 from c4bench.c4d.diagnosis import Alarmed, Finding
 from c4bench.c4d.ingest.clocks import HostClocks
@@ -23,11 +22,13 @@ from c4bench.c4d.network.delay_matrix import DelayMatrix, in_flight_costs
 from c4bench.c4d.network.diagnosis_gate import Case, DiagnosisGate
 from c4bench.c4d.network.evidence import MatrixEvidence, Weights
 from c4bench.c4d.network.learning import SpanLearner
+from c4bench.c4d.network.loss_counts import nic_loss_counts
 from c4bench.c4d.network.missing_links import MissingLinkDetector
 from c4bench.c4d.network.nic_utilisation import NicUtilisation
 from c4bench.c4d.network.one_way_delays import OneWayDelays
-from c4bench.c4d.network.packet_loss import PacketLossDetector, loss_finding, nic_loss_counts
+from c4bench.c4d.network.packet_loss import PacketLossDetector, loss_finding
 from c4bench.c4d.network.selection import BlameSelection
+from c4bench.c4d.network.span_evidence import Judged, Span, SpanEvidence
 from c4bench.c4d.network.thresholds import ALARM_SPANS, CLEAN, EARLY_S, LEANING, WARM_UP_SPANS
 from c4bench.c4d.probing.sweep import slow_nics
 from c4bench.c4d.thresholds import benign_stall_s
@@ -37,15 +38,6 @@ from c4bench.model.recording import ProbeSweep
 
 # Cells that are kept, beside twice as many as there are connections.
 _CELLS_KEPT = 4096
-
-
-class _Span(NamedTuple):
-    """A closed span: its cells (seconds per byte), its bounds (s, master's clock), the links that cells cross."""
-
-    cells: CellValues
-    opened_s: float
-    closed_s: float
-    links: Links
 
 
 class NetworkSlownessDetector:
@@ -65,13 +57,16 @@ class NetworkSlownessDetector:
         self._ack_losses = AckLossDetector(self._baseline.cell_chance)
         self._benign = BenignExplanations(view, fabric)
         self._congestion = CongestionDetector(view, clocks, fabric)
-        self._slowdowns: list[BenignSlowdown] = []
+        self.slowdowns: list[BenignSlowdown] = []
         self._missing = MissingLinkDetector()
         self._one_way = OneWayDelays(view.pairs)
         self._gate = DiagnosisGate(self._one_way)
         self._newest: Floats = np.empty(0)
         self._opened_s: float | None = None
         self._spans = 0
+        # The newest span that was judged, and what was blamed in it.
+        self._judged: Judged | None = None
+        self._blamed: list[Blame] = []
 
     @property
     def cells(self) -> dict[Cell, float]:
@@ -81,8 +76,17 @@ class NetworkSlownessDetector:
 
     def poll_benign(self) -> list[BenignSlowdown]:
         """Return what was explained since the last call."""
-        slowdowns, self._slowdowns = self._slowdowns, []
+        slowdowns, self.slowdowns = self.slowdowns, []
         return slowdowns
+
+    def evidence(self) -> SpanEvidence | None:
+        """What the newest span that was judged shows; None before the first."""
+        if self._judged is None:
+            return None
+        return SpanEvidence(
+            self._view, self._judged._replace(blames=tuple(self._blamed)), self._evidence.slices(), self._utilisation,
+            self._benign, self._congestion, self._one_way, self._losses.counted(), self._fabric.missing,
+        )  # fmt: skip
 
     def ingest_delays(self, now_s: float) -> None:
         """Add the newest one-way delays, whether or not they will be needed."""
@@ -118,16 +122,18 @@ class NetworkSlownessDetector:
             return missing
         self._keep_newest(span.cells)
         departures = self._baseline.departures(span.cells)
+        self._judged, self._blamed = Judged(span, departures), []
         lost, suspected = self._find_losses(span, departures)
         if uneven and self._utilisation.evaluates(span.cells):
             return missing + lost + self._evaluate_uneven(span)
         weights, without_history = self._weigh(span, departures)
+        self._judged = self._judged._replace(weights=weights)
         self._learn(span, weights, without_history.keys() | suspected)
         blames, lacking = self._explain(self._localise(weights), weights, span)
         blames = self._select(blames, weights, suspected, span)
         return missing + lost + lacking + self._name(blames, weights, suspected, departures, span)
 
-    def _measure(self, now_s: float, span_s: float) -> _Span | None:
+    def _measure(self, now_s: float, span_s: float) -> Span | None:
         """Close the span if it has lasted `span_s`, and note the traffic that moved or arrived in it."""
         self._matrix.add(self._view.conns)
         if self._opened_s is None:
@@ -141,7 +147,7 @@ class NetworkSlownessDetector:
         links = self._view.links()
         self._benign.add_span(opened_s, now_s, rerouted, arrived, links)
         self._congestion.add_span(opened_s, now_s, cells, sizes, links)
-        return _Span(cells, opened_s, now_s, links)
+        return Span(cells, opened_s, now_s, links)
 
     def _forget_unused(self) -> None:
         """Forget cells that connections have left for good: source ports change with every connection."""
@@ -151,7 +157,7 @@ class NetworkSlownessDetector:
         self._baseline.remove(rows)
         self._evidence.forget(self._index.forget(rows))
 
-    def _report_missing_links(self, span: _Span) -> list[Alarmed]:
+    def _report_missing_links(self, span: Span) -> list[Alarmed]:
         """Findings on links that the job's paths crossed and that are missing for longer than a benign stall."""
         self._missing.update(self._fabric.missing, span.links)
         findings = self._missing.lasting(span.closed_s, benign_stall_s(self._view.period_s()))
@@ -161,7 +167,7 @@ class NetworkSlownessDetector:
         self._newest = np.concatenate([self._newest, np.full(len(self._index.cells) - len(self._newest), np.nan)])
         self._newest[cells.rows] = cells.figures
 
-    def _find_losses(self, span: _Span, departures: CellValues) -> tuple[list[Alarmed], set[Cell]]:
+    def _find_losses(self, span: Span, departures: CellValues) -> tuple[list[Alarmed], set[Cell]]:
         """Findings on what loses packets, each once until it heals; the cells that losses may have made slow."""
         counts = nic_loss_counts(self._view, self._clocks, span.opened_s)
         current = self._matrix.current() if counts else ()
@@ -184,14 +190,14 @@ class NetworkSlownessDetector:
         departures = self._baseline.departures(self._index.values_of({**measured, **waiting}))
         return {cell: value for cell, value in departures.items() if cell in waiting}
 
-    def _evaluate_uneven(self, span: _Span) -> list[Alarmed]:
+    def _evaluate_uneven(self, span: Span) -> list[Alarmed]:
         """Evaluate NICs as wholes: with another order of transfers the cells' past in even spans does not apply."""
         self._evidence.clear()
         return self._gate.name(
             self._utilisation.evaluate_uneven(span.cells, span.opened_s, span.links), span.cells, span.closed_s
         )
 
-    def _weigh(self, span: _Span, departures: CellValues) -> tuple[Weights, dict[Cell, float]]:
+    def _weigh(self, span: Span, departures: CellValues) -> tuple[Weights, dict[Cell, float]]:
         """The evidence against cells; how far those without history depart from their peers (log ratio)."""
         if not self._baseline.settled():
             # Few spans make no floor: a cell above it from the first on would stay above it for good.
@@ -200,7 +206,7 @@ class NetworkSlownessDetector:
         weights = self._evidence.add(departures, without_history, span.opened_s, span.links)
         return weights, without_history
 
-    def _learn(self, span: _Span, weights: Weights, suspected: set[Cell]) -> None:
+    def _learn(self, span: Span, weights: Weights, suspected: set[Cell]) -> None:
         doubted = {cell for cell, weight in weights.cells.items() if weight.of_enough >= CLEAN} | suspected
         self._learner.learn(span.cells, doubted, span.links)
 
@@ -214,7 +220,7 @@ class NetworkSlownessDetector:
         excess = {cell: value for cell, value in known.items() if cell in current}
         return localise(excess, links=self._view.suspect_links(leaning))
 
-    def _explain(self, blames: list[Blame], weights: Weights, span: _Span) -> tuple[list[Blame], list[Alarmed]]:
+    def _explain(self, blames: list[Blame], weights: Weights, span: Span) -> tuple[list[Blame], list[Alarmed]]:
         """The blames without a benign explanation; findings on the missing links that explain others.
 
         The costs of explained cells are learnt again, except where congestion explains them.
@@ -230,7 +236,7 @@ class NetworkSlownessDetector:
         findings = self._missing.explaining(lacking, onset_s)
         return [blame for blame in blames if blame not in explained], [(finding, span.closed_s) for finding in findings]
 
-    def _without_congestion(self, blames: list[Blame], weights: Weights, span: _Span) -> list[Blame]:
+    def _without_congestion(self, blames: list[Blame], weights: Weights, span: Span) -> list[Blame]:
         """The blames that congestion does not explain. What explained cells cost in health is as it was."""
         left = []
         for blame in blames:
@@ -241,14 +247,15 @@ class NetworkSlownessDetector:
                 left.append(blame)
         return left
 
-    def _congested(self, blame: Blame, onset_s: float, span: _Span) -> bool:
+    def _congested(self, blame: Blame, onset_s: float, span: Span) -> bool:
         """Whether congestion explains a blame, which is noted once."""
         slowdown = self._congestion.explain(blame, onset_s, span.links)
+        self._blamed.append(blame)
         if slowdown is not None and self._congestion.is_new(slowdown):
-            self._slowdowns.append(slowdown)
+            self.slowdowns.append(slowdown)
         return slowdown is not None
 
-    def _select(self, blames: list[Blame], weights: Weights, suspected: set[Cell], span: _Span) -> list[Blame]:
+    def _select(self, blames: list[Blame], weights: Weights, suspected: set[Cell], span: Span) -> list[Blame]:
         """The blames that the evidence supports, except those that lost packets may be behind."""
         selection = BlameSelection(
             weights,
@@ -261,7 +268,7 @@ class NetworkSlownessDetector:
         return [blame for blame in blames if suspected.isdisjoint(blame.cells)]
 
     def _name(
-        self, blames: list[Blame], weights: Weights, suspected: set[Cell], departures: CellValues, span: _Span
+        self, blames: list[Blame], weights: Weights, suspected: set[Cell], departures: CellValues, span: Span
     ) -> list[Alarmed]:
         """New findings; of a busy NIC more is known than what its cells show one by one."""
         busy = self._busy_nics(blames, suspected, departures, span)
@@ -271,7 +278,7 @@ class NetworkSlownessDetector:
         cases = [Case(blame, weights.onset_s(blame), weights.least(blame), weights.spans(blame)) for blame in blames]
         return self._gate.name([*busy, *cases], span.cells, span.closed_s)
 
-    def _busy_nics(self, blames: list[Blame], suspected: set[Cell], departures: CellValues, span: _Span) -> list[Case]:
+    def _busy_nics(self, blames: list[Blame], suspected: set[Cell], departures: CellValues, span: Span) -> list[Case]:
         """NICs that are busy longer with what crosses no slow link, unless another job has just arrived there."""
         slow = self._gate.links | {blame.component.name for blame in blames if blame.component.kind == "link"}
         cells = span.cells

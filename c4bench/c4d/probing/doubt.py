@@ -1,6 +1,7 @@
 """One finding that probes may make more exact: what to send next, and what the answers leave of it."""
 
 from abc import abstractmethod
+from collections.abc import Hashable, Iterator
 from typing import ClassVar
 
 import msgspec
@@ -12,8 +13,9 @@ from c4bench.c4d.probing.delivery_probes import DeliveryProbes
 from c4bench.c4d.probing.expiring_probes import CanAnswer, ExpiringProbes, Shown
 from c4bench.c4d.probing.probes import remaining_suspects
 from c4bench.c4d.probing.train_probes import TrainProbes
-from c4bench.c4d.probing.weighing import Flow
+from c4bench.c4d.probing.weighing import Flow, crossed
 from c4bench.model.diagnosis import Component
+from c4bench.model.hypothesis import Argument, Fact
 from c4bench.model.recording import (
     DeliveriesCounted,
     Delivery,
@@ -67,6 +69,10 @@ class Doubt(msgspec.Struct):
         """The suspects that all probes together leave, in their order; all of them if probes do not tell."""
 
     @abstractmethod
+    def answers(self) -> Iterator[tuple[frozenset[Component], bool, Argument]]:
+        """What probes asked and showed: the components that each crossed, whether it fared badly, and its numbers."""
+
+    @abstractmethod
     def seen(self) -> str:
         """What probes have shown, in words."""
 
@@ -115,6 +121,12 @@ class SlowDoubt(Doubt):
         left, _ = TrainProbes(self.suspects, self.paths).left(self.timed)
         return tuple(sorted(left, key=self.order)) or self.suspects
 
+    def answers(self) -> Iterator[tuple[frozenset[Component], bool, Argument]]:
+        """How many trains of each flow were slow."""
+        for one in TrainProbes(self.suspects, self.paths).outcomes(self.timed):
+            figures = {"slow": float(one.bad), "trains": float(one.packets), "crosses": 1.0}
+            yield one.crosses, 2 * one.bad > one.packets, Argument(Fact.TRAINS, _named(one.flow), figures)
+
     def seen(self) -> str:
         """How many trains were timed."""
         trains = sum(len(one.trains) for flows in self.timed for one in flows)
@@ -155,6 +167,25 @@ class LossDoubt(Doubt):
         dead = self._dead()
         return tuple(sorted(self._not_cleared(dead) if dead else lossy, key=self.order)) or self.suspects
 
+    def answers(self) -> Iterator[tuple[frozenset[Component], bool, Argument]]:
+        """How many numbered packets of each flow were lost or overtaken, and which packets that expired met silence."""
+        flows = sorted({one[:3] for one in self.deliveries if one[:3] in self.paths})
+        for flow in flows:
+            of_flow = [one for one in self.deliveries if one[:3] == flow]
+            sent = sum(2 * one.sent for one in of_flow)
+            lost, late = sent - sum(one.data + one.acks for one in of_flow), sum(one.late for one in of_flow)
+            figures = {"sent": float(sent), "lost": float(lost), "late": float(late), "crosses": 1.0}
+            bad = lost + late > 0
+            yield crossed(flow, self.paths[flow]), bad, Argument(Fact.NUMBERED_PACKETS, _named(flow), figures)
+        for touched, silent in self.shown:
+            if silent is not None:
+                about = tuple(sorted(map(str, touched.crosses)))
+                yield (
+                    touched.crosses,
+                    silent,
+                    Argument(Fact.EXPIRING_PACKETS, about, {"answered": float(not silent), "crosses": 1.0}),
+                )
+
     def seen(self) -> str:
         """How many packets were lost or overtaken, and met silence."""
         sent = sum(2 * one.sent for one in self.deliveries)
@@ -179,3 +210,9 @@ class LossDoubt(Doubt):
         """Those of the dead that agree with all packets that expired; all if no single one does."""
         touched, bad = [one for one, _ in self.shown], [bad for _, bad in self.shown]
         return remaining_suspects(dead, touched, bad) or dead
+
+
+def _named(flow: Hashable) -> tuple[str, ...]:
+    """The NICs and the source port of a flow, or of a way there and one back."""
+    assert isinstance(flow, tuple)
+    return tuple(part for one in flow for part in (_named(one) if isinstance(one, tuple) else (str(one),)))

@@ -27,6 +27,8 @@ class Doubts:
         self._open: deque[Doubt] = deque(maxlen=_KEPT)
         self._ended: list[Doubt] = []
         self._named: deque[frozenset[Component]] = deque(maxlen=_KEPT)
+        # Those that probes have made more exact, by what is left of their suspects.
+        self._refined: deque[tuple[frozenset[Component], Doubt]] = deque(maxlen=_KEPT)
 
     @property
     def any_open(self) -> bool:
@@ -103,8 +105,13 @@ class Doubts:
             left = doubt.left()
             if frozenset(left) not in self._named:
                 self._named.append(frozenset(left))
+                self._refined.append((frozenset(left), doubt))
                 refined.append((doubt.refined(left), doubt.alarmed_s))
         return refined
+
+    def behind(self, left: Collection[Component]) -> Doubt | None:
+        """The newest doubt of whose suspects probes have left these; None if it is forgotten."""
+        return next((doubt for named, doubt in reversed(self._refined) if named == frozenset(left)), None)
 
 
 def _without_side(finding: Finding) -> bool:

@@ -44,6 +44,12 @@ class _Measured(NamedTuple):
         return sorted(self.values)[len(self.values) // 10]
 
 
+class _Compared(NamedTuple):
+    """How many times of each flow are bad; empty while none is beyond what is usual."""
+
+    outcomes: list[Outcome]
+
+
 class TrainProbes:
     """Packet trains on these `paths`, for `suspects`."""
 
@@ -76,12 +82,25 @@ class TrainProbes:
 
         Empty while nothing is beyond chance, or if what explains it best is no suspect.
         """
-        left, more = self._weigh(self._spreads(rounds), lambda usual: _SPREAD * usual)
+        left, more = self._weigh(self._by_spread(rounds))
         if left or not more:
             return left, more
-        train_s = max((8 * one.train_bytes / one.rate_bps for one in self._known(rounds)), default=0.0)
-        left, more = self._weigh(self._delays(rounds), lambda usual: train_s + (_LATE - 1) * usual)
+        left, more = self._weigh(self._by_delay(rounds))
         return self._of_known_sides(left), more
+
+    def outcomes(self, rounds: Sequence[Sequence[TimedFlow]]) -> list[Outcome]:
+        """How many trains of each flow were slow by their spread, or else of each way there and back by their delay."""
+        for compared in (self._by_spread(rounds), self._by_delay(rounds)):
+            if compared and compared.outcomes:
+                return compared.outcomes
+        return []
+
+    def _by_spread(self, rounds: Sequence[Sequence[TimedFlow]]) -> "_Compared | None":
+        return self._compare(self._spreads(rounds), lambda usual: _SPREAD * usual)
+
+    def _by_delay(self, rounds: Sequence[Sequence[TimedFlow]]) -> "_Compared | None":
+        train_s = max((8 * one.train_bytes / one.rate_bps for one in self._known(rounds)), default=0.0)
+        return self._compare(self._delays(rounds), lambda usual: train_s + (_LATE - 1) * usual)
 
     def _back(self, flow: Flow) -> Flow | None:
         """The way back that crosses the fewest suspects."""
@@ -128,16 +147,14 @@ class TrainProbes:
     def _known(self, rounds: Iterable[Sequence[TimedFlow]]) -> Iterator[TimedFlow]:
         return (one for timed in rounds for one in timed if one[:3] in self._crossed)
 
-    def _weigh(
-        self, measured: Sequence[_Measured], least: Callable[[float], float]
-    ) -> tuple[frozenset[Component], bool]:
-        """What is left if values nearer to the worst than to the usual are bad, and the worst is `least` beyond it.
+    def _compare(self, measured: Sequence[_Measured], least: Callable[[float], float]) -> "_Compared | None":
+        """Which values are nearer to the worst than to the usual: these are bad, if the worst is `least` beyond it.
 
-        The worst is that of the suspect that makes all longer which cross it.
+        The worst is that of the suspect that makes all longer which cross it. None if there is nothing to compare.
         """
         apart = [one for one in measured if one.crosses.isdisjoint(self._parts)]
         if len(apart) == len(measured) or not apart:
-            return frozenset(), False
+            return None
         usual = statistics.median_low(one.undisturbed for one in apart)
         of_parts: dict[Component, float] = {}
         for one in measured:
@@ -145,11 +162,19 @@ class TrainProbes:
                 of_parts[part] = min(one.undisturbed, of_parts.get(part, one.undisturbed))
         worst = max(of_parts.values())
         if worst - usual < least(usual):
-            return frozenset(), True
+            return _Compared([])
         bar = (usual + worst) / 2
-        outcomes = [
-            Outcome(one.flow, one.crosses, sum(v > bar for v in one.values), len(one.values)) for one in measured
-        ]
+        return _Compared(
+            [Outcome(one.flow, one.crosses, sum(v > bar for v in one.values), len(one.values)) for one in measured]
+        )
+
+    def _weigh(self, compared: "_Compared | None") -> tuple[frozenset[Component], bool]:
+        """What is left of the suspects."""
+        if not compared:
+            return frozenset(), False
+        outcomes = compared.outcomes
+        if not outcomes:
+            return frozenset(), True
         clear = [one for one in outcomes if one.crosses.isdisjoint(self._parts)]
         chance = (sum(one.bad for one in clear) + 1) / (sum(one.packets for one in clear) + 2)
         return Weighing(outcomes, self._parts, max(_HEALTHY, chance), _TO_BLAME).left()

@@ -180,3 +180,9 @@ def _usual(history: Floats, taught: Ints) -> Floats:
         which = known == count
         usual[which] = medians(history[which, :, :count])
     return usual
+
+
+def lawful_skew(usual: Floats, most: Floats) -> Floats:
+    """Each member's usual lateness, as far as it is small enough to be how the job is built."""
+    skew: Floats = np.clip(usual, 0.0, most[:, None])
+    return skew

@@ -17,7 +17,7 @@ from c4bench.c4d.ingest.operations import Finished
 from c4bench.c4d.straggler.compute_intervals import ComputeIntervals, usual_s
 from c4bench.c4d.straggler.empirical_null import EmpiricalNull, operations_per_iteration
 from c4bench.c4d.straggler.intermittent_stragglers import IntermittentStragglers
-from c4bench.c4d.straggler.lateness import USUAL_EVERY, Lateness
+from c4bench.c4d.straggler.lateness import USUAL_EVERY, Lateness, lawful_skew
 from c4bench.c4d.straggler.thresholds import (
     FIRST_HISTORY_OPS,
     INTERVAL_SHARE,
@@ -92,6 +92,11 @@ class StragglerDetector:
         """Communicators, by number, and members of theirs that are late for good and have been named."""
         return [(int(self._table["comm"][row]), place) for row, late in self._standing.items() for place in late]
 
+    def latest(self, comm: int, ops: int) -> list[float]:
+        """How late each member of a communicator was on average in so many latest operations; empty if not known."""
+        recent = self._lateness.recent(row)[:ops] if (row := self._rows.get(comm, -1)) >= 0 else self._worst[:0]
+        return list(map(float, recent.mean(axis=0))) if len(recent) else []
+
     @property
     def disturbed(self) -> bool:
         """Whether a rank that is not known to be late was very late just now."""
@@ -127,7 +132,7 @@ class StragglerDetector:
         if self._standing or young.any() or not self._table["counted"][rows].all():
             return False
         new = self._lateness.plan(rows, shares, np.ones(len(rows), np.bool_))
-        skew = _lawful(new.usual, judged.lawful)
+        skew = lawful_skew(new.usual, judged.lawful)
         worst = (shares - skew).max(axis=1)
         if (worst > judged.lawful).any():
             return False
@@ -145,7 +150,7 @@ class StragglerDetector:
         """The same of one operation of each communicator."""
         rows, shares, lawful = judged.rows, judged.shares, judged.lawful
         new = self._lateness.plan(rows, shares, ~self._late_before(rows))
-        skew = _lawful(new.usual, lawful)
+        skew = lawful_skew(new.usual, lawful)
         beyond = shares - skew
         known = new.taught >= MIN_HISTORY_OPS
         # Most operations show nobody late and go no further.
@@ -289,12 +294,6 @@ class StragglerDetector:
         if not standing:
             return set()
         latest, rows = self._lateness.recent(row)[MIN_RUN_OPS - 1 :: -1], np.asarray([row])
-        skew = _lawful(self._lateness.usual(rows), self._table["lawful"][rows])[0]
+        skew = lawful_skew(self._lateness.usual(rows), self._table["lawful"][rows])[0]
         last = (latest - skew).mean(axis=0)
         return {place for place in standing if last[place] >= MATERIAL_SHARE}
-
-
-def _lawful(usual: Floats, most: Floats) -> Floats:
-    """Each member's usual lateness, as far as it is small enough to be how the job is built."""
-    skew: Floats = np.clip(usual, 0.0, most[:, None])
-    return skew

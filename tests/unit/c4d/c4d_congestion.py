@@ -76,10 +76,10 @@ def slowed(bursts, faults):
     return found
 
 
-def judged(seed, bursts, faults=(), duration_s=7.0, *, ecn=True, job=None, heard=None):
+def judged(seed, bursts, faults=(), duration_s=7.0, *, ecn=True, job=None, heard=None, detector=None):
     """What a detector names, and the slowdowns that it explains; `heard` gets what it ingests."""
     heard = [] if heard is None else heard
-    detector, found, benign = Detector(), [], []
+    detector, found, benign = detector or Detector(), [], []
 
     def ingest(record):
         heard.append(record)

@@ -11,22 +11,17 @@ _TINY = 1e-9
 
 
 class EmpiricalNull:
-    """The distribution of shares (any shape) by which healthy members were late."""
+    """The distribution of shares (any shape) by which healthy members were late, by each of these samples."""
 
-    def __init__(self, shares: Floats) -> None:
-        self._sorted = np.sort(shares, axis=None)
-        self._sigma = float(self._sorted.std())
+    def __init__(self, *samples: Floats) -> None:
+        self._samples = [np.sort(shares, axis=None) for shares in samples]
 
     def forbids(self, least: Floats, mean: Floats, ops: Ints) -> Bools:
         """Whether runs of `ops` operations, late by `least` at least and `mean` on average, exceed jitter and chance.
 
-        Beyond all that was ever seen the chance is taken to fall with a power (`TAIL_POWER`).
+        They do by every sample. Beyond all that a sample has the chance is taken to fall with a power (`TAIL_POWER`).
         """
-        beyond = len(self._sorted) - np.searchsorted(self._sorted, least, side="left")
-        rarity = np.clip(max(self._sorted[-1], _TINY) / np.maximum(least, _TINY), 0.0, 1.0) ** TAIL_POWER
-        unlikely = (rarity * (beyond + 1) / (len(self._sorted) + 1)) ** ops < CHANCE
-        strong = mean > np.maximum(MATERIAL_SHARE, SIGMAS * self._sigma / np.sqrt(ops))
-        return np.asarray(unlikely & strong)
+        return np.asarray(np.all([_forbids(healthy, least, mean, ops) for healthy in self._samples], axis=0))
 
     def longest(self, runs: Ints, shares: Floats, iteration: int) -> int:
         """The longest of `runs` (of so many operations, newest first) that tells without its worst iteration, or 0.
@@ -39,6 +34,15 @@ class EmpiricalNull:
             if self.forbids(rest.min(), rest.mean(), np.asarray(len(rest))):
                 return int(run)
         return 0
+
+
+def _forbids(healthy: Floats, least: Floats, mean: Floats, ops: Ints) -> Bools:
+    """The same by one sorted sample."""
+    beyond = len(healthy) - np.searchsorted(healthy, least, side="left")
+    rarity = np.clip(max(healthy[-1], _TINY) / np.maximum(least, _TINY), 0.0, 1.0) ** TAIL_POWER
+    unlikely = (rarity * (beyond + 1) / (len(healthy) + 1)) ** ops < CHANCE
+    strong = mean > np.maximum(MATERIAL_SHARE, SIGMAS * float(healthy.std()) / np.sqrt(ops))
+    return np.asarray(unlikely & strong)
 
 
 def operations_per_iteration(entered_s: Floats, period_s: float) -> int:

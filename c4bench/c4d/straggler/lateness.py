@@ -11,6 +11,9 @@ from c4bench.c4d.straggler.thresholds import FIRST_HISTORY_OPS, MATERIAL_SHARE, 
 _HISTORY_OPS = 256
 # Operations between two updates of a member's usual lateness, which changes slowly.
 USUAL_EVERY = 8
+# Communicators before and behind one whose histories count beside its own, which may be even by chance; and shares
+# in a history, which need nothing beside them.
+_BESIDE, _ENOUGH = 16, 1 << 16
 # A communicator of which no operation is known.
 _BLANK = {"judged": 0, "taught": 0, "usual_of": -1}
 
@@ -78,6 +81,18 @@ class Lateness:
         """The healthy shares of a row; shape (members, operations)."""
         healthy: Floats = self._history[row, :, : min(int(self._table["taught"][row]), _HISTORY_OPS)]
         return healthy
+
+    def healthy(self, row: int, lawful: Floats) -> tuple[Floats, Floats]:
+        """How late members of a row were beyond what is usual while all was well, and those of the rows beside it too.
+
+        `lawful` is, by row, how much of what is usual may be how the job is built.
+        """
+        beside = min(_BESIDE, _ENOUGH // (_HISTORY_OPS * self._history.shape[1]))
+        rows = np.arange(max(0, row - beside), min(self._table.count, row + beside + 1))
+        rows = rows[self.taught(rows) > 0]
+        skews = lawful_skew(self.usual(rows), lawful[rows])
+        shares = {one: (self.history(one).T - skew).ravel() for one, skew in zip(rows.tolist(), skews, strict=True)}
+        return shares[row], np.concatenate(list(shares.values()))
 
     def usual(self, rows: Ints) -> Floats:
         """Each member's usual share; no row twice."""

@@ -231,7 +231,7 @@ class StragglerDetector:
         recent = self._lateness.recent(row) - skew
         runs = np.arange(1, len(recent) + 1)[:, None]
         means = np.cumsum(recent, axis=0) / runs
-        null = EmpiricalNull(self._lateness.history(row).T - skew)
+        null = EmpiricalNull(*self._lateness.healthy(row, self._table["lawful"]))
         hit = null.forbids(np.minimum.accumulate(recent, axis=0), means, runs) & (runs >= MIN_RUN_OPS)
         if not hit.any():
             return []

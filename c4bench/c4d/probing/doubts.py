@@ -9,7 +9,7 @@ from c4bench.c4d.probing.doubt import Doubt, LossDoubt, SlowDoubt
 from c4bench.c4d.probing.expiring_probes import CanAnswer
 from c4bench.c4d.probing.weighing import Flow
 from c4bench.model.diagnosis import Cause, Component
-from c4bench.model.recording import DoubtReport, ExpiringProbe, ProbingEnded
+from c4bench.model.recording import DeliveriesCounted, DoubtReport, ExpiringProbe, ProbingEnded, TrainsTimed
 
 # What loses packets, all or some, or reorders them.
 _LOSSY = frozenset({Cause.CONNECTION_STALLED, Cause.CONNECTION_LOST, Cause.PACKETS_LOST})
@@ -87,8 +87,10 @@ class Doubts:
         return tuple(dict.fromkeys(flow for doubt in self._open for flow in doubt.next_trains()))
 
     def ingest(self, record: DoubtReport) -> None:
-        """Take in what probes have shown, or that there will be no more."""
+        """Take in what probes have shown, or that there will be no more. What was sent for one doubt tells all of them."""
+        known = {flow: hops for flow in _flows(record) if (hops := self._paths.get(flow))}
         for doubt in self._open:
+            doubt.paths = {**doubt.paths, **known}
             doubt.ingest(record)
         if isinstance(record, ProbingEnded):
             self._ended += self._open
@@ -112,6 +114,16 @@ class Doubts:
     def behind(self, left: Collection[Component]) -> Doubt | None:
         """The newest doubt of whose suspects probes have left these; None if it is forgotten."""
         return next((doubt for named, doubt in reversed(self._refined) if named == frozenset(left)), None)
+
+
+def _flows(record: DoubtReport) -> tuple[Flow, ...]:
+    """The flows on which packets were sent that a report is about."""
+    match record:
+        case DeliveriesCounted():
+            return tuple(one[:3] for one in record.deliveries)
+        case TrainsTimed():
+            return tuple(one[:3] for one in record.flows)
+    return ()
 
 
 def _without_side(finding: Finding) -> bool:

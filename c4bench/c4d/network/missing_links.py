@@ -21,7 +21,8 @@ _BESIDE = 2
 class MissingLinkDetector:
     """Follows which of the missing links a job has lost, and reports each once until it is back.
 
-    A link that explains a slowdown is reported at once, any other after it has been missing for longer than a flap.
+    A link that explains a slowdown is reported at once, a silent one once its silence is confirmed. Any other is
+    reported after it has been missing for longer than a flap.
     """
 
     def __init__(self) -> None:
@@ -53,8 +54,12 @@ class MissingLinkDetector:
         self._named_s |= {component.name: now_s for component in components if component.kind == "link"}
 
     def explaining(self, wanting: Mapping[Blame, list[MissingLink]], onset_s: float) -> list[Finding]:
-        """Findings on missing links that explain slow components since `onset_s`."""
-        times = Counter(link for missing in wanting.values() for link in missing if self._is_new(link))
+        """Findings on missing links that explain slow components since `onset_s`.
+
+        A silent one has to be confirmed: what left it may be slower for that, though the link is well.
+        """
+        sure = (link for missing in wanting.values() for link in missing if link.confirmed or not link.silent)
+        times = Counter(link for link in sure if self._is_new(link))
         return self._report([link for link, _ in times.most_common()], wanting, onset_s)
 
     def lasting(self, now_s: float, flap_s: float) -> list[Finding]:

@@ -87,7 +87,7 @@ class Doubts:
         return tuple(dict.fromkeys(flow for doubt in self._open for flow in doubt.next_trains()))
 
     def ingest(self, record: DoubtReport) -> None:
-        """Take in what probes have shown, or that there will be no more. What was sent for one doubt tells all of them."""
+        """Take in what probes have shown, or that there will be no more. What was sent for one doubt tells all."""
         known = {flow: hops for flow in _flows(record) if (hops := self._paths.get(flow))}
         for doubt in self._open:
             doubt.paths = {**doubt.paths, **known}

@@ -127,3 +127,24 @@ def test_what_is_no_suspect_is_not_hidden_behind_one(probed):
     """Where another component explains the losses far better than any suspect, no suspect is named."""
     refined, _ = probed([Component("nic", "h3/0"), link("leaf0>h0/0")], {"tx h1/0"}, probability=0.2)
     assert refined == []
+
+
+def test_packets_that_were_sent_for_another_doubt_count():
+    """All of a NIC's own probes cross one link beyond its doubt: those for another doubt show that it is the link."""
+    link, nic, draw = "spine0>leaf1", Component("nic", "h3/0"), random.Random(1)
+    over_it = [path for path, hops in PATHS.items() if link in hops]
+    own, apart = [path for path in over_it if path[1] == "h3/0"], list(set(PATHS) - set(over_it))
+    suspects = Component("path", "h0/0>h3/0"), (nic,)
+    finding = Finding(
+        Syndrome.COMMUNICATION_HANG, Cause.CONNECTION_STALLED, suspects[0], 1.0, 0.5, ("seen",), "", {}, suspects[1]
+    )
+    named = []
+    for flows in (own, over_it):
+        doubts = Doubts(PATHS)
+        doubts.add(finding, 2.0, LEAF)
+        clear = [path for path in sorted(apart) if path[1] != "h3/0"][:4]
+        sent = tuple(counted(path, {link}, "acks", draw, 1.0) for path in [*flows, *clear])
+        doubts.ingest(DeliveriesCounted(0.0, "job", sent))
+        doubts.ingest(ProbingEnded(0.0, "job"))
+        named.append([one.component.name for one, _ in doubts.ended()])
+    assert named == [["h3/0"], []]

@@ -162,6 +162,13 @@ def test_a_link_that_slows_nothing_is_named_once_its_silence_is_confirmed(confir
     assert names(said(PAIR, missing=(link,), known=over_what_is_lost(PAIR))) == (["link up:0>1"] if confirmed else [])
 
 
+@pytest.mark.parametrize("confirmed", [True, False])
+def test_what_left_a_link_proves_nothing_of_it_before_its_silence_is_confirmed(confirmed):
+    """Flows leave a link that C4P misses, and are slower for that: the slower path is no second witness."""
+    link = msgspec.structs.replace(THERE, silent=True, confirmed=confirmed)
+    assert names(said(PAIR, slower(0, 1), missing=(link,))) == (["link up:0>1"] if confirmed else [])
+
+
 def test_a_nic_that_fails_while_a_link_is_missing_is_named():
     """A link that has been missing for a second explains nothing that begins then."""
     nic = SimFault(SimFaultKind.NIC_RATE, 1, MISSED_S + 2.0, factor=0.6, side="rx")

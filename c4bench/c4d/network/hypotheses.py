@@ -179,19 +179,23 @@ def benign_hypotheses(component: Component, onset_s: float, seen: SpanEvidence, 
     blame = _blame(component, seen)
     links = seen.judged.span.links
     behind = len(seen.benign.missing_links(blame, onset_s)) if blame.cells else 0
-    arrivals = {"times": float(seen.benign.arrivals(onset_s))}
+    arrivals, moved = float(seen.benign.arrivals(onset_s)), float(len(seen.benign.moved(onset_s)))
     others = {
-        Benign.OTHER_JOB: Argument(Fact.TRAFFIC_ARRIVED, figures=arrivals),
-        Benign.REROUTED: Argument(
-            Fact.CONNECTIONS_MOVED, figures={"connections": float(len(seen.benign.moved(onset_s)))}
-        ),
-        Benign.LINKS_MISSING: Argument(
-            Fact.LINKS_MISSING, figures={"links": float(len(seen.missing)), "behind": float(behind)}
+        Benign.OTHER_JOB: (arrivals, Argument(Fact.TRAFFIC_ARRIVED, figures={"times": arrivals})),
+        Benign.REROUTED: (moved, Argument(Fact.CONNECTIONS_MOVED, figures={"connections": moved})),
+        Benign.LINKS_MISSING: (
+            behind,
+            Argument(Fact.LINKS_MISSING, figures={"links": float(len(seen.missing)), "behind": float(behind)}),
         ),
     }
     at = Standing.NAMED if congested else Standing.DROPPED
     congestion = Hypothesis(Benign.CONGESTION, at, *_congestion(blame, links, seen))
-    return [congestion, *(Hypothesis(what, Standing.DROPPED, (), (fact,)) for what, fact in others.items())]
+    return [congestion, *(_dropped(what, fact, seen=count > 0) for what, (count, fact) in others.items())]
+
+
+def _dropped(what: Benign, fact: Argument, *, seen: bool) -> Hypothesis:
+    """A benign explanation for which a fact speaks if it was seen at all, and against which otherwise."""
+    return Hypothesis(what, Standing.DROPPED, (fact,) if seen else (), () if seen else (fact,))
 
 
 def _blame(component: Component, seen: SpanEvidence) -> Blame:

@@ -6,10 +6,12 @@ import jsonschema
 import pytest
 from c4d_congestion import ONSET_S, UPLINK, Burst, judged
 from c4d_telemetry import MIX, ticks
+from test_c4d_missing import PAIR, slower, ways
 from test_c4d_trains import RING, Network, doubted, nic
 
 from c4bench.c4d.confidence import behind
 from c4bench.c4d.detector import Detector
+from c4bench.c4d.ingest.shared_fabric import SharedFabric
 from c4bench.c4d.offline import detect
 from c4bench.c4d.probing.hypotheses import probed_hypotheses
 from c4bench.cli.explanations import explained_lines
@@ -17,7 +19,7 @@ from c4bench.cli.main import main
 from c4bench.model.benign import Benign
 from c4bench.model.diagnosis import Cause, Component
 from c4bench.model.hypothesis import Fact, Standing
-from c4bench.model.recording import ProbingEnded
+from c4bench.model.recording import ProbingEnded, TrafficArrival
 from c4bench.record.telemetry import to_lines
 from c4bench.report.schema import schemas
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob
@@ -83,6 +85,18 @@ def test_a_slow_receiver_is_told_from_its_senders_and_from_benign_causes():
     assert all(one.standing is Standing.DROPPED for one in senders)
     benign = [hypotheses[what] for what in Benign]
     assert all(one.standing is Standing.DROPPED and one.speaks_against and not one.speaks_for for one in benign)
+
+
+def test_traffic_that_arrived_then_speaks_for_another_job_though_it_met_nothing():
+    """Another job began to send at the onset, over other links: that speaks for it, and the path is named anyway."""
+    detector = Detector(SharedFabric(ways(PAIR)), explaining=True)
+    arrival = TrafficArrival("other", 2.4, 2.8, frozenset({"h9/0"}), frozenset({"elsewhere"}), known=True)
+    sent = [window for tick in ticks(PAIR, (slower(0, 1),), 5.5) for window in tick.windows]
+    (diagnosis,) = detect([arrival, *sent], detector)
+    assert diagnosis.component == Component("path", "h0/0>h1/0")
+    found = {one.what: one for one in detector.poll_explanations()[0].hypotheses}
+    assert facts(found[Benign.OTHER_JOB]) == ({Fact.TRAFFIC_ARRIVED}, set())
+    assert found[Benign.OTHER_JOB].standing is Standing.DROPPED
 
 
 def test_who_waits_for_a_stopped_rank_is_a_chain():

@@ -1,8 +1,12 @@
+import math
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from c4bench.chance import binomial_tail
 from c4bench.errors import UsageError
 from c4bench.report.statistics import least_successes, mean_interval, median, percentile, ratio_interval, share_interval
 
@@ -97,3 +101,22 @@ def test_fewer_than_the_least_successes_come_as_seldom_as_asked(total, share, ch
     least = least_successes(total, share, chance)
     assert sum(tosses[:least]) <= chance * (1 + 1e-9)
     assert sum(tosses[: least + 1]) > chance * (1 - 1e-9) or least == total
+
+
+@pytest.mark.parametrize("total", [24, 1500, 50_000])
+def test_an_interval_of_a_share_holds_for_many_trials(total):
+    """Where all succeed, the lower bound is the share at which all do once in forty cases; likewise where none does."""
+    low = 0.025 ** (1 / total)
+    assert share_interval(total, total)[1:] == pytest.approx((low, 1.0), abs=1e-7)
+    assert share_interval(0, total)[1:] == pytest.approx((0.0, 1 - low), abs=1e-7)
+
+
+def test_the_tail_of_a_binomial_is_exact():
+    """Against sums of fractions; what is certain or impossible has the chance 1 or 0."""
+    for count, total, share in ((0, 5, 0.25), (3, 10, 0.125), (10, 10, 0.5), (700, 1400, 0.5)):
+        exact = sum(
+            math.comb(total, k) * Fraction(share) ** k * (1 - Fraction(share)) ** (total - k)
+            for k in range(count, total + 1)
+        )
+        assert binomial_tail(count, total, share) == pytest.approx(float(exact), rel=1e-9)
+    assert [binomial_tail(count, 5, share) for count, share in ((0, 0.0), (1, 0.0), (5, 1.0), (6, 1.0))] == [1, 0, 1, 0]

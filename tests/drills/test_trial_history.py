@@ -34,7 +34,7 @@ def test_a_trial_names_the_same_alone_and_behind_others(tmp_path, drills, reques
 
 
 def named(run_directory, numbers):
-    """What each trial names in one lab, by its number."""
+    """What each trial names in one lab, syndrome and component of its first finding, by its number."""
     words = [f"{TRIAL}[{number}]" for number in numbers]
     command = [sys.executable, "-m", "pytest", "--hosts=softroce", *words, f"--c4-run-dir={run_directory}"]
     done = subprocess.run(
@@ -54,13 +54,7 @@ def named(run_directory, numbers):
 
 
 def answer(line):
-    """The syndrome and the suspects of each of a trial's most exact findings; or why the trial could not be tried.
-
-    Findings that probes have left are more exact than those before, which begin with another suspect by chance.
-    """
+    """The first finding of a trial in words, "" for none, or why the trial could not be tried."""
     if "refused" in line:
         return line["refused"]
-    said = [words.partition(": ") for words in line["said"]]
-    findings = {(syndrome, frozenset(suspects.split(" or "))) for syndrome, _, suspects in said}
-    fewest = min((len(suspects) for _, suspects in findings), default=0)
-    return {(syndrome, suspects) for syndrome, suspects in findings if len(suspects) == fewest}
+    return line["said"][0].partition(" or ")[0] if line["said"] else ""

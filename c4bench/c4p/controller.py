@@ -209,7 +209,7 @@ class PathController:
         self._checks.note_answers(nic, hops, now_s)
 
     def checks(self, now_s: float) -> tuple[Check, ...]:
-        """The checks that are due: of live flows' paths, or of all known paths while there are no flows."""
+        """The checks that are due: of pairs of live flows, or of all known pairs while there are no flows."""
         if not self.policy.dynamic:
             return ()
         known = {pair: self.knowledge.entries(pair) for pair in self.knowledge.pairs}
@@ -221,7 +221,7 @@ class PathController:
         If paths have changed, those of live flows have to be learnt again; otherwise the suspects have to be traced.
         """
         results = self._checks.evaluate(answers, now_s)
-        self._missing_links.note_crossed(results.crossed, now_s)
+        self.health.mark_answered(results.crossed, now_s)
         self._missing_links.confirm(results.confirmed)
         return results
 

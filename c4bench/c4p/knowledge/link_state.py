@@ -23,12 +23,13 @@ class _Loss(msgspec.Struct):
 
 
 class LinkHealth:
-    """The links' states, by hop. Times are seconds on the caller's clock."""
+    """The links' states, by hop; `answered_s` is when a probe last crossed each. Times are seconds on one clock."""
 
     def __init__(self, hold_down: HoldDown = HoldDown()) -> None:  # noqa: B008  (frozen)
         self.hold_down = hold_down
         self._losses: dict[str, _Loss] = {}
         self._blamed: dict[str, float] = {}
+        self.answered_s: dict[str, float] = {}
 
     @property
     def closed(self) -> frozenset[str]:
@@ -50,8 +51,9 @@ class LinkHealth:
                 self._losses[hop] = _Loss(known.times + 1, now_s)
 
     def mark_answered(self, hops: Iterable[str], now_s: float) -> None:
-        """Begin the hold-down of lost links that answer probes again."""
+        """Record that probes crossed these links, and begin the hold-down of those that were lost."""
         for hop in hops:
+            self.answered_s[hop] = now_s
             loss = self._losses.get(hop)
             if loss is not None and loss.back_s is None:
                 loss.back_s = now_s
@@ -82,19 +84,12 @@ class MissingLinks:
 
     def __init__(self, knowledge: PathKnowledge, health: LinkHealth) -> None:
         self._knowledge, self._health = knowledge, health
-        self._answered_s: dict[str, float] = {}
         self._records: dict[str, MissingLink] = {}
 
     @property
     def missing(self) -> tuple[MissingLink, ...]:
         """Every missing link, by name."""
         return tuple(self._records[hop] for hop in sorted(self._health.missing & self._records.keys()))
-
-    def note_crossed(self, hops: Iterable[str], now_s: float) -> None:
-        """Record that probes have crossed these links."""
-        crossed = dict.fromkeys(hops, now_s)
-        self._answered_s |= crossed
-        self._health.mark_answered(crossed, now_s)
 
     def confirm(self, hops: Iterable[str]) -> None:
         """Record that silent links were silent again to a question that their switches could answer."""
@@ -104,11 +99,11 @@ class MissingLinks:
     def update(self, changes: PathChanges, now_s: float) -> None:
         """Update the links' health and the records after pairs were learnt again."""
         self._health.mark_lost(changes.silent | changes.gone, now_s)
-        self.note_crossed(changes.answered, now_s)
+        self._health.mark_answered(changes.answered, now_s)
         missing = self._health.missing
         self._records = {hop: self._records[hop] for hop in missing & self._records.keys()}
         for hop in (changes.silent | changes.gone) & missing:
-            heard_s = self._answered_s.get(hop, now_s)
+            heard_s = self._health.answered_s.get(hop, now_s)
             paths = self._paths_of(changes.crossed[hop], heard_s)
             newest = MissingLink(
                 hop,

@@ -1,14 +1,16 @@
-"""Which live flows' paths to check when, with as few answers of switches as that takes. Pure.
+"""Which paths of live pairs to check when, with as few answers of switches as that takes. Pure.
 
-A probe that expires at the last switch of a path shows that the path is as it was. Only if another switch answers, or
-none, all of the path is traced. A switch is asked only when it can answer, so that silence means a lost link. A switch
+A probe that expires at the last switch of a path shows that the path is as it was. Checks go over all known paths of a
+pair, so that a lost link is noticed also where no planned flow crosses it. Only if another switch answers, or none, all
+of the path is traced. A switch is asked only when it can answer, so that silence means a lost link. A switch
 may have sent other ICMP errors, of which nobody knows, so a NIC that met silence takes its answers for spent: its next
 question is one that the switch can answer, and silence then confirms the loss.
 """
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from math import inf
 from typing import NamedTuple
 
 from c4bench.c4p.knowledge.answer_budget import AnswerBudget
@@ -49,7 +51,7 @@ class PathChecks:
         self.policy = policy
         self._knowledge, self._health = knowledge, health
         self._budget = AnswerBudget()
-        self._checked_s = float("-inf")
+        self._checked_s = -inf
         self._urgent = False
         self._round = 0
         # NICs, and the missing hops that were silent to them.
@@ -95,24 +97,54 @@ class PathChecks:
         self._checked_s = now_s
         self._round += 1
         # Each kind of check may spend the answers that the other would need, so they take turns to be first.
-        kinds = (self._of_missing_links, self._of_live_paths)
+        kinds = (self._of_missing_links, self._of_live_pairs)
         first = 0 if self._round % 2 and not self._urgent else 1
         due = [*kinds[first](live, now_s), *kinds[1 - first](live, now_s)]
         self._urgent = False
         return tuple(dict.fromkeys(due))
 
-    def _of_live_paths(self, live: Mapping[Pair, Iterable[int]], now_s: float) -> Iterator[Check]:
-        """By each NIC a check of one of its paths, of the next one each time; of all its paths if it is urgent."""
-        by_nic: dict[str, list[Check]] = defaultdict(list)
+    def _of_live_pairs(self, live: Mapping[Pair, Iterable[int]], now_s: float) -> Iterator[Check]:
+        """By each NIC a check of a known path over the link that was crossed longest ago, whether or not flows use it.
+
+        If it is urgent, a check of each path in use instead.
+        """
+        reserve = _LEAST_RESERVE if self._urgent or self._health.missing else _RESERVE
+        crossed: set[str] = set()
+        for candidates in self._candidates(live).values():
+            wanted = sorted(candidates, key=lambda candidate: self._order(candidate, crossed))
+            if self._urgent:
+                due = self._affordable((check for check, in_use in wanted if in_use), reserve, now_s)
+            else:
+                due = itertools.islice(self._affordable((check for check, _ in wanted), reserve, now_s), 1)
+            for check in due:
+                crossed.update(self._crossed(check))
+                yield check
+
+    def _candidates(self, live: Mapping[Pair, Iterable[int]]) -> dict[str, list[tuple[Check, bool]]]:
+        """By NIC, a check of each path that probes have found, up to its last switch, and whether flows use it.
+
+        Paths over missing links are left to the checks of these.
+        """
+        missing = self._health.missing
+        by_nic: dict[str, list[tuple[Check, bool]]] = defaultdict(list)
         for pair, ports in sorted(live.items()):
             if self._knowledge.outdated(pair):
                 # What is known of it is wrong, and being replaced.
                 continue
-            by_nic[pair[0]] += [check for port in dict.fromkeys(ports) if (check := self._at_last_switch(pair, port))]
-        reserve = _LEAST_RESERVE if self._urgent or self._health.missing else _RESERVE
-        for candidates in by_nic.values():
-            wanted = self._in_turn(candidates)
-            yield from self._affordable(wanted if self._urgent else wanted[:1], reserve, now_s)
+            in_use = set(ports)
+            by_nic[pair[0]] += [
+                (Check(pair, port, len(entry.hops) - 2), port in in_use)
+                for port, entry in self._knowledge.entries(pair).items()
+                if entry.how == PROBES and len(entry.hops) > 1 and missing.isdisjoint(entry.hops)
+            ]
+        return by_nic
+
+    def _order(self, candidate: tuple[Check, bool], crossed: Collection[str]) -> tuple[list[float], bool, float]:
+        """The sort key of a check: when its links were crossed, the oldest first, those `crossed` just now last."""
+        check, in_use = candidate
+        answered_s = self._health.answered_s
+        links = [inf if hop in crossed else answered_s.get(hop, -inf) for hop in self._crossed(check)]
+        return sorted(links), not in_use, self._knowledge.entries(check.pair)[check.source_port].confirmed_s
 
     def _of_missing_links(self, live: Iterable[Pair], now_s: float) -> Iterator[Check]:
         """A check of each missing link, by one NIC at a time, so that some NIC can always ask soon.
@@ -126,12 +158,6 @@ class PathChecks:
     def _in_turn(self, checks: Sequence[Check]) -> list[Check]:
         first = self._round % len(checks) if checks else 0
         return [*checks[first:], *checks[:first]]
-
-    def _at_last_switch(self, pair: Pair, port: int) -> Check | None:
-        """None for a path that is not known, or known by counters only."""
-        entry = self._knowledge.entries(pair).get(port)
-        known = entry is not None and entry.how == PROBES and len(entry.hops) > 1
-        return Check(pair, port, len(entry.hops) - 2) if entry and known else None
 
     def _at_missing_links(self, live: Iterable[Pair]) -> dict[str, list[Check]]:
         """By missing link, the checks that its switch answers when it is back."""
@@ -179,7 +205,7 @@ class PathChecks:
                 self.note_refused([asked], now_s)
             if answer == expected:
                 self._knowledge.confirm((*check.pair, check.source_port), now_s)
-                crossed.update(self._hops(check)[: check.position + 1])
+                crossed.update(self._crossed(check))
             elif not answer and not missing and self._can_trace(check, now_s):
                 suspects[check.pair] = (*suspects.get(check.pair, ()), check.source_port)
         return CheckResults(changed, suspects, frozenset(crossed), frozenset(confirmed))
@@ -194,6 +220,10 @@ class PathChecks:
         for hop in hops:
             self._budget.spend(nic, hop, now_s)
         return True
+
+    def _crossed(self, check: Check) -> tuple[str, ...]:
+        """The links that the check crosses, as far as is known."""
+        return self._hops(check)[: check.position + 1]
 
     def _expected(self, check: Check) -> str:
         return self._hops(check)[check.position]

@@ -44,6 +44,13 @@ class CheckResults(NamedTuple):
     confirmed: frozenset[str] = frozenset()
 
 
+class _KnownPath(NamedTuple):
+    """The links of a path of a pair of NICs, up to its last switch."""
+
+    pair: Pair
+    links: tuple[str, ...]
+
+
 class PathChecks:
     """When paths were checked last, and whether the next check is urgent. Times are seconds on the caller's clock."""
 
@@ -54,6 +61,9 @@ class PathChecks:
         self._checked_s = -inf
         self._urgent = False
         self._round = 0
+        # The known paths of live pairs, and of which state of knowledge they are.
+        self._paths: dict[str, dict[_KnownPath, list[int]]] = {}
+        self._paths_of: tuple[int, frozenset[Pair]] | None = None
         # NICs, and the missing hops that were silent to them.
         self._refused: set[tuple[str, str]] = set()
 
@@ -97,54 +107,51 @@ class PathChecks:
         self._checked_s = now_s
         self._round += 1
         # Each kind of check may spend the answers that the other would need, so they take turns to be first.
-        kinds = (self._of_missing_links, self._of_live_pairs)
+        kinds = (self._of_missing_links, self._of_paths_in_use if self._urgent else self._of_oldest_links)
         first = 0 if self._round % 2 and not self._urgent else 1
         due = [*kinds[first](live, now_s), *kinds[1 - first](live, now_s)]
         self._urgent = False
         return tuple(dict.fromkeys(due))
 
-    def _of_live_pairs(self, live: Mapping[Pair, Iterable[int]], now_s: float) -> Iterator[Check]:
-        """By each NIC a check of a known path over the link that was crossed longest ago, whether or not flows use it.
+    def _of_paths_in_use(self, live: Mapping[Pair, Iterable[int]], now_s: float) -> Iterator[Check]:
+        """A check of each path that flows use, by each NIC as many as its switches can answer."""
+        by_nic: dict[str, list[Check]] = defaultdict(list)
+        for pair, ports in sorted(live.items()):
+            if not self._knowledge.outdated(pair):
+                by_nic[pair[0]] += [
+                    check for port in dict.fromkeys(ports) if (check := self._at_last_switch(pair, port))
+                ]
+        for candidates in by_nic.values():
+            yield from self._affordable(self._in_turn(candidates), _LEAST_RESERVE, now_s)
 
-        If it is urgent, a check of each path in use instead.
-        """
-        reserve = _LEAST_RESERVE if self._urgent or self._health.missing else _RESERVE
-        crossed: set[str] = set()
-        for candidates in self._candidates(live).values():
-            wanted = sorted(candidates, key=lambda candidate: self._order(candidate, crossed))
-            if self._urgent:
-                due = self._affordable((check for check, in_use in wanted if in_use), reserve, now_s)
-            else:
-                due = itertools.islice(self._affordable((check for check, _ in wanted), reserve, now_s), 1)
-            for check in due:
-                crossed.update(self._crossed(check))
+    def _of_oldest_links(self, live: Collection[Pair], now_s: float) -> Iterator[Check]:
+        """By each NIC a check of the path whose links were crossed longest ago, whether or not flows use it."""
+        reserve = _LEAST_RESERVE if self._health.missing else _RESERVE
+        crossed_s = defaultdict(lambda: -inf, self._health.answered_s)
+        for paths in self._known_paths(live).values():
+            usable = [path for path in paths if self._usable(path)]
+            oldest = sorted(usable, key=lambda path: sorted(map(crossed_s.__getitem__, path.links)))
+            wanted = (
+                Check(path.pair, paths[path][self._round % len(paths[path])], len(path.links) - 1) for path in oldest
+            )
+            for check in itertools.islice(self._affordable(wanted, reserve, now_s), 1):
+                crossed_s |= dict.fromkeys(self._crossed(check), inf)
                 yield check
 
-    def _candidates(self, live: Mapping[Pair, Iterable[int]]) -> dict[str, list[tuple[Check, bool]]]:
-        """By NIC, a check of each path that probes have found, up to its last switch, and whether flows use it.
+    def _known_paths(self, live: Collection[Pair]) -> dict[str, dict[_KnownPath, list[int]]]:
+        """By NIC, the paths that probes have found of live pairs, with their source ports; found again on changes."""
+        state = self._knowledge.changes, frozenset(live)
+        if state != self._paths_of:
+            self._paths_of, self._paths = state, defaultdict(dict)
+            for pair in sorted(live):
+                for port, entry in self._knowledge.entries(pair).items():
+                    if entry.how == PROBES and len(entry.hops) > 1:
+                        self._paths[pair[0]].setdefault(_KnownPath(pair, entry.hops[:-1]), []).append(port)
+        return self._paths
 
-        Paths over missing links are left to the checks of these.
-        """
-        missing = self._health.missing
-        by_nic: dict[str, list[tuple[Check, bool]]] = defaultdict(list)
-        for pair, ports in sorted(live.items()):
-            if self._knowledge.outdated(pair):
-                # What is known of it is wrong, and being replaced.
-                continue
-            in_use = set(ports)
-            by_nic[pair[0]] += [
-                (Check(pair, port, len(entry.hops) - 2), port in in_use)
-                for port, entry in self._knowledge.entries(pair).items()
-                if entry.how == PROBES and len(entry.hops) > 1 and missing.isdisjoint(entry.hops)
-            ]
-        return by_nic
-
-    def _order(self, candidate: tuple[Check, bool], crossed: Collection[str]) -> tuple[list[float], bool, float]:
-        """The sort key of a check: when its links were crossed, the oldest first, those `crossed` just now last."""
-        check, in_use = candidate
-        answered_s = self._health.answered_s
-        links = [inf if hop in crossed else answered_s.get(hop, -inf) for hop in self._crossed(check)]
-        return sorted(links), not in_use, self._knowledge.entries(check.pair)[check.source_port].confirmed_s
+    def _usable(self, path: _KnownPath) -> bool:
+        """Whether what is known is not being replaced, and the path crosses no missing link: those have own checks."""
+        return not self._knowledge.outdated(path.pair) and self._health.missing.isdisjoint(path.links)
 
     def _of_missing_links(self, live: Iterable[Pair], now_s: float) -> Iterator[Check]:
         """A check of each missing link, by one NIC at a time, so that some NIC can always ask soon.
@@ -158,6 +165,12 @@ class PathChecks:
     def _in_turn(self, checks: Sequence[Check]) -> list[Check]:
         first = self._round % len(checks) if checks else 0
         return [*checks[first:], *checks[:first]]
+
+    def _at_last_switch(self, pair: Pair, port: int) -> Check | None:
+        """None for a path that is not known, or known by counters only."""
+        entry = self._knowledge.entries(pair).get(port)
+        known = entry is not None and entry.how == PROBES and len(entry.hops) > 1
+        return Check(pair, port, len(entry.hops) - 2) if entry and known else None
 
     def _at_missing_links(self, live: Iterable[Pair]) -> dict[str, list[Check]]:
         """By missing link, the checks that its switch answers when it is back."""

@@ -192,3 +192,26 @@ def test_pairs_that_are_learnt_again_are_not_checked_by_what_was_known():
     again = controller.pairs()[0]
     controller.learn(world.traces([again]), 60.0)
     assert {check.pair for check in controller.checks(120.0) if check.position} == {again}
+
+
+def test_routine_checks_cross_every_link_of_live_pairs():
+    """With one check a second each, eight NICs cross all eight links from their leaf, and all eight to the other."""
+    world, live = World(), flows()
+    controller = running(world, live)
+    links = {f"up:0>{spine}" for spine in range(8)} | {f"down:{spine}>1" for spine in range(8)}
+    crossed = set()
+    for check in controller.checks(1.0):
+        crossed.update(world.trace(*check.pair, check.source_port)[: check.position + 1])
+    assert links <= crossed
+
+
+def test_a_lost_link_that_no_flow_uses_is_missed():
+    """One flow takes one spine; that the link to another one is lost shows within a check of each known path."""
+    world, live = World(), flows(count=1)
+    controller = running(world, live)
+    (used,) = spines(controller, live)
+    lost = next(hop for hop in (f"up:0>{spine}" for spine in range(8)) if hop != used)
+    world.silent = {lost}
+    assert any(world.check(controller, 1.0 + second) for second in range(8))
+    assert controller.health.missing == {lost}
+    assert spines(controller, live) == [used]

@@ -10,7 +10,7 @@ the rest follows when it is needed.
 import argparse
 import re
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,7 @@ _USAGE_ERROR = 2
 _asks = pytest.StashKey[bool]()
 # Options of pytest that only show something, by the names under which it keeps them.
 _SHOWN = ("help", "version", "markers", "showfixtures", "show_fixtures_per_test", "cacheshow", "collectonly")
-_FIXTURES_SHOWN = ("showfixtures", "show_fixtures_per_test")
+_FIXTURES_SHOWN = ("showfixtures", "show_fixtures_per_test", "collectonly")
 _PARALLEL = re.compile(r"-n(\d+|auto|logical)?|--numprocesses(=.*)?")
 
 
@@ -115,6 +115,10 @@ def _add_options(group: pytest.OptionGroup) -> None:
     )
 
 
+def _is_asked(config: pytest.Config, options: Iterable[str]) -> bool:
+    return any(config.getoption(name, False) for name in options)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Register the fixtures: real ones where there are hosts, else ones that skip."""
     if not config.stash.get(_asks, False):
@@ -125,7 +129,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "it is skipped where they are missing",
     )
     config.addinivalue_line("markers", "nightly: the long form of a scenario, which takes minutes")
-    if any(config.getoption(name, False) for name in _FIXTURES_SHOWN):
+    if _is_asked(config, _FIXTURES_SHOWN):
         from c4bench.pytest_plugin import fixtures  # noqa: PLC0415  (see the module's first lines)
 
         config.pluginmanager.register(fixtures, "c4bench-fixtures")
@@ -133,7 +137,7 @@ def pytest_configure(config: pytest.Config) -> None:
         from c4bench.pytest_plugin import absent  # noqa: PLC0415  (see the module's first lines)
 
         config.pluginmanager.register(absent, "c4bench-absent")
-    elif config.option.hosts != LAB:
+    elif config.option.hosts != LAB and not _is_asked(config, _SHOWN):
         from c4bench.pytest_plugin import fixtures, scope, verdicts  # noqa: PLC0415
 
         config.pluginmanager.register(fixtures, "c4bench-fixtures")
@@ -145,7 +149,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
     """Check the command line; with the embedded lab, run this same command inside it."""
     option = config.option
-    if not config.stash.get(_asks, False) or not option.hosts or any(config.getoption(name, False) for name in _SHOWN):
+    if not config.stash.get(_asks, False) or not option.hosts or _is_asked(config, _SHOWN):
         return None
     from c4bench.errors import C4Error  # noqa: PLC0415
     from c4bench.pytest_plugin import outside  # noqa: PLC0415

@@ -90,10 +90,11 @@ def test_fixtures_are_explained(tmp_path, words):
     assert "there are no hosts in this run" not in output
 
 
+@pytest.mark.parametrize("hosts", ["softroce", "hosts.yml"])
 @pytest.mark.parametrize("flag", ["--markers", "--co", "--version", "--cache-show"])
-def test_what_only_shows_something_boots_nothing(tmp_path, flag):
-    """These end at once, as without the lab."""
-    code, output = run(tmp_path, flag, "--hosts=softroce")
+def test_what_only_shows_something_boots_nothing(tmp_path, flag, hosts):
+    """These end at once, as without hosts."""
+    code, output = run(tmp_path, flag, f"--hosts={hosts}")
     assert code == 0, output
     assert not (tmp_path / "reports").exists()
 

@@ -158,7 +158,7 @@ def _lines(diagnosis: Diagnosis) -> list[str]:
     cause = f" ({diagnosis.cause})" if diagnosis.cause else ""
     what = f"{diagnosis.syndrome}{cause}, {diagnosis.component}, confidence {diagnosis.confidence:.0%}"
     head = f"{diagnosis.named_s:.3f} s  {diagnosis.job}: {what}\n"
-    body = [*diagnosis.evidence, f"refuted by {diagnosis.refuted_by}"]
+    body = [*diagnosis.evidence, f"this would refute it: {diagnosis.refuted_by}"]
     body += [f"a probe from {flow.source} to {flow.destination} would narrow this down" for flow in diagnosis.probes]
     return [head, *(f"    {line}\n" for line in body)]
 

@@ -131,7 +131,7 @@ def _verdict(verdict: EvidenceVerdict, *, explain: bool) -> Iterator[str]:
                         ("left no file", verdict.no_file)):  # fmt: skip
         if ranks:
             yield f"    {what}: ranks {ranges(ranks)}"
-    yield f"    refuted by {diagnosis.refuted_by}"
+    yield f"    this would refute it: {diagnosis.refuted_by}"
     words = (("torchfrtrace", verdict.torchfrtrace), ("RAS", verdict.ras))
     yield from (f"    {tool} would say: {word}" for tool, word in words if word)
     if explain:

@@ -14,19 +14,27 @@ Answers = Mapping[int, str]
 class PairSearch(msgspec.Struct):
     """The search for one pair's paths: the ports not traced yet, and the switches found so far by port and position.
 
-    `switches` is how many there are on a path, 0 if that is not known. The paths of ports in `needed` are wanted
-    whatever they are. Those of `matched` ports are the only known ones that fit some of their switches; `skipped` are
-    ports that take a path that is known already.
+    `switches` is how many there are on a path, 0 if that is not known. Ports `ahead` are traced before all others. The
+    paths of ports in `needed` are wanted whatever they are. Those of `matched` ports are the only known ones that fit
+    some of their switches; `skipped` are ports that take a path that is known already.
     """
 
     switches: int
     untraced: list[int]
     needed: frozenset[int] = frozenset()
+    ahead: frozenset[int] = frozenset()
     answers: dict[int, dict[int, str]] = {}
     matched: set[int] = set()
     skipped: set[int] = set()
     returned: set[int] = set()
     done: bool = False
+
+    def open_further(self, count: int) -> None:
+        """Begin to trace ports until there are `count` of them, or only such that wait for those ahead."""
+        while self.untraced and len(traced := self.open_ports()) < count:
+            if self.untraced[0] not in self.ahead and not self.ahead.isdisjoint(traced):
+                return
+            self.answers[self.untraced.pop(0)] = {}
 
     def open_ports(self) -> list[int]:
         """The ports whose path is not known to its end."""

@@ -99,12 +99,13 @@ class PathSearch:
         self,
         switches: Mapping[Pair, int],
         first: Mapping[Pair, Iterable[int]] = MappingProxyType({}),
+        likely: Mapping[Pair, Iterable[int]] = MappingProxyType({}),
         changed: Collection[str] | None = None,
     ) -> None:
         """Search for the paths of these pairs, with so many switches on each, 0 where that is not known.
 
-        Ports of `first` are traced first. If the fabric has changed, `changed` are the links that carry nothing; no
-        path that was found before counts then.
+        Ports of `first` are traced first, then those of `likely`, whose paths may differ, then all others. If the
+        fabric has changed, `changed` are the links that carry nothing; no path that was found before counts then.
         """
         if changed is not None:
             self._avoided = frozenset(changed)
@@ -114,9 +115,9 @@ class PathSearch:
             self._asked.forget()
             self.rounds = 0
         for pair, count in switches.items():
-            needed = tuple(first.get(pair, ()))
-            ports = list(dict.fromkeys([*needed, *self._shuffled_ports(pair)]))
-            self._pairs[pair] = PairSearch(count, ports, frozenset(needed))
+            ahead = (*(needed := tuple(first.get(pair, ()))), *likely.get(pair, ()))
+            ports = list(dict.fromkeys([*ahead, *self._shuffled_ports(pair)]))
+            self._pairs[pair] = PairSearch(count, ports, frozenset(needed), frozenset(ahead))
             if count == 1:
                 self._between.leaf.join(pair)
             self.given_up.discard(pair)
@@ -143,8 +144,7 @@ class PathSearch:
         for pair in self.open_pairs:
             search = self._pairs[pair]
             wanted = 1 if search.switches == 1 and self._links.cables(pair[0]) == 1 else _OPEN_PORTS
-            while search.untraced and len(search.open_ports()) < wanted:
-                search.answers[search.untraced.pop(0)] = {}
+            search.open_further(wanted)
         return sorted(self._asking)
 
     def questions(self, nic: str) -> list[Question]:

@@ -206,6 +206,27 @@ def test_after_a_whole_search_it_is_known_how_traffic_goes_on():
                 search.record(question, fabric.answer(question))
 
 
+def test_paths_known_before_are_found_first():
+    """Switches with two answers left for each NIC are asked about one port of every path, and not about many ports."""
+    fabric = Fabric(spines=8)
+    search = PathSearch(PORTS, fabric.links)
+    pairs = [pair for pair in fabric.pairs if fabric.nics[pair[0]] != fabric.nics[pair[1]]]
+    search.begin(dict.fromkeys(pairs, 3))
+    fabric.search(search=search)
+    fabric.tokens.clear()
+    fabric.tokens.default_factory = lambda: (2.0, fabric.now_s)
+    ways = {pair: {fabric.path(*pair, port): port for port in PORTS} for pair in pairs[:1]}
+    search.begin(dict.fromkeys(ways, 3), likely={pair: found.values() for pair, found in ways.items()}, changed=())
+    for nic in search.begin_round(fabric.now_s):
+        while questions := search.questions(nic):
+            for question in questions:
+                search.record(question, fabric.answer(question))
+    found = {pair: set() for pair in ways}
+    for (source, destination, _), hops in search.end_round(fabric.now_s).items():
+        found[source, destination].add(hops[:-1])
+    assert found == {pair: set(known) for pair, known in ways.items()}
+
+
 def test_paths_of_an_interrupted_search_say_nothing_of_what_follows():
     """A spine is added between two questions about a port: the path that the answers make up slows no later search."""
     fabric = Fabric()

@@ -129,6 +129,8 @@ def pytest_configure(config: pytest.Config) -> None:
         "it is skipped where they are missing",
     )
     config.addinivalue_line("markers", "nightly: the long form of a scenario, which takes minutes")
+    if not config.pluginmanager.hasplugin("timeout"):
+        config.addinivalue_line("markers", "timeout(seconds): how long a scenario may take, if pytest-timeout is there")
     if _is_asked(config, _FIXTURES_SHOWN):
         from c4bench.pytest_plugin import fixtures  # noqa: PLC0415  (see the module's first lines)
 

@@ -12,7 +12,6 @@ from c4bench.c4p.evaluation.shortfalls import gaps
 from c4bench.c4p.knowledge.graph_comparison import CableDifference, compare_paths, recognise
 from c4bench.c4p.knowledge.leaf_groups import Pair
 from c4bench.c4p.knowledge.link_rates import link_rates
-from c4bench.c4p.knowledge.link_state import ports_by_path
 from c4bench.c4p.knowledge.nic_links import NicLinks
 from c4bench.c4p.knowledge.path_knowledge import COUNTERS
 from c4bench.c4p.knowledge.path_search import PathSearch
@@ -110,9 +109,9 @@ class PathLearner:
     def _begin(self, switches: Mapping[Pair, int], *, changed: bool) -> None:
         """Begin a search for the paths of these pairs, with so many switches on each, 0 where that is not known."""
         self._controller.begin_learning(switches, time.time(), changed=changed)
-        missing = self._controller.health.missing
-        known = ports_by_path(switches, self._controller.knowledge, missing)
-        self._search.begin(switches, self._controller.ports_in_use(switches), known, missing if changed else None)
+        missing = self._controller.health.missing if changed else None
+        known = {pair: self._controller.knowledge.ports_by_path(pair) for pair in switches}
+        self._search.begin(switches, self._controller.ports_in_use(switches), known, missing)
 
     async def _wait(self, pairs: Sequence[Pair]) -> None:
         """Wait until the search for these pairs has ended; count paths too when it takes long."""

@@ -133,15 +133,6 @@ def avoidable(hops: Iterable[str], knowledge: PathKnowledge) -> frozenset[str]:
     return frozenset(hop for hop in hops if any(len({hop in path for path in known}) > 1 for known in paths))
 
 
-def ports_by_path(pairs: Iterable[Pair], knowledge: PathKnowledge, missing: Collection[str]) -> dict[Pair, list[int]]:
-    """A source port of each known path of these pairs that crosses no missing link."""
-    ports: dict[Pair, list[int]] = {}
-    for pair in pairs:
-        by_path = {entry.hops: port for port, entry in knowledge.entries(pair).items()}
-        ports[pair] = [port for hops, port in by_path.items() if not any(hop in missing for hop in hops)]
-    return ports
-
-
 def _merged(known: MissingLink, newest: MissingLink, missing: Collection[str]) -> MissingLink:
     """The record of a link since it is missing, updated with what was learnt now."""
     return msgspec.structs.replace(

@@ -14,9 +14,9 @@ Answers = Mapping[int, str]
 class PairSearch(msgspec.Struct):
     """The search for one pair's paths: the ports not traced yet, and the switches found so far by port and position.
 
-    `switches` is how many there are on a path, 0 if that is not known. Ports `ahead` are traced before all others. The
-    paths of ports in `needed` are wanted whatever they are. Those of `matched` ports are the only known ones that fit
-    some of their switches; `skipped` are ports that take a path that is known already.
+    `switches` is how many there are on a path, 0 if that is not known. Ports `ahead` are asked about first. The paths
+    of ports in `needed` are wanted whatever they are. Those of `matched` ports are the only known ones that fit some of
+    their switches; `skipped` are ports that take a path that is known already.
     """
 
     switches: int
@@ -30,10 +30,8 @@ class PairSearch(msgspec.Struct):
     done: bool = False
 
     def open_further(self, count: int) -> None:
-        """Begin to trace ports until there are `count` of them, or only such that wait for those ahead."""
-        while self.untraced and len(traced := self.open_ports()) < count:
-            if self.untraced[0] not in self.ahead and not self.ahead.isdisjoint(traced):
-                return
+        """Begin to trace ports until there are `count` of them, as far as there are more."""
+        while self.untraced and len(self.open_ports()) < count:
             self.answers[self.untraced.pop(0)] = {}
 
     def open_ports(self) -> list[int]:

@@ -124,19 +124,24 @@ class PathChecks:
         for candidates in by_nic.values():
             yield from self._affordable(self._in_turn(candidates), _LEAST_RESERVE, now_s)
 
-    def _of_oldest_links(self, live: Collection[Pair], now_s: float) -> Iterator[Check]:
-        """By each NIC a check of the path whose links were crossed longest ago, whether or not flows use it."""
+    def _of_oldest_links(self, live: Mapping[Pair, Iterable[int]], now_s: float) -> Iterator[Check]:
+        """By each NIC a check of the path whose links were crossed longest ago; of several, one that flows use."""
         reserve = _LEAST_RESERVE if self._health.missing else _RESERVE
         crossed_s = defaultdict(lambda: -inf, self._health.answered_s)
         for paths in self._known_paths(live).values():
-            usable = [path for path in paths if self._usable(path)]
-            oldest = sorted(usable, key=lambda path: sorted(map(crossed_s.__getitem__, path.links)))
-            wanted = (
-                Check(path.pair, paths[path][self._round % len(paths[path])], len(path.links) - 1) for path in oldest
+            used = {path: [port for port in ports if port in live[path.pair]] for path, ports in paths.items()}
+            oldest = sorted(
+                filter(self._usable, paths),
+                key=lambda path: (sorted(map(crossed_s.__getitem__, path.links)), not used[path]),
             )
+            wanted = (self._check(path, used[path] or paths[path]) for path in oldest)
             for check in itertools.islice(self._affordable(wanted, reserve, now_s), 1):
                 crossed_s |= dict.fromkeys(self._crossed(check), inf)
                 yield check
+
+    def _check(self, path: _KnownPath, ports: Sequence[int]) -> Check:
+        """A check of a path up to its last switch, by one of the source ports that take it, another one each round."""
+        return Check(path.pair, ports[self._round % len(ports)], len(path.links) - 1)
 
     def _known_paths(self, live: Collection[Pair]) -> dict[str, dict[_KnownPath, list[int]]]:
         """By NIC, the paths that probes have found of live pairs, with their source ports; found again on changes."""

@@ -93,6 +93,10 @@ class PathKnowledge:
         entry = self._entries.get(pair, {}).get(source_port)
         return Path(source_port, entry.hops) if entry else None
 
+    def ports_by_path(self, pair: Pair) -> list[int]:
+        """A source port of each known path of the pair."""
+        return list({entry.hops: port for port, entry in self.entries(pair).items()}.values())
+
     def length(self, pair: Pair) -> int:
         """The number of hops of the pair's longest path; 0 if none is known."""
         return max((len(entry.hops) for entry in self.entries(pair).values()), default=0)

@@ -143,21 +143,20 @@ class PathSearch:
         self._known = {pair: self._between.whole_paths(pair, self._pairs[pair].switches) for pair in self.open_pairs}
         for pair in self.open_pairs:
             search = self._pairs[pair]
-            wanted = 1 if search.switches == 1 and self._links.cables(pair[0]) == 1 else _OPEN_PORTS
-            search.open_further(wanted)
+            search.open_further(1 if search.switches == 1 and self._links.cables(pair[0]) == 1 else _OPEN_PORTS)
         return sorted(self._asking)
 
     def questions(self, nic: str) -> list[Question]:
         """What to ask next of this NIC's paths; nothing when each is known or not answered in this round."""
         asked: list[tuple[int, Question]] = []
-        for pair in self.open_pairs:
-            if pair[0] == nic:
-                search = self._pairs[pair]
-                place = {port: number for number, port in enumerate(search.answers)}
-                for port in search.open_ports():
-                    asked += [(place[port], question) for question in self._next_questions(pair, search, port)]
-        # The ports of all pairs in turn: it takes some of each to know the paths between two leaves.
-        return self._useful(nic, [question for _, question in sorted(asked, key=lambda asking: asking[0])])
+        for pair in (pair for pair in self.open_pairs if pair[0] == nic):
+            search, place = self._pairs[pair], {port: number for number, port in enumerate(self._pairs[pair].answers)}
+            for port in search.open_ports():
+                asked += [(place[port], question) for question in self._next_questions(pair, search, port)]
+        # All pairs in turn: it takes some ports of each to know the paths between two leaves.
+        in_turn = [question for _, question in sorted(asked, key=lambda asking: asking[0])]
+        ahead = [question for question in in_turn if question.source_port in self._pairs[question.pair].ahead]
+        return self._useful(nic, ahead) or self._useful(nic, in_turn)
 
     def _next_questions(self, pair: Pair, search: PairSearch, port: int) -> list[Question]:
         """The next question about a port's path; none if it is known, or need not be."""

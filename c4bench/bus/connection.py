@@ -67,6 +67,10 @@ class Bus:
         """Whether there is a connection now."""
         return self.client.is_connected
 
+    def another(self) -> "Bus":
+        """Another connection to the same server, for another thread's loop."""
+        return Bus(self.address, self._tls, self._name, self.subjects)
+
     async def open(self) -> None:
         """Connect. Raises UnhealthyError if the server cannot be reached or refuses."""
         try:

@@ -10,6 +10,7 @@ from typing import Protocol
 import msgspec
 
 from c4bench.bus.connection import FAILURES, Bus, for_ever
+from c4bench.bus.heartbeat import DETECTOR, GONE_AFTER_S, Heartbeat, heartbeat_key
 from c4bench.bus.job_follower import Dropped, JobFollower, Judge
 from c4bench.bus.jobs import JobEntries, JobEntry
 from c4bench.bus.lease import ENDS_AFTER_S, RENEWED_EVERY_S, Held, Lease, Renewals, fair_share
@@ -20,8 +21,10 @@ from c4bench.wire.messages import JobSpec
 
 _logger = logging.getLogger(__name__)
 
-JOB, DETECTOR = "job.", "detector."
+JOB = "job."
 _LOOK_S = 0.1
+# So long we wait for changes of the list of jobs, before we look whose detector is gone (s).
+_TEND_S = 0.05
 _decode_shared = msgspec.msgpack.Decoder(FabricRecord).decode
 
 
@@ -63,34 +66,46 @@ class Detector:
 
     def __init__(self, bus: Bus, name: str, judges: Judges) -> None:
         self._bus, self._name, self._judges = bus, name, judges
-        self._jobs, self._renewals = JobEntries(bus), Renewals()
+        self._jobs, self._renewals, self._detectors = JobEntries(bus), Renewals(), Renewals(GONE_AFTER_S)
         names = bus.subjects
         self._leases = StreamReader(bus, bucket_stream(names.leases), bucket_key(names.leases, ">"))
         self._shared = StreamReader(bus, names.fabric, names.every_fabric)
         self._following: dict[str, _Following] = {}
+        self._catching_up = asyncio.Lock()
         self._dropped: Dropped = defaultdict(Counter)
         self._reconnects, self._leases_known, self._renewed_s = 0, False, 0.0
 
     async def run(self) -> None:
         """Judge a fair share of the jobs until cancelled, then give them up."""
-        works = self._watch_leases, self._watch_fabric, self._share_traffic, self._tend
         try:
-            async with asyncio.TaskGroup() as tasks:
-                for work in works:
-                    tasks.create_task(for_ever(work))
+            with Heartbeat(self._bus.another(), self._name) as heartbeat:
+                works = self._watch_leases, self._watch_fabric, self._share_traffic, self._tend
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._turn(heartbeat))
+                    for work in works:
+                        tasks.create_task(for_ever(work))
         finally:
             for attempt in list(self._following):
                 with suppress(*FAILURES):
                     await self._give_up(attempt)
 
+    async def _turn(self, heartbeat: Heartbeat) -> None:
+        """Have the heartbeat say that we are there, and what was dropped here."""
+        while True:
+            dropped = {host: dict(reasons) for host, reasons in self._dropped.items() if reasons}
+            heartbeat.turn(Held(self._name, dropped=dropped))
+            await asyncio.sleep(_LOOK_S)
+
     async def _watch_leases(self) -> None:
         if self._reconnects != self._bus.reconnects:
             self._reconnects = self._bus.reconnects
-            self._renewals.restart(time.monotonic())
+            for renewals in (self._renewals, self._detectors):
+                renewals.restart(time.monotonic())
         for stored in await self._leases.read(_LOOK_S):
             key = stored.subject.split(".", 2)[2]
             held = msgspec.json.decode(stored.body, type=Held)
-            self._renewals.renewed(key, stored.sequence, held, time.monotonic())
+            renewals = self._detectors if key.startswith(DETECTOR) else self._renewals
+            renewals.renewed(key, stored.sequence, held, time.monotonic())
         self._leases_known = self._leases_known or not self._leases.pending
 
     async def _watch_fabric(self) -> None:
@@ -111,14 +126,12 @@ class Detector:
         if time.monotonic() - self._renewed_s < RENEWED_EVERY_S:
             return
         self._renewed_s = time.monotonic()
-        dropped = {host: dict(reasons) for host, reasons in self._dropped.items() if reasons}
-        for attempt, following in list(self._following.items()):
-            if not following.current(await self._written(following)):
+        ours = list(self._following.items())
+        written = await asyncio.gather(*(self._written(following) for _, following in ours))
+        for (attempt, following), renewed in zip(ours, written, strict=True):
+            if not following.current(renewed):
                 _logger.warning("%s: another detector has taken it over", attempt, extra={"attempt": attempt})
                 await self._following.pop(attempt).stop()
-        if self._bus.connected:
-            key = bucket_key(self._bus.subjects.leases, f"{DETECTOR}{token(self._name)}")
-            await self._bus.client.publish(key, msgspec.json.encode(Held(self._name, dropped=dropped)))
 
     async def _written(self, following: _Following) -> bool | None:
         """Whether the lease was renewed; None if it is not known."""
@@ -133,7 +146,7 @@ class Detector:
         One after the other, so that each lease is written by one of these at a time.
         """
         await self._renew()
-        await self._jobs.read(_LOOK_S)
+        await self._jobs.read(_TEND_S)
         if not (self._leases_known and self._jobs.known):
             return
         for attempt in [attempt for attempt, following in self._following.items() if following.task.done()]:
@@ -143,31 +156,41 @@ class Detector:
             if self._jobs.entries.get(attempt, (0,))[0] != following.revision:
                 await self._following.pop(attempt).stop()
                 await following.lease.remove()
-        others = self._renewals.live(DETECTOR, time.monotonic()).keys() - {f"{DETECTOR}{token(self._name)}"}
+        others = self._detectors.live(DETECTOR, time.monotonic()).keys() - {heartbeat_key(self._name)}
         share = fair_share(len(self._jobs.entries), 1 + len(others))
         for attempt in list(self._following)[share:]:
             await self._give_up(attempt)
-        for attempt, (revision, entry) in list(self._jobs.entries.items()):
-            if len(self._following) < share and attempt not in self._following and self._free(attempt):
-                await self._acquire(attempt, revision, entry)
-                await self._renew()
+        free = [job for job in self._jobs.entries.items() if job[0] not in self._following and self._free(job[0])]
+        more = max(0, share - len(self._following))
+        await asyncio.gather(*(self._acquire(attempt, *entered) for attempt, entered in free[:more]))
 
     def _free(self, attempt: str) -> bool:
         key = f"{JOB}{token(attempt)}"
-        return not self._renewals.holder(key) or self._renewals.ended(key, time.monotonic())
+        holder = self._renewals.holder(key)
+        return not holder or self._renewals.ended(key, time.monotonic()) or self._silent(holder)
+
+    def _silent(self, holder: str) -> bool:
+        return self._detectors.ended(heartbeat_key(holder), time.monotonic())
+
+    async def _gone(self, holder: str) -> bool:
+        """Whether a detector has been silent, and not only we slow to hear it."""
+        return self._silent(holder) and not await Lease(self._bus, heartbeat_key(holder)).written_since(self._detectors)
 
     async def _acquire(self, attempt: str, revision: int, entry: JobEntry) -> None:
+        """Take a job that is free, unless another detector does. What fails because of the bus is tried again later."""
         lease = Lease(self._bus, f"{JOB}{token(attempt)}")
 
         def ours(held: Held | None) -> Held:
             of_this_entry = held if held is not None and held.job == revision else Held("", revision)
             return msgspec.structs.replace(of_this_entry, holder=self._name)
 
-        if (held := await lease.acquire(self._renewals, ours)) is not None:
-            judge = self._judges.judge(entry.spec, self._dropped)
-            follower = JobFollower(self._bus, entry, judge, self._dropped, held)
-            self._following[attempt] = _Following(lease, revision, follower)
-            _logger.info("%s: judged here now", attempt, extra={"attempt": attempt})
+        with suppress(*FAILURES):
+            gone = await self._gone(self._renewals.holder(lease.key))
+            if (held := await lease.acquire(self._renewals, ours, gone=gone)) is not None:
+                judge = self._judges.judge(entry.spec, self._dropped)
+                follower = JobFollower(self._bus, entry, judge, self._dropped, held, self._catching_up)
+                self._following[attempt] = _Following(lease, revision, follower)
+                _logger.info("%s: judged here now", attempt, extra={"attempt": attempt})
 
     async def _give_up(self, attempt: str) -> None:
         """Let another detector have a job."""

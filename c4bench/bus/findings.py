@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from c4bench.bus.connection import Bus, OutdatedError
+from c4bench.bus.lease import Held
 from c4bench.bus.reader import StreamReader
 from c4bench.model.diagnosis import Diagnosis
 
@@ -16,6 +17,15 @@ def is_repeat(finding: Diagnosis, known: Iterable[Diagnosis]) -> bool:
     lies before the other was named. If a component that has healed fails again, the onset lies after that.
     """
     return any(_identity(one) == _identity(finding) and finding.onset_s <= one.named_s for one in known)
+
+
+def has_stood(finding: Diagnosis, before: Held) -> bool:
+    """Whether it is about a fault that stood, named, when the job was taken over.
+
+    Who begins to read in the middle of a fault sees it begin there, after it was named.
+    """
+    standing = {(component.kind, component.name) for component in before.standing}
+    return finding.onset_s <= before.judged_s and (finding.component.kind, finding.component.name) in standing
 
 
 def _identity(finding: Diagnosis) -> tuple[object, ...]:

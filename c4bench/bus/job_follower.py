@@ -9,20 +9,20 @@ from typing import Protocol
 
 import msgspec
 
-from c4bench.bus.connection import FAILURES, Bus, Stored
-from c4bench.bus.findings import JobFindings
+from c4bench.bus.connection import Bus, Stored, again, for_ever
+from c4bench.bus.findings import JobFindings, has_stood
 from c4bench.bus.host_windows import HostWindows
 from c4bench.bus.jobs import JobEntry
 from c4bench.bus.lease import Held
 from c4bench.bus.reader import StreamReader
 from c4bench.bus.subjects import BEGIN, name_of
-from c4bench.model.diagnosis import Diagnosis
+from c4bench.model.diagnosis import Component, Diagnosis
 from c4bench.model.recording import Evaluated, JobReport, Record
 
 EVALUATED_EVERY_S = 0.1
 # A message may still be under way to us when it is so old (s).
 _UNDER_WAY_S = 0.05
-_WAIT_S, _AGAIN_S = 0.05, 0.25
+_WAIT_S = 0.05
 # So long records are judged at a time (s), before others have their turn: leases are renewed beside this.
 _TURN_S = 0.02
 _decode_report = msgspec.msgpack.Decoder(JobReport).decode
@@ -35,17 +35,30 @@ class Judge(Protocol):
     def memory_s(self) -> float:
         """So much telemetry another one needs to go on where this one ends (s)."""
 
+    @property
+    def standing(self) -> tuple[Component, ...]:
+        """What has been named and has not healed."""
+
     def ingest(self, record: Record) -> list[Diagnosis]:
         """Ingest the next record; return new findings if it is an evaluation."""
+
+    def learns(self, at_s: float) -> bool:
+        """Whether it learns what is normal from an evaluation now; at other times it only looks for faults."""
 
 
 Dropped = defaultdict[str, Counter[str]]
 
 
 class JobFollower:
-    """Judges one job, from where the lease as it was `before` says that all is judged. `dropped` counts what is not."""
+    """Judges one job, from where the lease as it was `before` says that all is judged. `dropped` counts what is not.
 
-    def __init__(self, bus: Bus, entry: JobEntry, judge: Judge, dropped: Dropped, before: Held) -> None:
+    Before that it only learns. It holds `catching_up` until it has read what there is when it begins: of several jobs
+    that were taken over, the first is judged again before the last.
+    """
+
+    def __init__(
+        self, bus: Bus, entry: JobEntry, judge: Judge, dropped: Dropped, before: Held, catching_up: asyncio.Lock
+    ) -> None:
         self._job = job = entry.spec.id
         since_s = max(0.0, before.judged_s - before.memory_s)
         self._judge, self._dropped, self._bus, self._before = judge, dropped, bus, before
@@ -54,44 +67,47 @@ class JobFollower:
         self._findings = JobFindings(bus, job)
         self._unpublished: deque[Diagnosis] = deque()
         self._clock = JobClock()
-        self.judged_s = 0.0
+        self._catching_up = catching_up
+        self._loaded, self._behind = False, math.inf
+        # Up to when all findings have been published, and what stands named by them.
+        self.judged_s, self.standing = 0.0, before.standing
 
     def progress(self, holder: str) -> Held:
         """The job's lease, by how far it is judged; `holder` is "" to give it up."""
         if self.judged_s <= self._before.judged_s:
             return msgspec.structs.replace(self._before, holder=holder)
-        return Held(holder, self._before.job, self.judged_s, self._judge.memory_s, self._windows.newest)
+        memory_s, newest = self._judge.memory_s, self._windows.newest
+        return Held(holder, self._before.job, self.judged_s, memory_s, newest, standing=self.standing)
 
     def _drop(self, host: str, reason: str) -> None:
         self._dropped[host][reason] += 1
 
     async def run(self) -> None:
         """Follow the job until cancelled; what fails because of the bus is tried again."""
-        loaded = False
         try:
-            while True:
-                try:
-                    if not loaded:
-                        await self._load()
-                        loaded = True
-                    await self._step()
-                except FAILURES:
-                    await asyncio.sleep(_AGAIN_S)
+            while not self._loaded:
+                await again(self._load)
+            async with self._catching_up:
+                while self._behind > 0:
+                    await again(self._step)
+            await for_ever(self._step)
         finally:
             await self._reader.close()
 
     async def _load(self) -> None:
         """What was found of the job, and the names that its hosts have sent so far."""
-        await self._findings.load()
         names = StreamReader(self._bus, self._bus.subjects.names, self._bus.subjects.job_names(self._job))
-        for stored in await names.read_all():
+        sent, _ = await asyncio.gather(names.read_all(), self._findings.load())
+        for stored in sent:
             host, begins = _names_of(stored.subject)
             self._windows.note_names(host, stored.body, begins=begins)
+        self._loaded = True
 
     async def _step(self) -> None:
         """Read what has come, judge, and publish."""
+        found = await self._reader.read(_WAIT_S)
         until_s = time.monotonic() + _TURN_S
-        for stored in await self._reader.read(_WAIT_S):
+        for stored in found:
             if time.monotonic() > until_s:
                 await asyncio.sleep(0)
                 until_s = time.monotonic() + _TURN_S
@@ -102,13 +118,16 @@ class JobFollower:
         while self._unpublished:
             await self._findings.publish(self._unpublished[0])
             self._unpublished.popleft()
-        self.judged_s = self._clock.judged_s
-
+        self.judged_s, self.standing = self._clock.judged_s, self._judge.standing
+        self._behind = min(self._behind - len(found), self._reader.pending)
         await asyncio.sleep(0)
 
     def _evaluate(self, times_s: Sequence[float]) -> None:
         for at_s in times_s:
-            self._unpublished += self._judged(Evaluated(at_s))
+            if at_s > self._before.judged_s or self._judge.learns(at_s):
+                self._unpublished += (
+                    finding for finding in self._judged(Evaluated(at_s)) if not has_stood(finding, self._before)
+                )
 
     def _judged(self, record: Record) -> list[Diagnosis]:
         """Have a record judged; a fault in doing so is reported, and other records follow."""

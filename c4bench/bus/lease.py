@@ -12,6 +12,7 @@ import msgspec
 
 from c4bench.bus.connection import Bus, OutdatedError
 from c4bench.bus.subjects import bucket_key, bucket_stream
+from c4bench.model.diagnosis import Component
 
 RENEWED_EVERY_S = 0.25
 ENDS_AFTER_S = 1.0
@@ -22,7 +23,8 @@ class Held(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `judged_s` is the server's time up to which all findings have been published, 0 before the first; whoever goes on
     from there reads `memory_s` more before it. `newest` are the numbers of the hosts' newest windows that were read.
-    `job` is the revision of the job's entry that this is about. `dropped` counts windows and records by host and
+    `job` is the revision of the job's entry that this is about, `standing` what had been named by `judged_s` and not
+    healed. `dropped` counts windows and records by host and
     reason.
     """
 
@@ -31,6 +33,7 @@ class Held(msgspec.Struct, frozen=True, omit_defaults=True):
     judged_s: float = 0.0
     memory_s: float = 0.0
     newest: dict[str, int] = {}
+    standing: tuple[Component, ...] = ()
     dropped: dict[str, dict[str, int]] = {}
 
 
@@ -81,19 +84,31 @@ class Lease:
         self._subject = bucket_key(bus.subjects.leases, key)
         self._revision = 0
 
-    async def acquire(self, seen: Renewals, change: Callable[[Held | None], Held]) -> Held | None:
-        """Take a lease that has ended, by what was `seen`; return its value after `change`, None if it is not ours.
+    async def acquire(
+        self, seen: Renewals, change: Callable[[Held | None], Held], *, gone: bool = False
+    ) -> Held | None:
+        """Take a lease that has ended, by what was `seen`, or whose holder is `gone`; None if it is not ours then.
 
-        One that was written since is not taken, and neither is one that somebody else takes at the same time.
-        Raises one of FAILURES if it is not known whether it is ours.
+        Returns its value after `change`. One that was written since is not taken, and neither is one that somebody
+        else takes at the same time. Raises one of FAILURES if it is not known whether it is ours.
         """
+        revision = seen.revision(self.key)
         before = await self.look()
         if before is not None and before.holder:
-            ended = seen.ended(self.key, time.monotonic())
-            if not ended or self._revision != seen.revision(self.key):
+            ended = gone or seen.ended(self.key, time.monotonic())
+            if not ended or self._revision != revision:
                 return None
         after = change(before)
         return after if await self.write(after) else None
+
+    async def written_since(self, seen: Renewals) -> bool:
+        """Whether the store has a newer revision than was `seen`: who is slow to read sees renewals late.
+
+        Raises one of FAILURES if that is not known.
+        """
+        revision = seen.revision(self.key)
+        await self.look()
+        return self._revision != revision
 
     async def look(self) -> Held | None:
         """What the store has; None if there is no such lease. Raises one of FAILURES."""

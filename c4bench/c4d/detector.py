@@ -10,7 +10,7 @@ from c4bench.c4d.ingest.telemetry_store import TelemetryStore
 from c4bench.c4d.job_detector import JobDetector
 from c4bench.c4d.probing.doubts import Doubts
 from c4bench.model.benign import BenignSlowdown
-from c4bench.model.diagnosis import Diagnosis
+from c4bench.model.diagnosis import Component, Diagnosis
 from c4bench.model.hypothesis import Explanation
 from c4bench.model.recording import (
     DeliveriesCounted,
@@ -105,6 +105,14 @@ class Detector:
         for name in self._store.jobs:
             diagnoses += self._job(name).evaluate(now_s)
         return diagnoses
+
+    def standing(self, job: str) -> set[Component]:
+        """What has been named in `job` and has not healed; empty if the job is unknown."""
+        return self._jobs[job].standing if job in self._jobs else set()
+
+    def closes_span(self, now_s: float) -> bool:
+        """Whether an evaluation now would close a span of a job's delay matrix; true where nothing is known yet."""
+        return not self._store.jobs or any(self._job(name).closes_span(now_s) for name in self._store.jobs)
 
     def poll_benign(self) -> list[BenignSlowdown]:
         """Slowdowns without a fault that were explained since the last call."""

@@ -69,9 +69,19 @@ class JobDetector:
             slowest[cell[:2]] = max(value, slowest.get(cell[:2], value))
         return slowest
 
+    @property
+    def standing(self) -> set[Component]:
+        """What has been named and has not healed."""
+        late = {rank_component(self._view.job, rank) for rank in self._known_stragglers()}
+        return self._reported | late | self._network.gate.standing
+
     def poll_benign(self) -> list[BenignSlowdown]:
         """Slowdowns without a fault that were explained since the last call."""
         return self._network.poll_benign()
+
+    def closes_span(self, now_s: float) -> bool:
+        """Whether an evaluation now would close a span of the delay matrix."""
+        return self._network.closes_span(now_s, span_s(self._view.pace_s()))
 
     def evaluate(self, now_s: float) -> list[Diagnosis]:
         """New findings at `now_s`, the master's clock."""

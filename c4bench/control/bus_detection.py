@@ -10,7 +10,7 @@ import msgspec
 
 from c4bench.attribution.localise import Cell
 from c4bench.bus.connection import Bus, again, for_ever
-from c4bench.bus.detector import DETECTOR
+from c4bench.bus.heartbeat import DETECTOR
 from c4bench.bus.jobs import JobEntries
 from c4bench.bus.lease import Held, Renewals
 from c4bench.bus.reader import StreamReader

@@ -16,7 +16,7 @@ from c4bench.c4d.network.thresholds import (
 from c4bench.control.diagnosis_dispatch import log_benign
 from c4bench.control.jobs import Job
 from c4bench.control.window_parts import WindowParts
-from c4bench.model.diagnosis import Diagnosis
+from c4bench.model.diagnosis import Component, Diagnosis
 from c4bench.model.recording import FabricRecord, Record, TrafficRecord
 from c4bench.model.window import Window
 from c4bench.wire.messages import JobSpec
@@ -38,6 +38,11 @@ class JobJudge:
         intervals_s = self._detector.intervals_s(self._attempt)
         return MEMORY_SPANS * span_s(statistics.median(intervals_s) if intervals_s else None)
 
+    @property
+    def standing(self) -> tuple[Component, ...]:
+        """What has been named and has not healed."""
+        return tuple(sorted(self._detector.standing(self._attempt), key=str))
+
     def ingest(self, record: Record) -> list[Diagnosis]:
         """Ingest the next record; return new findings if it is an evaluation."""
         if not isinstance(record, Window):
@@ -49,6 +54,10 @@ class JobJudge:
         if foreign:
             self._dropped[record.host]["foreign rank"] += foreign
         return [found for part in self._parts.parts(window).values() for found in self._detector.ingest(part)]
+
+    def learns(self, at_s: float) -> bool:
+        """Whether an evaluation now would close a span of the delay matrix."""
+        return self._detector.closes_span(at_s)
 
 
 class JobJudges:

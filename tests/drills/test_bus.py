@@ -8,16 +8,14 @@ import time
 from collections import Counter
 
 import pytest
+from bus_faults import APART_S, LASTS_S, Watched, as_faults, stops
 from bus_scene import HOSTS, SUBJECTS, BusScene, SimulatedJobs, free_port, needs_nats
 
 from c4bench.bus.connection import opened
 from c4bench.model.measurement import Clock, Outcome
 from c4bench.record import Ledger
-from c4bench.sim.model import SimFault, SimFaultKind
 
 pytestmark = needs_nats
-# A fault lasts so long, and the next one begins so much later.
-LASTS_S, APART_S = 2.5, 5.0
 # What C4D learns from first, and how long it may take to name a fault that nothing disturbs.
 LEARN_S, NAMED_WITHIN_S = 4.0, 1.5
 TAKEN_OVER_WITHIN_S = 2.0
@@ -33,78 +31,6 @@ def scene(tmp_path):
     with BusScene(tmp_path) as scene:
         scene.master = scene.start_master()
         yield scene
-
-
-def stops(jobs, first_s, count):
-    """A rank of one job after the other stops for a while; (job, rank, from, until) of each."""
-    return [
-        (jobs[number % len(jobs)], number // len(jobs) % len(HOSTS), at_s, at_s + LASTS_S)
-        for number, at_s in enumerate(first_s + APART_S * number for number in range(count))
-    ]
-
-
-def as_faults(stopped, jobs):
-    """The faults of each job."""
-    return {
-        job: [
-            SimFault(SimFaultKind.STOPPED, rank, at_s, until_s) for name, rank, at_s, until_s in stopped if name == job
-        ]
-        for job in jobs
-    }
-
-
-class Watched:
-    """Simulated jobs that run, and what the master publishes of them, with the time when it came."""
-
-    def __init__(self, scene, jobs):
-        self.scene, self.jobs = scene, jobs
-        self.found = []
-
-    async def __aenter__(self):
-        self.tasks = [asyncio.create_task(self.jobs.run()), asyncio.create_task(self._follow())]
-        await asyncio.sleep(0)
-        return self
-
-    async def __aexit__(self, *_):
-        ended = [task.exception() for task in self.tasks if task.done()]
-        for task in self.tasks:
-            task.cancel()
-        await asyncio.wait(self.tasks)
-        assert not ended, ended
-
-    async def _follow(self):
-        async for diagnosis in self.scene.diagnoses():
-            self.found.append((time.time(), diagnosis))
-
-    async def until(self, at_s):
-        """Wait for this time of the jobs."""
-        await asyncio.sleep(self.jobs.began_s + at_s - time.time())
-
-    async def named(self, job, rank, at_s, within_s):
-        """Wait until a rank that stopped at `at_s` has been named; return how long after that (s)."""
-        while not (times := self.times(job, rank, at_s, at_s + LASTS_S)):
-            assert time.time() < self.jobs.began_s + at_s + within_s, f"{job}:{rank} was not named: {self.found}"
-            await asyncio.sleep(0.02)
-        return times[0] - at_s
-
-    def times(self, job, rank, since_s, until_s):
-        """When a rank was named for what began between these times of the jobs."""
-        began_s = self.jobs.began_s
-        return [
-            came_s - began_s
-            for came_s, found in self.found
-            if found.component.name == f"{job}:{rank}" and since_s - 0.5 <= found.onset_s - began_s <= until_s
-        ]
-
-    def repeated(self):
-        """Findings that say the same of the same component, and whose onsets are nearer than two faults can be."""
-        said = [(found.job, found.cause, found.component, found.alternatives, found.onset_s) for _, found in self.found]
-        return [
-            (one, other)
-            for at, one in enumerate(said)
-            for other in said[:at]
-            if one[:4] == other[:4] and abs(one[4] - other[4]) < LASTS_S
-        ]
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(50, marks=[pytest.mark.nightly, pytest.mark.timeout(900)])])
@@ -157,6 +83,32 @@ def test_detectors_are_killed_and_each_fault_is_named_once(scene, kills, drills,
     taken = ledger.measure("bus.duplicates", twice, "1", equals=0, clock=Clock.NONE, kills=kills)
     assert taken.outcome is Outcome.PASS, (counts, repeated)
     assert counts == {1: faults}
+
+
+def test_a_detector_that_stands_still_and_goes_on_says_nothing_twice(scene):
+    """Others judge the jobs of a detector that stands still; when it goes on it gives them up, and repeats nothing."""
+    stopped, jobs = stops(["job0"], LEARN_S, 2), ["job0"]
+    detectors = {detector.pid: detector for detector in (scene.start_detector(), scene.start_detector())}
+
+    async def holder():
+        return int((await scene.judging(jobs))["job0"].rpartition("-")[2])
+
+    async def play():
+        async with Watched(scene, SimulatedJobs(scene, as_faults(stopped, jobs))) as watched:
+            first = await holder()
+            await watched.until(LEARN_S + 0.4)
+            detectors[first].send(signal.SIGSTOP)
+            await watched.named("job0", 0, LEARN_S, WITHIN_S)
+            assert await holder() != first
+            detectors[first].send(signal.SIGCONT)
+            await watched.named("job0", 1, LEARN_S + APART_S, WITHIN_S)
+            await asyncio.sleep(1.0)
+        return first, watched
+
+    first, watched = asyncio.run(play())
+    assert [len(watched.times(job, rank, at_s, until_s)) for job, rank, at_s, until_s in stopped] == [1, 1]
+    assert not watched.repeated()
+    assert "job0: another detector has taken it over" in detectors[first].log.read_text()
 
 
 def test_a_full_bus_loses_the_oldest_windows_and_says_how_many(scene):

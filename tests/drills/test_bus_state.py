@@ -1,13 +1,16 @@
 """The master's state on a bus: what a folder keeps, the bus keeps, and only for the master that leads."""
 
 import asyncio
+import time
 
 import pytest
-from bus_scene import BusScene, needs_nats
+from bus_scene import SUBJECTS, BusScene, needs_nats
 
 from c4bench.bus.connection import opened
+from c4bench.bus.heartbeat import DETECTOR, GONE_AFTER_S, Heartbeat, heartbeat_key
 from c4bench.bus.leader import Leader
 from c4bench.bus.lease import Held, Lease, Renewals
+from c4bench.bus.reader import StreamReader
 from c4bench.bus.streams import Limits
 from c4bench.control.state_folder import StateFolder
 from c4bench.control.store import FinishedExchange, Store
@@ -137,3 +140,39 @@ def test_a_lease_is_taken_by_one_and_only_after_it_has_ended(scene, lead):
     assert refused is None
     assert taken == last == Held("late")
     assert not renewed
+
+
+def test_a_detector_is_there_while_its_loop_turns(scene, lead):
+    """A heartbeat is written several times before others take its detector to be gone, and only while its loop turns.
+
+    It goes on when the loop does.
+    """
+    lead("master")
+
+    async def play():
+        async with opened(scene.bus("detector")) as bus:
+            keys = StreamReader(bus, f"KV_{SUBJECTS.leases}", f"$KV.{SUBJECTS.leases}.{DETECTOR}>")
+
+            async def written(within_s, *, turning):
+                found, until_s = 0, time.monotonic() + within_s
+                while time.monotonic() < until_s:
+                    if turning:
+                        heartbeat.turn(Held("d.1", dropped={"h0": {"late": 1}}))
+                    found += len(await keys.read(0.02))
+                return found
+
+            with Heartbeat(bus.another(), "d.1") as heartbeat:
+                while not await written(0.1, turning=True):
+                    pass
+                beats = await written(2.0, turning=True)
+                await written(GONE_AFTER_S + 0.5, turning=False)
+                stuck = await written(1.0, turning=False)
+                while not await written(0.1, turning=True):
+                    pass
+            said = await Lease(bus, heartbeat_key("d.1")).look()
+            return beats, stuck, said
+
+    beats, stuck, said = asyncio.run(play())
+    assert beats > 2 * 2.0 / GONE_AFTER_S
+    assert stuck == 0
+    assert said == Held("d.1", dropped={"h0": {"late": 1}})

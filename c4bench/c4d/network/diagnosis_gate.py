@@ -34,6 +34,11 @@ class DiagnosisGate:
         self._in_last_sweep: set[Component] = set()
 
     @property
+    def standing(self) -> set[Component]:
+        """The components that are named."""
+        return set(self._standing)
+
+    @property
     def nics(self) -> set[str]:
         """The NICs that are named, by whichever side."""
         return self._named("nic")

@@ -60,7 +60,7 @@ class NetworkSlownessDetector:
         self.slowdowns: list[BenignSlowdown] = []
         self._missing = MissingLinkDetector()
         self._one_way = OneWayDelays(view.pairs)
-        self._gate = DiagnosisGate(self._one_way)
+        self.gate = DiagnosisGate(self._one_way)
         self._newest: Floats = np.empty(0)
         self._opened_s: float | None = None
         self._spans = 0
@@ -92,14 +92,18 @@ class NetworkSlownessDetector:
         """Add the newest one-way delays, whether or not they will be needed."""
         self._one_way.add(self._view.conns.take_new(), self._view.arrivals.take_new(), now_s)
 
+    def closes_span(self, now_s: float, span_s: float) -> bool:
+        """Whether the open span has lasted `span_s`; true before the first."""
+        return self._opened_s is None or now_s - self._opened_s >= span_s - EARLY_S
+
     def forget(self, comms: Collection[str]) -> None:
         """Forget communicators that have ended."""
         self._one_way.forget(comms)
 
     def ingest_sweep(self, sweep: ProbeSweep) -> list[Finding]:
         """New findings on NICs after all have been probed, except NICs that are named already."""
-        findings = slow_nics(sweep, self._gate.nics)
-        fresh = self._gate.new_in_sweep(finding.component for finding in findings)
+        findings = slow_nics(sweep, self.gate.nics)
+        fresh = self.gate.new_in_sweep(finding.component for finding in findings)
         return [finding for finding in findings if finding.component in fresh]
 
     def note_named(self, components: Iterable[Component], now_s: float) -> None:
@@ -138,7 +142,7 @@ class NetworkSlownessDetector:
         self._matrix.add(self._view.conns)
         if self._opened_s is None:
             self._opened_s = now_s
-        if now_s - self._opened_s < span_s - EARLY_S:
+        if not self.closes_span(now_s, span_s):
             return None
         opened_s, self._opened_s = self._opened_s, now_s
         cells, sizes, rerouted, arrived = self._matrix.close_span()
@@ -179,7 +183,7 @@ class NetworkSlownessDetector:
             return [], suspected
         losses = self._losses.find(self._matrix.current(), self._view.suspect_links)
         losses = losses or self._ack_losses.find(self._view.return_links)
-        fresh = self._gate.note_new(loss.blame.component for loss in losses)
+        fresh = self.gate.note_new(loss.blame.component for loss in losses)
         lost = [(loss_finding(loss), span.closed_s) for loss in losses if loss.blame.component in fresh]
         return lost, suspected
 
@@ -193,7 +197,7 @@ class NetworkSlownessDetector:
     def _evaluate_uneven(self, span: Span) -> list[Alarmed]:
         """Evaluate NICs as wholes: with another order of transfers the cells' past in even spans does not apply."""
         self._evidence.clear()
-        return self._gate.name(
+        return self.gate.name(
             self._utilisation.evaluate_uneven(span.cells, span.opened_s, span.links), span.cells, span.closed_s
         )
 
@@ -274,13 +278,13 @@ class NetworkSlownessDetector:
         busy = self._busy_nics(blames, suspected, departures, span)
         nics = {case.blame.component.name for case in busy}
         blames = [blame for blame in blames if any(nics.isdisjoint(cell) for cell in blame.cells)]
-        self._gate.heal([*blames, *(case.blame for case in busy)])
+        self.gate.heal([*blames, *(case.blame for case in busy)])
         cases = [Case(blame, weights.onset_s(blame), weights.least(blame), weights.spans(blame)) for blame in blames]
-        return self._gate.name([*busy, *cases], span.cells, span.closed_s)
+        return self.gate.name([*busy, *cases], span.cells, span.closed_s)
 
     def _busy_nics(self, blames: list[Blame], suspected: set[Cell], departures: CellValues, span: Span) -> list[Case]:
         """NICs that are busy longer with what crosses no slow link, unless another job has just arrived there."""
-        slow = self._gate.links | {blame.component.name for blame in blames if blame.component.kind == "link"}
+        slow = self.gate.links | {blame.component.name for blame in blames if blame.component.kind == "link"}
         cells = span.cells
         if slow:
             cells = cells.pick(~cells.among(self._benign.blocked_cells(cells, slow, span.links)))

@@ -133,11 +133,11 @@ class LiveFlows:
 
     def access_links(self) -> list[frozenset[str]]:
         """The links by which paths leave each source, and those by which they reach each destination: one by port."""
-        pairs = ({live.pair[end]: live.pair for live in self}.values() for end in (0, 1))
+        known = [live.pair for live in self if self._knowledge.entries(live.pair)]
         return [
-            frozenset(entry.hops[position] for entry in self._knowledge.entries(pair).values())
-            for position, of_nics in zip((0, -1), pairs, strict=True)
-            for pair in of_nics
+            frozenset(entry.hops[end] for entry in self._knowledge.entries(pair).values())
+            for end in (0, -1)
+            for pair in {pair[end]: pair for pair in known}.values()
         ]
 
     def pinned_bps(self) -> dict[str, float]:

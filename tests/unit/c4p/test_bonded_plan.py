@@ -4,7 +4,9 @@ from collections import Counter
 
 import pytest
 
+from c4bench.c4p.conditions import Conditions
 from c4bench.c4p.controller import PathController
+from c4bench.c4p.evaluation.exact import least_worst_load
 from c4bench.c4p.knowledge.nic_links import NicLinks
 from c4bench.lab.routes import next_hops
 from c4bench.lab.topology_file import load
@@ -16,15 +18,28 @@ PORTS = range(49153, 49153 + 64)
 QPS = 4
 
 
+OWN = {port.switch_addresses[0]: port for port in TOPOLOGY.ports}
+BETWEEN = {end.address: (end.switch, link.rate_bps) for link in TOPOLOGY.links for end in link.ends}
+
+
+def nic_links():
+    """The links to NICs, with the names of the switches."""
+    links = NicLinks(NICS.values())
+    links.name_switches({hop: port.switch for hop, port in OWN.items()} | {hop: end[0] for hop, end in BETWEEN.items()})
+    return links
+
+
+def capacities():
+    """The rates of all links, bit/s by hop."""
+    rates = {hop: port.rate_bps for hop, port in OWN.items()} | {hop: end[1] for hop, end in BETWEEN.items()}
+    return rates | nic_links().capacities()
+
+
 def controller_of_all_paths():
     """A controller that knows a source port for every path, and the rates of all links."""
-    links = NicLinks(NICS.values())
-    own = {port.switch_addresses[0]: port for port in TOPOLOGY.ports}
-    between = {end.address: (end.switch, link.rate_bps) for link in TOPOLOGY.links for end in link.ends}
-    links.name_switches({hop: port.switch for hop, port in own.items()} | {hop: end[0] for hop, end in between.items()})
+    links = nic_links()
     controller = PathController()
-    rates = {hop: port.rate_bps for hop, port in own.items()} | {hop: end[1] for hop, end in between.items()}
-    controller.set_capacities(rates | links.capacities())
+    controller.set_capacities(capacities())
     traces = {}
     for source in NICS.values():
         for target in NICS.values():
@@ -61,6 +76,24 @@ def test_both_ports_of_each_end_carry_half(pairs):
     carried = carried_bps(controller, flows)
     assert len(carried) == 2 * 2 * 2 * pairs
     assert set(carried.values()) == {5e9}
+
+
+def test_two_jobs_on_each_bond_load_no_link_more_than_the_optimum():
+    """Eight jobs on four pairs of bonds, two on each: connections that join one by one get the exact worst load."""
+    controller = controller_of_all_paths()
+    far = ["h4/0", "h5/0", "h6/0", "h7/0"]
+    jobs = [flows_of(f"j{n}", f"h{n % 4}/0", far[(n + n // 4) % 4]) for n in range(8)]
+    for flows in jobs:
+        for connection in (flows[:QPS], flows[QPS:]):
+            controller.join(connection)
+    rates = capacities()
+    every = [flow for flows in jobs for flow in flows]
+    loads = Counter()
+    for flow in every:
+        for hop in controller.path(flow.id).hops:
+            loads[hop] += controller.weight(flow.id) * NICS[flow.source].rate_bps / rates[hop]
+    optimum = least_worst_load(every, controller.atlas, Conditions(rates), divisible=True)
+    assert max(loads.values()) == pytest.approx(optimum, rel=0.003)
 
 
 @pytest.mark.parametrize("others", [0, 2])

@@ -180,7 +180,7 @@ class EndpointConsole:
         if self._capture is None:
             self._capture = self._opened.enter_context(PacketCapture(self._nic.netdev))
             return []
-        return sorted(self._capture.source_ports(self._far.remote.qp, command.timeout_s))
+        return sorted(self._capture.source_ports(self._far.remote, command.timeout_s))
 
     def _traffic_classes(self, _: _TrafficClasses) -> dict[int, list[int]]:
         if self._capture is None:

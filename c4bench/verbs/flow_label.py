@@ -10,8 +10,9 @@ from c4bench.verbs.addressing import ETHERNET
 from c4bench.verbs.packet_capture import PacketCapture
 from c4bench.verbs.path import SOURCE_PORTS, PathAttributes, label_for, port_of
 from c4bench.verbs.path_control import OpenDevice, OpenEndpoint
-from c4bench.verbs.scratch import to_nobody
+from c4bench.verbs.scratch import NOBODY, to_nobody
 from c4bench.verbs.sysfs import netdev_of
+from c4bench.verbs.transport import Remote
 
 _SOFTWARE = 0xFFFFFF
 # The first Linux whose driver passes the label to `rdma_get_udp_sport` when a QP is connected, by the vendor id of
@@ -70,7 +71,7 @@ def _obstacle_on_wire(device: OpenDevice) -> str:
         to_nobody(device, PathAttributes(flow_label=label_for(_ASKED_PORT))) as endpoint,
     ):
         endpoint.probe()
-        ports = capture.source_ports(endpoint.qp_num, _WITHIN_S)
+        ports = capture.source_ports(Remote(NOBODY, endpoint.qp_num), _WITHIN_S)
     if not ports:
         raise C4Error(f"{device.name}: no packet of it was captured on {netdev}")
     wrong = ports - {_ASKED_PORT}

@@ -11,6 +11,7 @@ from typing import NamedTuple, Self
 
 from c4bench.errors import C4Error
 from c4bench.verbs.probe import ROCE_PORT
+from c4bench.verbs.transport import Remote
 
 _ETH_P_ALL = 0x0003
 _OUTGOING = 4
@@ -61,11 +62,16 @@ class PacketCapture:
                 if packet:
                     yield packet
 
-    def source_ports(self, qp: int, timeout_s: float) -> set[int]:
-        """The UDP source ports of packets to QP `qp`; waits for the first packet, at most `timeout_s`."""
+    def source_ports(self, to: Remote, timeout_s: float) -> set[int]:
+        """The UDP source ports of packets to a QP; waits for the first packet, at most `timeout_s`.
+
+        QPs of other NICs have the same numbers, so the address counts too.
+        """
+        address = ipaddress.IPv6Address(to.gid)
+        wanted = (str(address.ipv4_mapped or address), to.qp)
         deadline_s = time.monotonic() + timeout_s
         while True:
-            ports = {packet.source_port for packet in self._packets() if packet.qp == qp}
+            ports = {packet.source_port for packet in self._packets() if (packet.destination, packet.qp) == wanted}
             left_s = deadline_s - time.monotonic()
             if ports or left_s <= 0:
                 return ports

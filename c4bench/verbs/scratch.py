@@ -11,7 +11,7 @@ from c4bench.verbs.transport import BRISK, Remote
 
 # An unassigned address of the Local Network Control Block (RFC 5771), which routers must not forward; the hop limit of
 # 1 ensures that.
-_NOBODY = "::ffff:224.0.0.120"
+NOBODY = "::ffff:224.0.0.120"
 _ONE_HOP = msgspec.structs.replace(BRISK, name="scratch", hop_limit=1)
 
 
@@ -27,7 +27,7 @@ def to_itself(device: OpenDevice) -> Iterator[OpenEndpoint]:
 def to_nobody(device: OpenDevice, path: PathAttributes) -> Iterator[OpenEndpoint]:
     """An endpoint whose packets leave on the link and reach no host: link-local multicast needs no neighbour entry."""
     with device.connection(_ONE_HOP, 1, 1) as endpoint:
-        endpoint.connect_by(Remote(_NOBODY, endpoint.qp_num), path)
+        endpoint.connect_by(Remote(NOBODY, endpoint.qp_num), path)
         yield endpoint
 
 

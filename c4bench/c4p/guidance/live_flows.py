@@ -131,10 +131,14 @@ class LiveFlows:
                 ports[live.pair].append(live.port)
         return ports
 
-    def access_links(self) -> frozenset[str]:
-        """The first and last links of all flows' paths."""
-        paths = [self.path(live).hops for live in self]
-        return frozenset(hop for hops in paths if hops for hop in (hops[0], hops[-1]))
+    def access_links(self) -> list[frozenset[str]]:
+        """The links by which paths leave each source, and those by which they reach each destination: one by port."""
+        known = [live.pair for live in self if self._knowledge.entries(live.pair)]
+        return [
+            frozenset(entry.hops[end] for entry in self._knowledge.entries(pair).values())
+            for end in (0, -1)
+            for pair in {pair[end]: pair for pair in known}.values()
+        ]
 
     def pinned_bps(self) -> dict[str, float]:
         """The demand of flows that cannot be moved, bit/s by hop."""

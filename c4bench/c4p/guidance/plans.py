@@ -13,7 +13,7 @@ from c4bench.c4p.policy import PathPolicy
 from c4bench.c4p.weights.shares import assign_idle_qps
 from c4bench.model.fabric import Flow
 
-# A link counts as contended above the busiest access link's load by this fraction.
+# A link counts as contended above the busiest NIC's load by this fraction.
 _SLACK = 0.01
 
 
@@ -142,10 +142,16 @@ class Plans:
         return flow.job if self._policy.scope == "job" else ""
 
     def _rebalance_if_contended(self, planner: Planner) -> bool:
-        """Move live flows if a link's load is above that of any access link; otherwise no flow would become faster."""
+        """Move live flows if one may become faster: a bond's ports are not level, or a link has more load than any NIC.
+
+        A NIC's load is the mean of its ports'.
+        """
         loads = {hop: load for hop, load in planner.loads().items() if load != float("inf")}
-        access = max((loads.get(hop, 0.0) for hop in self._live_flows.access_links()), default=0.0)
-        contended = max(loads.values(), default=0.0) > (1 + _SLACK) * access
+        ports = [[loads[hop] for hop in links if hop in loads] for links in self._live_flows.access_links()]
+        level = [(max(of_nic), sum(of_nic) / len(of_nic)) for of_nic in ports if of_nic]
+        busiest = max((mean for _, mean in level), default=0.0)
+        level.append((max(loads.values(), default=0.0), busiest))
+        contended = any(worst > (1 + _SLACK) * mean for worst, mean in level)
         if contended:
             planner.rebalance()
         return contended

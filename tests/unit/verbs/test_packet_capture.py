@@ -6,6 +6,7 @@ import pytest
 
 from c4bench.errors import C4Error
 from c4bench.verbs.packet_capture import PacketCapture, Sent, parse
+from c4bench.verbs.transport import Remote
 
 # A zero-byte RDMA write by rxe on Linux 6.1 with flow label 0x123, from its IPv4 header on.
 RECORDED = bytes.fromhex(
@@ -36,16 +37,19 @@ def test_anything_else_is_left_out(data):
 
 
 def test_what_leaves_an_interface_is_seen():
-    """A packet sent on an interface is seen once, with the port it was sent from."""
+    """A packet sent on an interface is seen once, with the port it was sent from; not one to that QP of another NIC."""
     try:
         capture = PacketCapture("lo")
     except C4Error as error:
         pytest.skip(f"no-capture: {error}")
-    with capture, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-        sender.bind(("127.0.0.1", 0))
-        sender.sendto(RECORDED[28:], ("127.0.0.1", 4791))
-        assert capture.source_ports(17, 1.0) == {sender.getsockname()[1]}
-        assert capture.source_ports(17, 0.01) == set()
+    datagram = socket.AF_INET, socket.SOCK_DGRAM
+    far = Remote("::ffff:127.0.0.1", 17)
+    with capture, socket.socket(*datagram) as sender, socket.socket(*datagram) as other:
+        for used, host in ((other, "127.0.0.2"), (sender, "127.0.0.1")):
+            used.bind(("127.0.0.1", 0))
+            used.sendto(RECORDED[28:], (host, 4791))
+        assert capture.source_ports(far, 1.0) == {sender.getsockname()[1]}
+        assert capture.source_ports(far, 0.01) == set()
 
 
 def test_a_missing_interface_is_reported():

@@ -106,7 +106,7 @@ class Detector:
             held = msgspec.json.decode(stored.body, type=Held)
             renewals = self._detectors if key.startswith(DETECTOR) else self._renewals
             renewals.renewed(key, stored.sequence, held, time.monotonic())
-        self._leases_known = self._leases_known or not self._leases.pending
+        self._leases_known = self._leases_known or self._leases.caught_up
 
     async def _watch_fabric(self) -> None:
         own = token(self._name)

@@ -32,7 +32,7 @@ class JobEntries:
                 self.entries.pop(attempt, None)
             else:
                 self.entries[attempt] = stored.sequence, msgspec.msgpack.decode(stored.body, type=JobEntry)
-        self.known = self.known or not self._reader.pending
+        self.known = self.known or self._reader.caught_up
 
     async def add(self, spec: JobSpec) -> None:
         """Enter an attempt, unless it is entered; it is judged from now on. Raises one of FAILURES."""

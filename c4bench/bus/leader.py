@@ -79,7 +79,7 @@ class Leader:
                 held = msgspec.json.decode(stored.body, type=Held)
                 renewals.renewed(MASTER, stored.sequence, held, time.monotonic())
             holder = renewals.holder(MASTER)
-            if not reader.pending and (not holder or renewals.ended(MASTER, time.monotonic())):
+            if reader.caught_up and (not holder or renewals.ended(MASTER, time.monotonic())):
                 if await lease.acquire(renewals, lambda _: Held(self._name)) is not None:
                     break
             elif holder != waited_for:

@@ -23,17 +23,19 @@ _REMOVED = ("DEL", "PURGE")
 class StreamReader:
     """Messages on `subject` from number `first` on, or from the server's time `since_s` on, whichever is later.
 
-    `position` is the number of the newest message that was returned, `pending` how many the server holds behind it.
+    `position` is the number of the newest message that was returned, `pending` how many the server says to hold behind
+    it, and `caught_up` whether all have been returned that it held when reading began. nats-server 2.9 may say one
+    too many where keys are overwritten meanwhile, and never 0; then the time of a message, or an idle server, tells.
     """
 
     def __init__(self, bus: Bus, stream: str, subject: str, first: int = 1, since_s: float = 0.0) -> None:
         self._bus, self._stream, self._subject = bus, stream, subject
-        self._since_s, self.position, self.pending = since_s, first - 1, 0
+        self._since_s, self.position, self.pending, self.caught_up = since_s, first - 1, 0, False
         self._subscription: Subscription | None = None
         self._inbox = ""
         self._arrived: deque[Msg] = deque()
         self._some = asyncio.Event()
-        self._delivered, self._reconnects, self._word_s = 0, 0, 0.0
+        self._delivered, self._reconnects, self._word_s, self._begun_s = 0, 0, 0.0, 0.0
 
     async def read(self, within_s: float) -> list[Stored]:
         """The next messages; none if none have come `within_s`. Raises one of FAILURES; it may be called again."""
@@ -63,7 +65,7 @@ class StreamReader:
         """All messages that the stream has now. Raises one of FAILURES."""
         found: list[Stored] = []
         await self._begin()
-        while self.pending:
+        while not self.caught_up:
             found += await self.read(_HEARTBEAT_S)
         await self.close()
         return found
@@ -100,7 +102,9 @@ class StreamReader:
         except FAILURES:
             await self.close()
             raise
+        self._begun_s = info.created.timestamp()
         self.pending = (info.num_pending or 0) + (info.delivered.consumer_seq if info.delivered else 0)
+        self.caught_up = not self.pending
 
     async def _acknowledge(self, message: Msg) -> None:
         """Answer the server's flow control: all before this has been read. A heartbeat wants no answer."""
@@ -109,6 +113,8 @@ class StreamReader:
             await self._bus.client.publish(asked)
         elif int(headers.get("Nats-Last-Consumer", self._delivered)) != self._delivered:
             await self.close()
+        else:
+            self.pending, self.caught_up = 0, True
 
     def _accept(self, message: Msg) -> Stored | None:
         """The message, unless it was returned before; what follows a gap is read again."""
@@ -118,6 +124,7 @@ class StreamReader:
             self._arrived.clear()
             return None
         self._delivered, self.pending = delivered, pending
+        self.caught_up = self.caught_up or not pending or at_s >= self._begun_s
         if sequence <= self.position:
             return None
         self.position, self._since_s = sequence, 0.0

@@ -176,3 +176,32 @@ def test_a_detector_is_there_while_its_loop_turns(scene, lead):
     assert beats > 2 * 2.0 / GONE_AFTER_S
     assert stuck == 0
     assert said == Held("d.1", dropped={"h0": {"late": 1}})
+
+
+def test_a_reader_catches_up_while_keys_are_overwritten(scene, lead):
+    """Of many who begin to read keys that others write all the time, each soon knows that it has read all."""
+    lead("a")
+    stream, every = f"KV_{SUBJECTS.leases}", f"$KV.{SUBJECTS.leases}.>"
+
+    async def play():
+        async with opened(scene.bus()) as bus:
+
+            async def write():
+                while True:
+                    for number in range(20):
+                        await bus.client.publish(f"$KV.{SUBJECTS.leases}.detector.d{number}", b"{}")
+                    await asyncio.sleep(0.001)
+
+            async def catch_up():
+                reader, until_s = StreamReader(bus, stream, every), time.monotonic() + 10.0
+                while not reader.caught_up and time.monotonic() < until_s:
+                    await reader.read(0.1)
+                await reader.close()
+                return reader.caught_up
+
+            writing = asyncio.create_task(write())
+            caught_up = [await catch_up() for _ in range(100)]
+            writing.cancel()
+        return caught_up
+
+    assert all(asyncio.run(play()))

@@ -24,8 +24,7 @@ class Held(msgspec.Struct, frozen=True, omit_defaults=True):
     `judged_s` is the server's time up to which all findings have been published, 0 before the first; whoever goes on
     from there reads `memory_s` more before it. `newest` are the numbers of the hosts' newest windows that were read.
     `job` is the revision of the job's entry that this is about, `standing` what had been named by `judged_s` and not
-    healed. `dropped` counts windows and records by host and
-    reason.
+    healed. `dropped` counts windows and records by host and reason.
     """
 
     holder: str

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from c4bench.model.diagnosis import Component
 from c4bench.model.hypothesis import Argument, Explanation, Fact, Hypothesis, Standing
 
 # `about` is joined; figures are by their names in `Fact`.
@@ -49,29 +48,17 @@ _WORDS = {
     Fact.PAUSED: "{about} has stopped its switch's port for {share:.0%} of the time",
 }
 _ANSWERED = "packets that expired behind {about} were answered"
-# Dropped components with their arguments; `--json` has those of all.
-_DROPPED_SHOWN = 4
 _STANDINGS = {Standing.NAMED: "", Standing.ALTERNATIVE: ", as likely", Standing.DROPPED: ", dropped"}
 
 
 def explained_lines(explanation: Explanation) -> Iterator[str]:
-    """The counts behind the confidence, and each hypothesis with its arguments, a line each.
-
-    Of the components that were dropped, the first few have arguments, and the others are named.
-    """
+    """The counts behind the confidence, and each hypothesis with its arguments, a line each."""
     if explanation.seen:
         yield f"{explanation.right} of {explanation.seen} findings like this were right"
     elif explanation.diagnosis:
         yield "no finding like this was counted before"
-    dropped = [
-        one for one in explanation.hypotheses if one.standing is Standing.DROPPED and isinstance(one.what, Component)
-    ]
-    others = dropped[_DROPPED_SHOWN:]
     for hypothesis in explanation.hypotheses:
-        if hypothesis not in others:
-            yield from _hypothesis(hypothesis)
-    if others:
-        yield f"> {len(others)} more were dropped: {', '.join(str(one.what) for one in others)}"
+        yield from _hypothesis(hypothesis)
 
 
 def _hypothesis(one: Hypothesis) -> Iterator[str]:

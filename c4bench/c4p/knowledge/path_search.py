@@ -115,7 +115,8 @@ class PathSearch:
             self._asked.forget()
             self.rounds = 0
         for pair, count in switches.items():
-            ahead = (*(needed := tuple(first.get(pair, ()))), *likely.get(pair, ()))
+            needed = tuple(first.get(pair, ()))
+            ahead = (*needed, *likely.get(pair, ()))
             ports = list(dict.fromkeys([*ahead, *self._shuffled_ports(pair)]))
             self._pairs[pair] = PairSearch(count, ports, frozenset(needed), frozenset(ahead))
             if count == 1:

@@ -18,7 +18,7 @@ from c4bench.cli.explanations import explained_lines
 from c4bench.cli.main import main
 from c4bench.model.benign import Benign
 from c4bench.model.diagnosis import Cause, Component
-from c4bench.model.hypothesis import Argument, Explanation, Fact, Hypothesis, Standing
+from c4bench.model.hypothesis import Fact, Standing
 from c4bench.model.recording import ProbingEnded, TrafficArrival
 from c4bench.record.telemetry import to_lines
 from c4bench.report.schema import schemas
@@ -62,25 +62,8 @@ def test_what_is_named_has_something_that_speaks_for_it(cause):
     assert named.speaks_for
     alike = [one.what for one in others if one.standing is Standing.ALTERNATIVE]
     assert alike == list(diagnosis.alternatives)
-    lines = "\n".join(explained_lines(explanation))
-    assert all(str(one.what).replace("_", " ") in lines for one in explanation.hypotheses)
-    shown = [named, *(one for one in others if one.standing is Standing.ALTERNATIVE)]
-    arguments = [fact for one in shown for fact in (*one.speaks_for, *one.speaks_against)]
-    assert lines.count("\n    ") >= len(arguments)
-
-
-def test_of_many_dropped_components_most_are_only_named():
-    """A page of text is enough: of twenty dropped components four have arguments, and benign explanations all do."""
-    fact = Argument(Fact.CELLS_WELL, figures={"cells": 2.0, "times_as_long": 1.0})
-    nics = [Hypothesis(Component("nic", f"h{n}/0"), Standing.DROPPED, (), (fact,)) for n in range(20)]
-    benign = Hypothesis(Benign.REROUTED, Standing.DROPPED, (), (fact,))
-    lines = list(explained_lines(Explanation((*nics, benign))))
-    assert [line for line in lines if line.startswith("> ")] == [
-        *(f"> nic h{n}/0, dropped" for n in range(4)),
-        "> rerouted, dropped",
-        f"> 16 more were dropped: {', '.join(f'nic h{n}/0' for n in range(4, 20))}",
-    ]
-    assert len(lines) == 11
+    arguments = [fact for one in explanation.hypotheses for fact in (*one.speaks_for, *one.speaks_against)]
+    assert len(list(explained_lines(explanation))) >= len(arguments) + len(explanation.hypotheses)
 
 
 @pytest.mark.parametrize("cause", FAULTS)

@@ -39,7 +39,7 @@ ROWS = (
         "bandwidth.*",
     ),
     Row(
-        _LAB, "C4P, 4 jobs across leaves, 4 QPs each: slowest job, share of the optimum", "c4p.plan_fraction", "plan.*"
+        _LAB, "C4P, 4 jobs across leaves: slowest of 20 draws, share of the optimum", "c4p.plan_fraction", "plan.*"
     ),
     Row(
         _LAB,

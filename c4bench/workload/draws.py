@@ -24,7 +24,7 @@ class Draws(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     With `sprayed-short` packets are sprayed too, and the acknowledgement timer is as short as it can be.
 
-    The number is 1 if there is none; 0 leaves it to C4P, and `same` is as many as in the round before.
+    The number is 1 if there is none; 0 leaves it to C4P, and `same` is as many as C4P chose last.
 
     All jobs of the job's meeting measure at the same time. An operation of `warm_up_bytes` connects before the
     measurement. With `compute_s` every timed operation is a training step that begins with that much computing.
@@ -58,12 +58,12 @@ class Draws(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def run(context: RankContext) -> None:
     """Report one `draw` for each round: how long its timed operations took."""
     parameters = context.parameters(Draws)
-    last_qps = 1
+    chosen_qps = 1
     for number, how in enumerate(parameters.rounds):
         paths, _, qps = how.partition("/")
         options = Options(
             paths="ecmp" if paths in _SPRAY_TIMEOUTS else paths,
-            qps=last_qps if qps == "same" else int(qps or 1),
+            qps=chosen_qps if qps == "same" else int(qps or 1),
             profile=parameters.transport(paths),
             staging_bytes=parameters.staging_bytes,
         )
@@ -71,7 +71,8 @@ def run(context: RankContext) -> None:
         context.meet(f"free{number}")
         context.meet(f"open{number}")
         with context.communicator(f"draw{number}", options) as comm:
-            last_qps = comm.qps
+            if qps == "0":
+                chosen_qps = comm.qps
             array = comm.empty(parameters.size_bytes // 4, "float32")
             comm.all_reduce(array[: parameters.warm_up_bytes // 4])
             context.meet(f"draw{number}")

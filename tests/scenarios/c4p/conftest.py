@@ -35,10 +35,10 @@ def _common_leaf(atlas, source, target):
 
 @pytest.fixture
 def optimum_bps(atlas, rdma_hosts, switches):
-    """`optimum_bps(pairs)`: the payload that each pair's first NICs exchange at best, bit/s.
+    """`optimum_bps(pairs)`: the payload that each pair exchanges at best, bit/s.
 
     In both directions, unless `both_ways` is False; without the links of `avoid`. Each flow may be divided over any of
-    its paths: a linear program over the links' capacities.
+    its paths: a linear program over the links' capacities. A job divides its data evenly among its hosts' NICs.
     """
 
     def solve(pairs, avoid=frozenset(), *, both_ways=True):
@@ -47,13 +47,16 @@ def optimum_bps(atlas, rdma_hosts, switches):
         links = NicLinks(nic for host in rdma_hosts for nic in host.nics)
         links.name_switches({hop: port.switch for hop, port in ports.items()})
         capacities |= links.capacities()
+        rails = min(len(host.nics) for pair in pairs for host in pair)
+        nic_bps = min(nic.rate_bps for pair in pairs for host in pair for nic in host.nics[:rails])
         flows = [
-            Flow(f"{a.name}>{b.name}", "optimum", a.nics[0].name, b.nics[0].name, a.nics[0].rate_bps)
+            Flow(f"{a.name}>{b.name}", "optimum", a.nics[rail].name, b.nics[rail].name, nic_bps)
             for pair in pairs
             for a, b in ((pair, pair[::-1]) if both_ways else (pair,))
+            for rail in range(rails)
         ]
         share = min(1.0, 1 / least_worst_load(flows, atlas, Conditions(capacities, avoid=avoid), divisible=True))
-        return share * min(payload_bound(a.nics[0].rate_bps) for pair in pairs for a in pair)
+        return share * rails * payload_bound(nic_bps)
 
     return solve
 

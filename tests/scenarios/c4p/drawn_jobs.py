@@ -2,6 +2,7 @@
 
 import msgspec
 
+from c4bench.model.qp_address import QpAddress
 from c4bench.workload.jobs import job
 
 
@@ -10,3 +11,15 @@ def draws_job(meeting, number, hosts, rounds, **parameters):
     name = f"{meeting.name}-{number}".replace(" ", "-")
     spec = job(name, "draws", hosts, seed=1, rounds=tuple(rounds), **parameters)
     return msgspec.structs.replace(spec, meeting=meeting)
+
+
+def qps_of(cluster, jobs, number):
+    """The number of QPs that every planned connection of a round had, in jobs that are running."""
+    of_connections = {}
+    for running in jobs:
+        for flow in cluster.placed(running.spec.id):
+            address = QpAddress.parse(flow)
+            if address.comm.endswith(f":draw{number}"):
+                of_connections.setdefault(address.connection, set()).add(address.qp)
+    (qps,) = {len(mine) for mine in of_connections.values()}
+    return qps

@@ -1,10 +1,9 @@
 """C4P on a fabric whose links are unequal and thinner than its NICs: the plan against the optimum of the same graph."""
 
 import pytest
-from drawn_jobs import draws_job
+from drawn_jobs import draws_job, qps_of
 
 from c4bench.model.meeting import Meeting
-from c4bench.model.qp_address import QpAddress
 from c4bench.report.statistics import mean_interval
 from c4bench.units import payload_bound
 
@@ -53,15 +52,3 @@ def test_thin_links_carry_what_they_can(cluster, pairs_across, optimum_bps, of_o
             high=round(mean.high, 4),
             worst=round(min(shares), 4),
         )
-
-
-def qps_of(cluster, jobs, number):
-    """The number of QPs that every planned connection of a round had."""
-    of_connections = {}
-    for running in jobs:
-        for flow in cluster.placed(running.spec.id):
-            address = QpAddress.parse(flow)
-            if address.comm.endswith(f":draw{number}"):
-                of_connections.setdefault(address.connection, set()).add(address.qp)
-    (qps,) = {len(mine) for mine in of_connections.values()}
-    return qps

@@ -1,7 +1,7 @@
 """C4P and ECMP in turn, on the same fabric and in the same run."""
 
 import pytest
-from drawn_jobs import draws_job
+from drawn_jobs import draws_job, qps_of
 
 from c4bench.control.switches import carried_bytes, drawn
 from c4bench.model.meeting import Meeting
@@ -11,7 +11,8 @@ from c4bench.report.statistics import ratio_interval
 SIZE_BYTES = 4 << 20
 OPERATIONS = 2
 DRAWS = 20
-ECMP_1, ECMP_4, PLANNED_4 = ROUNDS = ("ecmp", "ecmp/4", "planned/4")
+# C4P chooses the number of QPs, and ECMP has as many, and one.
+PLANNED, SAME, ONE = ROUNDS = ("planned/0", "ecmp/same", "ecmp")
 # The jobs' eight ranks, and the test, which reads the switches' counters in between.
 MEETING = Meeting("campaign", 9)
 
@@ -29,22 +30,23 @@ def test_plan_beats_ecmp(cluster, rdma_hosts, atlas, pairs_across, optimum_bps, 
             cluster.meet(MEETING.name, f"{moment}{number}")
         readings.append(switches.ports())
     results = [cluster.results(running, "draw", 60.0, each=len(ROUNDS) * DRAWS) for running in jobs]
+    qps = qps_of(cluster, jobs, ROUNDS.index(PLANNED))
     for running in jobs:
         cluster.stop(running.spec.id)
 
     rates = {paths: by_draw(results, start) for start, paths in enumerate(ROUNDS)}
-    worst = of_optimum(min(min(draw) for draw in rates[PLANNED_4]), optimum_bps(pairs))
-    measure("c4p.plan_fraction", worst, at_least=0.97, jobs=4, draws=DRAWS, qps=4)
+    worst = of_optimum(min(min(draw) for draw in rates[PLANNED]), optimum_bps(pairs))
+    measure("c4p.plan_fraction", worst, at_least=0.97, jobs=4, draws=DRAWS, qps=qps)
     means = {paths: [sum(draw) / len(draw) for draw in draws] for paths, draws in rates.items()}
-    for qps, baseline in (("same", ECMP_4), ("1", ECMP_1)):
-        gain = ratio_interval(means[PLANNED_4], means[baseline], seed=1)
+    for label, baseline in (("same", SAME), ("1", ONE)):
+        gain = ratio_interval(means[PLANNED], means[baseline], seed=1)
         interval = {key: round(value, 4) for key, value in gain._asdict().items()}
-        measure("c4p.gain_over_ecmp", gain.mean, at_least=1.0, qps=qps, seeds=DRAWS, **interval)
-        assert gain.low > 1.0, f"the plan's gain over ECMP with {qps} QPs is within the noise of the draws"
+        measure("c4p.gain_over_ecmp", gain.mean, at_least=1.0, qps=label, seeds=DRAWS, **interval)
+        assert gain.low > 1.0, f"the plan's gain over ECMP with {label} QPs is within the noise of the draws"
     if switches.any:
-        typical = len(ROUNDS) * sorted(range(DRAWS), key=means[ECMP_4].__getitem__)[DRAWS // 2]
+        typical = len(ROUNDS) * sorted(range(DRAWS), key=means[SAME].__getitem__)[DRAWS // 2]
         save("fabric", drawn(rdma_hosts, atlas, readings[0]))
-        cases = loads("ECMP", readings, typical + ROUNDS.index(ECMP_4)), loads("C4P", readings, ROUNDS.index(PLANNED_4))
+        cases = loads("ECMP", readings, typical + ROUNDS.index(SAME)), loads("C4P", readings, ROUNDS.index(PLANNED))
         save("link_loads", LinkLoads(cases))
 
 

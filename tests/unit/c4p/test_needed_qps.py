@@ -39,6 +39,14 @@ def test_thin_links_need_more_qps(case, qps):
     assert needed_qps(*case) == qps
 
 
+@pytest.mark.parametrize(("port_bps", "qps"), [(5e9, 8), (1e10, 8), (2.5e9, 8)])
+def test_each_port_of_a_bond_gets_the_usual_qps(port_bps, qps):
+    """A bond of two ports carries half of a connection by each, whether or not the links above are faster."""
+    paths = [(leaf, f"{leaf}-up", port) for leaf in ("leaf0", "leaf1") for port in ("nic@leaf2", "nic@leaf3")]
+    capacities = {hop: port_bps for path in paths for hop in path if not hop.endswith("up")}
+    assert needed_qps(paths, capacities | {"leaf0-up": 1e10, "leaf1-up": 1e10}) == qps
+
+
 @given(st.lists(rates, min_size=1, max_size=8), rates, rates)
 def test_every_link_gets_the_usual_qps(uplinks, source, destination):
     """Each link's part of the QPs, by its rate, is the usual number, with no QP too many, unless the bound is met."""

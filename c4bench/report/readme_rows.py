@@ -38,9 +38,7 @@ ROWS = (
         "paths.as_planned_fraction",
         "bandwidth.*",
     ),
-    Row(
-        _LAB, "C4P, 4 jobs across leaves: slowest of 20 draws, share of the optimum", "c4p.plan_fraction", "plan.*"
-    ),
+    Row(_LAB, "C4P, 4 jobs across leaves: slowest of 20 draws, share of the optimum", "c4p.plan_fraction", "plan.*"),
     Row(
         _LAB,
         "C4P, the same: speed-up over ECMP with as many QPs (95 % interval, 20 draws)",

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob
+from c4bench.sim.rate_faults import Floats, Ints, RateFaults
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.intp]
+_RATES = (SimFaultKind.PATH_RATE, SimFaultKind.NIC_RATE)
 
 # Faults that begin later than this after the requested time are not examined.
 _AHEAD_S = 1.0
@@ -22,6 +22,8 @@ class FaultState:
         self.job = job
         self.ranks: Ints = np.arange(job.ranks)
         self._faults = faults
+        # Those that may act soon: the faults of rates, and others.
+        self._rates: RateFaults | None = None
         self._near: Sequence[SimFault] = ()
         self._near_until_s = -np.inf
         self._unimpaired_bytes_s: Floats = _WHOLE * (job.rate_bps / 8)
@@ -35,8 +37,10 @@ class FaultState:
 
     def forget(self, before_s: float) -> None:
         """Drop faults that have ended by then; later calls ask only for later times."""
-        self._faults = [fault for fault in self._faults if fault.until_s > before_s]
-        self._near = [fault for fault in self._near if fault.until_s > before_s]
+        kept = [fault for fault in self._faults if fault.until_s > before_s]
+        if len(kept) < len(self._faults):
+            self._faults = kept
+            self._hold([fault for fault in kept if fault.at_s <= self._near_until_s])
 
     def carried(self, peer: Ints, posted: Floats) -> tuple[Floats, Floats, Floats]:
         """When messages posted at `posted` can be sent, and the bytes/s both ends carry from then on; shape (ranks,).
@@ -44,19 +48,10 @@ class FaultState:
         They are sent later if a link has no rate for a while. The rates, of each rank's transmitter with its path to
         `peer` and of the receiver of that, have shape (1,) where no fault changes any.
         """
-        faults = self._of(posted, SimFaultKind.PATH_RATE, SimFaultKind.NIC_RATE)
-        if not faults:
+        self._reach(posted)
+        if self._rates is None:
             return posted, self._unimpaired_bytes_s, self._unimpaired_bytes_s
-        start, sending, receiving = posted, _WHOLE, _WHOLE
-        for fault in faults:
-            if fault.factor == 0 and np.isfinite(fault.until_s):
-                start = np.where(self._hit(fault, peer, start), fault.until_s, start)
-        for fault in faults:
-            share = np.where(self._hit(fault, peer, start), fault.factor, 1.0)
-            if fault.side == "rx":
-                receiving = np.minimum(receiving, share)
-            else:
-                sending = np.minimum(sending, share)
+        start, sending, receiving = self._rates.carried(peer, posted)
         return start, sending * (self.job.rate_bps / 8), receiving * (self.job.rate_bps / 8)
 
     def compute_factor(self, time_s: Floats) -> Floats:
@@ -92,24 +87,19 @@ class FaultState:
             mismatched |= (self.ranks == fault.rank) & _during(fault, entered)
         return mismatched
 
-    def _hit(self, fault: SimFault, peer: Ints, start: Floats) -> NDArray[np.bool_]:
-        ends = self.ranks if fault.side != "rx" else peer
-        hit = (ends == fault.rank) & _during(fault, start)
-        if fault.kind is SimFaultKind.PATH_RATE:
-            hit = hit & (peer == fault.peer)
-        return np.asarray(hit)
-
     def stopped(self, time_s: float) -> set[int]:
         """Ranks that are stopped at `time_s`."""
         return {f.rank for f in self._of(np.asarray([time_s]), SimFaultKind.STOPPED) if f.at_s <= time_s < f.until_s}
 
     def _of(self, times_s: Floats, *kinds: SimFaultKind) -> list[SimFault]:
         """Faults of these kinds that may act at any of the times, or when these delay a rank, in their order."""
-        if not self._faults:
-            return []
-        if self._near_until_s < np.inf and times_s.max() > self._near_until_s:
-            self._look_ahead(float(np.max(times_s, where=np.isfinite(times_s), initial=-np.inf)))
+        self._reach(times_s)
         return [fault for fault in self._near if fault.kind in kinds]
+
+    def _reach(self, times_s: Floats) -> None:
+        """Know the faults that may act at any of the times."""
+        if self._faults and self._near_until_s < np.inf and times_s.max() > self._near_until_s:
+            self._look_ahead(float(np.max(times_s, where=np.isfinite(times_s), initial=-np.inf)))
 
     def _look_ahead(self, until_s: float) -> None:
         """Collect the faults that begin by then or a little later, or while such a fault delays a rank or a message."""
@@ -117,7 +107,13 @@ class FaultState:
         near = self._begun(until_s)
         while (held_s := max((fault.until_s for fault in near if np.isfinite(fault.until_s)), default=0.0)) > until_s:
             until_s, near = held_s, self._begun(held_s)
-        self._near_until_s, self._near = until_s if len(near) < len(self._faults) else np.inf, near
+        self._near_until_s = until_s if len(near) < len(self._faults) else np.inf
+        self._hold(near)
+
+    def _hold(self, near: Sequence[SimFault]) -> None:
+        rates = [fault for fault in near if fault.kind in _RATES]
+        self._rates = RateFaults(self.ranks, rates) if rates else None
+        self._near = [fault for fault in near if fault.kind not in _RATES]
 
     def _begun(self, until_s: float) -> list[SimFault]:
         return [fault for fault in self._faults if fault.at_s <= until_s]

@@ -1,4 +1,4 @@
-"""Trials on busy fabrics: jobs that communicate for much of their time, with one fault, two or none; from a seed."""
+"""Jobs that communicate for much of their time, and others beside them: for trials and for long runs; from a seed."""
 
 import random
 from typing import NamedTuple
@@ -25,6 +25,9 @@ STRENGTHS = {
 TRAFFICS = ("ring", "all_to_all", "tensor_inside", "experts_across")
 # How much of its time a job beside it communicates, in one trial of three.
 BESIDE_LOAD, BESIDE = 0.1, 3
+# A ring that sends all the time, and senders that each do to one receiver.
+BURST = (StepOp("all_reduce", 1 << 19, 0.0),)
+INCAST = (StepOp("send", 1 << 19, 0.0, RankGroup("sender", 2)),)
 
 
 class BusyTrial(NamedTuple):
@@ -69,12 +72,20 @@ def busy_trials(seed, count):
     return trials
 
 
-def busy_job(trial, hosts):
-    """The job of a trial on these hosts."""
+def healthy_trial(seed, traffic, load):
+    """A trial without a fault, of a job with this traffic and load; all else is drawn as for the others."""
+    draw = random.Random(f"healthy {seed} {traffic} {load}")
+    name = f"soak-{traffic}-{round(100 * load)}"
+    drawn = round(draw.uniform(*PERIOD_S), 3), draw.choice(JITTERS), draw.choice(PROFILES), not draw.randrange(BESIDE)
+    return BusyTrial(name, traffic, load, *drawn, 0.0, draw.randrange(1 << 30), ())
+
+
+def busy_job(trial, hosts, **parameters):
+    """The job of a trial on these hosts; further `parameters` are those of `workload.groups.Groups`."""
     placed, per_host, ops = _shape(trial.traffic, place(hosts))
     rate_bps = sum(nic.rate_bps for nic in hosts[0].nics) / per_host
     step = [_sized(kind, group, len(placed), trial.load, trial.period_s / len(ops), rate_bps) for kind, group in ops]
-    own = {"step": step, "jitter": trial.jitter, "profile": trial.profile}
+    own = {"step": step, "jitter": trial.jitter, "profile": trial.profile, **parameters}
     return job(trial.name, "groups", placed, seed=trial.draw, **own)
 
 
@@ -83,6 +94,18 @@ def job_beside(trial, hosts):
     rate_bps = sum(nic.rate_bps for nic in hosts[0].nics)
     step = [_sized("all_reduce", None, len(hosts), BESIDE_LOAD, trial.period_s, rate_bps)]
     return job(f"{trial.name}-beside", "groups", hosts, seed=trial.draw, step=step)
+
+
+def burst_job(name, hosts, *, seed, steps):
+    """A ring that sends all the time, over the fabric's middle."""
+    return job(name, "groups", place(hosts), seed=seed, step=BURST, steps=steps)
+
+
+def incast_job(name, hosts, *, seed, steps):
+    """Two hosts that send to a third one all the time; which ones the seed says."""
+    receiver, *senders = random.Random(f"incast {seed}").sample(list(hosts), 3)
+    members = [host for sender in senders for host in (sender, receiver)]
+    return job(name, "groups", members, seed=seed, step=INCAST, steps=steps)
 
 
 def _shape(traffic, hosts):

@@ -7,12 +7,15 @@ from trial_verdict import drawn
 
 from c4bench.c4d.offline import detect
 from c4bench.campaign.measurable import Measurable
+from c4bench.model.measurement import Clock
 from c4bench.model.recording import Evaluated
 
 BACK_S = 30.0
 # A link that C4D has blamed is used again after a minute.
 OPEN_S = 90.0
 WHOLE_S = 1.0
+# Until a job runs or a short one has ended; and for each step of a long one.
+READY_S, STEP_S = 60.0, 3.0
 
 
 @pytest.fixture
@@ -48,3 +51,29 @@ def as_at_first(cluster):
         time.sleep(-time.time() % WHOLE_S)
 
     return wait
+
+
+@pytest.fixture
+def soak(cluster, atlas, run_directory, measure):  # noqa: ARG001 (planned paths)
+    """Run so many steps of a healthy job, others beside it one after the other: C4D may name nothing of any of them."""
+
+    def run(job, beside, steps, *, gap_s=0.0, **labels):
+        found = []
+        running = cluster.start(job)
+        try:
+            cluster.results(running, "ready", READY_S)
+            for other in beside:
+                time.sleep(gap_s)
+                cluster.results(cluster.start(other), "done", READY_S)
+                found += cluster.diagnoses(other.id)
+                cluster.stop(other.id)
+            cluster.results(running, "done", steps * STEP_S)
+            found += cluster.diagnoses(job.id)
+        finally:
+            run_directory.save_telemetry(job.id, cluster.recording(job.id))
+            cluster.stop(job.id)
+        measure("soak.iterations", steps, clock=Clock.NONE, **labels)
+        measure("soak.false_alarms", len(found), at_most=0, clock=Clock.NONE, **labels)
+        assert not found, [f"{one.syndrome}: {one.component}; {one.evidence}" for one in found]
+
+    return run

@@ -26,16 +26,27 @@ def soak(seed, iterations):
     draw = random.Random(seed)
     job = SimJob(RANKS, OPS, jitter=draw.choice([0.01, 0.03]), seed=seed)
     duration_s = iterations * period_of(job) * 1.2 + WARM_UP_S
-    at_s = [WARM_UP_S + 4.0 * index + draw.random() for index in range(int((duration_s - WARM_UP_S) / 4.0))]
-    drawn = [draw.choice(_KINDS)(draw, job, time_s) for time_s in at_s]
-    steps = {f"h{draw.randrange(RANKS)}": (draw.uniform(5, duration_s), draw.uniform(-4, 4)) for _ in range(2)}
+    faults = unrest(draw, job, duration_s, _KINDS)
+    steps = clock_steps(draw, RANKS, duration_s)
     detector, found, ended = Detector(), [], set()
-    for tick in simulate(job, [fault for faults in drawn for fault in faults], duration_s):
+    for tick in simulate(job, faults, duration_s):
         for window in tick.windows:
-            detector.ingest_window(_stepped(window, steps))
+            detector.ingest_window(stepped(window, steps))
             ended.update(op.seq for op in window.ops if op.rank == 0 and op.finished_s)
         found += detector.evaluate(tick.time_s)
     return found, len(ended) // len(OPS)
+
+
+def unrest(draw, job, duration_s, kinds):
+    """What happens to a job, one of these kinds every four seconds."""
+    at_s = [WARM_UP_S + 4.0 * index + draw.random() for index in range(int((duration_s - WARM_UP_S) / 4.0))]
+    drawn = [draw.choice(kinds)(draw, job, time_s) for time_s in at_s]
+    return [fault for faults in drawn for fault in faults]
+
+
+def clock_steps(draw, hosts, duration_s):
+    """When the clocks of two hosts are set, and by how much."""
+    return {f"h{draw.randrange(hosts)}": (draw.uniform(5, duration_s), draw.uniform(-4, 4)) for _ in range(2)}
 
 
 def _pause(draw, job, at_s):
@@ -44,23 +55,32 @@ def _pause(draw, job, at_s):
     return [SimFault(SimFaultKind.COMPUTE, rank, at_s, at_s + 0.04, factor) for rank in range(job.ranks)]
 
 
-def _stall(draw, job, at_s):
+def checkpoint(draw, job, at_s):
+    """All ranks write a checkpoint, for less than is a hang, some of them in another operation than others."""
+    until_s = at_s + _stalled_s(draw, job)
+    return [SimFault(SimFaultKind.HUNG, rank, at_s, until_s) for rank in range(job.ranks)]
+
+
+def stall(draw, job, at_s):
     """One rank waits for data, for less than is a hang."""
-    longest_s = 0.95 * benign_stall_s(period_of(job))
-    return [SimFault(SimFaultKind.HUNG, draw.randrange(job.ranks), at_s, at_s + draw.uniform(0.05, longest_s))]
+    return [SimFault(SimFaultKind.HUNG, draw.randrange(job.ranks), at_s, at_s + _stalled_s(draw, job))]
 
 
-def _collection(draw, job, at_s):
+def _stalled_s(draw, job):
+    return draw.uniform(0.05, 0.95 * benign_stall_s(period_of(job)))
+
+
+def collection(draw, job, at_s):
     """One step after the other is longer on some rank, each time on another."""
     spacing_s = draw.uniform(1, 3) * period_of(job)
-    ranks = draw.sample(range(job.ranks), 5)
+    ranks = draw.sample(range(job.ranks), min(5, job.ranks))
     return [
         SimFault(SimFaultKind.COMPUTE, rank, at_s + i * spacing_s, at_s + (i + 0.5) * spacing_s, draw.uniform(1.2, 3))
         for i, rank in enumerate(ranks)
     ]
 
 
-def _flap(draw, job, at_s):
+def flap(draw, job, at_s):
     """A link is gone for less than the time to retransmit."""
     rank, until_s = draw.randrange(job.ranks), at_s + draw.uniform(0.01, 0.2)
     return [SimFault(SimFaultKind.NIC_RATE, rank, at_s, until_s, 0.0, side) for side in ("tx", "rx")]
@@ -76,10 +96,10 @@ def _neighbour(draw, job, at_s):
     ]
 
 
-_KINDS = (_pause, _stall, _collection, _flap, _neighbour)
+_KINDS = (_pause, stall, collection, flap, _neighbour)
 
 
-def _stepped(window, steps):
+def stepped(window, steps):
     """The window as a host writes it whose clock was set at some moment."""
     at_s, step_s = steps.get(window.host, (float("inf"), 0.0))
     if window.end_s < at_s:

@@ -4,18 +4,16 @@ import random
 from typing import NamedTuple
 
 import msgspec
+from c4d_busy_jobs import LOADS, busy_job
 from c4d_campaign import FAULTS, Injected, down, fabric, recorded, slow_nic, slow_rank
 from c4d_telemetry import drive
 
 from c4bench.campaign.grade import grades
 from c4bench.campaign.trial_record import NOTHING, TrialRecord, named_findings
-from c4bench.model.step import RankGroup, StepOp
 from c4bench.sim.job import simulate
 from c4bench.sim.model import SimJob
 from c4bench.sim.prober import SimProber
 
-# The share of its time for which a job communicates, and how long its step is (s).
-LOADS, PERIOD_S = (0.1, 0.3, 0.6), (0.04, 0.2)
 _HEALTHY_S, _PATIENCE_S = (3.5, 4.5), 4.0
 # How many faults there are: one in three fifths of the trials.
 _FAULTS = (0, 1, 1, 1, 2)
@@ -37,7 +35,7 @@ def drawn(seed, number):
     """What happens in one trial of a seed."""
     draw = random.Random(f"busy {seed} {number}")
     load = draw.choice(LOADS)
-    job = _job(draw, load)
+    job = busy_job(draw, load)
     at_s = draw.uniform(*_HEALTHY_S)
     kinds = {0: (), 1: (draw.choice(FAULTS),), 2: draw.choice(_PAIRS)}[draw.choice(_FAULTS)]
     ranks = draw.sample(range(job.ranks), len(kinds))
@@ -73,64 +71,3 @@ def _recorded(one, windows, found):
 
 def _alone(job, injected, until_s):
     return [window for tick in simulate(job, [injected.fault], until_s) for window in tick.windows]
-
-
-def _job(draw, load):
-    period_s = draw.uniform(*PERIOD_S)
-    hosts, per_host, ops = draw.choice(_TRAFFICS)(draw)
-    return SimJob(
-        hosts * per_host,
-        tuple(_sized(kind, group, hosts * per_host, load, period_s / len(ops)) for kind, group in ops),
-        seed=draw.randrange(1 << 30),
-        jitter=draw.choice([0.01, 0.03]),
-        ranks_per_host=per_host,
-    )
-
-
-def _sized(kind, group, ranks, load, period_s):
-    """An operation of `period_s`, that `load` of it is communication of, at 10 Gbit/s."""
-    size = group.size if group else ranks
-    messages = {"all_reduce": 2 * (size - 1), "all_to_all": size - 1, "send": 1}[kind]
-    message_bytes = int(load * period_s * 10e9 / 8 / messages)
-    return StepOp(kind, message_bytes * (1 if kind == "send" else size), (1 - load) * period_s, group)
-
-
-def _hosts(draw):
-    return draw.choice([4, 8, 16, 32])
-
-
-def _ring(draw):
-    return _hosts(draw), 1, [("all_reduce", None)]
-
-
-def _all_to_all(draw):
-    return _hosts(draw), 1, [("all_to_all", None)]
-
-
-def _rails(draw):
-    """Hosts with four NICs, a ring and an all-to-all over all of them."""
-    return draw.choice([4, 8]), 4, [("all_reduce", None), ("all_to_all", None)]
-
-
-def _tensor_inside(draw):
-    """Tensor groups inside hosts, data groups across."""
-    hosts = _hosts(draw)
-    return hosts, 4, [("all_reduce", RankGroup("tensor", 4)), ("all_reduce", RankGroup("data", hosts, 4))]
-
-
-def _experts_across(draw):
-    """Expert groups across hosts, beside data groups over everything."""
-    hosts = _hosts(draw)
-    return hosts, 2, [("all_to_all", RankGroup("expert", hosts, 2)), ("all_reduce", None)]
-
-
-def _pipeline(draw):  # noqa: ARG001 (as the others)
-    """Tensor groups on neighbours, a pipeline of two stages, and data groups between."""
-    return 16, 1, [
-        ("all_reduce", RankGroup("tensor", 2)),
-        ("send", RankGroup("pipeline", 2, 8)),
-        ("all_reduce", RankGroup("data", 4, 2)),
-    ]  # fmt: skip
-
-
-_TRAFFICS = (_ring, _all_to_all, _rails, _tensor_inside, _experts_across, _pipeline)

@@ -56,8 +56,22 @@ def probed(job, doubts, prober, at_s):
 
 def period_of(job):
     """Fault-free length of one iteration of a simulated job, without jitter."""
-    steps = {"all_reduce": 2 * (job.ranks - 1), "all_to_all": job.ranks - 1}
-    return sum(op.compute_s + steps[op.kind] * op.size_bytes / job.ranks * 8 / job.rate_bps for op in job.ops)
+    return sum(op.compute_s + _sent_bytes(job, op) * 8 / job.rate_bps for op in job.ops)
+
+
+def _sent_bytes(job, op):
+    size = op.group.size if op.group else job.ranks
+    return messages_of(op.kind, size) * op.size_bytes / parts_of(op.kind, size)
+
+
+def messages_of(kind, ranks):
+    """How many messages each of so many ranks sends in an operation."""
+    return {"all_reduce": 2 * (ranks - 1), "all_to_all": ranks - 1, "send": 1}[kind]
+
+
+def parts_of(kind, ranks):
+    """Into how many messages the bytes of an operation are cut."""
+    return 1 if kind == "send" else ranks
 
 
 def comm(ranks=2, name="world"):

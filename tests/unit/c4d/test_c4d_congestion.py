@@ -44,7 +44,7 @@ def test_a_full_link_is_congested(link, share, jobs):
 
 def test_a_receiver_of_an_incast_sends_slowly_as_well():
     """What answers it waits in the same queue as what others send to it: that is congestion too, and no slow NIC."""
-    answered_late = [("h5>leaf1", 0.4, ONSET_S)]
+    answered_late = [("h5/0>leaf1", 0.4, ONSET_S)]
     found, benign = judged(1, [Burst(RECEIVER, 6 / 7, ONSET_S, 7.0, 6)], answered_late)
     assert found == []
     assert {slowdown.links for slowdown in benign} == {(RECEIVER,)}

@@ -19,7 +19,7 @@ from c4bench.attribution.localise import Blame, Cell, Links
 from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.c4d.ingest.job_view import JobView
 from c4bench.c4d.ingest.shared_fabric import SharedFabric
-from c4bench.c4d.network.thresholds import NAME_SPANS, SLIGHT_RATIO
+from c4bench.c4d.network.thresholds import NAME_SPANS, SLIGHT, SLIGHT_RATIO
 from c4bench.model.benign import Benign, BenignSlowdown
 from c4bench.model.recording import TrafficCarried
 from c4bench.units import payload_bound
@@ -81,10 +81,13 @@ class CongestionDetector:
         grown = device.growth("ecn_marked", since_s - self._clocks.offset_s(device.host)) if device else None
         return None if grown is None else grown[0]
 
-    def explain(self, blame: Blame, onset_s: float, links: Links) -> BenignSlowdown | None:
-        """The congestion that explains a blame; None if it does not."""
+    def explain(
+        self, blame: Blame, onset_s: float, links: Links, departures: Mapping[Cell, float]
+    ) -> BenignSlowdown | None:
+        """The congestion that explains a blame; None if it does not. `departures`: of its cells (log ratios)."""
+        slow = _slow_cells(blame, departures)
         for span in reversed(self._spans):
-            met = self._met(blame, span, links) if span.bps else {}
+            met = self._met(slow, span, links) if span.bps else {}
             counts = [self._marks(nic, span.opened_s) for nic in set(met.values())]
             if marks := [count for count in counts if count]:
                 return self._slowdown(blame, onset_s, span, sorted(met), marks)
@@ -96,11 +99,11 @@ class CongestionDetector:
         self._explained[str(slowdown.component)] = 0
         return before is None
 
-    def carried(self, blame: Blame, links: Links) -> dict[str, float | None]:
+    def carried(self, blame: Blame, links: Links, departures: Mapping[Cell, float]) -> dict[str, float | None]:
         """The share of its rate that each link carried which a blame's cells cross; None where that is not known."""
-        span, shares = self._spans[-1], dict[str, float | None]()
-        for link in dict.fromkeys(link for cell in blame.cells for link in links.get(cell, ())):
-            cells = [cell for cell in blame.cells if link in links.get(cell, ())]
+        span, shares, slow = self._spans[-1], dict[str, float | None](), _slow_cells(blame, departures)
+        for link in dict.fromkeys(link for cell in slow for link in links.get(cell, ())):
+            cells = [cell for cell in slow if link in links.get(cell, ())]
             one = self._carried(link, cells, span)
             shares[link] = one.share if one else None
         return shares
@@ -110,18 +113,18 @@ class CongestionDetector:
         nics = sorted({cell[1] for cell in blame.cells})
         return {nic: self._marks(nic, self._spans[0].opened_s) for nic in nics}
 
-    def _met(self, blame: Blame, span: _Span, links: Links) -> dict[_Carried, str]:
-        """The full links that slow down a blame's cells, as few as may be, each with a NIC that packets came marked to.
+    def _met(self, slow: Collection[Cell], span: _Span, links: Links) -> dict[_Carried, str]:
+        """The full links that slow down these cells, as few as may be, each with a NIC that packets came marked to.
 
         Empty if some cell meets none.
         """
         crossing: dict[str, list[Cell]] = {}
-        for cell in blame.cells:
+        for cell in slow:
             for link in links.get(cell, ()):
                 crossing.setdefault(link, []).append(cell)
         full = {link: one for link, cells in crossing.items() if (one := self._filled(link, cells, span))}
         met: dict[_Carried, str] = {}
-        for cell in blame.cells:
+        for cell in slow:
             data = [full[link] for link in links.get(cell, ()) if link in full]
             marked = [
                 (one, nic)
@@ -174,3 +177,8 @@ class CongestionDetector:
             (*evidence, f"{sum(marks)} packets came marked to {len(marks)} NICs"),
             {"marked_packets": float(sum(marks)), "times_as_long": math.exp(blame.excess)},
         )
+
+
+def _slow_cells(blame: Blame, departures: Mapping[Cell, float]) -> tuple[Cell, ...]:
+    """A blame's cells without those that are well: a few may be, and what they carry tells of no full link."""
+    return tuple(cell for cell in blame.cells if departures.get(cell, math.inf) > SLIGHT) or blame.cells

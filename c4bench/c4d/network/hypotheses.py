@@ -209,7 +209,7 @@ def _congestion(blame: Blame, links: Links, seen: SpanEvidence) -> Arguments:
     """Marks at the receivers, and what the links carry that come nearest to their rates."""
     counts = [count for count in seen.congestion.marked(blame).values() if count is not None]
     marks = Argument(Fact.MARKED, figures={"packets": float(sum(counts)), "nics": float(len(counts))})
-    carried = seen.congestion.carried(blame, links)
+    carried = seen.congestion.carried(blame, links, seen.judged.departures)
     shares = {link: share for link, share in carried.items() if share is not None}
     facts = [
         Argument(Fact.LINK_FULL, (link,), {"share": shares[link]})

@@ -253,7 +253,7 @@ class NetworkSlownessDetector:
 
     def _congested(self, blame: Blame, onset_s: float, span: Span) -> bool:
         """Whether congestion explains a blame, which is noted once."""
-        slowdown = self._congestion.explain(blame, onset_s, span.links)
+        slowdown = self._congestion.explain(blame, onset_s, span.links, self._judged.departures)
         self._blamed.append(blame)
         if slowdown is not None and self._congestion.is_new(slowdown):
             self.slowdowns.append(slowdown)

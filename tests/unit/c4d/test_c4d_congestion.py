@@ -52,6 +52,14 @@ def test_a_receiver_of_an_incast_sends_slowly_as_well():
     assert (slow.component.name, slow.component.side) == ("h5/0", "tx")
 
 
+def test_a_path_that_is_used_to_less_denies_no_congestion():
+    """One of seven senders has long been slower than the burst makes the others: these show that the link is full."""
+    always = Burst("h1/0>leaf0", 0.3, 0.0, 7.0)
+    found, benign = judged(1, [always, Burst(RECEIVER, 0.14, ONSET_S, 5.5, 4)])
+    assert found == []
+    assert {slowdown.links for slowdown in benign} == {(RECEIVER,)}
+
+
 def test_without_marks_nothing_is_congested():
     """NICs that count no marks show no queue: the slow link is named as before, however much others carry."""
     found, benign = judged(1, [Burst(UPLINK, 0.5, ONSET_S, 5.5)], ecn=False)

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from c4bench.sim.arrays import Floats, Ints
 from c4bench.sim.trace import OpTrace
-from c4bench.sim.world import Floats, Ints
 
 _SUMS = (
     "messages",

@@ -9,12 +9,13 @@ from c4bench.model.numbering import Numbers
 from c4bench.model.telemetry import RankRecord
 from c4bench.model.window import OP, STATES, Caller, CallName, EndName, HostNames, Window
 from c4bench.model.window_columns import ARRIVAL_ROW, CONN_ROW, Rows
+from c4bench.sim.arrays import Floats, Ints
 from c4bench.sim.counters import Counters
 from c4bench.sim.marks import MarkCounter
 from c4bench.sim.model import SimJob
 from c4bench.sim.places import Places, host_of, nic_of
 from c4bench.sim.trace import OpTrace
-from c4bench.sim.world import FaultState, Floats, Ints
+from c4bench.sim.world import FaultState
 
 _PORT_BASE = 0xC000
 _PID_BASE = 1000

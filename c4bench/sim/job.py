@@ -8,12 +8,13 @@ import numpy as np
 
 from c4bench.model.step import RankGroup
 from c4bench.model.window import Window
+from c4bench.sim.arrays import Floats
 from c4bench.sim.counters import Counters
 from c4bench.sim.folding import Folder, Seen
 from c4bench.sim.model import SimFault, SimJob
 from c4bench.sim.places import Places
 from c4bench.sim.trace import OpTrace, Steps, run_op, shifts_of
-from c4bench.sim.world import FaultState, Floats
+from c4bench.sim.world import FaultState
 
 _NOTIFIED_AFTER_S = 0.001
 

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from c4bench.model.telemetry import NicRecord
+from c4bench.sim.arrays import Floats
 from c4bench.sim.counters import Counters
 from c4bench.sim.model import SimJob
 from c4bench.sim.places import Places
-from c4bench.sim.world import FaultState, Floats
+from c4bench.sim.world import FaultState
 
 _PACKET_BYTES = 4096
 

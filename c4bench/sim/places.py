@@ -4,8 +4,8 @@ import numpy as np
 
 from c4bench.model.step import RankGroup
 from c4bench.model.telemetry import CommRecord, Member
+from c4bench.sim.arrays import Ints
 from c4bench.sim.model import SimJob
-from c4bench.sim.world import Ints
 
 
 class Places:

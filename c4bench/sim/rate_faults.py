@@ -5,10 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from c4bench.sim.arrays import Floats, Ints
 from c4bench.sim.model import SimFault, SimFaultKind
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.intp]
 
 
 class RateFaults:

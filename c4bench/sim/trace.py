@@ -8,8 +8,9 @@ import msgspec
 import numpy as np
 
 from c4bench.model.step import StepOp
+from c4bench.sim.arrays import Floats, Ints
 from c4bench.sim.places import Places
-from c4bench.sim.world import FaultState, Floats, Ints
+from c4bench.sim.world import FaultState
 
 
 class Steps(msgspec.Struct, frozen=True):

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from c4bench.sim.arrays import Floats, Ints
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob
-from c4bench.sim.rate_faults import Floats, Ints, RateFaults
+from c4bench.sim.rate_faults import RateFaults
 
 _RATES = (SimFaultKind.PATH_RATE, SimFaultKind.NIC_RATE)
 

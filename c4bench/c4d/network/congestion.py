@@ -12,7 +12,7 @@ Acknowledgements wait in the same queues as data: transfers are slow as well if 
 
 import math
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from c4bench.attribution.localise import Blame, Cell, Links
@@ -26,6 +26,9 @@ from c4bench.units import payload_bound
 
 # Spans of other jobs are known a little later than one's own: the newest span, or the one before, must show congestion.
 _RECENT_SPANS = 2
+# A link that it was shown for stays full while one of the latest spans shows that: messages count in the span in which
+# they end, so that a full link may seem to carry less in one.
+_KEPT_SPANS = 1 + NAME_SPANS
 
 
 class _Span(NamedTuple):
@@ -51,7 +54,9 @@ class CongestionDetector:
 
     def __init__(self, view: JobView, clocks: HostClocks, fabric: SharedFabric) -> None:
         self._view, self._clocks, self._fabric = view, clocks, fabric
-        self._spans: deque[_Span] = deque(maxlen=_RECENT_SPANS)
+        self._spans: deque[_Span] = deque(maxlen=_KEPT_SPANS)
+        # Links that explained something and have been full since, each with the slow cells that crossed it.
+        self._full: dict[str, tuple[Cell, ...]] = {}
         # By the component that would have been named: for how many spans it has not been explained.
         self._explained: dict[str, int] = {}
 
@@ -65,6 +70,7 @@ class CongestionDetector:
     ) -> None:
         """Add a span: its cells' costs (s/byte) and what they carried (bytes)."""
         self._explained = {name: spans + 1 for name, spans in self._explained.items() if spans < NAME_SPANS}
+        self._full = {link: cells for link, cells in self._full.items() if self._latest_full(link, cells)}
         if not any(self._marks(nic, opened_s) for nic in self._view.devices):
             self._spans.append(_Span(opened_s, closed_s, {}, {}))
             return
@@ -86,12 +92,23 @@ class CongestionDetector:
     ) -> BenignSlowdown | None:
         """The congestion that explains a blame; None if it does not. `departures`: of its cells (log ratios)."""
         slow = _slow_cells(blame, departures)
-        for span in reversed(self._spans):
-            met = self._met(slow, span, links) if span.bps else {}
+        full = {link: one for link, cells in self._full.items() if (one := self._latest_full(link, cells))}
+        tries: list[tuple[_Span, Mapping[str, _Carried]]] = [(span, {}) for span in reversed(self._recent())]
+        for span, before in (*tries, (self._spans[-1], full)):
+            met = self._met(slow, span, links, before) if span.bps else {}
             counts = [self._marks(nic, span.opened_s) for nic in set(met.values())]
             if marks := [count for count in counts if count]:
+                if span.opened_s >= onset_s:
+                    self._full |= {one.link: _crossing(one.link, slow, links) for one in met}
                 return self._slowdown(blame, onset_s, span, sorted(met), marks)
         return None
+
+    def _recent(self) -> list[_Span]:
+        return list(self._spans)[-_RECENT_SPANS:]
+
+    def _latest_full(self, link: str, cells: Collection[Cell]) -> _Carried | None:
+        """What a link carried in the latest span in which it was full, if that is not long ago."""
+        return next((one for span in reversed(self._spans) if (one := self._filled(link, cells, span))), None)
 
     def is_new(self, slowdown: BenignSlowdown) -> bool:
         """Whether it has not been explained in the last few spans."""
@@ -103,7 +120,7 @@ class CongestionDetector:
         """The share of its rate that each link carried which a blame's cells cross; None where that is not known."""
         span, shares, slow = self._spans[-1], dict[str, float | None](), _slow_cells(blame, departures)
         for link in dict.fromkeys(link for cell in slow for link in links.get(cell, ())):
-            cells = [cell for cell in slow if link in links.get(cell, ())]
+            cells = _crossing(link, slow, links)
             one = self._carried(link, cells, span)
             shares[link] = one.share if one else None
         return shares
@@ -111,18 +128,21 @@ class CongestionDetector:
     def marked(self, blame: Blame) -> dict[str, int | None]:
         """How many packets came marked to each receiver of a blame's cells; None where they are not counted."""
         nics = sorted({cell[1] for cell in blame.cells})
-        return {nic: self._marks(nic, self._spans[0].opened_s) for nic in nics}
+        return {nic: self._marks(nic, self._recent()[0].opened_s) for nic in nics}
 
-    def _met(self, slow: Collection[Cell], span: _Span, links: Links) -> dict[_Carried, str]:
+    def _met(
+        self, slow: Collection[Cell], span: _Span, links: Links, before: Mapping[str, _Carried]
+    ) -> dict[_Carried, str]:
         """The full links that slow down these cells, as few as may be, each with a NIC that packets came marked to.
 
-        Empty if some cell meets none.
+        Empty if some cell meets none. Links that were full `before` are so still.
         """
         crossing: dict[str, list[Cell]] = {}
         for cell in slow:
             for link in links.get(cell, ()):
                 crossing.setdefault(link, []).append(cell)
-        full = {link: one for link, cells in crossing.items() if (one := self._filled(link, cells, span))}
+        filled = {link: one for link, cells in crossing.items() if (one := self._filled(link, cells, span))}
+        full = {**before, **filled}
         met: dict[_Carried, str] = {}
         for cell in slow:
             data = [full[link] for link in links.get(cell, ()) if link in full]
@@ -182,3 +202,8 @@ class CongestionDetector:
 def _slow_cells(blame: Blame, departures: Mapping[Cell, float]) -> tuple[Cell, ...]:
     """A blame's cells without those that are well: a few may be, and what they carry tells of no full link."""
     return tuple(cell for cell in blame.cells if departures.get(cell, math.inf) > SLIGHT) or blame.cells
+
+
+def _crossing(link: str, cells: Iterable[Cell], links: Links) -> tuple[Cell, ...]:
+    """Those of the cells that cross a link."""
+    return tuple(cell for cell in cells if link in links.get(cell, ()))

@@ -244,8 +244,7 @@ class NetworkSlownessDetector:
         """The blames that congestion does not explain. What explained cells cost in health is as it was."""
         left = []
         for blame in blames:
-            onset_s = weights.onset_s(blame)
-            if weights.spans(blame) >= ALARM_SPANS and self._congested(blame, onset_s, span):
+            if weights.spans(blame) >= ALARM_SPANS and self._congested(blame, weights.onset_s(blame), span):
                 self._evidence.forget(set(blame.cells))
             else:
                 left.append(blame)
@@ -253,6 +252,7 @@ class NetworkSlownessDetector:
 
     def _congested(self, blame: Blame, onset_s: float, span: Span) -> bool:
         """Whether congestion explains a blame, which is noted once."""
+        assert self._judged is not None
         slowdown = self._congestion.explain(blame, onset_s, span.links, self._judged.departures)
         self._blamed.append(blame)
         if slowdown is not None and self._congestion.is_new(slowdown):

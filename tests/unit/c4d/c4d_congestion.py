@@ -27,13 +27,17 @@ WARM_UP_S = 4.0
 
 
 class Burst(NamedTuple):
-    """Other jobs take `share` of what `link` can carry, from `at_s` until `until_s`; if several, in equal parts."""
+    """Other jobs take `share` of what `link` can carry, from `at_s` until `until_s`; if several, in equal parts.
+
+    Messages count in the span in which they end, so that it may show more or less: `shown` in turn, as shares.
+    """
 
     link: str
     share: float
     at_s: float
     until_s: float
     jobs: int = 1
+    shown: tuple[float, ...] = (1.0,)
 
 
 def paths(job):
@@ -128,7 +132,8 @@ def carried(bursts, opened_s, closed_s):
     for number, burst in enumerate(bursts):
         lasted_s = min(closed_s, burst.until_s) - max(opened_s, burst.at_s)
         if lasted_s > 0:
-            share = burst.share / burst.jobs * lasted_s / (closed_s - opened_s)
+            shown = burst.shown[round((opened_s - burst.at_s) / NEIGHBOUR_SPAN_S) % len(burst.shown)]
+            share = shown * burst.share / burst.jobs * lasted_s / (closed_s - opened_s)
             for job in range(burst.jobs):
                 name, bps = f"beside{number}.{job}", {burst.link: share * payload_bound(RATE_BPS)}
                 yield TrafficCarried(name, opened_s, closed_s, bps)

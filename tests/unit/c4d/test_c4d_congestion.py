@@ -60,6 +60,14 @@ def test_a_path_that_is_used_to_less_denies_no_congestion():
     assert {slowdown.links for slowdown in benign} == {(RECEIVER,)}
 
 
+@pytest.mark.parametrize("link", [UPLINK, RECEIVER])
+def test_messages_that_count_when_they_end_leave_a_link_full(link):
+    """A full link that seems to carry less for some spans, since others' messages end before or after, is congested."""
+    found, benign = judged(1, [Burst(link, 0.5, ONSET_S, 8.0, shown=(1.16, 1.16, 0.88, 0.88, 0.88))], duration_s=8.0)
+    assert found == []
+    assert {slowdown.links for slowdown in benign} == {(link,)}
+
+
 def test_without_marks_nothing_is_congested():
     """NICs that count no marks show no queue: the slow link is named as before, however much others carry."""
     found, benign = judged(1, [Burst(UPLINK, 0.5, ONSET_S, 5.5)], ecn=False)

@@ -11,6 +11,9 @@ MAIN     := $(addprefix tests/scenarios/,c4d/test_faults.py c4p/test_plan.py \
               hosts/test_deploy.py)
 CAMPAIGN := tests/scenarios/c4d/test_campaign.py
 BUSY_CAMPAIGN := tests/scenarios/c4d/test_busy_campaign.py::test_busy_campaign
+BUSY_SOAK     := tests/scenarios/c4d/test_busy_soak.py
+BUSY_FABRICS  := $(wildcard tests/scenarios/c4d/busy/*.yml)
+OVERSUBSCRIBED := tests/scenarios/c4d/oversubscribed.yml
 DSCP     := --c4-topology tests/scenarios/verbs/dscp.yml tests/scenarios/verbs/test_traffic_class.py
 TRIAL    := tests/scenarios/resilient/test_trials.py::test_nic_dies_in_mid_operation
 LAB       = $(BIN)/pytest --hosts softroce -m "not nightly"
@@ -30,7 +33,7 @@ BEGAN    := $(if $(wildcard $(VENV)/.ready),,$(shell date +%s.%N))
 SCENARIOS := campaign detection fabric faults resilience sites
 
 .PHONY: setup packages venv lock kernel lab test lint type unit unit-nightly properties mutants scenarios drills ablation accuracy busy \
-        every-topology evidence bench browser commands docs report figures doctor clean $(SCENARIOS)
+        soak every-topology evidence bench browser commands docs report figures doctor clean $(SCENARIOS)
 
 setup: kernel
 
@@ -142,7 +145,7 @@ campaign: $(SETUP)
 
 detection: $(SETUP)
 	$(LAB) tests/scenarios/c4d --ignore $(CAMPAIGN)
-	$(LAB) --c4-topology tests/scenarios/c4d/oversubscribed.yml tests/scenarios/c4d/test_congestion.py
+	$(LAB) --c4-topology $(OVERSUBSCRIBED) tests/scenarios/c4d/test_congestion.py $(BUSY_SOAK)
 
 fabric: $(SETUP)
 	$(LAB) $(addprefix tests/scenarios/,c4p collective hosts lab verbs workload/test_bandwidth_model.py)
@@ -193,11 +196,21 @@ accuracy: setup
 # Trials under jobs that communicate for much of their time, on each kind of fabric; seeds as for `accuracy`.
 BUSY ?= reports/runs/busy
 busy: setup
-	@for seed in $(SEEDS); do for fabric in $(wildcard tests/scenarios/c4d/busy/*.yml); do \
+	@for seed in $(SEEDS); do for fabric in $(BUSY_FABRICS); do \
 	  run=$(BUSY)/$$seed-$$(basename $$fabric .yml); mkdir -p $$run; \
 	  $(BIN)/pytest --hosts softroce -m nightly $(BUSY_CAMPAIGN) --c4-topology $$fabric --c4-seed $$seed \
 	    --c4-run-dir $$run || failed=1; \
 	done; done; $(BIN)/c4bench campaign $(BUSY)/*/ --by load || failed=1; exit $${failed:-0}
+
+# 20,000 iterations of busy jobs without a fault, beside others that burst and meet, on the same fabrics and on one whose
+# uplinks are oversubscribed. What a run directory has passed is not run again.
+SOAK ?= reports/runs/soak
+soak: setup
+	@for seed in $(SEEDS); do for fabric in $(BUSY_FABRICS) $(OVERSUBSCRIBED); do \
+	  run=$(SOAK)/$$seed-$$(basename $$fabric .yml); mkdir -p $$run; \
+	  $(BIN)/pytest --hosts softroce -m nightly $(BUSY_SOAK) --c4-topology $$fabric --c4-seed $$seed --c4-run-dir $$run \
+	    $$([ ! -e $$run/run.json ] || echo --c4-resume) --c4-limit 4 || failed=1; \
+	done; done; exit $${failed:-0}
 
 # Every scenario of `make test` on every topology (exit code 4: most are skipped there), and those of C4P where hosts are
 # cabled in another order than the inventory's. One that none carries is an error.

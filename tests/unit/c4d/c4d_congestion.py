@@ -8,10 +8,12 @@ import random
 from itertools import permutations
 from typing import NamedTuple
 
+from c4d_benign import stepped
 from c4d_telemetry import MIX, period_of
 
 from c4bench.c4d.detector import Detector
 from c4bench.model.recording import Evaluated, LinkRates, PathsLearnt, TrafficCarried
+from c4bench.model.window import Window
 from c4bench.sim.job import simulate
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 from c4bench.sim.places import Places, nic_of
@@ -101,13 +103,17 @@ def _left(link, bursts, faults):
             yield at_s, until_s, left
 
 
-def judged(seed, bursts, faults=(), duration_s=7.0, *, ecn=True, job=None, heard=None, detector=None):
-    """What a detector names, and the slowdowns that it explains; `heard` gets what it ingests."""
+def judged(seed, bursts, faults=(), duration_s=7.0, *, ecn=True, job=None, heard=None, detector=None, steps=None):
+    """What a detector names, and the slowdowns that it explains; `heard` gets what it ingests.
+
+    `steps`: when hosts' clocks are set, and by how much.
+    """
     heard = [] if heard is None else heard
     detector, found, benign = detector or Detector(), [], []
     job = job or SimJob(HOSTS, MIX, seed=seed, ecn=ecn)
     told_s = random.Random(seed).uniform(0.0, NEIGHBOUR_SPAN_S)
     for record in records(job, simulate(job, slowed(job, bursts, faults), duration_s), bursts, told_s):
+        record = stepped(record, steps) if steps and isinstance(record, Window) else record  # noqa: PLW2901 (as written)
         heard.append(record)
         found += detector.ingest(record)
         if isinstance(record, Evaluated):

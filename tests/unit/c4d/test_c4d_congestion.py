@@ -60,6 +60,13 @@ def test_a_path_that_is_used_to_less_denies_no_congestion():
     assert {slowdown.links for slowdown in benign} == {(RECEIVER,)}
 
 
+def test_a_clock_that_was_set_back_denies_no_marks():
+    """While a receiver's windows bear times from before the slowdown, its marks are unknown, and others' count."""
+    found, benign = judged(1, [Burst(UPLINK, 0.5, ONSET_S, 5.5)], steps={"h5": (ONSET_S - 0.5, -1.7)})
+    assert found == []
+    assert {slowdown.links for slowdown in benign} == {(UPLINK,)}
+
+
 @pytest.mark.parametrize("link", [UPLINK, RECEIVER])
 def test_messages_that_count_when_they_end_leave_a_link_full(link):
     """A full link that seems to carry less for some spans, since others' messages end before or after, is congested."""

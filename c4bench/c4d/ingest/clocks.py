@@ -4,13 +4,16 @@ from collections import defaultdict, deque
 
 # Windows of a host whose least difference counts: enough to have met no delay, few enough to follow a stepped clock.
 _SAMPLES = 16
+# Windows of a host follow each other; a clock is slewed by less than this between two of them.
+_OVERLAP_S = 0.01
 
 
 class HostClocks:
     """Translates a host's times to the master's clock.
 
     A window that ends at `end_s` on the host is seen at `now_s` by the master; the smallest difference of the last few
-    windows is the offset plus the shortest delay. Only the last few count, so a stepped clock is followed.
+    windows is the offset plus the shortest delay. Only the last few count, so a stepped clock is followed. One that was
+    set back is followed at once, if a window begins before the last one has ended.
     """
 
     def __init__(self) -> None:
@@ -22,6 +25,8 @@ class HostClocks:
 
     def arrived(self, host: str, start_s: float, end_s: float) -> None:
         """A window of `host` covering `start_s` to `end_s` on its own clock has come in."""
+        if start_s < self._end_s.get(host, start_s) - _OVERLAP_S:
+            self._samples[host].clear()
         self._end_s[host] = end_s
         self._cadence_s[host] = end_s - start_s
         self._unseen.add(host)

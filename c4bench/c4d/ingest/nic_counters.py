@@ -64,13 +64,13 @@ class NicView:
     def growth(self, counter: str, since_s: float) -> tuple[int, float] | None:
         """How much a counter of `NicRecord` has grown, and in how long (s), since the last record up to `since_s`.
 
-        None where the NIC does not count it, has reset it, or has no newer record, as while its clock was set back.
+        None where the NIC does not count it, or has reset it.
         """
         if not self._records or getattr(self._records[-1][1], counter) is None:
             return None
         (before_s, before), (now_s, now) = self._last(since_s), self._records[-1]
         first, last = getattr(before, counter), getattr(now, counter)
-        return None if first is None or last < first or before is now else (last - first, now_s - before_s)
+        return None if first is None or last < first else (last - first, now_s - before_s)
 
     def _last(self, until_s: float) -> tuple[float, NicRecord]:
         """The last record up to `until_s`, or the first one that is kept."""

@@ -17,11 +17,23 @@ def test_offset_is_the_clock_difference_plus_the_shortest_delay(offset_s, delays
     assert clocks.offset_s("h0") == pytest.approx(offset_s + min(delays_s), abs=1e-6)
 
 
-def test_stepped_clock_is_followed():
-    """After a step backwards the old, smaller difference is forgotten within sixteen windows."""
+def _offset_after(windows, *, silent_s):
+    """The offset of a clock that was set back by a minute, `windows` after the host had been silent."""
     clocks = HostClocks()
-    for tick in range(40):
-        end_s = tick * 0.1 - (60.0 if tick >= 20 else 0.0)
+    for tick in range(20 + windows):
+        now_s = tick * 0.1 + (silent_s if tick >= 20 else 0.0)
+        end_s = now_s - (60.0 if tick >= 20 else 0.0)
         clocks.arrived("h0", end_s - 0.1, end_s)
-        clocks.observe(tick * 0.1)
-    assert clocks.offset_s("h0") == pytest.approx(60.0)
+        clocks.observe(now_s)
+    return clocks.offset_s("h0")
+
+
+def test_a_clock_that_was_set_back_is_followed_at_once():
+    """The first window after a step backwards begins before the last one has ended: older differences are forgotten."""
+    assert _offset_after(1, silent_s=0.0) == pytest.approx(60.0)
+
+
+def test_stepped_clock_is_followed():
+    """If a host was silent for as long as its clock was set back, the old difference is forgotten in 16 windows."""
+    assert _offset_after(15, silent_s=70.0) == pytest.approx(0.0)
+    assert _offset_after(16, silent_s=70.0) == pytest.approx(60.0)

@@ -246,12 +246,13 @@ class DelayBaseline:
         }
 
     def without_history(self, cells: CellValues) -> dict[Cell, float]:
-        """Cells without history that are far above the median of all cells (log ratios to it)."""
+        """Cells that are new, not forgotten, and far above the median of all cells (log ratios to it)."""
         cells = cells.pick(cells.figures > 0)
         if len(cells) < 3:
             return {}
         middle = float(np.median(cells.figures))
-        far = cells.pick(cells.figures > PEER_RATIO * middle)
+        forgotten = self._all_costs()["forgotten"][cells.rows]
+        far = cells.pick((cells.figures > PEER_RATIO * middle) & ~forgotten)
         known = {cell[:2] for cell in self.known()} if far else set()
         return {cell: math.log(value / middle) for cell, value in far.items() if cell[:2] not in known}
 

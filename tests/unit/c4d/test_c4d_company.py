@@ -13,6 +13,8 @@ from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 ONSET_S = 3.1
 MINE, THEIRS = ("a", "b", "1"), ("c", "d", "1")
 SLOW_NIC = SimFault(SimFaultKind.NIC_RATE, 5, ONSET_S, factor=0.6, side="rx")
+# Others send to it four times as much as the job does: more than transfers that merely meet.
+INCAST = SimFault(SimFaultKind.NIC_RATE, 5, ONSET_S, factor=0.2, side="rx")
 SLOW_PATH = SimFault(SimFaultKind.PATH_RATE, 2, ONSET_S, factor=0.6, peer=6)
 
 
@@ -29,7 +31,9 @@ def named(fault, *arrivals):
     return [str(one.component) for one in found]
 
 
-@pytest.mark.parametrize(("fault", "name"), [(SLOW_NIC, "nic h5/0 (rx)"), (SLOW_PATH, "path h2/0>h6/0")])
+@pytest.mark.parametrize(
+    ("fault", "name"), [(SLOW_NIC, "nic h5/0 (rx)"), (INCAST, "nic h5/0 (rx)"), (SLOW_PATH, "path h2/0>h6/0")]
+)
 def test_what_another_job_comes_upon_is_no_finding(fault, name):
     """A NIC or a path that is slower from the moment on at which another job began to send is not blamed."""
     assert named(fault) == [name]

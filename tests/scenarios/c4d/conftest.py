@@ -55,25 +55,32 @@ def as_at_first(cluster):
 
 @pytest.fixture
 def soak(cluster, atlas, run_directory, measure):  # noqa: ARG001 (planned paths)
-    """Run so many steps of a healthy job, others beside it one after the other: C4D may name nothing of any of them."""
+    """Run so many steps of a healthy job, others beside it: C4D may name nothing of any of them.
 
-    def run(job, beside, steps, *, gap_s=0.0, **labels):
+    `beside` run as long as it does, `visits` one after the other; the recordings of all are kept.
+    """
+
+    def end(job):
+        found = cluster.diagnoses(job.id)
+        run_directory.save_telemetry(job.id, cluster.recording(job.id))
+        cluster.stop(job.id)
+        return found
+
+    def run(job, visits, steps, *, beside=(), gap_s=0.0, **labels):
         found = []
-        running = cluster.start(job)
+        running = [cluster.start(each) for each in (job, *beside)]
         try:
-            cluster.results(running, "ready", READY_S)
-            for other in beside:
+            for each in running:
+                cluster.results(each, "ready", READY_S)
+            for visit in visits:
                 time.sleep(gap_s)
-                cluster.results(cluster.start(other), "done", READY_S)
-                found += cluster.diagnoses(other.id)
-                cluster.stop(other.id)
-            cluster.results(running, "done", steps * STEP_S)
-            found += cluster.diagnoses(job.id)
+                cluster.results(cluster.start(visit), "done", READY_S)
+                found += end(visit)
+            cluster.results(running[0], "done", steps * STEP_S)
         finally:
-            run_directory.save_telemetry(job.id, cluster.recording(job.id))
-            cluster.stop(job.id)
+            found += [one for each in running for one in end(each.spec)]
         measure("soak.iterations", steps, clock=Clock.NONE, **labels)
         measure("soak.false_alarms", len(found), at_most=0, clock=Clock.NONE, **labels)
-        assert not found, [f"{one.syndrome}: {one.component}; {one.evidence}" for one in found]
+        assert not found, [f"{one.job}: {one.syndrome}: {one.component}; {one.evidence}" for one in found]
 
     return run

@@ -22,7 +22,7 @@ def _busy(hosts):
 
 
 @pytest.fixture
-def silent(soak, cluster, rdma_hosts, pytestconfig):
+def silent(soak, rdma_hosts, pytestconfig):
     """A busy job full of unrest; others burst, meet at a NIC, or send a little all the time: nothing may be said."""
 
     def check(traffic, load, steps, visits):
@@ -31,13 +31,9 @@ def silent(soak, cluster, rdma_hosts, pytestconfig):
             kind(f"{trial.name}-visit-{number}", rdma_hosts, seed=trial.draw + number, steps=stay)
             for number, (kind, stay) in enumerate(visits)
         ]
-        beside = cluster.start(job_beside(trial, rdma_hosts)) if trial.beside else None
-        try:
-            watched = busy_job(trial, rdma_hosts, unrest=True, steps=steps)
-            soak(watched, others, steps, gap_s=AWAY_S, traffic=traffic, load=load)
-        finally:
-            if beside:
-                cluster.stop(beside.spec.id)
+        beside = [job_beside(trial, rdma_hosts)] if trial.beside else []
+        watched = busy_job(trial, rdma_hosts, unrest=True, steps=steps)
+        soak(watched, others, steps, beside=beside, gap_s=AWAY_S, traffic=traffic, load=load)
 
     return check
 

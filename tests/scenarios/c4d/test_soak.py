@@ -17,11 +17,11 @@ def silent(soak, rdma_hosts, pytestconfig):
         watched = traffic_job(
             f"soak-{traffic}-{shard}", traffic, rdma_hosts, seed=seed, unrest=True, steps=steps, jitter=0.03
         )
-        beside = [
+        visits = [
             traffic_job(f"beside-{shard}-{visit}", "ring", rdma_hosts, seed=seed + visit, steps=20)
             for visit in range(steps // NEIGHBOUR_STEPS)
         ]
-        soak(watched, beside, steps, traffic=traffic)
+        soak(watched, visits, steps, traffic=traffic)
 
     return check
 

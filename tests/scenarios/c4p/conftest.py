@@ -1,5 +1,7 @@
 """What scenarios of path planning share: pairs of hosts across the fabric, and what its links carry between them."""
 
+from collections import Counter
+
 import pytest
 
 from c4bench.c4p.conditions import Conditions
@@ -34,7 +36,31 @@ def _common_leaf(atlas, source, target):
 
 
 @pytest.fixture
-def optimum_bps(atlas, rdma_hosts, switches):
+def capacities(atlas, rdma_hosts, switches):
+    """The rates of all links that are known, bit/s by hop."""
+    ports = switches.ports() if switches.any else {}
+    links = NicLinks(nic for host in rdma_hosts for nic in host.nics)
+    links.name_switches({hop: port.switch for hop, port in ports.items()})
+    return {hop: ports[hop].rate_bps for hop in atlas.hops if hop in ports} | links.capacities()
+
+
+@pytest.fixture
+def contended(atlas, capacities):
+    """`contended(pairs)`: skip where hashing cannot offer a link more than its rate, so that no plan can gain."""
+
+    def check(pairs):
+        offered_bps = Counter()
+        for flow in _flows(pairs, both_ways=True):
+            paths = atlas.paths(flow.source, flow.destination)
+            offered_bps.update(dict.fromkeys({hop for path in paths for hop in path.hops}, flow.demand_bps))
+        if all(offered <= capacities.get(hop, 0.0) for hop, offered in offered_bps.items()):
+            pytest.skip("roomy-links: each link of this fabric carries all that these jobs can send over it")
+
+    return check
+
+
+@pytest.fixture
+def optimum_bps(atlas, capacities):
     """`optimum_bps(pairs)`: the payload that each pair exchanges at best, bit/s.
 
     In both directions, unless `both_ways` is False; without the links of `avoid`. Each flow may be divided over any of
@@ -42,23 +68,28 @@ def optimum_bps(atlas, rdma_hosts, switches):
     """
 
     def solve(pairs, avoid=frozenset(), *, both_ways=True):
-        ports = switches.ports() if switches.any else {}
-        capacities = {hop: ports[hop].rate_bps for hop in atlas.hops if hop in ports}
-        links = NicLinks(nic for host in rdma_hosts for nic in host.nics)
-        links.name_switches({hop: port.switch for hop, port in ports.items()})
-        capacities |= links.capacities()
-        rails = min(len(host.nics) for pair in pairs for host in pair)
-        nic_bps = min(nic.rate_bps for pair in pairs for host in pair for nic in host.nics[:rails])
-        flows = [
-            Flow(f"{a.name}>{b.name}", "optimum", a.nics[rail].name, b.nics[rail].name, nic_bps)
-            for pair in pairs
-            for a, b in ((pair, pair[::-1]) if both_ways else (pair,))
-            for rail in range(rails)
-        ]
+        flows = _flows(pairs, both_ways=both_ways)
         share = min(1.0, 1 / least_worst_load(flows, atlas, Conditions(capacities, avoid=avoid), divisible=True))
-        return share * rails * payload_bound(nic_bps)
+        return share * _rails(pairs) * payload_bound(flows[0].demand_bps)
 
     return solve
+
+
+def _flows(pairs, *, both_ways):
+    """A flow by each NIC of the pairs' hosts, as fast as the slowest of all."""
+    rails = _rails(pairs)
+    nic_bps = min(nic.rate_bps for pair in pairs for host in pair for nic in host.nics[:rails])
+    return [
+        Flow(f"{a.name}>{b.name}", "optimum", a.nics[rail].name, b.nics[rail].name, nic_bps)
+        for pair in pairs
+        for a, b in ((pair, pair[::-1]) if both_ways else (pair,))
+        for rail in range(rails)
+    ]
+
+
+def _rails(pairs):
+    """How many NICs a job uses on each of these hosts."""
+    return min(len(host.nics) for pair in pairs for host in pair)
 
 
 @pytest.fixture

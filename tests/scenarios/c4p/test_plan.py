@@ -18,9 +18,12 @@ MEETING = Meeting("campaign", 9)
 
 
 @pytest.mark.needs(hosts=8)
-def test_plan_beats_ecmp(cluster, rdma_hosts, atlas, pairs_across, optimum_bps, of_optimum, switches, measure, save):
+def test_plan_beats_ecmp(
+    cluster, rdma_hosts, atlas, pairs_across, contended, optimum_bps, of_optimum, switches, measure, save
+):
     """Four jobs across the fabric get its full bandwidth with the plan, and less with ECMP over as many QPs."""
     pairs = pairs_across(4)
+    contended(pairs)
     sizes = {"size_bytes": SIZE_BYTES, "operations": OPERATIONS, "warm_up_bytes": SIZE_BYTES}
     specs = [draws_job(MEETING, number, pair, ROUNDS * DRAWS, **sizes) for number, pair in enumerate(pairs)]
     jobs = [cluster.start(spec) for spec in specs]

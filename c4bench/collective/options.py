@@ -8,6 +8,7 @@ import msgspec
 from c4bench.collective.memory import HostMemory, Provider
 from c4bench.collective.resilient.timeouts import FailureTimeouts
 from c4bench.errors import UsageError
+from c4bench.model.fabric import USUAL_QPS
 from c4bench.verbs.transport import PATIENT, TransportProfile
 from c4bench.verbs.waiting import MODES
 
@@ -23,6 +24,8 @@ def now_ns() -> int:
 _CHUNK_S = 100e-6
 _SMALLEST_CHUNK_BYTES = 128 << 10
 LARGEST_CHUNK_BYTES = 256 << 10
+# Messages in flight for each QP: while one is acknowledged, the next is sent.
+_MESSAGES_OF_QP = 2
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -30,7 +33,8 @@ class Options(msgspec.Struct, frozen=True):
 
     - `chunk_bytes`: the largest message; 0 chooses it from the slowest NIC's rate.
     - `staging_bytes`: memory for messages to be reduced, for each ring edge and channel.
-    - `window`: messages in flight for each channel; up to four times as many shorter ones, with the same bytes.
+    - `window`: messages in flight for each channel; up to four times as many shorter ones, with the same bytes. 0 is
+      two for each QP, and at least eight.
     - `channels`: how many NICs to use, 0 for all.
     - `qps`: QPs of a connection, which share its load; they post no faster than the NIC sends, and little faster than
       messages are acknowledged. 0 leaves the number to C4P (`collective.qp_count`).
@@ -47,7 +51,7 @@ class Options(msgspec.Struct, frozen=True):
 
     chunk_bytes: int = 0
     staging_bytes: int = 2 << 20
-    window: int = 8
+    window: int = 0
     channels: int = 0
     qps: int = 1
     paths: str = "ecmp"
@@ -72,10 +76,17 @@ class Options(msgspec.Struct, frozen=True):
         largest = self.chunk_bytes or LARGEST_CHUNK_BYTES
         if self.staging_bytes < largest:
             raise UsageError(f"staging_bytes {self.staging_bytes} must hold a chunk of {largest}")
-        if min(self.window, self.timeout_s, self.connect_s) <= 0:
-            raise UsageError("window, timeout_s and connect_s must be positive")
+        if min(self.timeout_s, self.connect_s) <= 0:
+            raise UsageError("timeout_s and connect_s must be positive")
+        if self.window < 0:
+            raise UsageError(f"window {self.window} must be positive, or 0 for two messages for each QP")
         if self.qps < 0:
             raise UsageError(f"qps {self.qps} must be positive, or 0 to leave the number to C4P")
+
+    def with_qps(self, qps: int) -> "Options":
+        """These options with so many QPs, and with the window that is right for them if none is given."""
+        window = self.window or _MESSAGES_OF_QP * max(qps, USUAL_QPS)
+        return msgspec.structs.replace(self, qps=qps, window=window)
 
     def chunk_for(self, rate_bps: float) -> int:
         """The largest message at a line rate in bit/s: `chunk_bytes`, or a power of two from 128 to 256 KiB."""

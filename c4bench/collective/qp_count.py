@@ -1,4 +1,4 @@
-"""The number of QPs of a communicator's connections, where its options leave it to C4P."""
+"""The number of QPs of a communicator's connections, where its options leave it to C4P, and the window for them."""
 
 from dataclasses import replace
 
@@ -12,19 +12,18 @@ _decode = msgspec.msgpack.Decoder(int).decode
 
 
 def with_qps(site: RankEndpointContext, *, closed: bool) -> RankEndpointContext:
-    """The same site, with a number of QPs in its options: the largest that C4P gives to any rank.
+    """The same site, with a number of QPs in its options and a window for them.
 
-    Each rank asks about the connections to its neighbour in the ring, or in the chain if not `closed`. A ring crosses
-    every part of the fabric that lies between its ranks, so no further pairs need to be learnt. With ECMP the number is
-    the usual one. Raises CollectiveError as `RankEndpointContext.exchange` does.
+    If the options leave the number open, it is the largest that C4P gives to any rank. Each rank asks about the
+    connections to its neighbour in the ring, or in the chain if not `closed`. A ring crosses every part of the fabric
+    that lies between its ranks, so no further pairs need to be learnt. With ECMP the number is the usual one. Raises
+    CollectiveError as `RankEndpointContext.exchange` does.
     """
     options = site.options
-    if options.qps:
-        return site
-    qps = USUAL_QPS
-    if options.paths == "planned" and site.size > 1:
+    qps = options.qps or USUAL_QPS
+    if not options.qps and options.paths == "planned" and site.size > 1:
         qps = max(map(_decode, site.exchange("ring/qps", msgspec.msgpack.encode(_asked(site, closed)))))
-    return replace(site, options=msgspec.structs.replace(options, qps=qps))
+    return replace(site, options=options.with_qps(qps))
 
 
 def _asked(site: RankEndpointContext, closed: bool) -> int:

@@ -27,7 +27,7 @@ signatures = st.builds(
         {"completions": "guess"},
         {"chunk_bytes": 100},
         {"staging_bytes": 64},
-        {"window": 0},
+        {"window": -1},
         {"qps": -1},
         {"timeout_s": 0.0},
         {"connect_s": -1.0},
@@ -37,6 +37,13 @@ def test_options_that_cannot_work_are_refused(wrong):
     """Each impossible option is refused by name when the options are made."""
     with pytest.raises(UsageError, match=next(iter(wrong))):
         Options(**wrong)
+
+
+@pytest.mark.parametrize(("qps", "window"), [(1, 8), (4, 8), (5, 10), (8, 16), (16, 32)])
+def test_more_qps_have_more_messages_in_flight(qps, window):
+    """Each QP of more than four has two messages in flight, as each of four has; a window that is given holds."""
+    assert (Options().with_qps(qps).qps, Options().with_qps(qps).window) == (qps, window)
+    assert Options(window=3).with_qps(qps).window == 3
 
 
 @pytest.mark.parametrize(

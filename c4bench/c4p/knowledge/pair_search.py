@@ -42,6 +42,10 @@ class PairSearch(msgspec.Struct):
         """The ports whose path is known to its end."""
         return {port: leading(found) for port, found in self.answers.items() if found and self._ended(found)}
 
+    def random(self, port: int) -> bool:
+        """Whether a port was chosen at random, and not because its path was known before: that path may be back."""
+        return port in self.needed or port not in self.ahead
+
     def match(self, port: int, path: tuple[str, ...]) -> None:
         """Take a known path for that of a port, since no other fits its answers."""
         self.answers[port] = dict(enumerate(path))
@@ -49,9 +53,10 @@ class PairSearch(msgspec.Struct):
 
     @property
     def traced(self) -> Traced:
-        """What shows whether there are other paths; a matched or skipped port does not."""
+        """What shows whether there are other paths: ports chosen at random that are neither matched nor skipped."""
         complete = self.complete().keys() - self.matched
-        return Traced(len(self.answers), sum(1 for _ in itertools.takewhile(complete.__contains__, self.answers)))
+        ports = [port for port in self.answers if self.random(port)]
+        return Traced(len(ports), sum(1 for _ in itertools.takewhile(complete.__contains__, ports)))
 
     def _ended(self, found: Answers) -> bool:
         return bool(self.switches) and len(found) == self.switches

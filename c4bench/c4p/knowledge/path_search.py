@@ -202,8 +202,9 @@ class PathSearch:
         answers = self._pairs[pair].answers[question.source_port]
         answers[question.position] = address
         self._between.note_answers(pair[0], answers)
-        path = leading(answers) if len(answers) == self._pairs[pair].switches else None
-        self._asked.note_answer((*pair, question.source_port), path, missing=bool(self._avoided))
+        if self._pairs[pair].random(question.source_port):
+            path = leading(answers) if len(answers) == self._pairs[pair].switches else None
+            self._asked.note_answer((*pair, question.source_port), path, missing=bool(self._avoided))
 
     def open_ports(self) -> list[tuple[Pair, int]]:
         """The pairs and source ports that are being traced."""
@@ -224,8 +225,7 @@ class PathSearch:
             search = self._pairs[pair]
             for port in search.open_ports():
                 possible = fitting(self._known[pair], search.answers[port])
-                wanted = port in search.needed or is_new(possible, found[pair])
-                if wanted and (pair, port) not in counted:
+                if (pair, port) not in counted and (port in search.needed or is_new(possible, found[pair])):
                     return pair, port
         return None
 

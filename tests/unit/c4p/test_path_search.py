@@ -146,6 +146,18 @@ def test_paths_known_before_are_found_first():
     assert found == {pair: set(known) for pair, known in ways.items()}
 
 
+def test_paths_known_before_hide_no_other():
+    """Of each pair only ports over one spine were known, as while links were missing: all spines are found again."""
+    fabric = Fabric(leaves=2)
+    pairs = [pair for pair in fabric.pairs if fabric.nics[pair[0]] != fabric.nics[pair[1]]]
+    likely = {pair: [port for port in PORTS if fabric.path(*pair, port)[1].startswith("spine1")][:4] for pair in pairs}
+    search = PathSearch(PORTS, fabric.links)
+    search.begin(dict.fromkeys(pairs, 3), likely=likely)
+    traces = fabric.search(search=search)
+    assert fabric.wrong(traces) == {}
+    assert all(len(paths_of(traces, pair)) == 4 for pair in pairs)
+
+
 def test_paths_of_an_interrupted_search_say_nothing_of_what_follows():
     """A spine is added between two questions about a port: the path that the answers make up slows no later search."""
     fabric = Fabric()

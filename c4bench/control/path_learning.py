@@ -110,7 +110,7 @@ class PathLearner:
         """Begin a search for the paths of these pairs, with so many switches on each, 0 where that is not known."""
         self._controller.begin_learning(switches, time.time(), changed=changed)
         missing = self._controller.health.missing if changed else None
-        known = {pair: self._controller.knowledge.ports_by_path(pair) for pair in switches}
+        known = {pair: self._controller.knowledge.ports_by_path(pair) for pair in switches if changed}
         self._search.begin(switches, self._controller.ports_in_use(switches), known, missing)
 
     async def _wait(self, pairs: Sequence[Pair]) -> None:

@@ -23,7 +23,7 @@ from c4bench.units import payload_bound
 ONE_BYTES, PAIR_BYTES = 16 << 20, 32 << 20
 STEP_BYTES = 8 << 20
 STAGING_BYTES = 8 << 20
-SETTLE_S = 2.5
+SETTLE_S, OPEN_S = 2.5, 60.0
 # A plan is the same in every draw, but the paths of acknowledgements are hashed.
 DRAWS = {
     "ECMP": 20,
@@ -117,6 +117,8 @@ def shares(cluster, inject, uplink, optimum_bps, of_optimum):
         for one in running:
             cluster.stop(one.spec.id)
         cluster.plan_by(PathPolicy())
+        # What follows begins on a fabric whose links are all in use again.
+        cluster.wait_links(OPEN_S)
         # A single job is a ring of all hosts, which sends in one direction.
         flows = list(zip(hosts, [*hosts[1:], hosts[0]], strict=True)) if jobs == 1 else pairs
         best_bps = optimum_bps(flows, hops, both_ways=jobs > 1)

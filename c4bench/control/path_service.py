@@ -94,8 +94,7 @@ class PathService:
     def plan(self, fabric: PlannedFabric) -> None:
         """Plan the flows of this fabric from now on; a pair's paths are learnt when a flow first needs one."""
         self._learner = PathLearner(self.controller, self.survey, fabric)
-        values = len(fabric.nics), len(fabric.source_ports)
-        _logger.info("planning paths between %d NICs, by %d source ports", *values)
+        _logger.info("planning paths between %d NICs, by %d source ports", len(fabric.nics), len(fabric.source_ports))
 
     def plan_by(self, policy: PathPolicy) -> None:
         """Plan by another policy from now on. Raises UsageError while flows are live."""
@@ -105,10 +104,11 @@ class PathService:
         _logger.info("planning goes on with %s", policy)
 
     async def learn(self, fabric: PlannedFabric) -> Atlas:
-        """Learn all pairs of NICs on different hosts now, and plan with these paths from now on."""
+        """Learn all pairs of NICs on different hosts anew, and plan with these paths from now on."""
         self.plan(fabric)
         assert self._learner
-        await self._learn(self._learner.all_pairs(), wait=True)
+        self.controller.begin_learning(pairs := self._learner.all_pairs(), time.time(), changed=True)
+        await self._learn(pairs, wait=True)
         await self._apply_changes("paths were learnt")
         assert self.controller.atlas is not None
         return self.controller.atlas

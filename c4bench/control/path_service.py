@@ -104,7 +104,7 @@ class PathService:
         _logger.info("planning goes on with %s", policy)
 
     async def learn(self, fabric: PlannedFabric) -> Atlas:
-        """Learn all pairs of NICs on different hosts anew, and plan with these paths from now on."""
+        """Learn all pairs of NICs on different hosts, replace the paths known before, and plan with the new ones."""
         self.plan(fabric)
         assert self._learner
         self.controller.begin_learning(pairs := self._learner.all_pairs(), time.time(), changed=True)

@@ -1,4 +1,4 @@
-"""What busy jobs without a fault do to each other is no finding: they communicate for 10, 30 and 60 % of their time.
+"""C4D reports nothing of jobs without a fault that communicate for 10, 30 and 60 % of their time beside other jobs.
 
 A fabric that a job can keep busy is needed: `--c4-topology tests/scenarios/c4d/busy/rails.yml`.
 """

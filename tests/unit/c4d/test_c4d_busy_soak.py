@@ -1,4 +1,4 @@
-"""What is benign under busy jobs is no finding, however often it happens."""
+"""C4D reports nothing of busy jobs without a fault, however long they run."""
 
 import pytest
 from c4d_busy_soak import soak

@@ -43,7 +43,7 @@ class PairSearch(msgspec.Struct):
         return {port: leading(found) for port, found in self.answers.items() if found and self._ended(found)}
 
     def random(self, port: int) -> bool:
-        """Whether a port counts as a random one: not if it is asked because its path was known, which favours old paths."""
+        """Whether a port counts as a random one: not if it is asked because its path was known before."""
         return port in self.needed or port not in self.ahead
 
     def match(self, port: int, path: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""C4D reports nothing of jobs without a fault that communicate for 10, 30 and 60 % of their time beside other jobs.
+"""C4D reports nothing of jobs without a fault that communicate for 10, 30 and 60 % of their time.
 
 A fabric that a job can keep busy is needed: `--c4-topology tests/scenarios/c4d/busy/rails.yml`.
 """

@@ -12,7 +12,7 @@ BURST, PER_S = 6, 1.0
 
 
 class Fabric:
-    """Leaves with two NICs each, spines, and `parallel` links from leaf 0 to spine 0; the hash of a flow is arbitrary."""
+    """Leaves with two NICs each, spines, `parallel` links from leaf 0 to spine 0; the hash of a flow is arbitrary."""
 
     def __init__(self, leaves=4, spines=4, parallel=1, limited=True):
         self.spines, self.parallel, self.limited = spines, parallel, limited

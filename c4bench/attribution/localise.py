@@ -38,6 +38,11 @@ class Blame(msgspec.Struct, frozen=True):
     excess: float
     alternatives: tuple[Component, ...] = ()
 
+    @property
+    def suspects(self) -> tuple[Component, ...]:
+        """The component and its alternatives."""
+        return (self.component, *self.alternatives)
+
 
 def path_component(cell: Cell) -> Component:
     """The path from a cell's source NIC to its destination NIC."""

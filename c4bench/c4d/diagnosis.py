@@ -23,6 +23,11 @@ class Finding(msgspec.Struct, frozen=True):
     operations: tuple[OperationSide, ...] = ()
     probed: bool = False
 
+    @property
+    def suspects(self) -> tuple[Component, ...]:
+        """The component and its alternatives."""
+        return (self.component, *self.alternatives)
+
     def stamped(self, job: str, alarmed_s: float, named_s: float, probes: tuple[ProbeFlow, ...] = ()) -> Diagnosis:
         """The diagnosis for `job`; `probes` would decide between it and its alternatives."""
         return Diagnosis(

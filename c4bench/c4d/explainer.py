@@ -53,7 +53,7 @@ class Explainer:
         return made
 
     def _hypotheses(self, diagnosis: Diagnosis) -> list[Hypothesis]:
-        suspects = (diagnosis.component, *diagnosis.alternatives)
+        suspects = diagnosis.suspects
         if diagnosis.probed and (doubt := self._doubts.behind(suspects)):
             return probed_hypotheses(diagnosis, doubt)
         match diagnosis.cause:

@@ -86,9 +86,7 @@ class JobDetector:
     def evaluate(self, now_s: float) -> list[Diagnosis]:
         """New findings at `now_s`, the master's clock."""
         diagnoses = self._refine(now_s) + self._evaluate(now_s)
-        self._network.note_named(
-            (part for finding in diagnoses for part in (finding.component, *finding.alternatives)), now_s
-        )
+        self._network.note_named(diagnoses, now_s)
         if self.explainer:
             self.explainer.explain(diagnoses, (one for one in self._network.slowdowns if one.explained_s == now_s))
         return diagnoses
@@ -131,7 +129,7 @@ class JobDetector:
     def _evaluate_failed(self, now_s: float) -> list[Diagnosis]:
         """Failures that ranks survived, except of what a hang has been named for."""
         findings = self._failed.evaluate(now_s)
-        fresh = [each for each in findings if self._reported.isdisjoint((each.component, *each.alternatives))]
+        fresh = [each for each in findings if self._reported.isdisjoint(each.suspects)]
         return [self._diagnosis(finding, now_s, now_s) for finding in fresh]
 
     def _evaluate_hangs(self, now_s: float) -> list[Diagnosis]:
@@ -172,7 +170,7 @@ class JobDetector:
 
     def _fresh(self, verdicts: list[Finding]) -> list[Finding]:
         """Findings that share no suspect with a named one; during a hang only those that no other fault causes."""
-        fresh = [v for v in verdicts if self._reported.isdisjoint((v.component, *v.alternatives))]
+        fresh = [v for v in verdicts if self._reported.isdisjoint(v.suspects)]
         return [verdict for verdict in fresh if verdict.cause in _INDEPENDENT] if self._hung else fresh
 
     def _healed(self) -> bool:
@@ -237,7 +235,7 @@ class JobDetector:
         return self._stamped(verdict, alarmed_s, now_s)
 
     def _stamped(self, verdict: Finding, alarmed_s: float, now_s: float) -> Diagnosis:
-        probes = deciding_probes(self._view, (verdict.component, *verdict.alternatives))
+        probes = deciding_probes(self._view, verdict.suspects)
         return verdict.stamped(self._view.job, alarmed_s, now_s, probes)
 
 

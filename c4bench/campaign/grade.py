@@ -73,11 +73,11 @@ class _Judged:
         self.truth = Truth(fault, fabric)
         syndromes = {fault.expected} if fault.stopped else {fault.expected, Syndrome.COMMUNICATION_SLOW}
         self.about = [one for one in findings if one.syndrome in syndromes and self.has(one)]
-        self.resolving = [one for one in self.about if all(map(self.truth.equivalent, one.candidates))]
+        self.resolving = [one for one in self.about if all(map(self.truth.equivalent, one.suspects))]
 
     def has(self, finding: NamedFinding) -> bool:
         """Whether the fault's component is one of those that a finding has."""
-        return any(self.truth.same(one) or self.truth.equivalent(one) for one in finding.candidates)
+        return any(self.truth.same(one) or self.truth.equivalent(one) for one in finding.suspects)
 
     def right(self, finding: NamedFinding) -> bool:
         """Whether it is the one that the finding names, whatever its alternatives."""
@@ -104,7 +104,7 @@ def _grade(trial: TrialRecord, one: _Judged, stray: Sequence[NamedFinding], judg
         len(trial.faults),
         trial.load,
         _answer(one, stray),
-        min((len(finding.candidates) for finding in about), default=0),
+        min((len(finding.suspects) for finding in about), default=0),
         len(healthy),
         about[0].alarmed_s - fault.began_s if about else None,
         about[0].named_s - fault.began_s if about else None,

@@ -28,8 +28,8 @@ class NamedFinding(msgspec.Struct, frozen=True):
     probed: bool = False
 
     @property
-    def candidates(self) -> tuple[Component, ...]:
-        """The component, and those that may be to blame instead."""
+    def suspects(self) -> tuple[Component, ...]:
+        """The component and its alternatives."""
         return (self.component, *self.alternatives)
 
 

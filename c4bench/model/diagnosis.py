@@ -125,3 +125,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
     operations: tuple[OperationSide, ...] = ()
     probes: tuple[ProbeFlow, ...] = ()
     probed: bool = False
+
+    @property
+    def suspects(self) -> tuple[Component, ...]:
+        """The component and its alternatives."""
+        return (self.component, *self.alternatives)

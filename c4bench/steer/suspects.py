@@ -53,7 +53,7 @@ def after_trials(diagnosis: Diagnosis, broken: Collection[str], tried: Collectio
         return (diagnosis,)
     if not broken:
         evidence = f"trials of all {len(tried)} NICs succeeded"
-        left = tuple(part for part in (diagnosis.component, *diagnosis.alternatives) if part.kind != "nic")
+        left = tuple(part for part in diagnosis.suspects if part.kind != "nic")
         component, others = (left[0], left[1:]) if left else (diagnosis.component, diagnosis.alternatives)
         return (_changed(diagnosis, component, others, diagnosis.confidence, evidence),)
     nics = [Component("nic", name) for name in tried if name in broken]
@@ -66,7 +66,7 @@ def after_probes(diagnosis: Diagnosis, shares: Sequence[float]) -> Diagnosis:
 
     The remaining alternatives are those that no transfer can tell from the component.
     """
-    suspects = (diagnosis.component, *diagnosis.alternatives)
+    suspects = diagnosis.suspects
     bad = probe_outcomes(shares, diagnosis.figures.get("times_as_long", _TIMES))
     left = remaining_suspects(suspects, diagnosis.probes, bad)
     if not left or len(left) == len(suspects):

@@ -113,9 +113,9 @@ class FailedConnections:
 
     def _new(self, findings: list[Finding], reports: list[_Report], now_s: float) -> list[Finding]:
         known = {suspect for standing in self._standing for suspect in standing.suspects}
-        fresh = [finding for finding in findings if known.isdisjoint(_suspects(finding))]
+        fresh = [finding for finding in findings if known.isdisjoint(finding.suspects)]
         pairs = frozenset(_pairs(self._failed(reports)))
-        self._standing += [_Standing(frozenset(_suspects(finding)), pairs, now_s) for finding in fresh]
+        self._standing += [_Standing(frozenset(finding.suspects), pairs, now_s) for finding in fresh]
         return fresh
 
     def _well(self, standing: _Standing) -> bool:
@@ -138,7 +138,7 @@ def common(
     well = {Component("nic", nic) for cell in working for nic in cell[:2]}
     found, explained = [], set[Cell]()
     for blame in localise(excess, links={**links, **both}):
-        suspects = [part for part in (blame.component, *blame.alternatives) if _whole(part) not in well]
+        suspects = [part for part in blame.suspects if _whole(part) not in well]
         if suspects and blame.component.kind != "path":
             found.append((suspects[0], tuple(suspects[1:])))
             explained.update(blame.cells)
@@ -166,10 +166,6 @@ def _pairs(views: Iterable[ConnView]) -> dict[Pair, set[Cell]]:
 def _since_s(clocks: HostClocks, view: ConnView) -> float:
     """Since when a connection has been as it is."""
     return max(view.record.last_progress_s, view.record.state_since_s) + clocks.offset_s(view.host)
-
-
-def _suspects(finding: Finding) -> tuple[Component, ...]:
-    return (finding.component, *finding.alternatives)
 
 
 def _finding(component: Component, others: tuple[Component, ...], reports: int, since_s: float) -> Finding:

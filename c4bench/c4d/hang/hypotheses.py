@@ -23,7 +23,7 @@ _DROPPED = 4
 def hang_hypotheses(diagnosis: Diagnosis, job: JobView, clocks: HostClocks) -> list[Hypothesis]:
     """The suspects of a hang, and what else the waiting ranks wait for or send by."""
     case = _Case(diagnosis, job, clocks)
-    suspects = (diagnosis.component, *diagnosis.alternatives)
+    suspects = diagnosis.suspects
     others = case.others()
     standings = [*map(standing, range(len(suspects))), *[Standing.DROPPED] * len(others)]
     return [Hypothesis(one, at, *case.about(one)) for one, at in zip([*suspects, *others], standings, strict=True)]
@@ -35,7 +35,7 @@ class _Case:
     def __init__(self, diagnosis: Diagnosis, job: JobView, clocks: HostClocks) -> None:
         self._diagnosis, self._job, self._clocks = diagnosis, job, clocks
         self._counts = nic_loss_counts(job, clocks, diagnosis.onset_s)
-        self._suspects = (diagnosis.component, *diagnosis.alternatives)
+        self._suspects = diagnosis.suspects
         self._graph: WaitForGraph = wait_graph(job)
         data = [*(job.conns[name] for name in self._graph.stuck), *unanswered(job)]
         credit = unanswered_credit(job, self._graph)

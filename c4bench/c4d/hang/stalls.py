@@ -170,7 +170,7 @@ def _with_known_side(blame: Blame, well: Collection[Component]) -> Blame:
     """Name a NIC's side only if its other side is known to work; else the whole NIC may be dead."""
     whole, *others = (
         component if _other_side(component) in well else Component(component.kind, component.name)
-        for component in (blame.component, *blame.alternatives)
+        for component in blame.suspects
     )
     return msgspec.structs.replace(blame, component=whole, alternatives=tuple(dict.fromkeys(others)))
 

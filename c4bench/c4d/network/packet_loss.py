@@ -129,6 +129,7 @@ class PacketLossDetector:
 
         `suspect_links`: see `JobView.suspect_links`; it is given the cells that may have lost packets.
         A link is found once, and explains whatever crosses it, or may for all that is known, until that loses no more.
+        So it does what NICs count at the ends of what crosses it: their counts say nothing about their other cells.
         """
         lossy = set().union(*(span.lossy for span in self._recent))
         links = suspect_links(lossy)
@@ -144,15 +145,21 @@ class PacketLossDetector:
         crossed = {cell: links.get(cell, ()) for cell in excess} if self._guilty else {}
         explained = {cell for cell, hops in crossed.items() if not hops or not self._guilty.isdisjoint(hops)}
         lead = max((excess[cell] for cell in explained), default=0.0)
+        silent |= _counted_for({cell for cell in lossy if not self._guilty.isdisjoint(links.get(cell, ()))}, lossy)
         in_use = tuple(excess)
         excess = {cell: slowed for cell, slowed in excess.items() if cell not in silent | explained}
         blames = _beside(_explaining(localise(excess, SLIGHT, links, lead), lossy), lossy)
         well = {hop for cell, slowed in excess.items() if slowed <= SLIGHT for hop in links.get(cell, ())}
         blames = [_with_cable(blame, links, in_use, well) for blame in blames]
         losses = [loss for loss in map(self._loss, blames) if loss]
-        sure = [loss.blame for loss in losses if loss.blame.component.kind == "link"]
-        self._guilty.update(one.name for blame in sure for one in (blame.component, *blame.alternatives))
+        for loss in losses:
+            self.note_named(loss.blame.suspects, Cause.PACKETS_LOST)
         return losses
+
+    def note_named(self, suspects: Sequence[Component], cause: Cause | None) -> None:
+        """Note what has been named, here or after probes, the likeliest suspect first: a link that loses packets."""
+        if cause is Cause.PACKETS_LOST and suspects[0].kind == "link":
+            self._guilty.update(one.name for one in suspects if one.kind == "link")
 
     def _carried(self) -> set[Cell]:
         """The cells that have carried something since the span in which losses began."""
@@ -255,6 +262,12 @@ def _with_cable(blame: Blame, links: Links, in_use: Collection[Cell], well: Coll
         return blame
     others = (Component("link", hop) for hops in common for hop in sorted(hops))
     return msgspec.structs.replace(blame, alternatives=tuple(dict.fromkeys((*blame.alternatives, *others))))
+
+
+def _counted_for(known: Collection[Cell], lossy: Collection[Cell]) -> set[Cell]:
+    """The lossy cells of which one end also counts for a cell that is `known` to lose packets."""
+    sources, destinations = {cell[0] for cell in known}, {cell[1] for cell in known}
+    return {cell for cell in lossy if cell[0] in sources or cell[1] in destinations}
 
 
 def _receivers(cells: Iterable[Cell]) -> set[str]:

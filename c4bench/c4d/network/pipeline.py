@@ -33,7 +33,7 @@ from c4bench.c4d.network.thresholds import ALARM_SPANS, CLEAN, EARLY_S, LEANING,
 from c4bench.c4d.probing.sweep import slow_nics
 from c4bench.c4d.thresholds import benign_stall_s
 from c4bench.model.benign import BenignSlowdown
-from c4bench.model.diagnosis import Component
+from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.recording import ProbeSweep
 
 # Cells that are kept, beside twice as many as there are connections.
@@ -106,9 +106,11 @@ class NetworkSlownessDetector:
         fresh = self.gate.new_in_sweep(finding.component for finding in findings)
         return [finding for finding in findings if finding.component in fresh]
 
-    def note_named(self, components: Iterable[Component], now_s: float) -> None:
-        """Note components that any stage has named: links among them are not reported as missing."""
-        self._missing.note_named(components, now_s)
+    def note_named(self, diagnoses: Iterable[Diagnosis], now_s: float) -> None:
+        """Note what any stage, or probes, have named: links among it are not reported again as missing or lossy."""
+        for one in diagnoses:
+            self._missing.note_named(one.suspects, now_s)
+            self._losses.note_named(one.suspects, one.cause)
 
     def evaluate(self, now_s: float, span_s: float, *, disturbed: bool, uneven: bool = False) -> list[Alarmed]:
         """New findings with the time of their alarm, once every `span_s`.

@@ -67,7 +67,7 @@ class BlameSelection:
 
     def _delayed_by(self, point: Blame, other: Blame) -> bool:
         """Whether a point's acknowledgements may cross a link that is, or may be, to blame since the same moment."""
-        hops = {one.name for one in (other.component, *other.alternatives) if one.kind == "link"}
+        hops = {one.name for one in other.suspects if one.kind == "link"}
         back = frozenset[str]().union(*map(self._return_links, point.cells)) if hops else hops
         return not hops.isdisjoint(back) and self._at_once((point, other))
 

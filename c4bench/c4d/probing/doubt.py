@@ -46,7 +46,7 @@ class Doubt(msgspec.Struct):
     @property
     def suspects(self) -> tuple[Component, ...]:
         """The components that may be to blame."""
-        return (self.finding.component, *self.finding.alternatives)
+        return self.finding.suspects
 
     def next_flows(self) -> tuple[Flow, ...]:
         """The flows on which more numbered packets would tell the suspects apart."""

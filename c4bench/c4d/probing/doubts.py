@@ -37,7 +37,7 @@ class Doubts:
 
     def add(self, finding: Finding, alarmed_s: float, nics: Collection[str]) -> None:
         """Note a new finding, and open a doubt if probes between these NICs of the job may end it."""
-        self._named.append(frozenset((finding.component, *finding.alternatives)))
+        self._named.append(frozenset(finding.suspects))
         if finding.cause in _LOSSY and (finding.alternatives or _without_side(finding)):
             self._open.append(LossDoubt(finding, alarmed_s, self._relevant(self._named[-1], nics)))
         if finding.cause is Cause.TRANSFER_SLOW and finding.alternatives:

@@ -13,7 +13,7 @@ _SHOWN = 4
 
 def probed_hypotheses(diagnosis: Diagnosis, doubt: Doubt) -> list[Hypothesis]:
     """What probes have left, and the suspects that they have ended, each with the answers that speak for it or not."""
-    left = (diagnosis.component, *diagnosis.alternatives)
+    left = diagnosis.suspects
     ended = [one for one in doubt.suspects if one not in left]
     answers = list(doubt.answers())
     return [Hypothesis(one, _standing(one, left), *_arguments(one, doubt, answers)) for one in (*left, *ended)]

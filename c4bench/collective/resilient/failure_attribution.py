@@ -90,9 +90,7 @@ class FailureAttribution:
     def _evaluate(self, nic: int) -> None:
         blames = localise(self._seen.pop(nic), bar=0.5)
         del self._accounts[nic]
-        components = tuple(
-            dict.fromkeys(component for blame in blames for component in (blame.component, *blame.alternatives))
-        )
+        components = tuple(dict.fromkeys(component for blame in blames for component in blame.suspects))
         if components:
             self.findings.append(components)
             self._report(NetworkLoss(self._rank, components[0], self._since_ns[nic] / 1e9, components[1:]))

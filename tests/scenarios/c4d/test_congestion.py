@@ -138,7 +138,7 @@ def test_a_slow_link_that_marks_is_named(ports, atlas, job, cluster, inject, c4d
 
 def suspects(diagnosis):
     """The names of all that may be to blame."""
-    return {part.name for part in (diagnosis.component, *diagnosis.alternatives)}
+    return {part.name for part in diagnosis.suspects}
 
 
 def marks(recording):

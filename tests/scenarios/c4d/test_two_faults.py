@@ -42,10 +42,10 @@ def attempt(cluster, rdma_hosts, inventory, ports, atlas, inject, run_directory)
         finally:
             run_directory.save_telemetry(job.id, cluster.recording(job.id))
             cluster.stop(job.id)
-        said = [c for d in found for c in (d.component, *d.alternatives)]
+        said = [c for d in found for c in d.suspects]
         return {
             "tried": tried,
-            "said": [f"{d.syndrome}: " + " or ".join(map(str, (d.component, *d.alternatives))) for d in found],
+            "said": [f"{d.syndrome}: " + " or ".join(map(str, d.suspects)) for d in found],
             "named": [
                 any(same(c, target, named_as(target, ports), ports.nics) for c in said)
                 for target in (one.target, other.target)

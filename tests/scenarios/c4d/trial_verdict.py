@@ -61,7 +61,7 @@ def judged(trial, where, fault, said, windows, ports, fabric):
     period_s, began_s = operations(windows, fault)
     record = recorded(trial, fault, said, windows, ports, began_s)
     truth = Truth(record, fabric)
-    ours = [d for d in found if any(map(truth.same, (d.component, *d.alternatives)))]
+    ours = [d for d in found if any(map(truth.same, d.suspects))]
     right = ours[0] if ours else found[0] if found else None
     # A finding with alternatives asks for probes; nobody isolates anything for it.
     sure = [d for d in found if d not in ours and not d.alternatives]

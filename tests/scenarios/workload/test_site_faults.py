@@ -160,7 +160,7 @@ def test_a_cut_is_named(train, inject, cluster, ports, measure):
 
 def suspects(found):
     """The names of whom a diagnosis blames, and of those that it cannot tell from that."""
-    return {one.name for one in (found.component, *found.alternatives)}
+    return {one.name for one in found.suspects}
 
 
 @pytest.mark.needs(hosts=8)

@@ -70,7 +70,7 @@ def trial(seed):
     fault, syndrome, target = injected
     # A dead NIC may come without its side: where it has stopped everything nothing tells whether the other one is well.
     named = {target, Component(target.kind, target.name)} if syndrome is _HANG else {target}
-    ours = [d for d in found if not named.isdisjoint((d.component, *d.alternatives))]
+    ours = [d for d in found if not named.isdisjoint(d.suspects)]
     others = [d for d in found if d not in ours and not d.alternatives]
     right = bool(ours) and ours[0].syndrome == syndrome
     words = f"{seed}: {fault.kind} {fault.factor:.2f} {fault.side} of {target} on {traffic}, jitter {jitter}"

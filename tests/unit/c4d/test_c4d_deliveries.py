@@ -49,7 +49,7 @@ def probed():
             found = tuple(counted(path, faulty, manner, draw, probability) for path in flows)
             doubts.ingest(DeliveriesCounted(0.0, "job", found))
         doubts.ingest(ProbingEnded(0.0, "job"))
-        return [(one.component, *one.alternatives) for one, _ in doubts.ended()], turns
+        return [one.suspects for one, _ in doubts.ended()], turns
 
     return run
 

@@ -130,13 +130,13 @@ def test_trains_speak_for_what_they_leave_and_against_the_rest():
     doubts.ingest(ProbingEnded(2.0, "job"))
     ((refined, alarmed_s),) = doubts.ended()
     diagnosis = refined.stamped("job", alarmed_s, 2.0)
-    doubt = doubts.behind((diagnosis.component, *diagnosis.alternatives))
+    doubt = doubts.behind(diagnosis.suspects)
     named, *rest = probed_hypotheses(diagnosis, doubt)
     assert named.what == diagnosis.component
     assert all(2 * fact.figures["slow"] > fact.figures["trains"] for fact in named.speaks_for)
     assert named.speaks_for
     dropped = [one for one in rest if one.standing is Standing.DROPPED]
-    assert {one.what for one in dropped} == set(suspects) - {diagnosis.component, *diagnosis.alternatives}
+    assert {one.what for one in dropped} == set(suspects) - set(diagnosis.suspects)
     assert all(one.speaks_against for one in dropped)
 
 

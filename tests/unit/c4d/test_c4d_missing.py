@@ -114,7 +114,7 @@ def test_a_switch_that_sends_everything_over_one_link_is_found_at_that_link(chan
         for spine in (1, 2)
     )
     (found,) = said(PAIR, slower(0, 1), missing=(first, msgspec.structs.replace(second, **change)))
-    suspects = [one.name for one in (found.component, *found.alternatives)]
+    suspects = [one.name for one in found.suspects]
     assert suspects == named if named else "up:0>1" in suspects
     assert found.cause is Cause.LINK_MISSING
 

@@ -23,7 +23,7 @@ def test_two_paths_may_have_a_link_in_common(ways, named):
     """A slow link delays what it carries, and the acknowledgements of what goes the other way."""
     points = [Blame(path_component(cell), (cell,), 1.4) for cell in (ONE, OTHER)]
     found = shared_links(points, ways, lambda cell: {"up1", "down1"} if cell == OTHER else ())
-    assert [str(part) for part in (found.component, *found.alternatives)] == named if found else not named
+    assert [str(part) for part in found.suspects] == named if found else not named
     assert shared_links(points[:1], ways, lambda _: {"up1"}) is None
 
 

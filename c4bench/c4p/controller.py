@@ -15,7 +15,7 @@ from c4bench.c4p.knowledge.atlas import Atlas, Probe
 from c4bench.c4p.knowledge.background_traffic import BackgroundTraffic
 from c4bench.c4p.knowledge.leaf_groups import Pair
 from c4bench.c4p.knowledge.link_state import LinkHealth, MissingLinks, avoidable
-from c4bench.c4p.knowledge.path_checks import Check, CheckResults, PathChecks
+from c4bench.c4p.knowledge.path_checks import Check, CheckResults, PathChecks, Position
 from c4bench.c4p.knowledge.path_knowledge import PROBES, PathChanges, PathKnowledge, Trace
 from c4bench.c4p.knowledge.path_search import PathSearch
 from c4bench.c4p.policy import PathPolicy
@@ -204,9 +204,9 @@ class PathController:
         """Whether the hop's switch has an answer left for this NIC, as far as is known."""
         return self._checks.can_answer(now_s, nic, hop)
 
-    def note_answers(self, nic: str, hops: Iterable[str], now_s: float) -> None:
-        """Switches have answered other probes of this NIC, and so can answer less in the next seconds."""
-        self._checks.note_answers(nic, hops, now_s)
+    def note_answers(self, nic: str, hops: Iterable[str], now_s: float, silent: Iterable[Position] = ()) -> None:
+        """Other probes of this NIC have met answers and silence; its switches can answer less in the next seconds."""
+        self._checks.note_answers(nic, hops, now_s, silent)
 
     def checks(self, now_s: float) -> tuple[Check, ...]:
         """The checks that are due: of pairs of live flows, or of all known pairs while there are no flows."""

@@ -11,7 +11,7 @@ from itertools import count, starmap
 from typing import NamedTuple
 
 from c4bench.c4p.knowledge.atlas import Probe
-from c4bench.c4p.knowledge.path_checks import Check
+from c4bench.c4p.knowledge.path_checks import Check, Position
 from c4bench.c4p.knowledge.path_knowledge import Trace
 from c4bench.c4p.knowledge.path_search import PathSearch
 from c4bench.errors import UnhealthyError
@@ -92,9 +92,12 @@ class PathSurvey:
         search: PathSearch,
         asking: Iterable[str],
         nics: Mapping[str, Nic],
-        note_answers: Callable[[str, Sequence[str], float], None],
+        note_answers: Callable[[str, Sequence[str], float, Sequence[Position]], None],
     ) -> None:
-        """Run a round of a search by these NICs; `note_answers` is called with a NIC and the hops that answered it."""
+        """Run a round of a search by these NICs.
+
+        `note_answers` is called with a NIC, the hops that answered it, the time, and where switches were silent.
+        """
 
         async def ask(source: Nic) -> None:
             try:
@@ -104,9 +107,11 @@ class PathSurvey:
                         for question in questions
                     ]
                     answers = await self._send(source, probes)
-                    note_answers(source.name, [answer.address for answer in answers if answer.address], time.time())
-                    for question, answer in zip(questions, answers, strict=True):
-                        search.record(question, answer.address)
+                    met = list(zip(questions, [answer.address for answer in answers], strict=True))
+                    silent = [(question.pair, question.position) for question, hop in met if not hop]
+                    note_answers(source.name, [hop for _, hop in met if hop], time.time(), silent)
+                    for question, hop in met:
+                        search.record(question, hop)
             except UnhealthyError:
                 search.give_up(source.name)
 

@@ -95,6 +95,23 @@ def test_a_switch_that_answers_after_a_rest_has_lost_no_link():
     assert controller.missing == ()
 
 
+def test_a_switch_that_was_silent_to_a_search_is_asked_when_it_can_answer_again():
+    """A search used up all answers of the last switches, or lost them: their next silence closes no healthy link."""
+    world, live = World(), flows()
+    controller = running(world, live)
+    pairs = controller.pairs()
+    spent = {(pair, controller.path(flow.id).hops[-2]) for flow in live for pair in [(flow.source, flow.destination)]}
+    for (source, _), hop in spent:
+        controller.note_answers(source, [hop] * 2, 1.0, [(pair, 2) for pair in pairs if pair[0] == source])
+    down = {hop for pair in pairs for entry in controller.knowledge.entries(pair).values() for hop in entry.hops[2:3]}
+    world.silent = set(down)
+    for step in range(9):
+        assert not world.check(controller, 1.05 + 0.1 * step)
+    assert controller.missing == ()
+    # Later they could answer, so that silence is a loss.
+    assert any(world.check(controller, 5.0 + step) for step in range(5))
+
+
 def test_silence_of_an_earlier_loss_confirms_no_later_one():
     """A link was lost and came back; when its switch is silent again, that silence counts as the first."""
     world, live = World(), flows()

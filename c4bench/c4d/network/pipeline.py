@@ -263,13 +263,8 @@ class NetworkSlownessDetector:
 
     def _select(self, blames: list[Blame], weights: Weights, suspected: set[Cell], span: Span) -> list[Blame]:
         """The blames that the evidence supports, except those that lost packets may be behind."""
-        selection = BlameSelection(
-            weights,
-            span.closed_s - span.opened_s,
-            self._evidence.slices,
-            self._baseline.knows,
-            self._view.return_links,
-        )
+        lasted_s, evidence, knows = span.closed_s - span.opened_s, self._evidence, self._baseline.knows
+        selection = BlameSelection(weights, lasted_s, evidence.slices, knows, self._view.return_links)
         blames = selection.select(blames, weights.above(LEANING), span.links)
         return [blame for blame in blames if suspected.isdisjoint(blame.cells)]
 

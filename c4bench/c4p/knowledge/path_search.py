@@ -58,7 +58,7 @@ class PathSearch:
         self.given_up: set[Pair] = set()
         self._asked = AskedPaths()
         self._between = LeafPaths(links)
-        self._onward = OnwardLinks(self._asked.paths, self._between.leaf, ())
+        self._onward = OnwardLinks({}, {}, self._between.leaf, ())
         # The whole paths of pairs for which all are known.
         self._known: dict[Pair, list[Switches]] = {}
         self._avoided: frozenset[str] = frozenset()
@@ -67,8 +67,8 @@ class PathSearch:
         self._answered: set[str] = set()
         self._fruitless: Counter[str] = Counter()
         self._rests_until_s: dict[str, float] = {}
-        # Rounds since nothing found before counts.
-        self.rounds = 0
+        # Rounds since nothing found before counts, and how often that was.
+        self.rounds = self._changes = 0
 
     @property
     def switches(self) -> dict[Pair, int]:
@@ -113,7 +113,7 @@ class PathSearch:
             self._pairs.clear()
             self._between.forget()
             self._asked.forget()
-            self.rounds = 0
+            self.rounds, self._changes = 0, self._changes + 1
         for pair, count in switches.items():
             needed = tuple(first.get(pair, ()))
             ahead = (*needed, *likely.get(pair, ()))
@@ -127,20 +127,21 @@ class PathSearch:
         self._between.update(self._pairs)
 
     def _shuffled_ports(self, pair: Pair) -> list[int]:
-        """The source ports in another order for each pair.
+        """The source ports in another order for each pair, and after each change.
 
-        A switch may hash only some fields of a packet. Traces of several pairs by the same port would then be one.
+        A switch may hash only some fields of a packet. Traces of several pairs by the same port would then be one. And
+        a sample that has missed a path, so that its ports seem to have changed, must not be drawn again.
         """
-        return sorted(self._source_ports, key=lambda port: crc32(f"{port} {' '.join(pair)}".encode()))
+        order = f"{' '.join(pair)} {self._changes or ''}".rstrip()
+        return sorted(self._source_ports, key=lambda port: crc32(f"{port} {order}".encode()))
 
     def begin_round(self, now_s: float) -> list[str]:
         """Open further ports of pairs that need them; return the NICs that take part in this round."""
-        self._asked.begin_round()
         self.rounds += 1
         self._asking = self.ready(now_s)
         self._silent.clear()
         self._answered.clear()
-        self._onward = OnwardLinks(self._asked.paths, self._between.leaf, self._avoided)
+        self._onward = OnwardLinks(self._asked.paths, self._pairs, self._between.leaf, self._avoided)
         self._known = {pair: self._between.whole_paths(pair, self._pairs[pair].switches) for pair in self.open_pairs}
         for pair in self.open_pairs:
             search = self._pairs[pair]
@@ -202,9 +203,8 @@ class PathSearch:
         answers = self._pairs[pair].answers[question.source_port]
         answers[question.position] = address
         self._between.note_answers(pair[0], answers)
-        if self._pairs[pair].random(question.source_port):
-            path = leading(answers) if len(answers) == self._pairs[pair].switches else None
-            self._asked.note_answer((*pair, question.source_port), path, missing=bool(self._avoided))
+        if self._pairs[pair].random(question.source_port) and len(answers) == self._pairs[pair].switches:
+            self._asked.note((*pair, question.source_port), leading(answers))
 
     def open_ports(self) -> list[tuple[Pair, int]]:
         """The pairs and source ports that are being traced."""

@@ -128,16 +128,16 @@ def test_the_leaf_of_a_bond_is_known_by_the_link_behind_it():
 def test_only_a_link_that_all_of_enough_traces_took_is_inferred():
     """Eight traces are enough for one address of a switch; two addresses are one switch by that link, so nine."""
     asked = {("a", "b", port): ("leaf0<a", "s0<leaf0", "leaf1<s0") for port in range(8)}
-    links = OnwardLinks(asked, DisjointSets(), ())
+    links = OnwardLinks(asked, {}, DisjointSets(), ())
     assert links.after("s0<leaf0", "b") == "leaf1<s0"
     assert links.after("s0<leaf0", "d") == ""
-    assert OnwardLinks(asked, DisjointSets(), {"leaf1<s0"}).after("s0<leaf0", "b") == ""
+    assert OnwardLinks(asked, {}, DisjointSets(), {"leaf1<s0"}).after("s0<leaf0", "b") == ""
     asked["a", "b", 7] = "leaf0<a", "s0<leaf2", "leaf1<s0"
-    assert OnwardLinks(asked, DisjointSets(), ()).after("s0<leaf0", "b") == ""
+    assert OnwardLinks(asked, {}, DisjointSets(), ()).after("s0<leaf0", "b") == ""
     asked["a", "b", 8] = "leaf0<a", "s0<leaf2", "leaf1<s0"
-    assert OnwardLinks(asked, DisjointSets(), ()).after("s0<leaf2", "b") == "leaf1<s0"
+    assert OnwardLinks(asked, {}, DisjointSets(), ()).after("s0<leaf2", "b") == "leaf1<s0"
     asked["a", "b", 9] = "leaf0<a", "s0<leaf2", "leaf1.1<s0"
-    assert OnwardLinks(asked, DisjointSets(), ()).after("s0<leaf2", "b") == ""
+    assert OnwardLinks(asked, {}, DisjointSets(), ()).after("s0<leaf2", "b") == ""
 
 
 def test_the_switch_that_leaves_the_fewest_paths_is_asked_first():

@@ -31,7 +31,7 @@ _MESSAGES_OF_QP = 2
 class Options(msgspec.Struct, frozen=True):
     """Options of a communicator; every member must use the same.
 
-    - `chunk_bytes`: the largest message; 0 chooses it from the slowest NIC's rate.
+    - `chunk_bytes`: the largest message; 0 chooses it from the slowest NIC's rate and the number of QPs.
     - `staging_bytes`: memory for messages to be reduced, for each ring edge and channel.
     - `window`: messages in flight for each channel; up to four times as many shorter ones, with the same bytes. 0 is
       two for each QP, and at least eight.
@@ -89,8 +89,12 @@ class Options(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, qps=qps, window=window)
 
     def chunk_for(self, rate_bps: float) -> int:
-        """The largest message at a line rate in bit/s: `chunk_bytes`, or a power of two from 128 to 256 KiB."""
+        """The largest message at a line rate in bit/s: `chunk_bytes`, or a power of two from 128 to 256 KiB.
+
+        More than four QPs send as many messages at a time, so each is shorter in proportion, or it would end later.
+        """
         if self.chunk_bytes:
             return self.chunk_bytes
         chunk_bytes = 1 << int(rate_bps / 8 * _CHUNK_S).bit_length() - 1 if rate_bps > 8 / _CHUNK_S else 0
-        return max(_SMALLEST_CHUNK_BYTES, min(LARGEST_CHUNK_BYTES, chunk_bytes))
+        chunk_bytes = max(_SMALLEST_CHUNK_BYTES, min(LARGEST_CHUNK_BYTES, chunk_bytes))
+        return chunk_bytes >> ((max(self.qps, 1) - 1) // USUAL_QPS).bit_length()

@@ -55,6 +55,13 @@ def test_messages_suit_the_rate(rate_bps, chunk_bytes):
     assert Options(chunk_bytes=4096).chunk_for(rate_bps) == 4096
 
 
+@pytest.mark.parametrize(("qps", "share"), [(0, 1), (1, 1), (4, 1), (5, 2), (8, 2), (9, 4), (16, 4)])
+def test_messages_of_many_qps_are_shorter(qps, share):
+    """Eight QPs send twice as many messages at a time as four, so each has half the bytes to end as soon."""
+    assert Options(qps=qps).chunk_for(10e9) == (128 << 10) // share
+    assert Options(qps=qps, chunk_bytes=4096).chunk_for(10e9) == 4096
+
+
 @given(st.builds(handshake.Grant, u32, u32, u64, u32, signatures), st.integers(0, handshake.MAILBOX_SLOTS - 1))
 def test_grants_survive_the_mailbox(grant, slot):
     """Any grant written to any slot of a mailbox is read back as it was."""

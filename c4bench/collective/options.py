@@ -34,7 +34,7 @@ class Options(msgspec.Struct, frozen=True):
     - `chunk_bytes`: the largest message; 0 chooses it from the slowest NIC's rate and the number of QPs.
     - `staging_bytes`: memory for messages to be reduced, for each ring edge and channel.
     - `window`: messages in flight for each channel; up to four times as many shorter ones, with the same bytes. 0 is
-      two for each QP, and at least eight.
+      two for each QP, and at least eight; of messages that are shorter for more than four QPs, as many bytes.
     - `channels`: how many NICs to use, 0 for all.
     - `qps`: QPs of a connection, which share its load; they post no faster than the NIC sends, and little faster than
       messages are acknowledged. 0 leaves the number to C4P (`collective.qp_count`).
@@ -85,16 +85,21 @@ class Options(msgspec.Struct, frozen=True):
 
     def with_qps(self, qps: int) -> "Options":
         """These options with so many QPs, and with the window that is right for them if none is given."""
-        window = self.window or _MESSAGES_OF_QP * max(qps, USUAL_QPS)
-        return msgspec.structs.replace(self, qps=qps, window=window)
+        messages = _MESSAGES_OF_QP * (1 if self.chunk_bytes else _parts(qps))
+        return msgspec.structs.replace(self, qps=qps, window=self.window or messages * max(qps, USUAL_QPS))
 
     def chunk_for(self, rate_bps: float) -> int:
         """The largest message at a line rate in bit/s: `chunk_bytes`, or a power of two from 128 to 256 KiB.
 
-        More than four QPs send as many messages at a time, so each is shorter in proportion, or it would end later.
+        More than four QPs send as many messages at a time, so each is shorter, or it would end later.
         """
         if self.chunk_bytes:
             return self.chunk_bytes
         chunk_bytes = 1 << int(rate_bps / 8 * _CHUNK_S).bit_length() - 1 if rate_bps > 8 / _CHUNK_S else 0
         chunk_bytes = max(_SMALLEST_CHUNK_BYTES, min(LARGEST_CHUNK_BYTES, chunk_bytes))
-        return chunk_bytes >> ((max(self.qps, 1) - 1) // USUAL_QPS).bit_length()
+        return chunk_bytes // _parts(self.qps)
+
+
+def _parts(qps: int) -> int:
+    """Into how many a message of up to four QPs is cut for so many: a power of two."""
+    return 1 << ((max(qps, 1) - 1) // USUAL_QPS).bit_length()

@@ -39,10 +39,11 @@ def test_options_that_cannot_work_are_refused(wrong):
         Options(**wrong)
 
 
-@pytest.mark.parametrize(("qps", "window"), [(1, 8), (4, 8), (5, 10), (8, 16), (16, 32)])
-def test_more_qps_have_more_messages_in_flight(qps, window):
-    """Each QP of more than four has two messages in flight, as each of four has; a window that is given holds."""
+@pytest.mark.parametrize(("qps", "window", "long"), [(1, 8, 8), (4, 8, 8), (5, 20, 10), (8, 32, 16), (16, 128, 32)])
+def test_more_qps_have_more_bytes_in_flight(qps, window, long):
+    """Each QP of more than four has as much in flight as each of four, in shorter or `long` messages."""
     assert (Options().with_qps(qps).qps, Options().with_qps(qps).window) == (qps, window)
+    assert Options(chunk_bytes=128 << 10).with_qps(qps).window == long
     assert Options(window=3).with_qps(qps).window == 3
 
 

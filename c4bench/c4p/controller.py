@@ -113,7 +113,7 @@ class PathController:
 
     def needed_qps(self, pair: Pair) -> int:
         """How many QPs a connection of this pair should have, by all its known paths: closed links may open again."""
-        return needed_qps((entry.hops for entry in self.knowledge.entries(pair).values()), self._plans.capacities)
+        return needed_qps(self.knowledge.paths(pair), self._plans.capacities)
 
     def _too_old(self, pair: Pair, now_s: float) -> bool:
         return self.knowledge.age_s(pair, now_s) > self.policy.max_age_s

@@ -14,15 +14,22 @@ _PER_S = 1.0
 
 
 class _Bucket(msgspec.Struct):
-    """A token bucket: the answers left at `at_s`."""
+    """A token bucket: the answers left at `at_s`, and those left `surely`, whatever silence meant."""
 
     left: float
+    surely: float
     at_s: float
 
     def refill(self, now_s: float) -> None:
         """Add the answers of the time since `at_s`."""
-        self.left = min(self.left + max(now_s - self.at_s, 0.0) * _PER_S, _BURST)
+        added = max(now_s - self.at_s, 0.0) * _PER_S
+        self.left, self.surely = min(self.left + added, _BURST), min(self.surely + added, _BURST)
         self.at_s = now_s
+
+    def merge(self, other: "_Bucket") -> None:
+        """Count what was spent of another bucket too, that was refilled at the same time."""
+        self.left = max(self.left + other.left - _BURST, 0.0)
+        self.surely = max(self.surely + other.surely - _BURST, 0.0)
 
 
 class AnswerBudget:
@@ -44,23 +51,32 @@ class AnswerBudget:
             bucket.refill(now_s)
             merged = self._buckets.setdefault((nic, switches.root(hop)), bucket)
             if merged is not bucket:
-                merged.left = max(merged.left + bucket.left - _BURST, 0.0)
+                merged.merge(bucket)
 
     def left(self, nic: str, hop: str, now_s: float) -> float:
-        """The answers that the switch of this hop has left for a NIC."""
+        """The answers that the switch of this hop has left for a NIC, if silence was not for want of answers."""
         return self._bucket(nic, hop, now_s).left
+
+    def surely_left(self, nic: str, hop: str, now_s: float) -> float:
+        """The answers that the switch of this hop has left for a NIC, even if it had none when it was in doubt."""
+        return self._bucket(nic, hop, now_s).surely
 
     def spend(self, nic: str, hop: str, now_s: float) -> None:
         """Count one answer."""
         bucket = self._bucket(nic, hop, now_s)
-        bucket.left = max(bucket.left - 1, 0.0)
+        bucket.left, bucket.surely = max(bucket.left - 1, 0.0), max(bucket.surely - 1, 0.0)
 
     def exhaust(self, nic: str, hop: str, now_s: float) -> None:
         """Count every answer as given: the switch was silent, perhaps because of ICMP errors to others' packets."""
-        self._bucket(nic, hop, now_s).left = 0.0
+        bucket = self._bucket(nic, hop, now_s)
+        bucket.left = bucket.surely = 0.0
+
+    def doubt(self, nic: str, hop: str, now_s: float) -> None:
+        """Note that a switch was silent which may be this one: it may have no answers left."""
+        self._bucket(nic, hop, now_s).surely = 0.0
 
     def _bucket(self, nic: str, hop: str, now_s: float) -> _Bucket:
-        first = _Bucket(min((now_s - self.spent_until_s) * _PER_S, _BURST), now_s)
-        bucket = self._buckets.setdefault((nic, self._switches.root(hop)), first)
+        left = min((now_s - self.spent_until_s) * _PER_S, _BURST)
+        bucket = self._buckets.setdefault((nic, self._switches.root(hop)), _Bucket(left, left, now_s))
         bucket.refill(now_s)
         return bucket

@@ -90,15 +90,15 @@ class PathChecks:
     def note_answers(self, nic: str, hops: Iterable[str], now_s: float, silent: Iterable[Position] = ()) -> None:
         """Count answers that switches gave to other probes of this NIC, and note where they were `silent`.
 
-        A switch that was silent may have no answers left, or its answers were lost while routes changed. Which one it
-        was is not known, so the answers of all that may be at these positions count as given.
+        A switch that was silent to a search may have no answers left, or its answer was lost while routes changed.
+        Which one it was is not known, so none that may be at these positions is checked before it can answer again.
         """
         for hop in hops:
             self._budget.spend(nic, hop, now_s)
         for pair, position in silent:
             known = [entry.hops[:-1] for entry in self._knowledge.entries(pair).values()]
             for hop in {hops[position] for hops in known if position < len(hops)}:
-                self._budget.exhaust(nic, hop, now_s)
+                self._budget.doubt(nic, hop, now_s)
 
     def note_refused(self, refused: Iterable[tuple[str, str]], now_s: float) -> None:
         """Note NICs, and the hops that were silent to them."""
@@ -204,7 +204,7 @@ class PathChecks:
         """The checks whose switches have answers left beside the reserve; each is spent."""
         for check in checks:
             nic, hop = check.pair[0], self._expected(check)
-            if self._budget.left(nic, hop, now_s) >= 1 + reserve:
+            if self._budget.surely_left(nic, hop, now_s) >= 1 + reserve:
                 self._budget.spend(nic, hop, now_s)
                 yield check
 
@@ -244,7 +244,7 @@ class PathChecks:
         """Take what a trace of all of this path needs; False if a switch has no answer left, and ask again soon."""
         nic = check.pair[0]
         hops = self._hops(check)[:-1]
-        if any(self._budget.left(nic, hop, now_s) < 1 for hop in hops):
+        if any(self._budget.surely_left(nic, hop, now_s) < 1 for hop in hops):
             self._urgent = True
             return False
         for hop in hops:

@@ -97,14 +97,17 @@ class PathKnowledge:
         """A source port of each known path of the pair."""
         return list({entry.hops: port for port, entry in self.entries(pair).items()}.values())
 
+    def paths(self, pair: Pair) -> set[tuple[str, ...]]:
+        """The known paths of the pair, with those known before if it is being learnt again, each by its hops."""
+        return {entry.hops for known in (self.entries(pair), self._before.get(pair, {})) for entry in known.values()}
+
     def length(self, pair: Pair) -> int:
         """The number of hops of the pair's longest path; 0 if none is known."""
         return max((len(entry.hops) for entry in self.entries(pair).values()), default=0)
 
     def age_s(self, pair: Pair, now_s: float) -> float:
         """Seconds since a trace last confirmed a path of the pair; infinite if none is known."""
-        newest = max((entry.confirmed_s for entry in self.entries(pair).values()), default=float("-inf"))
-        return now_s - newest
+        return now_s - max((entry.confirmed_s for entry in self.entries(pair).values()), default=float("-inf"))
 
     def outdated(self, pair: Pair) -> bool:
         """Whether the pair is being learnt again, and no new path of it was found yet."""
@@ -146,9 +149,8 @@ class PathKnowledge:
         """End learning: all paths were found, but of pairs `given_up`. Return the hops that none crosses any more."""
         self._unfinished.clear()
         self._before = {pair: before for pair, before in self._before.items() if pair not in given_up}
-        changes = self._changes(self._before, set(), set(), set(), self._gone(certain=True))
-        self._before = {}
-        return changes
+        before, gone, self._before = self._before, self._gone(certain=True), {}
+        return self._changes(before, set(), set(), set(), gone)
 
     def _changes(
         self,

@@ -44,3 +44,15 @@ def test_answers_count_that_were_given_before_the_switch_was_known():
     assert budget.left("h0/0", "a1", 10.0) == budget.left("h0/0", "a2", 10.0) == 0
     budget.regroup(sets("a1", "a2", "a3"), 11.0)
     assert budget.left("h0/0", "a3", 11.0) == 1
+
+
+def test_silence_in_doubt_leaves_nothing_that_is_sure():
+    """After a silence that may have been a switch's, what it has left for sure begins at nothing and refills."""
+    budget = AnswerBudget()
+    budget.spend("h0/0", "a", 10.0)
+    budget.doubt("h0/0", "a", 10.0)
+    assert (budget.left("h0/0", "a", 10.0), budget.surely_left("h0/0", "a", 10.0)) == (5, 0)
+    assert budget.surely_left("h0/0", "a", 12.5) == pytest.approx(2.5)
+    budget.spend("h0/0", "a", 12.5)
+    assert (budget.left("h0/0", "a", 12.5), budget.surely_left("h0/0", "a", 12.5)) == (5, pytest.approx(1.5))
+    assert budget.surely_left("h1/0", "a", 10.0) == 6

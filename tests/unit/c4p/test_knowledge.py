@@ -112,6 +112,16 @@ def test_paths_over_a_lost_link_stay_while_the_others_are_replaced():
     assert {port: entry.hops for port, entry in known.entries(PAIR).items()} == {1: UP, 3: OVER}
 
 
+def test_paths_known_before_count_until_all_are_learnt_again():
+    """A connection that begins meanwhile has QPs for all of them: a few paths found first show no thin link."""
+    known = learnt(UP, OVER)
+    known.begin([PAIR], again=[PAIR])
+    known.learn({(*PAIR, 1): OVER}, 1.0)
+    assert (known.paths(PAIR), known.paths(("h0/0", "h9/0"))) == ({UP, OVER}, set())
+    known.end()
+    assert known.paths(PAIR) == {OVER}
+
+
 def test_hops_before_the_same_hop_belong_to_one_switch():
     """The switches of two paths that meet are told apart by what follows."""
     known = learnt(("a", "s0", "b0", "h1"), ("a", "s1", "b1", "h1"), ("a", "s2", "b1", "h1"))

@@ -1,5 +1,7 @@
 """The search for paths, on made-up fabrics whose switches answer as Linux does, or not at all."""
 
+import itertools
+
 import pytest
 from search_fabric import PORTS, Fabric
 
@@ -172,10 +174,23 @@ def test_paths_of_an_interrupted_search_say_nothing_of_what_follows():
                     search.record(question, fabric.answer(question))
         made_up |= fabric.wrong(search.end_round(fabric.now_s))
         fabric.now_s += 1.2
-    assert made_up
-    for _ in range(2):
-        search.begin(switches, changed=())
-        assert fabric.wrong(fabric.search(search=search)) == {}
+    assert not made_up.keys().isdisjoint(search._asked.paths)
+    search.begin(switches, changed=())
+    assert search._asked.paths == {}
+    assert fabric.wrong(fabric.search(search=search)) == {}
+    search.begin(switches, changed=())
+    assert search._asked.paths
+
+
+def test_other_ports_are_asked_first_after_each_change():
+    """A sample that missed a path would otherwise be drawn again, and miss it again."""
+    search, pair = PathSearch(PORTS, Fabric().links), ("h0/0", "h2/0")
+    first = []
+    for changed in (None, (), ()):
+        search.begin({pair: 3}, changed=changed)
+        search.begin_round(0.0)
+        first.append({port for _, port in search.open_ports()})
+    assert all(a != b for a, b in itertools.pairwise(first))
 
 
 @pytest.mark.parametrize("changes", range(1, 6))

@@ -15,8 +15,9 @@ from c4bench.c4p.knowledge.atlas import Atlas, Probe
 from c4bench.c4p.knowledge.background_traffic import BackgroundTraffic
 from c4bench.c4p.knowledge.leaf_groups import Pair
 from c4bench.c4p.knowledge.link_state import LinkHealth, MissingLinks, avoidable
+from c4bench.c4p.knowledge.path_changes import PathChanges
 from c4bench.c4p.knowledge.path_checks import Check, CheckResults, PathChecks, Position
-from c4bench.c4p.knowledge.path_knowledge import PROBES, PathChanges, PathKnowledge, Trace
+from c4bench.c4p.knowledge.path_knowledge import PROBES, PathKnowledge, Trace
 from c4bench.c4p.knowledge.path_search import PathSearch
 from c4bench.c4p.policy import PathPolicy
 from c4bench.c4p.weights.qp_count import needed_qps
@@ -195,10 +196,8 @@ class PathController:
 
     def _update_links(self, changes: PathChanges, now_s: float) -> bool:
         """Return whether a missing link answers again."""
-        back = not changes.answered.isdisjoint(self.health.missing)
         self._checks.note_refused(changes.refused, now_s)
-        self._missing_links.update(changes, now_s)
-        return back
+        return self._missing_links.update(changes, now_s)
 
     def can_answer(self, nic: str, hop: str, now_s: float) -> bool:
         """Whether the hop's switch has an answer left for this NIC, as far as is known."""

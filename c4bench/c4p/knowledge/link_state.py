@@ -5,7 +5,8 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from c4bench.c4p.knowledge.leaf_groups import Pair
-from c4bench.c4p.knowledge.path_knowledge import PathChanges, PathKnowledge
+from c4bench.c4p.knowledge.path_changes import PathChanges
+from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.c4p.policy import HoldDown
 from c4bench.model.fabric import MissingLink
 
@@ -96,8 +97,9 @@ class MissingLinks:
         for hop in self._records.keys() & set(hops):
             self._records[hop] = msgspec.structs.replace(self._records[hop], confirmed=True)
 
-    def update(self, changes: PathChanges, now_s: float) -> None:
-        """Update the links' health and the records after pairs were learnt again."""
+    def update(self, changes: PathChanges, now_s: float) -> bool:
+        """Update the links' health and the records after pairs were learnt; return whether a missing link answered."""
+        back = not changes.answered.isdisjoint(self._health.missing)
         self._health.mark_lost(changes.silent | changes.gone, now_s)
         self._health.mark_answered(changes.answered, now_s)
         missing = self._health.missing
@@ -116,6 +118,7 @@ class MissingLinks:
                 confirmed=hop not in changes.silent,
             )
             self._records[hop] = _merged(self._records[hop], newest, missing) if hop in self._records else newest
+        return back
 
     def _paths_of(self, pairs: Iterable[Pair], heard_s: float) -> list[frozenset[str]]:
         """The links between switches of each known path of these pairs: those that probes took after `heard_s`, if any.

@@ -7,8 +7,9 @@ import msgspec
 
 from c4bench.c4p.disjoint_sets import DisjointSets
 from c4bench.c4p.knowledge.atlas import Atlas, PathTrace, Probe
-from c4bench.c4p.knowledge.gone_hops import gone_hops, pairs_by_hop
+from c4bench.c4p.knowledge.gone_hops import gone_hops
 from c4bench.c4p.knowledge.leaf_groups import Pair
+from c4bench.c4p.knowledge.path_changes import PathChanges, path_changes
 from c4bench.c4p.knowledge.sample import Sample
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Path
@@ -38,24 +39,6 @@ class Entry(msgspec.Struct):
         return (self.agreed + 1) / (self.traced + 1)
 
 
-class PathChanges(msgspec.Struct, frozen=True):
-    """How traces differ from what was known.
-
-    `changed` are pairs with a new port, or a port that takes another path. `answered` are hops that answered; `silent`
-    are hops that should have answered and did not to any trace, and `refused` are these with the NICs that asked them.
-    `gone` are hops that ports of pairs crossed before they were learnt again, and none crosses now. For each silent or
-    gone hop, `crossed` are the pairs whose ports crossed it, and `onward` the next hops on their paths.
-    """
-
-    changed: frozenset[Pair] = frozenset()
-    answered: frozenset[str] = frozenset()
-    silent: frozenset[str] = frozenset()
-    gone: frozenset[str] = frozenset()
-    crossed: Mapping[str, Collection[Pair]] = {}
-    onward: Mapping[str, Collection[str]] = {}
-    refused: frozenset[tuple[str, str]] = frozenset()
-
-
 class _Document(msgspec.Struct, frozen=True):
     """The knowledge as JSON."""
 
@@ -74,8 +57,11 @@ class PathKnowledge:
         self._entries: dict[Pair, dict[int, Entry]] = {}
         # Pairs that were probed, and no trace was answered by all hops.
         self._unanswered: set[Pair] = set()
-        # What was known of pairs that are being learnt again.
+        # What was known last of each port, and all paths that were known, of pairs that are being learnt again; and
+        # those of them without a new path.
         self._before: dict[Pair, dict[int, Entry]] = {}
+        self._paths_before: dict[Pair, set[tuple[str, ...]]] = {}
+        self._outdated: set[Pair] = set()
         self._lost: frozenset[str] = frozenset()
         self._unfinished: set[Pair] = set()
 
@@ -99,7 +85,7 @@ class PathKnowledge:
 
     def paths(self, pair: Pair) -> set[tuple[str, ...]]:
         """The known paths of the pair, with those known before if it is being learnt again, each by its hops."""
-        return {entry.hops for known in (self.entries(pair), self._before.get(pair, {})) for entry in known.values()}
+        return {entry.hops for entry in self.entries(pair).values()} | self._paths_before.get(pair, set())
 
     def length(self, pair: Pair) -> int:
         """The number of hops of the pair's longest path; 0 if none is known."""
@@ -111,16 +97,19 @@ class PathKnowledge:
 
     def outdated(self, pair: Pair) -> bool:
         """Whether the pair is being learnt again, and no new path of it was found yet."""
-        return pair in self._before and self._entries.get(pair) is self._before[pair]
+        return pair in self._outdated
 
     def begin(self, pairs: Iterable[Pair], again: Iterable[Pair] = (), lost: Collection[str] = ()) -> None:
         """Begin to learn these pairs; the first new path of a pair that is learnt `again` replaces all that was known.
 
-        Only paths over `lost` links stay, to see by them when the link is back.
+        Only paths over `lost` links stay, to see by them when the link is back. If learning again is interrupted by
+        another change, what was known before it still counts as known before.
         """
         self._unfinished.update(pairs)
         self._lost = frozenset(lost)
-        self._before |= {pair: self._entries[pair] for pair in again if pair in self._entries}
+        self._outdated.update(again := self._entries.keys() & set(again))
+        self._paths_before |= {pair: self.paths(pair) for pair in again}
+        self._before |= {pair: self._before.get(pair, {}) | self._entries[pair] for pair in again}
 
     def learn(
         self, traces: Mapping[Probe, Trace], now_s: float, how: str = PROBES, sample: Sample | None = None
@@ -143,39 +132,27 @@ class PathKnowledge:
                     self._unanswered.add(pair)
             elif self._store(pair, port, entry, _answered(hops), now_s, how):
                 changed.add(pair)
-        return self._changes(known, changed, answered, refused, self._gone(sample))
+        return path_changes(_all_paths(known), changed, answered, refused, self._gone(sample))
 
     def end(self, given_up: Collection[Pair] = ()) -> PathChanges:
         """End learning: all paths were found, but of pairs `given_up`. Return the hops that none crosses any more."""
         self._unfinished.clear()
         self._before = {pair: before for pair, before in self._before.items() if pair not in given_up}
         before, gone, self._before = self._before, self._gone(certain=True), {}
-        return self._changes(before, set(), set(), set(), gone)
-
-    def _changes(
-        self,
-        known: Mapping[Pair, Mapping[int, Entry]],
-        changed: set[Pair],
-        answered: set[str],
-        refused: set[tuple[str, str]],
-        gone: set[str],
-    ) -> PathChanges:
-        silent = {hop for _, hop in refused}
-        by_hop = pairs_by_hop({pair: _paths(entries) for pair, entries in known.items()})
-        crossed = {hop: frozenset(by_hop.get(hop, ())) for hop in silent | gone}
-        paths = [entry.hops for entries in known.values() for entry in entries.values()]
-        sets = frozenset(changed), frozenset(answered), frozenset(silent), frozenset(gone)
-        return PathChanges(*sets, crossed, _onward(paths, crossed), frozenset(refused))
+        self._paths_before.clear()
+        self._outdated.clear()
+        return path_changes(_all_paths(before), gone=gone)
 
     def _gone(self, sample: Sample | None = None, *, certain: bool = False) -> set[str]:
         again = [pair for pair in self._before if not self.outdated(pair)]
-        before = {pair: _paths(self._before[pair]) for pair in again}
-        return gone_hops(before, {pair: _paths(self._entries[pair]) for pair in again}, sample, certain=certain)
+        before, found = (_all_paths({pair: known[pair] for pair in again}) for known in (self._before, self._entries))
+        return gone_hops(before, found, sample, certain=certain)
 
     def _store(self, pair: Pair, port: int, known: Entry | None, hops: tuple[str, ...], now_s: float, how: str) -> bool:
         """Store one complete trace; return whether it differs from what was known."""
         if self.outdated(pair):
             self.changes += 1
+            self._outdated.discard(pair)
             before = self._before[pair].items()
             self._entries[pair] = {port: entry for port, entry in before if not self._lost.isdisjoint(entry.hops)}
         if known is not None and known.hops == hops:
@@ -272,8 +249,8 @@ class PathKnowledge:
         return knowledge
 
 
-def _paths(entries: Mapping[int, Entry]) -> dict[int, tuple[str, ...]]:
-    return {port: entry.hops for port, entry in entries.items()}
+def _all_paths(known: Mapping[Pair, Mapping[int, Entry]]) -> dict[Pair, dict[int, tuple[str, ...]]]:
+    return {pair: {port: entry.hops for port, entry in entries.items()} for pair, entries in known.items()}
 
 
 def _answered(hops: Trace) -> tuple[str, ...]:
@@ -289,12 +266,3 @@ def _expected(known: Entry | None, hops: Trace) -> Iterable[str]:
     if known is not None and known.how == PROBES and first < len(known.hops) and known.hops[:first] == hops[:first]:
         return (known.hops[first],)
     return ()
-
-
-def _onward(paths: Iterable[tuple[str, ...]], hops: Collection[str]) -> dict[str, set[str]]:
-    """The hops that follow each of `hops` on these paths."""
-    onward: dict[str, set[str]] = {}
-    for hop, following in itertools.chain.from_iterable(map(itertools.pairwise, paths if hops else ())):
-        if hop in hops:
-            onward.setdefault(hop, set()).add(following)
-    return onward

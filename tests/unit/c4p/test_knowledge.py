@@ -122,6 +122,18 @@ def test_paths_known_before_count_until_all_are_learnt_again():
     assert known.paths(PAIR) == {OVER}
 
 
+def test_what_was_known_before_outlasts_an_interruption():
+    """Another change while a pair is learnt again leaves it with all paths known before."""
+    known = learnt(UP, OVER)
+    for _ in range(2):
+        known.begin([PAIR], again=[PAIR])
+        assert known.outdated(PAIR)
+        known.learn({(*PAIR, 1): OVER}, 1.0)
+        assert (known.paths(PAIR), known.outdated(PAIR)) == ({UP, OVER}, False)
+    known.end()
+    assert known.paths(PAIR) == {OVER}
+
+
 def test_hops_before_the_same_hop_belong_to_one_switch():
     """The switches of two paths that meet are told apart by what follows."""
     known = learnt(("a", "s0", "b0", "h1"), ("a", "s1", "b1", "h1"), ("a", "s2", "b1", "h1"))

@@ -15,6 +15,8 @@ from c4bench.model.fabric import MissingLink
 
 # Spans with moved connections that are kept, the latest: a slowdown is explained by one at its onset.
 _REROUTES_KEPT = 32
+# Times without a judged span that are kept, the latest.
+_GAPS_KEPT = 8
 
 
 class _Reroute(NamedTuple):
@@ -33,6 +35,9 @@ class BenignExplanations:
         self._fabric = fabric
         self._lasted_s = 0.0
         self._reroutes: deque[_Reroute] = deque(maxlen=_REROUTES_KEPT)
+        self._judged_s: float | None = None
+        # When the last judged span before each of these had closed (s), by when they opened.
+        self._gaps: dict[float, float] = {}
 
     def add_span(
         self, opened_s: float, closed_s: float, rerouted: frozenset[Cell], came: Collection[Cell], links: Links
@@ -43,6 +48,12 @@ class BenignExplanations:
             self._fabric.share(arrival(self._view.job, opened_s, closed_s, came, links))
         if rerouted:
             self._reroutes.append(_Reroute(opened_s, closed_s, rerouted))
+
+    def note_judged(self, opened_s: float, closed_s: float) -> None:
+        """Note a span whose cells are judged: what it is the first to show slow began after the last one before it."""
+        if self._judged_s is not None and self._judged_s < opened_s:
+            self._gaps = dict([*self._gaps.items(), (opened_s, self._judged_s)][-_GAPS_KEPT:])
+        self._judged_s = closed_s
 
     def explain(
         self, blames: Iterable[Blame], weights: Weights, links: Links
@@ -79,17 +90,21 @@ class BenignExplanations:
 
     def moved(self, onset_s: float) -> list[Cell]:
         """The cells that connections of the job moved to at that moment."""
-        reroutes = (one for one in self._reroutes if one.opened_s <= onset_s <= one.closed_s)
+        since_s = self._gaps.get(onset_s, onset_s)
+        reroutes = (one for one in self._reroutes if one.opened_s <= onset_s and since_s <= one.closed_s)
         return [cell for reroute in reroutes for cell in reroute.cells]
 
     def arrivals(self, onset_s: float) -> int:
         """How many times another job's connections began to carry at that moment."""
-        return self._fabric.arrivals.around(self._view.job, onset_s, onset_s + self._lasted_s)
+        return self._fabric.arrivals.around(self._view.job, *self._onset(onset_s))
 
     def met_other_job(self, blame: Blame, onset_s: float, links: Links) -> bool:
         """Whether something became slow as another job's traffic arrived."""
-        until_s = onset_s + self._lasted_s
-        return self._fabric.arrivals.explains(self._view.job, blame.cells, links, onset_s, until_s)
+        return self._fabric.arrivals.explains(self._view.job, blame.cells, links, *self._onset(onset_s))
+
+    def _onset(self, onset_s: float) -> tuple[float, float]:
+        """From when until when something may have become slow that a span since `onset_s` is the first to show."""
+        return self._gaps.get(onset_s, onset_s), onset_s + self._lasted_s
 
     def blocked_cells(self, cells: Iterable[Cell], slow: Collection[str], links: Links) -> set[Cell]:
         """The cells whose data or acknowledgements cross these slow links."""

@@ -18,13 +18,13 @@ INCAST = SimFault(SimFaultKind.NIC_RATE, 5, ONSET_S, factor=0.2, side="rx")
 SLOW_PATH = SimFault(SimFaultKind.PATH_RATE, 2, ONSET_S, factor=0.6, peer=6)
 
 
-def named(fault, *arrivals):
+def named(faults, *arrivals):
     """What is named of a job beside which these cells of others begin to carry, each with its time."""
     company = TrafficArrivals()
     for at_s, *cells in arrivals:
         company.ingest(arrival("beside", at_s - 0.1, at_s + 0.1, cells, {}))
     detector, found = Detector(SharedFabric(arrivals=company)), []
-    for tick in ticks(SimJob(8, MIX, seed=1), (fault,), 6.5):
+    for tick in ticks(SimJob(8, MIX, seed=1), faults, 6.5):
         for window in tick.windows:
             detector.ingest_window(window)
         found += detector.evaluate(tick.time_s)
@@ -36,13 +36,20 @@ def named(fault, *arrivals):
 )
 def test_what_another_job_comes_upon_is_no_finding(fault, name):
     """A NIC or a path that is slower from the moment on at which another job began to send is not blamed."""
-    assert named(fault) == [name]
-    assert named(fault, (ONSET_S, THEIRS)) == []
+    assert named((fault,)) == [name]
+    assert named((fault,), (ONSET_S, THEIRS)) == []
 
 
 def test_what_came_at_another_time_explains_nothing():
     """Neither what has been there for a second nor what comes a second later."""
-    assert named(SLOW_PATH, (ONSET_S - 1.0, THEIRS), (ONSET_S + 1.5, THEIRS)) == ["path h2/0>h6/0"]
+    assert named((SLOW_PATH,), (ONSET_S - 1.0, THEIRS), (ONSET_S + 1.5, THEIRS)) == ["path h2/0>h6/0"]
+
+
+@pytest.mark.parametrize(("came_s", "names"), [(ONSET_S, []), (ONSET_S - 1.0, ["nic h5/0 (rx)"])])
+def test_what_came_while_a_rank_was_late_explains_what_is_slow_afterwards(came_s, names):
+    """Cells are not judged just after a rank was late: what is slow then may have become so at any time since."""
+    pause = SimFault(SimFaultKind.COMPUTE, 2, ONSET_S - 0.1, ONSET_S + 0.1, factor=4.0)
+    assert named((INCAST, pause), (came_s, THEIRS)) == names
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,9 @@ SOURCE_PORTS = range(0xC001, 0xC001 + 128)
 _POLL_S = 0.1
 # A search that somebody waits for counts too from then on, while it waits for switches: reading counters is work.
 _COUNTED_AFTER_S = 15.0
+# A job that begins while paths are learnt again waits so long until as many are known as before: a few paths that are
+# found first would carry all of its load.
+_CATCH_UP_S = 5.0
 # Counts in succession that fit no path: there is other traffic, or the counters are not current.
 _MISFITS = 3
 
@@ -87,8 +90,9 @@ class PathLearner:
     async def learn(self, pairs: Sequence[Pair], *, changed: bool = False, wait: bool = False) -> list[Pair]:
         """Learn the paths of these pairs; return the pairs that are in the fabric.
 
-        Return after one round, with which one can plan, unless told to `wait` for the end; `proceed` goes on. If the
-        fabric has `changed`, nothing that was found before counts.
+        Return after one round, with which one can plan, unless told to `wait` for the end; `proceed` goes on. Of pairs
+        that are being learnt again wait, for a time, until as many paths are known as before. If the fabric has
+        `changed`, nothing that was found before counts.
         """
         mine = [pair for pair in pairs if not self.missing_nics(pair)]
         if not mine:
@@ -104,6 +108,8 @@ class PathLearner:
         await self._step()
         if wait:
             await self._wait(mine)
+        elif not changed:
+            await self._catch_up(mine)
         return mine
 
     def _begin(self, switches: Mapping[Pair, int], *, changed: bool) -> None:
@@ -125,6 +131,13 @@ class PathLearner:
                 misfits = 0 if await self._count_path(counter, *wanted) else misfits + 1
                 counted.add(wanted)
             else:
+                await asyncio.sleep(_POLL_S)
+
+    async def _catch_up(self, pairs: Sequence[Pair]) -> None:
+        """Wait until as many paths of each pair are known as before it is learnt again, for a few seconds at most."""
+        until_s = time.monotonic() + _CATCH_UP_S
+        while any(map(self._controller.knowledge.lacks_paths, pairs)) and time.monotonic() < until_s:
+            if not await self.proceed():
                 await asyncio.sleep(_POLL_S)
 
     async def _count_path(self, counter: PathCounter, pair: Pair, source_port: int) -> bool:

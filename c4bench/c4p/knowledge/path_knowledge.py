@@ -99,6 +99,12 @@ class PathKnowledge:
         """Whether the pair is being learnt again, and no new path of it was found yet."""
         return pair in self._outdated
 
+    def lacks_paths(self, pair: Pair) -> bool:
+        """Whether the pair is being learnt again, and has fewer known paths without lost links than before."""
+        now, before = {entry.hops for entry in self.entries(pair).values()}, self._paths_before.get(pair, set())
+        fewer = sum(map(self._lost.isdisjoint, now)) < sum(map(self._lost.isdisjoint, before))
+        return fewer or self.outdated(pair)
+
     def begin(self, pairs: Iterable[Pair], again: Iterable[Pair] = (), lost: Collection[str] = ()) -> None:
         """Begin to learn these pairs; the first new path of a pair that is learnt `again` replaces all that was known.
 

@@ -134,6 +134,21 @@ def test_what_was_known_before_outlasts_an_interruption():
     assert known.paths(PAIR) == {OVER}
 
 
+def test_a_pair_lacks_paths_until_as_many_are_known_as_before():
+    """Paths over a lost link are not waited for, and at the end of learning nothing is."""
+    known = learnt(UP, OVER, ("leaf", "s2", "h1"))
+    assert not known.lacks_paths(PAIR)
+    known.begin([PAIR], again=[PAIR], lost={"s2"})
+    assert known.lacks_paths(PAIR)
+    known.learn({(*PAIR, 1): OVER}, 1.0)
+    assert known.lacks_paths(PAIR)
+    known.learn({(*PAIR, 2): UP}, 1.0)
+    assert not known.lacks_paths(PAIR)
+    known.begin([PAIR], again=[PAIR])
+    known.end()
+    assert not known.lacks_paths(PAIR)
+
+
 def test_hops_before_the_same_hop_belong_to_one_switch():
     """The switches of two paths that meet are told apart by what follows."""
     known = learnt(("a", "s0", "b0", "h1"), ("a", "s1", "b1", "h1"), ("a", "s2", "b1", "h1"))

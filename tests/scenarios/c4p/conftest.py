@@ -16,8 +16,8 @@ WRONG_OPTIMUM = 1.01
 
 
 @pytest.fixture
-def pairs_across(rdma_hosts, atlas):
-    """`pairs_across(4)`: so many pairs of hosts whose paths cross the fabric."""
+def pairs_across(rdma_hosts, atlas, capacities):
+    """`pairs_across(4)`: so many pairs of hosts whose paths cross the fabric; skip where the choice cannot matter."""
 
     def choose(count):
         pairs = crossing_pairs(rdma_hosts, atlas)[:count]
@@ -26,6 +26,8 @@ def pairs_across(rdma_hosts, atlas):
         same_leaf = [f"{a.name} and {b.name}" for a, b in pairs if _common_leaf(atlas, a, b)]
         if same_leaf:
             pytest.skip(f"one-leaf: no path between {', '.join(same_leaf)} has a choice of links")
+        if narrowest := _narrowest_common_link(_flows(pairs, both_ways=True), atlas, capacities):
+            pytest.skip(f"common-link: all paths of these jobs cross {narrowest}, and no other link limits them more")
         return pairs
 
     return choose
@@ -33,6 +35,20 @@ def pairs_across(rdma_hosts, atlas):
 
 def _common_leaf(atlas, source, target):
     return all(len(path.hops) == 2 for path in atlas.paths(source.nics[0].name, target.nics[0].name))
+
+
+def _narrowest_common_link(flows, atlas, capacities):
+    """The link that limits flows most, if all of their paths cross it whatever others are chosen; else None."""
+    common, possible, chosen = Counter(), Counter(), set()
+    for flow in flows:
+        paths = [set(path.hops) for path in atlas.paths(flow.source, flow.destination)]
+        always, ever = set.intersection(*paths), set.union(*paths)
+        chosen |= ever - always
+        for loads, hops in ((common, always), (possible, ever)):
+            loads.update({hop: flow.demand_bps / capacities.get(hop, flow.demand_bps) for hop in hops})
+    narrowest = max(common, key=common.__getitem__)
+    limits = common[narrowest] > 1.0 and all(possible[hop] <= common[narrowest] for hop in chosen)
+    return narrowest if limits else None
 
 
 @pytest.fixture

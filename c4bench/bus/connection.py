@@ -99,9 +99,15 @@ class Bus:
     async def close(self) -> None:
         """End the connection."""
         self._closing = True
-        # Where the connection is lost, nats-py writes to a transport that is no more.
-        with suppress(*FAILURES, AttributeError):
-            await self.client.close()
+        # A cancellation of its attempts to connect again may be lost, and it would try for ever.
+        self.client.options |= {"allow_reconnect": False, "max_reconnect_attempts": 1}
+        # Where the connection is lost, nats-py writes to a transport that is no more, or waits for a cancelled one.
+        try:
+            with suppress(*FAILURES, AttributeError):
+                await self.client.close()
+        except asyncio.CancelledError:
+            if cancelled():
+                raise
 
     async def _failed(self, error: Exception) -> None:
         before, self._trouble = self._trouble, _why(error)
@@ -173,9 +179,16 @@ async def again(work: Callable[[], Awaitable[None]]) -> None:
 
 
 async def for_ever(work: Callable[[], Awaitable[None]]) -> None:
-    """Do something for ever, also after it has failed because of the bus."""
-    while True:
+    """Do something until cancelled, also after it has failed because of the bus."""
+    while not cancelled():
         await again(work)
+    raise asyncio.CancelledError
+
+
+def cancelled() -> bool:
+    """Whether this task was cancelled; nats-py and `asyncio.wait_for` may drop the exception that says so."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from typing import Self
 
 import msgspec
 
-from c4bench.bus.connection import Bus, for_ever, opened
+from c4bench.bus.connection import Bus, cancelled, for_ever, opened
 from c4bench.bus.lease import Held
 from c4bench.bus.subjects import bucket_key, token
 from c4bench.errors import UnhealthyError
@@ -54,7 +54,7 @@ class Heartbeat:
         self._loop.close()
 
     async def _keep(self) -> None:
-        while True:
+        while not cancelled():
             with suppress(UnhealthyError):
                 async with opened(self._bus):
                     await for_ever(self._write)

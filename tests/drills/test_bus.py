@@ -111,6 +111,19 @@ def test_a_detector_that_stands_still_and_goes_on_says_nothing_twice(scene):
     assert "job0: another detector has taken it over" in detectors[first].log.read_text()
 
 
+@pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.nightly)])
+def test_detectors_end_with_their_bus(tmp_path, times):
+    """Detectors that are told to end in the moment in which nats-server ends do so, and call it no failure."""
+    for number in range(times):
+        (folder := tmp_path / str(number)).mkdir()
+        with BusScene(folder) as scene:
+            detectors = [scene.start_detector() for _ in range(4)]
+            scene.server.send(signal.SIGTERM)
+            for detector in detectors:
+                detector.send(signal.SIGTERM)
+            assert [detector.started.wait(20) for detector in detectors] == [0] * 4, number
+
+
 def test_a_full_bus_loses_the_oldest_windows_and_says_how_many(scene):
     """Where the bus is full because no detector reads it, what is lost is counted, and judging goes on."""
     stopped = stops(["job0"], FULL_S, 1)

@@ -1,8 +1,10 @@
 """Cumulative connection counters of all ranks at any time, computed from traces."""
 
+from collections.abc import Callable
+
 import numpy as np
 
-from c4bench.sim.arrays import Floats, Ints
+from c4bench.sim.arrays import Bools, Floats, Ints
 from c4bench.sim.trace import OpTrace
 
 _SUMS = (
@@ -42,26 +44,33 @@ class Counters:
 
 
 def _sums(trace: OpTrace, seen_s: Floats) -> Floats:
+    """One counter after the other: each step of each rank has one of every kind, which together take much memory."""
     free, ready, start, end = (np.minimum(times, seen_s) for times in (trace.free, trace.ready, trace.start, trace.end))
     done, begun = trace.end <= seen_s, trace.start <= seen_s
-    sums: Floats = np.empty((len(_SUMS), *end.shape))
-    sums[0] = sums[1] = done
-    sums[2], sums[3], sums[4] = start - ready, ready - free, (end - start) * done
-    sums[5], sums[6], sums[7] = begun & ~done, (trace.entered <= seen_s) & ~begun, trace.arrived <= seen_s
-    of_connections = _by_connection(np.add, trace.steps.firsts, sums)
-    of_connections[1] *= trace.message_bytes
-    of_connections[3, -1] += np.minimum(trace.finished, seen_s) - end[-1]
-    return of_connections
+    figures: tuple[Callable[[], Floats | Bools], ...] = (
+        lambda: done,
+        lambda: done,
+        lambda: start - ready,
+        lambda: ready - free,
+        lambda: (end - start) * done,
+        lambda: begun & ~done,
+        lambda: (trace.entered <= seen_s) & ~begun,
+        lambda: trace.arrived <= seen_s,
+    )
+    sums: Floats = np.stack([_by_connection(np.add, trace.steps.firsts, figure().astype(float)) for figure in figures])
+    sums[1] *= trace.message_bytes
+    sums[3, -1] += np.minimum(trace.finished, seen_s) - end[-1]
+    return sums
 
 
 def _moments(trace: OpTrace, seen_s: Floats) -> Floats:
     done = trace.end <= seen_s
     under_way = (trace.start <= seen_s) & ~done
-    moments: Floats = np.stack([np.where(done, trace.end, 0.0), np.where(under_way, trace.start, 0.0)])
-    return _by_connection(np.maximum, trace.steps.firsts, moments)
+    moments = np.where(done, trace.end, 0.0), np.where(under_way, trace.start, 0.0)
+    return np.stack([_by_connection(np.maximum, trace.steps.firsts, moment) for moment in moments])
 
 
 def _by_connection(combine: np.ufunc, firsts: Ints, values: Floats) -> Floats:
-    """Combine the rows, on axis 1, of the steps of each connection, whose first ones these are."""
-    combined: Floats = values if len(firsts) == values.shape[1] else combine.reduceat(values, firsts, axis=1)
+    """Combine the rows of the steps of each connection, whose first ones these are."""
+    combined: Floats = values if len(firsts) == len(values) else combine.reduceat(values, firsts)
     return combined

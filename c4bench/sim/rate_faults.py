@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from c4bench.sim.arrays import Floats, Ints
+from c4bench.sim.arrays import Bools, Floats, Ints
 from c4bench.sim.model import SimFault, SimFaultKind
 
 
@@ -48,7 +47,7 @@ class _Side:
         self.peer = column([one.peer if path else -1 for one, path in zip(faults, paths, strict=True)])
         self.any_peer = self.peer < 0
 
-    def hits(self, ends: Ints, peer: Ints, start: Floats) -> NDArray[np.bool_]:
+    def hits(self, ends: Ints, peer: Ints, start: Floats) -> Bools:
         """Whether each fault acts on each rank's message to its `peer` at `start`; shape (faults, ranks)."""
         during = (start >= self.at_s) & (start < self.until_s)
         return np.asarray((ends == self.rank) & during & (self.any_peer | (peer == self.peer)))

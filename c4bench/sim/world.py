@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from c4bench.sim.arrays import Floats, Ints
+from c4bench.sim.arrays import Bools, Floats, Ints
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 from c4bench.sim.rate_faults import RateFaults
 
@@ -81,7 +80,7 @@ class FaultState:
         """When each rank that enters a collective joins it: never, if it calls another one."""
         return np.where(self.mismatched(entered), np.inf, entered)
 
-    def mismatched(self, entered: Floats) -> NDArray[np.bool_]:
+    def mismatched(self, entered: Floats) -> Bools:
         """Which ranks call another collective than their peers when they enter at `entered`."""
         mismatched = np.zeros(len(entered), dtype=np.bool_)
         for fault in self._of(entered, SimFaultKind.MISMATCH):
@@ -120,5 +119,5 @@ class FaultState:
         return [fault for fault in self._faults if fault.at_s <= until_s]
 
 
-def _during(fault: SimFault, time_s: Floats) -> NDArray[np.bool_]:
+def _during(fault: SimFault, time_s: Floats) -> Bools:
     return (time_s >= fault.at_s) & (time_s < fault.until_s)

@@ -117,8 +117,9 @@ class NicUtilisation:
         self._evidence.add(beyond, {}, opened_s)
         weights, cases = self._evidence.weights(), []
         for slowed in slow:
-            weight = weights[slowed.nic]
-            if weight.of_enough >= ENOUGH:
+            # Nothing is held against one that is hardly beyond most others.
+            weight = weights.get(slowed.nic)
+            if weight is not None and weight.of_enough >= ENOUGH:
                 least = weight.least / slowed.slow_sides
                 cases.append(Case(self._blame(slowed, cells, links), weight.onset_s, least, weight.spans))
         return cases

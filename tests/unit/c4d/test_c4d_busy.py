@@ -8,7 +8,7 @@ import pytest
 
 from c4bench.c4d.network.cell_index import CellIndex
 from c4bench.c4d.network.nic_utilisation import NicUtilisation
-from c4bench.c4d.network.thresholds import BASELINE_SETTLED_SPANS, NAME_SPANS
+from c4bench.c4d.network.thresholds import BASELINE_SETTLED_SPANS, NAME_SPANS, SLIGHT
 from c4bench.model.diagnosis import Component
 
 NICS = [f"h{host}/0" for host in range(8)]
@@ -127,6 +127,19 @@ def test_what_a_slow_nic_adds_to_all_others_is_evidence_against_none():
 def test_a_second_slow_nic_is_named_beside_what_the_first_adds_to_all():
     """A NIC at two thirds of its rate stands out of the others, which wait for a slower one."""
     assert _named_beside_a_slow_receiver([1.5] * 4) == {"h5/0", "h2/0"}
+
+
+def test_a_second_nic_that_is_hardly_busier_than_most_is_not_named():
+    """All but the slow one are busier by a little, and one of them by twice that."""
+    index, draw = CellIndex(), random.Random(5)
+    nics = NicUtilisation(index)
+    for _ in range(2 * BASELINE_SETTLED_SPANS):
+        nics.learn(_measured(index, {pair: draw.uniform(1.0, 1.001) for pair in PAIRS}))
+    for span in range(8):
+        costs = {pair: draw.uniform(1.0, 1.001) * math.exp(0.3 * SLIGHT) for pair in PAIRS}
+        costs = _slow(_slow(costs, "h5/0", 1.0, 8.0), "h2/0", *[math.exp(0.4 * SLIGHT)] * 2)
+        (case,) = _evaluate(nics, index, costs, float(span))
+    assert case.blame.component == Component("nic", "h5/0", "rx")
 
 
 def test_what_another_job_makes_slow_is_learnt_anew():

@@ -38,14 +38,16 @@ class DeliveryProbes:
         """The fewest flows that tell the suspects apart, and more, so that some cross each of them, and some none."""
         return telling_flows(self._parts, self._paths)
 
-    def left(self, deliveries: Iterable[Delivery]) -> tuple[frozenset[Component], bool]:
+    def left(
+        self, deliveries: Iterable[Delivery], named: Collection[frozenset[Component]] = ()
+    ) -> tuple[frozenset[Component], bool]:
         """The suspects, with their sides, that lost or overtaken packets leave, and whether more may tell more.
 
-        Empty while nothing is beyond chance, or if what explains it best is no suspect.
+        Empty while nothing is beyond chance, or if what explains it best is no suspect; `named` as in `Weighing.left`.
         """
         kept = [one for one in deliveries if one[:3] in self._paths]
         every = [self._weigh(kept, manner) for manner in _MANNERS]
-        return max(every, key=lambda one: one.gain).left()
+        return max(every, key=lambda one: one.gain).left(named)
 
     def dead(self, parts: Collection[Component], deliveries: Iterable[Delivery]) -> bool:
         """Whether nothing that crosses any of these arrived."""

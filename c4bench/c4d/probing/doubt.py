@@ -1,7 +1,7 @@
 """One finding that probes may make more exact: what to send next, and what the answers leave of it."""
 
 from abc import abstractmethod
-from collections.abc import Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterator
 from typing import ClassVar
 
 import msgspec
@@ -65,8 +65,11 @@ class Doubt(msgspec.Struct):
         """Take in what probes have shown."""
 
     @abstractmethod
-    def left(self) -> tuple[Component, ...]:
-        """The suspects that all probes together leave, in their order; all of them if probes do not tell."""
+    def left(self, named: Collection[frozenset[Component]] = ()) -> tuple[Component, ...]:
+        """The suspects that all probes together leave, in their order; all of them if probes do not tell.
+
+        `named` is what each other finding leaves.
+        """
 
     @abstractmethod
     def answers(self) -> Iterator[tuple[frozenset[Component], bool, Argument]]:
@@ -116,7 +119,7 @@ class SlowDoubt(Doubt):
             self.timed.append(record.flows)
             self.rounds += 1
 
-    def left(self) -> tuple[Component, ...]:
+    def left(self, named: Collection[frozenset[Component]] = ()) -> tuple[Component, ...]:  # noqa: ARG002  (the same)
         """The suspects that trains leave; all of them if they do not tell."""
         left, _ = TrainProbes(self.suspects, self.paths).left(self.timed)
         return tuple(sorted(left, key=self.order)) or self.suspects
@@ -161,10 +164,10 @@ class LossDoubt(Doubt):
                 self.deliveries += record.deliveries
                 self.rounds += 1
 
-    def left(self) -> tuple[Component, ...]:
+    def left(self, named: Collection[frozenset[Component]] = ()) -> tuple[Component, ...]:
         """The suspects that all probes together leave, in their order; all of them if probes do not tell."""
-        lossy, _ = DeliveryProbes(self.suspects, self.paths).left(self.deliveries)
-        dead = self._dead()
+        lossy, _ = DeliveryProbes(self.suspects, self.paths).left(self.deliveries, named)
+        dead = self._dead(named)
         return tuple(sorted(self._not_cleared(dead) if dead else lossy, key=self.order)) or self.suspects
 
     def answers(self) -> Iterator[tuple[frozenset[Component], bool, Argument]]:
@@ -200,10 +203,10 @@ class LossDoubt(Doubt):
             f"{hops}"
         )
 
-    def _dead(self) -> frozenset[Component]:
+    def _dead(self, named: Collection[frozenset[Component]] = ()) -> frozenset[Component]:
         """The suspects that lost packets leave, if nothing arrives that crosses them."""
         probes = DeliveryProbes(self.suspects, self.paths)
-        left, _ = probes.left(self.deliveries)
+        left, _ = probes.left(self.deliveries, named)
         return left if left and probes.dead(left, self.deliveries) else frozenset()
 
     def _not_cleared(self, dead: frozenset[Component]) -> frozenset[Component]:

@@ -104,7 +104,7 @@ class Doubts:
         ended, self._ended = self._ended, []
         refined: list[Alarmed] = []
         for doubt in ended:
-            left = doubt.left()
+            left = doubt.left(self._named)
             if frozenset(left) not in self._named:
                 self._named.append(frozenset(left))
                 self._refined.append((frozenset(left), doubt))

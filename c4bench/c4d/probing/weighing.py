@@ -57,10 +57,11 @@ class Weighing:
         """The evidence against the worst suspect."""
         return max((one.gain for part, one in self._weighed.items() if part in self._parts), default=0.0)
 
-    def left(self) -> tuple[frozenset[Component], bool]:
+    def left(self, named: Collection[frozenset[Component]] = ()) -> tuple[frozenset[Component], bool]:
         """The suspects, with their sides, that are left, and whether more packets may tell more.
 
-        Empty while nothing is beyond chance, or if what explains it best is no suspect.
+        Empty while nothing is beyond chance, or if what explains it best is no suspect. That includes what explains it
+        as well and is `named` already: all that another finding leaves.
         """
         weighed = self._weighed
         own = {part: one for part, one in weighed.items() if part in self._parts and one.gain > _FAR}
@@ -73,7 +74,8 @@ class Weighing:
             (one for part, one in own.items() if math.isclose(totals[part], most)), key=lambda one: len(one.flows)
         )
         alike = {part for part, one in weighed.items() if totals[part] > most - _FAR and one.flows & best.flows}
-        if any(totals[part] > most + _FAR for part in alike):
+        elsewhere = any(one <= alike and one.isdisjoint(self._parts) for one in named)
+        if elsewhere or any(totals[part] > most + _FAR for part in alike):
             return frozenset(), False
         second = _beside(best, weighed.values())
         also = {part for part, one in own.items() if _beside_as_well(one, best, second)}

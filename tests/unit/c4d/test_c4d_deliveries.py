@@ -148,3 +148,26 @@ def test_packets_that_were_sent_for_another_doubt_count():
         doubts.ingest(ProbingEnded(0.0, "job"))
         named.append([one.component.name for one, _ in doubts.ended()])
     assert named == [["h3/0"], []]
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_what_another_finding_explains_as_well_names_nothing_more(elsewhere):
+    """A NIC's packets were lost across two links in series that another finding names: they say nothing of the NIC."""
+    links, nic = ACROSS[1:-1], Component("nic", "h0/0")
+    doubts = Doubts(PATHS)
+    for first, *others in ([links] if elsewhere else []) + [(Component("path", "h3/0>h0/0"), nic)]:
+        doubts.add(
+            Finding(
+                Syndrome.COMMUNICATION_HANG, Cause.CONNECTION_STALLED, first, 1.0, 0.5, ("seen",), "", {}, tuple(others)
+            ),
+            2.0,
+            LEAF,
+        )
+    lost = ("h0/0", "h3/0", 1), ("h0/0", "h4/0", 1)
+    # One flow of the NIC and one over the links lose nothing, so that neither explains the lost packets better.
+    sound = ("h0/0", "h1/0", 1), ("h1/0", "h0/0", 1), ("h1/0", "h3/0", 1), ("h2/0", "h3/0", 2), ("h2/0", "h4/0", 2)
+    counts = tuple(Delivery(*path, SENT, SENT, 0 if path in lost else SENT, 0) for path in lost + sound)
+    doubts.ingest(DeliveriesCounted(0.0, "job", counts))
+    doubts.ingest(ProbingEnded(0.0, "job"))
+    named = [one.component for one, _ in doubts.ended()]
+    assert named == ([] if elsewhere else [Component("nic", "h0/0", "tx")])

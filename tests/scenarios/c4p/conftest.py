@@ -46,7 +46,8 @@ def _narrowest_common_link(flows, atlas, capacities):
         chosen |= ever - always
         for loads, hops in ((common, always), (possible, ever)):
             loads.update({hop: flow.demand_bps / capacities.get(hop, flow.demand_bps) for hop in hops})
-    narrowest = max(common, key=common.__getitem__)
+    # The paths of a bond have no link in common: each leaves by one of two ports.
+    narrowest = max(common, key=common.__getitem__, default=None)
     limits = common[narrowest] > 1.0 and all(possible[hop] <= common[narrowest] for hop in chosen)
     return narrowest if limits else None
 

@@ -119,7 +119,7 @@ class SlowDoubt(Doubt):
             self.timed.append(record.flows)
             self.rounds += 1
 
-    def left(self, named: Collection[frozenset[Component]] = ()) -> tuple[Component, ...]:  # noqa: ARG002  (the same)
+    def left(self, named: Collection[frozenset[Component]] = ()) -> tuple[Component, ...]:  # noqa: ARG002  (interface)
         """The suspects that trains leave; all of them if they do not tell."""
         left, _ = TrainProbes(self.suspects, self.paths).left(self.timed)
         return tuple(sorted(left, key=self.order)) or self.suspects

@@ -30,6 +30,7 @@ _logger = logging.getLogger(__name__)
 MASTER = "master"
 # A master that renews its lease no longer than this is taken to be gone (s), and takes itself to be deposed.
 LEAD_ENDS_AFTER_S = 2.0
+_LAST_ANSWER_WITHIN_S = 0.5
 _AGAIN_S = 0.1
 # Lines are written together where a log is written again.
 _CHUNK_BYTES = 1 << 20
@@ -105,17 +106,29 @@ class Leader:
             return
 
     async def _keep(self, lease: Lease) -> None:
-        renewed_s = time.monotonic()
+        answered_s = time.monotonic()
         while not self.lost:
-            try:
-                if not await lease.write(Held(self._name)):
-                    self._lose(_ANOTHER)
-                renewed_s = time.monotonic()
-            except FAILURES as error:
-                _logger.debug("bus %s: lease not renewed: %s", self._bus.address, error)
-            if time.monotonic() - renewed_s > LEAD_ENDS_AFTER_S:
+            if await self._renewal_answered(lease):
+                answered_s = time.monotonic()
+            elif time.monotonic() - answered_s > LEAD_ENDS_AFTER_S and not await self._answered_now(lease):
                 self._lose(f"the bus {self._bus.address} has not answered for {LEAD_ENDS_AFTER_S:g} s")
             await asyncio.sleep(RENEWED_EVERY_S)
+
+    async def _renewal_answered(self, lease: Lease) -> bool:
+        """Renew the lease, and lose it where another master has it; whether the bus has answered."""
+        try:
+            if not await lease.write(Held(self._name)):
+                self._lose(_ANOTHER)
+        except FAILURES as error:
+            _logger.debug("bus %s: lease not renewed: %s", self._bus.address, error)
+            return False
+        return True
+
+    async def _answered_now(self, lease: Lease) -> bool:
+        """Renew once more: where this process stood still, not the bus, the bus answers at once."""
+        last = asyncio.create_task(self._renewal_answered(lease))
+        await asyncio.wait({last}, timeout=_LAST_ANSWER_WITHIN_S)
+        return last.done() and last.result()
 
     def _lose(self, why: str) -> None:
         if not self.lost:

@@ -225,6 +225,21 @@ def test_of_two_masters_the_bus_decides_which_leads(scene):
     assert not watched.repeated()
 
 
+def test_a_master_that_stands_still_while_it_waits_for_an_answer_says_that_another_leads(scene):
+    """What has not answered is the master itself: it does not say that the bus is gone."""
+    first, second = scene.master, scene.start_master(waits=True, port=free_port())
+    scene.server.send(signal.SIGSTOP)
+    # Until the lease is renewed again, which is in flight then.
+    time.sleep(0.5)
+    first.send(signal.SIGSTOP)
+    scene.server.send(signal.SIGCONT)
+    while "listening" not in second.log.read_text():
+        time.sleep(0.1)
+    first.send(signal.SIGCONT)
+    assert first.started.wait(15) == 3
+    assert first.log.read_text().splitlines()[-1] == "c4bench: another master leads now, so this one ends"
+
+
 def test_a_certificate_permits_what_its_role_needs(scene):
     """An agent publishes only its own host's windows, and neither it nor a detector touches the master's state."""
     windows = (SUBJECTS.window("job0", "h0"), SUBJECTS.window("job0", "h1"))

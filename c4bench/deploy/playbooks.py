@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,14 @@ import msgspec
 from c4bench.errors import UnhealthyError
 from c4bench.inventory import Inventory
 from c4bench.inventory.ansible import INSTALL
+from c4bench.remote import connect
 from c4bench.resources import resource
 
 _FORKS_MAX = 32
 _FAILURES = ("runner_on_failed", "runner_on_unreachable")
+# What Ansible says where it has not waited for ssh's own reason, as on a busy machine.
+_NO_REASON = "Data could not be sent to remote host"
+_SSH_ANSWERS_WITHIN_S = 20.0
 # Ansible's names of the counters, by ours.
 _COUNTERS = {"ok": "ok", "changed": "changed", "failed": "failures", "unreachable": "dark", "skipped": "skipped"}
 
@@ -81,7 +85,7 @@ def playbook(
         raise KeyboardInterrupt
     kept = private / "artifacts" / "run"
     (kept / "command").unlink(missing_ok=True)  # it contains our whole environment, and run directories are shared
-    return _check(name, hosts, events, runner.rc, kept / "stdout")
+    return _check(name, inventory, hosts, events, runner.rc, kept / "stdout")
 
 
 def _runner() -> Callable[..., Any]:
@@ -121,9 +125,11 @@ class _Events:
         return (max(self._times) - min(self._times)).total_seconds() if self._times else 0.0
 
 
-def _check(name: str, hosts: Sequence[str], events: _Events, rc: int, log: Path) -> PlaybookResult:
+def _check(
+    name: str, inventory: Inventory, hosts: Sequence[str], events: _Events, rc: int, log: Path
+) -> PlaybookResult:
     if events.failures:
-        raise UnhealthyError(f"{_failure(events.failures)} (playbook {name}; log: {log})")
+        raise UnhealthyError(f"{_failure(events.failures, inventory)} (playbook {name}; log: {log})")
     if rc != 0:
         raise UnhealthyError(f"playbook {name} did not run (code {rc}): {_complaint(log)} (log: {log})")
     left_out = [host for host in hosts if host not in events.tallies]
@@ -132,13 +138,25 @@ def _check(name: str, hosts: Sequence[str], events: _Events, rc: int, log: Path)
     return PlaybookResult(rc, events.tallies, events.elapsed_s)
 
 
-def _failure(failures: Sequence[Mapping[str, Any]]) -> str:
+def _failure(failures: Sequence[Mapping[str, Any]], inventory: Inventory) -> str:
     first = failures[0]
-    result = first.get("res", {})
-    message = str(result.get("stderr") or result.get("msg") or "no reason given").strip().splitlines()
-    also = sorted({failure["host"] for failure in failures} - {first["host"]})
+    host, result = first["host"], first.get("res", {})
+    message = str(result.get("stderr") or result.get("msg") or "no reason given").strip().splitlines()[-1].strip()
+    if _NO_REASON in message:
+        message = _reason_of_ssh(host, inventory) or message
+    also = sorted({failure["host"] for failure in failures} - {host})
     others = f"; also {', '.join(also)}" if also else ""
-    return f"{first['host']}: task {first.get('task', '')!r}: {message[-1].strip()}{others}"
+    return f"{host}: task {first.get('task', '')!r}: {message}{others}"
+
+
+def _reason_of_ssh(host: str, inventory: Inventory) -> str:
+    """Why ssh does not reach a host; "" if it does now."""
+    with closing(connect(host, inventory.access[host]).start(["echo"])) as session:
+        try:
+            session.read_line(_SSH_ANSWERS_WITHIN_S)
+        except UnhealthyError as error:
+            return str(error)
+    return ""
 
 
 def _complaint(log: Path) -> str:

@@ -1,5 +1,6 @@
 """What is believed of an Ansible run, on playbooks of the tests' own."""
 
+import os
 import signal
 from textwrap import dedent
 
@@ -13,7 +14,7 @@ from c4bench.inventory import load
 INVENTORY = """\
 all:
   vars: {ansible_connection: local, ansible_python_interpreter: /usr/bin/python3}
-  hosts: {a: {good: true}, b: {good: false}}
+  hosts: {a: {good: true}, b: {good: false}, far: {ansible_connection: ssh}}
 """
 
 
@@ -63,6 +64,22 @@ def test_a_failed_task_is_named_with_its_host_and_words(run):
     """
     with pytest.raises(UnhealthyError, match=r"^b: task 'Try it': went wrong \(playbook trial; log: .*/stdout\)$"):
         run(text, "a", "b")
+
+
+def test_a_host_that_ssh_does_not_reach_is_named_with_the_words_of_a_slow_ssh(run, tmp_path, monkeypatch):
+    """Ansible gives up on an ssh that reads no more before that has said why; the user is told why all the same."""
+    (ssh := tmp_path / "ssh").write_text("#!/bin/sh\nexec <&-; sleep 0.3; echo far: Connection refused >&2; exit 255\n")
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    text = """\
+        - hosts: all
+          gather_facts: false
+          tasks:
+            - name: Try it
+              ansible.builtin.ping:
+    """
+    with pytest.raises(UnhealthyError, match=r"^far: task 'Try it': .*Connection refused \(playbook trial; log: "):
+        run(text, "far")
 
 
 def test_a_failure_that_the_playbook_ignores_is_none(run):

@@ -35,6 +35,13 @@ class InconclusiveError(C4Error):
     exit_code = 4
 
 
+def report_fault(message: str, failure: BaseException | None) -> None:
+    """Report a fault of our own code to the running event loop, which logs its traceback and goes on."""
+    from asyncio import get_running_loop  # noqa: PLC0415  (programs without a loop do not load it)
+
+    get_running_loop().call_exception_handler({"message": message, "exception": failure})
+
+
 def meant(given: str, known: Iterable[str], otherwise: str = "") -> str:
     """The known name that was probably meant, as the end of a sentence; `otherwise` where none is near."""
     from difflib import get_close_matches  # noqa: PLC0415  (seldom needed, and it takes memory)

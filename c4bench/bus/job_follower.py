@@ -16,6 +16,7 @@ from c4bench.bus.jobs import JobEntry
 from c4bench.bus.lease import Held
 from c4bench.bus.reader import StreamReader
 from c4bench.bus.subjects import BEGIN, name_of
+from c4bench.errors import report_fault
 from c4bench.model.diagnosis import Component, Diagnosis
 from c4bench.model.recording import Evaluated, JobReport, Record
 
@@ -135,7 +136,7 @@ class JobFollower:
             return self._judge.ingest(record)
         except Exception as failure:
             message = f"{self._job}: a record was not judged: {type(failure).__name__}: {failure}"
-            asyncio.get_running_loop().call_exception_handler({"message": message, "exception": failure})
+            report_fault(message, failure)
             return []
 
     def _ingest(self, stored: Stored) -> None:

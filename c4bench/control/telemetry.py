@@ -39,13 +39,18 @@ _PHASE = (1 + WINDOWS_WITHIN) / 2
 _LATE_S = 0.5
 
 
+def _raised(message: str, failure: Exception) -> None:  # noqa: ARG001  (as `on_failure` is called)
+    raise failure
+
+
 class _Followed(msgspec.Struct):
-    """An attempt that is followed since `since_s`, and its detector."""
+    """An attempt that is followed since `since_s`, and its detector; `failure` is the newest in evaluating it."""
 
     job: Job
     detector: Detector
     since_s: float
     archiving: Archiving | None
+    failure: str = ""
 
     def ingest(self, record: Record) -> list[Diagnosis]:
         """Pass a record to the detector; recording and archive have all of them in the same order."""
@@ -64,10 +69,13 @@ class Detection:
 
     `windows` and `dropped` count the windows of each host, and the rejected records by reason. `window_bytes` are those
     of all messages with windows that came. `window_ends_s` is when each host's newest window ends, on the host's clock.
+    `on_failure` gets a fault in evaluating an attempt, and what to say of it; unless it raises, other attempts follow.
     """
 
-    def __init__(self, archiving: Archiving | None = None) -> None:
-        self._archiving = archiving
+    def __init__(
+        self, archiving: Archiving | None = None, on_failure: Callable[[str, Exception], None] = _raised
+    ) -> None:
+        self._archiving, self._on_failure = archiving, on_failure
         self._fabric = SharedFabric()
         self._followed: dict[str, _Followed] = {}
         self.windows: Counter[str] = Counter()
@@ -115,7 +123,11 @@ class Detection:
 
         Their detectors read the same traffic from the shared fabric.
         """
-        diagnoses = followed.ingest(Evaluated(now_s))
+        try:
+            diagnoses = followed.ingest(Evaluated(now_s))
+        except Exception as failure:
+            self._note_failure(followed, failure)
+            return []
         if self._archiving:
             self._archiving.add_findings(diagnoses)
         for traffic in self._fabric.poll():
@@ -123,6 +135,13 @@ class Detection:
                 if other is not followed:
                     other.note(traffic)
         return diagnoses
+
+    def _note_failure(self, followed: _Followed, failure: Exception) -> None:
+        """What fails again in the same way, as it may ten times a second, is reported once."""
+        said = f"{type(failure).__name__}: {failure}"
+        if said != followed.failure:
+            followed.failure = said
+            self._on_failure(f"{followed.job.spec.id} was not evaluated: {said}", failure)
 
     def poll_benign(self) -> list[BenignSlowdown]:
         """Slowdowns without a fault that were explained since the last call."""

@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
+from c4bench.errors import report_fault
 from c4bench.model.window import Window
 
 # So long windows are ingested at a time (s), before others have their turn: connections, requests and evaluation.
@@ -48,4 +49,4 @@ class WindowInbox:
             await self._ingest(window)
         except Exception as failure:
             message = f"a window of {window.host} was not ingested: {type(failure).__name__}: {failure}"
-            asyncio.get_running_loop().call_exception_handler({"message": message, "exception": failure})
+            report_fault(message, failure)

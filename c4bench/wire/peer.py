@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from c4bench.errors import C4Error, UnhealthyError
+from c4bench.errors import C4Error, UnhealthyError, report_fault
 from c4bench.wire.channel import Channel, ChannelClosed
 from c4bench.wire.messages import Answer, Call, Empty, Message, Note
 
@@ -185,5 +185,5 @@ class Peer:
 def _report(method: str, failure: Exception) -> str:
     """Report a fault in what handles a method; return what it says."""
     error = f"{method} failed with {type(failure).__name__}: {failure}"
-    asyncio.get_running_loop().call_exception_handler({"message": error, "exception": failure})
+    report_fault(error, failure)
     return error

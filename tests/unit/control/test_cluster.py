@@ -7,8 +7,10 @@ import socket
 import threading
 import time
 
+import msgspec
 import pytest
 
+from c4bench.c4d.detector import Detector
 from c4bench.control.cluster import Cluster
 from c4bench.control.job_views import C4D, SteeredJob
 from c4bench.deploy import authority
@@ -18,6 +20,7 @@ from c4bench.model.event import AgentMissing, Diagnosed, HostReturned, SteeringS
 from c4bench.model.fabric import Host, Nic
 from c4bench.model.meeting import Meeting
 from c4bench.model.numbering import window_of
+from c4bench.model.recording import Evaluated
 from c4bench.model.steering import Action, Incident
 from c4bench.model.telemetry import Member, RankRecord
 from c4bench.wire.master import master_channel
@@ -89,13 +92,20 @@ class Agents:
         self._loop.close()
 
 
+def wait_for(holds):
+    until_s = time.monotonic() + WITHIN_S
+    while not holds():
+        assert time.monotonic() < until_s
+        time.sleep(0.02)
+
+
 def spec(**rest):
     members = tuple(Member(rank, name, (f"{name}/0",)) for rank, name in enumerate(NAMES))
     return JobSpec("job", "pulse", members, tuple(host.nics[0] for host in HOSTS), **rest)
 
 
-@pytest.fixture
-def scene(tmp_path):
+@contextlib.contextmanager
+def running(tmp_path):
     """A cluster and agents of its two hosts."""
     authority.establish(tmp_path, NAMES, datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1))
     with socket.socket() as free:
@@ -108,6 +118,13 @@ def scene(tmp_path):
         finally:
             cluster.stop("job")
             agents.close()
+
+
+@pytest.fixture
+def scene(tmp_path):
+    """A cluster and agents of its two hosts."""
+    with running(tmp_path) as made:
+        yield made
 
 
 def test_hosts_that_are_missing_are_named(scene):
@@ -178,6 +195,33 @@ def test_telemetry_of_a_running_job_is_kept(scene):
     assert (window.host, [rank.pid for rank in window.ranks]) == ("h1", [77])
     assert list(cluster.recordings("job")) == ["job"]
     assert window in list(cluster.recordings("job")["job"])
+
+
+def test_a_fault_in_evaluating_a_job_ends_neither_the_master_nor_other_jobs(tmp_path, monkeypatch, caplog):
+    """It is reported once, other jobs are evaluated on, and whoever closes the cluster is told."""
+    evaluated, sound = [], Detector.ingest
+
+    def ingest(detector, record):
+        if isinstance(record, Evaluated):
+            evaluated.append(detector)
+            if detector is evaluated[0]:
+                raise KeyError("c4")
+        return sound(detector, record)
+
+    def run_two():
+        with running(tmp_path) as (cluster, agents):
+            for name in ("job", "other"):
+                cluster.start(msgspec.structs.replace(spec(), id=name))
+                wait_for(lambda: evaluated)
+            wait_for(lambda: sorted(map(evaluated.count, set(evaluated)))[1:] > [3])
+            agents.window(1, RankRecord("other", 1, "h1", 77, "running"))
+            assert len(cluster.windows("other")) == 1
+
+    monkeypatch.setattr(Detector, "ingest", ingest)
+    with pytest.raises(KeyError, match="c4"):
+        run_two()
+    assert caplog.text.count("job was not evaluated: KeyError") == 1
+    assert len(set(evaluated)) == 2
 
 
 def diagnosis(attempt, component="h0/0", at_s=1.0):

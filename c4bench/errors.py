@@ -35,8 +35,8 @@ class InconclusiveError(C4Error):
     exit_code = 4
 
 
-def report_fault(message: str, failure: BaseException | None) -> None:
-    """Report a fault of our own code to the running event loop, which logs its traceback and goes on."""
+def report_bug(message: str, failure: BaseException | None) -> None:
+    """Report a bug of ours to the running event loop, which logs its traceback and goes on."""
     from asyncio import get_running_loop  # noqa: PLC0415  (programs without a loop do not load it)
 
     get_running_loop().call_exception_handler({"message": message, "exception": failure})

@@ -16,7 +16,7 @@ from c4bench.bus.jobs import JobEntries, JobEntry
 from c4bench.bus.lease import ENDS_AFTER_S, RENEWED_EVERY_S, Held, Lease, Renewals, fair_share
 from c4bench.bus.reader import StreamReader
 from c4bench.bus.subjects import bucket_key, bucket_stream, token
-from c4bench.errors import report_fault
+from c4bench.errors import report_bug
 from c4bench.model.recording import FabricRecord, TrafficRecord
 from c4bench.wire.messages import JobSpec
 
@@ -204,4 +204,4 @@ class Detector:
 def _report(attempt: str, task: asyncio.Task[None]) -> None:
     """Report why a job is no longer followed."""
     failure = task.exception()
-    report_fault(f"{attempt} is followed no more: {type(failure).__name__}: {failure}", failure)
+    report_bug(f"{attempt} is followed no more: {type(failure).__name__}: {failure}", failure)

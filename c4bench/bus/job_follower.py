@@ -16,7 +16,7 @@ from c4bench.bus.jobs import JobEntry
 from c4bench.bus.lease import Held
 from c4bench.bus.reader import StreamReader
 from c4bench.bus.subjects import BEGIN, name_of
-from c4bench.errors import report_fault
+from c4bench.errors import report_bug
 from c4bench.model.diagnosis import Component, Diagnosis
 from c4bench.model.recording import Evaluated, JobReport, Record
 
@@ -131,12 +131,12 @@ class JobFollower:
                 )
 
     def _judged(self, record: Record) -> list[Diagnosis]:
-        """Have a record judged; a fault in doing so is reported, and other records follow."""
+        """Have a record judged; an error in doing so is reported, and other records follow."""
         try:
             return self._judge.ingest(record)
         except Exception as failure:
             message = f"{self._job}: a record was not judged: {type(failure).__name__}: {failure}"
-            report_fault(message, failure)
+            report_bug(message, failure)
             return []
 
     def _ingest(self, stored: Stored) -> None:

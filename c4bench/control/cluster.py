@@ -37,14 +37,14 @@ _POLL_S = 0.2
 class Cluster:
     """Hosts with agents and the master they connect to, which runs on a thread of its own; a context manager.
 
-    A fault of ours that the master reports, and goes on after, is raised when the cluster is closed.
+    A bug of ours that the master reports, and goes on after, is raised when the cluster is closed.
     """
 
     def __init__(self, hosts: Sequence[Host], trust: Path, address: str, port: int) -> None:
         self.hosts = tuple(hosts)
         self._loop = asyncio.new_event_loop()
-        self._faults: list[Exception] = []
-        self._loop.set_exception_handler(self._note_fault)
+        self._bugs: list[Exception] = []
+        self._loop.set_exception_handler(self._note_bug)
         self._thread = threading.Thread(target=self._loop.run_forever, name="c4bench-master", daemon=True)
         self._thread.start()
         self.parts = parts = self._call_soon(Parts)
@@ -55,10 +55,10 @@ class Cluster:
         self._server = self._call_soon(lambda: Master(parts, trust, address, port))
         self._serving = self._serve()
 
-    def _note_fault(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def _note_bug(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         loop.default_exception_handler(context)
-        if isinstance(fault := context.get("exception"), Exception):
-            self._faults.append(fault)
+        if isinstance(bug := context.get("exception"), Exception):
+            self._bugs.append(bug)
 
     def _serve(self) -> "concurrent.futures.Future[None]":
         opened = threading.Event()
@@ -94,8 +94,8 @@ class Cluster:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-        if self._faults:
-            raise self._faults[0]
+        if self._bugs:
+            raise self._bugs[0]
 
     def run_beside(self, work: Coroutine[Any, Any, None]) -> None:
         """Run this on the master's loop until the cluster is closed."""

@@ -38,7 +38,7 @@ from c4bench.control.rendezvous import RendezvousService
 from c4bench.control.steering import Steering
 from c4bench.control.store import Store
 from c4bench.control.telemetry import Detection, TelemetryLoop
-from c4bench.errors import UnhealthyError, report_fault
+from c4bench.errors import UnhealthyError, report_bug
 from c4bench.model.event import Diagnosed
 from c4bench.record.archive import Archive
 from c4bench.wire.channel import MESSAGE_BYTES_MAX, WebSocketChannel
@@ -76,7 +76,7 @@ class Parts:
         self.agents = agents = AgentConnections()
         self.log = log = EventLog(store)
         self.archiving = Archiving(archive) if archive else None
-        self.detection = detection = detection or Detection(self.archiving, report_fault)
+        self.detection = detection = detection or Detection(self.archiving, report_bug)
         self.paths = PathService(jobs, agents.peer, keep=self._save_paths, publish=detection.ingest_fabric)
         if (saved := store.paths()) is not None:
             self.paths.controller.recall(PathKnowledge.from_json(saved), time.time())

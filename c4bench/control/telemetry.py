@@ -69,7 +69,7 @@ class Detection:
 
     `windows` and `dropped` count the windows of each host, and the rejected records by reason. `window_bytes` are those
     of all messages with windows that came. `window_ends_s` is when each host's newest window ends, on the host's clock.
-    `on_failure` gets a fault in evaluating an attempt, and what to say of it; unless it raises, other attempts follow.
+    `on_failure` gets an error in evaluating an attempt, and what to say of it; unless it raises, other attempts follow.
     """
 
     def __init__(

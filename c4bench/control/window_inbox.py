@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-from c4bench.errors import report_fault
+from c4bench.errors import report_bug
 from c4bench.model.window import Window
 
 # So long windows are ingested at a time (s), before others have their turn: connections, requests and evaluation.
@@ -44,9 +44,9 @@ class WindowInbox:
                     until_s = time.monotonic() + _TURN_S
 
     async def _pass_on(self, window: Window) -> None:
-        """Ingest a window; a fault in doing so is reported, and other windows follow."""
+        """Ingest a window; an error in doing so is reported, and other windows follow."""
         try:
             await self._ingest(window)
         except Exception as failure:
             message = f"a window of {window.host} was not ingested: {type(failure).__name__}: {failure}"
-            report_fault(message, failure)
+            report_bug(message, failure)

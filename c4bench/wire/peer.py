@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from c4bench.errors import C4Error, UnhealthyError, report_fault
+from c4bench.errors import C4Error, UnhealthyError, report_bug
 from c4bench.wire.channel import Channel, ChannelClosed
 from c4bench.wire.messages import Answer, Call, Empty, Message, Note
 
@@ -183,7 +183,7 @@ class Peer:
 
 
 def _report(method: str, failure: Exception) -> str:
-    """Report a fault in what handles a method; return what it says."""
+    """Report an error in what handles a method; return what it says."""
     error = f"{method} failed with {type(failure).__name__}: {failure}"
-    report_fault(error, failure)
+    report_bug(error, failure)
     return error

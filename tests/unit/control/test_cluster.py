@@ -197,7 +197,7 @@ def test_telemetry_of_a_running_job_is_kept(scene):
     assert window in list(cluster.recordings("job")["job"])
 
 
-def test_a_fault_in_evaluating_a_job_ends_neither_the_master_nor_other_jobs(tmp_path, monkeypatch, caplog):
+def test_an_error_in_evaluating_a_job_ends_neither_the_master_nor_other_jobs(tmp_path, monkeypatch, caplog):
     """It is reported once, other jobs are evaluated on, and whoever closes the cluster is told."""
     evaluated, sound = [], Detector.ingest
 

@@ -1,8 +1,8 @@
 """How likely the component of a finding is the right one: by how often it was in campaigns.
 
 The counts are of the lab's recordings of the seeds 101 to 105 with three sets of packages, before there were probes,
-of the seeds 1, 101, 203 and 204 with probes, and of the simulator's seeds 100 to 399 (docs/campaign.md). Those of
-packet trains are of slow faults of rings only.
+of the seeds 1, 101, 203, 204 and 411 to 417 with probes, and of the simulator's seeds 100 to 399 (docs/campaign.md).
+Those of packet trains are mostly of slow faults of rings.
 """
 
 from collections.abc import Mapping
@@ -23,34 +23,35 @@ SEEN: Mapping[tuple[Cause, str], Counts] = MappingProxyType(
     {
         (Cause.COLLECTIVE_TYPE_MISMATCH, "job"): ((38, 38), (0, 0), (0, 0), (0, 0)),
         (Cause.COMPLETION_NOT_SEEN, "rank"): ((3, 3), (0, 0), (0, 0), (0, 0)),
-        (Cause.COMPUTE_SLOW, "rank"): ((124, 124), (0, 0), (0, 0), (0, 0)),
-        (Cause.CONNECTION_STALLED, "link"): ((0, 0), (11, 28), (0, 0), (1, 11)),
-        (Cause.CONNECTION_STALLED, "nic"): ((18, 18), (3, 3), (6, 7), (16, 17)),
-        (Cause.CONNECTION_STALLED, "path"): ((0, 0), (0, 0), (0, 41), (0, 7)),
-        (Cause.HOST_SILENT, "host"): ((30, 30), (0, 0), (0, 0), (0, 0)),
-        (Cause.LINK_MISSING, "link"): ((0, 0), (2, 2), (13, 13), (0, 8)),
-        (Cause.NOT_ENTERED, "rank"): ((32, 32), (0, 0), (0, 0), (0, 0)),
-        (Cause.PACKETS_LOST, "link"): ((0, 0), (9, 9), (0, 0), (0, 0)),
-        (Cause.PACKETS_LOST, "nic"): ((3, 3), (16, 16), (0, 0), (3, 3)),
-        (Cause.PACKETS_LOST, "path"): ((0, 1), (0, 0), (0, 12), (0, 19)),
-        (Cause.PORT_DOWN, "link"): ((0, 0), (17, 17), (0, 0), (0, 0)),
-        (Cause.PORT_DOWN, "nic"): ((32, 32), (0, 0), (0, 0), (0, 0)),
-        (Cause.PORT_DOWN, "switch"): ((2, 2), (0, 0), (0, 0), (0, 0)),
-        (Cause.PROCESS_ENDED, "rank"): ((95, 95), (0, 0), (0, 0), (0, 0)),
-        (Cause.PROCESS_STOPPED, "rank"): ((30, 30), (0, 0), (0, 0), (0, 0)),
+        (Cause.COMPUTE_SLOW, "rank"): ((140, 140), (0, 0), (0, 0), (0, 0)),
+        (Cause.CONNECTION_STALLED, "link"): ((0, 0), (18, 39), (0, 0), (2, 14)),
+        (Cause.CONNECTION_STALLED, "nic"): ((25, 25), (6, 6), (7, 10), (22, 24)),
+        (Cause.CONNECTION_STALLED, "path"): ((0, 0), (0, 0), (0, 43), (0, 7)),
+        (Cause.HOST_SILENT, "host"): ((41, 41), (0, 0), (0, 0), (0, 0)),
+        (Cause.LINK_MISSING, "link"): ((0, 0), (6, 6), (23, 23), (0, 9)),
+        (Cause.NOT_ENTERED, "rank"): ((39, 39), (0, 0), (0, 0), (0, 0)),
+        (Cause.PACKETS_LOST, "link"): ((0, 0), (12, 12), (0, 0), (0, 0)),
+        (Cause.PACKETS_LOST, "nic"): ((7, 7), (25, 25), (0, 0), (4, 4)),
+        (Cause.PACKETS_LOST, "path"): ((0, 1), (0, 0), (0, 14), (0, 32)),
+        (Cause.PORT_DOWN, "link"): ((0, 0), (23, 23), (0, 0), (0, 0)),
+        (Cause.PORT_DOWN, "nic"): ((44, 44), (0, 0), (0, 0), (0, 0)),
+        (Cause.PORT_DOWN, "switch"): ((4, 4), (0, 0), (0, 0), (0, 0)),
+        (Cause.PROCESS_ENDED, "rank"): ((117, 117), (0, 0), (0, 0), (0, 0)),
+        (Cause.PROCESS_STOPPED, "rank"): ((35, 35), (0, 0), (0, 0), (0, 0)),
         (Cause.TRANSFER_SLOW, "link"): ((0, 0), (7, 7), (0, 0), (0, 0)),
-        (Cause.TRANSFER_SLOW, "nic"): ((61, 61), (2, 2), (0, 0), (8, 10)),
-        (Cause.TRANSFER_SLOW, "path"): ((0, 0), (0, 0), (0, 23), (0, 9)),
+        (Cause.TRANSFER_SLOW, "nic"): ((65, 65), (4, 4), (0, 0), (13, 15)),
+        (Cause.TRANSFER_SLOW, "path"): ((0, 0), (0, 0), (0, 23), (0, 11)),
     }
 )
 # The same of what probes have left.
 PROBED: Mapping[tuple[Cause, str], Counts] = MappingProxyType(
     {
-        (Cause.CONNECTION_STALLED, "link"): ((6, 6), (1, 2), (0, 0), (0, 0)),
-        (Cause.CONNECTION_STALLED, "nic"): ((0, 0), (3, 3), (2, 2), (0, 0)),
-        (Cause.PACKETS_LOST, "nic"): ((0, 0), (4, 4), (0, 0), (0, 0)),
+        (Cause.CONNECTION_STALLED, "link"): ((18, 18), (4, 5), (1, 2), (0, 0)),
+        (Cause.CONNECTION_STALLED, "nic"): ((1, 1), (7, 7), (8, 8), (0, 0)),
+        (Cause.PACKETS_LOST, "link"): ((0, 0), (1, 1), (0, 0), (0, 0)),
+        (Cause.PACKETS_LOST, "nic"): ((0, 0), (16, 16), (1, 1), (0, 0)),
         (Cause.TRANSFER_SLOW, "link"): ((0, 0), (7, 7), (0, 0), (0, 0)),
-        (Cause.TRANSFER_SLOW, "nic"): ((0, 0), (8, 8), (1, 1), (0, 0)),
+        (Cause.TRANSFER_SLOW, "nic"): ((1, 1), (12, 12), (2, 2), (0, 0)),
     }
 )
 

@@ -39,7 +39,7 @@ def report_bug(message: str, failure: BaseException | None) -> None:
     """Report a bug of ours to the running event loop, which logs its traceback and goes on."""
     from asyncio import get_running_loop  # noqa: PLC0415  (programs without a loop do not load it)
 
-    get_running_loop().call_exception_handler({"message": message, "exception": failure})
+    get_running_loop().call_exception_handler({"message": message, "exception": failure, "bug": True})
 
 
 def meant(given: str, known: Iterable[str], otherwise: str = "") -> str:

@@ -18,7 +18,7 @@ from c4bench.control.jobs import Job
 from c4bench.control.master import Master, Parts
 from c4bench.control.path_counting import Read
 from c4bench.control.path_learning import SOURCE_PORTS, PlannedFabric
-from c4bench.errors import UnhealthyError
+from c4bench.errors import C4Error, UnhealthyError
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.event import Diagnosed, Event, SteeringStage
 from c4bench.model.fabric import Flow, Host, Nic
@@ -57,7 +57,8 @@ class Cluster:
 
     def _note_bug(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         loop.default_exception_handler(context)
-        if isinstance(bug := context.get("exception"), Exception):
+        # Others are connections that ended while somebody waited for an answer.
+        if context.get("bug") and isinstance(bug := context["exception"], Exception) and not isinstance(bug, C4Error):
             self._bugs.append(bug)
 
     def _serve(self) -> "concurrent.futures.Future[None]":

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import datetime
+import gc
 import socket
 import threading
 import time
@@ -14,7 +15,7 @@ from c4bench.c4d.detector import Detector
 from c4bench.control.cluster import Cluster
 from c4bench.control.job_views import C4D, SteeredJob
 from c4bench.deploy import authority
-from c4bench.errors import UnhealthyError, UsageError
+from c4bench.errors import UnhealthyError, UsageError, report_bug
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.event import AgentMissing, Diagnosed, HostReturned, SteeringStage
 from c4bench.model.fabric import Host, Nic
@@ -222,6 +223,23 @@ def test_an_error_in_evaluating_a_job_ends_neither_the_master_nor_other_jobs(tmp
         run_two()
     assert caplog.text.count("job was not evaluated: KeyError") == 1
     assert len(set(evaluated)) == 2
+
+
+def test_a_connection_that_ended_is_no_bug(tmp_path):
+    """A task that failed as an agent has hung up, and whose exception nobody retrieved, does not fail the close."""
+
+    async def abandon():
+        async def ask():
+            raise UnhealthyError("the connection closed before the answer")
+
+        task = asyncio.get_running_loop().create_task(ask())
+        await asyncio.sleep(0)
+        del task
+        gc.collect()
+
+    with running(tmp_path) as (cluster, _):
+        cluster._wait(abandon())
+        cluster._call_soon(lambda: report_bug("asked", UnhealthyError("the connection closed before the answer")))
 
 
 def diagnosis(attempt, component="h0/0", at_s=1.0):

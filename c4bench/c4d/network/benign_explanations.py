@@ -7,6 +7,7 @@ from typing import NamedTuple
 from c4bench.attribution.localise import Blame, Cell, Links
 from c4bench.c4d.ingest.job_view import JobView
 from c4bench.c4d.ingest.shared_fabric import SharedFabric, arrival
+from c4bench.c4d.network.cell_index import CellValues
 from c4bench.c4d.network.evidence import Weights
 from c4bench.c4d.network.missing_links import missing_links_behind
 from c4bench.c4d.network.thresholds import ALARM_SPANS
@@ -15,8 +16,8 @@ from c4bench.model.fabric import MissingLink
 
 # Spans with moved connections that are kept, the latest: a slowdown is explained by one at its onset.
 _REROUTES_KEPT = 32
-# Times without a judged span that are kept, the latest.
-_GAPS_KEPT = 8
+# Judged spans that are kept, the latest: as many as a run of evidence has, and some before it.
+_JUDGED_KEPT = 32
 
 
 class _Reroute(NamedTuple):
@@ -35,9 +36,8 @@ class BenignExplanations:
         self._fabric = fabric
         self._lasted_s = 0.0
         self._reroutes: deque[_Reroute] = deque(maxlen=_REROUTES_KEPT)
-        self._judged_s: float | None = None
-        # When the last judged span before each of these had closed (s), by when they opened.
-        self._gaps: dict[float, float] = {}
+        # When each had closed (s), and what it measured.
+        self._judged: deque[tuple[float, CellValues]] = deque(maxlen=_JUDGED_KEPT)
 
     def add_span(
         self, opened_s: float, closed_s: float, rerouted: frozenset[Cell], came: Collection[Cell], links: Links
@@ -49,11 +49,9 @@ class BenignExplanations:
         if rerouted:
             self._reroutes.append(_Reroute(opened_s, closed_s, rerouted))
 
-    def note_judged(self, opened_s: float, closed_s: float) -> None:
-        """Note a span whose cells are judged: what it is the first to show slow began after the last one before it."""
-        if self._judged_s is not None and self._judged_s < opened_s:
-            self._gaps = dict([*self._gaps.items(), (opened_s, self._judged_s)][-_GAPS_KEPT:])
-        self._judged_s = closed_s
+    def note_judged(self, cells: CellValues, closed_s: float) -> None:
+        """Note a span whose cells are judged: what becomes slow later did so after it."""
+        self._judged.append((closed_s, cells))
 
     def explain(
         self, blames: Iterable[Blame], weights: Weights, links: Links
@@ -82,29 +80,42 @@ class BenignExplanations:
         """
         if self.met_other_job(blame, onset_s, links):
             return True
-        came = self.moved(onset_s)
+        came = self.moved(blame, onset_s)
         if blame.component.kind == "link" and blame.excess <= BEYOND_SHARING:
             return not set(came).isdisjoint(blame.cells)
         ends = set(blame.cells[0][:2])
         return blame.component.kind == "path" and any(ends.isdisjoint(cell) for cell in came)
 
-    def moved(self, onset_s: float) -> list[Cell]:
-        """The cells that connections of the job moved to at that moment."""
-        since_s = self._gaps.get(onset_s, onset_s)
+    def moved(self, blame: Blame, onset_s: float) -> list[Cell]:
+        """The cells that connections of the job moved to when something became slow."""
+        since_s = self._well_until_s(blame, onset_s)
         reroutes = (one for one in self._reroutes if one.opened_s <= onset_s and since_s <= one.closed_s)
         return [cell for reroute in reroutes for cell in reroute.cells]
 
-    def arrivals(self, onset_s: float) -> int:
-        """How many times another job's connections began to carry at that moment."""
-        return self._fabric.arrivals.around(self._view.job, *self._onset(onset_s))
+    def arrivals(self, blame: Blame, onset_s: float) -> int:
+        """How many times another job's connections began to carry when something became slow."""
+        return self._fabric.arrivals.around(self._view.job, *self._onset(blame, onset_s))
 
     def met_other_job(self, blame: Blame, onset_s: float, links: Links) -> bool:
         """Whether something became slow as another job's traffic arrived."""
-        return self._fabric.arrivals.explains(self._view.job, blame.cells, links, *self._onset(onset_s))
+        return self._fabric.arrivals.explains(self._view.job, blame.cells, links, *self._onset(blame, onset_s))
 
-    def _onset(self, onset_s: float) -> tuple[float, float]:
+    def _onset(self, blame: Blame, onset_s: float) -> tuple[float, float]:
         """From when until when something may have become slow that a span since `onset_s` is the first to show."""
-        return self._gaps.get(onset_s, onset_s), onset_s + self._lasted_s
+        return self._well_until_s(blame, onset_s), onset_s + self._lasted_s
+
+    def _well_until_s(self, blame: Blame, onset_s: float) -> float:
+        """When most cells of a blame had last been judged before a span since `onset_s` showed them slow.
+
+        That is `onset_s` itself, unless spans were not judged, or had no transfers of these cells.
+        """
+        unseen = set(blame.cells)
+        for closed_s, cells in reversed(self._judged):
+            if closed_s <= onset_s:
+                unseen -= set(cells.pick(cells.among(unseen)))
+                if 2 * len(unseen) < len(blame.cells):
+                    return closed_s
+        return onset_s
 
     def blocked_cells(self, cells: Iterable[Cell], slow: Collection[str], links: Links) -> set[Cell]:
         """The cells whose data or acknowledgements cross these slow links."""

@@ -179,7 +179,7 @@ def benign_hypotheses(component: Component, onset_s: float, seen: SpanEvidence, 
     blame = _blame(component, seen)
     links = seen.judged.span.links
     behind = len(seen.benign.missing_links(blame, onset_s)) if blame.cells else 0
-    arrivals, moved = float(seen.benign.arrivals(onset_s)), float(len(seen.benign.moved(onset_s)))
+    arrivals, moved = float(seen.benign.arrivals(blame, onset_s)), float(len(seen.benign.moved(blame, onset_s)))
     others = {
         Benign.OTHER_JOB: (arrivals, Argument(Fact.TRAFFIC_ARRIVED, figures={"times": arrivals})),
         Benign.REROUTED: (moved, Argument(Fact.CONNECTIONS_MOVED, figures={"connections": moved})),

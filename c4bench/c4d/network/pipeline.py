@@ -210,7 +210,7 @@ class NetworkSlownessDetector:
             departures = departures.pick(np.zeros(len(departures), np.bool_))
         without_history = self._baseline.without_history(span.cells)
         weights = self._evidence.add(departures, without_history, span.opened_s, span.links)
-        self._benign.note_judged(span.opened_s, span.closed_s)
+        self._benign.note_judged(span.cells, span.closed_s)
         return weights, without_history
 
     def _learn(self, span: Span, weights: Weights, suspected: set[Cell]) -> None:

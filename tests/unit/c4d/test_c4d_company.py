@@ -1,5 +1,6 @@
 """Another job that starts to use a path makes it slower; the path is healthy."""
 
+import msgspec
 import pytest
 from c4d_telemetry import MIX, comm, conn, file, ticks
 
@@ -8,6 +9,7 @@ from c4bench.c4d.ingest.job_view import JobView
 from c4bench.c4d.ingest.shared_fabric import SharedFabric, TrafficArrivals, arrival
 from c4bench.c4d.network.cell_index import CellIndex
 from c4bench.c4d.network.delay_matrix import DelayMatrix
+from c4bench.model.step import RankGroup
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 
 ONSET_S = 3.1
@@ -18,13 +20,13 @@ INCAST = SimFault(SimFaultKind.NIC_RATE, 5, ONSET_S, factor=0.2, side="rx")
 SLOW_PATH = SimFault(SimFaultKind.PATH_RATE, 2, ONSET_S, factor=0.6, peer=6)
 
 
-def named(faults, *arrivals):
+def named(faults, *arrivals, ops=MIX):
     """What is named of a job beside which these cells of others begin to carry, each with its time."""
     company = TrafficArrivals()
     for at_s, *cells in arrivals:
         company.ingest(arrival("beside", at_s - 0.1, at_s + 0.1, cells, {}))
     detector, found = Detector(SharedFabric(arrivals=company)), []
-    for tick in ticks(SimJob(8, MIX, seed=1), faults, 6.5):
+    for tick in ticks(SimJob(8, ops, seed=1), faults, 6.5):
         for window in tick.windows:
             detector.ingest_window(window)
         found += detector.evaluate(tick.time_s)
@@ -50,6 +52,14 @@ def test_what_came_while_a_rank_was_late_explains_what_is_slow_afterwards(came_s
     """Cells are not judged just after a rank was late: what is slow then may have become so at any time since."""
     pause = SimFault(SimFaultKind.COMPUTE, 2, ONSET_S - 0.1, ONSET_S + 0.1, factor=4.0)
     assert named((INCAST, pause), (came_s, THEIRS)) == names
+
+
+@pytest.mark.parametrize(("came_s", "names"), [(ONSET_S - 0.6, []), (ONSET_S - 1.2, ["nic h5/0 (rx)"])])
+def test_what_came_while_a_group_sent_nothing_explains_what_is_slow_afterwards(came_s, names):
+    """While one group computes and the other goes on, paths of the first may become slow and nobody sees it."""
+    pauses = [SimFault(SimFaultKind.COMPUTE, rank, ONSET_S - 0.9, ONSET_S, factor=22.0) for rank in range(4, 8)]
+    halves = tuple(msgspec.structs.replace(op, group=RankGroup("half", 4)) for op in MIX)
+    assert named((INCAST, *pauses), (came_s, THEIRS), ops=halves) == names
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """The errors a user sees: what happened, where, and what to do, in one line."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 
 class C4Error(Exception):
@@ -40,6 +40,24 @@ def report_bug(message: str, failure: BaseException | None) -> None:
     from asyncio import get_running_loop  # noqa: PLC0415  (programs without a loop do not load it)
 
     get_running_loop().call_exception_handler({"message": message, "exception": failure, "bug": True})
+
+
+class RepeatedFailures:
+    """Reports errors in work that is done again and again; one that is like the last, ten times a second, only once.
+
+    `report` gets a message and the error; it may raise.
+    """
+
+    def __init__(self, report: Callable[[str, Exception], None] = report_bug) -> None:
+        self._report = report
+        self._last = ""
+
+    def note(self, what: str, failure: Exception) -> None:
+        """Report that `what` failed."""
+        message = f"{what}: {type(failure).__name__}: {failure}"
+        if message != self._last:
+            self._last = message
+            self._report(message, failure)
 
 
 def meant(given: str, known: Iterable[str], otherwise: str = "") -> str:

@@ -16,7 +16,7 @@ from c4bench.bus.jobs import JobEntry
 from c4bench.bus.lease import Held
 from c4bench.bus.reader import StreamReader
 from c4bench.bus.subjects import BEGIN, name_of
-from c4bench.errors import report_bug
+from c4bench.errors import RepeatedFailures
 from c4bench.model.diagnosis import Component, Diagnosis
 from c4bench.model.recording import Evaluated, JobReport, Record
 
@@ -70,6 +70,7 @@ class JobFollower:
         self._clock = JobClock()
         self._catching_up = catching_up
         self._loaded, self._behind = False, math.inf
+        self._failures = RepeatedFailures()
         # Up to when all findings have been published, and what stands named by them.
         self.judged_s, self.standing = 0.0, before.standing
 
@@ -135,8 +136,7 @@ class JobFollower:
         try:
             return self._judge.ingest(record)
         except Exception as failure:
-            message = f"{self._job}: a record was not judged: {type(failure).__name__}: {failure}"
-            report_bug(message, failure)
+            self._failures.note(f"{self._job}: a record was not judged", failure)
             return []
 
     def _ingest(self, stored: Stored) -> None:

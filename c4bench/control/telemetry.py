@@ -23,6 +23,7 @@ from c4bench.control.jobs import Job
 from c4bench.control.path_service import PathService
 from c4bench.control.window_inbox import WindowInbox
 from c4bench.control.window_parts import WindowParts
+from c4bench.errors import RepeatedFailures
 from c4bench.model.agent import WINDOWS_WITHIN
 from c4bench.model.benign import BenignSlowdown
 from c4bench.model.diagnosis import Diagnosis
@@ -44,13 +45,13 @@ def _raised(message: str, failure: Exception) -> None:  # noqa: ARG001  (as `on_
 
 
 class _Followed(msgspec.Struct):
-    """An attempt that is followed since `since_s`, and its detector; `failure` is the newest in evaluating it."""
+    """An attempt that is followed since `since_s`, its detector, and errors in evaluating it."""
 
     job: Job
     detector: Detector
     since_s: float
     archiving: Archiving | None
-    failure: str = ""
+    failures: RepeatedFailures
 
     def ingest(self, record: Record) -> list[Diagnosis]:
         """Pass a record to the detector; recording and archive have all of them in the same order."""
@@ -93,7 +94,8 @@ class Detection:
 
     def follow(self, job: Job, now_s: float) -> None:
         """Evaluate this attempt's telemetry from now on."""
-        followed = _Followed(job, Detector(self._fabric, self.dropped), now_s, self._archiving)
+        detector, failures = Detector(self._fabric, self.dropped), RepeatedFailures(self._on_failure)
+        followed = _Followed(job, detector, now_s, self._archiving, failures)
         self._followed[job.spec.id] = followed
         for record in self._fabric.snapshot(now_s, {nic.name for nic in job.spec.nics}):
             followed.note(record)
@@ -126,7 +128,7 @@ class Detection:
         try:
             diagnoses = followed.ingest(Evaluated(now_s))
         except Exception as failure:
-            self._note_failure(followed, failure)
+            followed.failures.note(f"{followed.job.spec.id} was not evaluated", failure)
             return []
         if self._archiving:
             self._archiving.add_findings(diagnoses)
@@ -135,13 +137,6 @@ class Detection:
                 if other is not followed:
                     other.note(traffic)
         return diagnoses
-
-    def _note_failure(self, followed: _Followed, failure: Exception) -> None:
-        """What fails again in the same way, as it may ten times a second, is reported once."""
-        said = f"{type(failure).__name__}: {failure}"
-        if said != followed.failure:
-            followed.failure = said
-            self._on_failure(f"{followed.job.spec.id} was not evaluated: {said}", failure)
 
     def poll_benign(self) -> list[BenignSlowdown]:
         """Slowdowns without a fault that were explained since the last call."""

@@ -1,5 +1,6 @@
 """What a detector says of a job that it has taken over from one that was killed."""
 
+import asyncio
 import ssl
 from collections import Counter, defaultdict
 from functools import lru_cache
@@ -13,6 +14,7 @@ from c4bench.bus.job_follower import JobFollower
 from c4bench.bus.jobs import JobEntry
 from c4bench.bus.lease import Held
 from c4bench.bus.subjects import Subjects
+from c4bench.c4d import detector
 from c4bench.control.bus_judge import JobJudges
 from c4bench.model.fabric import Nic
 from c4bench.model.step import StepOp
@@ -98,3 +100,19 @@ def test_a_job_that_was_taken_over_is_judged_as_if_its_detector_had_not_been_kil
     for finding, other in zip(published, undisturbed(fault), strict=True):
         assert finding.named_s == pytest.approx(other.named_s, abs=0.25)
         assert finding.onset_s == pytest.approx(other.onset_s, abs=0.25)
+
+
+def test_an_error_in_judging_a_job_is_reported_once(monkeypatch):
+    """Times to judge come ten times a second: an error that comes with each of them is reported once."""
+    reported = []
+
+    async def judge():
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["message"]))
+        Detector("none", Held(""), 1.0)
+
+    def fail(*_):
+        raise KeyError("c4")
+
+    monkeypatch.setattr(detector.Detector, "ingest", fail)
+    asyncio.run(judge())
+    assert reported == ["job: a record was not judged: KeyError: 'c4'"]

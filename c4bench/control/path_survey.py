@@ -34,9 +34,10 @@ _SILENCE_S = 0.1
 # Packets that are late by this are lost; counters close by themselves after a while.
 _ARRIVE_S = 0.06
 _LISTEN_S = 5.0
-# A shaper lets 16 KiB pass at once, so a train has more; trains take this share of a NIC's rate while they are sent.
+# A shaper lets 16 KiB pass at once, so a train has more; trains take this share of a NIC's rate while they are sent, or
+# of a slow NIC's, as in a lab, so many bit/s: doubts end as soon.
 _TRAIN_BYTES = 64 << 10
-_TRAIN_SHARE = 0.02
+_TRAIN_SHARE, _TRAIN_BPS = 0.02, 20e6
 _tokens = count(1)
 _ANY_TTL = 64
 # Packets start with one of these TTLs, and each switch takes one off.
@@ -169,7 +170,8 @@ class PathSurvey:
         """
 
         def at_most(nic: Nic) -> _Numbered:
-            return _Numbered(trains, _TRAIN_SHARE * nic.rate_bps / (8 * _TRAIN_BYTES), _TRAIN_BYTES)
+            bps = max(_TRAIN_SHARE * nic.rate_bps, _TRAIN_BPS)
+            return _Numbered(trains, bps / (8 * _TRAIN_BYTES), _TRAIN_BYTES)
 
         heard = await self._number(flows, nics, at_most)
         return tuple(

@@ -13,9 +13,11 @@ from string import ascii_lowercase
 import msgspec
 
 from c4bench.model.fabric import Host, Nic
-from c4bench.model.graph import FabricGraph, HostPort, Trunk, by_nic, tiers_of
+from c4bench.model.graph import FabricGraph, HostPort, by_nic, tiers_of
 
 MANAGEMENT_GATEWAY = "10.255.0.1"
+# What a port may send at once, bytes: too little to raise measured rates at 10 Gbit/s and more.
+BURST_BYTES = 16 << 10
 _SUBNETS_IN_A_BYTE = 64
 
 
@@ -51,7 +53,8 @@ class Graph(FabricGraph, frozen=True, kw_only=True):
 
     `withdraw_s` is how long after a link dies the switches that are not at its ends stop using it. `icmp` are every
     switch's limits. `dscp` is that of every NIC's packets. Switches spray RoCE packets of `spray_dscp`; 0 is none. With
-    `ecn` switches mark packets, and NICs send such as may be marked.
+    `ecn` switches mark packets, and NICs send such as may be marked. After it has sent nothing for a while, a port
+    sends `burst_bytes` at once, faster than its rate.
     """
 
     name: str
@@ -61,6 +64,7 @@ class Graph(FabricGraph, frozen=True, kw_only=True):
     dscp: int = 0
     spray_dscp: int = 0
     ecn: EcnMarking | None = None
+    burst_bytes: int = BURST_BYTES
 
 
 class Switch(msgspec.Struct, frozen=True):
@@ -86,6 +90,7 @@ class Port(msgspec.Struct, frozen=True):
     rate_bps: float
     delay_s: float = 0.0
     member: int = 0
+    burst_bytes: int = BURST_BYTES
 
     @property
     def gateway(self) -> str:
@@ -115,6 +120,7 @@ class Link(msgspec.Struct, frozen=True):
     upper: LinkEnd
     rate_bps: float
     delay_s: float = 0.0
+    burst_bytes: int = BURST_BYTES
 
     @property
     def ends(self) -> tuple[LinkEnd, LinkEnd]:
@@ -186,7 +192,7 @@ def build(graph: Graph) -> Topology:
             for index, name in enumerate(graph.hosts)
         ),
         ports=ports,
-        links=tuple(_links(graph.trunks, tiers)),
+        links=tuple(_links(graph, tiers)),
         withdraw_s=graph.withdraw_s,
         icmp=graph.icmp,
         spray_dscp=graph.spray_dscp,
@@ -228,7 +234,7 @@ def _ports(graph: Graph) -> tuple[Port, ...]:
             interface = f"p{interfaces[cable.switch]}"
             interfaces[cable.switch] += 1
             ends = cable.switch, edge, used[edge], interface, netdev
-            found.append(Port(nic, *ends, cable.rate_bps, cable.delay_s, member))
+            found.append(Port(nic, *ends, cable.rate_bps, cable.delay_s, member, graph.burst_bytes))
         used[edge] += 1
     return tuple(found)
 
@@ -250,14 +256,14 @@ def _nic(index: int, cables: Sequence[HostPort], address: str, graph: Graph) -> 
     )
 
 
-def _links(trunks: Sequence[Trunk], tiers: dict[str, int]) -> Iterable[Link]:
+def _links(graph: Graph, tiers: dict[str, int]) -> Iterable[Link]:
     counts: Counter[tuple[str, str]] = Counter()
 
     def interface(switch: str, kind: str) -> str:
         counts[switch, kind] += 1
         return f"{kind}{counts[switch, kind] - 1}"
 
-    for number, trunk in enumerate(trunks):
+    for number, trunk in enumerate(graph.trunks):
         lower, upper = sorted((trunk.a, trunk.b), key=lambda name: tiers[name])
         kinds = ("side", "side") if tiers[lower] == tiers[upper] else ("up", "down")
         yield Link(
@@ -266,6 +272,7 @@ def _links(trunks: Sequence[Trunk], tiers: dict[str, int]) -> Iterable[Link]:
             LinkEnd(upper, interface(upper, kinds[1]), _subnet(number, 2)),
             trunk.rate_bps,
             trunk.delay_s,
+            graph.burst_bytes,
         )
 
 

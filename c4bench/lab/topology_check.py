@@ -13,6 +13,8 @@ _WITHDRAW_MAX_S = 10.0
 _ICMP_MAX = 1_000_000
 # A queue that marks holds some packets, and no more than all that a port keeps (bytes).
 _SHORTEST_QUEUE_BYTES, _LONGEST_QUEUE_BYTES = 10_000, 8 << 20
+# A port drops packets that are larger than its burst (bytes).
+_SMALLEST_BURST_BYTES, _LARGEST_BURST_BYTES = 4400, 1 << 20
 _SUBNETS_AT_MOST = 254  # a byte of the address
 _LIMITS = Limits(
     what="a lab",
@@ -51,6 +53,8 @@ def _problems(graph: Graph) -> Iterator[Problem]:
     for key in ("ratelimit_ms", "msgs_per_sec", "msgs_burst"):
         if not 0 <= (value := getattr(graph.icmp, key)) <= _ICMP_MAX:
             yield ("icmp", key), f"{value}; give 0 to {_ICMP_MAX}"
+    if not _SMALLEST_BURST_BYTES <= graph.burst_bytes <= _LARGEST_BURST_BYTES:
+        yield ("burst_bytes",), f"{graph.burst_bytes}; give {_SMALLEST_BURST_BYTES} to {_LARGEST_BURST_BYTES}"
     yield from _marking_problems(graph.ecn) if graph.ecn else ()
     if (subnets := len(subnet_numbers(graph))) > _SUBNETS_AT_MOST:
         yield ("links",), f"{subnets} edge switches and pairs of them with bonds; give at most {_SUBNETS_AT_MOST}"

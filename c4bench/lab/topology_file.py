@@ -15,7 +15,7 @@ from c4bench.inventory.cables import Cable, delay_of, expand, rate_of
 from c4bench.inventory.document import Keys, located
 from c4bench.inventory.validation import split
 from c4bench.lab.attachment import HostGroup, attach, numbered
-from c4bench.lab.topology import EcnMarking, Graph, IcmpLimits, Topology, build
+from c4bench.lab.topology import BURST_BYTES, EcnMarking, Graph, IcmpLimits, Topology, build
 from c4bench.lab.topology_check import NICS_AT_MOST, SWITCHES_AT_MOST, check
 from c4bench.model.graph import HostPort, Trunk
 
@@ -33,6 +33,7 @@ class _Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     dscp: _Dscp = 0
     spray_dscp: _Dscp = 0
     ecn: EcnMarking | None = None
+    burst_bytes: int = BURST_BYTES
 
 
 class GraphForm(_Form, frozen=True):
@@ -251,6 +252,7 @@ def _graph(
         dscp=form.dscp,
         spray_dscp=form.spray_dscp,
         ecn=form.ecn,
+        burst_bytes=form.burst_bytes,
     )
 
 

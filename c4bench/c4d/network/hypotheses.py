@@ -215,7 +215,8 @@ def _congestion(blame: Blame, links: Links, seen: SpanEvidence) -> Arguments:
         Argument(Fact.LINK_FULL, (link,), {"share": shares[link]})
         for link in nlargest(_SHOWN, shares, shares.__getitem__)
     ]
-    if not shares and carried:
+    # Without marks nothing is known of what links carry.
+    if sum(counts) and not shares and carried:
         facts = [Argument(Fact.RATES_UNKNOWN, figures={"links": float(len(carried))})]
     full = [fact for fact in facts if fact.figures.get("share", 0.0) >= 1 / SLIGHT_RATIO]
     rest = [fact for fact in facts if fact not in full]

@@ -63,13 +63,15 @@ def switch_port_up(port: Port) -> list[str]:
     ]
 
 
-def shaper(interface: str, rate_bps: float, delay_s: float = 0.0, ecn: EcnMarking | None = None) -> list[str]:
-    """Limit a port's rate, with a queue deep enough for go-back-N and a burst too small to raise measured rates.
+def shaper(interface: str, cable: Port | Link, ecn: EcnMarking | None = None) -> list[str]:
+    """Limit the rate of a port at either end of a cable, with a queue deep enough for go-back-N.
 
     With a delay, packets are delayed after the queue; as many as the link carries meanwhile are under way. Without one,
     packets are marked in the queue as `ecn` says.
     """
-    rate = f"qdisc replace dev {interface} root handle 1: tbf rate {rate_bps:.0f}bit burst 16k limit {_QUEUE_BYTES}"
+    rate_bps, delay_s = cable.rate_bps, cable.delay_s
+    tbf = f"tbf rate {rate_bps:.0f}bit burst {cable.burst_bytes} limit {_QUEUE_BYTES}"
+    rate = f"qdisc replace dev {interface} root handle 1: {tbf}"
     if not delay_s and ecn is not None:
         return [rate, marker(interface, rate_bps, ecn)]
     if not delay_s:
@@ -187,10 +189,10 @@ def tc_commands(topology: Topology) -> dict[str, list[str]]:
     batches: dict[str, list[str]] = defaultdict(list)
     for link in topology.links:
         for end in link.ends:
-            batches[end.switch] += shaper(end.interface, link.rate_bps, link.delay_s, topology.ecn)
+            batches[end.switch] += shaper(end.interface, link, topology.ecn)
     for port in topology.ports:
-        batches[port.nic.host] += shaper(port.netdev, port.rate_bps, port.delay_s)
-        batches[port.switch] += shaper(port.interface, port.rate_bps, port.delay_s, topology.ecn)
+        batches[port.nic.host] += shaper(port.netdev, port)
+        batches[port.switch] += shaper(port.interface, port, topology.ecn)
     for name, commands in spraying.tc_commands(topology).items():
         batches[name] += commands
     return batches
@@ -246,7 +248,7 @@ def nic_reset(port: Port, ifb: str) -> dict[str, list[str]]:
         ],
         "tc": [
             *(f"qdisc del dev {netdev} {place}" for netdev in netdevs for place in ("ingress", "root")),
-            *shaper(port.netdev, port.rate_bps, port.delay_s),
+            *shaper(port.netdev, port),
         ],
     }
 

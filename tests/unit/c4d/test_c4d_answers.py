@@ -45,3 +45,15 @@ def test_two_ways_back_share_a_nic():
     """Where the acknowledgements of several that a NIC sends to are lost, it hears none."""
     (loss,) = _found([{CELL: SLOW, OTHER: SLOW}] * 3)
     assert loss.blame.component == Component("nic", "a", "rx")
+
+
+def test_a_nic_explains_what_its_partners_count():
+    """A NIC that misses acknowledgements both ways has partners that count, too: the ways between them are well."""
+    far = [("a", nic, "1") for nic in "bcd"], [(nic, "a", "1") for nic in "bcd"]
+    between = ("b", "c", "1"), ("c", "d", "1")
+    (loss,) = _found([dict.fromkeys((*far[0], *far[1], *between), SLOW)] * 3)
+    assert loss.blame.component == Component("nic", "a")
+    beside = ("b", "e", "1")
+    assert {loss.blame.component.name for loss in _found([dict.fromkeys((*far[0], *far[1], beside), SLOW)] * 3)} != {
+        "a"
+    }

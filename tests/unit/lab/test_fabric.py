@@ -5,6 +5,7 @@ import struct
 import msgspec
 import pytest
 
+from c4bench.lab import topology_file
 from c4bench.lab.guest import fabric, routing, sysctls
 from c4bench.lab.routes import next_hops
 from c4bench.lab.topology import EcnMarking, IcmpLimits
@@ -56,6 +57,16 @@ def test_a_delay_is_added_to_the_rate_on_both_ends_of_its_link():
     assert [name for name, _ in lines] == ["border0", "border1"]
     assert all("dev side0 parent 1:1 netem delay 5000us" in line for _, line in lines)
     assert all(int(line.rpartition(" ")[2]) >= 2 * 10e9 * 0.005 / 8 / 4200 for _, line in lines)
+
+
+def test_every_port_has_the_burst_of_the_file():
+    """16 KiB pass at once, or what the file says: at switches, at NICs, and at a NIC that was reset."""
+    text = (topology_file.DIRECTORY / "clos-2x4.yml").read_text()
+    for burst_bytes, made in ((16384, text), (4400, f"{text}burst_bytes: 4400\n")):
+        topology = topology_file.parse(made, "mine.yml")
+        shaped = [line for lines in fabric.tc_commands(topology).values() for line in lines]
+        shaped += fabric.nic_reset(topology.ports[0], "ifb0")["tc"]
+        assert {line.split(" burst ")[1].split()[0] for line in shaped if "tbf" in line} == {str(burst_bytes)}
 
 
 def test_every_tier_hashes_other_fields():

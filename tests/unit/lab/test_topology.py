@@ -44,6 +44,7 @@ def test_every_asked_for_topology_is_there():
         (("leaf:", "ecn: {probability: 0}\nleaf:"), ": ecn.probability: "),
         (("leaf:", "ecn: {kmin: 5}\nleaf:"), ": ecn.kmin: "),
         (("leaf:", "spray_dscp: CS1\nleaf:"), ": spray_dscp: "),
+        (("leaf:", "burst_bytes: 4000\nleaf:"), ": burst_bytes: "),
     ],
 )
 def test_a_wrong_file_is_refused_with_its_place(change, words):

@@ -18,6 +18,7 @@ from c4bench.c4d.ingest.connections import ConnView, cell_of, progress_s
 from c4bench.c4d.ingest.job_view import JobView
 from c4bench.c4d.ingest.nic_counters import Counts
 from c4bench.c4d.network.cell_index import CellValues
+from c4bench.c4d.network.loss_blames import singled_out, supported, with_cable
 from c4bench.c4d.network.loss_counts import NO_COUNTS, lost_packets, nic_loss_counts, unanswered_packets
 from c4bench.c4d.network.thresholds import NAME_SPANS, SLIGHT
 from c4bench.c4d.thresholds import CHANCE
@@ -148,13 +149,21 @@ class PacketLossDetector:
         silent |= _counted_for({cell for cell in lossy if not self._guilty.isdisjoint(links.get(cell, ()))}, lossy)
         in_use = tuple(excess)
         excess = {cell: slowed for cell, slowed in excess.items() if cell not in silent | explained}
-        blames = _beside(_explaining(localise(excess, SLIGHT, links, lead), lossy), lossy)
+        blames = supported(localise(excess, SLIGHT, links, lead), lossy)
         well = {hop for cell, slowed in excess.items() if slowed <= SLIGHT for hop in links.get(cell, ())}
-        blames = [_with_cable(blame, links, in_use, well) for blame in blames]
+        blames = [with_cable(blame, links, in_use, well) for blame in blames]
         losses = [loss for loss in map(self._loss, blames) if loss]
+        alone = None if losses or self._guilty else singled_out([span.counts for span in self._recent], in_use, links)
+        if alone and self._is_felt(alone):
+            losses = [loss for loss in (self._loss(alone),) if loss]
         for loss in losses:
             self.note_named(loss.blame.suspects, Cause.PACKETS_LOST)
         return losses
+
+    def _is_felt(self, blame: Blame) -> bool:
+        """Whether some of these cells were slower than any healthy one is, span after span."""
+        slow = (any(s.departures.get(cell, 0.0) > max(s.usual, SLIGHT) for cell in blame.cells) for s in self._recent)
+        return sum(slow) >= NAME_SPANS
 
     def note_named(self, suspects: Sequence[Component], cause: Cause | None) -> None:
         """Note what has been named, here or after probes, the likeliest suspect first: a link that loses packets."""
@@ -224,58 +233,10 @@ def _links_of_pairs(cells: Iterable[Cell], links: Links) -> dict[Cell, set[str]]
     return of_pairs
 
 
-def _explaining(blames: list[Blame], lossy: Collection[Cell]) -> list[Blame]:
-    """Drop single paths, unless they end wherever packets arrived out of sequence: NICs count for all paths."""
-    ends = _receivers(lossy)
-    return [b for b in blames if b.component.kind != "path" or b.alternatives or ends == _receivers(b.cells)]
-
-
-def _beside(blames: list[Blame], lossy: Collection[Cell]) -> list[Blame]:
-    """Drop NICs whose cells are all between partners of the NIC that loses most.
-
-    NICs count for all of their paths together: what was lost at that NIC is counted at its partners too.
-    """
-    nics = [blame for blame in blames if blame.component.kind == "nic"]
-    if not nics:
-        return blames
-    worst = max(nics, key=lambda blame: len(blame.cells))
-    name = worst.component.name
-    partners = {nic for cell in lossy if name in cell[:2] for nic in cell[:2]}
-    return [
-        blame for blame in blames if blame not in nics or blame is worst or not partners.issuperset(_ends(blame.cells))
-    ]
-
-
-def _with_cable(blame: Blame, links: Links, in_use: Collection[Cell], well: Collection[str]) -> Blame:
-    """Add the links that explain a NIC's losses as well: those by which it sends, and those by which it receives.
-
-    The two directions of a cable lose together, as both sides of a NIC do. Links in `well` lose nothing, and those that
-    no other NIC of the cells `in_use` crosses are the NIC's own.
-    """
-    nic = blame.component
-    if nic.kind != "nic" or nic.side:
-        return blame
-    shared = {hop for cell in in_use if nic.name not in cell[:2] for hop in links.get(cell, ())} - set(well)
-    sides = [[cell for cell in blame.cells if cell[end] == nic.name] for end in (0, 1)]
-    common = [set.intersection(*(set(links.get(cell, ())) for cell in cells)) & shared for cells in sides if cells]
-    if len(common) < len(sides) or not all(common):
-        return blame
-    others = (Component("link", hop) for hops in common for hop in sorted(hops))
-    return msgspec.structs.replace(blame, alternatives=tuple(dict.fromkeys((*blame.alternatives, *others))))
-
-
 def _counted_for(known: Collection[Cell], lossy: Collection[Cell]) -> set[Cell]:
     """The lossy cells of which one end also counts for a cell that is `known` to lose packets."""
     sources, destinations = {cell[0] for cell in known}, {cell[1] for cell in known}
     return {cell for cell in lossy if cell[0] in sources or cell[1] in destinations}
-
-
-def _receivers(cells: Iterable[Cell]) -> set[str]:
-    return {cell[1] for cell in cells}
-
-
-def _ends(cells: Iterable[Cell]) -> set[str]:
-    return {nic for cell in cells for nic in cell[:2]}
 
 
 def loss_finding(loss: PacketLoss) -> Finding:

@@ -51,6 +51,26 @@ def test_a_sender_whose_packets_get_lost_is_named():
     assert loss.blame.component == Component("nic", "a", "tx")
 
 
+def _found_in_noise(counts, worst):
+    """What is found where healthy cells depart by up to 3 (log ratios), and one of `a`'s in turn by `worst`."""
+    losses = PacketLossDetector()
+    for span in range(20):
+        losses.add(WAYS.values_of(dict.fromkeys(CELLS, 1.5)), 3.0, {}, float(span), CELLS)
+    for span in range(6):
+        departures = dict.fromkeys(CELLS, 1.5) | {("a", "bcd"[span % 3], "1"): worst}
+        losses.add(WAYS.values_of(departures), 3.0, counts, 20.0 + span, CELLS)
+    return losses.find(CELLS, lambda _: {cell: (f"up:{cell[0]}", f"down:{cell[1]}") for cell in CELLS})
+
+
+def test_where_delays_vary_a_nic_is_named_by_what_it_counts():
+    """It alone sends again, to several, and some of its transfers are slower than any healthy one."""
+    (loss,) = _found_in_noise(SENDER, 4.0)
+    assert loss.blame.suspects == (Component("nic", "a", "tx"), Component("link", "up:a"))
+    assert _found_in_noise(SENDER, 1.5) == []
+    assert _found_in_noise(SENDER | {"b": Counts(6, 2, 0)}, 4.0) == []
+    assert _found_in_noise({"a": Counts(6, 0, 0), "b": Counts(0, 6, 0)}, 4.0) == []
+
+
 def test_a_way_that_has_lost_packets_and_is_no_slower_yet_speaks_for_nobody():
     """Its few losses came in messages that had time, by chance; the NIC that all lost them at is named nevertheless."""
     (loss,) = _found(SENDER, lambda a, b: (a, b) in {("a", "b"), ("a", "c")}, 5)

@@ -3,7 +3,7 @@
 import pytest
 
 from c4bench.attribution.localise import Blame
-from c4bench.c4d.network.packet_loss import _with_cable
+from c4bench.c4d.network.loss_blames import with_cable
 from c4bench.model.diagnosis import Component
 
 SENT, RECEIVED, OTHER = ("h7/0", "h1/0"), ("h2/0", "h7/0"), ("h6/0", "h3/0")
@@ -28,11 +28,11 @@ CABLE = (Component("link", "up0"), Component("link", "down0"))
 )
 def test_a_cable_is_an_alternative_to_a_nic(in_use, well, alternatives):
     """Both directions of the cable become alternatives unless one carries without loss or is the NIC's own."""
-    assert _with_cable(NIC, LINKS, in_use, well).alternatives == alternatives
+    assert with_cable(NIC, LINKS, in_use, well).alternatives == alternatives
 
 
 def test_a_side_and_a_link_stay_as_they_are():
     """Only a NIC as a whole is doubted: a side is told from a cable by the other direction."""
     for component in (Component("nic", "h7/0", "tx"), Component("link", "up0")):
         blame = Blame(component, (SENT,), 1.0)
-        assert _with_cable(blame, LINKS, (SENT, RECEIVED, OTHER), ()) == blame
+        assert with_cable(blame, LINKS, (SENT, RECEIVED, OTHER), ()) == blame

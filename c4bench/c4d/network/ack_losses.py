@@ -40,7 +40,8 @@ class AckLossDetector:
         slow = {
             cell: spans for cell, spans in slowed.items() if self._slow(cell, [departure for departure, _ in spans])
         }
-        slow = {cell: spans for cell, spans in slow.items() if cell not in _counted_for(slow.keys(), slowed.keys())}
+        explained = _counted_for(slow.keys(), slowed.keys())
+        slow = {cell: spans for cell, spans in slow.items() if cell not in explained}
         if not slow:
             return []
         back: Links = {(cell[1], cell[0]): sorted(return_links(cell)) for cell in slow}

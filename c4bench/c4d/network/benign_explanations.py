@@ -4,10 +4,13 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
+import numpy as np
+
 from c4bench.attribution.localise import Blame, Cell, Links
+from c4bench.c4d.columns import Ints
 from c4bench.c4d.ingest.job_view import JobView
 from c4bench.c4d.ingest.shared_fabric import SharedFabric, arrival
-from c4bench.c4d.network.cell_index import CellValues
+from c4bench.c4d.network.cell_index import CellIndex, CellValues
 from c4bench.c4d.network.evidence import Weights
 from c4bench.c4d.network.missing_links import missing_links_behind
 from c4bench.c4d.network.thresholds import ALARM_SPANS
@@ -29,15 +32,16 @@ class _Reroute(NamedTuple):
 
 
 class BenignExplanations:
-    """The explanations for one job, span by span; `fabric` has the traffic of other jobs."""
+    """The explanations for one job, span by span; `fabric` has the traffic of other jobs, `index` the job's cells."""
 
-    def __init__(self, view: JobView, fabric: SharedFabric) -> None:
+    def __init__(self, view: JobView, fabric: SharedFabric, index: CellIndex) -> None:
         self._view = view
         self._fabric = fabric
+        self._index = index
         self._lasted_s = 0.0
         self._reroutes: deque[_Reroute] = deque(maxlen=_REROUTES_KEPT)
-        # When each had closed (s), and what it measured.
-        self._judged: deque[tuple[float, CellValues]] = deque(maxlen=_JUDGED_KEPT)
+        # When each had closed (s), and which cells it measured.
+        self._judged: deque[tuple[float, Ints]] = deque(maxlen=_JUDGED_KEPT)
 
     def add_span(
         self, opened_s: float, closed_s: float, rerouted: frozenset[Cell], came: Collection[Cell], links: Links
@@ -51,7 +55,7 @@ class BenignExplanations:
 
     def note_judged(self, cells: CellValues, closed_s: float) -> None:
         """Note a span whose cells are judged: what becomes slow later did so after it."""
-        self._judged.append((closed_s, cells))
+        self._judged.append((closed_s, cells.rows))
 
     def explain(
         self, blames: Iterable[Blame], weights: Weights, links: Links
@@ -109,10 +113,10 @@ class BenignExplanations:
 
         That is `onset_s` itself, unless spans were not judged, or had no transfers of these cells.
         """
-        unseen = set(blame.cells)
-        for closed_s, cells in reversed(self._judged):
+        unseen = self._index.rows(blame.cells)
+        for closed_s, rows in reversed(self._judged):
             if closed_s <= onset_s:
-                unseen -= set(cells.pick(cells.among(unseen)))
+                unseen = unseen[~np.isin(unseen, rows)]
                 if 2 * len(unseen) < len(blame.cells):
                     return closed_s
         return onset_s

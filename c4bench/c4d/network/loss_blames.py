@@ -17,9 +17,8 @@ _PARTNERS = 3
 def singled_out(counts: Sequence[Mapping[str, Counts]], in_use: Collection[Cell], links: Links) -> Blame | None:
     """The side of a NIC that alone sends packets again to several others, or misses packets of several; None if none.
 
-    Where delays vary a lot, no single path shows that losses make it slow.
-
-    `counts` are those of the NICs in each span. Links that some cell of all of these pairs crosses are alternatives.
+    Where delays vary a lot, no single path shows that losses make it slow. `counts` are those of the NICs in each span.
+    A link that some path of each of these pairs crosses is an alternative.
     """
     again, missed = Counter[str](), Counter[str]()
     for span in counts:

@@ -55,7 +55,7 @@ class NetworkSlownessDetector:
         self._learner = SpanLearner(self._baseline, self._utilisation)
         self._losses = PacketLossDetector()
         self._ack_losses = AckLossDetector(self._baseline.cell_chance)
-        self._benign = BenignExplanations(view, fabric)
+        self._benign = BenignExplanations(view, fabric, self._index)
         self._congestion = CongestionDetector(view, clocks, fabric)
         self.slowdowns: list[BenignSlowdown] = []
         self._missing = MissingLinkDetector()

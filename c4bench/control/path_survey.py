@@ -34,8 +34,8 @@ _SILENCE_S = 0.1
 # Packets that are late by this are lost; counters close by themselves after a while.
 _ARRIVE_S = 0.06
 _LISTEN_S = 5.0
-# A shaper lets 16 KiB pass at once, so a train has more; trains take this share of a NIC's rate while they are sent, or
-# of a slow NIC's, as in a lab, so many bit/s: doubts end as soon.
+# A shaper lets 16 KiB pass at once, so a train has more; trains take this share of a NIC's rate while they are sent,
+# and at least so many bit/s: from slow NICs, as labs have, they would take seconds.
 _TRAIN_BYTES = 64 << 10
 _TRAIN_SHARE, _TRAIN_BPS = 0.02, 20e6
 _tokens = count(1)

@@ -4,10 +4,11 @@ The sender waits, then retransmits what has arrived. In between the path is heal
 nothing.
 """
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from c4bench.attribution.localise import Cell, Links, localise
+from c4bench.c4d.network.loss_blames import between_partners
 from c4bench.c4d.network.packet_loss import PacketLoss
 from c4bench.c4d.network.thresholds import NAME_SPANS, SLIGHT
 from c4bench.c4d.thresholds import CHANCE
@@ -40,7 +41,7 @@ class AckLossDetector:
         slow = {
             cell: spans for cell, spans in slowed.items() if self._slow(cell, [departure for departure, _ in spans])
         }
-        explained = _counted_for(slow.keys(), slowed.keys())
+        explained = between_partners(slow.keys(), slowed.keys())
         slow = {cell: spans for cell, spans in slow.items() if cell not in explained}
         if not slow:
             return []
@@ -52,17 +53,3 @@ class AckLossDetector:
         """Whether a cell was slower whenever acknowledgements were lost, more than by chance."""
         least = min(departures)
         return len(departures) >= NAME_SPANS and least > SLIGHT and self._chance(cell, least, len(departures)) < CHANCE
-
-
-def _counted_for(slow: Collection[Cell], missed: Collection[Cell]) -> set[Cell]:
-    """The slow cells between partners of a NIC: what it misses, as it may if it is very slow, both count as well.
-
-    NICs count for all of their paths together. That NIC has more slow cells than any other, and has them both ways.
-    """
-    touched = Counter(nic for cell in slow for nic in set(cell[:2]))
-    if not touched:
-        return set()
-    worst = max(sorted(touched), key=touched.__getitem__)
-    sends_to = {cell[1] for cell in missed if cell[0] == worst}
-    hears_from = {cell[0] for cell in missed if cell[1] == worst}
-    return {cell for cell in slow if worst not in cell[:2] and cell[0] in hears_from and cell[1] in sends_to}

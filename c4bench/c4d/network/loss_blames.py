@@ -24,7 +24,7 @@ def singled_out(counts: Sequence[Mapping[str, Counts]], in_use: Collection[Cell]
     for span in counts:
         for nic, count in span.items():
             again[nic] += count.retransmits
-            # Some NICs also count what receivers tell them to send again (rxe).
+            # Two ranks of a host may share a NIC, which then misses what it has sent to itself.
             missed[nic] += max(0, count.out_of_sequence - count.retransmits)
     for side, near, far, (own, other) in (("tx", again, missed, (0, 1)), ("rx", missed, again, (1, 0))):
         nic, most = max(near.items(), key=lambda one: one[1], default=("", 0))
@@ -63,6 +63,20 @@ def _beside(blames: list[Blame], lossy: Collection[Cell]) -> list[Blame]:
     return [
         blame for blame in blames if blame not in nics or blame is worst or not partners.issuperset(_ends(blame.cells))
     ]
+
+
+def between_partners(slow: Collection[Cell], missed: Collection[Cell]) -> set[Cell]:
+    """The slow cells between partners of a NIC: what it misses, as it may if it is very slow, both count as well.
+
+    NICs count for all of their paths together. That NIC has more slow cells than any other, and has them both ways.
+    """
+    touched = Counter(nic for cell in slow for nic in set(cell[:2]))
+    if not touched:
+        return set()
+    worst = max(sorted(touched), key=touched.__getitem__)
+    sends_to = {cell[1] for cell in missed if cell[0] == worst}
+    hears_from = {cell[0] for cell in missed if cell[1] == worst}
+    return {cell for cell in slow if worst not in cell[:2] and cell[0] in hears_from and cell[1] in sends_to}
 
 
 def with_cable(blame: Blame, links: Links, in_use: Collection[Cell], well: Collection[str]) -> Blame:

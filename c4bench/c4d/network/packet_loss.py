@@ -152,18 +152,19 @@ class PacketLossDetector:
         blames = supported(localise(excess, SLIGHT, links, lead), lossy)
         well = {hop for cell, slowed in excess.items() if slowed <= SLIGHT for hop in links.get(cell, ())}
         blames = [with_cable(blame, links, in_use, well) for blame in blames]
-        losses = [loss for loss in map(self._loss, blames) if loss]
-        alone = None if losses or self._guilty else singled_out([span.counts for span in self._recent], in_use, links)
-        if alone and self._is_felt(alone):
-            losses = [loss for loss in (self._loss(alone),) if loss]
+        losses = [loss for loss in map(self._loss, blames) if loss] or self._counted_alone(in_use, links)
         for loss in losses:
             self.note_named(loss.blame.suspects, Cause.PACKETS_LOST)
         return losses
 
-    def _is_felt(self, blame: Blame) -> bool:
-        """Whether some of these cells were slower than any healthy one is, span after span."""
+    def _counted_alone(self, in_use: Collection[Cell], links: Links) -> list[PacketLoss]:
+        """The NIC that alone counts losses, if some of its cells were slower than any healthy one in several spans."""
+        blame = None if self._guilty else singled_out([span.counts for span in self._recent], in_use, links)
+        if blame is None:
+            return []
         slow = (any(s.departures.get(cell, 0.0) > max(s.usual, SLIGHT) for cell in blame.cells) for s in self._recent)
-        return sum(slow) >= NAME_SPANS
+        loss = self._loss(blame) if sum(slow) >= NAME_SPANS else None
+        return [loss] if loss else []
 
     def note_named(self, suspects: Sequence[Component], cause: Cause | None) -> None:
         """Note what has been named, here or after probes, the likeliest suspect first: a link that loses packets."""

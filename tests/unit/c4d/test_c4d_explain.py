@@ -121,6 +121,14 @@ def test_congestion_is_a_hypothesis_that_marks_and_a_full_link_speak_for():
     assert explanation.slowdown.component in [one.what for one in others]
 
 
+def test_without_marks_nobody_says_that_the_rates_of_links_are_unknown():
+    """They are known; no packet came marked, so it is not known what the links carry, and only that is said."""
+    detector = Detector(explaining=True)
+    judged(1, [], [(UPLINK, 0.5, ONSET_S)], ecn=False, detector=detector)
+    congestion = next(one for one in detector.poll_explanations()[0].hypotheses if one.what is Benign.CONGESTION)
+    assert facts(congestion) == (set(), {Fact.MARKED})
+
+
 def test_trains_speak_for_what_they_leave_and_against_the_rest():
     """Slow trains that cross a narrow NIC speak for it; those that are fast across a link speak against that."""
     suspects = [nic(), *RING]

@@ -51,13 +51,13 @@ def test_a_sender_whose_packets_get_lost_is_named():
     assert loss.blame.component == Component("nic", "a", "tx")
 
 
-def _found_in_noise(counts, worst):
-    """What is found where healthy cells depart by up to 3 (log ratios), and one of `a`'s in turn by `worst`."""
+def _found_in_noise(counts, worst, slow=(("a", "b", "1"), ("a", "c", "1"), ("a", "d", "1"))):
+    """What is found where healthy cells depart by up to 3 (log ratios), and one of three in turn by `worst`."""
     losses = PacketLossDetector()
     for span in range(20):
         losses.add(WAYS.values_of(dict.fromkeys(CELLS, 1.5)), 3.0, {}, float(span), CELLS)
     for span in range(6):
-        departures = dict.fromkeys(CELLS, 1.5) | {("a", "bcd"[span % 3], "1"): worst}
+        departures = dict.fromkeys(CELLS, 1.5) | {slow[span % 3]: worst}
         losses.add(WAYS.values_of(departures), 3.0, counts, 20.0 + span, CELLS)
     return losses.find(CELLS, lambda _: {cell: (f"up:{cell[0]}", f"down:{cell[1]}") for cell in CELLS})
 
@@ -66,6 +66,8 @@ def test_where_delays_vary_a_nic_is_named_by_what_it_counts():
     """It alone sends again, to several, and some of its transfers are slower than any healthy one."""
     (loss,) = _found_in_noise(SENDER, 4.0)
     assert loss.blame.suspects == (Component("nic", "a", "tx"), Component("link", "up:a"))
+    (loss,) = _found_in_noise(RECEIVER, 4.0, [(nic, "b", "1") for nic in "acd"])
+    assert loss.blame.suspects == (Component("nic", "b", "rx"), Component("link", "down:b"))
     assert _found_in_noise(SENDER, 1.5) == []
     assert _found_in_noise(SENDER | {"b": Counts(6, 2, 0)}, 4.0) == []
     assert _found_in_noise({"a": Counts(6, 0, 0), "b": Counts(0, 6, 0)}, 4.0) == []

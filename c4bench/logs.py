@@ -12,9 +12,12 @@ import os
 from datetime import UTC, datetime
 from typing import TextIO
 
+from c4bench.foreign_text import lines, one_line
+
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "json")
 _PACKAGE = "c4bench"
+_LONGEST_MESSAGE = 8000
 _PRIORITIES = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
 _OF_EVERY_RECORD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 
@@ -27,7 +30,7 @@ class Text(logging.Formatter):
         return f"{_time(record)} {record.levelname} {_said(record)}{self._trace(record)}"
 
     def _trace(self, record: logging.LogRecord) -> str:
-        return f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
+        return f"\n{lines(self.formatException(record.exc_info))}" if record.exc_info else ""
 
 
 class Journal(Text):
@@ -85,5 +88,5 @@ def _time(record: logging.LogRecord) -> str:
 
 
 def _said(record: logging.LogRecord) -> str:
-    """Logger and message on one line, line breaks escaped."""
-    return f"{record.name}: " + "\\n".join(record.getMessage().splitlines())
+    """Logger and message on one line; what does not print is escaped."""
+    return f"{record.name}: {one_line(record.getMessage(), _LONGEST_MESSAGE)}"

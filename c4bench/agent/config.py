@@ -2,10 +2,7 @@
 
 from pathlib import Path
 
-import msgspec
-import yaml
-
-from c4bench.decoding import from_yaml
+from c4bench.decoding import DecodingError, from_yaml
 from c4bench.errors import UsageError
 from c4bench.model.agent import AgentConfig
 
@@ -16,11 +13,11 @@ LEAST_RAS_S = 1.0
 def load(path: Path) -> AgentConfig:
     """Read `agent.yml`. Raises UsageError naming the file and the key."""
     try:
-        config = msgspec.convert(from_yaml(path.read_bytes()), AgentConfig)
+        config = from_yaml(path.read_bytes(), AgentConfig)
     except FileNotFoundError:
         raise UsageError(f"{path} does not exist; deploy the agent (playbooks/deploy.yml), or give --config") from None
-    except (OSError, yaml.YAMLError, msgspec.ValidationError) as error:
-        raise UsageError(f"{path}: {' '.join(str(error).split())}") from None
+    except (OSError, DecodingError) as error:
+        raise UsageError(f"{path}: {error}") from None
     if config.ras:
         _check_ras(config.ras, path)
     if not config.ras_every_s >= LEAST_RAS_S:

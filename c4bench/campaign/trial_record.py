@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from c4bench.campaign.step_time import StepLoss
-from c4bench.decoding import from_json
+from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import UsageError
 from c4bench.model.diagnosis import Cause, Component, Diagnosis, Syndrome
 
@@ -100,12 +100,12 @@ def read_trials(run: Path) -> tuple[TrialRecord, ...]:
 def _trial(line: bytes, where: str) -> TrialRecord:
     try:
         return from_json(line, TrialRecord)
-    except msgspec.DecodeError as error:
+    except DecodingError as error:
         raise UsageError(f"{where}: {error}; run the campaign again in a new run directory") from None
 
 
 def _refused(line: bytes, path: Path) -> bool:
     try:
         return bool(from_json(line, _Refused).refused)
-    except msgspec.DecodeError as error:
+    except DecodingError as error:
         raise UsageError(f"{path}: {error}; give the run directory of a campaign") from None

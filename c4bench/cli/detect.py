@@ -8,7 +8,6 @@ from pathlib import Path
 from statistics import mean
 
 import msgspec
-import yaml
 
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.downtime import Faults, Row, downtime_table
@@ -16,7 +15,7 @@ from c4bench.c4d.offline import detect
 from c4bench.cli import Commands
 from c4bench.cli.evidence import REASONS, Options, detect_evidence, follow_evidence
 from c4bench.cli.explanations import explained_lines
-from c4bench.decoding import from_yaml
+from c4bench.decoding import DecodingError, from_yaml
 from c4bench.errors import UsageError
 from c4bench.evidence.formats import format_of
 from c4bench.evidence.limits import MOST_RANKS, UnreadableError, read_bytes
@@ -182,9 +181,9 @@ def _downtime(arguments: argparse.Namespace) -> int:
 def _table(path: Path, measured: dict[str, dict[str, float]]) -> tuple[Row, ...]:
     text = _bytes(path)
     try:
-        document = from_yaml(text)
-    except yaml.YAMLError as error:
-        raise UsageError(f"{path}: {' '.join(str(error).split())}") from None
+        document: object = from_yaml(text)
+    except DecodingError as error:
+        raise UsageError(f"{path}: {error}") from None
     if not isinstance(document, dict):
         raise UsageError(f"{path}: expected a mapping of kinds of faults; see `c4bench downtime --help`")
     faults = {str(kind): _faults(path, text, str(kind), part, measured) for kind, part in document.items()}

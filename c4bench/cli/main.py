@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from c4bench import __version__, logs
 from c4bench.errors import C4Error, meant
+from c4bench.foreign_text import lines
 
 _CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)")
 # By module, in the order of the help, the commands that it adds. A module is imported only for these: all of them
@@ -46,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         code: int = arguments.run(arguments)
     except C4Error as error:
-        sys.stderr.write(f"c4bench: {error}\n")
+        sys.stderr.write(f"c4bench: {lines(error)}\n")
         return error.exit_code
     except KeyboardInterrupt:
         sys.stderr.write("c4bench: interrupted\n")

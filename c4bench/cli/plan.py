@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
-import yaml
 
 from c4bench.c4p.conditions import Conditions
 from c4bench.c4p.evaluation.exact import least_worst_load
@@ -17,7 +16,7 @@ from c4bench.c4p.placement.flow_placement import ECMP
 from c4bench.c4p.placement.planner import Planner
 from c4bench.c4p.weights.shares import assign_idle_qps
 from c4bench.cli import Commands
-from c4bench.decoding import from_yaml
+from c4bench.decoding import DecodingError, from_yaml
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Flow
 from c4bench.model.fabric import Path as FabricPath
@@ -110,8 +109,8 @@ def _comparison(planner: Planner, flows: Sequence[Flow], atlas: Atlas, condition
 
 def _read(path: Path, kind: type[T]) -> T:
     try:
-        return msgspec.convert(from_yaml(_bytes(path)), kind)
-    except (yaml.YAMLError, msgspec.ValidationError) as error:
+        return from_yaml(_bytes(path), kind)
+    except DecodingError as error:
         raise UsageError(f"{path}: {error}") from None
 
 

@@ -17,7 +17,7 @@ import msgspec
 from c4bench import files
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.control.state_folder import StateFiles, StateFolder
-from c4bench.decoding import from_json
+from c4bench.decoding import DecodingError, decoding, from_json
 from c4bench.errors import UsageError
 from c4bench.model.event import Event
 from c4bench.model.fabric import Host
@@ -181,8 +181,9 @@ class Store:
         if self._files is None:
             return []
         try:
-            return [decode(line) for line in self._files.lines(name)]
-        except msgspec.DecodeError as error:
+            with decoding():
+                return [decode(line) for line in self._files.lines(name)]
+        except DecodingError as error:
             where = self._files.where(name)
             raise UsageError(f"{where} is damaged ({error}); move it away to continue without it") from None
 
@@ -236,5 +237,5 @@ def _log_of(attempt: str) -> str:
 def _decode(where: str, saved: bytes, kind: type[Kind]) -> Kind:
     try:
         return from_json(saved, kind)
-    except msgspec.DecodeError as error:
+    except DecodingError as error:
         raise UsageError(f"{where} is damaged ({error}); move it away to start without its jobs") from None

@@ -4,9 +4,7 @@ import io
 import zlib
 from pathlib import Path
 
-import msgspec
-
-from c4bench.decoding import from_json
+from c4bench.decoding import DecodingError, from_json
 
 MOST_BYTES = 256 << 20  # of a file, also after decompression
 MOST_FILES = 200_000
@@ -75,7 +73,7 @@ def json_data(data: bytes) -> object:
         raise UnreadableError(f"it has more than {MOST_OBJECTS} objects or {MOST_VALUES} values")
     try:
         return from_json(data, object)
-    except msgspec.DecodeError as error:
+    except DecodingError as error:
         raise UnreadableError(f"it is no JSON text: {error}") from None
 
 

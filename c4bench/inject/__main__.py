@@ -21,7 +21,7 @@ from typing import NoReturn
 import msgspec
 
 from c4bench import logs, namespaces
-from c4bench.decoding import from_json
+from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import C4Error, UnhealthyError, UsageError
 from c4bench.inject import catalogue, fault_session, permitted, planning, protocol
 from c4bench.inject.journal import Journal
@@ -143,7 +143,7 @@ def _command(arguments: Sequence[str]) -> Callable[..., None]:
 def _request(text: str) -> FaultRequest:
     try:
         request = from_json(text, FaultRequest)
-    except msgspec.DecodeError as error:
+    except DecodingError as error:
         raise UsageError(f"the request is not one: {error}") from None
     return permitted.restrict(request, permitted.load())
 

@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
-from c4bench.decoding import from_yaml
+from c4bench.decoding import DecodingError, from_yaml
 from c4bench.errors import UsageError, meant
 from c4bench.inject import quantities
 from c4bench.model.fault import FaultRequest, FaultSpec, TargetKind, Value
@@ -75,9 +74,9 @@ def values(spec: FaultSpec, requested: Mapping[str, Value]) -> dict[str, Value]:
 
 def _read(path: Path) -> FaultSpec:
     try:
-        spec = msgspec.convert(from_yaml(path.read_bytes()), FaultSpec)
-    except (OSError, yaml.YAMLError, msgspec.ValidationError) as error:
-        raise UsageError(f"{path}: {' '.join(str(error).split())}") from None
+        spec = from_yaml(path.read_bytes(), FaultSpec)
+    except (OSError, DecodingError) as error:
+        raise UsageError(f"{path}: {error}") from None
     if spec.name != path.stem:
         raise UsageError(f"{path}: names its fault {spec.name!r}; name the file {spec.name}.yml")
     return spec

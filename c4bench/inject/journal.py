@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from c4bench import files, namespaces
-from c4bench.decoding import from_json
+from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import C4Error, UnhealthyError
 from c4bench.inject import interfaces, targets
 from c4bench.inject.actions import Action
@@ -242,7 +242,7 @@ def _read(path: Path, kind: type[Record]) -> Record | str | None:
         return from_json(path.read_bytes(), kind)
     except FileNotFoundError:
         return None
-    except (msgspec.DecodeError, OSError) as error:
+    except (DecodingError, OSError) as error:
         return str(error)
 
 

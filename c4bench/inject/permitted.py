@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from c4bench.decoding import from_json
+from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inject.files import read_roots
 from c4bench.model.fabric import Nic
@@ -53,7 +53,7 @@ def load() -> Permitted | None:
         return from_json(read_roots(path, _BYTES_AT_MOST), Permitted)
     except FileNotFoundError:
         return None
-    except msgspec.DecodeError as error:
+    except DecodingError as error:
         raise UnhealthyError(f"{path} is damaged ({error}); deploy again") from None
 
 

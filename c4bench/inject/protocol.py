@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from c4bench.decoding import from_json
+from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import C4Error, InconclusiveError, UnhealthyError, UsageError
 from c4bench.inject.actions import Schedule
 from c4bench.inject.journal_entries import Quarantine, Reverted
@@ -115,6 +115,6 @@ def decode(line: str) -> Reply:
     """Decode one line. Raises UnhealthyError for anything else."""
     try:
         reply: Reply = from_json(line, Reply)  # type: ignore[arg-type]
-    except msgspec.DecodeError as error:
+    except DecodingError as error:
         raise UnhealthyError(f"the injector printed {line.strip()[:200]!r}: {error}") from None
     return reply

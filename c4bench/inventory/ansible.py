@@ -12,9 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from c4bench.decoding import from_yaml
+from c4bench.decoding import DecodingError, from_yaml
 from c4bench.errors import UsageError
 from c4bench.inventory.document import Keys, dotted
 from c4bench.inventory.fabric import VARIABLE
@@ -101,5 +99,5 @@ def _variables(listing: Listing, host: str, own: Mapping[str, Any]) -> dict[str,
 def _parsed(variable: Variable) -> Variable:
     try:
         return Variable(from_yaml(variable.value), variable.keys, variable.document)
-    except yaml.YAMLError as error:
-        raise variable.error(f"not valid JSON or YAML: {' '.join(str(error).split())}") from None
+    except DecodingError as error:
+        raise variable.error(f"not valid JSON or YAML: {error}") from None

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-import yaml
 
-from c4bench.decoding import from_yaml
+from c4bench.decoding import DecodingError, from_yaml
 from c4bench.errors import UsageError, meant
 from c4bench.inventory.cables import Cable, delay_of, expand, rate_of
 from c4bench.inventory.document import Keys, located
@@ -207,7 +206,7 @@ def parse(text: str | bytes, where: str) -> Topology:
         keys = document if isinstance(document, dict) else {}
         form = next(form for key, form in _FORMS.items() if not key or key in keys)
         return made(msgspec.convert(document, form))
-    except yaml.YAMLError as error:
+    except DecodingError as error:
         raise UsageError(f"{where}: {_yaml_place(error)}: not YAML; check quoting and indentation") from None
     except msgspec.ValidationError as error:
         problem, steps = split(str(error))
@@ -232,9 +231,8 @@ def _keyed(message: str) -> tuple[Keys, str]:
     return [key or int(number) for number, key in _STEPS.findall(named)], problem
 
 
-def _yaml_place(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    return f"line {mark.line + 1}" if mark else "somewhere"
+def _yaml_place(error: DecodingError) -> str:
+    return f"line {error.line}" if error.line else "somewhere"
 
 
 def _graph(

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from c4bench.decoding import from_json
+from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import UsageError
 
 T = TypeVar("T")
@@ -23,7 +23,7 @@ def decode(data: bytes, kind: type[T], source: str) -> T:
     """The `kind` in `data`. Raises UsageError that names `source` when it is something else."""
     try:
         return from_json(data, kind)
-    except msgspec.DecodeError as error:
+    except DecodingError as error:
         raise UsageError(f"{source} is not what c4bench records ({error}); restore it or run again") from None
 
 

@@ -6,9 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from c4bench.decoding import from_json
+from c4bench.decoding import DecodingError, decoding, from_json
 from c4bench.errors import UsageError
 from c4bench.model.recording import Record, TaggedRecord
 from c4bench.model.window import Window
@@ -70,7 +68,7 @@ def read_telemetry(path: Path) -> tuple[list[Record], int]:
     for number, line in enumerate(lines, start=1):
         try:
             records.append(_record(line, decoder))
-        except msgspec.DecodeError as error:
+        except DecodingError as error:
             problem = problem or f"line {number}: {error}"
     if problem and not any(isinstance(record, Window) for record in records):
         raise UsageError(f"{path}: {problem}; give a file of a run's telemetry folder")
@@ -87,5 +85,6 @@ def _record(line: bytes, decoder: WindowDecoder) -> Record:
     if known.record:
         record: TaggedRecord = from_json(line, TaggedRecord)  # type: ignore[arg-type]
         return record
-    check_format(known.format)
-    return decoder.decode(from_json(line, EncodedWindow))
+    with decoding():
+        check_format(known.format)
+        return decoder.decode(from_json(line, EncodedWindow))

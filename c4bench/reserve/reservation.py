@@ -14,7 +14,7 @@ from typing import Self
 
 import msgspec
 
-from c4bench.decoding import from_json
+from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import UnhealthyError
 from c4bench.inventory import Access, Inventory
 from c4bench.model.clocks import ClockOffset
@@ -147,5 +147,5 @@ def _read(host: str, session: Session) -> _Answer:
     line = session.read_line(_TIMEOUT_S)
     try:
         return from_json(line, _Answer)
-    except msgspec.DecodeError as error:
+    except DecodingError as error:
         raise UnhealthyError(f"{host}: its keeper sent {line[:80]!r}: {error}") from None

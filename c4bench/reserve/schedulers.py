@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
-import yaml
 
-from c4bench.decoding import from_yaml
+from c4bench.decoding import DecodingError, from_yaml
 from c4bench.errors import C4Error, UnhealthyError, UsageError, meant
 
 _COMMAND_S = 900.0
@@ -48,12 +47,12 @@ def scheduler(name: str) -> Scheduler:
     if name in KNOWN:
         return KNOWN[name]
     try:
-        return msgspec.convert(from_yaml(Path(name).read_bytes()), Scheduler)
+        return from_yaml(Path(name).read_bytes(), Scheduler)
     except OSError as error:
         near = meant(name, KNOWN, f"; give {', '.join(KNOWN)}, or a file with drain and resume")
         raise UsageError(f"--c4-scheduler {name}: {error.strerror}{near}") from None
-    except (yaml.YAMLError, msgspec.ValidationError) as error:
-        raise UsageError(f"{name}: {' '.join(str(error).split())}; it has drain, resume, busy and within_s") from None
+    except DecodingError as error:
+        raise UsageError(f"{name}: {error}; it has drain, resume, busy and within_s") from None
 
 
 @contextmanager

@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-import yaml
 
-from c4bench.decoding import from_yaml
+from c4bench.decoding import DecodingError, from_yaml
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Host
 from c4bench.model.meeting import Meeting
@@ -37,11 +36,11 @@ class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def read(path: Path, hosts: tuple[Host, ...]) -> LaunchJob:
     """The launch that JOB.yml describes. Raises UsageError that names the file and the problem."""
     try:
-        job_file = msgspec.convert(from_yaml(path.read_bytes()), JobFile)
+        job_file = from_yaml(path.read_bytes(), JobFile)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; give a file that can be read") from None
-    except (yaml.YAMLError, msgspec.ValidationError) as error:
-        raise UsageError(f"{path}: {' '.join(str(error).split())}") from None
+    except DecodingError as error:
+        raise UsageError(f"{path}: {error}") from None
     known = {host.name: host for host in hosts}
     names = job_file.hosts or tuple(name for name in known if name not in job_file.spares)
     if unknown := sorted({*names, *job_file.spares} - known.keys()):

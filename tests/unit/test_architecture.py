@@ -14,10 +14,12 @@ DOCUMENT = (REPOSITORY / "docs/architecture.md").read_text()
 # Lowest first: a package may import only from packages before it.
 ORDER = (
     "errors",
+    "foreign_text",
     "logs",
     "units",
     "namespaces",
     "decoding",
+    "budget",
     "files",
     "resources",
     "chance",

@@ -1,0 +1,51 @@
+"""Text that a host, a rank, a switch or a file brought, made fit for where it is written. Nothing else does this.
+
+A terminal obeys control characters, a log is read line by line, and Markdown and Ansible obey their own marks. HTML is
+escaped by the templates (`report/html.py`), JSON by its encoder.
+"""
+
+import re
+from pathlib import PurePath
+
+LONGEST = 500
+_NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>&~:@])")
+
+
+def one_line(text: object, longest: int = LONGEST) -> str:
+    r"""`text` on one line of at most about `longest` characters: what does not print is written as its escape (`\x1b`).
+
+    Control characters, line and paragraph separators, and marks that change the direction of text do not print, nor do
+    halves of surrogate pairs, which stand for bytes of a file name that are no UTF-8.
+    """
+    given = str(text)
+    shown = given[:longest]
+    if not shown.isprintable():
+        shown = "".join(char if char.isprintable() else _escape(char) for char in shown)
+    return shown + ("..." if len(given) > longest else "")
+
+
+def lines(text: object, longest: int = 100_000) -> str:
+    """As `one_line`, but line breaks and tabs stay: for tracebacks, and for output of commands."""
+    given = str(text)
+    shown = "".join(char if char.isprintable() or char in "\n\t" else _escape(char) for char in given[:longest])
+    return shown + ("..." if len(given) > longest else "")
+
+
+def file_name(path: PurePath | str) -> str:
+    """A path as it is printed."""
+    return one_line(path, 4096)
+
+
+def markdown(text: object, longest: int = LONGEST) -> str:
+    """`text` as Markdown that shows just these characters: no link, image, code, table cell or HTML begins in it."""
+    return _MARKDOWN.sub(r"\\\1", one_line(text, longest))
+
+
+def _escape(char: str) -> str:
+    if char in _NAMED:
+        return _NAMED[char]
+    number = ord(char)
+    if number < 0x100:
+        return f"\\x{number:02x}"
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"

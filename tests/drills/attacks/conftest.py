@@ -9,7 +9,7 @@ REFUSED = pytest.StashKey[dict[str, bool]]()
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item, call):
+def pytest_runtest_makereport(item):
     """Keep, by test, whether what is marked as an attack was refused."""
     report = yield
     if item.get_closest_marker("attack") and (report.when == "call" or report.failed):

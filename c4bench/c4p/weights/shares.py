@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -16,6 +17,8 @@ from c4bench.model.qp_address import connection_key
 _ROUNDS = 100
 # A worst load within this fraction of the lower bound is good enough.
 _NEAR = 0.003
+# The worst loads that are made lowest, one after the other; a fabric has few links that are worst.
+_LEVELS = 4
 # The soft maximum approaches the maximum as it becomes sharper.
 _SHARPNESS = (8.0, 32.0, 128.0, 512.0, 2048.0)
 # Steps of the logarithm of a share; below this the search has converged.
@@ -36,13 +39,23 @@ def shares(flows: Iterable[Flow], paths: Mapping[str, Path], conditions: Conditi
 
     The shares of a connection sum to 1. Its demand is the sum of its flows' demands, also of those without a path;
     these are left out. The worst load is within 1 % of the optimum of linear programming, and few QPs have a share
-    (`fewest`).
+    (`fewest`). Connections that do not cross the worst link are divided again so that the worst of the other links is
+    lowest, and so on for some levels (max-min fairness).
     """
-    known = sorted((flow for flow in flows if flow.id in paths), key=lambda flow: flow.id)
-    if not known:
-        return {}
-    problem = _Problem(list(flows), known, paths, conditions or Conditions())
-    return dict(zip((flow.id for flow in known), problem.solve().tolist(), strict=True))
+    every = list(flows)
+    left = sorted((flow for flow in every if flow.id in paths), key=lambda flow: flow.id)
+    conditions = conditions or Conditions()
+    divided: dict[str, float] = {}
+    for _ in range(_LEVELS):
+        if not left:
+            break
+        problem = _Problem(every, left, paths, conditions)
+        solved = problem.solve()
+        divided |= dict(zip((flow.id for flow in left), solved.tolist(), strict=True))
+        decided = problem.decided(solved)
+        conditions = problem.with_background(solved, decided, conditions)
+        left = [flow for flow, final in zip(left, decided.tolist(), strict=True) if not final]
+    return divided
 
 
 class _Problem:
@@ -55,6 +68,7 @@ class _Problem:
         self, every: Sequence[Flow], flows: Sequence[Flow], paths: Mapping[str, Path], conditions: Conditions
     ) -> None:
         hops = sorted({hop for flow in flows for hop in paths[flow.id].hops})
+        self._hops = hops
         number = {hop: index for index, hop in enumerate(hops)}
         longest = max(len(paths[flow.id].hops) for flow in flows)
         filled = [[number[hop] for hop in paths[flow.id].hops] for flow in flows]
@@ -78,6 +92,24 @@ class _Problem:
         few[few < _LEAST_SHARE] = 0.0
         few /= np.bincount(self._of, few)[self._of]
         return few if self._loads(few).max() <= self._loads(spread).max() * (1 + _NEAR) else spread
+
+    def decided(self, share: Array) -> npt.NDArray[np.bool_]:
+        """Which QPs have their final share: those of connections that load a worst link, and all that cross one."""
+        load = self._loads(share)
+        worst = np.append(load[:-1] >= load.max() * (1 - _NEAR), False)
+        crossing = worst[self._links].any(axis=1)
+        loading = np.bincount(self._of, crossing & (share > 0)) > 0
+        final: npt.NDArray[np.bool_] = loading[self._of] | crossing
+        return final
+
+    def with_background(self, share: Array, qps: npt.NDArray[np.bool_], conditions: Conditions) -> Conditions:
+        """The conditions with the load of these QPs as traffic that cannot be moved."""
+        background = Counter(conditions.background_bps)
+        for qp in np.flatnonzero(qps).tolist():
+            for link in self._links[qp].tolist():
+                if link < len(self._hops):
+                    background[self._hops[link]] += share[qp] * self._demand[self._of[qp]]
+        return msgspec.structs.replace(conditions, background_bps=dict(background))
 
     def _spread(self) -> Array:
         """Shares over all QPs for which the worst link load is lowest."""

@@ -48,6 +48,25 @@ def test_an_unequal_pair_of_paths_is_used_in_proportion():
     assert found["c0.0"] == pytest.approx(0.25, abs=0.005)
 
 
+def test_a_worst_link_of_others_leaves_no_connection_badly_divided():
+    """Where one connection's link is full whatever it does, another still divides its load best on the links it has."""
+    stuck, free = connections(2, 3)[:3], connections(2, 3)[3:]
+    paths = {flow.id: Path(1, ("full",)) for flow in stuck}
+    paths |= {"c1.0": Path(1, ("left",)), "c1.1": Path(2, ("left",)), "c1.2": Path(3, ("right",))}
+    found = shares([*stuck, *free], paths, Conditions({"full": RATE / 4, "left": RATE, "right": RATE}))
+    assert found["c1.2"] == pytest.approx(0.5, abs=0.005)
+
+
+def test_no_load_is_moved_to_a_link_that_is_the_worst():
+    """A QP across the full link of others carries nothing, however level that would make its own connection."""
+    stuck, free = connections(2, 2)[:2], connections(2, 2)[2:]
+    paths = {flow.id: Path(1, ("full",)) for flow in stuck}
+    paths |= {"c1.0": Path(1, ("full",)), "c1.1": Path(2, ("wide",))}
+    found = shares([*stuck, *free], paths, Conditions({"full": RATE / 4, "wide": RATE}))
+    assert found["c1.0"] == 0.0
+    assert found["c1.1"] == 1.0
+
+
 @settings(max_examples=40)
 @given(st.data())
 def test_shares_reach_the_optimum(data):

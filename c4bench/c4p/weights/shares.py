@@ -40,13 +40,13 @@ def shares(flows: Iterable[Flow], paths: Mapping[str, Path], conditions: Conditi
     The shares of a connection sum to 1. Its demand is the sum of its flows' demands, also of those without a path;
     these are left out. The worst load is within 1 % of the optimum of linear programming, and few QPs have a share
     (`fewest`). Connections that do not cross the worst link are divided again so that the worst of the other links is
-    lowest, and so on for some levels (max-min fairness).
+    lowest, and so on for some levels (max-min fairness); of more than 512 QPs only the worst load is made lowest.
     """
     every = list(flows)
     left = sorted((flow for flow in every if flow.id in paths), key=lambda flow: flow.id)
     conditions = conditions or Conditions()
     divided: dict[str, float] = {}
-    for _ in range(_LEVELS):
+    for _ in range(_LEVELS if len(left) <= _MAX_QPS else 1):
         if not left:
             break
         problem = _Problem(every, left, paths, conditions)

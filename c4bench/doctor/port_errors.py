@@ -1,8 +1,8 @@
 """What error and drop counters of switch ports say.
 
-Only errors that grow between two readings speak against a cable, an optic, or the sender at the other end: a counter that
-stands may be of last year. Drops are packets that arrived whole and were discarded, by an ACL, for an unknown VLAN, or in
-congestion: no cable does that.
+Only errors that grow between two readings speak against a cable, an optic, or the sender at the other end: a counter
+that stands may be of last year. Drops are packets that arrived whole and were discarded, by an ACL, for an unknown
+VLAN, or in congestion: no cable does that.
 """
 
 from collections.abc import Iterator, Mapping
@@ -60,9 +60,8 @@ def growing(before: Counts, after: Counts) -> Iterator[str]:
     """A line for each port whose errors have grown from one reading to the next."""
     for port, now in sorted(after.items()):
         then = before.get(port, {})
-        grown = [
-            f"{name} {then[name]} to {now[name]}" for name in ERRORS if name in then and now.get(name, 0) > then[name]
-        ]
+        risen = [name for name in ERRORS if name in then and now.get(name, 0) > then[name]]
+        grown = [f"{name} {then[name]} to {now[name]}" for name in risen]
         if grown:
             what = "the cable, the optics, and the port at its other end"
             yield f"{_name(port)}: errors grow, {', '.join(grown)}; check {what}"

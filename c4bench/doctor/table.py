@@ -25,7 +25,7 @@ def lines(reports: Sequence[Report]) -> list[str]:
 
 
 def switch_lines(reports: Iterable[SwitchReport]) -> list[str]:
-    """A line for each problem and the switches that have it, or for the switches without one; then what is to be known."""
+    """A line for each problem and the switches that have it, or for the switches without one; then the notes."""
     alike: dict[tuple[bool, tuple[str, ...]], list[str]] = {}
     noted: dict[str, list[str]] = {}
     for report in reports:

@@ -1,7 +1,7 @@
 """When a diagnosis is good enough to take something out of service: the one rule for what is printed and what is done.
 
-A wrong host out of service costs a spare, a restart and an operator's trust, and the fault goes on. So the finding must be
-alone, and as likely as `LEAST_CONFIDENCE`. Below that the answer is the list of suspects.
+A wrong host out of service costs a spare, a restart and an operator's trust, and the fault goes on. So the finding must
+be alone, and as likely as `LEAST_CONFIDENCE`. Below that the answer is the list of suspects.
 """
 
 from collections.abc import Sequence

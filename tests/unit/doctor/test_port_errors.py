@@ -43,7 +43,10 @@ def test_discards_are_no_matter_of_a_cable(counts, port, drops):
             table("rx_err_growing/counters_1000.txt"), table("rx_err_growing/counters_1010.txt"),
             "Ethernet40: errors grow, RX_ERR 17 to 9803",
         ),
-        (portstat("rx_err_before.json"), portstat("rx_err_after.json"), "Ethernet20: errors grow, RX_ERR 1204 to 88916"),
+        (
+            portstat("rx_err_before.json"), portstat("rx_err_after.json"),
+            "Ethernet20: errors grow, RX_ERR 1204 to 88916",
+        ),
     ],
     ids=["table", "json"],
 )  # fmt: skip

@@ -99,7 +99,7 @@ def test_an_uncertain_diagnosis_is_observed():
 )
 @pytest.mark.parametrize("policy", [RESTART, Policy(Action.ISOLATE, Action.ISOLATE)], ids=["restart", "isolate"])
 def test_no_host_is_taken_out_for_a_finding_that_is_not_alone_or_not_likely(policy, change, why):
-    """Whatever the policy allows, a NIC of several suspects, or below the bar, takes no host out, and the reason says why."""
+    """Whatever the policy allows, a NIC among several, or below the bar, takes no host out, and the reason says why."""
     decision, incident = decide_about(msgspec.structs.replace(NIC, **change), policy)
     assert (incident.action, incident.out, decision.moves) == (Action.OBSERVE, "", {})
     assert incident.reason == f"no host is taken out: {why}"

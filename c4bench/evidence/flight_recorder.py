@@ -14,7 +14,7 @@ from typing import Any
 
 from c4bench.evidence.fields import integer, items, mapping, ranks, text
 from c4bench.evidence.flight_entries import GroupCalls, group_of
-from c4bench.evidence.limits import MOST_RANKS, UnreadableError, json_data, place_of
+from c4bench.evidence.limits import MOST_RANKS, UnreadableError, json_data, short_name
 from c4bench.evidence.pickles import plain_data
 from c4bench.model.evidence import MemberEvidence, Problem, Reading, SourceFile
 
@@ -35,7 +35,7 @@ def read(data: bytes, file: str) -> Reading:
     dump = plain_data(data) if data.startswith(_PICKLE) else json_data(data)
     if not isinstance(dump, dict) or not ({"entries", "pg_config", "pg_status"} & dump.keys()):
         raise UnreadableError("it is no flight recorder dump: it has neither entries nor pg_config")
-    version = place_of(text(dump.get("version"))) or "unknown"
+    version = short_name(text(dump.get("version"))) or "unknown"
     if not version.startswith("2."):
         raise UnreadableError(f"flight recorder format {version} is not known; known are 2.0 to 2.10", "version")
     rank = _rank(file)
@@ -82,7 +82,7 @@ def _configured(config: Mapping[str, Any], rank: int) -> Iterator[str]:
     """The names of the groups that a rank is in."""
     for name, one in config.items():
         if _place(rank, ranks(mapping(one).get("ranks"))) >= 0:
-            yield place_of(str(name))
+            yield short_name(str(name))
 
 
 def _member(dump: Mapping[str, Any], file: str, rank: int, name: str, group: GroupCalls) -> MemberEvidence:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from c4bench.evidence.fields import integer, kind, mapping, objects, ranks, real, text, width
-from c4bench.evidence.limits import MOST_RANKS, UnreadableError, json_data, place_of
+from c4bench.evidence.limits import MOST_RANKS, UnreadableError, json_data, short_name
 from c4bench.model.evidence import Call, CallState, MemberEvidence, Reading, SourceFile
 
 FORMAT = "Kineto trace"
@@ -41,7 +41,7 @@ def read(data: bytes, file: str) -> Reading:
     calls: dict[str, tuple[dict[int, Call], dict[int, Call]]] = {}
     for event in objects(trace["traceEvents"]):
         arguments = mapping(event.get("args"))
-        name = place_of(text(arguments.get("Process Group Name")))
+        name = short_name(text(arguments.get("Process Group Name")))
         called = kind(text(arguments.get("Collective name")))
         if not name or not called or called in {"init", "wait"}:
             continue
@@ -63,14 +63,14 @@ def _rank(info: Mapping[str, Any], file: str) -> int:
 
 
 def _call(event: Mapping[str, Any], arguments: Mapping[str, Any], seq: int, base_s: float) -> Call:
-    dtype = place_of(text(arguments.get("dtype")))
+    dtype = short_name(text(arguments.get("dtype")))
     elements = integer(arguments.get("In msg nelems"))
     began_s = base_s + max(0.0, real(event.get("ts"), 0.0)) * _MICRO
     took_s = real(event.get("dur")) * _MICRO if real(event.get("dur")) >= 0 else -1.0
     ended_s = began_s + took_s if took_s >= 0 and text(event.get("name")) != _COMMS else 0.0
     return Call(
         seq,
-        place_of(kind(text(arguments.get("Collective name")))),
+        short_name(kind(text(arguments.get("Collective name")))),
         CallState.COMPLETED,
         dtype=dtype,
         size_bytes=elements * width(dtype) if elements >= 0 else -1,

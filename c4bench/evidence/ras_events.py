@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from c4bench.evidence.fields import integer, mapping, text
-from c4bench.evidence.limits import UnreadableError, json_data, place_of
+from c4bench.evidence.limits import UnreadableError, json_data, short_name
 from c4bench.model.evidence import MemberEvidence, Problem, Reading, SourceFile
 
 FORMAT = "NCCL RAS events"
@@ -79,7 +79,7 @@ def _text_event(line: bytes) -> _Event | None:
     if not _LINE.match(line):
         return None
     found = _EVENT.match(line.decode("utf-8", "replace"))
-    return _Event(found[1], place_of(found[3]), integer(found[2])) if found else _Event("", "", -1)
+    return _Event(found[1], short_name(found[3]), integer(found[2])) if found else _Event("", "", -1)
 
 
 def _json_event(part: bytes) -> _Event | None:
@@ -89,4 +89,4 @@ def _json_event(part: bytes) -> _Event | None:
         return None
     peer = mapping(document.get("peer"))
     name = text(document.get("event"))
-    return _Event(name, place_of(text(peer.get("host"))), integer(peer.get("pid"))) if name else None
+    return _Event(name, short_name(text(peer.get("host"))), integer(peer.get("pid"))) if name else None

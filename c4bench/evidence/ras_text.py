@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from c4bench.evidence.fields import integer, kind
-from c4bench.evidence.limits import MOST_RANKS, place_of
+from c4bench.evidence.limits import MOST_RANKS, short_name
 from c4bench.model.evidence import MemberEvidence
 
 _HEADS = (b"Job summary", b"NCCL version", b"Communicators...")
@@ -54,7 +54,7 @@ def text_report(data: bytes, file: str, form: str) -> tuple[str, tuple[MemberEvi
             missing = {one.member for one in members if one.comm == section.comm}
             members += [one for one in _mismatch(section, file, form) if one.member not in missing]
     largest = min(MOST_RANKS, max(sizes.values(), default=0))
-    return place_of(version[1]) if version else "unknown", tuple(members), largest
+    return short_name(version[1]) if version else "unknown", tuple(members), largest
 
 
 def _sections(lines: list[str], sizes: dict[str, int]) -> Iterator[_Section]:
@@ -90,7 +90,7 @@ def _mismatch(section: _Section, file: str, form: str) -> Iterator[MemberEvidenc
             counts[rank][what] = integer(one[2], 0) if " has " in line else up_to
             total += " has " in line
             if place := _WHERE.search(line):
-                where[rank] = integer(place[1]), place_of(place[2])
+                where[rank] = integer(place[1]), short_name(place[2])
     size = max(size, total)
     if not 0 < size <= MOST_RANKS:
         return
@@ -109,9 +109,9 @@ def _missing(sections: list[_Section], file: str, form: str) -> Iterator[MemberE
         for line in section.lines if section.word in _GONE else ():
             place, rank = _WHERE.search(line), _ONE.match(line)
             if place and section.comm and rank:
-                of_ranks.append((section, integer(rank[1]), (place_of(place[2]), integer(place[1]))))
+                of_ranks.append((section, integer(rank[1]), (short_name(place[2]), integer(place[1]))))
             elif place:
-                of_processes[place_of(place[2]), integer(place[1])] = _GONE[section.word]
+                of_processes[short_name(place[2]), integer(place[1])] = _GONE[section.word]
     for section, member, (host, pid) in of_ranks:
         status = of_processes.get((host, pid), _GONE[section.word])
         yield MemberEvidence(

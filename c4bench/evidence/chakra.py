@@ -47,7 +47,7 @@ def read(data: bytes, file: str) -> Reading:
         if (node := _node(message)) is not None:
             groups.setdefault(node.group, []).append(node)
     members = tuple(_member(file, rank, name, nodes) for name, nodes in groups.items())
-    return Reading(members, (SourceFile(file, FORMAT, version, (rank,)),), (), (_CANNOT,), rank + 1)
+    return Reading(members, (SourceFile(file, FORMAT, version, (rank,)),), (), (_CANNOT,))
 
 
 def _node(message: bytes) -> _Node | None:

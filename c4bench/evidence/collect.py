@@ -193,9 +193,14 @@ def one_job(readings: list[Reading], problems: list[Problem]) -> Reading:
         members += one.members
         sources += one.sources
         cannot |= dict.fromkeys(one.cannot_tell)
-    ranks = max((one.ranks for one in readings if _size(one) in {0, size}), default=0)
+    same = [one for one in readings if _size(one) in {0, size}]
+    ranks = max((one.ranks for one in same), default=0)
+    per_host = max((one.per_host for one in same), default=0)
     benchmarks = tuple(result for one in readings for result in one.benchmarks)
-    return Reading(tuple(members), tuple(sources), tuple(problems), tuple(cannot), ranks, benchmarks)
+    timeouts = tuple(waits for one in same for waits in one.timeouts)
+    return Reading(
+        tuple(members), tuple(sources), tuple(problems), tuple(cannot), ranks, benchmarks, per_host, timeouts
+    )
 
 
 def _size(one: Reading) -> int:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from c4bench.evidence.fields import integer, kind, mapping, objects, real, text
-from c4bench.evidence.limits import MOST_RANKS, UnreadableError, json_data, short_name
+from c4bench.evidence.limits import MOST_LINES, MOST_RANKS, UnreadableError, json_data, short_name
 from c4bench.model.evidence import Call, CallState, MemberEvidence, Problem, Reading, SourceFile
 
 FORMAT = "NCCL Inspector"
@@ -18,7 +18,6 @@ _CANNOT = (
     "NCCL Inspector: only finished operations are logged, so it does not show a hang; those under 8192 bytes "
     "(or its own limit) are missing"
 )
-_MOST_LINES = 1_000_000
 
 
 class _Member(NamedTuple):
@@ -39,10 +38,9 @@ def read(data: bytes, file: str) -> Reading:
     calls: dict[_Member, list[Call]] = {}
     bad: list[int] = []
     version = "unknown"
-    lines = data.split(b"\n")
-    if len(lines) > _MOST_LINES:
-        raise UnreadableError(f"it has more than {_MOST_LINES} lines")
-    for number, line in enumerate(lines, start=1):
+    if data.count(b"\n") > MOST_LINES:
+        raise UnreadableError(f"it has more than {MOST_LINES} lines")
+    for number, line in enumerate(data.split(b"\n"), start=1):
         if not line.strip():
             continue
         try:

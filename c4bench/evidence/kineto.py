@@ -5,14 +5,12 @@ operations only. Without `Seq` the operations of a group are counted off, which 
 Times are microseconds since `baseTimeNanoseconds`, or since 1970 where there is none.
 """
 
-import re
 from collections.abc import Mapping
-from pathlib import PurePath
 from typing import Any
 
 import msgspec
 
-from c4bench.evidence.fields import integer, kind, mapping, objects, ranks, real, text, width
+from c4bench.evidence.fields import integer, kind, mapping, objects, rank_in, ranks, real, text, width
 from c4bench.evidence.limits import MOST_RANKS, UnreadableError, json_data, short_name
 from c4bench.model.evidence import Call, CallState, MemberEvidence, Reading, SourceFile
 
@@ -33,8 +31,8 @@ def read(data: bytes, file: str) -> Reading:
     if "traceEvents" not in trace:
         raise UnreadableError("it is no Kineto trace: it has no traceEvents")
     info = mapping(trace.get("distributedInfo"))
-    rank = _rank(info, file)
-    if rank < 0:
+    rank = integer(info.get("rank"), rank_in(file))
+    if not 0 <= rank < MOST_RANKS:
         raise UnreadableError("which rank it is of is not known; end its name with the rank, such as rank_3.json")
     base_s = max(0, integer(trace.get("baseTimeNanoseconds"), 0)) * _MICRO / 1000
     groups: dict[str, tuple[tuple[int, ...], int]] = {}
@@ -52,14 +50,8 @@ def read(data: bytes, file: str) -> Reading:
         seq = seq if seq >= 0 else len(mine)
         mine[seq] = _call(event, arguments, seq, base_s)
     evidence = tuple(_member(file, rank, name, *groups[name], *mine) for name, mine in calls.items())
-    world = max(rank + 1, integer(info.get("world_size"), 0))
-    return Reading(evidence, (SourceFile(file, FORMAT, "", (rank,)),), (), (_CANNOT,), min(world, MOST_RANKS))
-
-
-def _rank(info: Mapping[str, Any], file: str) -> int:
-    numbers = re.findall(r"\d+", PurePath(file).name.partition(".")[0])
-    rank = integer(info.get("rank"), integer(numbers[-1]) if numbers else -1)
-    return rank if rank < MOST_RANKS else -1
+    world = min(max(0, integer(info.get("world_size"), 0)), MOST_RANKS)
+    return Reading(evidence, (SourceFile(file, FORMAT, "", (rank,)),), (), (_CANNOT,), world)
 
 
 def _call(event: Mapping[str, Any], arguments: Mapping[str, Any], seq: int, base_s: float) -> Call:

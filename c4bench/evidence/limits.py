@@ -17,6 +17,7 @@ MOST_OBJECTS = FILE.names
 DEEPEST = 32  # lists and objects within each other
 LONGEST_TEXT = 8 << 20  # bytes; the text of the ranks of a job of a million
 MOST_BITS = 64  # of an integer
+MOST_LINES = 1_000_000  # of a text that is judged line by line
 MOST_RANKS = FILE.names
 LONGEST_NAME = 80  # characters
 _CHUNK = 1 << 20

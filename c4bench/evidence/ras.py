@@ -34,8 +34,10 @@ def recognises(head: bytes, _name: str) -> bool:
 def read(data: bytes, file: str) -> Reading:
     """The report in `data`. Raises UnreadableError."""
     if not data.lstrip().startswith(b"{"):
-        version, members_of_text, ranks = text_report(data, file, FORMAT)
-        return Reading(members_of_text, (SourceFile(file, FORMAT, version, ()),), (), (_CANNOT, _CANNOT_TEXT), ranks)
+        said = text_report(data, file, FORMAT)
+        sources = (SourceFile(file, FORMAT, said.version, ()),)
+        return Reading(said.members, sources, said.problems, (_CANNOT, _CANNOT_TEXT), said.ranks,
+                       per_host=said.per_host, timeouts=said.timeouts)  # fmt: skip
     report = mapping(json_data(_WITHOUT_COMMA.sub(rb"\1,\2", data)))
     if "communicators" not in report:
         raise UnreadableError("it is no report of RAS: it has no communicators")

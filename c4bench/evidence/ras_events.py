@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from c4bench.evidence.fields import integer, mapping, text
-from c4bench.evidence.limits import UnreadableError, json_data, short_name
+from c4bench.evidence.limits import MOST_LINES, UnreadableError, json_data, short_name
 from c4bench.model.evidence import MemberEvidence, Problem, Reading, SourceFile
 
 FORMAT = "NCCL RAS events"
@@ -46,6 +46,8 @@ def recognises(head: bytes, _name: str) -> bool:
 
 def read(data: bytes, file: str) -> Reading:
     """The processes that had not answered again by the end of `data`. Raises UnreadableError."""
+    if data.count(b"\n") + data.count(b"\r") > MOST_LINES:
+        raise UnreadableError(f"it has more than {MOST_LINES} lines")
     parts = _parts(data)
     if len(parts) > _MOST_EVENTS:
         raise UnreadableError(f"it has more than {_MOST_EVENTS} events")

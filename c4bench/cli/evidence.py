@@ -18,7 +18,7 @@ from c4bench.evidence import benchmarks, ras, ras_client
 from c4bench.evidence.collect import Collector, one_job
 from c4bench.evidence.limits import UnreadableError
 from c4bench.foreign_text import file_name, one_line
-from c4bench.model.diagnosis import Cause
+from c4bench.model.diagnosis import Cause, Component
 from c4bench.model.evidence import BenchmarkResult, EvidenceReport, EvidenceVerdict, Problem, Reading, State
 from c4bench.report.evidence_page import evidence_page
 from c4bench.report.evidence_panels import blamed, clock_summary, job_size, ranges, summary
@@ -70,15 +70,15 @@ def follow_evidence(options: Options, for_s: float) -> int:
 
 
 def _follow(collector: Collector, options: Options, end_s: float) -> int:
-    changed_s, shown = -1.0, set[tuple[Cause | None, tuple[int, ...]]]()
+    changed_s, shown = -1.0, set[tuple[Cause | None, Component, tuple[int, ...]]]()
     while (now_s := time.monotonic()) < end_s:
         if collector.changed():
             changed_s = now_s
         elif changed_s >= 0 and now_s - changed_s >= _QUIET_S:
             changed_s = -1.0
             report = judge(_gather(collector, options), ranks=options.ranks)
-            new = [one for one in report.verdicts if (one.diagnosis.cause, one.culprits) not in shown]
-            shown |= {(one.diagnosis.cause, one.culprits) for one in new}
+            new = [one for one in report.verdicts if one.key not in shown]
+            shown |= {one.key for one in new}
             if new:
                 _show(msgspec.structs.replace(report, verdicts=tuple(new)), options)
                 sys.stdout.flush()

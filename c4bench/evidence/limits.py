@@ -50,16 +50,17 @@ def unpacked(data: bytes) -> bytes:
     return gunzip(data) if data.startswith(_GZIP) else data
 
 
-def gunzip(data: bytes) -> bytes:
-    """The content of gzip data; what is left of a file that is cut. Raises UnreadableError."""
+def gunzip(data: bytes, most: int | None = None) -> bytes:
+    """The content of gzip data, of `most` bytes (a file's); what is left if it is cut. Raises UnreadableError."""
+    most = MOST_BYTES if most is None else most
     decoder, out = zlib.decompressobj(zlib.MAX_WBITS | 16), io.BytesIO()
     try:
         for at in range(0, len(data), _CHUNK):
             todo = data[at : at + _CHUNK]
             while todo:
                 out.write(decoder.decompress(todo, _CHUNK))
-                if out.tell() > MOST_BYTES:
-                    raise UnreadableError(f"it has more than {MOST_BYTES >> 20} MiB when decompressed")
+                if out.tell() > most:
+                    raise UnreadableError(f"it has more than {most >> 20} MiB when decompressed")
                 todo = decoder.unconsumed_tail
     except zlib.error as error:
         if not out.tell():

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import msgspec
 
-from c4bench.model.diagnosis import Diagnosis
+from c4bench.model.diagnosis import Cause, Component, Diagnosis
 
 # The one format of other tools whose files have calls that have not ended.
 FLIGHT_RECORDER = "flight recorder"
@@ -174,6 +174,11 @@ class EvidenceVerdict(msgspec.Struct, frozen=True):
     drain: tuple[str, ...] = ()
     unadvised: str = ""
     told_by: str = ""
+
+    @property
+    def key(self) -> tuple[Cause | None, Component, tuple[int, ...]]:
+        """What tells it from other verdicts on the same job."""
+        return self.diagnosis.cause, self.diagnosis.component, self.culprits
 
     @property
     def suspects(self) -> tuple[int, ...]:

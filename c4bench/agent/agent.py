@@ -99,7 +99,8 @@ class Agent:
             if self._config.ras:
                 from c4bench.agent.ras_poll import RasPoller  # noqa: PLC0415  (few agents ask, and it takes memory)
 
-                tasks.create_task(RasPoller(self._config.ras, self._config.ras_every_s, self._send_ras).run())
+                poller = RasPoller(self._config.ras, self._config.ras_every_s, self._send_ras, self._config.ras_users)
+                tasks.create_task(poller.run())
 
     async def _keep_connected(self) -> None:
         while True:

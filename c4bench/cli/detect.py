@@ -19,6 +19,8 @@ from c4bench.decoding import DecodingError, from_yaml
 from c4bench.errors import UsageError
 from c4bench.evidence.formats import format_of
 from c4bench.evidence.limits import MOST_RANKS, UnreadableError, read_bytes
+from c4bench.files import read_bounded
+from c4bench.foreign_text import file_name, one_line
 from c4bench.inventory.document import located
 from c4bench.inventory.validation import split
 from c4bench.model.benign import BenignSlowdown
@@ -29,6 +31,8 @@ from c4bench.record import RunDirectory
 from c4bench.record.archive import is_archive, read_archive
 from c4bench.record.artefacts import Faults as Timelines
 from c4bench.record.telemetry import read_telemetry
+
+_LONGEST_LINE = 10_000
 
 
 def register(commands: Commands) -> None:
@@ -105,7 +109,7 @@ def _only_archive(arguments: argparse.Namespace) -> bool:
 
 
 def _only_recording(arguments: argparse.Namespace) -> bool:
-    """Whether the one thing to read is a recording of ours; so is what cannot be read, of which that reader tells."""
+    """Whether the one thing to read is a recording of ours. Raises UsageError if it cannot be read at all."""
     if len(arguments.paths) != 1 or arguments.ras or arguments.follow is not None:
         return False
     path: Path = arguments.paths[0]
@@ -113,8 +117,8 @@ def _only_recording(arguments: argparse.Namespace) -> bool:
         return False
     try:
         return format_of(read_bytes(path), path.name) is None
-    except UnreadableError:
-        return True
+    except UnreadableError as error:
+        raise UsageError(f"{file_name(path)}: {error}") from None
 
 
 def _detect_recorded(path: Path, *, as_json: bool, explain: bool) -> int:
@@ -137,35 +141,40 @@ def _print_found(path: Path, recordings: Iterable[list[Record]], torn: int, *, a
         explained += detector.poll_explanations()
         dropped += detector.dropped_by_reason
     for reason, count in sorted((+dropped).items()):
-        sys.stderr.write(f"c4bench: {path}: {count} x {reason}, dropped\n")
+        sys.stderr.write(f"c4bench: {file_name(path)}: {count} x {one_line(reason)}, dropped\n")
     if as_json:
         sys.stdout.write(msgspec.json.encode(explained if explain else diagnoses).decode() + "\n")
     elif explain:
-        sys.stdout.writelines(line for one in explained for line in _explanation_lines(one))
+        _print(line for one in explained for line in _explanation_lines(one))
     else:
-        sys.stdout.writelines(line for diagnosis in diagnoses for line in _lines(diagnosis))
-        sys.stdout.writelines(line for slowdown in benign for line in _benign_lines(slowdown))
+        _print(line for diagnosis in diagnoses for line in _lines(diagnosis))
+        _print(line for slowdown in benign for line in _benign_lines(slowdown))
     return 0
+
+
+def _print(lines: Iterable[str]) -> None:
+    """Print lines, in which names of hosts, jobs and ranks are those of a recording."""
+    sys.stdout.writelines(f"{one_line(line, _LONGEST_LINE)}\n" for line in lines)
 
 
 def _explanation_lines(one: Explanation) -> list[str]:
     head = _lines(one.diagnosis) if one.diagnosis else _benign_lines(one.slowdown) if one.slowdown else []
-    return [*head, *(f"    {line}\n" for line in explained_lines(one))]
+    return [*head, *(f"    {line}" for line in explained_lines(one))]
 
 
 def _lines(diagnosis: Diagnosis) -> list[str]:
     cause = f" ({diagnosis.cause})" if diagnosis.cause else ""
     what = f"{diagnosis.syndrome}{cause}, {diagnosis.component}, confidence {diagnosis.confidence:.0%}"
-    head = f"{diagnosis.named_s:.3f} s  {diagnosis.job}: {what}\n"
+    head = f"{diagnosis.named_s:.3f} s  {diagnosis.job}: {what}"
     body = [*diagnosis.evidence, f"this would refute it: {diagnosis.refuted_by}"]
     body += [f"a probe from {flow.source} to {flow.destination} would narrow this down" for flow in diagnosis.probes]
-    return [head, *(f"    {line}\n" for line in body)]
+    return [head, *(f"    {line}" for line in body)]
 
 
 def _benign_lines(slowdown: BenignSlowdown) -> list[str]:
     what = f"no fault but {slowdown.reason}, {slowdown.component} is slower"
-    head = f"{slowdown.explained_s:.3f} s  {slowdown.job}: {what}\n"
-    return [head, *(f"    {line}\n" for line in slowdown.evidence)]
+    head = f"{slowdown.explained_s:.3f} s  {slowdown.job}: {what}"
+    return [head, *(f"    {line}" for line in slowdown.evidence)]
 
 
 def _downtime(arguments: argparse.Namespace) -> int:
@@ -179,7 +188,7 @@ def _downtime(arguments: argparse.Namespace) -> int:
 
 
 def _table(path: Path, measured: dict[str, dict[str, float]]) -> tuple[Row, ...]:
-    text = _bytes(path)
+    text = read_bounded(path)
     try:
         document: object = from_yaml(text)
     except DecodingError as error:
@@ -223,10 +232,3 @@ def _measured(run: RunDirectory) -> dict[str, dict[str, float]]:
     names = ("detection_s", "diagnosis_isolation_s", "re_initialisation_s")
     means = {kind: [max(0.0, mean(column)) for column in zip(*rows, strict=True)] for kind, rows in stages.items()}
     return {kind: dict(zip(names, values, strict=True)) for kind, values in means.items()}
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; give a file that can be read") from None

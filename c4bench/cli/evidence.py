@@ -1,10 +1,11 @@
 """How `c4bench detect` shows what files of other tools say: text, the chain of waiting, JSON, a scheduler's reasons."""
 
+import re
 import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
@@ -12,18 +13,21 @@ from typing import NamedTuple
 import msgspec
 
 from c4bench.c4d.evidence.judge import judge
-from c4bench.errors import UsageError
+from c4bench.errors import InconclusiveError, UsageError
 from c4bench.evidence import benchmarks, ras, ras_client
 from c4bench.evidence.collect import Collector, one_job
 from c4bench.evidence.limits import UnreadableError
-from c4bench.model.diagnosis import Cause
-from c4bench.model.evidence import BenchmarkResult, EvidenceReport, EvidenceVerdict, Problem, Reading
+from c4bench.foreign_text import file_name, one_line
+from c4bench.model.diagnosis import Cause, Component
+from c4bench.model.evidence import BenchmarkResult, EvidenceReport, EvidenceVerdict, Problem, Reading, State
 from c4bench.report.evidence_page import evidence_page
-from c4bench.report.evidence_panels import clock_summary, ranges
+from c4bench.report.evidence_panels import blamed, clock_summary, job_size, ranges, summary
 
 BAD_INPUT = 2
 _POLL_S = 0.5
 _QUIET_S = 1.0
+_LONGEST_LINE = 10_000
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._:-]{0,252}[A-Za-z0-9])?")
 _BENCHMARKS = (benchmarks.NCCL_TESTS, benchmarks.PERFTEST)
 
 
@@ -40,16 +44,23 @@ class Options(NamedTuple):
 
 
 def detect_evidence(options: Options) -> int:
-    """Judge the files once and print the verdicts; 2 if any file could not be used. Raises UsageError if none."""
+    """Judge the files once and print the verdicts.
+
+    Returns 2 if any file could not be used, and 4 if the files tell too little to say that anything, or nothing, is
+    wrong. Raises UsageError if none could be used.
+    """
     reading = _gather(Collector(options.paths), options)
     report = judge(reading, ranks=options.ranks)
     for problem in report.problems:
-        sys.stderr.write(f"c4bench: {problem}\n")
+        sys.stderr.write(f"c4bench: {one_line(problem, _LONGEST_LINE)}\n")
     if not reading.sources:
-        named = " ".join([*map(str, options.paths), *options.ras])
+        named = " ".join([*map(file_name, options.paths), *options.ras])
         raise UsageError(f"{named}: no file could be read; give dumps, or folders of them")
     _show(report, options)
-    return BAD_INPUT if report.problems else 0
+    if report.problems:
+        return BAD_INPUT
+    silent = report.state is State.UNTOLD and not report.benchmarks
+    return InconclusiveError.exit_code if silent else 0
 
 
 def follow_evidence(options: Options, for_s: float) -> int:
@@ -59,15 +70,15 @@ def follow_evidence(options: Options, for_s: float) -> int:
 
 
 def _follow(collector: Collector, options: Options, end_s: float) -> int:
-    changed_s, shown = -1.0, set[tuple[Cause | None, tuple[int, ...]]]()
+    changed_s, shown = -1.0, set[tuple[Cause | None, Component, tuple[int, ...]]]()
     while (now_s := time.monotonic()) < end_s:
         if collector.changed():
             changed_s = now_s
         elif changed_s >= 0 and now_s - changed_s >= _QUIET_S:
             changed_s = -1.0
             report = judge(_gather(collector, options), ranks=options.ranks)
-            new = [one for one in report.verdicts if (one.diagnosis.cause, one.culprits) not in shown]
-            shown |= {(one.diagnosis.cause, one.culprits) for one in new}
+            new = [one for one in report.verdicts if one.key not in shown]
+            shown |= {one.key for one in new}
             if new:
                 _show(msgspec.structs.replace(report, verdicts=tuple(new)), options)
                 sys.stdout.flush()
@@ -96,20 +107,26 @@ def _show(report: EvidenceReport, options: Options) -> None:
     if options.as_json:
         sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
     elif options.reasons:
-        sys.stdout.writelines(line + "\n" for verdict in report.verdicts for line in REASONS[options.reasons](verdict))
+        _print(line for verdict in report.verdicts for line in REASONS[options.reasons](verdict))
+        _print(() if report.verdicts else (f"# {summary(report)}",))
     else:
-        sys.stdout.writelines(line + "\n" for line in _text(report, explain=options.explain))
+        _print(_text(report, explain=options.explain))
+
+
+def _print(lines: Iterable[str]) -> None:
+    """Print lines, in which names are those of strangers' files."""
+    sys.stdout.writelines(f"{one_line(line, _LONGEST_LINE)}\n" for line in lines)
 
 
 def _text(report: EvidenceReport, *, explain: bool) -> Iterator[str]:
     files = Counter(f"{source.format} {source.version}".strip() for source in report.sources)
     read = ", ".join(f"{count} x {name}" for name, count in sorted(files.items()))
-    yield f"{report.ranks} ranks; read {read}"
+    yield f"{job_size(report)}; read {read}"
     for verdict in report.verdicts:
         yield from _verdict(verdict, explain=explain)
     yield from (_benchmark(one) for one in report.benchmarks)
     if not report.verdicts and any(source.ranks or source.format not in _BENCHMARKS for source in report.sources):
-        yield "no hang, mismatch or straggler is seen in these files"
+        yield summary(report)
     if report.clocks:
         yield clock_summary(report.clocks)
     yield from (f"not known: {what}" for what in report.cannot_tell)
@@ -124,13 +141,16 @@ def _verdict(verdict: EvidenceVerdict, *, explain: bool) -> Iterator[str]:
     diagnosis = verdict.diagnosis
     cause = f" ({diagnosis.cause})" if diagnosis.cause else ""
     yield f"{diagnosis.syndrome}{cause}, {diagnosis.component}, confidence {diagnosis.confidence:.0%}"
-    who = "to blame" if verdict.sure else "one of these is to blame"
-    yield f"    {who}: ranks {ranges(verdict.culprits)}" + (f" on {', '.join(verdict.hosts)}" if verdict.hosts else "")
+    yield f"    {blamed(verdict)}"
     yield from (f"    {line}" for line in diagnosis.evidence)
-    for what, ranks in (("never came", verdict.never_came), ("only wait", verdict.only_wait),
-                        ("left no file", verdict.no_file)):  # fmt: skip
+    for what, ranks in (("ahead, and wait", verdict.ahead), ("behind", verdict.behind),
+                        ("never came", () if verdict.behind else verdict.never_came),
+                        ("only wait", verdict.only_wait), ("left no file", verdict.no_file)):  # fmt: skip
         if ranks:
             yield f"    {what}: ranks {ranges(ranks)}"
+    if verdict.unadvised:
+        yield f"    nothing is to be taken out of service: {verdict.unadvised}"
+        yield f"    what would tell more: {verdict.told_by}"
     yield f"    this would refute it: {diagnosis.refuted_by}"
     words = (("torchfrtrace", verdict.torchfrtrace), ("RAS", verdict.ras))
     yield from (f"    {tool} would say: {word}" for tool, word in words if word)
@@ -139,30 +159,46 @@ def _verdict(verdict: EvidenceVerdict, *, explain: bool) -> Iterator[str]:
 
 
 def _message(verdict: EvidenceVerdict) -> str:
+    if not verdict.culprits:
+        return f"c4bench: {verdict.diagnosis.cause}, {verdict.diagnosis.component}"
     sure = "" if verdict.sure else "one of "
     return f"c4bench: {verdict.diagnosis.cause}, {sure}ranks {ranges(verdict.culprits)} of {verdict.diagnosis.job}"
 
 
 def _slurm(verdict: EvidenceVerdict) -> Iterator[str]:
     """A command for each host that would drain it."""
-    for host in verdict.hosts:
+    for host in _drained(verdict):
         yield shlex.join(("scontrol", "update", f"nodename={host}", "state=drain", f"reason={_message(verdict)}"))
-    yield from _nowhere(verdict)
+    yield from _undrained(verdict)
 
 
 def _kubernetes(verdict: EvidenceVerdict) -> Iterator[str]:
     """A condition for each node, as a patch of its status."""
     reason = "".join(word.capitalize() for word in str(verdict.diagnosis.cause).split("_"))
-    for host in verdict.hosts:
+    for host in _drained(verdict):
         condition = {"type": "C4benchSuspect", "status": "True", "reason": reason, "message": _message(verdict)}
         patch = msgspec.json.encode({"status": {"conditions": [condition]}}).decode()
         yield shlex.join(("kubectl", "patch", "node", host, "--subresource=status", "-p", patch))
-    yield from _nowhere(verdict)
+    yield from _undrained(verdict)
 
 
-def _nowhere(verdict: EvidenceVerdict) -> Iterator[str]:
-    if not verdict.hosts:
-        yield f"# {_message(verdict)}: its host is in none of the files"
+def _drained(verdict: EvidenceVerdict) -> Iterator[str]:
+    """The hosts of which a command may be printed: those whose names can mean one host only."""
+    return (host for host in verdict.drain if _is_one_host(host))
+
+
+def _is_one_host(name: str) -> bool:
+    """Whether a scheduler takes a name for one host: Slurm also knows `ALL`, lists and ranges."""
+    return bool(_HOST.fullmatch(name)) and name.upper() != "ALL"
+
+
+def _undrained(verdict: EvidenceVerdict) -> Iterator[str]:
+    """Why there is no command for a verdict, or for a host of it."""
+    if verdict.unadvised:
+        yield f"# {_message(verdict)}: no command, as {verdict.unadvised}; what would tell more: {verdict.told_by}"
+    for host in verdict.drain:
+        if not _is_one_host(host):
+            yield f"# {_message(verdict)}: no command, as {host!r} is no name of one host"
 
 
 REASONS = {"slurm": _slurm, "kubernetes": _kubernetes}

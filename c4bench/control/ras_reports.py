@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from c4bench.budget import RAS, RAS_REPORTS, Account, OverBudgetError
 from c4bench.c4d.evidence.judge import judge
 from c4bench.evidence import ras
 from c4bench.evidence.collect import one_job
 from c4bench.evidence.limits import UnreadableError, gunzip
-from c4bench.model.diagnosis import Cause, Diagnosis
+from c4bench.model.diagnosis import Cause, Component, Diagnosis
 from c4bench.model.evidence import EvidenceReport, EvidenceVerdict, MemberEvidence, Reading
 
 _logger = logging.getLogger(__name__)
@@ -26,18 +27,20 @@ _AT_ONCE = (Cause.PROCESS_ENDED, Cause.PROCESS_STOPPED)
 
 
 class _Kept(msgspec.Struct, frozen=True):
-    """The newest report of a host, and when it came."""
+    """The newest report of a host, when it came, and how many bytes it had."""
 
     at_s: float
     reading: Reading
+    size_bytes: int
 
 
 class _Seen(msgspec.Struct):
-    """What a job's reports showed last, since when they have, and what was published of it."""
+    """What a job's reports showed last (a hash), since when, when the newest came, and what was published of it."""
 
-    counts: frozenset[tuple[str, int, int]]
+    counts: int
     since_s: float
-    published: set[tuple[Cause | None, tuple[int, ...]]]
+    newest_s: float
+    published: set[tuple[Cause | None, Component, tuple[int, ...]]]
 
 
 class RasReports:
@@ -51,17 +54,32 @@ class RasReports:
     async def ingest(self, host: str, packed: bytes, now_s: float) -> None:
         """Take a report, compressed, of the RAS on `host`, and publish what it adds to the others of its job."""
         try:
-            data = gunzip(packed)
-            reading = await asyncio.to_thread(ras.read, data, host)
+            data, reading = await asyncio.to_thread(_read, packed, host)
         except UnreadableError as error:
             _logger.warning("report of NCCL RAS on %s: %s", host, error, extra={"host": host})
             return
         self._keep(host, data)
-        self._kept = {one: kept for one, kept in self._kept.items() if now_s - kept.at_s < _FORGOTTEN_S}
-        self._kept[host] = _Kept(now_s, reading)
+        self._remember(host, _Kept(now_s, reading, len(data)))
         mine = self._same_job(reading)
-        report = await asyncio.to_thread(lambda: judge(one_job(mine, []), job_name(mine)))
-        self._compare(job_name(mine), _counts(mine), report, now_s)
+        job = job_name(mine)
+        seen = self._follow(job, hash(_counts(mine)), now_s)
+        unmoved_s = now_s - seen.since_s
+        report = await asyncio.to_thread(lambda: judge(one_job(mine, []), job, unmoved_s=unmoved_s))
+        self._publish_new(seen, report, now_s)
+
+    def _remember(self, host: str, new: _Kept) -> None:
+        """Keep the newest report of a host; forget old ones, and the oldest of what is more than the budget."""
+        self._kept.pop(host, None)
+        self._kept[host] = new
+        account = Account("reports of NCCL RAS", RAS_REPORTS)
+        for one, kept in sorted(self._kept.items(), key=lambda item: -item[1].at_s):
+            try:
+                account.spend(bytes=kept.size_bytes, records=len(kept.reading.members))
+                old = new.at_s - kept.at_s >= _FORGOTTEN_S
+            except OverBudgetError:
+                old = True
+            if old and one != host:
+                del self._kept[one]
 
     def _same_job(self, reading: Reading) -> list[Reading]:
         """All reports that share a communicator with this one, directly or through others."""
@@ -73,18 +91,38 @@ class RasReports:
             left = [one for one in left if one not in near]
         return found
 
-    def _compare(self, job: str, counts: frozenset[tuple[str, int, int]], report: EvidenceReport, now_s: float) -> None:
-        seen = self._seen.get(job)
-        if seen is None or seen.counts != counts:
-            seen = self._seen[job] = _Seen(counts, now_s, seen.published if seen else set())
+    def _follow(self, job: str, counts: int, now_s: float) -> _Seen:
+        """What is known of a job, with these counts of calls; jobs of which nothing comes any more are forgotten."""
+        seen = self._seen.pop(job, None) or _Seen(counts, now_s, now_s, set())
+        if seen.counts != counts:
+            seen.counts, seen.since_s = counts, now_s
+        seen.newest_s = now_s
+        self._seen[job] = seen  # the last, so that the first is the oldest
+        for name in list(self._seen):
+            if now_s - self._seen[name].newest_s < _FORGOTTEN_S and len(self._seen) <= RAS_REPORTS.names:
+                break
+            del self._seen[name]
+        return seen
+
+    def _publish_new(self, seen: _Seen, report: EvidenceReport, now_s: float) -> None:
+        """Publish what a job's reports show, once each, if it is certain at once or nothing has moved for a while."""
         still = now_s - seen.since_s >= _UNMOVED_S
-        shown = {(one.diagnosis.cause, one.culprits) for one in report.verdicts}
+        shown = {verdict.key for verdict in report.verdicts}
         for verdict in report.verdicts:
-            key = verdict.diagnosis.cause, verdict.culprits
+            key = verdict.key
             if key not in seen.published and (still or verdict.diagnosis.cause in _AT_ONCE):
                 seen.published.add(key)
                 self._publish(now_s, _stamped(verdict, seen.since_s, now_s))
         seen.published &= shown
+
+
+def _read(packed: bytes, host: str) -> tuple[bytes, Reading]:
+    """A report, and what it tells. Raises UnreadableError, also for more than a report of RAS may be."""
+    data = gunzip(packed, RAS.bytes)
+    reading = ras.read(data, host)
+    if len(reading.members) > RAS.records:
+        raise UnreadableError(f"more than {RAS.records:,} ranks in its communicators")
+    return data, reading
 
 
 def job_name(readings: Iterable[Reading]) -> str:

@@ -3,22 +3,26 @@
 Written from SONiC's documented tables and recorded output; never run on hardware.
 """
 
-import json
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
 
+from c4bench.decoding import DecodingError, json_in, whole_number
 from c4bench.doctor.lldp import COMMAND as LLDP
 from c4bench.doctor.lldp import Neighbour, neighbours
+from c4bench.doctor.port_errors import Counts, any_errors, growing, of_links, of_portstat, standing
 from c4bench.doctor.traffic_class import Queues
 from c4bench.errors import UnhealthyError
+from c4bench.foreign_text import one_line
 from c4bench.inventory import Access, Inventory
 from c4bench.remote import Connection, connect
 
 _TIMEOUT_S = 60.0
 _AT_ONCE = 16
+_SHOWN = 80
 _MTU_AT_LEAST = 4200
 _CONFIGURATION = ("sonic-cfggen", "-d", "--print-data")
 _COUNTERS = ("portstat", "-j")
@@ -26,29 +30,16 @@ _COUNTERS = ("portstat", "-j")
 _LLDP = f"{' '.join(LLDP)} || docker exec lldp {' '.join(LLDP)}"
 _NOT_SONIC = "not SONiC: its QoS settings are not checked"
 _LINKS = ("ip", "-s", "-j", "link")
-_ERRORS = ("RX_ERR", "TX_ERR", "RX_DRP", "TX_DRP")
+# Between two readings of error counters. A cable that loses packets under load adds to them within seconds.
+_APART_S = 5.0
 Config = Mapping[str, Mapping[str, Any]]
-
-
-class _Counts(msgspec.Struct, frozen=True):
-    errors: int = 0
-
-
-class _Statistics(msgspec.Struct, frozen=True):
-    rx: _Counts = _Counts()
-    tx: _Counts = _Counts()
-
-
-class _Link(msgspec.Struct, frozen=True):
-    ifname: str = ""
-    stats64: _Statistics = _Statistics()
 
 
 class SwitchReport(msgspec.Struct, frozen=True):
     """A switch: the number of ports that are up, the problems, and its neighbours by LLDP.
 
     `audited` is false if its settings could not be read. `queues` has by DSCP of the inventory the traffic classes of
-    the ports that are up, where they are known.
+    the ports that are up, where they are known. `notes` are counts that are no problem, or not known to be one.
     """
 
     switch: str
@@ -57,51 +48,70 @@ class SwitchReport(msgspec.Struct, frozen=True):
     problems: tuple[str, ...]
     queues: Queues = {}
     neighbours: tuple[Neighbour, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
-def audit_all(inventory: Inventory, reach: Callable[[str, Access], Connection] = connect) -> list[SwitchReport]:
-    """Check every switch; changes nothing."""
+def audit_all(
+    inventory: Inventory, reach: Callable[[str, Access], Connection] = connect, apart_s: float = _APART_S
+) -> list[SwitchReport]:
+    """Check every switch; changes nothing. Counters of errors are read twice, `apart_s` apart, where there are any."""
     dscps = sorted({nic.dscp for host in inventory.hosts for nic in host.nics})
 
     def inspect(name: str) -> SwitchReport:
         try:
             access = inventory.access[name]
-            return _ask(name, access.netns, reach(name, access), dscps)
-        except UnhealthyError as error:
+            return _ask(name, access.netns, reach(name, access), dscps, apart_s)
+        except (UnhealthyError, DecodingError) as error:
             return SwitchReport(name, audited=False, ports=0, problems=(str(error),))
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return list(pool.map(inspect, inventory.switches))
 
 
-def _ask(name: str, netns: str, connection: Connection, dscps: Sequence[int]) -> SwitchReport:
+def _ask(name: str, netns: str, connection: Connection, dscps: Sequence[int], apart_s: float) -> SwitchReport:
     with connection:
         known = connection.run(["sh", "-c", f"command -v {_CONFIGURATION[0]}"], timeout_s=_TIMEOUT_S, check=False)
         lldp = connection.run(["sh", "-c", _LLDP], timeout_s=_TIMEOUT_S, check=False)
         near = neighbours(lldp.stdout) if lldp.code == 0 else ()
         if known.code:
             inside = ["nsenter", f"--net={netns}"] if netns else []
-            links = connection.run([*inside, *_LINKS], timeout_s=_TIMEOUT_S, check=False)
-            counted = link_errors(links.stdout) if links.code == 0 else ()
-            return SwitchReport(name, audited=False, ports=0, problems=(_NOT_SONIC, *counted), neighbours=near)
+            growing, notes = _errors(lambda: _links(connection, [*inside, *_LINKS]), apart_s)
+            return SwitchReport(name, False, 0, (_NOT_SONIC, *growing), neighbours=near, notes=notes)
         config = _json(name, connection.run(_CONFIGURATION, timeout_s=_TIMEOUT_S).stdout)
-        counters = connection.run(_COUNTERS, timeout_s=_TIMEOUT_S, check=False)
-    problems = [*audit(config), *dropped(config, dscps)]
-    if counters.code == 0:
-        problems += errors(_json(name, counters.stdout))
-    return SwitchReport(name, True, len(_ports(config)), tuple(problems), queues(config, dscps), near)
+        growing, notes = _errors(lambda: _portstat(name, connection), apart_s)
+    problems = (*audit(config), *dropped(config, dscps), *growing)
+    return SwitchReport(name, True, len(_ports(config)), problems, queues(config, dscps), near, notes)
+
+
+def _errors(read: Callable[[], Counts], apart_s: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What two readings of the counters show: errors that grow, and what is no reason to touch a cable."""
+    before = after = read()
+    if any_errors(before):
+        time.sleep(apart_s)
+        after = read()
+    return tuple(growing(before, after)), tuple(standing(before, after))
+
+
+def _portstat(name: str, connection: Connection) -> Counts:
+    answer = connection.run(_COUNTERS, timeout_s=_TIMEOUT_S, check=False)
+    return of_portstat(_json(name, answer.stdout)) if answer.code == 0 else {}
+
+
+def _links(connection: Connection, command: Sequence[str]) -> Counts:
+    answer = connection.run(command, timeout_s=_TIMEOUT_S, check=False)
+    try:
+        return of_links(answer.stdout) if answer.code == 0 else {}
+    except DecodingError:
+        return {}
 
 
 def _json(name: str, output: bytes) -> Config:
     """The JSON object in a command's output, after any text before it."""
-    text = output.decode(errors="replace")
     try:
-        config: Config = json.loads(text[text.index("{") :])
-    except ValueError:
-        raise UnhealthyError(
-            f"{name}: printed no JSON: {text.strip()[:80]!r}; is this version of SONiC supported?"
-        ) from None
-    return config
+        return json_in(output, dict[str, dict[str, Any]])
+    except DecodingError:
+        said = one_line(output.decode(errors="replace").strip(), _SHOWN)
+        raise UnhealthyError(f"{name}: printed no JSON: {said!r}; is this version of SONiC supported?") from None
 
 
 def audit(config: Config) -> Iterator[str]:
@@ -109,7 +119,7 @@ def audit(config: Config) -> Iterator[str]:
     qos, queues, watched = (_by_port(config.get(table, {})) for table in ("PORT_QOS_MAP", "QUEUE", "PFC_WD"))
     kinds: dict[str, list[str]] = {}
     for port, settings in _ports(config).items():
-        mtu = int(settings.get("mtu", 9100))
+        mtu = whole_number(str(settings.get("mtu", 9100)))
         if mtu < _MTU_AT_LEAST:
             yield f"{port}: MTU {mtu}; set {_MTU_AT_LEAST} or more"
         own = qos.get(port, {})
@@ -159,29 +169,7 @@ def _classes(config: Config, dscps: Iterable[int]) -> Iterator[tuple[str, int, i
             own = qos.get(port, {})
             number = maps.get(_name(own.get("dscp_to_tc_map", "")), {}).get(str(dscp))
             if number is not None:
-                yield port, dscp, int(number), str(own.get("pfc_enable", ""))
-
-
-def errors(counters: Config) -> Iterator[str]:
-    """Ports with errors or drops in their counters."""
-    for port, counts in sorted(counters.items()):
-        values = {name: str(counts.get(name, "0")).replace(",", "") for name in _ERRORS}
-        counted = [f"{name} {count}" for name, count in values.items() if count not in {"0", "N/A"}]
-        if counted:
-            yield f"{port}: {', '.join(counted)}; check the cable and the port at its other end"
-
-
-def link_errors(output: bytes) -> Iterator[str]:
-    """Interfaces of a Linux switch, such as Cumulus, with errors in the kernel's counters (`ip -s -j link`)."""
-    try:
-        links = msgspec.json.decode(output, type=tuple[_Link, ...])
-    except msgspec.MsgspecError:
-        return
-    for link in links:
-        ways = (("RX", link.stats64.rx), ("TX", link.stats64.tx))
-        counted = [f"{way}_ERR {counts.errors}" for way, counts in ways if counts.errors]
-        if counted:
-            yield f"{link.ifname}: {', '.join(counted)}; check the cable and the port at its other end"
+                yield port, dscp, whole_number(str(number)), str(own.get("pfc_enable", ""))
 
 
 def _ports(config: Config) -> dict[str, Mapping[str, Any]]:

@@ -25,10 +25,13 @@ def lines(reports: Sequence[Report]) -> list[str]:
 
 
 def switch_lines(reports: Iterable[SwitchReport]) -> list[str]:
-    """A line for each problem and the switches that have it, or for the switches without one."""
+    """A line for each problem and the switches that have it, or for the switches without one; then the notes."""
     alike: dict[tuple[bool, tuple[str, ...]], list[str]] = {}
+    noted: dict[str, list[str]] = {}
     for report in reports:
         alike.setdefault((report.audited, report.problems), []).append(report.switch)
+        for note in report.notes:
+            noted.setdefault(note, []).append(report.switch)
     lines = []
     for (audited, problems), names in alike.items():
         mark = ("BAD" if problems else "ok ") if audited else "?  "
@@ -36,7 +39,7 @@ def switch_lines(reports: Iterable[SwitchReport]) -> list[str]:
             f"{mark}  switch {_abbreviate(names)}: {problem}"
             for problem in problems or ("PFC, ECN and QoS are set for RoCE",)
         ]
-    return lines
+    return lines + [f"?    switch {_abbreviate(names)}: {note}" for note, names in noted.items()]
 
 
 def cable_lines(document: Document) -> list[str]:

@@ -5,7 +5,7 @@ the unit of its bandwidths, so these are taken from its message rate, which is a
 """
 
 from c4bench.evidence.fields import integer, kind, mapping, objects, real, text
-from c4bench.evidence.limits import UnreadableError, json_data, place_of
+from c4bench.evidence.limits import UnreadableError, json_data, short_name
 from c4bench.model.evidence import BenchmarkResult, Reading, SourceFile
 
 NCCL_TESTS = "nccl-tests"
@@ -29,7 +29,7 @@ def read_nccl_tests(data: bytes, file: str) -> Reading:
     report = mapping(json_data(data))
     if "results" not in report:
         raise UnreadableError("it is no report of nccl-tests: it has no results")
-    name = place_of(kind(text(mapping(report.get("config")).get("test")))) or _named(report.get("args"))
+    name = short_name(kind(text(mapping(report.get("config")).get("test")))) or _named(report.get("args"))
     results = []
     for row in objects(report["results"]):
         for place in ("out_of_place", "in_place"):
@@ -41,7 +41,7 @@ def read_nccl_tests(data: bytes, file: str) -> Reading:
                     BenchmarkResult(file, NCCL_TESTS, f"{name} {place}", integer(row.get("size")), rate * _GIGA_BYTES,
                                     took_us / 1e6 if took_us >= 0 else -1.0, max(0, integer(measured.get("nwrong"), 0)))
                 )  # fmt: skip
-    version = place_of(text(report.get("version")))
+    version = short_name(text(report.get("version")))
     return Reading(sources=(SourceFile(file, NCCL_TESTS, version, ()),), cannot_tell=(_CANNOT,),
                    benchmarks=tuple(results))  # fmt: skip
 
@@ -49,7 +49,7 @@ def read_nccl_tests(data: bytes, file: str) -> Reading:
 def _named(arguments: object) -> str:
     """The collective of a program such as `./build/all_reduce_perf`."""
     first = arguments[0] if isinstance(arguments, list) and arguments else arguments
-    return place_of(text(first).split(" ")[0].rpartition("/")[2].removesuffix("_perf")) or "collective"
+    return short_name(text(first).split(" ")[0].rpartition("/")[2].removesuffix("_perf")) or "collective"
 
 
 def read_perftest(data: bytes, file: str) -> Reading:
@@ -57,7 +57,7 @@ def read_perftest(data: bytes, file: str) -> Reading:
     report = mapping(json_data(data))
     results = mapping(report.get("results"))
     size, rate = integer(results.get("MsgSize")), real(results.get("MsgRate"))
-    name = place_of(text(mapping(report.get("test_info")).get("test"))) or "perftest"
+    name = short_name(text(mapping(report.get("test_info")).get("test"))) or "perftest"
     if size < 0 or rate < 0:
         raise UnreadableError("it has no MsgSize or no MsgRate", "results")
     found = BenchmarkResult(file, PERFTEST, name, size, rate * 1e6 * size * 8)

@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import NamedTuple
 
 from c4bench.evidence.fields import integer
-from c4bench.evidence.limits import MOST_RANKS, UnreadableError, place_of
+from c4bench.evidence.limits import MOST_RANKS, UnreadableError, short_name
 from c4bench.evidence.protobuf import as_signed, as_text, delimited, fields
 from c4bench.model.evidence import Call, CallState, MemberEvidence, Reading, SourceFile
 
@@ -37,7 +37,7 @@ def recognises(_head: bytes, name: str) -> bool:
 def read(data: bytes, file: str) -> Reading:
     """The collectives of the trace in `data`; its rank is the last number in the name. Raises UnreadableError."""
     messages = delimited(data)
-    version = next((place_of(as_text(value)) for number, value in fields(next(messages, b"")) if number == _ID), "")
+    version = next((short_name(as_text(value)) for number, value in fields(next(messages, b"")) if number == _ID), "")
     numbers = re.findall(r"\d+", PurePath(file).name.removesuffix(".et"))
     rank = integer(numbers[-1]) if numbers else -1
     if not 0 <= rank < MOST_RANKS:
@@ -47,7 +47,7 @@ def read(data: bytes, file: str) -> Reading:
         if (node := _node(message)) is not None:
             groups.setdefault(node.group, []).append(node)
     members = tuple(_member(file, rank, name, nodes) for name, nodes in groups.items())
-    return Reading(members, (SourceFile(file, FORMAT, version, (rank,)),), (), (_CANNOT,), rank + 1)
+    return Reading(members, (SourceFile(file, FORMAT, version, (rank,)),), (), (_CANNOT,))
 
 
 def _node(message: bytes) -> _Node | None:
@@ -63,8 +63,8 @@ def _node(message: bytes) -> _Node | None:
     if single.get(_TYPE) != _COLLECTIVE:
         return None
     code = as_signed(attributes.get("comm_type", b""))
-    called = _KINDS[code] if 0 <= code < len(_KINDS) else place_of(as_text(single.get(_NAME, b"")))
-    group = place_of(as_text(attributes.get("pg_name", b""))) or _WORLD
+    called = _KINDS[code] if 0 <= code < len(_KINDS) else short_name(as_text(single.get(_NAME, b"")))
+    group = short_name(as_text(attributes.get("pg_name", b""))) or _WORLD
     start_us, duration_us = (max(0, as_signed(single.get(number, 0))) for number in (_START, _DURATION))
     return _Node(start_us, duration_us, group, called, as_signed(attributes.get("comm_size", b"")))
 

@@ -1,14 +1,17 @@
 """Everything that can be read of the files and folders that a user names, and what cannot."""
 
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from c4bench.budget import FILES, Account, OverBudgetError
 from c4bench.evidence.formats import FORMATS, format_of
 from c4bench.evidence.limits import MOST_FILES, UnreadableError, read_bytes, unpacked
 from c4bench.evidence.pipes import Pipe
+from c4bench.foreign_text import file_name
 from c4bench.model.evidence import MemberEvidence, Problem, Reading, SourceFile
 
 _KNOWN = ", ".join(dict.fromkeys(one.name for one in FORMATS))
@@ -56,20 +59,24 @@ class Collector:
         readings: list[Reading] = []
         problems: list[Problem] = []
         first: dict[bytes, Path] = {}
+        account = Account("all files together", FILES)
         silent = {path for path, pipe in self._pipes.items() if not pipe.version}
-        paths = (path for path in _files(self._paths, problems) if path not in silent)
-        for number, path in enumerate(paths):
-            if number == MOST_FILES:
-                problems.append(Problem(str(path), f"more than {MOST_FILES} files; the rest is not read"))
-                break
+        for path in _files(self._paths, problems):
+            if path in silent:
+                continue
             found = self._file(path)
             outcome = found.outcome
             if _tells_of_calls(outcome) and (other := first.setdefault(found.digest, path)) is not path:
-                outcome = UnreadableError(f"it has the same bytes as {other} and is not used")
-            if isinstance(outcome, Reading):
-                readings.append(outcome)
-            else:
-                problems.append(Problem(str(path), outcome.reason, outcome.place))
+                outcome = UnreadableError(f"it has the same bytes as {file_name(other)} and is not used")
+            if isinstance(outcome, UnreadableError):
+                problems.append(Problem(file_name(path), outcome.reason, outcome.place))
+                continue
+            try:
+                _count(outcome, found.version[1], account)
+            except OverBudgetError as error:
+                problems.append(Problem(file_name(path), f"{error}; neither it nor the rest is used"))
+                break
+            readings.append(outcome)
         return one_job(readings, problems)
 
     def _file(self, path: Path) -> _File:
@@ -95,7 +102,14 @@ def parse(data: bytes, path: Path) -> Reading:
     form = format_of(data, path.name)
     if form is None:
         raise UnreadableError(f"it is of no known format; known are {_KNOWN}")
-    return form.read(data, str(path))
+    return form.read(data, file_name(path))
+
+
+def _count(outcome: Reading, size_bytes: int, account: Account) -> None:
+    """Count what a file has brought. Raises OverBudgetError."""
+    account.check_time()
+    calls = sum(len(member.calls) + len(member.transfers) for member in outcome.members)
+    account.spend(bytes=size_bytes, records=calls, names=len(outcome.members))
 
 
 def _tells_of_calls(one: Reading | UnreadableError) -> bool:
@@ -123,16 +137,44 @@ def _version(path: Path) -> tuple[int, int]:
 
 
 def _files(paths: Iterable[Path], problems: list[Problem]) -> Iterator[Path]:
+    """The files of all paths, in order; of folders and files beyond `MOST_FILES` there is one problem."""
+    left = MOST_FILES
     for path in paths:
         if path.is_dir():
-            found = sorted(one for one in path.rglob("*") if not one.is_dir())
-            if not found:
-                problems.append(Problem(str(path), "the folder has no files"))
-            yield from found
+            found, seen = _in_folder(path, left, problems)
+            if not seen:
+                problems.append(Problem(file_name(path), "the folder has no files"))
         elif path.exists():
-            yield path
+            found, seen = [path], 1
         else:
-            problems.append(Problem(str(path), "there is no such file or folder"))
+            problems.append(Problem(file_name(path), "there is no such file or folder"))
+            continue
+        left -= seen
+        yield from found
+        if left < 0:
+            problems.append(Problem(file_name(path), f"more than {MOST_FILES} files and folders; the rest is not read"))
+            return
+
+
+def _in_folder(folder: Path, most: int, problems: list[Problem]) -> tuple[list[Path], int]:
+    """Up to `most` files below a folder, sorted, and how many files and folders were seen: one more than `most` if cut.
+
+    Links to folders are not followed.
+    """
+    found: list[Path] = []
+    todo, seen = [folder], 0
+    while todo:
+        here = todo.pop()
+        try:
+            with os.scandir(here) as entries:
+                for entry in entries:
+                    seen += 1
+                    if seen > most:
+                        return sorted(found), seen
+                    (todo if entry.is_dir(follow_symlinks=False) else found).append(Path(entry.path))
+        except OSError as error:
+            problems.append(Problem(file_name(here), f"{error.strerror}; its files are not read"))
+    return sorted(path for path in found if not path.is_dir()), seen
 
 
 def one_job(readings: list[Reading], problems: list[Problem]) -> Reading:
@@ -151,9 +193,14 @@ def one_job(readings: list[Reading], problems: list[Problem]) -> Reading:
         members += one.members
         sources += one.sources
         cannot |= dict.fromkeys(one.cannot_tell)
-    ranks = max((one.ranks for one in readings if _size(one) in {0, size}), default=0)
+    same = [one for one in readings if _size(one) in {0, size}]
+    ranks = max((one.ranks for one in same), default=0)
+    per_host = max((one.per_host for one in same), default=0)
     benchmarks = tuple(result for one in readings for result in one.benchmarks)
-    return Reading(tuple(members), tuple(sources), tuple(problems), tuple(cannot), ranks, benchmarks)
+    timeouts = tuple(waits for one in same for waits in one.timeouts)
+    return Reading(
+        tuple(members), tuple(sources), tuple(problems), tuple(cannot), ranks, benchmarks, per_host, timeouts
+    )
 
 
 def _size(one: Reading) -> int:

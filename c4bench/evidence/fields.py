@@ -1,8 +1,10 @@
 """Single values out of a stranger's data: numbers that are texts, texts that are quoted twice, and what is missing."""
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from pathlib import PurePath
 from typing import Any
 
 from c4bench.evidence.limits import LONGEST_TEXT, MOST_BITS, MOST_RANKS
@@ -76,6 +78,28 @@ def _ranks_in(value: str) -> tuple[int, ...]:
 def _ranks(parts: Sequence[object]) -> tuple[int, ...]:
     numbers = tuple(integer(part) for part in parts)
     return numbers if numbers and all(0 <= number < MOST_RANKS for number in numbers) else ()
+
+
+_RANK = re.compile(r"rank[_.-]?(\d{1,7})", re.IGNORECASE)
+# Of TensorBoard's traces, `HOST_PID.NANOSECONDS.pt.trace.json`, and of names that say so, a number is a process id.
+_PID = re.compile(r"pid|_\d{1,7}\.\d{13,20}\.", re.IGNORECASE)
+
+
+def rank_in(file: str) -> int:
+    """The rank of which a file is, by its name: the number after `rank`, else the only one before the first dot, or -1.
+
+    A process id is no rank, and of two numbers neither is known to be one.
+    """
+    name = PurePath(file).name
+    if stated := _RANK.findall(name):
+        return _in_bounds(stated[-1])
+    numbers = re.findall(r"\d+", name.partition(".")[0])
+    return _in_bounds(numbers[0]) if len(numbers) == 1 and not _PID.search(name) else -1
+
+
+def _in_bounds(digits: str) -> int:
+    number = integer(digits)
+    return number if number < MOST_RANKS else -1
 
 
 _WIDTHS = {

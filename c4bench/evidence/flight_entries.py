@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from c4bench.evidence.fields import integer, items, kind, real, text, width
-from c4bench.evidence.limits import MOST_RANKS, place_of
+from c4bench.evidence.limits import MOST_RANKS, short_name
 from c4bench.model.evidence import Call, CallState
 
 _GATHERS = ("all_gather", "all_gather_into_tensor")
@@ -91,7 +91,7 @@ def group_of(entry: Mapping[str, Any]) -> tuple[str, str]:
     number = integer(entry.get("pg_id"))
     names = entry.get("process_group")
     name = text(names[0]) if isinstance(names, list | tuple) and names else ""
-    return place_of(name) or str(max(0, number)), str(number) if number >= 0 else name
+    return short_name(name) or str(max(0, number)), str(number) if number >= 0 else name
 
 
 def _call(entry: Mapping[str, Any], seq: int) -> Call:
@@ -113,12 +113,12 @@ def _call(entry: Mapping[str, Any], seq: int) -> Call:
 
 @lru_cache(maxsize=1024)
 def _kind(name: str) -> str:
-    return place_of(kind(text(name)))
+    return short_name(kind(text(name)))
 
 
 @lru_cache(maxsize=1024)
 def _dtype(name: str) -> tuple[str, int]:
-    return place_of(text(name)), width(text(name))
+    return short_name(text(name)), width(text(name))
 
 
 def _put_in(entry: Mapping[str, Any]) -> tuple[str, int]:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from c4bench.evidence.fields import integer, kind, mapping, objects, real, text
-from c4bench.evidence.limits import MOST_RANKS, UnreadableError, json_data, place_of
+from c4bench.evidence.limits import MOST_LINES, MOST_RANKS, UnreadableError, json_data, short_name
 from c4bench.model.evidence import Call, CallState, MemberEvidence, Problem, Reading, SourceFile
 
 FORMAT = "NCCL Inspector"
@@ -18,7 +18,6 @@ _CANNOT = (
     "NCCL Inspector: only finished operations are logged, so it does not show a hang; those under 8192 bytes "
     "(or its own limit) are missing"
 )
-_MOST_LINES = 1_000_000
 
 
 class _Member(NamedTuple):
@@ -39,10 +38,9 @@ def read(data: bytes, file: str) -> Reading:
     calls: dict[_Member, list[Call]] = {}
     bad: list[int] = []
     version = "unknown"
-    lines = data.split(b"\n")
-    if len(lines) > _MOST_LINES:
-        raise UnreadableError(f"it has more than {_MOST_LINES} lines")
-    for number, line in enumerate(lines, start=1):
+    if data.count(b"\n") > MOST_LINES:
+        raise UnreadableError(f"it has more than {MOST_LINES} lines")
+    for number, line in enumerate(data.split(b"\n"), start=1):
         if not line.strip():
             continue
         try:
@@ -50,7 +48,7 @@ def read(data: bytes, file: str) -> Reading:
         except UnreadableError:
             bad.append(number)
             continue
-        version = place_of(text(mapping(document.get("metadata")).get("inspector_output_format_version"))) or version
+        version = short_name(text(mapping(document.get("metadata")).get("inspector_output_format_version"))) or version
         if (found := _line(document)) is not None:
             calls.setdefault(found[0], []).append(found[1])
         elif "p2p_perf" not in document:
@@ -67,7 +65,7 @@ def _line(document: Mapping[str, Any]) -> tuple[_Member, Call] | None:
     header, meta = mapping(document.get("header")), mapping(document.get("metadata"))
     perf = mapping(document.get("coll_perf"))
     seq, rank = integer(perf.get("coll_sn")), integer(header.get("rank"))
-    comm = place_of(text(header.get("id"))) or str(integer(header.get("id")))
+    comm = short_name(text(header.get("id"))) or str(integer(header.get("id")))
     if seq < 0 or not 0 <= rank < MOST_RANKS or comm == "-1":
         return None
     took_us = real(perf.get("coll_exec_time_us"))
@@ -82,7 +80,7 @@ def _line(document: Mapping[str, Any]) -> tuple[_Member, Call] | None:
         duration_s=took_us / 1e6 if took_us >= 0 else -1.0,
         finished_s=(ended_us or max(0.0, real(meta.get("dump_timestamp_us"), 0.0))) / 1e6,
     )
-    host, pid = place_of(text(meta.get("hostname"))), integer(meta.get("pid"))
+    host, pid = short_name(text(meta.get("hostname"))), integer(meta.get("pid"))
     return _Member(f"{comm} {called}", rank, max(0, integer(header.get("n_ranks"), 0)), host, pid), call
 
 
@@ -98,7 +96,7 @@ def _times_us(trace: Mapping[str, Any]) -> tuple[float, float]:
 
 @lru_cache(maxsize=1024)
 def _kind(name: str) -> str:
-    return place_of(kind(name))
+    return short_name(kind(name))
 
 
 def _evidence(member: _Member, calls: list[Call], file: str) -> MemberEvidence:

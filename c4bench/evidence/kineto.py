@@ -5,15 +5,13 @@ operations only. Without `Seq` the operations of a group are counted off, which 
 Times are microseconds since `baseTimeNanoseconds`, or since 1970 where there is none.
 """
 
-import re
 from collections.abc import Mapping
-from pathlib import PurePath
 from typing import Any
 
 import msgspec
 
-from c4bench.evidence.fields import integer, kind, mapping, objects, ranks, real, text, width
-from c4bench.evidence.limits import MOST_RANKS, UnreadableError, json_data, place_of
+from c4bench.evidence.fields import integer, kind, mapping, objects, rank_in, ranks, real, text, width
+from c4bench.evidence.limits import MOST_RANKS, UnreadableError, json_data, short_name
 from c4bench.model.evidence import Call, CallState, MemberEvidence, Reading, SourceFile
 
 FORMAT = "Kineto trace"
@@ -33,15 +31,15 @@ def read(data: bytes, file: str) -> Reading:
     if "traceEvents" not in trace:
         raise UnreadableError("it is no Kineto trace: it has no traceEvents")
     info = mapping(trace.get("distributedInfo"))
-    rank = _rank(info, file)
-    if rank < 0:
+    rank = integer(info.get("rank"), rank_in(file))
+    if not 0 <= rank < MOST_RANKS:
         raise UnreadableError("which rank it is of is not known; end its name with the rank, such as rank_3.json")
     base_s = max(0, integer(trace.get("baseTimeNanoseconds"), 0)) * _MICRO / 1000
     groups: dict[str, tuple[tuple[int, ...], int]] = {}
     calls: dict[str, tuple[dict[int, Call], dict[int, Call]]] = {}
     for event in objects(trace["traceEvents"]):
         arguments = mapping(event.get("args"))
-        name = place_of(text(arguments.get("Process Group Name")))
+        name = short_name(text(arguments.get("Process Group Name")))
         called = kind(text(arguments.get("Collective name")))
         if not name or not called or called in {"init", "wait"}:
             continue
@@ -52,25 +50,19 @@ def read(data: bytes, file: str) -> Reading:
         seq = seq if seq >= 0 else len(mine)
         mine[seq] = _call(event, arguments, seq, base_s)
     evidence = tuple(_member(file, rank, name, *groups[name], *mine) for name, mine in calls.items())
-    world = max(rank + 1, integer(info.get("world_size"), 0))
-    return Reading(evidence, (SourceFile(file, FORMAT, "", (rank,)),), (), (_CANNOT,), min(world, MOST_RANKS))
-
-
-def _rank(info: Mapping[str, Any], file: str) -> int:
-    numbers = re.findall(r"\d+", PurePath(file).name.partition(".")[0])
-    rank = integer(info.get("rank"), integer(numbers[-1]) if numbers else -1)
-    return rank if rank < MOST_RANKS else -1
+    world = min(max(0, integer(info.get("world_size"), 0)), MOST_RANKS)
+    return Reading(evidence, (SourceFile(file, FORMAT, "", (rank,)),), (), (_CANNOT,), world)
 
 
 def _call(event: Mapping[str, Any], arguments: Mapping[str, Any], seq: int, base_s: float) -> Call:
-    dtype = place_of(text(arguments.get("dtype")))
+    dtype = short_name(text(arguments.get("dtype")))
     elements = integer(arguments.get("In msg nelems"))
     began_s = base_s + max(0.0, real(event.get("ts"), 0.0)) * _MICRO
     took_s = real(event.get("dur")) * _MICRO if real(event.get("dur")) >= 0 else -1.0
     ended_s = began_s + took_s if took_s >= 0 and text(event.get("name")) != _COMMS else 0.0
     return Call(
         seq,
-        place_of(kind(text(arguments.get("Collective name")))),
+        short_name(kind(text(arguments.get("Collective name")))),
         CallState.COMPLETED,
         dtype=dtype,
         size_bytes=elements * width(dtype) if elements >= 0 else -1,

@@ -4,16 +4,22 @@ import io
 import zlib
 from pathlib import Path
 
+from c4bench.budget import FILE
 from c4bench.decoding import DecodingError, from_json
+from c4bench.errors import UsageError
+from c4bench.files import read_bounded
+from c4bench.foreign_text import file_name, one_line
 
-MOST_BYTES = 256 << 20  # of a file, also after decompression
-MOST_FILES = 200_000
-MOST_VALUES = 4_000_000  # numbers, texts, lists and objects in a file
-MOST_OBJECTS = 1_000_000
+MOST_BYTES = FILE.bytes  # of a file, also after decompression
+MOST_FILES = 200_000  # and folders
+MOST_VALUES = FILE.records  # numbers, texts, lists and objects in a file
+MOST_OBJECTS = FILE.names
 DEEPEST = 32  # lists and objects within each other
 LONGEST_TEXT = 8 << 20  # bytes; the text of the ranks of a job of a million
 MOST_BITS = 64  # of an integer
-MOST_RANKS = 1_000_000
+MOST_LINES = 1_000_000  # of a text that is judged line by line
+MOST_RANKS = FILE.names
+LONGEST_NAME = 80  # characters
 _CHUNK = 1 << 20
 _GZIP = b"\x1f\x8b"
 
@@ -28,19 +34,14 @@ class UnreadableError(Exception):
 
 def read_bytes(path: Path) -> bytes:
     """The bytes of a regular file, decompressed if it is gzip. Raises UnreadableError."""
+    if path.is_fifo():
+        raise UnreadableError("it is a pipe; give --follow")
     try:
-        if path.is_fifo():
-            raise UnreadableError("it is a pipe; give --follow")
-        if not path.is_file():
-            raise UnreadableError("it is no regular file")
-        with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise UnreadableError(f"{error.strerror}; give a file that can be read") from None
+        data = read_bounded(path)
+    except UsageError as error:
+        raise UnreadableError(str(error).removeprefix(f"{file_name(path)}: ")) from None
     if not data:
         raise UnreadableError("it is empty")
-    if len(data) > MOST_BYTES:
-        raise UnreadableError(f"it has more than {MOST_BYTES >> 20} MiB")
     return unpacked(data)
 
 
@@ -49,16 +50,17 @@ def unpacked(data: bytes) -> bytes:
     return gunzip(data) if data.startswith(_GZIP) else data
 
 
-def gunzip(data: bytes) -> bytes:
-    """The content of gzip data; what is left of a file that is cut. Raises UnreadableError."""
+def gunzip(data: bytes, most: int | None = None) -> bytes:
+    """The content of gzip data, of `most` bytes (a file's); what is left if it is cut. Raises UnreadableError."""
+    most = MOST_BYTES if most is None else most
     decoder, out = zlib.decompressobj(zlib.MAX_WBITS | 16), io.BytesIO()
     try:
         for at in range(0, len(data), _CHUNK):
             todo = data[at : at + _CHUNK]
             while todo:
                 out.write(decoder.decompress(todo, _CHUNK))
-                if out.tell() > MOST_BYTES:
-                    raise UnreadableError(f"it has more than {MOST_BYTES >> 20} MiB when decompressed")
+                if out.tell() > most:
+                    raise UnreadableError(f"it has more than {most >> 20} MiB when decompressed")
                 todo = decoder.unconsumed_tail
     except zlib.error as error:
         if not out.tell():
@@ -81,9 +83,6 @@ def _has_too_many(data: bytes) -> bool:
     return data.count(b"{") > MOST_OBJECTS or data.count(b",") + data.count(b"[") > MOST_VALUES
 
 
-def place_of(name: str) -> str:
+def short_name(name: str) -> str:
     """A name out of a stranger's file, fit to be printed: short, and without control characters."""
-    if len(name) <= 80 and name.isprintable():
-        return name
-    shown = "".join(char if char.isprintable() else "?" for char in name[:80])
-    return shown + ("..." if len(name) > 80 else "")
+    return one_line(name, LONGEST_NAME)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from c4bench.evidence.fields import integer, kind, mapping, objects, text
-from c4bench.evidence.limits import MOST_RANKS, UnreadableError, json_data, place_of
+from c4bench.evidence.limits import MOST_RANKS, UnreadableError, json_data, short_name
 from c4bench.evidence.ras_text import is_report, text_report
 from c4bench.model.evidence import MemberEvidence, Problem, Reading, SourceFile
 
@@ -34,8 +34,10 @@ def recognises(head: bytes, _name: str) -> bool:
 def read(data: bytes, file: str) -> Reading:
     """The report in `data`. Raises UnreadableError."""
     if not data.lstrip().startswith(b"{"):
-        version, members_of_text, ranks = text_report(data, file, FORMAT)
-        return Reading(members_of_text, (SourceFile(file, FORMAT, version, ()),), (), (_CANNOT, _CANNOT_TEXT), ranks)
+        said = text_report(data, file, FORMAT)
+        sources = (SourceFile(file, FORMAT, said.version, ()),)
+        return Reading(said.members, sources, said.problems, (_CANNOT, _CANNOT_TEXT), said.ranks,
+                       per_host=said.per_host, timeouts=said.timeouts)  # fmt: skip
     report = mapping(json_data(_WITHOUT_COMMA.sub(rb"\1,\2", data)))
     if "communicators" not in report:
         raise UnreadableError("it is no report of RAS: it has no communicators")
@@ -47,7 +49,7 @@ def read(data: bytes, file: str) -> Reading:
         members += found
         if lost:
             problems.append(Problem(file, f"{lost} ranks without a number are not used", f"communicator {number}"))
-    version = place_of(text(report.get("nccl_version"))) or "unknown"
+    version = short_name(text(report.get("nccl_version"))) or "unknown"
     return Reading(tuple(members), (SourceFile(file, FORMAT, version, ()),), tuple(problems), (_CANNOT,))
 
 
@@ -61,7 +63,7 @@ def _time_s(written: str) -> float:
 
 def _communicator(comm: Mapping[str, Any], number: int, file: str, taken_s: float) -> tuple[list[MemberEvidence], int]:
     """The members of a communicator, and how many entries have no rank."""
-    name = place_of(text(comm.get("hash"))) or str(number)
+    name = short_name(text(comm.get("hash"))) or str(number)
     size = max(0, integer(comm.get("size"), 0))
     found, lost = [], 0
     entries = [(entry, False) for entry in objects(comm.get("ranks"))]
@@ -74,7 +76,7 @@ def _communicator(comm: Mapping[str, Any], number: int, file: str, taken_s: floa
         counts = _counts(mapping(entry.get("collective_counts")))
         status = mapping(entry.get("status"))
         one = MemberEvidence(
-            file, FORMAT, name, member=rank, size=size, host=place_of(text(entry.get("host"))),
+            file, FORMAT, name, member=rank, size=size, host=short_name(text(entry.get("host"))),
             pid=integer(entry.get("pid")), counts=counts, last_seq=sum(count for _, count in counts),
             status=("dead" if status.get("considered_dead") is True else "unresponsive") if missing else "",
             taken_s=taken_s,

@@ -2,7 +2,10 @@
 
 import socket
 
-from c4bench.evidence.limits import MOST_BYTES, UnreadableError
+import msgspec
+
+from c4bench.budget import RAS, Account, OverBudgetError
+from c4bench.evidence.limits import UnreadableError
 
 PORT = 28_028
 _JSON = b"SET FORMAT json\nVERBOSE STATUS\n"
@@ -18,32 +21,34 @@ def address(place: str) -> tuple[str, int]:
     return host, int(port) if port else PORT
 
 
-def query(host: str, port: int = PORT, timeout_s: float = 10.0) -> bytes:
-    """The report, as JSON where NCCL can write that (2.28.7), else as text.
+def query(host: str, port: int = PORT, timeout_s: float = RAS.seconds) -> bytes:
+    """The report, as JSON where NCCL can write that (2.28.7), else as text; both together within `timeout_s`.
 
     A refused connection is normal: no process of NCCL runs there, or it has not opened a communicator yet. Raises
     UnreadableError.
     """
-    answer = _ask(host, port, timeout_s, _JSON)
+    account = Account("the report", msgspec.structs.replace(RAS, seconds=timeout_s))
+    answer = _ask(host, port, timeout_s, _JSON, account)
     report = answer[answer.find(b"{") :] if b"{" in answer else b""
-    return report or _ask(host, port, timeout_s, _TEXT)
+    return report or _ask(host, port, timeout_s, _TEXT, account)
 
 
-def _ask(host: str, port: int, timeout_s: float, command: bytes) -> bytes:
-    pieces, size = [], 0
+def _ask(host: str, port: int, timeout_s: float, command: bytes, account: Account) -> bytes:
+    pieces = bytearray()
     try:
         with socket.create_connection((host, port), timeout=timeout_s) as connection:
             connection.sendall(command)
             while piece := connection.recv(_PIECE):
-                pieces.append(piece)
-                size += len(piece)
-                if size > MOST_BYTES:
-                    raise UnreadableError(f"the report has more than {MOST_BYTES >> 20} MiB")
+                account.spend(bytes=len(piece))
+                account.check_time()
+                pieces += piece
     except ConnectionRefusedError:
         raise UnreadableError("nobody listens; no NCCL process with RAS runs there") from None
     except (ConnectionResetError, TimeoutError) as error:
         if not pieces:
             raise UnreadableError(f"no report came: {error or 'timed out'}") from None
+    except OverBudgetError as error:
+        raise UnreadableError(f"{error}; is it NCCL that listens there?") from None
     except OSError as error:
         raise UnreadableError(f"{error.strerror or error}; give HOST or HOST:PORT") from None
-    return b"".join(pieces)
+    return bytes(pieces)

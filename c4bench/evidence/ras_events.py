@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from c4bench.evidence.fields import integer, mapping, text
-from c4bench.evidence.limits import UnreadableError, json_data, place_of
+from c4bench.evidence.limits import MOST_LINES, UnreadableError, json_data, short_name
 from c4bench.model.evidence import MemberEvidence, Problem, Reading, SourceFile
 
 FORMAT = "NCCL RAS events"
@@ -46,6 +46,8 @@ def recognises(head: bytes, _name: str) -> bool:
 
 def read(data: bytes, file: str) -> Reading:
     """The processes that had not answered again by the end of `data`. Raises UnreadableError."""
+    if data.count(b"\n") + data.count(b"\r") > MOST_LINES:
+        raise UnreadableError(f"it has more than {MOST_LINES} lines")
     parts = _parts(data)
     if len(parts) > _MOST_EVENTS:
         raise UnreadableError(f"it has more than {_MOST_EVENTS} events")
@@ -79,7 +81,7 @@ def _text_event(line: bytes) -> _Event | None:
     if not _LINE.match(line):
         return None
     found = _EVENT.match(line.decode("utf-8", "replace"))
-    return _Event(found[1], place_of(found[3]), integer(found[2])) if found else _Event("", "", -1)
+    return _Event(found[1], short_name(found[3]), integer(found[2])) if found else _Event("", "", -1)
 
 
 def _json_event(part: bytes) -> _Event | None:
@@ -89,4 +91,4 @@ def _json_event(part: bytes) -> _Event | None:
         return None
     peer = mapping(document.get("peer"))
     name = text(document.get("event"))
-    return _Event(name, place_of(text(peer.get("host"))), integer(peer.get("pid"))) if name else None
+    return _Event(name, short_name(text(peer.get("host"))), integer(peer.get("pid"))) if name else None

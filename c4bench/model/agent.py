@@ -14,7 +14,8 @@ WINDOWS_WITHIN = 0.8
 class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`agent.yml`: who this host is, where its master listens, and the NICs that jobs may use.
 
-    NCCL's RAS is asked at `ras`, `HOST` or `HOST:PORT`, every `ras_every_s`; it is not where `ras` is empty.
+    NCCL's RAS is asked at `ras`, `localhost` or `localhost:PORT`, every `ras_every_s`; it is not where `ras` is empty.
+    What answers is believed if it is root's, the agent's user's, or that of one of `ras_users`.
     Windows go over the `bus`, nats://HOST:PORT, to the detectors of `cluster`; where it is empty, to the master.
     `user` is whom an agent becomes that is started as root ("": it stays root), with the `capabilities` that it keeps.
     """
@@ -31,6 +32,7 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     capabilities: tuple[str, ...] = ("net_raw",)
     ras: str = ""
     ras_every_s: float = 10.0
+    ras_users: tuple[str, ...] = ()
     bus: str = ""
     cluster: str = "c4"
 

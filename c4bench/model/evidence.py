@@ -7,7 +7,10 @@ from enum import StrEnum
 
 import msgspec
 
-from c4bench.model.diagnosis import Diagnosis
+from c4bench.model.diagnosis import Cause, Component, Diagnosis
+
+# The one format of other tools whose files have calls that have not ended.
+FLIGHT_RECORDER = "flight recorder"
 
 
 class CallState(StrEnum):
@@ -53,7 +56,8 @@ class MemberEvidence(msgspec.Struct, frozen=True):
 
     `rank` is the rank in the job, `member` that in the communicator, `members` the job's ranks in it. Either `calls`
     or `counts` (calls made, by kind) is empty. `transfers` are sends and receives in the order of calls. `last_seq` is
-    the newest collective that the member is known to have called. `status` is empty, `unresponsive` or `dead`.
+    the newest collective that the member is known to have called. `status` is empty, `unresponsive` or `dead`. `gpu` is
+    its number on the host. `local`: the communicator is not that of all ranks, and the rank in the job is not stated.
     """
 
     source: str
@@ -71,6 +75,24 @@ class MemberEvidence(msgspec.Struct, frozen=True):
     last_seq: int = -1
     status: str = ""
     taken_s: float = 0.0
+    gpu: int = -1
+    local: bool = False
+
+
+class TimedOut(msgspec.Struct, frozen=True):
+    """A rank of the job that gave up waiting in an operation after `after_s`, as a log has it.
+
+    `enqueued` and `completed` are the newest operations of the `group` that it has called and finished, -1 if unknown.
+    """
+
+    source: str
+    rank: int
+    seq: int
+    kind: str
+    after_s: float
+    group: str = ""
+    enqueued: int = -1
+    completed: int = -1
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -110,7 +132,10 @@ class BenchmarkResult(msgspec.Struct, frozen=True):
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """What was read of some files; `cannot_tell` is what such files do not show."""
+    """What was read of some files; `cannot_tell` is what such files do not show.
+
+    `ranks` is the size of the job and `per_host` how many processes each host has, 0 where no file states it.
+    """
 
     members: tuple[MemberEvidence, ...] = ()
     sources: tuple[SourceFile, ...] = ()
@@ -118,15 +143,20 @@ class Reading(msgspec.Struct, frozen=True):
     cannot_tell: tuple[str, ...] = ()
     ranks: int = 0
     benchmarks: tuple[BenchmarkResult, ...] = ()
+    per_host: int = 0
+    timeouts: tuple[TimedOut, ...] = ()
 
 
 class EvidenceVerdict(msgspec.Struct, frozen=True):
     """A diagnosis with the ranks that it is about, in the job's numbers.
 
-    `culprits` are to blame: all of them if `sure`, else it is one among them. `never_came` did not call the operation
-    that others wait in, `only_wait` wait for others, `no_file` left nothing that could be read. `hosts` are those of
-    the culprits, where known. `chain` leads from a waiting rank to the culprits. `torchfrtrace` and `ras` are the words
-    that PyTorch's analyser and NCCL's RAS have for it, empty where they have none.
+    `culprits` are to blame: all of them if `sure`, else it is one among them; if there are none, nobody is known to be.
+    `never_came` did not call the operation that others wait in, `only_wait` wait for others, `no_file` left nothing
+    that could be read. Where most ranks have called less than a few, `ahead` are the few and `behind` the others, and
+    either may be right. `hosts` are those of the culprits, where known, and `drain` those that may be taken out of
+    service (`model/advice.py`); `unadvised` says why it is none, and `told_by` what would tell more. `chain` leads from
+    a waiting rank to the culprits. `torchfrtrace` and `ras` are the words that PyTorch's analyser and NCCL's RAS have
+    for it, empty where they have none.
     """
 
     diagnosis: Diagnosis
@@ -139,6 +169,33 @@ class EvidenceVerdict(msgspec.Struct, frozen=True):
     chain: tuple[str, ...] = ()
     torchfrtrace: str = ""
     ras: str = ""
+    ahead: tuple[int, ...] = ()
+    behind: tuple[int, ...] = ()
+    drain: tuple[str, ...] = ()
+    unadvised: str = ""
+    told_by: str = ""
+
+    @property
+    def key(self) -> tuple[Cause | None, Component, tuple[int, ...]]:
+        """What tells it from other verdicts on the same job."""
+        return self.diagnosis.cause, self.diagnosis.component, self.culprits
+
+    @property
+    def suspects(self) -> tuple[int, ...]:
+        """All ranks that may be to blame."""
+        return self.culprits or (*self.ahead, *self.behind)
+
+
+class State(StrEnum):
+    """What files show of a job: a fault; none, though they would show a hang of any rank; or too little to say either.
+
+    Files that have finished operations only may show that there is no straggler, and no more.
+    """
+
+    FAULT = "fault"
+    HEALTHY = "healthy"
+    NO_STRAGGLER = "no_straggler"
+    UNTOLD = "untold"
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -171,7 +228,8 @@ class EvidenceReport(msgspec.Struct, frozen=True):
     """`c4bench detect --json` on files of other tools: what was read, the verdicts, and what could not be told.
 
     All times are on the first of `clocks`, where there are any. `reached` are the ranks by sequence number, of the
-    communicators in which ranks wait.
+    communicators in which ranks wait. `ranks` is the size of the job if `size_stated`, else it is that or more.
+    `state` is `untold`, for the reason in `untold_why`, if ranks are missing or it is not known how their calls ended.
     """
 
     ranks: int
@@ -183,3 +241,6 @@ class EvidenceReport(msgspec.Struct, frozen=True):
     standings: tuple[Standing, ...] = ()
     clocks: tuple[HostClock, ...] = ()
     reached: tuple[Reached, ...] = ()
+    size_stated: bool = False
+    state: State = State.UNTOLD
+    untold_why: str = ""

@@ -8,6 +8,7 @@ from typing import Any
 
 from c4bench.decoding import DecodingError, decoding, from_json
 from c4bench.errors import UsageError
+from c4bench.files import read_bounded
 from c4bench.model.recording import Record, TaggedRecord
 from c4bench.model.window import Window
 from c4bench.record.encoding import encode
@@ -59,10 +60,7 @@ def to_lines(records: Iterable[Record]) -> Iterator[bytes]:
 
 def read_telemetry(path: Path) -> tuple[list[Record], int]:
     """Read the records of a file that `to_lines` wrote, and count torn lines. Raises UsageError if none can be read."""
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; give a file that can be read") from None
+    lines = read_bounded(path).splitlines()
     records: list[Record] = []
     decoder, problem = WindowDecoder(), ""
     for number, line in enumerate(lines, start=1):

@@ -6,7 +6,7 @@ import msgspec
 
 from c4bench.c4d.evidence.judge import judge
 from c4bench.evidence.collect import collect
-from c4bench.model.evidence import EvidenceReport, HostClock
+from c4bench.model.evidence import EvidenceReport, EvidenceVerdict, HostClock, State
 from c4bench.record import RunDirectory
 
 _SHOWN = 500  # rows of a table; a page of more is not read
@@ -21,6 +21,8 @@ class EvidencePanel(NamedTuple):
     reached: list[dict[str, Any]]
     hidden: int
     clocks: str
+    size: str
+    summary: str
 
 
 def panel_of(report: EvidenceReport, name: str = "") -> EvidencePanel:
@@ -30,8 +32,9 @@ def panel_of(report: EvidenceReport, name: str = "") -> EvidencePanel:
     reached = [{**msgspec.structs.asdict(one), "ranks": ranges(one.ranks)} for one in report.reached[:_SHOWN]]
     hidden = max(0, len(report.standings) - _SHOWN) + max(0, len(report.reached) - _SHOWN)
     return EvidencePanel(
-        name, report, standings, reached, hidden, clock_summary(report.clocks) if report.clocks else ""
-    )
+        name, report, standings, reached, hidden, clock_summary(report.clocks) if report.clocks else "",
+        job_size(report), summary(report),
+    )  # fmt: skip
 
 
 def panels_of(run: RunDirectory) -> list[EvidencePanel]:
@@ -47,6 +50,34 @@ def clock_summary(clocks: tuple[HostClock, ...]) -> str:
         f"times are on the clock of {clocks[0].host}; {len(clocks) - 1} other clocks are {min(offsets_s):.6g} to "
         f"{max(offsets_s):.6g} s ahead of it, give or take {worst.error_s:.2g} s ({worst.host})"
     )
+
+
+def job_size(report: EvidenceReport) -> str:
+    """How many ranks the job has, or at least has, or that no file says."""
+    if report.size_stated:
+        return f"{report.ranks} ranks"
+    return f"{report.ranks} ranks or more" if report.ranks else "a job of unknown size"
+
+
+def summary(report: EvidenceReport) -> str:
+    """What it means that there is no verdict: that all is well, or that the files do not tell."""
+    if report.state is State.HEALTHY:
+        return "healthy as far as these files go: no rank is behind, calls anything else, or is late in most operations"
+    if report.state is State.NO_STRAGGLER:
+        return "no straggler is seen in what has finished; a hang would not be in these files"
+    return f"nothing could be told: {report.untold_why}"
+
+
+def blamed(verdict: EvidenceVerdict) -> str:
+    """Who is to blame, in the words of a verdict."""
+    on = f" on {', '.join(verdict.hosts)}" if verdict.hosts else ""
+    if verdict.culprits:
+        unsure = "one of these is to blame" if len(verdict.culprits) > 1 else "perhaps to blame"
+        who = "to blame" if verdict.sure else unsure
+        return f"{who}: ranks {ranges(verdict.culprits)}{on}"
+    if verdict.hosts:
+        return f"to look at: {verdict.diagnosis.component}{on}; its rank in the job is not known"
+    return "nobody is known to be to blame"
 
 
 def ranges(ranks: tuple[int, ...], most: int = 16) -> str:

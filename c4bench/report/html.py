@@ -9,7 +9,7 @@ from c4bench.record import RunDirectory
 from c4bench.report import headlines
 from c4bench.report.again import nodes, repeat_run, repeat_scenario
 from c4bench.report.charts.bullet import bullet
-from c4bench.report.evidence_panels import ranges
+from c4bench.report.evidence_panels import blamed, ranges
 from c4bench.report.plain_names import plain
 from c4bench.report.sections import SECTIONS
 from c4bench.report.verdict import evaluate_run
@@ -36,6 +36,7 @@ def environment() -> jinja2.Environment:
     )
     environment.filters |= {
         "ranges": ranges,
+        "blamed": blamed,
         "bullet": bullet,
         "written": headlines.format_value,
         "limit": headlines.format_limit,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from c4bench.model import advice
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.fabric import Host
 from c4bench.model.steering import Action, Incident, Policy
@@ -46,9 +47,9 @@ def decide(job: str, diagnoses: Sequence[Diagnosis], policy: Policy, fleet: Flee
     """Decide about diagnoses of the present attempt of `job`, the most confident first, each within all limits.
 
     A bug of the job isolates nothing, because no other host would fix it. A link or a path isolates nothing, because
-    path planning avoids it, whichever of several it is; so it need not be as likely as the policy wants it. If a rank
-    hangs or has ended, its host is replaced if there is a spare; otherwise the job restarts on the same hosts, because
-    the end of a rank says little about its host.
+    path planning avoids it, whichever of several it is; so it need not be as likely as the policy wants it. A host is
+    taken out only as `model/advice.py` allows. If a rank hangs or has ended, its host is replaced if there is a spare;
+    otherwise the job restarts on the same hosts, because the end of a rank says little about its host.
     """
     decisions = _Decisions(job, policy, fleet)
     ordered = sorted(diagnoses, key=lambda diagnosis: -diagnosis.confidence)
@@ -103,6 +104,8 @@ class _Decisions:
         """Take a host out of service, and move its ranks if the policy is to restart."""
         if host in self.moves:
             return Incident(self._job, diagnosis, wish, f"{host} is being replaced", diagnosis.component, host)
+        if why := advice.why_not(diagnosis):
+            return self._in_place(diagnosis, wish, f"no host is taken out: {why}")
         if self._left <= 0:
             limit = f"{self._policy.hosts_per_hour} hosts were taken out of service within the last hour"
             return self._in_place(diagnosis, wish, limit)

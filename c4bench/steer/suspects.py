@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterable, Sequence
 import msgspec
 
 from c4bench.c4d.probing.probes import probe_outcomes, remaining_suspects
+from c4bench.model.advice import LEAST_CONFIDENCE
 from c4bench.model.diagnosis import Cause, Component, Diagnosis, Syndrome
 from c4bench.model.fabric import Nic
 
-_SURE = 0.9
 _TRIED = 0.95
 # The least slowdown of transfers, if a diagnosis does not state one.
 _TIMES = 1.1
@@ -27,7 +27,7 @@ def needs_trials(diagnosis: Diagnosis) -> bool:
     """Whether another component may be to blame, and trial transfers could show which."""
     if diagnosis.syndrome not in _HANGS or diagnosis.component.kind == "job" or diagnosis.cause in _OBSERVED:
         return False
-    return bool(diagnosis.alternatives) or diagnosis.confidence < _SURE
+    return bool(diagnosis.alternatives) or diagnosis.confidence < LEAST_CONFIDENCE
 
 
 def ring_pairs(nics: Iterable[Nic]) -> list[tuple[Nic, Nic]]:
@@ -83,6 +83,7 @@ def after_probes(diagnosis: Diagnosis, shares: Sequence[float]) -> Diagnosis:
         confidence=max(diagnosis.confidence, _TRIED),
         evidence=(*diagnosis.evidence, evidence),
         refuted_by=f"a probe at full rate across {component}",
+        probed=True,
     )
 
 

@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole."""
+"""Files that are replaced as a whole, and files of others that are read within bounds."""
 
 import os
 from pathlib import Path
@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from c4bench import files
+from c4bench.budget import Budget
+from c4bench.errors import UsageError
+from c4bench.files import read_bounded
 
 
 def test_a_file_is_replaced_by_all_parts(tmp_path):
@@ -60,3 +63,23 @@ def test_a_durable_file_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch)
     synced.clear()
     files.replace(path, [b"newer"])
     assert synced == []
+
+
+def test_a_file_of_others_is_read_within_its_budget(tmp_path):
+    """A file within the bytes is read whole; one that is larger, or takes too long, and what is no file are refused."""
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 100)
+    budget = Budget(bytes=100, records=1, names=1, seconds=10.0)
+    assert read_bounded(path, budget) == b"x" * 100
+    slow = Budget(bytes=100, records=1, names=1, seconds=-1.0)
+    small = Budget(bytes=99, records=1, names=1, seconds=10.0)
+    os.mkfifo(tmp_path / "pipe")
+    for place, bounds, words in (
+        (path, small, "more than 99 bytes"),
+        (path, slow, "seconds"),
+        (tmp_path / "pipe", budget, "no regular file"),
+        (tmp_path, budget, "no regular file"),
+        (tmp_path / "none", budget, "No such file"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            read_bounded(place, bounds)

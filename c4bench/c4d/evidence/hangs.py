@@ -2,29 +2,25 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from c4bench.c4d.diagnosis import Finding, rank_component
 from c4bench.c4d.evidence.clocks import since_last_call
-from c4bench.c4d.evidence.counts import count_mismatch
+from c4bench.c4d.evidence.gone import gone_members, how_many, places_words, process_words
 from c4bench.c4d.evidence.join import JobEvidence
+from c4bench.c4d.evidence.judged import Judged
+from c4bench.c4d.evidence.mismatches import count_judged, unequal_transfer
+from c4bench.c4d.evidence.stopped import Stop, stopped_ranks
 from c4bench.c4d.evidence.transfers import TRANSFERS, transfers_of
-from c4bench.c4d.evidence.waiting import evidence_graph, record, records_of
+from c4bench.c4d.evidence.waiting import evidence_graph, records_of
 from c4bench.c4d.hang.mismatch import Place, mismatch_finding, side
 from c4bench.c4d.hang.wait_for_graph import WaitForGraph
 from c4bench.model.diagnosis import Cause, Component, OperationSide, Syndrome
 from c4bench.model.evidence import CallState, MemberEvidence
 
 _NAMED = 16  # as many ranks are named one by one
+# Of a rank that may only be late, as one look cannot tell.
+_MAY_BE_LATE = 0.7
 _REFUTED = "rank {} calling or finishing the operation"
-
-
-class Judged(NamedTuple):
-    """A finding with the ranks it is about: `culprits` all to blame if `sure`, else one of them."""
-
-    finding: Finding
-    culprits: tuple[int, ...]
-    sure: bool
 
 
 class HangCase:
@@ -70,24 +66,48 @@ class HangCase:
         return places
 
     def _gone(self) -> list[Judged]:
-        """Ranks that a source itself reports as dead or as not answering."""
-        known = {rank for comm in self.job.comms.values() for rank in comm.members}
-        gone = {(one.rank, one.host, one.pid): one for one in self.job.gone if one.rank not in known}
-        quiet = tuple(sorted({one.rank for one in gone.values() if one.rank >= 0 and one.status == "unresponsive"}))
+        """Ranks and processes that a source itself reports as dead or as not answering, together where a host is."""
+        whole, left = gone_members(self.job)
+        judged = [self._gone_host(host, ones) for host, ones in sorted(whole.items())]
+        quiet = tuple(sorted({one.rank for one in left if one.rank >= 0 and one.status == "unresponsive"}))
         if len(quiet) < 2:
-            return [self._gone_one(one) for _, one in sorted(gone.items())]
+            return judged + [self._gone_one(one) for one in left[:_NAMED]] + self._many(left[_NAMED:])
         # After a process has died, RAS cannot reach some of the others until it has connected to them again.
         evidence = (f"ranks {_some(quiet)} do not answer, of which some may only be cut off by another",)
-        others = [self._gone_one(one) for _, one in sorted(gone.items()) if one.rank not in quiet]
-        return [*others, self._among(quiet, Cause.PROCESS_STOPPED, evidence)]
+        others = [one for one in left if one.rank not in quiet]
+        judged += [self._gone_one(one) for one in others[:_NAMED]] + self._many(others[_NAMED:])
+        return [*judged, self._among(quiet, Cause.PROCESS_STOPPED, evidence)]
+
+    def _gone_host(self, host: str, gone: list[MemberEvidence]) -> Judged:
+        """A host all of whose processes are gone."""
+        dead = all(one.status == "dead" for one in gone)
+        counted = f"all {how_many(gone)}" if self.job.per_host else str(how_many(gone))
+        word = "dead" if dead else "unresponsive"
+        evidence = (f"{gone[0].source} reports {counted} processes on {host} as {word}: {places_words(gone)}",)
+        confidence = 0.9 if dead and self.job.per_host else 0.8
+        ranks = tuple(sorted(one.rank for one in gone if one.rank >= 0))
+        finding = self._finding(Component("host", host), _GONE[word], confidence, evidence, f"of {host}")
+        return Judged(finding, ranks, sure=True, hosts=(host,))
 
     def _gone_one(self, one: MemberEvidence) -> Judged:
         """A rank that a source reports; its host, where its rank is not known."""
-        evidence = (f"{one.source} reports process {one.pid} on {one.host or 'an unknown host'} as {one.status}",)
+        evidence = (f"{one.source} reports {process_words(one)} as {one.status}",)
         if one.rank >= 0:
-            return self._of_rank(one.rank, _GONE[one.status], 0.9, evidence)
+            # That a process answers late is usual where hosts are busy; that RAS calls it dead is not.
+            return self._of_rank(one.rank, _GONE[one.status], 0.9 if one.status == "dead" else 0.8, evidence)
         host = Component("host", one.host)
-        return Judged(self._finding(host, _GONE[one.status], 0.8, evidence, f"of {one.host}"), (), sure=False)
+        finding = self._finding(host, _GONE[one.status], 0.8, evidence, f"of {one.host}")
+        return Judged(finding, (), sure=False, hosts=(one.host,) if one.host else ())
+
+    def _many(self, gone: list[MemberEvidence]) -> list[Judged]:
+        """More that are gone than are named one by one."""
+        if not gone:
+            return []
+        evidence = (f"{len(gone)} more processes are reported as dead or unresponsive: {places_words(gone)}",)
+        finding = self._finding(
+            Component("job", self.job.name), Cause.PROCESS_STOPPED, 0.8 / len(gone), evidence, "of these processes"
+        )
+        return [Judged(finding, tuple(sorted({one.rank for one in gone if one.rank >= 0})), sure=False)]
 
     def _absent(self) -> list[Judged]:
         """Ranks that did not call the operation in which others wait."""
@@ -95,16 +115,45 @@ class HangCase:
         came = self.never_came()
         if len(came) > _NAMED or (len(came) > 1 and self._counted(came)):
             ahead = self._ahead(came)
-            words = ", or they have called what nobody else does" if ahead else ""
-            evidence = (f"{len(self.graph.pending)} ranks wait for others, which have called less{words}",)
-            return [self._among(tuple(sorted(came + ahead)), Cause.NOT_ENTERED, evidence)]
+            if ahead:
+                return [self._undecided(ahead, came)]
+            evidence = (f"{len(self.graph.pending)} ranks wait for others, which have called less",)
+            return [self._among(came, Cause.NOT_ENTERED, evidence)]
         if came:
-            return [self._of_rank(rank, Cause.NOT_ENTERED, 0.9, self._missed(rank)) for rank in came]
+            stopped = [self._stopped_after(rank, stop) for rank, stop in stopped_ranks(self.job) if rank not in came]
+            return [self._of_rank(rank, Cause.NOT_ENTERED, self._sure_of(rank), self._missed(rank))
+                    for rank in came] + stopped  # fmt: skip
         silent = tuple(sorted(r for r in self.graph.absent() if r in self.job.no_file and r not in gone))
         if not silent:
             return []
         evidence = (f"{len(self.graph.pending)} ranks wait, and all of which anything is known have come",)
         return [self._among(silent, Cause.NOT_ENTERED, evidence)]
+
+    def _sure_of(self, rank: int) -> float:
+        """How likely a rank is to blame that others wait for: less where one look at counts may have met it late."""
+        members = [comm.members[rank] for comm in self.job.comms.values() if rank in comm.members]
+        late = all(member.counts for member in members) and rank not in self.job.unmoved
+        return _MAY_BE_LATE if late else 0.9
+
+    def _undecided(self, ahead: tuple[int, ...], behind: tuple[int, ...]) -> Judged:
+        """Few have called more than many: who is to blame is not in counts of calls."""
+        evidence = (
+            f"ranks {_some(ahead)} are ahead and wait for ranks {_some(behind)}, which have called less, or they have "
+            "called what nobody else does",
+            "who is to blame is not in these counts",
+        )
+        confidence = 0.8 / (len(ahead) + len(behind))
+        job = Component("job", self.job.name)
+        finding = self._finding(job, Cause.NOT_ENTERED, confidence, evidence, _some(behind))
+        return Judged(finding, (), sure=False, ahead=ahead, behind=behind)
+
+    def _stopped_after(self, rank: int, stop: Stop) -> Judged:
+        call = f"{stop.call.kind or 'operation'} #{stop.call.seq} of {stop.comm}"
+        evidence = (f"rank {rank} has made no call after {call}, which others have called and gone on from",)
+        component = rank_component(self.job.name, rank)
+        return Judged(
+            self._finding(component, Cause.NOT_ENTERED, _MAY_BE_LATE, evidence, str(rank)), (rank,), sure=False
+        )
 
     def _counted(self, ranks: Iterable[int]) -> bool:
         """Whether only counts of calls are known of some ranks: these may be inside an operation together."""
@@ -115,7 +164,7 @@ class HangCase:
 
     def _ahead(self, late: tuple[int, ...]) -> tuple[int, ...]:
         """The ranks that wait for those that are late, if these are fewer and only counts of calls are known."""
-        waiting = tuple(rank for rank in self.graph.pending if not self.graph.edges[rank].isdisjoint(late))
+        waiting = tuple(sorted(rank for rank in self.graph.pending if not self.graph.edges[rank].isdisjoint(late)))
         return waiting if self._counted(late) and len(waiting) < len(late) else ()
 
     def _missed(self, rank: int) -> tuple[str, ...]:
@@ -179,7 +228,8 @@ class HangCase:
 
     def _of_rank(self, rank: int, cause: Cause, confidence: float, evidence: Iterable[str]) -> Judged:
         component = rank_component(self.job.name, rank)
-        return Judged(self._finding(component, cause, confidence, evidence, str(rank)), (rank,), sure=True)
+        finding = self._finding(component, cause, confidence, evidence, str(rank))
+        return Judged(finding, (rank,), sure=confidence > _MAY_BE_LATE)
 
     def _among(
         self,
@@ -222,29 +272,7 @@ class HangCase:
         return tuple(side(self.graph.pending[ranks[0]], ranks) for ranks in most)
 
 
-def unequal_transfer(job: JobEvidence) -> Judged | None:
-    """A send that meets a receive of another size; either rank may be wrong."""
-    found = next((one for transfers in transfers_of(job) for one in transfers.unequal()), None)
-    if found is None:
-        return None
-    sides = ((found.sender, found.send), (found.receiver, found.recv))
-    evidence = tuple(f"rank {rank} called {call.kind} #{call.seq} of {found.comm} with {call.size_bytes} bytes"
-                     for rank, call in sides)  # fmt: skip
-    operations = tuple(side(record(found.comm, rank, call), (rank,)) for rank, call in sides)
-    finding = Finding(
-        Syndrome.NON_COMMUNICATION_HANG, Cause.SIZE_OR_SYNTAX_MISMATCH, Component("job", job.name), 0.0, 0.8, evidence,
-        "the same program ending well on the same ranks", {"sides": 2.0}, operations=operations,
-    )  # fmt: skip
-    return Judged(finding, tuple(sorted((found.sender, found.receiver))), sure=False)
-
-
 _GONE = {"dead": Cause.PROCESS_ENDED, "unresponsive": Cause.PROCESS_STOPPED}
-
-
-def count_judged(job: JobEvidence) -> Judged | None:
-    """The mismatch that counts of calls show, if any."""
-    found = count_mismatch(job)
-    return Judged(found[0], found[1], sure=found[2]) if found else None
 
 
 def _some(ranks: Iterable[int]) -> str:

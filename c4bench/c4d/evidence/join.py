@@ -7,9 +7,12 @@ from collections.abc import Iterable
 import msgspec
 
 from c4bench.c4d.evidence.numbering import numbered
-from c4bench.model.evidence import Call, CallState, HostClock, MemberEvidence, Problem, Reading
+from c4bench.model.evidence import Call, CallState, HostClock, MemberEvidence, Problem, Reading, TimedOut
 
 OPEN = (CallState.SCHEDULED, CallState.STARTED)
+_WORLD = "0"  # PyTorch's name
+# Between two reports of RAS, in which a rank that is only late would have called something.
+UNMOVED_S = 10.0
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -69,7 +72,10 @@ class JobEvidence(msgspec.Struct, frozen=True):
 
     `no_file` are those that no source tells anything of, `gone` what sources say of those that do not answer them.
     `unsure` says why ranks may be others than those of the launcher; empty if they are its. `clocks` are compared in
-    `clocks.py`, as well as `clock_errors_s` allows, by rank; `lacking_clocks` says which cannot be.
+    `clocks.py`, as well as `clock_errors_s` allows, by rank; `lacking_clocks` says which cannot be. `size_stated`: a
+    source or the caller states `ranks`, else there may be more. `per_host` processes are on each host, 0 if not known.
+    `apart` are communicators whose members have no ranks in the job that are known, `unmoved` ranks that have called
+    nothing for some time.
     """
 
     name: str
@@ -81,6 +87,11 @@ class JobEvidence(msgspec.Struct, frozen=True):
     latest_s: float
     unsure: str
     problems: tuple[Problem, ...]
+    size_stated: bool = False
+    per_host: int = 0
+    timeouts: tuple[TimedOut, ...] = ()
+    apart: dict[str, tuple[MemberEvidence, ...]] = {}
+    unmoved: frozenset[int] = frozenset()
     clocks: tuple[HostClock, ...] = ()
     clock_errors_s: dict[int, float] = {}
     lacking_clocks: str = ""
@@ -94,29 +105,79 @@ class JobEvidence(msgspec.Struct, frozen=True):
         return max((self.clock_errors_s.get(rank, math.inf) for rank in ranks), default=math.inf)
 
 
-def join(reading: Reading, name: str = "job", ranks: int = 0) -> JobEvidence:
-    """The job that `reading` tells of. `ranks` is its size where the caller knows it."""
-    members, unsure = numbered(reading.members, max(ranks, reading.ranks))
+def join(reading: Reading, name: str = "job", ranks: int = 0, unmoved_s: float = 0.0) -> JobEvidence:
+    """The job that `reading` tells of. `ranks` is its size where the caller knows it.
+
+    `unmoved_s` is for how long the caller has seen no rank call anything.
+    """
+    stated = max(ranks, reading.ranks)
+    members, unsure = numbered(reading.members, stated)
+    members, apart = _split(members)
     kept, problems = _once(members)
-    size = max(ranks, reading.ranks, 1 + max((one.rank for one in kept), default=-1))
+    seen = {one.rank for one in kept}.union(*(source.ranks for source in reading.sources))
+    size = max(stated, 1 + max(seen, default=-1))
     reported = {one.rank for one in kept if not one.status}
     no_file = tuple(rank for rank in range(size) if rank not in reported)
     comms: dict[str, list[MemberEvidence]] = {}
     for one in kept:
         comms.setdefault(one.comm, []).append(one)
     joined = {comm: _comm(comm, ones, no_file, size) for comm, ones in comms.items()}
-    hosts = {one.rank: one.host for one in kept if one.host}
+    hosts = {one.rank: one.host for one in kept if one.host and one.rank >= 0}
     latest_s = max((call.shown_s() for one in kept for call in (*one.calls[-1:], *one.transfers[-1:])), default=0.0)
     gone = tuple(one for one in kept if one.status)
-    return JobEvidence(name, size, joined, hosts, no_file, gone, latest_s, unsure, tuple(problems))
+    unmoved = reported if unmoved_s >= UNMOVED_S else _unmoved(members)
+    return JobEvidence(
+        name, size, joined, hosts, no_file, gone, latest_s, unsure, tuple(problems), size_stated=stated > 0,
+        per_host=reading.per_host, timeouts=reading.timeouts, apart=apart, unmoved=frozenset(unmoved),
+    )  # fmt: skip
+
+
+def _split(members: Iterable[MemberEvidence]) -> tuple[list[MemberEvidence], dict[str, tuple[MemberEvidence, ...]]]:
+    """The members with ranks in the job, and the communicators of which not all members have one.
+
+    A member without a rank that is in no communicator of the kind is left out, unless it is reported as gone.
+    """
+    members = list(members)
+    unknown = {one.comm for one in members if one.local and one.rank < 0}
+    apart: dict[str, list[MemberEvidence]] = {}
+    for one in members:
+        if one.comm in unknown:
+            apart.setdefault(one.comm, []).append(one)
+    kept = [one for one in members if one.comm not in unknown and (one.rank >= 0 or one.status)]
+    return kept, {comm: tuple(ones) for comm, ones in apart.items()}
+
+
+def _unmoved(members: Iterable[MemberEvidence]) -> set[int]:
+    """Ranks that have called nothing between two reports: those of which only counts are known, at two times."""
+    first_s: dict[tuple[str, int, int], float] = {}
+    last: dict[tuple[str, int], MemberEvidence] = {}
+    for one in sorted((one for one in members if one.counts and one.taken_s), key=lambda one: one.taken_s):
+        first_s.setdefault((one.comm, one.rank, one.last_seq), one.taken_s)
+        last[one.comm, one.rank] = one
+    return {rank for (comm, rank), one in last.items() if one.taken_s - first_s[comm, rank, one.last_seq] >= UNMOVED_S}
+
+
+def _shown(ones: list[MemberEvidence]) -> list[MemberEvidence]:
+    """Members whose progress in a communicator is known.
+
+    Where a dump has no call of a group left, its status has a number, which may be that of a send or receive. It counts
+    collectives only in the group of all ranks, and in one in which others have called collectives alone.
+    """
+    called = any(one.calls or one.comm == _WORLD for one in ones)
+    alone = called and not any(one.transfers for one in ones)
+    return ones if alone else [one for one in ones if not _from_status(one)]
+
+
+def _from_status(one: MemberEvidence) -> bool:
+    return one.last_seq >= 0 and not (one.calls or one.transfers or one.counts or one.status)
 
 
 def _once(members: Iterable[MemberEvidence]) -> tuple[list[MemberEvidence], list[Problem]]:
     """Each member of each communicator once, as the newest source has it; differing sources are problems."""
-    kept: dict[tuple[str, str, int], MemberEvidence] = {}
+    kept: dict[tuple[object, ...], MemberEvidence] = {}
     problems: dict[tuple[str, int], Problem] = {}
     for one in members:
-        key = one.format, one.comm, one.rank
+        key = one.format, one.comm, one.rank, *((one.host, one.pid) if one.rank < 0 else ())
         before = kept.setdefault(key, one)
         if before is one or _content(before) == _content(one):
             continue
@@ -149,7 +210,7 @@ def _comm(name: str, ones: list[MemberEvidence], no_file: tuple[int, ...], job_s
             one.format,
             one.transfers,
         )
-        for one in sorted(ones, key=lambda one: one.rank)
+        for one in sorted(_shown(ones), key=lambda one: one.rank)
         if not one.status
     }
     listed = Counter(one.members for one in ones if one.members).most_common(1)

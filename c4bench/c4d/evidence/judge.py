@@ -1,34 +1,108 @@
 """From what was read to the report: verdicts with ranks, hosts, the chain of waiting, and other tools' words."""
 
+from collections.abc import Set
+
+import msgspec
+
 from c4bench.c4d.evidence.clocks import on_one_clock
-from c4bench.c4d.evidence.hangs import HangCase, Judged
+from c4bench.c4d.evidence.gone import process_words
+from c4bench.c4d.evidence.hangs import HangCase
 from c4bench.c4d.evidence.join import JobEvidence, join
+from c4bench.c4d.evidence.judged import Judged
 from c4bench.c4d.evidence.slowness import stragglers
-from c4bench.c4d.evidence.words import ras_words, torchfrtrace_words
+from c4bench.c4d.evidence.time_outs import time_outs
+from c4bench.c4d.evidence.words import ras_words, telling_words, torchfrtrace_words
 from c4bench.c4d.hang.wait_for_graph import Node, WaitForGraph
-from c4bench.model.evidence import EvidenceReport, EvidenceVerdict, Reached, Reading, Standing
+from c4bench.model import advice
+from c4bench.model.evidence import (
+    FLIGHT_RECORDER,
+    CallState,
+    EvidenceReport,
+    EvidenceVerdict,
+    MemberEvidence,
+    Reached,
+    Reading,
+    Standing,
+    State,
+)
 
 _LINKS = 12  # of a chain
+_VERDICTS = 64  # of a report, which nobody reads beyond
 
 
-def judge(reading: Reading, name: str = "job", ranks: int = 0) -> EvidenceReport:
-    """What the files say is wrong with a job. `ranks` is its size, where the caller knows it."""
-    job = on_one_clock(join(reading, name, ranks))
+def judge(reading: Reading, name: str = "job", ranks: int = 0, unmoved_s: float = 0.0) -> EvidenceReport:
+    """What the files say is wrong with a job. `ranks` is its size, where the caller knows it.
+
+    `unmoved_s` is for how long the caller has seen no rank call anything.
+    """
+    job = on_one_clock(join(reading, name, ranks, unmoved_s))
     case = HangCase(job)
-    found = case.judge() or stragglers(job)
-    verdicts = tuple(_verdict(job, case, judged) for judged in found)
-    cannot = dict.fromkeys((*reading.cannot_tell, *_unknown(job)))
+    found = [*(case.judge() or stragglers(job)), *time_outs(job)]
+    culprits = {rank for judged in found for rank in judged.culprits}
+    verdicts = [_verdict(job, case, judged, culprits) for judged in found]
+    verdicts += [verdict for comm in sorted(job.apart) for verdict in _apart(job, comm, unmoved_s)]
+    left_out = len(verdicts) - _VERDICTS
+    more = [f"{left_out} more verdicts are not shown"] if left_out > 0 else []
+    cannot = dict.fromkeys((*reading.cannot_tell, *_unknown(job), *more))
+    why = untold_why(job, reading)
     return EvidenceReport(
         job.ranks,
         reading.sources,
-        verdicts,
+        tuple(verdicts[:_VERDICTS]),
         (*reading.problems, *job.problems),
         tuple(cannot),
         reading.benchmarks,
         _standings(case.graph),
         job.clocks,
         _reached(job, case.graph),
+        job.size_stated,
+        State.FAULT if verdicts else _without_fault(job, why),
+        "" if verdicts else why,
     )
+
+
+def _without_fault(job: JobEvidence, untold: str) -> State:
+    """What it means that there is no verdict."""
+    if untold:
+        return State.UNTOLD
+    dumped = {
+        rank for comm in job.comms.values() for rank, member in comm.members.items() if member.format == FLIGHT_RECORDER
+    }
+    return State.HEALTHY if dumped == set(range(job.ranks)) else State.NO_STRAGGLER
+
+
+def _apart(job: JobEvidence, comm: str, unmoved_s: float) -> list[EvidenceVerdict]:
+    """What is wrong in a communicator whose members have no ranks in the job that are known.
+
+    Ranks in the evidence, and in the component's name, are those of the communicator; there are none of the job's.
+    """
+    ones = job.apart[comm]
+    members = tuple(msgspec.structs.replace(one, rank=one.member, local=False) for one in ones)
+    alone = join(Reading(members, ranks=max((one.size for one in ones), default=0)), comm, unmoved_s=unmoved_s)
+    case = HangCase(alone)
+    by_rank = {one.member: one for one in ones if one.pid >= 0}
+    return [_local(job, _verdict(alone, case, judged, set(judged.culprits)), by_rank) for judged in case.judge()]
+
+
+def _local(job: JobEvidence, verdict: EvidenceVerdict, by_rank: dict[int, MemberEvidence]) -> EvidenceVerdict:
+    """A verdict on a communicator as one on the job: with processes in place of ranks."""
+    comm = verdict.diagnosis.job
+    named = verdict.culprits or verdict.ahead
+    lines = [_who(by_rank[rank], comm) for rank in named if rank in by_rank][:_VERDICTS]
+    of_comm = f"ranks here are those of communicator {comm}, not of the job"
+    diagnosis = msgspec.structs.replace(
+        verdict.diagnosis, job=job.name, evidence=(*verdict.diagnosis.evidence, of_comm, *lines)
+    )
+    return msgspec.structs.replace(
+        verdict, diagnosis=diagnosis, culprits=(), never_came=(), only_wait=(), no_file=(), ahead=(), behind=()
+    )
+
+
+def _who(one: MemberEvidence, comm: str) -> str:
+    """Which process a rank of a communicator is."""
+    known = f"rank {one.rank} of the job" if one.rank >= 0 else "its rank in the job is not stated"
+    process = process_words(msgspec.structs.replace(one, rank=-1))
+    return f"rank {one.member} of {comm} is {process}; {known}"
 
 
 def _standings(graph: WaitForGraph) -> tuple[Standing, ...]:
@@ -53,19 +127,29 @@ def _reached(job: JobEvidence, graph: WaitForGraph) -> tuple[Reached, ...]:
     return tuple(found)
 
 
-def _verdict(job: JobEvidence, case: HangCase, judged: Judged) -> EvidenceVerdict:
+def _verdict(job: JobEvidence, case: HangCase, judged: Judged, all_culprits: Set[int]) -> EvidenceVerdict:
     diagnosis = judged.finding.stamped(job.name, job.latest_s, job.latest_s)
+    hosts = judged.hosts or tuple(sorted({job.hosts[rank] for rank in judged.culprits if rank in job.hosts}))
+    counted = any(member.counts for comm in job.comms.values() for member in comm.members.values())
+    why, telling = advice.why_not(diagnosis), telling_words(diagnosis, counted=counted)
+    if not (why or hosts):
+        why, telling = "no file says on which host it is", "a report of NCCL's RAS beside these files, which has hosts"
     return EvidenceVerdict(
         diagnosis,
         judged.culprits,
         judged.sure,
         case.never_came(),
-        tuple(sorted(case.graph.pending.keys() - set(judged.culprits))),
-        job.no_file,
-        tuple(sorted({job.hosts[rank] for rank in judged.culprits if rank in job.hosts})),
+        judged.waiting or tuple(sorted(case.graph.pending.keys() - all_culprits - set(judged.ahead))),
+        job.no_file if len(job.no_file) < job.ranks else (),
+        hosts,
         chain(case.graph, judged.culprits),
         torchfrtrace_words(diagnosis, job.no_file),
         ras_words(diagnosis),
+        judged.ahead,
+        judged.behind,
+        () if why else hosts,
+        why,
+        telling if why else "",
     )
 
 
@@ -96,6 +180,9 @@ def chain(graph: WaitForGraph, culprits: tuple[int, ...]) -> tuple[str, ...]:
 def _unknown(job: JobEvidence) -> list[str]:
     """What is not known of this job in particular."""
     unknown = [what for what in (job.unsure, job.lacking_clocks) if what]
+    if not job.size_stated:
+        least = f", but that it has {job.ranks} ranks or more" if job.ranks else ""
+        unknown.append(f"the size of the job: no file states it{least}; --ranks N does")
     if job.no_file:
         shown = ", ".join(map(str, job.no_file[:16])) + (" ..." if len(job.no_file) > 16 else "")
         unknown.append(f"ranks of which no file tells anything ({len(job.no_file)} of {job.ranks}): {shown}")
@@ -103,3 +190,20 @@ def _unknown(job: JobEvidence) -> list[str]:
     if guessed:
         unknown.append(f"not all ranks of {len(guessed)} communicators, such as {guessed[0]}, are known")
     return unknown
+
+
+def untold_why(job: JobEvidence, reading: Reading) -> str:
+    """Why no verdict does not mean that the job is healthy; empty if it does, as far as such files go."""
+    members = [member for comm in job.comms.values() for member in comm.members.values()]
+    called = {member.rank for member in members if member.calls or member.transfers}
+    counted = {member.rank for member in members if member.counts}
+    if not called and counted:
+        return "all ranks have called alike, and counts of calls do not show whether the last of them has ended"
+    if not called:
+        return "no file tells of what any rank has called"
+    if reading.problems or job.problems:
+        return "not all files could be used"
+    if job.no_file or called != set(range(job.ranks)):
+        return f"files tell of the calls of {len(called)} of {job.ranks} ranks"
+    ended = (member.newest()[0].state is CallState.COMPLETED for member in members if member.calls)
+    return "" if all(ended) else "files do not say whether the last calls have ended"

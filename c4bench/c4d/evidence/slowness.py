@@ -13,8 +13,8 @@ import numpy as np
 
 from c4bench.c4d.columns import Floats
 from c4bench.c4d.diagnosis import Finding, rank_component
-from c4bench.c4d.evidence.hangs import Judged
 from c4bench.c4d.evidence.join import CommEvidence, JobEvidence
+from c4bench.c4d.evidence.judged import Judged
 from c4bench.c4d.straggler.thresholds import LAWFUL_SKEW_SHARE, SIGMAS
 from c4bench.model.diagnosis import Cause, Syndrome
 from c4bench.model.evidence import Call
@@ -39,9 +39,9 @@ class _Late(NamedTuple):
 
 def stragglers(job: JobEvidence) -> list[Judged]:
     """The rank that the others wait for, operation after operation; none if none stands out."""
-    measured = {name: _waits(job, comm) for name, comm in job.comms.items()}
+    measured = {name: _waits(job, comm) for name, comm in job.comms.items() if comm.members}
     tables = {name: inside_s for name, (inside_s, _) in measured.items()}
-    late = [one for name, comm in job.comms.items() if (one := _late(comm, *measured[name])) is not None]
+    late = [one for name, waits in measured.items() if (one := _late(job.comms[name], *waits)) is not None]
     if not late:
         return []
     waits_s = _waits_s(job, tables, {one.rank for one in late})
@@ -61,11 +61,11 @@ def stragglers(job: JobEvidence) -> list[Judged]:
 def _waits_s(job: JobEvidence, tables: dict[str, Floats], ranks: set[int]) -> dict[int, float]:
     """How long each of these ranks is inside an operation of each of its communicators, added up."""
     waits_s = dict.fromkeys(ranks, 0.0)
-    for name, comm in job.comms.items():
-        members = sorted(comm.members)
-        for rank in ranks & comm.members.keys():
-            if len(tables[name]):
-                waits_s[rank] += float(np.median(tables[name][:, members.index(rank)]))
+    for name, table in tables.items():
+        members = sorted(job.comms[name].members)
+        for rank in ranks & job.comms[name].members.keys():
+            if len(table):
+                waits_s[rank] += float(np.median(table[:, members.index(rank)]))
     return waits_s
 
 

@@ -32,8 +32,8 @@ def evidence_graph(job: JobEvidence) -> WaitForGraph:
     edges: dict[Node, frozenset[Node]] = {}
     for rank, waits in found.items():
         pending[rank] = record(waits[0].comm, rank, waits[0].call)
-        edges[rank] = waits[0].ranks.union(*(wait.ranks for wait in waits[1:]),
-                                           *(behind.get(place, ()) for place in _places(waits)))  # fmt: skip
+        more = [*(wait.ranks for wait in waits[1:]), *(behind[place] for place in _places(waits) if place in behind)]
+        edges[rank] = waits[0].ranks.union(*more) if more else waits[0].ranks  # thousands share one set
     return WaitForGraph(pending, edges)
 
 

@@ -63,6 +63,6 @@ def answer(folder, ranks, rank):
     """What the files in `folder` say, against the rank at fault."""
     verdicts = judge(collect([folder]), ranks=ranks).verdicts
     alone = [verdict.culprits[0] for verdict in verdicts if len(verdict.culprits) == 1]
-    among = any(rank in verdict.culprits for verdict in verdicts)
+    among = any(rank in verdict.suspects for verdict in verdicts)
     said = "; ".join(f"{verdict.diagnosis.cause} {verdict.culprits[:4]}" for verdict in verdicts)
     return Answer(alone == [rank], among, any(one != rank for one in alone), said)

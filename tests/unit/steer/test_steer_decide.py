@@ -1,9 +1,11 @@
 """Decisions about diagnoses follow the policy, stay within its limits, and leave the job enough ranks."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from c4bench.model import advice
 from c4bench.model.diagnosis import Cause, Component, Diagnosis, Syndrome
 from c4bench.model.fabric import Host, Nic
 from c4bench.model.steering import Action, Policy
@@ -87,6 +89,37 @@ def test_an_uncertain_diagnosis_is_observed():
     assert (incident.action, incident.reason) == (Action.OBSERVE, "confidence 40% is below the policy's minimum of 50%")
 
 
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"confidence": advice.LEAST_CONFIDENCE - 0.01}, "confidence 89% is below 90%"),
+        ({"alternatives": (Component("nic", "h2/0"),)}, "nic h2/0 may be to blame as well"),
+        ({"alternatives": (Component("link", "10.0.0.1"),)}, "link 10.0.0.1 may be to blame as well"),
+    ],
+)
+@pytest.mark.parametrize("policy", [RESTART, Policy(Action.ISOLATE, Action.ISOLATE)], ids=["restart", "isolate"])
+def test_no_host_is_taken_out_for_a_finding_that_is_not_alone_or_not_likely(policy, change, why):
+    """Whatever the policy allows, a NIC among several, or below the bar, takes no host out, and the reason says why."""
+    decision, incident = decide_about(msgspec.structs.replace(NIC, **change), policy)
+    assert (incident.action, incident.out, decision.moves) == (Action.OBSERVE, "", {})
+    assert incident.reason == f"no host is taken out: {why}"
+
+
+def test_a_nic_that_probes_have_left_with_its_cable_is_alone():
+    """No packet tells a NIC from its cable: the host of both is taken out, once probes have left no other suspect."""
+    cable = msgspec.structs.replace(NIC, alternatives=(Component("link", "10.0.0.1"),), probed=True)
+    _, incident = decide_about(cable)
+    assert incident.out == "h1"
+    other = msgspec.structs.replace(cable, alternatives=(*cable.alternatives, Component("nic", "h2/0")))
+    assert decide_about(other)[1].out == ""
+
+
+def test_a_rank_that_is_not_likely_enough_restarts_where_it_is():
+    """A hung rank below the bar costs no host: the job restarts on the same hosts."""
+    decision, incident = decide_about(msgspec.structs.replace(RANK, confidence=0.8))
+    assert (decision.restart, incident.out, decision.moves) == (True, "", {})
+
+
 @pytest.mark.parametrize("kind", ["link", "path", "switch"])
 def test_a_job_that_hangs_in_the_fabric_restarts_however_uncertain_the_part(kind):
     """Whichever part it is, the job restarts on other paths and nothing is isolated."""
@@ -115,7 +148,7 @@ def test_a_job_shrinks_to_its_minimum_and_no_further():
 
 def test_a_second_fault_gets_the_second_spare_and_a_third_ndecide_about():
     """Diagnoses of the same time share the spares, the most confident first."""
-    faults = [diagnosis_of("host", f"h{i}", confidence=0.6 + i / 10) for i in range(3)]
+    faults = [diagnosis_of("host", f"h{i}", confidence=0.9 + i / 30) for i in range(3)]
     decision = decide("j", faults, Policy(hang=Action.RESTART, hosts_per_hour=9), fleet(spares=2))
     assert [(incident.out, incident.spare) for incident in decision.incidents] == [("h2", "s0"), ("h1", "s1"), ("", "")]
 
@@ -143,7 +176,8 @@ def test_hosts_per_hour_and_restarts_per_hour_are_kept():
 )
 def test_hosts_taken_out_at_once_count_towards_the_limit_of_the_hour(policy, spares):
     """Of two broken hosts named at the same time only one is taken out where one an hour is allowed."""
-    decision = decide("j", [NIC, diagnosis_of("host", "h3", confidence=0.8)], policy, fleet(spares=spares))
+    sure = diagnosis_of("nic", "h1/0", confidence=0.95)
+    decision = decide("j", [sure, diagnosis_of("host", "h3")], policy, fleet(spares=spares))
     assert [incident.out for incident in decision.incidents] == ["h1", ""]
     assert "1 hosts were taken out of service within the last hour" in decision.incidents[1].reason
 

@@ -1,0 +1,85 @@
+"""Small made-up inputs in `cases/`, each with the right answer: who is to blame, as far as the input shows that."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+CASES = Path(__file__).parent / "cases"
+
+
+class Truth(NamedTuple):
+    """The right answer to a case.
+
+    `ranks` is the size of the job, 0 where the input does not state it; `blamed` the hosts that it shows as at fault.
+    `named` are the components that are named, in the verdicts' order, and `says` what the answer contains.
+    """
+
+    case: str
+    ranks: int
+    named: tuple[str, ...]
+    culprits: tuple[tuple[int, ...], ...]
+    blamed: tuple[str, ...] = ()
+    says: tuple[str, ...] = ()
+
+    @property
+    def path(self):
+        """The file, or the folder of files."""
+        return CASES / self.case
+
+
+NOBODY = "nobody is known to be to blame"
+AGAIN = "a second report of RAS"
+TRUTHS = (
+    Truth(
+        "01a-ras-two-ahead/ras.txt", 24, ("job job",), ((),),
+        says=("ahead, and wait: ranks 9-10", "behind: ranks 0-8, 11-23", NOBODY, AGAIN),
+    ),
+    Truth(
+        "01b-ras-five-ahead/ras.txt", 48, ("job job", "job 1fb640c8d3792ae5"), ((), ()),
+        says=(
+            "ahead, and wait: ranks 28-31, 33", NOBODY, AGAIN,
+            "rank 7 of 1fb640c8d3792ae5 is process 21061 on 198.51.100.47, GPU 2; rank 30 of the job",
+        ),
+    ),
+    Truth(
+        "02a-ras-missing-rank/ras.txt", 24, ("rank job:13",), ((13,),), ("203.0.113.42",),
+        says=("rank 13, process 71264 on 203.0.113.42, GPU 5 as unresponsive",),
+    ),
+    Truth(
+        "02b-ras-missing-ranks/ras.txt", 16, ("host 203.0.113.71",), ((4, 5, 6, 7),), ("203.0.113.71",),
+        says=("all 4 processes on 203.0.113.71 as dead", "process 5190", "process 5199 on 203.0.113.71, GPU 3"),
+    ),
+    Truth(
+        "03a-ras-pasted-from-middle/from_group_table.txt", 16, ("rank job:11",), ((11,),), ("192.0.2.24",),
+        says=("perhaps to blame: ranks 11 on 192.0.2.24", "rank 11 came to #905", AGAIN),
+    ),
+    Truth(
+        "03a-ras-pasted-from-middle/from_warnings.txt", 0, ("rank 7e92c05af34d1b68:14",), ((),), ("192.0.2.63",),
+        says=(
+            "a job of unknown size",
+            "rank 14 of 7e92c05af34d1b68 is process 13370 on 192.0.2.63, GPU 2; its rank in the job is not stated",
+        ),
+    ),
+    Truth(
+        "03b-ras-subgroup-of-bigger-job/two_of_ten.txt", 10, ("rank c2f5803e6a9d471b:0",), ((),), ("192.0.2.72",),
+        says=("process 8831 on 192.0.2.72, GPU 2", "its rank in the job is not stated"),
+    ),
+    Truth(
+        "03b-ras-subgroup-of-bigger-job/three_of_twelve.txt", 12, ("rank 48d17be9035fca26:1",), ((),),
+        ("198.51.100.92",),
+        says=("process 60317 on 198.51.100.92", "rank 1 came to #2203", "its rank in the job is not stated"),
+    ),
+    Truth(
+        "04a-ras-ok-then-watchdog/ras_then_log.txt", 40, ("job job",), ((),),
+        says=(
+            "ranks 23 timed out after 900 s in all_gather_into_tensor #77120 of default_pg",
+            "had completed #77119 and called up to #77134", NOBODY,
+        ),
+    ),
+    Truth(
+        "04b-watchdog-then-ras-ok/log_then_ras.txt", 12, ("job job",), ((),),
+        says=("ranks 2, 7 timed out after 300 s in all_reduce #5066 of default_pg", NOBODY),
+    ),
+    Truth("17a_flight_recorder_defaults", 12, ("rank job:5",), ((5,),)),
+    Truth("17b_flight_recorder_two_behind", 12, ("rank job:3", "rank job:10"), ((3,), (10,))),
+    Truth("17c_flight_recorder_all_entries", 16, ("rank job:6", "rank job:13"), ((6,), (13,))),
+)  # fmt: skip

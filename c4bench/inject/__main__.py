@@ -12,6 +12,7 @@ Before the command: --log-level debug|info|warning|error (default warning) and -
 
 import argparse
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +24,7 @@ import msgspec
 from c4bench import logs, namespaces
 from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import C4Error, UnhealthyError, UsageError
-from c4bench.inject import catalogue, fault_session, permitted, planning, protocol
+from c4bench.inject import catalogue, fault_session, inherited, outlet, permitted, planning, privilege, protocol
 from c4bench.inject.journal import Journal
 from c4bench.inject.privilege import become_root
 from c4bench.model.fault import FaultRequest
@@ -31,9 +32,22 @@ from c4bench.model.fault import FaultRequest
 _logger = logging.getLogger(__name__)
 
 
+def program(arguments: Sequence[str]) -> int:
+    """`main` as a process of its own: what it has inherited is reset, and nobody can make it wait for its output."""
+    if os.geteuid() == 0:
+        try:
+            inherited.reset(leave_groups=privilege.caller() != 0)
+        except C4Error as error:
+            _print(protocol.Refused(str(error), error.exit_code))
+            return error.exit_code
+    with outlet.of_caller():
+        return main(arguments)
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run one command; return its exit code (see `c4bench.errors`)."""
-    signal.signal(signal.SIGTERM, _end)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end)
     try:
         options = _options(arguments)
         logs.configure(options.log_level, options.log_format)
@@ -99,7 +113,7 @@ def _schema(of: str = "catalogue") -> None:
     schemas = {"catalogue": catalogue.schema, "output": protocol.schema}
     if of not in schemas:
         raise UsageError(f"there is no schema of {of!r}; there is one of {' and one of '.join(schemas)}")
-    sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(schemas[of]()), indent=2) + b"\n")
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(schemas[of]()), indent=2).decode() + "\n")
 
 
 _COMMANDS: dict[str, tuple[Callable[..., None], range]] = {
@@ -160,13 +174,13 @@ def _pinned(request: FaultRequest) -> Iterator[dict[str, int]]:
 
 
 def _print(reply: object) -> None:
-    sys.stdout.buffer.write(msgspec.json.encode(reply) + b"\n")
-    sys.stdout.buffer.flush()
+    sys.stdout.write(msgspec.json.encode(reply).decode() + "\n")
+    sys.stdout.flush()
 
 
-def _end(*_: object) -> None:
-    sys.exit(128 + signal.SIGTERM)
+def _end(number: int, _: object) -> None:
+    sys.exit(128 + number)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(program(sys.argv[1:]))

@@ -132,8 +132,8 @@ def open_controls(path: Path, access: int = os.O_RDONLY) -> int:
     """A descriptor of a rank's controls. Raises UsageError when no such rank runs here."""
     try:
         return files.open_below(path.parents[1], path, _owners(_agent_config()), access)
-    except FileNotFoundError:
-        raise UsageError(f"{path}: no such rank is running here") from None
+    except (FileNotFoundError, UnhealthyError) as error:
+        raise UsageError(f"{path}: no such rank is running here ({error})") from None
 
 
 def compute_factor(target: ProcessTarget) -> float:

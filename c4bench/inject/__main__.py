@@ -40,7 +40,7 @@ def program(arguments: Sequence[str]) -> int:
     """`main` as a process of its own: what it has inherited is reset, and nobody can make it wait for its output."""
     if os.geteuid() == 0:
         try:
-            inherited.reset(leave_groups=privilege.caller() != 0)
+            inherited.reset(roots=privilege.caller() == 0)
         except C4Error as error:
             _print(protocol.Refused(str(error), error.exit_code))
             return error.exit_code

@@ -5,6 +5,7 @@ owner may freeze. The injector resets all of it when it starts, and the watchdog
 """
 
 import ctypes
+import math
 import os
 import platform
 import resource
@@ -36,10 +37,10 @@ class ControlGroup(NamedTuple):
     kind: str
 
 
-def reset(*, leave_groups: bool) -> None:
-    """Reset everything. `leave_groups`: leave the control groups, since they are those of a caller who is not root.
+def reset(*, roots: bool) -> None:
+    """Reset everything, for root's own call (`roots`) but its control groups and what this root has no right to reset.
 
-    Raises UnhealthyError for a control group that cannot be left and that others than root can change.
+    Raises UnhealthyError where another caller's control group cannot be left, or its limits cannot be raised.
     """
     os.chdir("/")
     os.umask(0o022)
@@ -47,7 +48,8 @@ def reset(*, leave_groups: bool) -> None:
     _reset_signals()
     _reset_priorities()
     _reset_limits()
-    if leave_groups:
+    if not roots:
+        _require_limits()
         for group in control_groups():
             _leave(group)
 
@@ -88,9 +90,8 @@ def _reset_priorities() -> None:
 
 
 def _reset_limits() -> None:
-    kinds = {getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}
     most_files = int(_MOST_FILES.read_text())
-    for kind in kinds:
+    for kind in _limits().values():
         _, inherited = resource.getrlimit(kind)
         hard = most_files if kind == resource.RLIMIT_NOFILE else resource.RLIM_INFINITY
         for most in (hard, inherited):  # a container's root may not have the right to raise the hard one
@@ -98,6 +99,23 @@ def _reset_limits() -> None:
             with suppress(OSError, ValueError):
                 resource.setrlimit(kind, (soft if most == resource.RLIM_INFINITY else min(soft, most), most))
                 break
+
+
+def _require_limits() -> None:
+    """Raises UnhealthyError for a limit below that of the host's first process, which ends a process at some time."""
+    for name, kind in _limits().items():
+        ours, first = (_finite(resource.prlimit(pid, kind)[1]) for pid in (0, 1))
+        if ours < first:
+            raise UnhealthyError(f"the caller has set {name} to {ours:g}, and root cannot raise it here; log in again")
+
+
+def _limits() -> dict[str, int]:
+    """Every resource's limit by its name."""
+    return {name: getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}
+
+
+def _finite(limit: int) -> float:
+    return math.inf if limit == resource.RLIM_INFINITY else limit
 
 
 def control_groups() -> list[ControlGroup]:

@@ -1,6 +1,7 @@
 """Attacks on the injector by an operator, by the agent's user and by any other user of a host: each is refused."""
 
 import json
+import os
 import shlex
 import tarfile
 import time
@@ -50,14 +51,14 @@ SPOILT = """
 import ctypes, json, os, resource, signal, subprocess, sys, time
 inject, request, group = sys.argv[1:]
 def spoil():
+    if group: open(group + "/cgroup.procs", "w").write("0")
     os.umask(0o777)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP): signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM, signal.SIGTERM})
     open("/proc/self/oom_score_adj", "w").write("1000")
     ctypes.CDLL(None).prctl(29, 3600 * 10**9, 0, 0, 0)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (16, 16))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
+    for kind, soft in ((resource.RLIMIT_NOFILE, 16), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CPU, 60)):
+        resource.setrlimit(kind, (soft, resource.getrlimit(kind)[1]))
     os.nice(19)
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 held = subprocess.Popen(["sudo", "-n", inject, "hold", request], preexec_fn=spoil, stdin=subprocess.PIPE,
@@ -316,23 +317,32 @@ def check_roots(found):
 @pytest.mark.parametrize("frozen", [True, False])
 def test_injector_and_watchdog_have_nothing_of_their_callers(host, refused, frozen):
     """Priority, class, limits, signals, mask and group are root's: the lease ends in time, also in a frozen group."""
-    group = "/run/cgroup/drill" if frozen else ""
-    prepare = ""
+    top = f"/run/cgroup/c4bench-drill-{os.getpid()}"
+    group, prepare = (f"{top}/inside", f"echo $$ > {top}/cgroup.procs;") if frozen else ("", "")
     if frozen:
-        host.root(
-            f"mkdir /run/cgroup; mount -t cgroup2 none /run/cgroup && mkdir {group} && chown -R {OPERATOR} {group}"
-        )
-        # What freezes the group is outside.
-        prepare = f"echo $$ > {group}/cgroup.procs;"
+        host.root("mkdir -p /run/cgroup && mount -t cgroup2 none /run/cgroup")
+        host.root(f"mkdir -p {group} && chown -R {OPERATOR} {top}")
     try:
         found, said = host.as_operator(SPOILT, INJECT, asked("nic.down", **DOWN), group, before=prepare)
     finally:
         if frozen:
-            host.root(f"sleep 0.2; rmdir {group}; umount /run/cgroup")
+            host.root(f"echo 0 > {group}/cgroup.freeze; sleep 0.3; rmdir {group} {top}; umount /run/cgroup")
     assert found, said
     assert all(root["ignores_stops"] == 7 for root in found["roots"])
     holds = check_roots(found) and found["applied"]["witness"]["seen"] and found["lasted"] < LEASE_S + 1
-    refused(f"spoilt start, frozen: {frozen}", holds and not any("drill" in root["group"] for root in found["roots"]))
+    refused(
+        f"spoilt start, frozen: {frozen}",
+        holds and not any("c4bench-drill" in root["group"] for root in found["roots"]),
+    )
+
+
+@pytest.mark.attack("49.15 variant: a limit that only few may raise")
+def test_a_limit_of_the_callers_ends_no_watchdog(host, refused):
+    """A hard limit of processor time is raised, or the fault is refused before anything is changed."""
+    request = shlex.quote(asked("nic.down", **DOWN))
+    code, output = host.asked(f"ulimit -t 60; sudo -n {INJECT} hold {request} </dev/null")
+    holds = code == 0 or (code == 3 and "RLIMIT_CPU to 60, and root cannot raise it here" in output)
+    refused("processor time", holds)
 
 
 @pytest.mark.attack("49.14 any interface, where nothing is deployed")

@@ -27,7 +27,7 @@ import c4bench
 from c4bench import logs, namespaces
 from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import C4Error, UnhealthyError, UsageError
-from c4bench.inject import catalogue, fault_session, inherited, outlet, permitted, planning, privilege, protocol
+from c4bench.inject import catalogue, fault_session, inherited, output, permitted, planning, privilege, protocol
 from c4bench.inject.journal import Journal
 from c4bench.inject.privilege import become_root
 from c4bench.model.fault import FaultRequest
@@ -44,7 +44,7 @@ def program(arguments: Sequence[str]) -> int:
         except C4Error as error:
             _print(protocol.Refused(str(error), error.exit_code))
             return error.exit_code
-    with outlet.of_caller():
+    with output.of_caller():
         return main(arguments)
 
 

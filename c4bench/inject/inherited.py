@@ -22,6 +22,7 @@ _IGNORED = {signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTSTP, signal.SIGTTIN, sign
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 # What a login gives; everything else is unlimited.
 _SOFT_LIMITS = {resource.RLIMIT_NOFILE: 1024, resource.RLIMIT_STACK: 8 << 20, resource.RLIMIT_CORE: 0}
+_VITAL = {f"RLIMIT_{name}": getattr(resource, f"RLIMIT_{name}") for name in ("CPU", "FSIZE", "DATA", "AS", "NOFILE")}
 _MOST_FILES = Path("/proc/sys/fs/nr_open")
 _PR_SET_TIMERSLACK, _SLACK_NS = 29, 50_000
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30}
@@ -91,7 +92,7 @@ def _reset_priorities() -> None:
 
 def _reset_limits() -> None:
     most_files = int(_MOST_FILES.read_text())
-    for kind in _limits().values():
+    for kind in {getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}:
         _, inherited = resource.getrlimit(kind)
         hard = most_files if kind == resource.RLIMIT_NOFILE else resource.RLIM_INFINITY
         for most in (hard, inherited):  # a container's root may not have the right to raise the hard one
@@ -102,16 +103,11 @@ def _reset_limits() -> None:
 
 
 def _require_limits() -> None:
-    """Raises UnhealthyError for a limit below that of the host's first process, which ends a process at some time."""
-    for name, kind in _limits().items():
+    """Raises UnhealthyError for a limit below that of the host's first process by which a revert could fail."""
+    for name, kind in _VITAL.items():
         ours, first = (_finite(resource.prlimit(pid, kind)[1]) for pid in (0, 1))
         if ours < first:
             raise UnhealthyError(f"the caller has set {name} to {ours:g}, and root cannot raise it here; log in again")
-
-
-def _limits() -> dict[str, int]:
-    """Every resource's limit by its name."""
-    return {name: getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}
 
 
 def _finite(limit: int) -> float:

@@ -21,7 +21,7 @@ _PATIENCE_S = 5.0
 _POLL_S = 0.01
 
 
-class Outlet(io.TextIOBase):
+class Output(io.TextIOBase):
     """A stream of text that goes to a `descriptor` of the caller's.
 
     `write` never waits: when 10,000 pieces wait for a reader, more are dropped. A forked process writes nothing.
@@ -38,7 +38,7 @@ class Outlet(io.TextIOBase):
         if text and os.getpid() == self._home and self._waiting.qsize() < _MOST_WAITING:
             self._waiting.put(text.encode(errors="backslashreplace"))
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="c4bench-outlet", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="c4bench-output", daemon=True)
                 self._thread.start()
         return len(text)
 
@@ -69,12 +69,12 @@ class Outlet(io.TextIOBase):
 
 @contextmanager
 def of_caller() -> Iterator[None]:
-    """Within the block, stdout and stderr are outlets: of answers, log lines and tracebacks alike."""
-    outlets = out, err = Outlet(1), Outlet(2)
+    """Within the block, stdout and stderr are of this kind: of answers, log lines and tracebacks alike."""
+    streams = out, err = Output(1), Output(2)
     sys.stdout, sys.stderr = out, err
     try:
         yield
     finally:
         until_s = time.monotonic() + _PATIENCE_S
-        for outlet in outlets:
-            outlet.finish(until_s)
+        for stream in streams:
+            stream.finish(until_s)

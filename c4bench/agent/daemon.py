@@ -12,9 +12,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from c4bench.decoding import DecodingError, whole_number
 from c4bench.errors import UnhealthyError
 
 _POLL_S = 0.02
+_OPEN = os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class Daemon:
@@ -30,7 +32,9 @@ class Daemon:
         Raises UnhealthyError if one runs already, or if it ends or is not ready within `timeout_s`.
         """
         self._pid_file.parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(self._pid_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        # Whoever may open the file may lock it, so nobody else may.
+        lock = os.open(self._pid_file, _OPEN | os.O_RDWR | os.O_CREAT, 0o600)
+        os.fchmod(lock, 0o600)
         if not _try_lock(lock):
             os.close(lock)
             raise UnhealthyError(f"an agent runs here already (process {self._pid()}); end it with --stop first")
@@ -55,7 +59,7 @@ class Daemon:
             os.chdir("/")
             os.umask(0o022)
             null = os.open(os.devnull, os.O_RDONLY)
-            log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+            log = os.open(self._log, _OPEN | os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
             for source, target in ((null, 0), (log, 1), (log, 2)):
                 os.dup2(source, target)
             os.ftruncate(lock, 0)
@@ -86,7 +90,7 @@ class Daemon:
     def running(self) -> bool:
         """Whether the daemon or a process that it started lives."""
         try:
-            lock = os.open(self._pid_file, os.O_RDWR | os.O_CLOEXEC)
+            lock = os.open(self._pid_file, _OPEN | os.O_RDWR)
         except FileNotFoundError:
             return False
         try:
@@ -95,8 +99,10 @@ class Daemon:
             os.close(lock)
 
     def _pid(self) -> int:
-        text = self._pid_file.read_text().strip()
-        return int(text) if text.isdigit() else 0
+        try:
+            return max(0, whole_number(self._pid_file.read_text()))
+        except DecodingError:
+            return 0
 
     def _signal(self, number: signal.Signals) -> None:
         pid = self._pid()

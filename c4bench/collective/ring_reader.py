@@ -4,18 +4,18 @@ import math
 import mmap
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from struct import Struct
 from struct import error as StructError  # noqa: N812  (its name in the module says nothing)
 from typing import Final, NamedTuple
 
-import msgspec
-
 from c4bench.collective import ring_layout as layout
 from c4bench.collective.ring_ends import Ends
 from c4bench.collective.ring_entries import CommEntry, ConnName, Owner
 from c4bench.collective.table_reader import TableReader, Value, record
+from c4bench.decoding import from_msgpack
 from c4bench.errors import UsageError
 from c4bench.model.numbering import Numbering, Numbers
 from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, OpRecord
@@ -64,16 +64,24 @@ def read_telemetry_file(path: Path, now_s: float | None = None) -> TelemetrySnap
     return TelemetryReader(path, Numbering()).snapshot(now_s)
 
 
+def read_telemetry(path: Path, descriptor: int) -> TelemetrySnapshot:
+    """Read the file at `path`, open as `descriptor`, once and by a copy: its owner may cut it meanwhile.
+
+    Raises UsageError as `TelemetryReader` does.
+    """
+    return TelemetryReader(path, Numbering(), _copy(path, descriptor)).snapshot()
+
+
 class TelemetryReader:
     """Reads the file at `path` repeatedly, and looks only at records that have changed; `numbering` is its host's.
 
-    `changes` counts the changes of what it numbers. Raises UsageError for a file that is truncated or not a telemetry
-    file.
+    It maps the file, whose owner can end it by cutting that, unless the content is given as `memory`. `changes` counts
+    the changes of what it numbers. Raises UsageError for a file that is truncated or not a telemetry file.
     """
 
-    def __init__(self, path: Path, numbering: Numbering) -> None:
+    def __init__(self, path: Path, numbering: Numbering, memory: mmap.mmap | None = None) -> None:
         self._path = path
-        self._memory = _load(path)
+        self._memory = memory or _load(path)
         self._numbering = numbering
         self._comms = self._table(layout.COMMS_AT, layout.COMM_BYTES, layout.COMMS, partial(map, _comm))
         self._entries: dict[int, CommEntry] = {}
@@ -188,15 +196,15 @@ class _Operations:
 
 def read_owner(path: Path, descriptor: int) -> Owner:
     """The process that writes the file at `path`, open as `descriptor`. Raises as `read_telemetry_file` does."""
-    raw_owner = record(_map(path, descriptor), path, layout.HEADER_BYTES, layout.PROCESS_BYTES)
+    raw_owner = record(_copy(path, descriptor, layout.COMMS_AT), path, layout.HEADER_BYTES, layout.PROCESS_BYTES)
     if raw_owner is None:
         raise UsageError(f"{path} has no owner record; it was not written by a c4bench recorder")
-    return msgspec.msgpack.decode(raw_owner, type=Owner)
+    return from_msgpack(raw_owner, Owner)
 
 
 def _load(path: Path) -> mmap.mmap:
     try:
-        # Ranks own these files, and root reads them: a link is not followed, and a FIFO not waited for.
+        # A link is not followed, and a FIFO not waited for.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         raise UsageError(f"{path} cannot be read as telemetry: {error}") from error
@@ -211,19 +219,43 @@ def _map(path: Path, descriptor: int) -> mmap.mmap:
         memory = mmap.mmap(descriptor, 0, prot=mmap.PROT_READ)
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be read as telemetry: {error}") from error
-    if len(memory) != layout.FILE_BYTES:
-        raise UsageError(f"{path} has {len(memory)} bytes and a telemetry file has {layout.FILE_BYTES}; it is damaged")
-    if layout.HEADER.unpack_from(memory) != (layout.MAGIC, *layout.SIZES):
-        raise UsageError(f"{path} is not a telemetry file of this version; read it with the c4bench that wrote it")
+    _check_size(path, len(memory))
+    _check_header(path, memory)
     return memory
 
 
+def _copy(path: Path, descriptor: int, size: int = layout.FILE_BYTES) -> mmap.mmap:
+    """The first `size` bytes of an open telemetry file, in memory of our own. Most of the file is holes."""
+    _check_size(path, os.fstat(descriptor).st_size)
+    memory, end = mmap.mmap(-1, layout.FILE_BYTES), 0
+    with suppress(OSError), memoryview(memory) as view:  # there is no data behind `end`
+        while end < size:
+            start = os.lseek(descriptor, end, os.SEEK_DATA)
+            end = min(os.lseek(descriptor, start, os.SEEK_HOLE), size)
+            if start < end:
+                with view[start:end] as part:
+                    os.preadv(descriptor, [part], start)
+            end = max(end, start)
+    _check_header(path, memory)
+    return memory
+
+
+def _check_size(path: Path, size: int) -> None:
+    if size != layout.FILE_BYTES:
+        raise UsageError(f"{path} has {size} bytes and a telemetry file has {layout.FILE_BYTES}; it is damaged")
+
+
+def _check_header(path: Path, memory: mmap.mmap) -> None:
+    if layout.HEADER.unpack_from(memory) != (layout.MAGIC, *layout.SIZES):
+        raise UsageError(f"{path} is not a telemetry file of this version; read it with the c4bench that wrote it")
+
+
 def _comm(raw: bytes) -> CommEntry:
-    return msgspec.msgpack.decode(raw, type=CommEntry)
+    return from_msgpack(raw, CommEntry)
 
 
 def _name(raw: bytes) -> ConnName:
-    return msgspec.msgpack.decode(raw, type=ConnName)
+    return from_msgpack(raw, ConnName)
 
 
 class _Rows:

@@ -47,12 +47,13 @@ command -v python{_VERSION} || {{
   exit 3
 }}
 """
-# Runs as root by a sudo rule: of the caller's environment it keeps only the user's name and the SSH connection.
+# Runs as root by a sudo rule: of the caller's environment it keeps only who that is, and the SSH connection.
 _INJECTOR = """\
 #!/bin/sh
 # c4bench's fault injector: the one command here that needs root (see playbooks/deploy.yml).
 exec /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 \\
-  SUDO_USER="$SUDO_USER" SSH_CONNECTION="$SSH_CONNECTION" "${0%/*}/python" -I -m c4bench.inject "$@"
+  SUDO_UID="$SUDO_UID" SUDO_USER="$SUDO_USER" PKEXEC_UID="$PKEXEC_UID" SSH_CONNECTION="$SSH_CONNECTION" \\
+  "${0%/*}/python" -I -m c4bench.inject "$@"
 """
 
 

@@ -4,6 +4,7 @@ hold REQUEST    apply a fault and hold it until a line `revert`, the end of the 
 plan REQUEST    print the commands that `hold` would run and those that revert them; change nothing
 heal [ID]       revert the faults in force
 status          list the faults in force
+reserve CLAIM   lock this host's reservation until the end of the input, or say who has it
 may             succeed silently if the caller may apply faults here, otherwise say what is missing; change nothing
 schema [output] print the JSON Schema of a catalogue file, or of the output
 
@@ -12,28 +13,45 @@ Before the command: --log-level debug|info|warning|error (default warning) and -
 
 import argparse
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import NoReturn
 
 import msgspec
 
+import c4bench
 from c4bench import logs, namespaces
 from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import C4Error, UnhealthyError, UsageError
-from c4bench.inject import catalogue, fault_session, permitted, planning, protocol
+from c4bench.inject import catalogue, fault_session, inherited, output, permitted, planning, privilege, protocol
 from c4bench.inject.journal import Journal
 from c4bench.inject.privilege import become_root
 from c4bench.model.fault import FaultRequest
+from c4bench.model.reservation import Claim
 
 _logger = logging.getLogger(__name__)
 
 
+def program(arguments: Sequence[str]) -> int:
+    """`main` as a process of its own: what it has inherited is reset, and nobody can make it wait for its output."""
+    if os.geteuid() == 0:
+        try:
+            inherited.reset(roots=privilege.caller() == 0)
+        except C4Error as error:
+            _print(protocol.Refused(str(error), error.exit_code))
+            return error.exit_code
+    with output.of_caller():
+        return main(arguments)
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run one command; return its exit code (see `c4bench.errors`)."""
-    signal.signal(signal.SIGTERM, _end)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end)
     try:
         options = _options(arguments)
         logs.configure(options.log_level, options.log_format)
@@ -91,6 +109,15 @@ def _status() -> None:
             _logger.error(damage)
 
 
+def _reserve(text: str) -> None:
+    try:
+        claim = from_json(text, Claim)
+    except DecodingError as error:
+        raise UsageError(f"the claim is not one: {error}") from None
+    keeper = Path(c4bench.__file__).parent / "reserve/keeper.py"
+    os.execv(sys.executable, [sys.executable, "-I", str(keeper), "hold", msgspec.json.encode(claim).decode()])
+
+
 def _may() -> None:
     """Do nothing: `become_root` has raised an error if the caller may not."""
 
@@ -99,7 +126,7 @@ def _schema(of: str = "catalogue") -> None:
     schemas = {"catalogue": catalogue.schema, "output": protocol.schema}
     if of not in schemas:
         raise UsageError(f"there is no schema of {of!r}; there is one of {' and one of '.join(schemas)}")
-    sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(schemas[of]()), indent=2) + b"\n")
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(schemas[of]()), indent=2).decode() + "\n")
 
 
 _COMMANDS: dict[str, tuple[Callable[..., None], range]] = {
@@ -107,10 +134,11 @@ _COMMANDS: dict[str, tuple[Callable[..., None], range]] = {
     "plan": (_plan, range(1, 2)),
     "heal": (_heal, range(2)),
     "status": (_status, range(1)),
+    "reserve": (_reserve, range(1, 2)),
     "may": (_may, range(1)),
     "schema": (_schema, range(2)),
 }
-_ROOTS = (_hold, _heal, _may)
+_ROOTS = (_hold, _heal, _reserve, _may)
 _OF_HOSTS = (*_ROOTS, _plan, _status)
 
 
@@ -135,7 +163,8 @@ def _command(arguments: Sequence[str]) -> Callable[..., None]:
     command, counts = _COMMANDS.get(name, (None, range(0)))
     if command is None or len(arguments) - 1 not in counts:
         raise UsageError(
-            f"{' '.join(arguments)!r} is no command: say hold or plan REQUEST, heal [ID], status, may, schema"
+            f"{' '.join(arguments)!r} is no command: say hold or plan REQUEST, heal [ID], status, may, schema, "
+            "reserve CLAIM"
         )
     return command
 
@@ -160,13 +189,13 @@ def _pinned(request: FaultRequest) -> Iterator[dict[str, int]]:
 
 
 def _print(reply: object) -> None:
-    sys.stdout.buffer.write(msgspec.json.encode(reply) + b"\n")
-    sys.stdout.buffer.flush()
+    sys.stdout.write(msgspec.json.encode(reply).decode() + "\n")
+    sys.stdout.flush()
 
 
-def _end(*_: object) -> None:
-    sys.exit(128 + signal.SIGTERM)
+def _end(number: int, _: object) -> None:
+    sys.exit(128 + number)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(program(sys.argv[1:]))

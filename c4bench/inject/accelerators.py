@@ -16,7 +16,7 @@ from c4bench.model.fault import FaultRequest
 
 CLOCK_MHZ = 1980.0
 POWER_W = 700.0
-_RING = re.compile(r"(\d+)\.ring")
+_RING = re.compile(r"([0-9]{1,9})\.ring")
 
 
 class AcceleratorTarget(msgspec.Struct, frozen=True):
@@ -65,10 +65,10 @@ def slowdown(request: FaultRequest) -> float:
 def _ranks(request: FaultRequest) -> list[FaultRequest]:
     """A request for each rank on this accelerator, one per job."""
     requests = []
-    for job in sorted(path for path in processes.rings().glob("*") if path.is_dir()):
-        numbers = sorted(int(match[1]) for path in job.iterdir() if (match := _RING.fullmatch(path.name)))
+    for job, files in processes.ranks_here().items():
+        numbers = sorted(int(match[1]) for name in files if (match := _RING.fullmatch(name)))
         requests += [
-            msgspec.structs.replace(request, gpu=None, job=job.name, rank=number)
+            msgspec.structs.replace(request, gpu=None, job=job, rank=number)
             for number in numbers[request.gpu or 0 : (request.gpu or 0) + 1]
         ]
     return requests

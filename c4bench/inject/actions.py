@@ -4,6 +4,7 @@ Every action is idempotent or harmless when repeated, so a revert that was kille
 """
 
 import os
+import select
 import shlex
 import signal
 import stat
@@ -15,9 +16,9 @@ from typing import NoReturn
 import msgspec
 
 from c4bench import namespaces
-from c4bench.errors import UnhealthyError
-from c4bench.inject.processes import started_ticks, user_of
-from c4bench.workload.controls import Controls, Knob
+from c4bench.errors import C4Error, UnhealthyError
+from c4bench.inject import processes
+from c4bench.workload.controls import ControlsFile, Knob
 
 # `ip` and `tc` finish in milliseconds; after this time the kernel hangs.
 _COMMAND_TIMEOUT_S = 20.0
@@ -52,19 +53,27 @@ class Signal(msgspec.Struct, frozen=True, tag="signal"):
 
     def perform(self) -> None:
         """Send it. Raises UnhealthyError when that process has ended."""
-        try:
-            descriptor = os.pidfd_open(self.pid)
-        except ProcessLookupError:
-            raise UnhealthyError(f"process {self.pid} has ended") from None
-        try:
-            # The pidfd keeps the PID from being reused between this check and the signal.
-            if started_ticks(self.pid) != self.started_ticks:
-                raise UnhealthyError(f"process {self.pid} has ended")
-            if user_of(self.pid) != self.user:
-                raise UnhealthyError(f"process {self.pid} has become another user's")
-            signal.pidfd_send_signal(descriptor, self.number)
-        finally:
-            os.close(descriptor)
+        processes.signal_to(self.pid, self.started_ticks, self.user, self.number)
+
+
+class Join(msgspec.Struct, frozen=True, tag="join"):
+    """Move process `pid`, if it still is the one that `Signal` describes, into the control group in folder `group`."""
+
+    pid: int
+    started_ticks: int
+    user: int
+    group: str
+
+    def __str__(self) -> str:
+        """As an engineer would type it."""
+        return f"echo {self.pid} > {self.group}/cgroup.procs"
+
+    def perform(self) -> None:
+        """Move it. Raises UnhealthyError when that process has ended, or the kernel refuses it."""
+        with processes.opened(self.pid, self.started_ticks, self.user) as descriptor:
+            Write(f"{self.group}/cgroup.procs", str(self.pid)).perform()
+            if not processes.lives(descriptor):
+                raise UnhealthyError(f"process {self.pid} has ended while it was moved; see who is in {self.group}")
 
 
 class SetKnob(msgspec.Struct, frozen=True, tag="turn"):
@@ -80,7 +89,11 @@ class SetKnob(msgspec.Struct, frozen=True, tag="turn"):
 
     def perform(self) -> None:
         """Set it. Raises UsageError when no such rank runs here."""
-        Controls.open(Path(self.path)).set(self.knob, self.value)
+        descriptor = processes.open_controls(Path(self.path), os.O_RDWR)
+        try:
+            ControlsFile(descriptor, Path(self.path)).set(self.knob, self.value)
+        finally:
+            os.close(descriptor)
 
 
 class Write(msgspec.Struct, frozen=True, tag="write"):
@@ -193,7 +206,7 @@ class ExhaustMemory(msgspec.Struct, frozen=True, tag="exhaust"):
         child = os.fork()
         if child == 0:
             _exhaust_memory(group, self.limit_bytes)
-        os.waitpid(child, 0)
+        _wait_for(child)
         try:
             events = (group / "memory.events").read_text().splitlines()
             # Processes that are left there may allocate again.
@@ -206,13 +219,35 @@ class ExhaustMemory(msgspec.Struct, frozen=True, tag="exhaust"):
             raise UnhealthyError(f"{self.group}: the kernel has killed no process")
 
 
+def _wait_for(child: int) -> None:
+    """Wait until it has ended, and end it where the kernel cannot make room for it."""
+    descriptor = os.pidfd_open(child)
+    try:
+        if not select.select([descriptor], [], [], _COMMAND_TIMEOUT_S)[0]:
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        os.waitpid(child, 0)
+    finally:
+        os.close(descriptor)
+
+
 def _require_own_file(descriptor: int, path: str) -> None:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_nlink > 1:
         raise UnhealthyError(f"{path} is not c4bench's; remove it")
 
 
-Action = Run | Signal | SetKnob | Write | Fill | Delete | StepClock | ExhaustMemory
+Action = Run | Signal | Join | SetKnob | Write | Fill | Delete | StepClock | ExhaustMemory
+
+
+def attempt(action: Action) -> str:
+    """Perform it; returns what went wrong, "" for nothing. No error keeps the caller from the next action."""
+    try:
+        action.perform()
+    except C4Error as error:
+        return str(error)
+    except Exception as error:  # a bug, which must not cost the other reverts
+        return f"{action}: {type(error).__name__}: {error}"
+    return ""
 
 
 class Schedule(msgspec.Struct, frozen=True):
@@ -273,6 +308,7 @@ def run(argv: tuple[str, ...], netns: str | None, stdin: str = "") -> str:
                 input=stdin,
                 capture_output=True,
                 text=True,
+                errors="backslashreplace",
                 check=False,
                 close_fds=False,
                 timeout=_COMMAND_TIMEOUT_S,

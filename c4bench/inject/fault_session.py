@@ -27,6 +27,7 @@ Send = Callable[[protocol.Reply], None]
 
 # Time for the announcement to leave the host before the fault makes it unreachable.
 _ANNOUNCE_S = 0.05
+_LONGEST_LINE = 64
 
 
 class Onset(NamedTuple):
@@ -78,10 +79,13 @@ class FaultSession:
         while (left_s := self.deadline_s - time.monotonic()) > 0:
             if not select.select([stdin], [], [], left_s)[0]:
                 break
-            piece = os.read(stdin, 4096)
+            try:
+                piece = os.read(stdin, 4096)
+            except OSError:  # a terminal whose session has ended
+                return "closed"
             if not piece:
                 return "closed"
-            received += piece
+            received = received[-_LONGEST_LINE:] + piece
             if f"{protocol.REVERT}\n".encode() in received:
                 return "asked"
         return "lease"

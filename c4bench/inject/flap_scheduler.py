@@ -1,11 +1,9 @@
 """An intermittent fault: a thread reverts it and applies it again."""
 
-import contextlib
 import threading
 import time
 
-from c4bench.errors import C4Error
-from c4bench.inject.actions import Action, Plan, Schedule
+from c4bench.inject.actions import Action, Plan, Schedule, attempt
 from c4bench.inject.journal import Journal
 
 
@@ -44,6 +42,5 @@ class FlapScheduler:
             if self._records.find(self._id) is None:
                 return False
             for action in actions:
-                with contextlib.suppress(C4Error):  # the revert meets the same error and reports it
-                    action.perform()
+                attempt(action)  # the revert meets the same error and reports it
         return True

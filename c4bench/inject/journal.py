@@ -17,10 +17,10 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from c4bench import files, namespaces
-from c4bench.decoding import DecodingError, from_json
-from c4bench.errors import C4Error, UnhealthyError
+from c4bench.decoding import DecodingError, decoding, from_json
+from c4bench.errors import UnhealthyError
 from c4bench.inject import interfaces, targets
-from c4bench.inject.actions import Action
+from c4bench.inject.actions import Action, attempt
 from c4bench.inject.journal_entries import Entry, Quarantine, Reverted
 from c4bench.inject.privilege import checked_name
 from c4bench.model.fault import FaultRequest, Lease, TargetKind
@@ -62,7 +62,7 @@ class Journal:
         """Hold the lock: nobody else changes the host within the block."""
         with _require_writable(self._root):
             self._faults.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self._root / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+            descriptor = os.open(self._root / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         os.set_inheritable(descriptor, True)  # see actions.run
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -198,7 +198,9 @@ class Journal:
         what = {"time_s": time.time(), "event": event, "id": lease.id, "target": lease.request.where}
         line = msgspec.json.encode(what | fields | who) + b"\n"
         with _require_writable(self._root):
-            descriptor = os.open(self._root / "audit.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
+            descriptor = os.open(
+                self._root / "audit.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o640
+            )
             try:
                 os.write(descriptor, line)
             finally:
@@ -220,9 +222,12 @@ def _level(event: str, fields: dict[str, Any]) -> int:
 
 
 def _write(path: Path, what: Entry | Quarantine) -> None:
-    """Put it on disk, all of it or nothing."""
+    """Put it on disk, all of it or nothing. Raises DecodingError for what could not be read again."""
+    with decoding():
+        content = msgspec.json.encode(what)
+    from_json(content, type(what))
     with _require_writable(path):
-        files.replace(path, [msgspec.json.encode(what)], durable=True)
+        files.replace(path, [content], durable=True)
 
 
 @contextmanager
@@ -261,13 +266,7 @@ def _undo(entry: Entry) -> tuple[str, ...]:
 
 
 def _perform(actions: Iterable[Action]) -> tuple[str, ...]:
-    problems = []
-    for action in actions:
-        try:
-            action.perform()
-        except C4Error as error:
-            problems.append(str(error))
-    return tuple(problems)
+    return tuple(problem for action in actions if (problem := attempt(action)))
 
 
 def _vanished(inodes: Mapping[str, int]) -> bool:

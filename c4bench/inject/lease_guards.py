@@ -59,12 +59,17 @@ class SystemdTimer:
         # The unit does not inherit our environment, and c4bench may be outside the interpreter's own path.
         code = f"--setenv=PYTHONPATH={Path(c4bench.__file__).parents[1]}"
         heal = (sys.executable, "-P", "-m", "c4bench.inject", "heal", lease.id)
-        subprocess.run(("systemd-run", "--quiet", "--collect", *options, code, *heal), check=False, timeout=_TIMEOUT_S)
+        _systemd("systemd-run", "--quiet", "--collect", *options, code, *heal)
 
     def cancel(self) -> None:
         """Stop the timer; one that has fired no longer exists."""
-        stop = ("systemctl", "--quiet", "stop", f"{self._unit}.timer")
-        subprocess.run(stop, check=False, capture_output=True, timeout=_TIMEOUT_S)
+        _systemd("systemctl", "--quiet", "stop", f"{self._unit}.timer")
+
+
+def _systemd(*argv: str) -> None:
+    """Ask systemd for something. It writes nothing to the caller; the watchdog does without it."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(argv, check=False, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT_S)
 
 
 class Watchdog:

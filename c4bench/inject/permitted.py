@@ -13,6 +13,7 @@ import msgspec
 
 from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import UnhealthyError, UsageError
+from c4bench.inject import privilege
 from c4bench.inject.files import read_roots
 from c4bench.model.fabric import Nic
 from c4bench.model.fault import FaultRequest
@@ -60,12 +61,15 @@ def load() -> Permitted | None:
 def restrict(request: FaultRequest, permitted: Permitted | None) -> FaultRequest:
     """The request with everything but names taken from `permitted`.
 
-    Where nothing is deployed, only who is root without sudo may describe a target. Raises UsageError for a target that
+    Where nothing is deployed, only who is root by login may describe a target. Raises UsageError for a target that
     does not exist, or where faults are not permitted.
     """
     if permitted is None:
-        if not _is_root_itself():
-            raise UnhealthyError(f"there is no {configuration()}/targets.json; deploy (playbooks/deploy.yml)")
+        # Who may not become root here changes nothing, whatever it describes.
+        if os.geteuid() == 0 and privilege.caller() != 0:
+            raise UnhealthyError(
+                f"there is no {configuration()}/targets.json; deploy (playbooks/deploy.yml), or log in as root"
+            )
     else:
         request = _described(request, permitted)
     _check_names(request)
@@ -103,8 +107,3 @@ def _check_names(request: FaultRequest) -> None:
             raise UsageError(f"{name!r} is not the name of an interface or device; give letters, digits, '.', '_', '-'")
         if name == _LOOPBACK:
             raise UsageError(f"{name} is this host's loopback; name a NIC of the fabric")
-
-
-def _is_root_itself() -> bool:
-    """Whether the caller needs no sudo for what it does: it is root by login, or is not root and changes nothing."""
-    return os.geteuid() != 0 or os.environ.get("SUDO_UID", "0") == "0"

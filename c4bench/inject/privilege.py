@@ -10,11 +10,30 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
+from c4bench.decoding import whole_number
 from c4bench.errors import UnhealthyError, UsageError
 
 _TIMEOUT_S = 20.0
+# Whoever logs in gets this number from PAM (pam_loginuid), and the kernel keeps it through sudo and su.
+_LOGIN_USER = Path("/proc/self/loginuid")
+_NO_LOGIN = 2**32 - 1
+# The numbers of callers, as programs that make root of a user set them for what they start.
+_CALLERS = ("SUDO_UID", "PKEXEC_UID")
+UNKNOWN = -1
+
+
+def caller() -> int:
+    """The user id of whoever calls, 0 for root by login; `UNKNOWN` where it is said, and is not a number."""
+    if os.geteuid() != 0:
+        return os.geteuid()
+    users = [os.environ[name] for name in _CALLERS if os.environ.get(name)]
+    with suppress(FileNotFoundError):  # a kernel without audit
+        users.append(_LOGIN_USER.read_text())
+    known = [whole_number(user) if user.strip().isdecimal() else UNKNOWN for user in users]
+    return next((user for user in known if user not in {0, _NO_LOGIN}), 0)
 
 
 def become_root(arguments: Sequence[str], *, needed: bool) -> None:

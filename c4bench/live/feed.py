@@ -5,13 +5,13 @@ The messages (WHATWG HTML, section 9.2) are `timeline`, once, with the newest en
 """
 
 import asyncio
-import json
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from c4bench.decoding import DecodingError, from_json
 from c4bench.live.snapshot import Sources, take_fleet, take_job
 from c4bench.live.timeline import Entry, entries_of, entry_of_fault
 from c4bench.record.encoding import encode
@@ -20,6 +20,8 @@ EVERY_S = 1.0
 POLL_S = 0.2
 _PAUSES = 20
 KEPT = 500
+# Of a fault history, at each poll.
+_AT_ONCE_BYTES = 1 << 20
 
 
 class FaultHistory:
@@ -39,18 +41,18 @@ class FaultHistory:
         start = self._offset if size > self._offset else 0
         with self._path.open("rb") as file:
             file.seek(start)
-            data = file.read()
-        end = data.rfind(b"\n") + 1
+            data = file.read(_AT_ONCE_BYTES)
+        # A line that is longer than that is none of the injector's.
+        end = data.rfind(b"\n") + 1 or (len(data) if len(data) == _AT_ONCE_BYTES else 0)
         self._offset = start + end
         return [entry for line in data[:end].splitlines() if (entry := entry_of_fault(_mapping(line)))]
 
 
 def _mapping(line: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(line)
-    except ValueError:
+        return from_json(line, dict[str, Any])
+    except DecodingError:
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 class Timeline:

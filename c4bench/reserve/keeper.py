@@ -1,8 +1,12 @@
 """Holds the reservation of a host. It is sent there as text, so it needs Python 3.8 only and imports no c4bench.
 
-The reservation is a file lock, so it ends with this process: when its input closes (the client has gone), when no line
-comes for the TTL, or when the host restarts. It answers lines: `renew` and `clock` with the time of day, and `health
-PYTHON` with the faults in force and residues that the injector lists.
+The reservation is a file lock, so it ends with the process that holds it: when its input closes (the client has gone),
+when no line comes for the TTL, or when the host restarts. It answers lines: `renew` and `clock` with the time of day,
+and `health PYTHON` with the faults in force and residues that the injector lists.
+
+Whoever may open a file may lock it, so the file is root's, in a folder of root's. An operator has it locked by the
+injector, which runs this file as `hold CLAIM`. An account that may not become root has a file of its own, which keeps
+apart what this account does.
 """
 
 from __future__ import annotations
@@ -15,45 +19,92 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
+from typing import IO
 
-# Every user can open a file there, and a restart clears it.
-_LOCK_FILE = "/dev/shm/c4bench.reservation"
+# A restart clears it.
+_ROOTS_FOLDER = Path("/run/c4bench-reservation")
 _HEALTH_S = 30
+_SUDO_S = 20
+_LONGEST_ANSWER = 65536
 
 
 def main(claim: dict[str, object]) -> None:
     """Reserve the host, or report who has it; then serve."""
-    descriptor = open_lock_file()
+    inject = str(claim.pop("inject", ""))
+    holder: IO[str] | None = None
+    if os.geteuid() != 0 and permitted(inject):
+        # Its end of the pipe closes when we end, and that ends the reservation.
+        command = ("sudo", "-n", inject, "reserve", json.dumps(claim))
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        holder = process.stdout
+        answer = json.loads(holder.readline() or "{}") if holder else {}
+    else:
+        answer = reserve(claim)
+    send(answer)
+    if answer.get("held"):
+        serve(float(str(claim["ttl_s"])), holder)
+
+
+def hold(claim: dict[str, object]) -> None:
+    """Reserve the host, or report who has it; keep it until the input ends."""
+    answer = reserve(claim)
+    send(answer)
+    while answer["held"] and sys.stdin.readline(_LONGEST_ANSWER):
+        pass
+
+
+def permitted(inject: str) -> bool:
+    """Whether this account may call the injector by sudo."""
+    if not os.access(inject, os.X_OK):
+        return False
+    try:
+        asked = subprocess.run(("sudo", "-n", "-l", inject), capture_output=True, timeout=_SUDO_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return asked.returncode == 0
+
+
+def reserve(claim: dict[str, object]) -> dict[str, object]:
+    """Lock the file, for as long as this process lives; the answer says whether that was possible."""
+    try:
+        descriptor = open_lock_file()
+    except OSError as error:
+        return {"held": False, "error": str(error)}
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         holder = read(descriptor)
         # One machine may be in an inventory under two names.
-        if holder.get("id") != claim["id"]:
-            send({"held": False, "by": holder})
-            return
-    else:
-        write(descriptor, dict(claim, since_s=time.time()))
-    send({"held": True})
-    serve(float(str(claim["ttl_s"])))
+        return {"held": holder.get("id") == claim["id"], "by": holder}
+    write(descriptor, dict(claim, since_s=time.time()))
+    return {"held": True}
 
 
 def open_lock_file() -> int:
-    """Open the lock file, or create it: in a sticky folder another user's file can be opened, but not with O_CREAT."""
-    while True:
-        with suppress(FileNotFoundError):
-            return os.open(_LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
-        with suppress(FileExistsError):
-            descriptor = os.open(_LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-            os.fchmod(descriptor, 0o666)
-            return descriptor
+    """Open or create the file in a folder that nobody else can change. Raises OSError where there is none."""
+    folder = _ROOTS_FOLDER if os.geteuid() == 0 else own_folder()
+    with suppress(FileExistsError):
+        folder.mkdir(0o700)
+    status = folder.lstat()
+    if status.st_uid != os.geteuid() or status.st_mode & 0o170022 != 0o040000:
+        raise OSError(f"{folder} is not a folder that only its owner can change; remove it")
+    # Several hosts may share a home.
+    path = folder / f"{os.uname().nodename}.lock"
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+
+
+def own_folder() -> Path:
+    """Where an account that is not root has its files: what a login has made for it, or its home."""
+    runtime = Path(f"/run/user/{os.geteuid()}")
+    return (runtime if runtime.is_dir() else Path.home()) / ".c4bench-reservation"
 
 
 def read(descriptor: int) -> dict[str, object]:
     """Who has the host; empty if the file does not say."""
     try:
-        found = json.loads(os.pread(descriptor, 65536, 0))
-    except ValueError:
+        found = json.loads(os.pread(descriptor, _LONGEST_ANSWER, 0))
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -64,9 +115,9 @@ def write(descriptor: int, holder: dict[str, object]) -> None:
     os.pwrite(descriptor, json.dumps(holder).encode(), 0)
 
 
-def serve(ttl_s: float) -> None:
-    """Answer until the input ends or no line comes for `ttl_s`."""
-    while select.select([sys.stdin], [], [], ttl_s)[0]:
+def serve(ttl_s: float, holder: IO[str] | None) -> None:
+    """Answer until the input ends, the output of the lock's `holder` does, or no line comes for `ttl_s`."""
+    while select.select([sys.stdin, *([holder] if holder else [])], [], [], ttl_s)[0] == [sys.stdin]:
         word, _, rest = sys.stdin.readline().strip().partition(" ")
         if not word:
             return
@@ -90,4 +141,5 @@ def send(answer: dict[str, object]) -> None:
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    *words, given = sys.argv[1:]
+    (hold if words == ["hold"] else main)(json.loads(given))

@@ -16,8 +16,10 @@ import msgspec
 
 from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import UnhealthyError
+from c4bench.foreign_text import one_line
 from c4bench.inventory import Access, Inventory
 from c4bench.model.clocks import ClockOffset
+from c4bench.model.reservation import LONGEST_COMMAND, Claim, Holder
 from c4bench.remote import BARE_PYTHON, Connection, Session, connect
 from c4bench.remote.clock import offset
 
@@ -28,16 +30,10 @@ _RENEWALS = 3  # per TTL, so that a late one does no harm
 Reach = Callable[[str, Access], Connection]
 
 
-class _Holder(msgspec.Struct, frozen=True):
-    user: str = "somebody"
-    command: str = ""
-    since_s: float = 0.0
-    ttl_s: float = 0.0
-
-
 class _Answer(msgspec.Struct, frozen=True):
     held: bool = True
-    by: _Holder = _Holder()
+    by: Holder = Holder()
+    error: str = ""
     left: tuple[str, ...] = ()
     time_s: float = 0.0
 
@@ -50,12 +46,8 @@ class Reservation:
     ) -> None:
         """Reserve the hosts. Raises UnhealthyError that names the holder if one is reserved; then none is reserved."""
         self._inventory, self._reach, self._ttl_s = inventory, reach, ttl_s
-        self._claim = {
-            "id": os.urandom(8).hex(),
-            "user": f"{getpass.getuser()}@{socket.gethostname()}",
-            "command": command,
-            "ttl_s": ttl_s,
-        }
+        user = f"{getpass.getuser()}@{socket.gethostname()}"
+        self._claim = Claim(os.urandom(8).hex(), user, one_line(command, LONGEST_COMMAND), ttl_s)
         self._ended, self._lock = threading.Event(), threading.Lock()
         self._sessions: dict[str, Session] = {}
         self.lost: dict[str, str] = {}
@@ -76,15 +68,18 @@ class Reservation:
             self._refuse_held(host, _read(host, self._sessions[host]))
 
     def _keeper(self, host: str) -> Session:
-        claim = msgspec.json.encode(self._claim).decode()
-        connection = self._reach(host, self._inventory.access[host])
-        return connection.start([*BARE_PYTHON, _KEEPER.read_text(), claim])
+        access = self._inventory.access[host]
+        claim = msgspec.to_builtins(self._claim) | {"inject": str(Path(access.python).with_name("inject"))}
+        return self._reach(host, access).start([*BARE_PYTHON, _KEEPER.read_text(), msgspec.json.encode(claim).decode()])
 
     def _refuse_held(self, host: str, answer: _Answer) -> None:
+        if answer.error:
+            raise UnhealthyError(f"{host} cannot be reserved: {one_line(answer.error)}")
         if not answer.held:
             since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(answer.by.since_s))
             raise UnhealthyError(
-                f"{host} is reserved by {answer.by.user} since {since} ({answer.by.command}); wait for its end; "
+                f"{host} is reserved by {one_line(answer.by.user)} since {since} ({one_line(answer.by.command)}); "
+                "wait for its end; "
                 f"it expires {answer.by.ttl_s:g} s after its client has gone"
             )
 
@@ -96,7 +91,7 @@ class Reservation:
         """By host, the first fault or residue that its injector lists, or how the reservation was lost."""
         python = {host: self._inventory.access[host].python for host in self._sessions}
         answers = self._ask({host: f"health {python[host]}" for host in self._sessions})
-        return {host: answer.left[0] for host, answer in answers.items() if answer.left} | self.lost
+        return {host: one_line(answer.left[0]) for host, answer in answers.items() if answer.left} | self.lost
 
     def clocks(self) -> dict[str, ClockOffset]:
         """The clock offset of each host that is not lost."""

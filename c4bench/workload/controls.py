@@ -30,6 +30,8 @@ _NEUTRAL: dict[Knob, float] = {
 }
 _OFFSETS: dict[Knob, int] = {knob: len(_MAGIC) + i * _VALUE.size for i, knob in enumerate(_NEUTRAL)}
 _BYTES = len(_MAGIC) + len(_NEUTRAL) * _VALUE.size
+# More than any factor, code or time in seconds.
+_MOST = 1e12
 # A hang ends this soon after it is cancelled.
 _SLICE_US = 10_000
 # Longer than any hang, so that no other thread gets the interpreter's lock between two slices.
@@ -59,9 +61,8 @@ class Controls:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open a rank's file. Raises UsageError if it is not one."""
+        """Open a rank's file, by the rank itself. Raises UsageError if it is not one."""
         try:
-            # As root, for the injector: a link is not followed, and a FIFO not waited for.
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:
                 memory = mmap.mmap(descriptor, _BYTES)
@@ -117,3 +118,28 @@ class Controls:
                 sleep(_SLICE_US)
         finally:
             sys.setswitchinterval(usual_s)
+
+
+class ControlsFile:
+    """The knobs of another user's rank, in its open file; `path` is what errors name.
+
+    They are read and set by system calls, since whoever maps a file is killed when its owner cuts it. Raises UsageError
+    if it is no rank's file, or a knob has a value that nobody sets.
+    """
+
+    def __init__(self, descriptor: int, path: Path) -> None:
+        self._descriptor, self._path = descriptor, path
+        if len(os.pread(descriptor, _BYTES, 0)) != _BYTES or os.pread(descriptor, len(_MAGIC), 0) != _MAGIC:
+            raise UsageError(f"{path}: not a rank's controls")
+
+    def read(self, knob: Knob) -> float:
+        """The value of a knob."""
+        data = os.pread(self._descriptor, _VALUE.size, _OFFSETS[knob])
+        value: float = _VALUE.unpack(data)[0] if len(data) == _VALUE.size else -1.0
+        if not 0.0 <= value <= _MOST:
+            raise UsageError(f"{self._path}: {knob} is {value:g}, which nobody sets; start the job again")
+        return value
+
+    def set(self, knob: Knob, value: float) -> None:
+        """Set a knob."""
+        os.pwrite(self._descriptor, _VALUE.pack(value), _OFFSETS[knob])

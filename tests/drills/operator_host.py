@@ -96,6 +96,13 @@ class Host:
     def audit(self):
         return [json.loads(line) for line in self.root("cat /var/lib/c4bench/audit.jsonl || true").splitlines()]
 
+    def as_operator(self, code, *words, before=""):
+        """What Python code says in JSON, and its stderr: it runs as the operator in a shell that root has prepared."""
+        argv = ["runuser", "-u", OPERATOR, "--", "/opt/c4bench/bin/python", "-c", code, *words]
+        with remote.connect("n1", self.access) as connection:
+            done = connection.run(["sh", "-c", f'{before} exec "$@"', "sh", *argv], timeout_s=60.0, check=False)
+        return json.loads(done.stdout or "null"), done.stderr.decode()
+
     @staticmethod
     def _run(access, command):
         with remote.connect("n1", access) as connection:

@@ -6,9 +6,10 @@ from c4bench.errors import UnhealthyError
 from c4bench.inject import accelerators
 from c4bench.inject.accelerators import AcceleratorTarget
 from c4bench.inject.actions import Plan, SetKnob
+from c4bench.inject.processes import compute_factor
 from c4bench.inject.registry import driver
 from c4bench.model.fault import FaultRequest
-from c4bench.workload.controls import Controls, Knob
+from c4bench.workload.controls import Knob
 
 
 @driver("accelerator.clock")
@@ -42,7 +43,7 @@ def error(request: FaultRequest, target: AcceleratorTarget) -> Plan:
 def _slow_ranks(request: FaultRequest, target: AcceleratorTarget) -> Plan:
     factor = accelerators.slowdown(request)
     paths = [rank.controls for rank in target.ranks]
-    factors = [Controls.open(path).read("compute_factor") for path in paths]
+    factors = [compute_factor(rank) for rank in target.ranks]
     return Plan(
         tuple(f"pace of process {rank.pid}" for rank in target.ranks),
         tuple(SetKnob(str(path), "compute_factor", was * factor) for path, was in zip(paths, factors, strict=True)),

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import msgspec
 
-from c4bench.inject.actions import ExhaustMemory, Plan, Run, SetKnob, Signal, Write
+from c4bench.inject.actions import ExhaustMemory, Join, Plan, Run, SetKnob, Signal, Write
 from c4bench.inject.drivers.netdev import schedule
-from c4bench.inject.processes import ProcessTarget
+from c4bench.inject.processes import ProcessTarget, compute_factor
 from c4bench.inject.registry import driver
 from c4bench.model.fault import FaultRequest
-from c4bench.workload.controls import Controls
 
 _GROUPS = Path("/sys/fs/cgroup")
 # Enough for the child that exhausts the group.
@@ -41,7 +40,7 @@ def stop(request: FaultRequest, target: ProcessTarget) -> Plan:  # noqa: ARG001
 def slow(request: FaultRequest, target: ProcessTarget) -> Plan:
     """Make its computing longer by the factor."""
     controls = str(target.controls)
-    factor = Controls.open(target.controls).read("compute_factor")
+    factor = compute_factor(target)
     slowed = SetKnob(controls, "compute_factor", factor * request.number("factor"))
     return Plan((f"pace of process {target.pid}",), (slowed,), (SetKnob(controls, "compute_factor", factor),))
 
@@ -70,10 +69,10 @@ def memory(request: FaultRequest, target: ProcessTarget) -> Plan:  # noqa: ARG00
     apply = (
         Write(str(_GROUPS / "cgroup.subtree_control"), "+memory"),
         Run(("mkdir", str(group))),
-        Write(str(group / "cgroup.procs"), str(target.pid)),
+        _join(target, group),
         ExhaustMemory(str(group), _LIMIT_BYTES),
     )
-    revert = (Write(str(home / "cgroup.procs"), str(target.pid)), Run(("rmdir", str(group))))
+    revert = (_join(target, home), Run(("rmdir", str(group))))
     return Plan((f"life of process {target.pid}",), apply, revert)
 
 
@@ -81,6 +80,10 @@ def memory(request: FaultRequest, target: ProcessTarget) -> Plan:  # noqa: ARG00
 def intermittent(request: FaultRequest, target: ProcessTarget) -> Plan:
     """Make its computing longer from time to time."""
     return msgspec.structs.replace(slow(request, target), rhythm=schedule(request))
+
+
+def _join(target: ProcessTarget, group: Path) -> Join:
+    return Join(target.pid, target.started_ticks, target.user, str(group))
 
 
 def _signal(target: ProcessTarget, number: signal.Signals) -> Signal:

@@ -8,7 +8,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from c4bench.collective.ring_reader import read_telemetry_file
 from c4bench.inject import processes
 from c4bench.inject.registry import witness
 from c4bench.inject.witness.base import Aftermath, Evidence, Values, wait_until
@@ -71,7 +70,7 @@ class ComputePace:
 
     def gaps_since(self, since_s: float) -> list[Gap]:
         """The gaps that began since then; those between a few operations in a row are short beside the usual ones."""
-        return gaps(read_telemetry_file(self._ring).ops, since_s, self._gap_before_s)
+        return gaps(processes.telemetry(self._ring).ops, since_s, self._gap_before_s)
 
 
 @witness("late_step")
@@ -145,14 +144,14 @@ class Standstill:
 
     def _left_s(self) -> float:
         """When it left its newest operation; never, within one."""
-        return max((op.finished_s or math.inf for op in read_telemetry_file(self._ring).ops), default=math.inf)
+        return max((op.finished_s or math.inf for op in processes.telemetry(self._ring).ops), default=math.inf)
 
 
 def usual_gap_s(ring: Path, window_s: float) -> float:
     """The median compute time, from gaps within `window_s`, else from the ring's older ones; 0 where there are none."""
     now_s = time.time()
-    wait_until(lambda: len(gaps(read_telemetry_file(ring).ops, now_s)) >= _GAPS_MIN, window_s, _POLL_S)
-    return _median_s(gaps(read_telemetry_file(ring).ops, now_s) or gaps(read_telemetry_file(ring).ops))
+    wait_until(lambda: len(gaps(processes.telemetry(ring).ops, now_s)) >= _GAPS_MIN, window_s, _POLL_S)
+    return _median_s(gaps(processes.telemetry(ring).ops, now_s) or gaps(processes.telemetry(ring).ops))
 
 
 def gaps(ops: Sequence[OpRecord], since_s: float = 0.0, usual_s: float = 0.0) -> list[Gap]:

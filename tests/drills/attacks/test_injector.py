@@ -1,13 +1,14 @@
 """Attacks on the injector by an operator, by the agent's user and by any other user of a host: each is refused."""
 
 import json
+import os
 import shlex
 import tarfile
 import time
 
 import netns_hosts
 import pytest
-from operator_host import INJECT, RANK, operated
+from operator_host import INJECT, OPERATOR, RANK, operated
 
 from c4bench import remote
 from c4bench.model.measurement import Clock, Outcome
@@ -20,6 +21,76 @@ AS_AGENT = "runuser -u c4bench --"
 TARGETS = "/etc/c4bench/targets.json"
 FILLER = "/var/log/c4bench-fault"
 QUICKLY_S = 20.0
+# Holds a fault for its lease with all output into a pipe that is full and that nobody reads; says how long the link was
+# down, and how long `heal` of somebody else took meanwhile.
+UNREAD = """
+import fcntl, json, os, subprocess, sys, time
+inject, request = sys.argv[1:]
+reader, writer = os.pipe()
+os.set_blocking(writer, False)
+try:
+    while os.write(writer, bytes(4096)): pass
+except BlockingIOError: os.set_blocking(writer, True)
+up = lambda: "nic0" in open("/proc/net/route").read()
+begin = time.monotonic()
+held = subprocess.Popen(["sudo", "-n", inject, "--log-level=debug", "hold", request],
+                        stdin=subprocess.PIPE, stdout=writer, stderr=writer)
+while up(): time.sleep(0.01)
+down = time.monotonic()
+healing = subprocess.Popen(["sudo", "-n", inject, "--log-level=debug", "heal", "no-such-fault"],
+                           stdin=subprocess.DEVNULL, stdout=writer, stderr=writer)
+subprocess.run(["sudo", "-n", inject, "heal", "other"], capture_output=True)
+healed = time.monotonic()
+while not up(): time.sleep(0.01)
+print(json.dumps({"lasted": time.monotonic() - down, "heal": healed - down}), flush=True)
+codes = held.wait(30), healing.wait(30)
+"""
+# Starts the injector with everything that a caller can leave to its children, then does its worst; says what the
+# watchdog has, and how long the link was down.
+SPOILT = """
+import ctypes, json, os, resource, signal, subprocess, sys, time
+inject, request, group = sys.argv[1:]
+def spoil():
+    if group: open(group + "/cgroup.procs", "w").write("0")
+    os.umask(0o777)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP): signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM, signal.SIGTERM})
+    open("/proc/self/oom_score_adj", "w").write("1000")
+    ctypes.CDLL(None).prctl(29, 3600 * 10**9, 0, 0, 0)
+    for kind, soft in ((resource.RLIMIT_NOFILE, 16), (resource.RLIMIT_FSIZE, 0), (resource.RLIMIT_CPU, 60)):
+        resource.setrlimit(kind, (soft, resource.getrlimit(kind)[1]))
+    os.nice(19)
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+held = subprocess.Popen(["sudo", "-n", inject, "hold", request], preexec_fn=spoil, stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE)
+up = lambda: "nic0" in open("/proc/net/route").read()
+applied = json.loads(held.stdout.readline())
+down = time.monotonic()
+if group:
+    open(group + "/cgroup.freeze", "w").write("1")
+    time.sleep(0.1)
+roots = []
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        words = open(f"/proc/{pid}/cmdline").read().split("\\0")
+        if "c4bench.inject" not in words or words[0] == "sudo": continue
+        status = dict(line.split(":", 1) for line in open(f"/proc/{pid}/status"))
+        numbers = open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()
+        roots.append({
+            "nice": int(numbers[16]), "policy": int(numbers[38]), "oom": int(open(f"/proc/{pid}/oom_score_adj").read()),
+            "umask": status["Umask"].strip(), "blocked": int(status["SigBlk"], 16),
+            "ignores_children": int(status["SigIgn"], 16) >> 16 & 1,
+            "ignores_stops": int(status["SigIgn"], 16) >> 19 & 7,
+            "limits": [line.split()[-3] for line in open(f"/proc/{pid}/limits") if line.startswith(("Max file size",
+                                                                                                   "Max cpu"))],
+            "group": open(f"/proc/{pid}/cgroup").read(),
+        })
+    except OSError: pass
+while not up(): time.sleep(0.01)
+lasted = time.monotonic() - down
+if group: open(group + "/cgroup.freeze", "w").write("0")
+print(json.dumps({"applied": applied, "roots": roots, "lasted": lasted}), flush=True)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -219,3 +290,86 @@ def test_an_empty_quarantine_is_a_line(host, refused):
         held[0] == heal[0] == 3 and "quarantine.json is damaged" in held[1] and "quarantine.json is damaged" in heal[1]
     )
     refused("empty quarantine", holds and "Traceback" not in held[1] + heal[1])
+
+
+LEASE_S = 2.0
+DOWN = {"nic": NIC, "lease_s": LEASE_S, "witness_s": 0.05}
+
+
+@pytest.mark.attack("49.3 output that nobody reads")
+def test_a_pipe_that_nobody_reads_holds_neither_lock_nor_lease(host, refused):
+    """With stdout and stderr full, at the level debug, the lease ends in time and others' `heal` is answered."""
+    found, said = host.as_operator(UNREAD, INJECT, asked("nic.down", **DOWN))
+    assert found, said
+    refused("output that nobody reads", found["lasted"] < LEASE_S + 1 and found["heal"] < LEASE_S + 1)
+
+
+def check_roots(found):
+    """Whether injector and watchdog have nothing of their caller's."""
+    wanted = {"nice": 0, "policy": 0, "oom": 0, "umask": "0022", "blocked": 0, "ignores_children": 0}
+    return len(found["roots"]) >= 2 and all(
+        {name: root[name] for name in wanted} == wanted and set(root["limits"]) == {"unlimited"}
+        for root in found["roots"]
+    )
+
+
+@pytest.mark.attack("49.15 what a caller leaves to the watchdog")
+@pytest.mark.parametrize("frozen", [True, False])
+def test_injector_and_watchdog_have_nothing_of_their_callers(host, refused, frozen):
+    """Priority, class, limits, signals, mask and group are root's: the lease ends in time, also in a frozen group."""
+    top = f"/run/cgroup/c4bench-drill-{os.getpid()}"
+    group, prepare = (f"{top}/inside", f"echo $$ > {top}/cgroup.procs;") if frozen else ("", "")
+    if frozen:
+        host.root("mkdir -p /run/cgroup && mount -t cgroup2 none /run/cgroup")
+        host.root(f"mkdir -p {group} && chown -R {OPERATOR} {top}")
+    try:
+        found, said = host.as_operator(SPOILT, INJECT, asked("nic.down", **DOWN), group, before=prepare)
+    finally:
+        if frozen:
+            host.root(f"echo 0 > {group}/cgroup.freeze; sleep 0.3; rmdir {group} {top}; umount /run/cgroup")
+    assert found, said
+    assert all(root["ignores_stops"] == 7 for root in found["roots"])
+    holds = check_roots(found) and found["applied"]["witness"]["seen"] and found["lasted"] < LEASE_S + 1
+    refused(
+        f"spoilt start, frozen: {frozen}",
+        holds and not any("c4bench-drill" in root["group"] for root in found["roots"]),
+    )
+
+
+@pytest.mark.attack("49.15 variant: a limit that only few may raise")
+def test_a_limit_of_the_callers_ends_no_watchdog(host, refused):
+    """A hard limit of processor time is raised, or the fault is refused before anything is changed."""
+    request = shlex.quote(asked("nic.down", **DOWN))
+    code, output = host.asked(f"ulimit -t 60; sudo -n {INJECT} hold {request} </dev/null")
+    holds = code == 0 or (code == 3 and "RLIMIT_CPU to 60, and root cannot raise it here" in output)
+    refused("processor time", holds)
+
+
+@pytest.mark.attack("49.14 any interface, where nothing is deployed")
+@pytest.mark.parametrize("setting", ["", "SUDO_UID=0", "PKEXEC_UID=0"])
+def test_an_operator_is_never_root_itself(host, refused, setting):
+    """Without root's file of targets an operator may name no interface, and cannot say that it is root."""
+    host.root(f"mv {TARGETS} /root/targets")
+    request = shlex.quote(asked("nic.down", nic=NIC | {"netdev": "eth0"}))
+    code, output = host.asked(f"sudo -n {setting} {INJECT} hold {request} </dev/null")
+    host.root(f"mv /root/targets {TARGETS}")
+    says = "not allowed to set" in output if setting else f"there is no {TARGETS}; deploy" in output
+    refused(f"no targets, {setting}", code != 0 and says and "Traceback" not in output)
+
+
+@pytest.mark.attack("49.16 locks of root's and of the agent's")
+def test_a_stranger_can_lock_nothing_of_ours(host, refused):
+    """Neither the agent's pid file nor a reservation can be opened by others; a file in /dev/shm holds nobody."""
+    host.asked("echo > /dev/shm/c4bench.reservation; flock -n /dev/shm/c4bench.reservation sleep 20 >/dev/null 2>&1 &")
+    claim = '{"id": "%s", "user": "u", "command": "c", "ttl_s": 5}'
+    reserve = f"sudo -n {INJECT} reserve"
+    host.asked(f"(sleep 3 | {reserve} '{claim % 'a'}' >/tmp/first 2>&1) >/dev/null 2>&1 & sleep 1")
+    other = host.asked(f"{reserve} '{claim % 'b'}' </dev/null")[1]
+    files = host.root("find /run/c4bench-reservation /run/c4bench/agent.pid -type f").split()
+    tried = [host.asked(f"flock -n {file} true")[0] for file in files]
+    first = host.root("cat /tmp/first; rm /tmp/first /dev/shm/c4bench.reservation")
+    wrong = host.asked(f'{reserve} \'{{"id": "{"x" * 100}", "ttl_s": 1e300}}\' </dev/null')
+    holds = json.loads(first) == {"held": True} and json.loads(other)["held"] is False
+    holds = holds and len(files) == 2 and all(tried) and wrong[0] == 2 and "the claim is not one" in wrong[1]
+    host.root("rm -r /run/c4bench-reservation")
+    refused("locks", holds)

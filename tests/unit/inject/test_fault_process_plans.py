@@ -11,7 +11,19 @@ from fakes import rank_request
 
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inject import actions
-from c4bench.inject.actions import Delete, ExhaustMemory, Fill, Plan, Run, SetKnob, Signal, StepClock, Write, together
+from c4bench.inject.actions import (
+    Delete,
+    ExhaustMemory,
+    Fill,
+    Join,
+    Plan,
+    Run,
+    SetKnob,
+    Signal,
+    StepClock,
+    Write,
+    together,
+)
 from c4bench.inject.drivers import process
 from c4bench.inject.processes import ProcessTarget, started_ticks, state, user_of
 from c4bench.workload.controls import Controls
@@ -72,11 +84,11 @@ def test_memory_is_exhausted_in_a_group_of_the_ranks_own(rank):
     assert plan.apply == (
         Write("/sys/fs/cgroup/cgroup.subtree_control", "+memory"),
         Run(("mkdir", group)),
-        Write(f"{group}/cgroup.procs", "4711"),
+        Join(4711, 99, 1000, group),
         ExhaustMemory(group, 4 << 20),
     )
     assert plan.revert == (
-        Write("/sys/fs/cgroup/system.slice/agent.service/cgroup.procs", "4711"),
+        Join(4711, 99, 1000, "/sys/fs/cgroup/system.slice/agent.service"),
         Run(("rmdir", group)),
     )
 
@@ -104,7 +116,7 @@ def test_a_signal_reaches_the_process_and_no_later_one(sleeper):
     until(lambda: state(sleeper.pid) == "T")
     with pytest.raises(UnhealthyError, match=f"process {sleeper.pid} has ended"):
         Signal(sleeper.pid, ticks + 1, user, signal.SIGKILL).perform()
-    with pytest.raises(UnhealthyError, match=f"process {sleeper.pid} has become another user's"):
+    with pytest.raises(UnhealthyError, match=f"process {sleeper.pid} is another user's"):
         Signal(sleeper.pid, ticks, user + 1, signal.SIGKILL).perform()
     Signal(sleeper.pid, ticks, user, signal.SIGCONT).perform()
     until(lambda: state(sleeper.pid) == "S")

@@ -135,7 +135,11 @@ def test_an_injector_killed_at_any_line_leaves_a_host_that_heals_in_time(tmp_pat
 def test_systemd_s_timer_finds_our_code_wherever_it_lies(monkeypatch):
     """The unit inherits nothing: the interpreter is told where c4bench is, and looks for it nowhere else first."""
     asked = []
-    monkeypatch.setattr(lease_guards, "subprocess", SimpleNamespace(run=lambda argv, **_: asked.append(argv)))
+    monkeypatch.setattr(
+        lease_guards,
+        "subprocess",
+        SimpleNamespace(run=lambda argv, **_: asked.append(argv), DEVNULL=subprocess.DEVNULL, TimeoutExpired=OSError),
+    )
     timer = lease_guards.SystemdTimer(time.monotonic() + 5.0, lease := fault_session.lease_of(REQUEST))
     timer.cancel()
     start, stop = asked

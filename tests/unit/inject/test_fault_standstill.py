@@ -49,7 +49,7 @@ def world(monkeypatch):
     clock = SimpleNamespace(time=made.time, monotonic=made.time, sleep=made.sleep)
     monkeypatch.setattr(pace, "time", clock)
     monkeypatch.setattr("c4bench.inject.witness.base.time", clock)
-    monkeypatch.setattr(pace, "read_telemetry_file", made.ops)
+    monkeypatch.setattr(pace.processes, "telemetry", made.ops)
     monkeypatch.setattr(pace.processes, "find", lambda _: SimpleNamespace(ring=None))
     return made
 
@@ -99,6 +99,6 @@ def test_one_that_goes_on_standing_has_not_recovered(world, witness):
 
 def test_a_rank_that_was_never_seen_computing_shows_nothing(world, monkeypatch, witness):
     """Without a usual time nothing is long."""
-    monkeypatch.setattr(pace, "read_telemetry_file", lambda _: SimpleNamespace(ops=[]))
+    monkeypatch.setattr(pace.processes, "telemetry", lambda _: SimpleNamespace(ops=[]))
     assert witness.before() == {"gap_s": 0.0}
     assert witness.during(world.now_s).observed_s is None

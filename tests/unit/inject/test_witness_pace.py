@@ -72,7 +72,7 @@ def rank(monkeypatch):
         assert path == target.ring
         return SimpleNamespace(ops=rank.finished())
 
-    monkeypatch.setattr(pace, "read_telemetry_file", read)
+    monkeypatch.setattr(pace.processes, "telemetry", read)
     return rank
 
 

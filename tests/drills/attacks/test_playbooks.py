@@ -64,6 +64,8 @@ def hosts(tmp_path_factory):
     with netns_hosts.netns_hosts(4, directory) as made:
         inventory = yaml.safe_load(made.inventory.read_text())
         del inventory["all"]["vars"]["c4"]
+        files = {name: str(directory / name.removeprefix("c4_")) for name in ("c4_bundle", "c4_trust")}
+        inventory["all"]["vars"] |= files | {"c4_master": netns_hosts.CONTROLLER}
         made.inventory.write_text(yaml.safe_dump(inventory))
         hosts = Hosts(made, directory)
         hosts.run("n1", f"useradd -r -U {AGENT}; install -d -o {AGENT} -g {AGENT} /run/{AGENT}")
@@ -194,6 +196,22 @@ def test_a_problem_that_a_host_reports_is_text(hosts, ansible):
     assert "the agent's Python does not work: ??" in done.stdout, done.stdout
     assert "\x1b" not in done.stdout + done.stderr
     assert not mark.exists()
+
+
+@pytest.mark.attack("49.2 variant: a host names the files that are copied to it")
+def test_a_host_does_not_choose_what_is_copied_to_it(hosts, ansible):
+    """Modules whose results set variables, as facts may, do not make `deploy.yml` send another file of this machine."""
+    (hosts.directory / "bundle").write_text("the bundle")
+    (hosts.directory / "secret").write_text("the secret")
+    facts = {"c4_bundle": str(hosts.directory / "secret")}
+    said = {"changed": False, "stat": {"exists": False}, "ansible_facts": facts}
+    python = f"#!/bin/sh\ncat >/dev/null\necho {shlex.quote(json.dumps(said))}\n"
+    hosts.run("n2", "rm -f /usr/bin/python3; cat > /usr/bin/python3; chmod 755 /usr/bin/python3", python)
+    hosts.run("n2", "ln -sf /bin/true /usr/local/bin/rm")  # what has been sent stays
+    done = hosts.play("deploy", "-l", "n2", folder=ansible)
+    assert "Copy the bundle" in done.stdout
+    assert hosts.run("n2", "cat /tmp/ansible*/.source") == "the bundle", done.stdout
+    hosts.run("n2", "/bin/rm -r /tmp/ansible*")
 
 
 @pytest.fixture(scope="module")

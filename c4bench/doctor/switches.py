@@ -3,13 +3,13 @@
 Written from SONiC's documented tables and recorded output; never run on hardware.
 """
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
 
+from c4bench.decoding import DecodingError, from_json, json_in, whole_number
 from c4bench.doctor.lldp import COMMAND as LLDP
 from c4bench.doctor.lldp import Neighbour, neighbours
 from c4bench.doctor.traffic_class import Queues
@@ -67,7 +67,7 @@ def audit_all(inventory: Inventory, reach: Callable[[str, Access], Connection] =
         try:
             access = inventory.access[name]
             return _ask(name, access.netns, reach(name, access), dscps)
-        except UnhealthyError as error:
+        except (UnhealthyError, DecodingError) as error:
             return SwitchReport(name, audited=False, ports=0, problems=(str(error),))
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -84,7 +84,7 @@ def _ask(name: str, netns: str, connection: Connection, dscps: Sequence[int]) ->
             links = connection.run([*inside, *_LINKS], timeout_s=_TIMEOUT_S, check=False)
             counted = link_errors(links.stdout) if links.code == 0 else ()
             return SwitchReport(name, audited=False, ports=0, problems=(_NOT_SONIC, *counted), neighbours=near)
-        config = _json(name, connection.run(_CONFIGURATION, timeout_s=_TIMEOUT_S).stdout)
+        config = _tables(_json(name, connection.run(_CONFIGURATION, timeout_s=_TIMEOUT_S).stdout))
         counters = connection.run(_COUNTERS, timeout_s=_TIMEOUT_S, check=False)
     problems = [*audit(config), *dropped(config, dscps)]
     if counters.code == 0:
@@ -96,12 +96,17 @@ def _json(name: str, output: bytes) -> Config:
     """The JSON object in a command's output, after any text before it."""
     text = output.decode(errors="replace")
     try:
-        config: Config = json.loads(text[text.index("{") :])
-    except ValueError:
+        found = from_json(text[max(text.find("{"), 0) :], dict[str, Any])
+    except DecodingError:
         raise UnhealthyError(
             f"{name}: printed no JSON: {text.strip()[:80]!r}; is this version of SONiC supported?"
         ) from None
-    return config
+    return {table: rows for table, rows in found.items() if isinstance(rows, dict)}
+
+
+def _tables(config: Config) -> Config:
+    """The tables with those of their rows that have fields."""
+    return {name: {key: row for key, row in table.items() if isinstance(row, dict)} for name, table in config.items()}
 
 
 def audit(config: Config) -> Iterator[str]:
@@ -109,7 +114,7 @@ def audit(config: Config) -> Iterator[str]:
     qos, queues, watched = (_by_port(config.get(table, {})) for table in ("PORT_QOS_MAP", "QUEUE", "PFC_WD"))
     kinds: dict[str, list[str]] = {}
     for port, settings in _ports(config).items():
-        mtu = int(settings.get("mtu", 9100))
+        mtu = whole_number(str(settings.get("mtu", 9100)))
         if mtu < _MTU_AT_LEAST:
             yield f"{port}: MTU {mtu}; set {_MTU_AT_LEAST} or more"
         own = qos.get(port, {})
@@ -159,7 +164,7 @@ def _classes(config: Config, dscps: Iterable[int]) -> Iterator[tuple[str, int, i
             own = qos.get(port, {})
             number = maps.get(_name(own.get("dscp_to_tc_map", "")), {}).get(str(dscp))
             if number is not None:
-                yield port, dscp, int(number), str(own.get("pfc_enable", ""))
+                yield port, dscp, whole_number(str(number)), str(own.get("pfc_enable", ""))
 
 
 def errors(counters: Config) -> Iterator[str]:
@@ -174,8 +179,8 @@ def errors(counters: Config) -> Iterator[str]:
 def link_errors(output: bytes) -> Iterator[str]:
     """Interfaces of a Linux switch, such as Cumulus, with errors in the kernel's counters (`ip -s -j link`)."""
     try:
-        links = msgspec.json.decode(output, type=tuple[_Link, ...])
-    except msgspec.MsgspecError:
+        links = json_in(output, tuple[_Link, ...])
+    except DecodingError:
         return
     for link in links:
         ways = (("RX", link.stats64.rx), ("TX", link.stats64.tx))

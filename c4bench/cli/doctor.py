@@ -11,8 +11,11 @@ from c4bench.doctor import look_at, table
 from c4bench.doctor.document import document
 from c4bench.doctor.switches import audit_all
 from c4bench.errors import UnhealthyError
+from c4bench.foreign_text import one_line
 from c4bench.inventory import load
 from c4bench.lab.machine.checks import local_checks
+
+_LONGEST_LINE = 4000
 
 
 def register(commands: Commands) -> None:
@@ -40,7 +43,7 @@ def _hosts(arguments: argparse.Namespace) -> int:
         page = [*table.lines(found.hosts), *table.switch_lines(found.switches)]
         page += [f"BAD  {line}" for line in found.disagreements]
         page += table.cable_lines(found) if inventory.graph else []
-        sys.stdout.writelines(f"{line}\n" for line in page)
+        sys.stdout.writelines(f"{one_line(line, _LONGEST_LINE)}\n" for line in page)
     return UnhealthyError.exit_code if any(report.bad for report in found.hosts) else 0
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from c4bench.errors import UnhealthyError
+from c4bench.foreign_text import one_line
 from c4bench.inventory import Inventory
 from c4bench.inventory.ansible import INSTALL
 from c4bench.remote import connect
@@ -141,7 +142,9 @@ def _check(
 def _failure(failures: Sequence[Mapping[str, Any]], inventory: Inventory) -> str:
     first = failures[0]
     host, result = first["host"], first.get("res", {})
-    message = str(result.get("stderr") or result.get("msg") or "no reason given").strip().splitlines()[-1].strip()
+    said = [str(result.get(key, "")).strip() for key in ("stderr", "msg")]
+    words = next(filter(None, said), "no reason given")
+    message = one_line(words.splitlines()[-1].strip())
     if _NO_REASON in message:
         message = _reason_of_ssh(host, inventory) or message
     also = sorted({failure["host"] for failure in failures} - {host})
@@ -162,7 +165,7 @@ def _reason_of_ssh(host: str, inventory: Inventory) -> str:
 def _complaint(log: Path) -> str:
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines()] if log.exists() else []
     errors = [line for line in lines if line.startswith(("ERROR", "[ERROR]"))]
-    return (errors or [line for line in lines if line][-1:] or ["it printed nothing"])[0]
+    return one_line((errors or [line for line in lines if line][-1:] or ["it printed nothing"])[0])
 
 
 def _new_folder(directory: Path, name: str) -> Path:

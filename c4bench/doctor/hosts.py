@@ -8,10 +8,12 @@ from typing import Any
 
 import msgspec
 
+from c4bench.decoding import DecodingError, decoding, from_json
 from c4bench.doctor import capabilities
 from c4bench.doctor.capabilities import Report
 from c4bench.doctor.findings import HostSelfReport, MtuToPeer
 from c4bench.errors import UnhealthyError
+from c4bench.foreign_text import one_line
 from c4bench.inventory import Access, Inventory
 from c4bench.model.fabric import Host, Nic
 from c4bench.remote import BARE_PYTHON, Connection, Session, connect
@@ -54,7 +56,7 @@ def ring(hosts: Sequence[Host]) -> dict[str, list[tuple[Nic, Nic]]]:
 
 def _ask(host: Host, access: Access, peers: Sequence[tuple[Nic, Nic]], reach: Reach) -> Report:
     with _session(host, access, reach) as session:
-        clock = offset(lambda: _clock(session))
+        clock = offset(lambda: _clock(host, session))
         asked = {"python": access.python, "nics": [msgspec.to_builtins(nic) for nic in host.nics]}
         facts = _convert(host, _answer(host, session, f"look {_json(asked)}"), HostSelfReport)
         mtus = [_mtu_to_peer(host, session, nic, peer) for nic, peer in peers]
@@ -70,9 +72,8 @@ def _session(host: Host, access: Access, reach: Reach) -> Iterator[Session]:
         yield session
 
 
-def _clock(session: Session) -> float:
-    session.write_line("clock")
-    return float(session.read_line(_TIMEOUT_S))
+def _clock(host: Host, session: Session) -> float:
+    return float(_convert(host, _answer(host, session, "clock"), float))
 
 
 def _mtu_to_peer(host: Host, session: Session, nic: Nic, peer: Nic) -> MtuToPeer:
@@ -83,17 +84,25 @@ def _mtu_to_peer(host: Host, session: Session, nic: Nic, peer: Nic) -> MtuToPeer
 
 def _answer(host: Host, session: Session, question: str) -> Any:  # noqa: ANN401  (JSON)
     session.write_line(question)
-    answer = msgspec.json.decode(session.read_line(_TIMEOUT_S))
+    try:
+        answer = from_json(session.read_line(_TIMEOUT_S), Any)
+    except DecodingError as error:
+        raise _unexpected(host, error) from None
     if isinstance(answer, dict) and answer.keys() == {"error"}:
-        raise UnhealthyError(f"{host.name}: cannot be checked: {answer['error']}")
+        raise UnhealthyError(f"{host.name}: cannot be checked: {one_line(answer['error'])}")
     return answer
 
 
 def _convert(host: Host, answer: object, kind: Any) -> Any:  # noqa: ANN401  (as `kind`)
     try:
-        return msgspec.convert(answer, kind)
-    except msgspec.ValidationError as error:
-        raise UnhealthyError(f"{host.name}: sent an unexpected answer: {error}; is its Python supported?") from None
+        with decoding():
+            return msgspec.convert(answer, kind)
+    except DecodingError as error:
+        raise _unexpected(host, error) from None
+
+
+def _unexpected(host: Host, error: DecodingError) -> UnhealthyError:
+    return UnhealthyError(f"{host.name}: sent an unexpected answer: {error}; is its Python supported?")
 
 
 def _json(value: object) -> str:

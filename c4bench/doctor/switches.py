@@ -77,7 +77,7 @@ def _ask(name: str, netns: str, connection: Connection, dscps: Sequence[int], ap
             inside = ["nsenter", f"--net={netns}"] if netns else []
             growing, notes = _errors(lambda: _links(connection, [*inside, *_LINKS]), apart_s)
             return SwitchReport(name, False, 0, (_NOT_SONIC, *growing), neighbours=near, notes=notes)
-        config = _json(name, connection.run(_CONFIGURATION, timeout_s=_TIMEOUT_S).stdout)
+        config = _tables(_json(name, connection.run(_CONFIGURATION, timeout_s=_TIMEOUT_S).stdout))
         growing, notes = _errors(lambda: _portstat(name, connection), apart_s)
     problems = (*audit(config), *dropped(config, dscps), *growing)
     return SwitchReport(name, True, len(_ports(config)), problems, queues(config, dscps), near, notes)
@@ -108,10 +108,16 @@ def _links(connection: Connection, command: Sequence[str]) -> Counts:
 def _json(name: str, output: bytes) -> Config:
     """The JSON object in a command's output, after any text before it."""
     try:
-        return json_in(output, dict[str, dict[str, Any]])
+        found = json_in(output, dict[str, Any])
     except DecodingError:
         said = one_line(output.decode(errors="replace").strip(), _SHOWN)
         raise UnhealthyError(f"{name}: printed no JSON: {said!r}; is this version of SONiC supported?") from None
+    return {table: rows for table, rows in found.items() if isinstance(rows, dict)}
+
+
+def _tables(config: Config) -> Config:
+    """The tables with those of their rows that have fields."""
+    return {name: {key: row for key, row in table.items() if isinstance(row, dict)} for name, table in config.items()}
 
 
 def audit(config: Config) -> Iterator[str]:

@@ -3,7 +3,6 @@
 It is run as a process, since only Ansible knows its plugins, and since ansible-core is GPL-3 and this package is not.
 """
 
-import json
 import os
 import shutil
 import subprocess
@@ -12,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from c4bench.decoding import DecodingError, from_yaml
+from c4bench.decoding import DecodingError, from_json, from_yaml
 from c4bench.errors import UsageError
 from c4bench.inventory.document import Keys, dotted
 from c4bench.inventory.fabric import VARIABLE
@@ -29,7 +28,10 @@ class Listing:
 
     def __init__(self, path: Path, content: bytes) -> None:
         self.path, self.content = path, content
-        self.data: dict[str, Any] = json.loads(content)
+        try:
+            self.data = from_json(content, dict[str, Any])
+        except DecodingError as error:
+            raise UsageError(f"{path}: Ansible's listing of it cannot be read: {error}") from None
 
     def error(self, keys: Keys, problem: str) -> UsageError:
         """The error about the value at `keys`; Ansible does not give file and line."""

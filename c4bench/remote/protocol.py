@@ -1,13 +1,16 @@
 """The operations on a host, for all kinds of connections."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, Self
 
 import msgspec
 
+from c4bench.budget import HOST, Account, OverBudgetError
 from c4bench.errors import UnhealthyError
+from c4bench.foreign_text import one_line
 
+_CHUNK_BYTES = 1 << 16
 # Runs a program, sent as text, on the host's own Python with the standard library only. It ignores the caller's
 # folder and environment, and skips `site`, which is half of the start-up time.
 BARE_PYTHON = ("python3", "-I", "-S", "-u", "-c")
@@ -78,7 +81,23 @@ def checked(host: str, argv: Sequence[str], completed: Completed, *, check: bool
     return completed
 
 
+def drain(source: str, receive: Callable[[int], bytes], stop: Callable[[], None]) -> bytes:
+    """All that `receive` gives until it gives nothing.
+
+    Raises UnhealthyError, after calling `stop`, if that is more than a host may bring (`budget.HOST`).
+    """
+    account, chunks = Account(source, HOST), []
+    while chunk := receive(_CHUNK_BYTES):
+        try:
+            account.spend(bytes=len(chunk))
+        except OverBudgetError as error:
+            stop()
+            raise UnhealthyError(f"{error}; look at what it prints there") from None
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
 def last_line(output: bytes) -> str:
-    """The last line of a command's output."""
+    """The last line of a command's output, printable."""
     lines = output.decode(errors="replace").strip().splitlines()
-    return lines[-1].strip() if lines else "it printed nothing"
+    return one_line(lines[-1].strip()) if lines else "it printed nothing"

@@ -5,12 +5,14 @@ Reading blocks in poll(2) without periodic wake-ups, so an idle session costs no
 
 import contextlib
 import os
+import resource
 import select
 import subprocess
 import tempfile
 import time
 from collections.abc import Sequence
 
+from c4bench.budget import HOST
 from c4bench.errors import UnhealthyError
 from c4bench.remote.protocol import last_line
 
@@ -34,6 +36,8 @@ class ProcessSession:
         except OSError as error:
             self._stderr.close()
             raise UnhealthyError(f"{self._what}: cannot start {argv[0]}: {error.strerror}; install it") from None
+        if self._by_ssh:  # which writes no file but what the host prints on stderr
+            resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (HOST.bytes, HOST.bytes))
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
@@ -66,6 +70,10 @@ class ProcessSession:
             if not chunk:
                 raise self._ended()
             self._read += chunk
+            if len(self._read) > HOST.bytes:
+                raise UnhealthyError(
+                    f"{self._what} sent a line of more than {HOST.bytes:,} bytes; look at what it prints"
+                )
         line, _, self._read = self._read.partition(b"\n")
         return line.decode(errors="replace")
 

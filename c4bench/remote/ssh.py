@@ -7,7 +7,7 @@ long as a fault and waits without wake-ups, unlike a paramiko transport with its
 import shlex
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,13 +18,12 @@ import paramiko
 
 from c4bench.errors import UnhealthyError
 from c4bench.inventory import Access
-from c4bench.remote.protocol import Completed, Session, checked
+from c4bench.remote.protocol import Completed, Session, checked, drain
 from c4bench.remote.session import ProcessSession
 from c4bench.remote.ssh_arguments import parse
 
 _CONNECT_S = 15
 _IDLE_WAKE_S = 30.0
-_CHUNK_BYTES = 1 << 16
 _SESSION_OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ControlMaster=no")
 _REASONS: tuple[tuple[type[Exception], str], ...] = (
     (
@@ -74,7 +73,7 @@ class SshConnection:
         with self._reporting(f"run {argv[0]}"):
             channel = self._transport().open_session(timeout=timeout_s)
             with channel, _deadline(channel, timeout_s) as expired:
-                completed = _exchange(channel, shlex.join(argv), input)
+                completed = _exchange(f"{self._host}: {argv[0]}", channel, shlex.join(argv), input)
         if expired.is_set():
             raise UnhealthyError(f"{self._host}: {argv[0]} did not end within {timeout_s:g} s; is the host overloaded?")
         if completed.code == -1:
@@ -157,13 +156,13 @@ def _reason(error: Exception) -> str:
     return _UNKNOWN_KEY if "not found in known_hosts" in message else message or type(error).__name__
 
 
-def _exchange(channel: paramiko.Channel, command: str, data: bytes) -> Completed:
+def _exchange(what: str, channel: paramiko.Channel, command: str, data: bytes) -> Completed:
     """Feed and drain all three streams in parallel: a full one would block the command."""
     channel.exec_command(command)
     with ThreadPoolExecutor(2, "c4bench-ssh") as pool:
         fed = pool.submit(_feed, channel, data)
-        stderr = pool.submit(_drain, channel.recv_stderr)
-        stdout = _drain(channel.recv)
+        stderr = pool.submit(drain, what, channel.recv_stderr, channel.close)
+        stdout = drain(what, channel.recv, channel.close)
         fed.result()
         return Completed(channel.recv_exit_status(), stdout, stderr.result())
 
@@ -172,10 +171,6 @@ def _feed(channel: paramiko.Channel, data: bytes) -> None:
     with suppress(OSError):  # the command may not read all of it
         channel.sendall(data)
         channel.shutdown_write()
-
-
-def _drain(receive: Callable[[int], bytes]) -> bytes:
-    return b"".join(iter(lambda: receive(_CHUNK_BYTES), b""))
 
 
 @contextmanager

@@ -6,30 +6,42 @@ PCI bridges with it. The management interface is that of this SSH connection, el
 listed as a NIC.
 """
 
+import contextlib
 import itertools
 import json
 import operator
 import os
-import shutil
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+_COMMAND_S = 20
 CLASS = Path(sys.argv[1] if len(sys.argv) > 1 else "/sys/class/infiniband")
 PCI = CLASS.parents[1] / "bus/pci/devices"
 
 
 def said(*words: str) -> str:
-    """What a command prints; empty if it does not exist or fails."""
-    if shutil.which(words[0]) is None:
+    """What a command prints; empty if it does not exist, fails or does not end."""
+    try:
+        done = subprocess.run(words, capture_output=True, check=False, timeout=_COMMAND_S)
+    except (OSError, subprocess.TimeoutExpired):
         return ""
-    return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
+    return "" if done.returncode else done.stdout.decode(errors="replace").strip()
+
+
+def decoded(text: str) -> Any:  # noqa: ANN401  (JSON)
+    """The JSON that a command printed; None for anything else."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def links(*words: str) -> list[dict[str, Any]]:
     """The answer of an `ip -json` command."""
-    found: list[dict[str, Any]] = json.loads(said("ip", "-json", *words) or "[]")
+    found: list[dict[str, Any]] = decoded(said("ip", "-json", *words)) or []
     return found
 
 
@@ -57,14 +69,13 @@ def rate(device: str) -> str:
 
 
 def leaves() -> dict[str, str]:
-    """By interface, the switch port at the other end of the cable."""
-    told = json.loads(said("lldpctl", "-f", "json0") or "{}").get("lldp", [])
-    return {
-        one["name"]: f"{one['chassis'][0]['name'][0]['value']}/{one['port'][0]['id'][0]['value']}"
-        for lldp in told
-        for one in lldp.get("interface", [])
-        if one.get("chassis", [{}])[0].get("name")
-    }
+    """By interface, the switch port at the other end of the cable; none if a neighbour does not say its name."""
+    told = decoded(said("lldpctl", "-f", "json0")) or {}
+    found = {}
+    for one in (one for lldp in told.get("lldp", []) for one in lldp.get("interface", [])):
+        with contextlib.suppress(LookupError, TypeError):
+            found[one["name"]] = f"{one['chassis'][0]['name'][0]['value']}/{one['port'][0]['id'][0]['value']}"
+    return found
 
 
 def nics(without: str) -> list[dict[str, Any]]:
@@ -91,9 +102,9 @@ def nics(without: str) -> list[dict[str, Any]]:
 
 def gpus(devices: list[str]) -> list[dict[str, Any]]:
     """The GPUs, each with the index of its nearest NIC among `devices`."""
-    rows = said("nvidia-smi", "--query-gpu=index,name,pci.bus_id", "--format=csv,noheader").splitlines()
+    rows = said("nvidia-smi", "--query-gpu=index,name,pci.bus_id", "--format=csv,noheader")
     found = []
-    for index, model, bus in ([word.strip() for word in row.split(",")] for row in rows):
+    for index, model, bus in re.findall(r"^([0-9]+), *(.*), *(\S+)$", rows, re.MULTILINE):
         pci = bus[-12:].lower()  # nvidia-smi writes the domain with eight digits, the kernel with four
         gpu: dict[str, Any] = {"index": int(index), "model": model, "pci": pci}
         shared = [common(PCI / pci, CLASS / device / "device") for device in devices]

@@ -1,7 +1,9 @@
 """The embedded lab from outside: exit codes, every topology, and a lab that hangs."""
 
+import os
 import re
 import resource
+import shlex
 import subprocess
 import sys
 import time
@@ -17,10 +19,12 @@ from c4bench.lab.topology_file import load, names
 REPOSITORY = Path(__file__).parents[2]
 
 
+LAB = (sys.executable, "-m", "c4bench.cli.main", "lab", "run", "--bare")
+
+
 def lab(*arguments, **rest):
     """`c4bench lab run` with bare hosts."""
-    command = [sys.executable, "-m", "c4bench.cli.main", "lab", "run", "--bare", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, **rest)
+    return subprocess.run([*LAB, *arguments], capture_output=True, text=True, check=False, **rest)
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +61,47 @@ def test_only_the_run_directory_can_be_written(visit):
     _, place = visit
     assert (place / "run/kept").exists()
     assert not (place / "elsewhere/lost").exists()
+
+
+# Gives a lab a machine of its own, with state of c4bench that is there before it, and state that comes while it runs.
+MACHINE = """
+set -eu
+mount -t tmpfs layers "$layers"
+mount -t tmpfs shm /dev/shm
+for folder in /etc /opt /var/lib; do
+  mkdir -p "$layers$folder/upper" "$layers$folder/work"
+  mount -t overlay overlay -o "lowerdir=$folder,upperdir=$layers$folder/upper,workdir=$layers$folder/work" $folder
+done
+make() { for path; do mkdir -p $path; touch $path/of_the_machine; done; }
+make $before
+( until [ -e "$run/up" ]; do sleep 0.1; done; make $during; rm -r $before; touch "$run/made" ) &
+"$@"
+"""
+LOOK = """
+ls $before $during >/dev/null 2>&1
+touch "$run/up"; until [ -e "$run/made" ]; do sleep 0.1; done
+look="ls -d $(printf '%s/of_the_machine ' $before $during) 2>/dev/null"
+host=$(awk '{print $1; exit}' /run/c4/ssh/known_hosts)
+sh -c "$look"
+ssh -F none -i /run/c4/ssh/id -o UserKnownHostsFile=/run/c4/ssh/known_hosts root@$host \
+  "$look; mkdir -p /var/lib/c4bench/faults /opt/c4bench; ls /etc/c4bench"
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root: it mounts file systems")
+def test_a_lab_sees_no_state_of_the_machines_own_c4bench(tmp_path):
+    """What c4bench has on the machine before a lab, or gets while one runs, is seen neither in it nor on its hosts."""
+    before = ("/var/lib/c4bench", "/etc/c4bench")
+    during = ("/opt/c4bench", "/etc/sudoers.d/c4bench", "/etc/systemd/system/c4bench.service", "/dev/shm/c4bench")
+    places = {name: tmp_path / name for name in ("run", "layers")}
+    for path in places.values():
+        path.mkdir()
+    given = {"before": " ".join(before), "during": " ".join(during)} | places
+    exports = "".join(f"export {name}={shlex.quote(str(value))}\n" for name, value in given.items())
+    looking = [*LAB, "--topology=pair", f"--run-dir={places['run']}", "--", "bash", "-c", exports + LOOK]
+    command = ["unshare", "--mount", "bash", "-c", exports + MACHINE, "bash", *looking]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "targets.json\n"), done.stderr
 
 
 def test_a_process_with_too_many_memory_maps_is_reported():

@@ -14,6 +14,7 @@ import msgspec
 from c4bench import namespaces
 from c4bench.lab.guest import naming
 from c4bench.lab.guest.end import end, failed
+from c4bench.lab.guest.hiding import hide
 from c4bench.lab.places import inside
 from c4bench.lab.spec import MACHINE_ROOT, LabSpec
 
@@ -38,6 +39,7 @@ def enter_overlay(spec: LabSpec) -> None:
     upper, work, root = (f"{_LOWER_MOUNT}/{name}" for name in ("upper", "work", "root"))
     for directory in (upper, work, root):
         Path(directory).mkdir()
+    hide(Path(upper), spec.places)
     namespaces.mount("overlay", root, "overlay", data=f"lowerdir=/,upperdir={upper},workdir={work}")
     mount_kernel_views(root)
     Path(root + MACHINE_ROOT).mkdir(parents=True)

@@ -9,6 +9,7 @@ import yaml
 
 from c4bench import namespaces
 from c4bench.lab.guest import naming, power
+from c4bench.lab.guest.hiding import hide
 from c4bench.lab.guest.provision import AGENT_ID, SHARED, SSH, permit
 from c4bench.lab.spec import MACHINE_ROOT, LabSpec
 from c4bench.lab.topology import MANAGEMENT_GATEWAY
@@ -50,6 +51,7 @@ def enter(host: Host, spec: LabSpec) -> None:
     upper, work, root = (base / name for name in ("upper", "work", "root"))
     for directory in (upper, work, root):
         directory.mkdir()
+    hide(upper, spec.places)
     data = f"lowerdir={MACHINE_ROOT},upperdir={upper},workdir={work}"
     namespaces.mount("overlay", str(root), "overlay", data=data)
     _mount_views(host, root)

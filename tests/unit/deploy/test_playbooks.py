@@ -66,6 +66,26 @@ def test_a_failed_task_is_named_with_its_host_and_words(run):
         run(text, "a", "b")
 
 
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [("\x1b[31mred\a\n", "\\x1b[31mred\\x07 (playbook"), (" \n \n", "non-zero return code (playbook")],
+)
+def test_what_a_failed_task_says_is_shown_in_printable_characters(run, tmp_path, said, shown):
+    """Neither control characters nor empty lines of a host make anything but one printable line."""
+    (tmp_path / "said").write_text(said)
+    text = f"""\
+        - hosts: all
+          gather_facts: false
+          tasks:
+            - name: Try it
+              ansible.builtin.shell: "cat {tmp_path}/said >&2; false"
+    """
+    with pytest.raises(UnhealthyError, match=r"^b: task 'Try it': ") as error:
+        run(text, "b")
+    assert shown in str(error.value)
+    assert str(error.value).isprintable()
+
+
 def test_a_host_that_ssh_does_not_reach_is_named_with_the_words_of_a_slow_ssh(run, tmp_path, monkeypatch):
     """Ansible gives up on an ssh that reads no more before that has said why; the user is told why all the same."""
     (ssh := tmp_path / "ssh").write_text("#!/bin/sh\nexec <&-; sleep 0.3; echo far: Connection refused >&2; exit 255\n")

@@ -7,6 +7,8 @@ from c4bench.doctor import State, look_at, table
 from c4bench.doctor.hosts import ring
 from c4bench.inventory import load
 from c4bench.remote import connect
+from c4bench.remote.local import LocalConnection
+from c4bench.remote.session import ProcessSession
 
 
 @pytest.fixture
@@ -62,6 +64,29 @@ def test_a_host_that_cannot_be_reached_gets_one_line(inventory):
     assert states(second)["reachable"] is State.REAL
     page = table.lines([first, second])
     assert any("refused" in line and "-> repair the access" in line for line in page)
+
+
+class Liar(LocalConnection):
+    """A host that gives one answer to everything."""
+
+    def __init__(self, host, answer):
+        super().__init__(host)
+        self.answer = answer
+
+    def start(self, argv):
+        return ProcessSession("here", argv[0], ["sh", "-c", 'while read -r _; do echo "$1"; done', "sh", self.answer])
+
+
+@pytest.mark.parametrize(
+    "answer",
+    ["{", "NaN", "9" * 5000, "[" * 50_000, '{"error": "\\u001b[31m"}', '"1"', "\x1b[31m", '{"python": 3}', "7.5"],
+)
+def test_a_host_that_answers_anything_gets_one_printable_line(inventory, answer):
+    """Neither its clock nor its report has to be of the form that we ask for."""
+    inventory = msgspec.structs.replace(inventory, hosts=inventory.hosts[:1])
+    (report,) = look_at(inventory, lambda host, _: Liar(host, answer))
+    assert states(report) == {"reachable": State.ABSENT}
+    assert report.lacks("reachable").detail.isprintable()
 
 
 def test_every_nic_is_met_twice_in_its_own_plane(tmp_path):

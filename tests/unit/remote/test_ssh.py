@@ -1,5 +1,7 @@
 """A real SSH server, on a host of namespaces."""
 
+import time
+
 import msgspec
 import netns_hosts
 import pytest
@@ -115,3 +117,25 @@ def test_each_kind_of_failed_login_has_its_own_error(access, hosts, change, word
         pytest.raises(UnhealthyError, match=rf"^n1 \(.*\): cannot run true: {words}"),
     ):
         connection.run(["true"], timeout_s=20)
+
+
+@pytest.mark.parametrize("stream", [1, 2])
+def test_a_host_that_prints_without_end_is_given_up(host, stream):
+    """What a command may print is bounded on both streams, and the error comes long before the time is over."""
+    began = time.monotonic()
+    with pytest.raises(UnhealthyError, match=r"^n1: sh: more than 8,388,608 bytes, .*; look at what it prints there$"):
+        host.run(["sh", "-c", f"exec yes >&{stream}"], timeout_s=60)
+    assert time.monotonic() - began < 30
+    assert host.run(["echo", "on"], timeout_s=10).stdout == b"on\n"
+
+
+def test_a_session_of_a_host_that_prints_without_end_is_given_up(host):
+    """Neither a line without end nor complaints without end take the memory or the disk of this machine."""
+    session = host.start(["sh", "-c", "tr '\\0' x < /dev/zero"])
+    with pytest.raises(UnhealthyError, match=r"n1: sh sent a line of more than 8,388,608 bytes"):
+        session.read_line(60)
+    session.close()
+    session = host.start(["sh", "-c", "yes >&2"])
+    with pytest.raises(UnhealthyError, match=r"n1: sh ended"):
+        session.read_line(60)
+    session.close()

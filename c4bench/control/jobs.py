@@ -35,6 +35,8 @@ class Job:
         self.ranks_by_host: dict[str, set[int]] = {}
         for member in spec.members:
             self.ranks_by_host.setdefault(member.host, set()).add(member.rank)
+        self.ranks = {member.rank for member in spec.members}
+        self.nics = {nic.name: nic for nic in spec.nics}
         self._store = store or Store(None)
         self._kept = max(_RESULTS_KEPT, 4 * len(spec.members)) if self._store.durable else None
         self.results: deque[Result] = deque(maxlen=self._kept)

@@ -41,7 +41,7 @@ from c4bench.control.telemetry import Detection, TelemetryLoop
 from c4bench.errors import UnhealthyError, report_bug
 from c4bench.model.event import Diagnosed
 from c4bench.record.archive import Archive
-from c4bench.wire.channel import MESSAGE_BYTES_MAX, WebSocketChannel
+from c4bench.wire.channel import MESSAGE_BYTES_MAX, WAITING_MESSAGES_MAX, WebSocketChannel
 from c4bench.wire.trust import CLIENTS, Identity, Role, peer_identity, server_context
 
 _logger = logging.getLogger(__name__)
@@ -170,6 +170,7 @@ class Master:
                 ping_timeout=_PING_WITHIN_S,
                 close_timeout=_CLOSE_WITHIN_S,
                 max_size=MESSAGE_BYTES_MAX,
+                max_queue=WAITING_MESSAGES_MAX,
             ),
             asyncio.TaskGroup() as tasks,
         ):

@@ -22,7 +22,7 @@ from c4bench.errors import UsageError
 from c4bench.model.event import Event
 from c4bench.model.fabric import Host
 from c4bench.model.steering import Incident, IsolatedHost, Policy
-from c4bench.wire.messages import Exchanged, Fail, JobSpec, RelayMessage, Result
+from c4bench.wire.messages import Exchanged, Fail, JobSpec, RelayMessage, Result, Seats
 
 Kind = TypeVar("Kind")
 _STATE, _PATHS = "state.json", "paths.json"
@@ -70,6 +70,8 @@ class FinishedExchange(msgspec.Struct, frozen=True, tag="answered"):
     comm: str
     key: str
     exchanged: Exchanged
+    seats: Seats = ()
+    size: int = 0
 
 
 class CommunicatorFailure(msgspec.Struct, frozen=True, tag="failed"):
@@ -88,6 +90,7 @@ class CommunicatorEnded(msgspec.Struct, frozen=True, tag="ended"):
     """All ranks have left a communicator: nobody asks for its messages any more."""
 
     comm: str
+    seats: Seats = ()
 
 
 class RankResult(msgspec.Struct, frozen=True, tag="told"):
@@ -196,14 +199,14 @@ class Store:
 def compacted(entries: Sequence[Entry]) -> list[Entry]:
     """The entries that a master may be asked for, in their order: the newest answers and results, and open messages."""
     counts = Counter(type(entry) for entry in entries)
-    messages: dict[str, list[Entry]] = {}
+    messages: dict[tuple[str, Seats], list[Entry]] = {}
     kept: list[Entry] = []
     for entry in entries:
         counts[type(entry)] -= 1
         if isinstance(entry, RelayedMessage):
-            messages.setdefault(entry.word.comm, []).append(entry)
+            messages.setdefault((entry.word.comm, entry.word.seats), []).append(entry)
         elif isinstance(entry, CommunicatorEnded):
-            messages.pop(entry.comm, None)
+            messages.pop((entry.comm, entry.seats), None)
         elif counts[type(entry)] < _NEWEST_KEPT.get(type(entry), len(entries)):
             kept.append(entry)
     return [*kept, *(entry for held in messages.values() for entry in held)]

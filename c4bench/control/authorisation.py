@@ -8,7 +8,7 @@ from typing import Any
 from c4bench.control.jobs import Job
 from c4bench.errors import C4Error, UnhealthyError, UsageError
 from c4bench.foreign_text import one_line
-from c4bench.model.fabric import Flow, Nic
+from c4bench.model.fabric import Flow, Nic, host_of_nic
 from c4bench.wire.job_names import JOB_ID_AT_MOST_BYTES
 from c4bench.wire.requests import Claims, Request, seat_of
 
@@ -85,12 +85,12 @@ class Authorisation:
 
     def _check_live(self, host: str, job: Job, name: str) -> None:
         live = self._live(name)
-        if live is not None and (live.job != job.spec.id or not _is_of(host, live.source)):
+        if live is not None and (live.job != job.spec.id or host_of_nic(live.source) != host):
             raise NotTheirsError(f"flow {one_line(name, 120)} is not one of {host} in job {job.spec.id}")
 
     def _check_pair(self, host: str, job: Job, source: str, destination: str) -> Nic:
         """The source, as the inventory has it, or else the job."""
-        if not _is_of(host, source) or source not in job.nics:
+        if host_of_nic(source) != host or source not in job.nics:
             raise NotTheirsError(f"{one_line(source, 80)} is no NIC of {host} in job {job.spec.id}")
         if destination not in job.nics:
             raise NotTheirsError(f"{one_line(destination, 80)} is no NIC of job {job.spec.id}")
@@ -106,7 +106,7 @@ def _must_be_late(request: Request, job: str) -> bool:
     """False for a request that may come late. Raises UnhealthyError for any other."""
     if request.late:
         return False
-    raise UnhealthyError(f"job {one_line(job, JOB_ID_AT_MOST_BYTES)!r} does not run")
+    raise UnhealthyError(f"job {one_line(job[:JOB_ID_AT_MOST_BYTES])!r} does not run")
 
 
 def _check_names(names: Iterable[str]) -> None:
@@ -132,7 +132,3 @@ def _check_places(host: str, claims: Claims, job: Job) -> None:
     mine = speaks <= here if speaks else not here.isdisjoint(seats or here)
     if not here or not mine:
         raise NotTheirsError(f"the agent of {host} does not speak for these ranks of job {job.spec.id}")
-
-
-def _is_of(host: str, nic: str) -> bool:
-    return nic.rpartition("/")[0] == host

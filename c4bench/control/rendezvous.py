@@ -44,6 +44,9 @@ class _Answers:
         self._kept: dict[_Name, Exchanged] = {}
         self._size_bytes = 0
 
+    def __len__(self) -> int:
+        return len(self._kept)
+
     def get(self, name: _Name) -> Exchanged | None:
         """An answer that is kept."""
         return self._kept.get(name)
@@ -106,7 +109,7 @@ class RendezvousService:
         comm = request.job, request.comm, request.seats
         name = comm, request.key, request.size
         answered = self._answered.get(request.job)
-        if answered and (answer := answered.get(name)) is not None:
+        if answered is not None and (answer := answered.get(name)) is not None:
             return answer
         failure = self._failure(comm)
         if not 0 <= request.rank < request.size:

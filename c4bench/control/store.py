@@ -35,7 +35,8 @@ class RunningJob(msgspec.Struct):
     """A running job: its present attempt, the policy and spares for steering, and its history.
 
     `wanted` is how many ranks it was started with, `restarts_s` when it was restarted. `open` are the incidents for
-    which the present attempt was started and which are not closed yet.
+    which the present attempt was started and which are not closed yet. `brought_by` is the host whose agent has
+    brought the job back, if no operator has started it.
     """
 
     spec: JobSpec
@@ -44,6 +45,7 @@ class RunningJob(msgspec.Struct):
     spares: tuple[Host, ...] = ()
     restarts_s: list[float] = []
     open: list[Incident] = []
+    brought_by: str = ""
 
 
 class State(msgspec.Struct):
@@ -160,6 +162,14 @@ class Store:
         """All entries of an attempt's file."""
         return self._lines(_log_of(attempt), msgspec.json.Decoder(Entry).decode)
 
+    def put_aside(self, attempt: str) -> str:
+        """Call an attempt's file otherwise, so that it is not read again; return its new place."""
+        aside = f"{_log_of(attempt)}.damaged"
+        if self._files is None:
+            return aside
+        self._files.rotate(_log_of(attempt), aside)
+        return self._files.where(aside)
+
     def forget(self, attempt: str) -> None:
         """Remove the file of an attempt that has ended."""
         self._most_bytes.pop(attempt, None)
@@ -189,6 +199,9 @@ class Store:
         except DecodingError as error:
             where = self._files.where(name)
             raise UsageError(f"{where} is damaged ({error}); move it away to continue without it") from None
+        except OSError as error:
+            where = self._files.where(name)
+            raise UsageError(f"{where} cannot be read ({error.strerror}); move it away, or mend it") from None
 
     def close(self) -> None:
         """Let another master have the state."""

@@ -1,7 +1,7 @@
 """A rank of a `diloco` job: connect, train, evaluate, report."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -63,7 +63,9 @@ class Job:
             weights, inner = self._replica.parameters, self._replica.inner
             step = InnerStep(batches, weights, inner, comm, context.controls, parameters, context.rank)
             exchange = self._exchange(stack, control) if self._apart else None
-            saver = Saver(Checkpoints(Path(parameters.checkpoints)), self._gather(control, _LATEST_S), place, self._replica)
+            saver = Saver(
+                Checkpoints(Path(parameters.checkpoints)), self._gather(control, _LATEST_S), place, self._replica
+            )
             began = saver.load() if parameters.checkpoints else 0
             comm.barrier()
             context.report("ready", step=began)

@@ -17,6 +17,7 @@ from c4bench.control.health import UnplannedFlows
 from c4bench.control.jobs import Job
 from c4bench.control.path_learning import PathLearner, PlannedFabric
 from c4bench.control.path_survey import PathSurvey
+from c4bench.control.periodic import Periodic
 from c4bench.control.plan_log import TUNING, PlanLog
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.foreign_text import one_line
@@ -75,13 +76,17 @@ class PathService:
                 tasks.create_task(self.counted.watch(fabric.read, fabric.background_s, self._ingest_counters))
 
     async def _watch_paths(self) -> None:
+        periodic = Periodic("watching paths")
         while True:
             await asyncio.sleep(self.controller.policy.urgent_check_s)
-            if self._learner:
-                await self._follow_paths(self._learner)
-            self.controller.tick(time.time())
-            await self._apply_changes("links lost or restored")
-            self._changes.report(self.controller.remarks)
+            await periodic.round(self._watch_once)
+
+    async def _watch_once(self) -> None:
+        if self._learner:
+            await self._follow_paths(self._learner)
+        self.controller.tick(time.time())
+        await self._apply_changes("links lost or restored")
+        self._changes.report(self.controller.remarks)
 
     async def _follow_paths(self, learner: PathLearner) -> None:
         """Check paths, learn those that have changed, and go on with a search that waits for switches."""

@@ -177,8 +177,15 @@ class Peer:
             await self._answer(message.id, Empty(), error)
 
     async def call(self, method: str, body: object, answer: type[Body]) -> Body:
-        """Call and wait for the answer. Raises UnhealthyError with the peer's error, LostError when it closes."""
-        return msgspec.msgpack.decode(await self.call_raw(method, encode(body)), type=answer)
+        """Call and wait for the answer.
+
+        Raises UnhealthyError with the peer's error, or for an answer that cannot be read, LostError when it closes.
+        """
+        answered = await self.call_raw(method, encode(body))
+        try:
+            return from_msgpack(answered, answer)
+        except DecodingError as error:
+            raise UnhealthyError(f"{method}: the answer cannot be read: {error}") from None
 
     async def call_raw(self, method: str, body: bytes, *, abandons: bool = False) -> bytes:
         """As `call`, with bodies already encoded: what an agent relays for its ranks.
@@ -200,7 +207,7 @@ class Peer:
         finally:
             self._waiting.pop(number, None)
         if answered.error:
-            raise UnhealthyError(answered.error)
+            raise UnhealthyError(one_line(answered.error))
         return bytes(answered.body)
 
     async def _note_abandoned(self, number: int) -> None:

@@ -22,21 +22,25 @@ async def serving(limits):
     (listening,) = gate.listen("127.0.0.1", 0)
     async with await asyncio.start_server(answered, sock=listening):
         yield gate, listening.getsockname()
+        await asyncio.sleep(0.05)  # let the server notice that its peers have closed
 
 
-async def closed(reader, within_s=2.0):
-    """Whether the server has closed this connection."""
+async def closed(connection, within_s=2.0):
+    """Whether the server has closed this connection, which is closed here too."""
+    reader, writer = connection
     try:
         return await asyncio.wait_for(reader.read(), within_s) == b""
     except ConnectionResetError:
         return True
     except TimeoutError:
         return False
+    finally:
+        writer.close()
 
 
 async def knock(place, source="127.0.0.1"):
     """A connection from an address."""
-    return (await asyncio.open_connection(*place, local_addr=(source, 0)))[0]
+    return await asyncio.open_connection(*place, local_addr=(source, 0))
 
 
 def test_one_address_has_a_share_and_others_get_in():
@@ -46,8 +50,8 @@ def test_one_address_has_a_share_and_others_get_in():
         async with serving(Limits(in_all=8, of_address=2, patience_s=60.0)) as (gate, place):
             mine = [await knock(place) for _ in range(4)]
             other = await knock(place, "127.0.0.2")
-            found = [await closed(reader, 0.2) for reader in (*mine, other)]
-            return found, gate._count
+            counted = gate._count
+            return [await closed(one, 0.2) for one in (*mine, other)], counted
 
     assert asyncio.run(scene()) == ([False, False, True, True, False], 3)
 
@@ -60,7 +64,7 @@ def test_what_has_waited_makes_room_for_another():
             crowd = [await knock(place) for _ in range(3)]
             await asyncio.sleep(0.2)
             guest = await knock(place, "127.0.0.2")
-            return [await closed(reader, 0.2) for reader in (*crowd, guest)]
+            return [await closed(one, 0.2) for one in (*crowd, guest)]
 
     assert asyncio.run(scene()) == [True, False, False, False]
 
@@ -71,11 +75,11 @@ def test_nobody_waits_longer_than_the_limit():
     async def scene():
         async with serving(Limits(in_all=8, of_address=8, within_s=0.3)) as (gate, place):
             late = await knock(place)
-            reader, writer = await asyncio.open_connection(*place)
+            known = await knock(place)
             await asyncio.sleep(0.05)
-            gate.admit(writer.get_extra_info("sockname"))
+            gate.admit(known[1].get_extra_info("sockname"))
             assert gate._count == 1
-            return await closed(late), await closed(reader, 0.2), gate._count
+            return await closed(late), await closed(known, 0.2), gate._count
 
     assert asyncio.run(scene()) == (True, False, 0)
 

@@ -35,6 +35,8 @@ HOST = Budget(bytes=8 << 20, records=100_000, names=10_000, seconds=30.0)
 SWITCH = Budget(bytes=8 << 20, records=100_000, names=10_000, seconds=30.0)
 # One connection of an agent: bytes of the bodies of calls under way, such calls, and names that it introduces.
 AGENT = Budget(bytes=64 << 20, records=4_096, names=65_536, seconds=30.0)
+# The jobs that an agent brings back from an earlier master: bytes of their descriptions, jobs, and ranks.
+ADOPTED = Budget(bytes=64 << 20, records=64, names=65_536, seconds=30.0)
 # One job: bytes held for it, flows, and names of communicators and exchanges.
 JOB = Budget(bytes=64 << 20, records=1_000_000, names=65_536, seconds=3600.0)
 # One message of the bus.

@@ -28,7 +28,7 @@ from c4bench.model.telemetry import RankRecord
 from c4bench.model.window import Window
 from c4bench.verbs.probe import send_bursts, send_probes
 from c4bench.verbs.ticks import Ticks
-from c4bench.wire.channel import ChannelClosed, StreamChannel
+from c4bench.wire.channel import MESSAGE_BYTES_MAX, ChannelClosed, StreamChannel
 from c4bench.wire.framing import LENGTH_BYTES, frame
 from c4bench.wire.master import master_channel
 from c4bench.wire.messages import (
@@ -43,6 +43,7 @@ from c4bench.wire.messages import (
 from c4bench.wire.numbered_packets import HeardRequest, ListenRequest, NumberRequest
 from c4bench.wire.peer import Handler, LostError, Peer
 from c4bench.wire.ras_report import RasReport
+from c4bench.wire.requests import OF_RANKS, Relay, Request
 
 if TYPE_CHECKING:  # it needs nats-py, which only agents with a bus have
     from c4bench.agent.bus_windows import BusWindows
@@ -55,11 +56,6 @@ _PING_EVERY_S = 5.0
 _PING_WITHIN_S = 10.0
 # With a bus the master gets one window of so many, and each in which a process of a rank has changed.
 _MASTER_GETS_EVERY = 10
-# Requests of ranks that wait until the master answers.
-_RELAYED = ("exchange", "meet", "fail", "lost", "watch", "word", "news", "release", "result", "follow")
-# Of these, those that a rank waits in until it closes its communicator.
-_WAITING = ("watch", "news", "follow")
-_AT_ONCE = ("qps", "route")  # requests that fail at once without a master
 
 
 class Agent:
@@ -126,12 +122,12 @@ class Agent:
 
     def _handlers(self) -> dict[str, Handler]:
         return {
-            "start": Handler(StartRanks, self._start),
+            "start": Handler(StartRanks, self._start, MESSAGE_BYTES_MAX),
             "stop": Handler(StopRanks, self._stop),
-            "probe": Handler(ProbeRequest, self._probe),
-            "burst": Handler(BurstRequest, self._burst),
+            "probe": Handler(ProbeRequest, self._probe, MESSAGE_BYTES_MAX),
+            "burst": Handler(BurstRequest, self._burst, MESSAGE_BYTES_MAX),
             "listen": Handler(ListenRequest, self._arrivals.listen),
-            "number": Handler(NumberRequest, self._number),
+            "number": Handler(NumberRequest, self._number, MESSAGE_BYTES_MAX),
             "heard": Handler(HeardRequest, self._arrivals.heard),
         }
 
@@ -240,24 +236,31 @@ class Agent:
                 await self._master.note("ras", report)
 
     async def _serve_rank(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        handlers = {method: Handler(msgspec.Raw, partial(self._relay, method)) for method in _RELAYED}
-        handlers |= {method: Handler(msgspec.Raw, partial(self._relay_at_once, method)) for method in _AT_ONCE}
+        handlers = {
+            name: Handler(msgspec.Raw, partial(self._relay, request), request.most_bytes)
+            for name, request in OF_RANKS.items()
+        }
         with contextlib.closing(writer):
             await Peer(StreamChannel(reader, writer), handlers).serve()
 
-    async def _relay_at_once(self, method: str, body: msgspec.Raw) -> msgspec.Raw:
+    async def _relay_at_once(self, request: Request, body: msgspec.Raw) -> msgspec.Raw:
         if self._master is None:
-            raise UnhealthyError(f"{method}: the agent has lost its master")
-        return msgspec.Raw(await self._master.call_raw(method, bytes(body)))
+            raise UnhealthyError(f"{request.name}: the agent has lost its master")
+        return msgspec.Raw(await self._master.call_raw(request.name, bytes(body)))
 
-    async def _relay(self, method: str, body: msgspec.Raw) -> msgspec.Raw:
-        """Ask the master, and repeat the request when it was lost: the job does not fail because of that."""
+    async def _relay(self, request: Request, body: msgspec.Raw) -> msgspec.Raw:
+        """Ask the master, such as for a `route`; most requests are repeated when it is lost: jobs do not fail by that.
+
+        A rank that does not wait any more has closed its communicator.
+        """
+        if request.relay is Relay.AT_ONCE:
+            return await self._relay_at_once(request, body)
+        abandons = request.relay is Relay.WAITING
         while True:
             await self._connected.wait()
             if self._master is not None:
                 with contextlib.suppress(LostError):
-                    abandons = method in _WAITING
-                    return msgspec.Raw(await self._master.call_raw(method, bytes(body), abandons=abandons))
+                    return msgspec.Raw(await self._master.call_raw(request.name, bytes(body), abandons=abandons))
             # The loss may be known here before the task that serves the connection has noticed.
             await asyncio.sleep(_RECONNECT_S)
 

@@ -86,9 +86,9 @@ class Detector:
             return
         job = self._job(record.job)
         match record:
-            case FailureReported():
+            case FailureReported() if job.sits(record.comm, record.failure.rank, record.seat):
                 job.ingest_failure(record.comm, record.failure, record.at_s)
-            case LossReported():
+            case LossReported() if job.sits(record.comm, record.loss.rank, record.seat):
                 job.ingest_loss(record.comm, record.loss)
             case ProbeSweep():
                 job.ingest_sweep(record)

@@ -111,6 +111,10 @@ class JobDetector:
                 self._stragglers[size].forget(number)
         self._network.forget(comms)
 
+    def sits(self, comm: str, member: int, seat: int) -> bool:
+        """Whether that member of `comm` is the job's rank `seat`, as far as either is known (-1 if not)."""
+        return self._view.sits(comm, member, seat)
+
     def ingest_failure(self, comm: str, failure: Failure, at_s: float) -> None:
         """Note that a member of `comm` said at `at_s` (master's clock) that it cannot go on."""
         self._view.ingest_failure(comm, failure, at_s)

@@ -27,6 +27,9 @@ from c4bench.model.fabric import Flow, MissingLink, Path
 from c4bench.model.qp_address import connection_key
 from c4bench.model.window import Window
 
+# After so many remarks nothing more is said of single flows, since ranks may bring ever new ones.
+_REMARKS_AT_MOST = 1000
+
 
 class PathController:
     """The path planning of one fabric; times are seconds on the caller's clock.
@@ -153,7 +156,8 @@ class PathController:
         live = self.live_flows[flow]
         if not live.pinned:
             self.live_flows.pin(live, port)
-            self.remarks.append(f"flow {flow} stays where it is: {reason}")
+            if len(self.remarks) < _REMARKS_AT_MOST:
+                self.remarks.append(f"flow {flow} stays where it is: {reason}")
             self._plans.rebuild()
 
     # Paths and links

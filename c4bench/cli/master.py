@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import logging
 import math
+import resource
 import signal
 import sys
 from datetime import UTC, datetime
@@ -131,6 +132,9 @@ def _master(arguments: argparse.Namespace) -> int:
     archive = _archive(arguments)
     shown = page.prepare(arguments)
     serve = partial(_serve, arguments, shown, address, port)
+    # A descriptor for each agent; the limit that shells set by default is for programs that use select(2).
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     if arguments.bus:
         from c4bench.cli.on_bus import leading  # noqa: PLC0415  (nats-py, which is an extra)
 

@@ -46,7 +46,8 @@ class FailureGuard:
         if not (self.broken or status == "ABORTED"):
             with suppress(C4Error):
                 rank = peer if status == "HOST_LOST" and peer >= 0 else self._rank
-                self._rendezvous.fail(self._comm, Failure(rank, str(error) or type(error).__name__, status, peer))
+                failure = Failure(rank, str(error) or type(error).__name__, status, peer)
+                self._rendezvous.fail(self._comm, failure, self._rank)
         self.broken = True
 
     def _error(self, kind: str, seq: int, message: str, status: str) -> CollectiveError:

@@ -56,6 +56,8 @@ class Group:
         self._before_operation = process.before_operation
         self._seq = 0
         with ExitStack() as undo, self.guard.during("connecting"):
+            process.rendezvous.enter(name, [member.seat for member in members])
+            undo.callback(process.rendezvous.leave, name)
             failure_signal = process.rendezvous.failure_signal(name)
             undo.callback(failure_signal.close)
             site = open_site(undo, name, rank, members, process, options, nics)

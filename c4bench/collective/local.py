@@ -100,7 +100,13 @@ class LocalRendezvous:
             self._changed.notify_all()
             raise AbsentError(missing, timeout_s)
 
-    def fail(self, comm: str, failure: Failure) -> None:
+    def enter(self, comm: str, seats: Sequence[int]) -> None:
+        """Do nothing: a name is enough within one process."""
+
+    def leave(self, comm: str) -> None:
+        """Do nothing."""
+
+    def fail(self, comm: str, failure: Failure, sender: int) -> None:  # noqa: ARG002
         """Notify every member."""
         with self._changed:
             self.failures.setdefault(comm, failure)

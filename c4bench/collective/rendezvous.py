@@ -72,8 +72,14 @@ class Rendezvous(Protocol):
         a member fails.
         """
 
-    def fail(self, comm: str, failure: Failure) -> None:
-        """Notify every member, also those that join later. Only a communicator's first failure counts."""
+    def enter(self, comm: str, seats: Sequence[int]) -> None:
+        """Say, before anything else about a communicator, which ranks of the job its members are (see `Member`)."""
+
+    def leave(self, comm: str) -> None:
+        """Say, after everything else about a communicator, that this rank has left it."""
+
+    def fail(self, comm: str, failure: Failure, sender: int) -> None:
+        """As rank `sender`, notify every member, also those that join later. Only the first failure counts."""
 
     def failure_signal(self, comm: str) -> FailureSignal:
         """Subscribe to failures of a communicator's members."""

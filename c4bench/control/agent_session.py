@@ -7,25 +7,30 @@ import time
 import msgspec
 from websockets.asyncio.server import ServerConnection
 
+from c4bench.budget import AGENT, Account, OverBudgetError
 from c4bench.control.agent_connections import AgentConnection, AgentConnections, log_connected
 from c4bench.control.agent_liveness import AgentLiveness
+from c4bench.control.authorisation import Authorisation
 from c4bench.control.event_log import EventLog
 from c4bench.control.job_attempts import JobAttempts
 from c4bench.control.job_registry import JobRegistry
 from c4bench.control.rank_requests import RankRequests
 from c4bench.control.ras_reports import RasReports
 from c4bench.control.telemetry import TelemetryLoop
-from c4bench.errors import UnhealthyError
+from c4bench.decoding import DecodingError, decoding
 from c4bench.wire.channel import MESSAGE_BYTES_MAX, Channel
 from c4bench.wire.messages import Empty, Hello, StopRanks
 from c4bench.wire.peer import Handler, Peer, Receiver
 from c4bench.wire.ras_report import RasReport
+from c4bench.wire.requests import OF_AGENTS
 from c4bench.wire.window_codec import WindowDecoder, from_message
 
 _logger = logging.getLogger(__name__)
 
 _ORDERLY_CLOSE = (1000, 1001)
 _TOO_LARGE = 1009
+# Of attempts in a line of the log.
+_NAMED_AT_MOST = 5
 
 
 class AgentSessions:
@@ -39,11 +44,13 @@ class AgentSessions:
         attempts: JobAttempts,
         telemetry: TelemetryLoop,
         requests: RankRequests,
+        authorisation: Authorisation,
         log: EventLog,
         ras: RasReports,
     ) -> None:
         self._agents, self._liveness, self._registry, self._attempts = agents, liveness, registry, attempts
-        self._telemetry, self._requests, self._log, self._ras = telemetry, requests, log, ras
+        self._telemetry, self._requests, self._authorisation = telemetry, requests, authorisation
+        self._log, self._ras = log, ras
 
     async def serve(self, connection: ServerConnection, channel: Channel, name: str, closing: asyncio.Event) -> None:
         """Serve the agent of the host that its certificate names, until the connection closes."""
@@ -52,8 +59,7 @@ class AgentSessions:
         windows = _Windows(name, self._telemetry)
 
         async def introduce(hello: Hello) -> Empty:
-            if hello.host != name:
-                raise UnhealthyError(f"the certificate says {name!r}, the agent {hello.host!r}")
+            self._authorisation.admits(name, OF_AGENTS["hello"], hello)
             await self._introduce(hello, peer)
             return Empty()
 
@@ -61,9 +67,9 @@ class AgentSessions:
             await self._ras.ingest(name, report.packed, time.time())
 
         own: dict[str, Handler | Receiver] = {
-            "hello": Handler(Hello, introduce),
+            "hello": Handler(Hello, introduce, OF_AGENTS["hello"].most_bytes),
             "window": Receiver(windows.receive),
-            "ras": Handler(RasReport, ingest_ras),
+            "ras": Handler(RasReport, ingest_ras, OF_AGENTS["ras"].most_bytes),
         }
         peer = Peer(channel, own | self._requests.handlers(name))
         try:
@@ -84,8 +90,11 @@ class AgentSessions:
         for spec in adopted:
             _logger.info("%s adopted: ranks found on %s", spec.id, hello.host, extra={"attempt": spec.id})
             self._attempts.admit(spec, followed=True)
+        if ended:
+            some = ", ".join(ended[:_NAMED_AT_MOST]) + (", ..." if len(ended) > _NAMED_AT_MOST else "")
+            values, fields = (len(ended), hello.host, some), {"host": hello.host}
+            _logger.info("%d attempts ended, or are not adopted; stopping their ranks on %s: %s", *values, extra=fields)
         for attempt in ended:
-            _logger.info("%s has ended; stopping its ranks on %s", attempt, hello.host, extra={"attempt": attempt})
             await peer.note("stop", StopRanks(attempt))
         await self._agents.announce()
 
@@ -108,7 +117,7 @@ class _Windows:
 
     def __init__(self, host: str, telemetry: TelemetryLoop) -> None:
         self._host, self._telemetry = host, telemetry
-        self._decoder = WindowDecoder()
+        self._decoder = WindowDecoder(Account(f"names in the windows of {host}", AGENT))
         self._warned = False
 
     def receive(self, body: msgspec.Raw) -> None:
@@ -119,12 +128,13 @@ class _Windows:
         message = bytes(body)
         self._telemetry.count_bytes(self._host, len(message))
         try:
-            encoded = from_message(message)
-            if encoded.host != self._host:
-                self._telemetry.drop(self._host, "foreign window")
-                return
-            window = self._decoder.decode(encoded)
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            with decoding():
+                encoded = from_message(message)
+                if encoded.host != self._host:
+                    self._telemetry.drop(self._host, "foreign window")
+                    return
+                window = self._decoder.decode(encoded)
+        except (DecodingError, OverBudgetError) as error:
             self._telemetry.drop(self._host, "unreadable window")
             if not self._warned:
                 self._warned, fields = True, {"host": self._host}

@@ -88,6 +88,10 @@ class Archiving:
                 values = error.strerror, self.dropped
                 _logger.warning("the archive cannot be written: %s; %d records were dropped so far", *values)
                 return False
+            except Exception:
+                # Something in the batch cannot be written: the next one can.
+                self.dropped += len(batch.entries)
+                _logger.exception("%d records cannot be archived, and are dropped", len(batch.entries))
         return True
 
 

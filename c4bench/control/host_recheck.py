@@ -7,6 +7,7 @@ import time
 from c4bench.control.event_log import EventLog
 from c4bench.control.fleet_state import FleetState
 from c4bench.control.job_registry import JobRegistry
+from c4bench.control.periodic import Periodic
 from c4bench.control.probe_jobs import ProbeJobs
 from c4bench.errors import UnhealthyError
 from c4bench.model.event import HostReturned
@@ -26,9 +27,10 @@ class HostRecheck:
 
     async def run(self) -> None:
         """Test the hosts that are due, until cancelled."""
+        periodic = Periodic("testing hosts that are out of service")
         while True:
             await asyncio.sleep(_EVERY_S)
-            await self._test_due()
+            await periodic.round(self._test_due)
 
     async def _test_due(self) -> None:
         for isolated in self._registry.isolated():

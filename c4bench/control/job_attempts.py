@@ -13,7 +13,7 @@ from c4bench.control.path_service import PathService
 from c4bench.control.rendezvous import RendezvousService
 from c4bench.control.store import Store
 from c4bench.control.telemetry import Detection
-from c4bench.errors import AbsentHostsError
+from c4bench.errors import AbsentHostsError, UsageError
 from c4bench.wire.job_names import is_check
 from c4bench.wire.messages import JobSpec, StartRanks
 
@@ -52,6 +52,16 @@ class JobAttempts:
             if followed:
                 self._detection.follow(self._jobs[spec.id], time.time())
         return self._jobs[spec.id]
+
+    def restore(self, spec: JobSpec) -> None:
+        """Register an attempt of an earlier master; it goes on without what is saved about it and cannot be read."""
+        try:
+            self.admit(spec, followed=True)
+        except UsageError as error:
+            aside = self._store.put_aside(spec.id)
+            what = "it goes on, and ranks that ask again for an earlier answer may fail"
+            _logger.error("%s: %s; now %s; %s", spec.id, error, aside, what, extra={"attempt": spec.id})
+            self.admit(spec, followed=True)
 
     async def start(self, spec: JobSpec, *, followed: bool) -> Job:
         """Start the ranks of an attempt that do not run yet; C4D evaluates its telemetry if it is `followed`.

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from c4bench.budget import ADOPTED, Account, OverBudgetError
 from c4bench.control.health import JobHealth
 from c4bench.control.store import RunningJob, Store
 from c4bench.errors import UsageError
@@ -16,7 +17,7 @@ from c4bench.model.fabric import Host
 from c4bench.model.steering import Incident, IsolatedHost
 from c4bench.steer.decide import HOUR_S
 from c4bench.steer.move_ranks import move_ranks
-from c4bench.wire.job_names import check_job_id
+from c4bench.wire.job_names import check_job_id, is_check
 from c4bench.wire.messages import Hello, JobSpec, LaunchJob, StartRanks
 
 _RESTART = "~"
@@ -50,8 +51,8 @@ class JobRegistry:
         running = self._state.jobs.get(name_of(attempt))
         return running if running is not None and running.spec.id == attempt else None
 
-    def add(self, launch: LaunchJob) -> None:
-        """Register a job that is about to start. Raises UsageError if it cannot be started."""
+    def check(self, launch: LaunchJob) -> None:
+        """Raises UsageError if the job cannot be started."""
         name, hosts = launch.job.id, {member.host for member in launch.job.members}
         check_job_id(name)
         if _RESTART in name:
@@ -63,6 +64,11 @@ class JobRegistry:
         if twice := sorted(hosts & {spare.name for spare in launch.spares}):
             raise UsageError(f"job {name}: {twice[0]} has ranks and cannot be a spare too")
         self._check_meeting(launch.job)
+
+    def add(self, launch: LaunchJob) -> None:
+        """Register a job that is about to start. Raises UsageError if it cannot be started."""
+        self.check(launch)
+        name = launch.job.id
         self._forget_ended(name)
         running = RunningJob(launch.job, len(launch.job.members), launch.policy, launch.spares)
         self._state.jobs[name] = running
@@ -100,24 +106,36 @@ class JobRegistry:
     def add_agent(self, hello: Hello) -> tuple[list[JobSpec], list[str]]:
         """Expect an agent; return the jobs on its host that are adopted, and the attempts there that must end.
 
-        A job is adopted only if its id can be one and the agent's host has the ranks that it claims; others must end.
+        A job is adopted only if its id can be one, the agent's host has the ranks that it claims, and the agent has not
+        brought back too many (`budget.ADOPTED`); others must end.
         """
-        adopted, ended = [], []
+        adopted: list[JobSpec] = []
+        ended: list[str] = []
+        room = self._room(hello.host)
         for start in hello.jobs:
             attempt = start.job.id
             known = self._state.jobs.get(name_of(attempt))
             if known is not None and known.spec.id == attempt:
                 continue
-            if known is not None or attempt in self._state.over or not self._adopt or not _credible(start, hello.host):
+            # Only an operator puts a job into a meeting.
+            spec = msgspec.structs.replace(start.job, meeting=None)
+            over = known is not None or attempt in self._state.over or not self._adopt
+            if over or not _credible(start, hello.host) or not _fits(room, spec):
                 ended.append(attempt)
             else:
-                # Only an operator puts a job into a meeting.
-                spec = msgspec.structs.replace(start.job, meeting=None)
-                self._state.jobs[name_of(attempt)] = RunningJob(spec, len(spec.members))
+                self._state.jobs[name_of(attempt)] = RunningJob(spec, len(spec.members), brought_by=hello.host)
                 adopted.append(spec)
         self._state.roll.add(hello.host)
         self._store.save()
         return adopted, ended
+
+    def _room(self, host: str) -> Account:
+        """What an agent may still bring back, besides what it has brought."""
+        room = Account(f"jobs brought back by {host}", ADOPTED)
+        for running in self._state.jobs.values():
+            if running.brought_by == host:
+                _fits(room, running.spec)
+        return room
 
     def remove_agent(self, host: str) -> None:
         """Stop expecting a host's agent."""
@@ -186,8 +204,20 @@ def _credible(start: StartRanks, host: str) -> bool:
         check_job_id(start.job.id)
     except UsageError:
         return False
+    _, again, number = start.job.id.partition(_RESTART)
+    if is_check(start.job.id) or (again and not (number.isascii() and number.isdecimal())):
+        return False
     there = {member.rank for member in start.job.members if member.host == host}
     return bool(start.ranks) and there.issuperset(start.ranks)
+
+
+def _fits(room: Account, spec: JobSpec) -> bool:
+    """Whether there is room for one more job, which is then taken."""
+    try:
+        room.spend(bytes=len(msgspec.msgpack.encode(spec)), records=1, names=len(spec.members))
+    except OverBudgetError:
+        return False
+    return True
 
 
 def host_of(name: str, running: RunningJob) -> Host:

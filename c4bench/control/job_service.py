@@ -9,8 +9,9 @@ from c4bench.control.event_log import EventLog
 from c4bench.control.job_attempts import JobAttempts
 from c4bench.control.job_registry import JobRegistry
 from c4bench.control.jobs import Job
-from c4bench.errors import UnhealthyError
+from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.event import HostReturned
+from c4bench.wire.job_names import check_job_id
 from c4bench.wire.messages import LaunchJob, QueryResults
 from c4bench.wire.progress import Progress, QueryProgress
 
@@ -35,12 +36,22 @@ class JobService:
         self._releases = releases
 
     def restore(self) -> None:
-        """Take over the jobs that an earlier master has left running."""
-        for running in self._registry.jobs().values():
-            self._attempts.admit(running.spec, followed=True)
+        """Take over the jobs that an earlier master has left running; what can be no job ends."""
+        for name, running in self._registry.jobs().items():
+            try:
+                check_job_id(name)
+            except UsageError as error:
+                _logger.error("a saved job is not taken over, and ends: %s", error, extra={"job": name})
+                self._registry.end_attempt(running.spec.id)
+                self._registry.remove(name)
+            else:
+                self._attempts.restore(running.spec)
 
     async def start(self, launch: LaunchJob) -> Job:
         """Start a job's ranks on their hosts."""
+        self._registry.check(launch)
+        # Before anything is saved: this opens the job's file.
+        self._attempts.admit(launch.job, followed=True)
         self._registry.add(launch)
         try:
             return await self._attempts.start(launch.job, followed=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 from c4bench.control.store import Entry, RankResult, Store
 from c4bench.errors import UnhealthyError
+from c4bench.foreign_text import one_line
 from c4bench.model.fabric import Flow, Path
 from c4bench.model.telemetry import RankRecord
 from c4bench.record.telemetry import Recording
@@ -35,6 +36,8 @@ class Job:
         self.ranks_by_host: dict[str, set[int]] = {}
         for member in spec.members:
             self.ranks_by_host.setdefault(member.host, set()).add(member.rank)
+        self.ranks = {member.rank for member in spec.members}
+        self.nics = {nic.name: nic for nic in spec.nics}
         self._store = store or Store(None)
         self._kept = max(_RESULTS_KEPT, 4 * len(spec.members)) if self._store.durable else None
         self.results: deque[Result] = deque(maxlen=self._kept)
@@ -111,7 +114,7 @@ class Job:
             ) from None
         if failures := self._failures():
             first = failures[0]
-            raise UnhealthyError(f"job {self.spec.id}, rank {first.rank}: {first.body['error']}")
+            raise UnhealthyError(f"job {self.spec.id}, rank {first.rank}: {one_line(first.body.get('error'))}")
         if len(self._of(kind)) < count:
             gone = self._ended_without(kind)[0]
             raise UnhealthyError(

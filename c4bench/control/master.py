@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
+import socket
 import time
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 
 from websockets.asyncio.server import ServerConnection, serve
@@ -14,6 +16,7 @@ from c4bench.control.agent_connections import AgentConnections
 from c4bench.control.agent_liveness import AgentLiveness
 from c4bench.control.agent_session import AgentSessions
 from c4bench.control.archiving import Archiving
+from c4bench.control.authorisation import Authorisation
 from c4bench.control.diagnosis_dispatch import DiagnosisDispatch
 from c4bench.control.doubt_prober import DoubtProber
 from c4bench.control.event_log import EventLog
@@ -41,7 +44,8 @@ from c4bench.control.telemetry import Detection, TelemetryLoop
 from c4bench.errors import UnhealthyError, report_bug
 from c4bench.model.event import Diagnosed
 from c4bench.record.archive import Archive
-from c4bench.wire.channel import MESSAGE_BYTES_MAX, WebSocketChannel
+from c4bench.wire.channel import MESSAGE_BYTES_MAX, WAITING_MESSAGES_MAX, WebSocketChannel
+from c4bench.wire.gate import Gate
 from c4bench.wire.trust import CLIENTS, Identity, Role, peer_identity, server_context
 
 _logger = logging.getLogger(__name__)
@@ -50,6 +54,8 @@ _logger = logging.getLogger(__name__)
 _PING_EVERY_S = 2.0
 _PING_WITHIN_S = 3.0
 _CLOSE_WITHIN_S = 1.0
+# Connections that one agent may have; it needs one.
+_OF_AN_AGENT = 4
 # Telemetry is evaluated ten times a second; a master that has not for this long is not ready.
 _EVALUATED_WITHIN_S = 2.0
 
@@ -98,9 +104,10 @@ class Parts:
         consumers = self.steering.consider, sweeper.consider, prober.consider
         dispatch = DiagnosisDispatch(log, self.paths, consumers)
         self.telemetry = TelemetryLoop(jobs, self.paths, self.liveness, detection, dispatch, log)
-        requests = RankRequests(jobs, *waits, detection, self.paths)
+        authorisation = Authorisation(jobs, self.paths.live_flow, self.paths.nic)
+        requests = RankRequests(jobs, *waits, detection, self.paths, authorisation)
         ras = RasReports(lambda time_s, diagnosis: log.publish(Diagnosed(time_s, diagnosis)), store.save_ras)
-        known = agents, self.liveness, registry, self.attempts, self.telemetry, requests
+        known = agents, self.liveness, registry, self.attempts, self.telemetry, requests, authorisation
         self.sessions = AgentSessions(*known, log, ras)
 
     def _save_paths(self, paths: PathKnowledge) -> None:
@@ -146,6 +153,8 @@ class Master:
         self._tls = server_context(trust / "ca.pem", trust / f"{Role.MASTER}.pem", trust / f"{Role.MASTER}.key")
         self._address, self._port = address, port
         self._closing = asyncio.Event()
+        self._gate = Gate("master")
+        self._agents: dict[str, list[ServerConnection]] = {}
         self._refused: set[str] = set()
 
     async def run(self, ready: Callable[[], None]) -> None:
@@ -157,22 +166,29 @@ class Master:
         parts.store.close()
 
     async def _serve(self, ready: Callable[[], None]) -> None:
+        sockets = self._gate.listen(self._address, self._port)
+        async with AsyncExitStack() as stack:
+            for listening in sockets:
+                await stack.enter_async_context(self._server(listening))
+            await self._work(ready)
+
+    def _server(self, listening: socket.socket) -> AbstractAsyncContextManager[object]:
+        return serve(
+            self._serve_peer,
+            sock=listening,
+            ssl=self._tls,
+            compression=None,
+            process_request=self._admit,
+            ping_interval=_PING_EVERY_S,
+            ping_timeout=_PING_WITHIN_S,
+            close_timeout=_CLOSE_WITHIN_S,
+            max_size=MESSAGE_BYTES_MAX,
+            max_queue=WAITING_MESSAGES_MAX,
+        )
+
+    async def _work(self, ready: Callable[[], None]) -> None:
         parts = self._parts
-        async with (
-            serve(
-                self._serve_peer,
-                self._address,
-                self._port,
-                ssl=self._tls,
-                compression=None,
-                process_request=self._admit,
-                ping_interval=_PING_EVERY_S,
-                ping_timeout=_PING_WITHIN_S,
-                close_timeout=_CLOSE_WITHIN_S,
-                max_size=MESSAGE_BYTES_MAX,
-            ),
-            asyncio.TaskGroup() as tasks,
-        ):
+        async with asyncio.TaskGroup() as tasks:
             parts.steering.resume()
             works = [parts.telemetry.run(parts.attempts.busy), parts.recheck.run(), parts.paths.run()]
             works += [parts.archiving.run()] if parts.archiving else []
@@ -199,7 +215,10 @@ class Master:
         self._closing.set()
 
     def _admit(self, connection: ServerConnection, request: Request) -> Response | None:
-        """The answer to a request; None if the peer is to be served. A refusal is logged once: agents try again."""
+        """The answer to a request; None if the peer is to be served. A refusal is logged once: agents try again.
+
+        Whoever gets an answer counts as one that has not authenticated until the connection is closed.
+        """
         try:
             _client(connection)
         except UnhealthyError as error:
@@ -208,15 +227,31 @@ class Master:
                 self._refused.add(line)
                 _logger.warning(line)
             return refusal(str(error))
-        return page(request.path, self._parts.health, self._parts.unready)
+        answer = page(request.path, self._parts.health, self._parts.unready)
+        if answer is None:
+            self._gate.admit(connection.remote_address)
+        return answer
 
     async def _serve_peer(self, connection: ServerConnection) -> None:
         (name, role), parts = _client(connection), self._parts
         channel, address = WebSocketChannel(connection), str(connection.remote_address[0])
         if role is Role.AGENT:
-            await parts.sessions.serve(connection, channel, name, self._closing)
+            await self._serve_agent(connection, channel, name)
         else:
             await OperatorSession(channel, role, address, parts.log, parts.jobs, parts.paths).serve()
+
+    async def _serve_agent(self, connection: ServerConnection, channel: WebSocketChannel, name: str) -> None:
+        """Serve an agent. Of its older connections, which it may have lost without our knowing, a few are kept."""
+        mine = self._agents.setdefault(name, [])
+        mine.append(connection)
+        for older in mine[:-_OF_AN_AGENT]:
+            older.transport.abort()
+        try:
+            await self._parts.sessions.serve(connection, channel, name, self._closing)
+        finally:
+            mine.remove(connection)
+            if not mine:
+                self._agents.pop(name, None)
 
 
 def _client(connection: ServerConnection) -> Identity:

@@ -9,7 +9,7 @@ from c4bench.control.event_log import EventLog
 from c4bench.control.job_service import JobService
 from c4bench.control.path_service import PathService
 from c4bench.errors import UsageError
-from c4bench.wire.channel import Channel, ChannelClosed
+from c4bench.wire.channel import MESSAGE_BYTES_MAX, Channel, ChannelClosed
 from c4bench.wire.messages import (
     Empty,
     LaunchJob,
@@ -39,7 +39,7 @@ class OperatorSession:
         handlers = {"subscribe": Handler(Subscribe, self._subscribe)}
         if role is Role.OPERATOR:
             handlers |= {
-                "launch": Handler(LaunchJob, self._launch),
+                "launch": Handler(LaunchJob, self._launch, MESSAGE_BYTES_MAX),
                 "stop": Handler(StopRanks, self._stop),
                 "restore": Handler(ReturnHost, self._return_host),
                 "ask": Handler(QueryResults, self._query),

@@ -248,7 +248,13 @@ class PathLearner:
         self._counted.update(silent)
         search = PathSearch(self.fabric.source_ports, self._links)
         search.begin(dict.fromkeys(silent, 0))
-        traces = await count_paths(self._counter, search)
+        try:
+            traces = await count_paths(self._counter, search)
+        except UnhealthyError as error:
+            self._controller.remarks.append(
+                f"{len(silent)} pairs of NICs answer no probes, nor can be counted: {error}"
+            )
+            return
         self._controller.learn(traces, time.time(), COUNTERS)
         learnt = len({(source, destination) for source, destination, _ in traces})
         self._controller.remarks.append(

@@ -3,8 +3,10 @@
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from c4bench.budget import AGENT, OverBudgetError
 from c4bench.c4p.controller import PathController
 from c4bench.c4p.knowledge.atlas import Atlas
 from c4bench.c4p.knowledge.leaf_groups import Pair
@@ -15,10 +17,12 @@ from c4bench.control.health import UnplannedFlows
 from c4bench.control.jobs import Job
 from c4bench.control.path_learning import PathLearner, PlannedFabric
 from c4bench.control.path_survey import PathSurvey
+from c4bench.control.periodic import Periodic
 from c4bench.control.plan_log import TUNING, PlanLog
 from c4bench.errors import UnhealthyError, UsageError
+from c4bench.foreign_text import one_line
 from c4bench.model.diagnosis import Diagnosis
-from c4bench.model.fabric import USUAL_QPS, Flow, LinkLoad, MissingLink
+from c4bench.model.fabric import USUAL_QPS, Flow, LinkLoad, MissingLink, Nic, host_of_nic
 from c4bench.model.recording import LinkRates, LinksMissing, PathsLearnt, PlannerRecord
 from c4bench.model.window import Window
 from c4bench.wire.messages import ChooseQps, Empty, FollowGuidance, Guidance, Release, Route
@@ -72,13 +76,17 @@ class PathService:
                 tasks.create_task(self.counted.watch(fabric.read, fabric.background_s, self._ingest_counters))
 
     async def _watch_paths(self) -> None:
+        periodic = Periodic("watching paths")
         while True:
             await asyncio.sleep(self.controller.policy.urgent_check_s)
-            if self._learner:
-                await self._follow_paths(self._learner)
-            self.controller.tick(time.time())
-            await self._apply_changes("links lost or restored")
-            self._changes.report(self.controller.remarks)
+            await periodic.round(self._watch_once)
+
+    async def _watch_once(self) -> None:
+        if self._learner:
+            await self._follow_paths(self._learner)
+        self.controller.tick(time.time())
+        await self._apply_changes("links lost or restored")
+        self._changes.report(self.controller.remarks)
 
     async def _follow_paths(self, learner: PathLearner) -> None:
         """Check paths, learn those that have changed, and go on with a search that waits for switches."""
@@ -165,7 +173,15 @@ class PathService:
             self._missing = self.controller.missing
             self._publish(LinksMissing(time.time(), self._missing))
 
-    # Requests of ranks
+    # Requests of ranks; `Authorisation` has checked that they speak for their sender's flows
+
+    def live_flow(self, name: str) -> Flow | None:
+        """A live flow by its id."""
+        return self.controller.live_flows[name].flow if self.controller.knows(name) else None
+
+    def nic(self, name: str) -> Nic | None:
+        """A NIC of the inventory that is planned by."""
+        return self._learner.nics.get(name) if self._learner else None
 
     async def choose_qps(self, request: ChooseQps) -> int:
         """How many QPs each connection of these pairs should have: as many as the pair that needs most."""
@@ -177,17 +193,25 @@ class PathService:
     async def route(self, request: Route) -> tuple[int, ...]:
         """Place these flows in addition to those already placed; return their source ports."""
         await self._join(request.job, request.flows, {})
-        return tuple(self.controller.port(flow.id) for flow in request.flows)
+        knows, port = self.controller.knows, self.controller.port
+        return tuple(port(flow.id) if knows(flow.id) else 0 for flow in request.flows)
 
     async def _join(self, job: str, flows: Sequence[Flow], ports: Mapping[str, int]) -> None:
         """Have these flows of a job planned; those that run already on known `ports`, by flow id, stay there."""
-        if foreign := next((flow for flow in flows if flow.job != job), None):
-            raise UnhealthyError(f"flow {foreign.id} is of {foreign.job}, and the request is of {job}")
+        self._limit_flows(flows)
         await self._learn_unknown([(flow.source, flow.destination) for flow in flows])
         running = self._jobs.get(job)
         self.controller.join(flows, running.spec.share if running else 1.0, ports)
         self._warn_unplanned(job)
         await self._apply_changes(f"new flows of {job}")
+
+    def _limit_flows(self, flows: Sequence[Flow]) -> None:
+        """Raises OverBudgetError if a host would have more live flows than an agent may."""
+        live = self.controller.live_flows
+        new = Counter(host_of_nic(flow.source) for flow in flows if flow.id not in live)
+        for host, count in new.items():
+            if live.of_host(host) + count > AGENT.names:
+                raise OverBudgetError(f"{host}: more than {AGENT.names:,} flows, which is the most that is planned")
 
     async def _learn_unknown(self, pairs: Iterable[Pair]) -> None:
         if unknown := self.controller.pairs_to_learn(pairs, time.time()):
@@ -231,8 +255,8 @@ class PathService:
         if new:
             await self._join(request.job, new, ports)
         for flow, port in zip(request.flows, request.ports, strict=True):
-            if flow.id in request.refused:
-                self.controller.pin(flow.id, port, request.refused[flow.id])
+            if flow.id in request.refused and self.controller.knows(flow.id):
+                self.controller.pin(flow.id, port, one_line(request.refused[flow.id]))
         await self._apply_changes(f"flows of {request.job} that cannot move")
         async with self._changed:
             await self._changed.wait_for(lambda: self._gone(request) or self._guidance(request) != Guidance())

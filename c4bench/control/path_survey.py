@@ -8,13 +8,15 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count, starmap
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+from c4bench.budget import HOST
 from c4bench.c4p.knowledge.atlas import Probe
 from c4bench.c4p.knowledge.path_checks import Check, Position
 from c4bench.c4p.knowledge.path_knowledge import Trace
 from c4bench.c4p.knowledge.path_search import PathSearch
 from c4bench.errors import UnhealthyError
+from c4bench.foreign_text import one_line
 from c4bench.model.fabric import Arrived, HopAnswer, HopProbe, Nic, NumberedFlow, Train
 from c4bench.model.recording import Delivery, TimedFlow
 from c4bench.verbs.probe import CLOSED_PORT, ROCE_PORT
@@ -40,10 +42,12 @@ _TRAIN_BYTES = 64 << 10
 _TRAIN_SHARE, _TRAIN_BPS = 0.02, 20e6
 _tokens = count(1)
 _ANY_TTL = 64
+_ADDRESS_AT_MOST, _TTL_AT_MOST = 64, 255
 # Packets start with one of these TTLs, and each switch takes one off.
 _INITIAL_TTLS = (64, 128, 255)
 
 Pair = tuple[Nic, Nic]
+Body = TypeVar("Body")
 
 
 class _Numbered(NamedTuple):
@@ -161,7 +165,11 @@ class PathSurvey:
         """
         heard = await self._number(flows, nics, lambda _: _Numbered(packets, RATE_PPS))
         seen = any(one.data or one.acks for one in heard.values())
-        return tuple(Delivery(*flow, packets, one.data, one.acks, one.late) for flow, one in heard.items() if seen)
+        return tuple(
+            Delivery(*flow, packets, *(min(max(0, count), packets) for count in (one.data, one.acks, one.late)))
+            for flow, one in heard.items()
+            if seen
+        )
 
     async def time_trains(self, flows: Iterable[Probe], nics: Mapping[str, Nic], trains: int) -> tuple[TimedFlow, ...]:
         """Send so many packet `trains` on each of the flows, and return how they arrived.
@@ -204,7 +212,7 @@ class PathSurvey:
             request = NumberRequest(source.index, to, count, token, rate_pps, source.traffic_class, train_bytes)
             try:
                 async with self._busy[source.name]:
-                    await self._agent(source.host).call("number", request, Empty)
+                    await self._call(source.host, "number", request, Empty)
             except UnhealthyError:
                 return []
             return list(mine)
@@ -219,19 +227,19 @@ class PathSurvey:
     async def _listen(self, nic: Nic, token: int, within_s: float) -> bool:
         """Have a NIC's agent count numbered packets; return whether it does."""
         with suppress(UnhealthyError):
-            await self._agent(nic.host).call("listen", ListenRequest(nic.index, token, within_s), Empty)
+            await self._call(nic.host, "listen", ListenRequest(nic.index, token, within_s), Empty)
             return True
         return False
 
     async def _heard(self, nic: Nic, token: int) -> dict[tuple[str, int], Arrived] | None:
         """What arrived at a NIC, by the sender's address and source port. None if its agent does not say."""
         with suppress(UnhealthyError):
-            heard = await self._agent(nic.host).call("heard", HeardRequest(nic.index, token), Heard)
+            heard = await self._call(nic.host, "heard", HeardRequest(nic.index, token), Heard)
             return {(one.source, one.source_port): one for one in heard.arrived}
         return None
 
     async def _burst(self, host: str, request: BurstRequest) -> None:
-        await self._agent(host).call("burst", request, Empty)
+        await self._call(host, "burst", request, Empty)
 
     async def _alone(self, nic: str, work: Callable[[], Awaitable[None]]) -> None:
         async with self._busy[nic]:
@@ -241,12 +249,31 @@ class PathSurvey:
         request = ProbeRequest(
             source.index, tuple(probes), _SILENCE_S, RATE_PPS, to_port, traffic_class=source.traffic_class
         )
-        answer = await self._agent(source.host).call("probe", request, ProbeAnswer)
+        answer = await self._call(source.host, "probe", request, ProbeAnswer)
         if len(answer.answers) != len(probes):
             raise UnhealthyError(
                 f"{source.host} answered {len(answer.answers)} of {len(probes)} probes; is its agent old?"
             )
+        if wrong := next((one for one in answer.answers if not _is_answer(one)), None):
+            raise UnhealthyError(
+                f"{source.host} says that {one_line(wrong.address, 80)!r} answered with TTL {wrong.ttl}"
+            )
         return answer.answers
+
+    async def _call(self, host: str, method: str, request: object, answer: type[Body]) -> Body:
+        """Ask an agent. Raises UnhealthyError, also if it does not answer in time."""
+        try:
+            async with asyncio.timeout(HOST.seconds):
+                return await self._agent(host).call(method, request, answer)
+        except TimeoutError:
+            raise UnhealthyError(f"{host}: its agent has not answered {method!r} for {HOST.seconds:g} s") from None
+
+
+def _is_answer(answer: HopAnswer) -> bool:
+    """Whether an answer to a probe can be one: an agent may say anything."""
+    address = answer.address
+    plain = address.isascii() and address.isprintable() and not set(address) & set(" /<>|")
+    return plain and len(address) <= _ADDRESS_AT_MOST and 0 <= answer.ttl <= _TTL_AT_MOST
 
 
 def _is_timed(train: Train) -> bool:

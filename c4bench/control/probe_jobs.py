@@ -3,10 +3,13 @@
 import asyncio
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, TypeVar
+
+import msgspec
 
 from c4bench.control.job_attempts import JobAttempts
 from c4bench.control.job_registry import JobRegistry
+from c4bench.decoding import DecodingError, decoding
 from c4bench.errors import UnhealthyError
 from c4bench.model.diagnosis import ProbeFlow
 from c4bench.model.fabric import Host, Nic
@@ -22,6 +25,51 @@ _WITHIN_S = 20.0
 # Of this many, at least one meets no other traffic, and each takes long beside the latency of the hops.
 _PROBE_MESSAGES = 10
 _numbers = itertools.count(1)
+Told = TypeVar("Told")
+
+
+# Times and rates of a rank, which may say anything.
+_Amount = Annotated[float, msgspec.Meta(ge=0.0, le=1e15)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 50)]
+
+
+class _Sent(msgspec.Struct, frozen=True):
+    """A transfer as program `link` reports it."""
+
+    size_bytes: _Count
+    messages: _Count
+    began_s: _Amount
+    ended_s: _Amount
+
+
+class _Link(msgspec.Struct, frozen=True):
+    """What the sending rank of program `link` reports."""
+
+    sent: tuple[_Sent]
+
+
+class _Rate(msgspec.Struct, frozen=True):
+    """A transfer as program `pairs` reports it."""
+
+    source: str
+    destination: str
+    source_port: int
+    rate_bps: _Amount
+
+
+class _Rates(msgspec.Struct, frozen=True):
+    """What a rank of program `pairs` reports."""
+
+    found: tuple[_Rate, ...]
+
+
+def _told(body: Mapping[str, Any], kind: type[Told]) -> Told:
+    """What a rank has reported. Raises UnhealthyError if it is of another form."""
+    try:
+        with decoding():
+            return msgspec.convert(body, kind)
+    except DecodingError as error:
+        raise UnhealthyError(f"what a rank reports of a transfer cannot be read: {error}") from None
 
 
 class ProbeJobs:
@@ -51,14 +99,13 @@ class ProbeJobs:
         The probes of a step, each with NICs of its own, run at once. Raises UnhealthyError if they cannot be sent.
         """
         reports = await self._run(_probing(steps, nics), "pairs")
-        rates = {
-            (row["source"], row["destination"], row["source_port"]): float(row["rate_bps"])
-            for report in reports
-            for row in report["found"]
-        }
+        rows = [row for report in reports for row in _told(report, _Rates).found]
+        rates = {(row.source, row.destination, row.source_port): row.rate_bps for row in rows}
         probes = list(itertools.chain.from_iterable(steps))
         bounds = [payload_bound(min(nics[flow.source].rate_bps, nics[flow.destination].rate_bps)) for flow in probes]
         flows = [(flow.source, flow.destination, flow.source_port) for flow in probes]
+        if missing := next((flow for flow in flows if flow not in rates), None):
+            raise UnhealthyError(f"no rank says how fast {missing[0]} sends to {missing[1]}")
         return [rates[flow] / bound for flow, bound in zip(flows, bounds, strict=True)]
 
     async def _works(self, nic: Nic, other: Nic) -> bool:
@@ -78,10 +125,11 @@ class ProbeJobs:
             nics=ends,
             parameters={"sizes_bytes": [_MESSAGE_BYTES], "total_bytes": total_bytes, "profile": "brisk"},
         )
-        (sent,) = (await self._run(spec, "link"))[0]["sent"]
-        moved_bits = sent["size_bytes"] * sent["messages"] * 8
-        duration_s = sent["ended_s"] - sent["began_s"]
-        return float(moved_bits / duration_s / payload_bound(min(nic.rate_bps for nic in ends)))
+        (sent,) = _told((await self._run(spec, "link"))[0], _Link).sent
+        duration_s = sent.ended_s - sent.began_s
+        if duration_s <= 0:
+            raise UnhealthyError(f"{source.host} says that it sent {sent.messages} messages in {duration_s:g} s")
+        return sent.size_bytes * sent.messages * 8 / duration_s / payload_bound(min(nic.rate_bps for nic in ends))
 
     async def _run(self, spec: JobSpec, kind: str) -> list[dict[str, Any]]:
         """Run a short job, and return the results of its ranks."""

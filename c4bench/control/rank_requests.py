@@ -6,31 +6,17 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
+from c4bench.control.authorisation import Authorisation
 from c4bench.control.jobs import Job
 from c4bench.control.meetings import Meetings
 from c4bench.control.path_service import PathService
 from c4bench.control.rendezvous import RendezvousService
 from c4bench.control.telemetry import Detection
-from c4bench.errors import UnhealthyError
 from c4bench.model.recording import FailureReported, LossReported
 from c4bench.model.telemetry import Failure
-from c4bench.wire.job_names import JOB_ID_AT_MOST
-from c4bench.wire.messages import (
-    ChooseQps,
-    Empty,
-    Exchange,
-    Fail,
-    FollowGuidance,
-    Meet,
-    NetworkLost,
-    PollInbox,
-    RelayMessage,
-    Release,
-    Result,
-    Route,
-    Watch,
-)
+from c4bench.wire.messages import Empty, Fail, Meet, NetworkLost, RelayMessage, Result, Watch
 from c4bench.wire.peer import Handler
+from c4bench.wire.requests import OF_RANKS, Request, seat_of
 
 _logger = logging.getLogger(__name__)
 
@@ -45,44 +31,36 @@ class RankRequests:
         meetings: Meetings,
         detection: Detection,
         paths: PathService,
+        authorisation: Authorisation,
     ) -> None:
         self._jobs, self._rendezvous, self._meetings = jobs, rendezvous, meetings
-        self._detection, self._paths = detection, paths
+        self._detection, self._authorisation = detection, authorisation
+        self._answers: dict[str, Callable[[Any], Awaitable[Any]]] = {
+            "exchange": rendezvous.exchange,
+            "meet": self._meet,
+            "fail": self._fail,
+            "lost": self._lost,
+            "watch": self._watch,
+            "word": self._relay,
+            "news": rendezvous.poll,
+            "qps": paths.choose_qps,
+            "route": paths.route,
+            "release": paths.release,
+            "follow": paths.follow,
+            "result": self._result,
+        }
 
     def handlers(self, host: str) -> dict[str, Handler]:
-        """The handler of each request of the agent of `host`, which speaks for jobs that have ranks there."""
-        handlers = {
-            "exchange": Handler(Exchange, self._rendezvous.exchange),
-            "meet": Handler(Meet, self._meet),
-            "fail": Handler(Fail, self._fail),
-            "lost": Handler(NetworkLost, self._lost),
-            "watch": Handler(Watch, self._watch),
-            "word": Handler(RelayMessage, self._relay),
-            "news": Handler(PollInbox, self._rendezvous.poll),
-            "qps": Handler(ChooseQps, self._paths.choose_qps),
-            "route": Handler(Route, self._paths.route),
-            "release": Handler(Release, self._paths.release),
-            "follow": Handler(FollowGuidance, self._paths.follow),
-            "result": Handler(Result, self._result),
-        }
+        """The handler of each request of ranks, by the agent of `host`, which speaks for what is there only."""
         return {
-            method: Handler(handler.body, partial(self._checked, host, handler.function))
-            for method, handler in handlers.items()
+            name: Handler(request.body, partial(self._checked, host, request), request.most_bytes)
+            for name, request in OF_RANKS.items()
         }
 
-    async def _checked(self, host: str, function: Callable[[Any], Awaitable[Any]], request: Any) -> Any:  # noqa: ANN401
-        job = self._jobs.get(request.job)
-        if job is None and isinstance(request, Result):
-            return Empty()  # a late one, of an attempt that has ended
-        if job is None:
-            raise UnhealthyError(f"job {request.job[:JOB_ID_AT_MOST]!r} does not run")
-        here = job.ranks_by_host.get(host, ())
-        speaks_for = request.rank if isinstance(request, Result | Meet) else None
-        if not here or (speaks_for is not None and speaks_for not in here):
-            values = (host, type(request).__name__, request.job)
-            _logger.warning("agent of %s refused: its %s is for ranks of %s that it does not run", *values)
-            raise UnhealthyError(f"the agent of {host} does not speak for these ranks of job {request.job}")
-        return await function(request)
+    async def _checked(self, host: str, request: Request, body: Any) -> Any:  # noqa: ANN401
+        if not self._authorisation.admits(host, request, body):
+            return Empty()
+        return await self._answers[request.name](body)
 
     async def _meet(self, request: Meet) -> Empty:
         await self._meetings.join(request)
@@ -90,14 +68,17 @@ class RankRequests:
 
     async def _fail(self, request: Fail) -> Empty:
         self._rendezvous.fail(request)
-        record = FailureReported(time.time(), request.job, request.comm, request.failure)
+        seat = seat_of(request.failure.rank, request.seats)
+        record = FailureReported(time.time(), request.job, request.comm, request.failure, seat)
         self._detection.ingest(request.job, record)
         return Empty()
 
     async def _lost(self, request: NetworkLost) -> Empty:
         values, fields = (request.job, request.loss.rank, request.loss.component), {"attempt": request.job}
         _logger.warning("%s: rank %d continues without %s", *values, extra=fields)
-        self._detection.ingest(request.job, LossReported(time.time(), request.job, request.comm, request.loss))
+        seat = seat_of(request.loss.rank, request.seats)
+        record = LossReported(time.time(), request.job, request.comm, request.loss, seat)
+        self._detection.ingest(request.job, record)
         return Empty()
 
     async def _relay(self, request: RelayMessage) -> Empty:
@@ -105,7 +86,7 @@ class RankRequests:
         return Empty()
 
     async def _watch(self, request: Watch) -> Failure:
-        return await self._rendezvous.watch(request.job, request.comm)
+        return await self._rendezvous.watch(request.job, request.comm, request.seats)
 
     async def _result(self, result: Result) -> Empty:
         job = self._jobs.get(result.job)

@@ -12,10 +12,11 @@ from typing import Any
 
 import msgspec
 
+from c4bench.budget import JOB
 from c4bench.control.store import CommunicatorEnded, CommunicatorFailure, Entry, FinishedExchange, RelayedMessage, Store
 from c4bench.errors import UnhealthyError
 from c4bench.model.telemetry import Failure
-from c4bench.wire.messages import Exchange, Exchanged, Fail, InboxBatch, PollInbox, RelayMessage
+from c4bench.wire.messages import Exchange, Exchanged, Fail, InboxBatch, PollInbox, RelayMessage, Seats
 from c4bench.wire.peer import ABANDONED
 
 _logger = logging.getLogger(__name__)
@@ -23,15 +24,43 @@ _logger = logging.getLogger(__name__)
 # Of each job, since a hostile rank may make up names and messages. A job of 10,000 ranks in 1,000 communicators needs a
 # tenth of these, and relays some kilobytes for each failure.
 _COMMS_AT_MOST = 16_384
+_SEATS_AT_MOST = JOB.records
 _COMMS_IN_ALL_AT_MOST = 262_144
 _GATHERINGS_AT_MOST = 65_536  # of all jobs
 _PENDING_AT_MOST_BYTES = 256 << 20
-_RELAYED_AT_MOST_BYTES = 64 << 20
+_RELAYED_AT_MOST_BYTES = JOB.bytes
 # Answers kept of each job. A rank without an answer delays its communicator, so its answer is among the latest.
 _ANSWERS_KEPT = 1024
+_ANSWERS_KEPT_BYTES = JOB.bytes
 
-_Comm = tuple[str, str]  # job, communicator
-_Name = tuple[str, str, str]  # job, communicator, key
+_Comm = tuple[str, str, Seats]  # job, communicator
+_Name = tuple[_Comm, str, int]  # communicator, key, size
+
+
+class _Answers:
+    """The newest answers to a job's ranks, by exchange."""
+
+    def __init__(self) -> None:
+        self._kept: dict[_Name, Exchanged] = {}
+        self._size_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, name: _Name) -> Exchanged | None:
+        """An answer that is kept."""
+        return self._kept.get(name)
+
+    def keep(self, name: _Name, answer: Exchanged) -> None:
+        """Keep an answer, and forget the oldest: the newest stays whatever its size."""
+        self._kept[name] = answer
+        self._size_bytes += _size_bytes(answer)
+        while len(self._kept) > _ANSWERS_KEPT or (self._size_bytes > _ANSWERS_KEPT_BYTES and len(self._kept) > 1):
+            self._size_bytes -= _size_bytes(self._kept.pop(next(iter(self._kept))))
+
+
+def _size_bytes(answer: Exchanged) -> int:
+    return sum(map(len, answer.payloads))
 
 
 class _Gathering(msgspec.Struct):
@@ -49,37 +78,40 @@ class RendezvousService:
         self._store = store or Store(None)
         self._gatherings: dict[_Name, _Gathering] = {}
         self._failures: dict[_Comm, asyncio.Future[Failure]] = {}
-        self._answered: dict[str, dict[tuple[str, str], Exchanged]] = {}
+        self._answered: dict[str, _Answers] = {}
         self._messages: dict[_Comm, list[RelayMessage]] = {}
         self._arrived: dict[_Comm, asyncio.Event] = {}
         # How many calls watch each communicator, and which ranks follow its messages.
         self._watching: Counter[_Comm] = Counter()
         self._following: dict[_Comm, set[int]] = {}
         self._comms: dict[str, int] = {}
+        self._seats: Counter[str] = Counter()
         self._relayed_bytes: Counter[str] = Counter()
         self._pending_bytes: Counter[str] = Counter()
 
     def admit(self, job: str, saved: Iterable[Entry] = ()) -> None:
         """Keep answers to this job's ranks from now on; `saved` is what an earlier master has saved."""
-        answered = self._answered.setdefault(job, {})
+        answered = self._answered.setdefault(job, _Answers())
         for entry in saved:
             if isinstance(entry, FinishedExchange):
-                _keep(answered, entry.comm, entry.key, entry.exchanged)
+                size = entry.size or len(entry.exchanged.payloads)
+                answered.keep(((job, entry.comm, entry.seats), entry.key, size), entry.exchanged)
             elif isinstance(entry, CommunicatorFailure):
                 self._set_failure(entry.fail)
             elif isinstance(entry, RelayedMessage):
                 self._relayed_bytes[job] += len(entry.word.body)
-                self._messages.setdefault((job, entry.word.comm), []).append(entry.word)
+                self._messages.setdefault((job, entry.word.comm, entry.word.seats), []).append(entry.word)
             elif isinstance(entry, CommunicatorEnded):
-                self._forget_messages((job, entry.comm))
+                self._forget_messages((job, entry.comm, entry.seats))
 
     async def exchange(self, request: Exchange) -> Exchanged:
         """Wait for the other ranks of the key. The first timeout of any rank ends it for all that wait."""
-        answer = self._answered.get(request.job, {}).get((request.comm, request.key))
-        if answer is not None:
+        comm = request.job, request.comm, request.seats
+        name = comm, request.key, request.size
+        answered = self._answered.get(request.job)
+        if answered is not None and (answer := answered.get(name)) is not None:
             return answer
-        name = (request.job, request.comm, request.key)
-        failure = self._failure(request.job, request.comm)
+        failure = self._failure(comm)
         if not 0 <= request.rank < request.size:
             raise UnhealthyError(f"rank {request.rank} of {request.size} is none; the program is wrong")
         self._limit(request.job, "exchanges", len(self._gatherings), _GATHERINGS_AT_MOST)
@@ -89,14 +121,14 @@ class RendezvousService:
             await asyncio.wait(either, timeout=request.timeout_s, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             self._leave(name, gathering, request.rank)
-            self._drop_unwatched(name[:2])
+            self._drop_unwatched(comm)
             raise
         if gathering.ended.cancelled() or failure.cancelled():
             raise UnhealthyError(f"job {request.job} has ended")
         if not gathering.ended.done():
             missing = tuple(sorted(set(range(request.size)) - set(gathering.payloads)))
             self._end(name, Exchanged(failure=failure.result()) if failure.done() else Exchanged(missing=missing))
-        self._drop_unwatched(name[:2])
+        self._drop_unwatched(comm)
         return gathering.ended.result()
 
     async def gather(self, request: Exchange) -> tuple[bytes, ...]:
@@ -125,29 +157,31 @@ class RendezvousService:
             return
         gathering.calls[rank] -= 1
         if gathering.calls[rank] == 0:
-            self._pending_bytes[name[0]] -= len(gathering.payloads.pop(rank))
+            self._pending_bytes[name[0][0]] -= len(gathering.payloads.pop(rank))
         if not gathering.payloads:
             self._drop(name).ended.cancel()
 
     def _end(self, name: _Name, answer: Exchanged) -> None:
-        job, comm, key = name
+        (job, comm, seats), key, size = name
         if job in self._answered:
-            _keep(self._answered[job], comm, key, answer)
-            self._store.append(job, FinishedExchange(comm, key, answer))
+            self._answered[job].keep(name, answer)
+            self._store.append(job, FinishedExchange(comm, key, answer, seats, size))
         self._drop(name).ended.set_result(answer)
 
     def _drop(self, name: _Name) -> _Gathering:
         gathering = self._gatherings.pop(name)
-        self._pending_bytes[name[0]] -= sum(map(len, gathering.payloads.values()))
+        self._pending_bytes[name[0][0]] -= sum(map(len, gathering.payloads.values()))
         return gathering
 
-    def _failure(self, job: str, comm: str) -> asyncio.Future[Failure]:
-        if (job, comm) not in self._failures:
+    def _failure(self, comm: _Comm) -> asyncio.Future[Failure]:
+        if comm not in self._failures:
+            job, seats = comm[0], self._seats[comm[0]] + len(comm[2])
             known = self._comms.setdefault(job, 0)
+            self._limit(job, "seats of communicators", seats, _SEATS_AT_MOST)
             self._limit(job, "communicators", known, _COMMS_AT_MOST)
             self._limit(job, "communicators, with all other jobs,", len(self._failures), _COMMS_IN_ALL_AT_MOST)
-            self._comms[job] = known + 1
-        return self._failures.setdefault((job, comm), asyncio.get_running_loop().create_future())
+            self._comms[job], self._seats[job] = known + 1, seats
+        return self._failures.setdefault(comm, asyncio.get_running_loop().create_future())
 
     def fail(self, request: Fail) -> None:
         """Notify all that wait for or watch this communicator, now and later. Only the first failure counts."""
@@ -160,34 +194,36 @@ class RendezvousService:
             self._store.append(request.job, CommunicatorFailure(request))
 
     def _set_failure(self, request: Fail) -> bool:
-        failure = self._failure(request.job, request.comm)
+        failure = self._failure((request.job, request.comm, request.seats))
         if failure.done():
             return False
         failure.set_result(request.failure)
         return True
 
-    async def watch(self, job: str, comm: str) -> Failure:
+    async def watch(self, job: str, name: str, seats: Seats = ()) -> Failure:
         """Wait for the communicator's first failure. One that is well and that nobody watches any more is forgotten."""
-        failure = self._failure(job, comm)
-        self._watching[job, comm] += 1
+        comm = job, name, seats
+        failure = self._failure(comm)
+        self._watching[comm] += 1
         try:
             # Shielded, because a watcher that is cancelled must not cancel the future that others await.
             return await asyncio.shield(failure)
         finally:
-            self._watching[job, comm] -= 1
-            self._drop_unwatched((job, comm))
+            self._watching[comm] -= 1
+            self._drop_unwatched(comm)
 
     def _drop_unwatched(self, comm: _Comm) -> None:
-        if self._watching[comm] or any(name[:2] == comm for name in self._gatherings):
+        if self._watching[comm] or any(name[0] == comm for name in self._gatherings):
             return
         del self._watching[comm]
         if comm in self._failures and not self._failures[comm].done():
             del self._failures[comm]
             self._comms[comm[0]] -= 1
+            self._seats[comm[0]] -= len(comm[2])
 
     def relay(self, request: RelayMessage) -> None:
         """Keep a rank's message to others of its communicator, and wake those that poll."""
-        name = (request.job, request.comm)
+        name = (request.job, request.comm, request.seats)
         kept = self._relayed_bytes[request.job] + len(request.body)
         self._limit(request.job, "bytes of messages", kept, _RELAYED_AT_MOST_BYTES)
         self._relayed_bytes[request.job] = kept
@@ -201,7 +237,7 @@ class RendezvousService:
 
         Once all ranks that have polled have abandoned their polls, the communicator's messages are forgotten.
         """
-        name = (request.job, request.comm)
+        name = (request.job, request.comm, request.seats)
         self._following.setdefault(name, set()).add(request.rank)
         try:
             return await self._poll(name, request)
@@ -218,7 +254,7 @@ class RendezvousService:
             self._following.pop(name, None)
             self._arrived.pop(name, None)
             if self._forget_messages(name) and name[0] in self._answered:
-                self._store.append(name[0], CommunicatorEnded(name[1]))
+                self._store.append(name[0], CommunicatorEnded(name[1], name[2]))
 
     def _forget_messages(self, name: _Comm) -> bool:
         """Whether there were any."""
@@ -248,6 +284,7 @@ class RendezvousService:
     def forget(self, job: str) -> None:
         """Drop everything that is pending for a job that has ended."""
         self._comms.pop(job, None)
+        self._seats.pop(job, None)
         self._relayed_bytes.pop(job, None)
         for comm in [comm for comm in self._messages if comm[0] == job]:
             del self._messages[comm]
@@ -255,16 +292,9 @@ class RendezvousService:
             del self._following[comm]
         for comm in [comm for comm in self._arrived if comm[0] == job]:
             self._arrived.pop(comm).set()
-        for name in [name for name in self._gatherings if name[0] == job]:
+        for name in [name for name in self._gatherings if name[0][0] == job]:
             self._drop(name).ended.cancel()
         self._pending_bytes.pop(job, None)
         self._answered.pop(job, None)
         for comm in [comm for comm in self._failures if comm[0] == job]:
             self._failures.pop(comm).cancel()
-
-
-def _keep(answered: dict[tuple[str, str], Exchanged], comm: str, key: str, answer: Exchanged) -> None:
-    """Keep the newest answers of a job."""
-    if len(answered) == _ANSWERS_KEPT:
-        del answered[next(iter(answered))]
-    answered[comm, key] = answer

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from c4bench.budget import SWITCH, Account, OverBudgetError
+from c4bench.decoding import DecodingError, json_in, whole_number
 from c4bench.errors import UnhealthyError
 
 _DUMP = ("sonic-db-dump", "-n", "COUNTERS_DB", "-k")
@@ -40,25 +42,28 @@ def port_counters(switch: str, names: bytes, counters: bytes) -> dict[str, PortC
     """
     ports, rows = _decode(switch, names), _decode(switch, counters)
     found = {port: rows.get(f"COUNTERS:{oid}") for port, oid in ports.get(_TABLE, _Entry()).value.items()}
-    return {
-        port: PortCounters(
-            _number(row.value, _RECEIVED), sum(_number(row.value, name) for name in _PACKETS), _number(row.value, _SENT)
-        )
-        for port, row in found.items()
-        if row is not None and _RECEIVED in row.value
-    }
+    try:
+        return {port: _counted(row.value) for port, row in found.items() if row is not None and _RECEIVED in row.value}
+    except DecodingError as error:
+        raise UnhealthyError(f"{switch}: {_DUMP[0]} printed a counter that is none: {error}") from None
 
 
 def _decode(switch: str, output: bytes) -> dict[str, _Entry]:
     try:
-        return msgspec.json.decode(output, type=dict[str, _Entry])
-    except (msgspec.MsgspecError, RecursionError):
+        Account(switch, SWITCH).spend(bytes=len(output))
+        return json_in(output, dict[str, _Entry])
+    except (DecodingError, OverBudgetError):
         raise UnhealthyError(
             f"{switch}: {_DUMP[0]} printed no counters: {output[:80]!r}; is this version of SONiC supported?"
         ) from None
 
 
+def _counted(row: Mapping[str, str]) -> PortCounters:
+    packets = sum(_number(row, name) for name in _PACKETS)
+    return PortCounters(_number(row, _RECEIVED), packets, _number(row, _SENT))
+
+
 def _number(row: Mapping[str, str], name: str) -> int:
-    """A counter; 0 for one that the platform does not have (`N/A`)."""
+    """A counter; 0 for one that the platform does not have (`N/A`). Raises DecodingError."""
     text = row.get(name, "")
-    return int(text) if text.isdecimal() else 0
+    return whole_number(text) if text.isdecimal() else 0

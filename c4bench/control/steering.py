@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -188,7 +189,7 @@ class Steering:
         except UnhealthyError as error:
             self._close(name, incidents, str(error))
         else:
-            now_s, step = time.time(), min(int(result["step"]) for result in results)
+            now_s, step = time.time(), min(map(_step, results))
             duration_s = now_s - min(incident.diagnosis.alarmed_s for incident in incidents)
             values = (job.spec.id, step, duration_s)
             _logger.info("%s trains from step %d, %.1f s after the alarm", *values, extra={"job": name, "step": step})
@@ -231,6 +232,12 @@ def _decided(incident: Incident) -> Incident:
     """An incident after the decision; without a restart it ends here, and its host has been isolated already."""
     ends = incident.out and incident.action is not Action.RESTART
     return msgspec.structs.replace(incident, isolated_s=time.time()) if ends else incident
+
+
+def _step(result: Mapping[str, Any]) -> int:
+    """The step from which a rank trains again; 0 if it does not say."""
+    step = result.get("step")
+    return step if isinstance(step, int) else 0
 
 
 def _moved(spare: str, moves: dict[str, Host | None]) -> str:

@@ -22,7 +22,7 @@ from c4bench.errors import UsageError
 from c4bench.model.event import Event
 from c4bench.model.fabric import Host
 from c4bench.model.steering import Incident, IsolatedHost, Policy
-from c4bench.wire.messages import Exchanged, Fail, JobSpec, RelayMessage, Result
+from c4bench.wire.messages import Exchanged, Fail, JobSpec, RelayMessage, Result, Seats
 
 Kind = TypeVar("Kind")
 _STATE, _PATHS = "state.json", "paths.json"
@@ -35,7 +35,8 @@ class RunningJob(msgspec.Struct):
     """A running job: its present attempt, the policy and spares for steering, and its history.
 
     `wanted` is how many ranks it was started with, `restarts_s` when it was restarted. `open` are the incidents for
-    which the present attempt was started and which are not closed yet.
+    which the present attempt was started and which are not closed yet. `brought_by` is the host whose agent has
+    brought the job back, if no operator has started it.
     """
 
     spec: JobSpec
@@ -44,6 +45,7 @@ class RunningJob(msgspec.Struct):
     spares: tuple[Host, ...] = ()
     restarts_s: list[float] = []
     open: list[Incident] = []
+    brought_by: str = ""
 
 
 class State(msgspec.Struct):
@@ -70,6 +72,8 @@ class FinishedExchange(msgspec.Struct, frozen=True, tag="answered"):
     comm: str
     key: str
     exchanged: Exchanged
+    seats: Seats = ()
+    size: int = 0
 
 
 class CommunicatorFailure(msgspec.Struct, frozen=True, tag="failed"):
@@ -88,6 +92,7 @@ class CommunicatorEnded(msgspec.Struct, frozen=True, tag="ended"):
     """All ranks have left a communicator: nobody asks for its messages any more."""
 
     comm: str
+    seats: Seats = ()
 
 
 class RankResult(msgspec.Struct, frozen=True, tag="told"):
@@ -157,6 +162,14 @@ class Store:
         """All entries of an attempt's file."""
         return self._lines(_log_of(attempt), msgspec.json.Decoder(Entry).decode)
 
+    def put_aside(self, attempt: str) -> str:
+        """Call an attempt's file otherwise, so that it is not read again; return its new place."""
+        aside = f"{_log_of(attempt)}.damaged"
+        if self._files is None:
+            return aside
+        self._files.rotate(_log_of(attempt), aside)
+        return self._files.where(aside)
+
     def forget(self, attempt: str) -> None:
         """Remove the file of an attempt that has ended."""
         self._most_bytes.pop(attempt, None)
@@ -186,6 +199,9 @@ class Store:
         except DecodingError as error:
             where = self._files.where(name)
             raise UsageError(f"{where} is damaged ({error}); move it away to continue without it") from None
+        except OSError as error:
+            where = self._files.where(name)
+            raise UsageError(f"{where} cannot be read ({error.strerror}); move it away, or mend it") from None
 
     def close(self) -> None:
         """Let another master have the state."""
@@ -196,14 +212,14 @@ class Store:
 def compacted(entries: Sequence[Entry]) -> list[Entry]:
     """The entries that a master may be asked for, in their order: the newest answers and results, and open messages."""
     counts = Counter(type(entry) for entry in entries)
-    messages: dict[str, list[Entry]] = {}
+    messages: dict[tuple[str, Seats], list[Entry]] = {}
     kept: list[Entry] = []
     for entry in entries:
         counts[type(entry)] -= 1
         if isinstance(entry, RelayedMessage):
-            messages.setdefault(entry.word.comm, []).append(entry)
+            messages.setdefault((entry.word.comm, entry.word.seats), []).append(entry)
         elif isinstance(entry, CommunicatorEnded):
-            messages.pop(entry.comm, None)
+            messages.pop((entry.comm, entry.seats), None)
         elif counts[type(entry)] < _NEWEST_KEPT.get(type(entry), len(entries)):
             kept.append(entry)
     return [*kept, *(entry for held in messages.values() for entry in held)]

@@ -6,13 +6,17 @@ the ports on Cumulus and plain Linux; on SONiC the counters are those of its own
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated
 
 import msgspec
 
+from c4bench.budget import SWITCH, Account, OverBudgetError
 from c4bench.c4p.knowledge.atlas import Atlas
 from c4bench.c4p.knowledge.nic_links import nic_address
 from c4bench.control import sonic_counters
 from c4bench.control.sonic_counters import PortCounters, port_counters
+from c4bench.decoding import DecodingError, json_in
+from c4bench.errors import UnhealthyError
 from c4bench.inventory import Inventory
 from c4bench.model.fabric import Host
 from c4bench.record.artefacts import Fabric, FabricHost, FabricLink, Switch
@@ -20,6 +24,8 @@ from c4bench.remote import Connection
 from c4bench.units import parse_rate
 
 _TIMEOUT_S = 20.0
+# A counter, of 63 bits: what has more is no count of a port.
+Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 
 class _Address(msgspec.Struct, frozen=True):
@@ -28,8 +34,8 @@ class _Address(msgspec.Struct, frozen=True):
 
 
 class _Counters(msgspec.Struct, frozen=True):
-    bytes: int = 0
-    packets: int = 0
+    bytes: Count = 0
+    packets: Count = 0
 
 
 class _Statistics(msgspec.Struct, frozen=True):
@@ -74,7 +80,7 @@ class Switches:
         netns = self._inventory.access[switch].netns
         inside = ["nsenter", f"--net={netns}"] if netns else []
         answer = self._connect(switch).run([*inside, "ip", "-s", "-j", "address"], timeout_s=_TIMEOUT_S)
-        interfaces = msgspec.json.decode(answer.stdout, type=tuple[_Interface, ...])
+        interfaces = _decoded(switch, answer.stdout)
         counters = {port.ifname: _counters(port.stats64) for port in interfaces}
         counters |= {} if netns else self._from_database(switch)
         rates = {name: parse_rate(rate) for name, rate in self._inventory.facts[switch].rates.items()}
@@ -97,6 +103,15 @@ class Switches:
         return port_counters(switch, *(connection.run(argv, timeout_s=_TIMEOUT_S).stdout for argv in commands))
 
 
+def _decoded(switch: str, output: bytes) -> tuple[_Interface, ...]:
+    """What `ip` printed. Raises UnhealthyError, which names the switch."""
+    try:
+        Account(switch, SWITCH).spend(bytes=len(output))
+        return json_in(output, tuple[_Interface, ...])
+    except (DecodingError, OverBudgetError) as error:
+        raise UnhealthyError(f"{switch}: what ip -j address printed cannot be read: {error}") from None
+
+
 def _counters(statistics: _Statistics) -> PortCounters:
     return PortCounters(statistics.rx.bytes, statistics.rx.packets, statistics.tx.bytes)
 
@@ -108,12 +123,21 @@ def _count(switch: str, interface: str, counters: PortCounters, rates: Mapping[s
 
 def carried_bytes(before: Mapping[str, PortCount], after: Mapping[str, PortCount]) -> dict[str, int]:
     """Bytes that crossed each link between two readings, by the link's hop address."""
-    return {hop: count.received_bytes - before[hop].received_bytes for hop, count in after.items() if hop in before}
+    return _risen(
+        {hop: count.received_bytes - before[hop].received_bytes for hop, count in after.items() if hop in before}
+    )
 
 
 def carried_packets(before: Mapping[str, PortCount], after: Mapping[str, PortCount]) -> dict[str, int]:
     """Packets that crossed each link between two readings, by the link's hop address."""
-    return {hop: count.received_packets - before[hop].received_packets for hop, count in after.items() if hop in before}
+    return _risen(
+        {hop: count.received_packets - before[hop].received_packets for hop, count in after.items() if hop in before}
+    )
+
+
+def _risen(changes: Mapping[str, int]) -> dict[str, int]:
+    """Changes of counters; a counter that has begun again since says nothing."""
+    return {hop: change for hop, change in changes.items() if change >= 0}
 
 
 def drawn(hosts: Iterable[Host], atlas: Atlas, ports: Mapping[str, PortCount]) -> Fabric:

@@ -6,6 +6,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from functools import partial
 
 import msgspec
 
@@ -21,6 +22,7 @@ from c4bench.control.event_log import EventLog
 from c4bench.control.garbage import collect_in_pause
 from c4bench.control.jobs import Job
 from c4bench.control.path_service import PathService
+from c4bench.control.periodic import Periodic
 from c4bench.control.window_inbox import WindowInbox
 from c4bench.control.window_parts import WindowParts
 from c4bench.errors import RepeatedFailures
@@ -218,27 +220,32 @@ class TelemetryLoop:
 
         An evaluation that takes longer leaves as much time to ingest windows before the next one.
         """
+        periodic = Periodic("evaluating telemetry")
         with closing(Ticks(_EVERY_S, _PHASE)) as ticks:
             while True:
                 await ticks.wait()
-                now_s = time.time()
-                self._excuse_delay(now_s)
                 began_s = time.monotonic()
-                found = self._detection.evaluate(now_s)
-                took_s = time.monotonic() - began_s
-                self.evaluations = self.evaluations.plus(took_s)
-                for attempt, diagnoses in found.items():
-                    await self._dispatch.publish(attempt, diagnoses, now_s)
-                for slowdown in self._detection.poll_benign():
-                    log_benign(slowdown)
-                    self._log.publish(SlowdownExplained(now_s, slowdown))
-                for event in self._liveness.evaluate(now_s, busy()):
-                    _log_missing(event, now_s)
-                    self._log.publish(event)
-                self.evaluated_s = now_s
+                await periodic.round(partial(self._evaluate_once, busy))
                 collect_in_pause()
+                took_s = time.monotonic() - began_s
                 if took_s > _EVERY_S:
                     await asyncio.sleep(took_s)
+
+    async def _evaluate_once(self, busy: Callable[[], set[str]]) -> None:
+        now_s = time.time()
+        self._excuse_delay(now_s)
+        began_s = time.monotonic()
+        found = self._detection.evaluate(now_s)
+        self.evaluations = self.evaluations.plus(time.monotonic() - began_s)
+        for attempt, diagnoses in found.items():
+            await self._dispatch.publish(attempt, diagnoses, now_s)
+        for slowdown in self._detection.poll_benign():
+            log_benign(slowdown)
+            self._log.publish(SlowdownExplained(now_s, slowdown))
+        for event in self._liveness.evaluate(now_s, busy()):
+            _log_missing(event, now_s)
+            self._log.publish(event)
+        self.evaluated_s = now_s
 
     def _excuse_delay(self, now_s: float) -> None:
         """Where this master is late by far, agents that could not reconnect meanwhile are not missing because of it."""

@@ -19,6 +19,7 @@ from c4bench.live import http
 from c4bench.live.feed import Source
 from c4bench.live.http import BadRequestError, Request, Response
 from c4bench.live.tokens import TokenFile
+from c4bench.wire.gate import Gate, Limits
 from c4bench.wire.trust import Role, peer_identity
 
 _logger = logging.getLogger(__name__)
@@ -36,6 +37,8 @@ _COOKIE = "__Host-c4bench"
 _REQUEST_WITHIN_S = 10.0
 _SENT_WITHIN_S = 10.0
 _CONNECTIONS_AT_MOST = 256
+# A stranger gets the sign-in form, which takes a browser a few connections.
+_STRANGERS = Limits(in_all=64, of_address=16)
 _VIEWERS_AT_MOST = 32
 
 
@@ -62,19 +65,22 @@ class PageServer:
 
     def __init__(self, feed: Source, tokens: TokenFile, clock: Callable[[], float] = time.time) -> None:
         self._feed, self._tokens, self._clock = feed, tokens, clock
+        self._gate = Gate("live page", _STRANGERS)
         self._connections: set[asyncio.Task[None]] = set()
         self._viewers = 0
 
     async def run(self, tls: ssl.SSLContext, address: str, port: int, ready: Callable[[int], None]) -> None:
         """Serve until cancelled; `ready` gets the port once it is open. OSError if it cannot be opened."""
-        server = await asyncio.start_server(
-            self._accept, address, port, ssl=tls, limit=http.HEAD_AT_MOST, ssl_handshake_timeout=_REQUEST_WITHIN_S
-        )
-        ready(server.sockets[0].getsockname()[1])
+        sockets = self._gate.listen(address, port)
+        servers = [
+            await asyncio.start_server(self._accept, sock=one, ssl=tls, limit=http.HEAD_AT_MOST) for one in sockets
+        ]
+        ready(sockets[0].getsockname()[1])
         try:
             await asyncio.get_running_loop().create_future()
         finally:
-            server.close()
+            for server in servers:
+                server.close()
             for task in self._connections:
                 task.cancel()
             await asyncio.gather(*self._connections, return_exceptions=True)
@@ -101,6 +107,8 @@ class PageServer:
         if request is None:
             return
         viewer = self._viewer(request, writer)
+        if viewer is not None:
+            self._gate.admit(writer.get_extra_info("peername"))
         if request.path == "/stream" and viewer is not None and request.method == "GET":
             await self._stream(request, viewer, writer)
         else:

@@ -50,6 +50,11 @@ class Nic(msgspec.Struct, frozen=True):
         return f"{self.host}/{self.index}"
 
 
+def host_of_nic(name: str) -> str:
+    """The host in a NIC's name; empty for what is no such name."""
+    return name.rpartition("/")[0]
+
+
 class Host(msgspec.Struct, frozen=True):
     """A machine of the inventory; `address` is its management address."""
 

@@ -16,21 +16,26 @@ LearntPath = tuple[str, str, int, tuple[str, ...]]  # source, destination, sourc
 
 
 class FailureReported(msgspec.Struct, frozen=True, tag_field="record", tag="failure"):
-    """A member of a communicator reported that it cannot continue: a hint at who failed first, not a verdict."""
+    """A member of a communicator reported that it cannot continue: a hint at who failed first, not a verdict.
+
+    `seat` is the job's rank of the one that the failure names, as the report has it; -1 where it does not say.
+    """
 
     at_s: float
     job: str
     comm: str
     failure: Failure
+    seat: int = -1
 
 
 class LossReported(msgspec.Struct, frozen=True, tag_field="record", tag="loss"):
-    """A member of a communicator goes on without a part of the network, and says which."""
+    """A member of a communicator goes on without a part of the network, and says which; `seat` is its job's rank."""
 
     at_s: float
     job: str
     comm: str
     loss: NetworkLoss
+    seat: int = -1
 
 
 class PathsLearnt(msgspec.Struct, frozen=True, tag_field="record", tag="ways"):

@@ -10,6 +10,10 @@ from c4bench.wire.framing import LENGTH_BYTES, frame
 
 # A job of 8,000 ranks is started with a message of 2 MiB; a window of 16 ranks with 100 communicators each has 3 MiB.
 MESSAGE_BYTES_MAX = 8 << 20
+# What a rank asks has some kilobytes, and with addresses for a thousand peers some hundreds.
+CALL_BYTES_MAX = 1 << 20
+# Messages of a connection that have arrived and wait to be handled.
+WAITING_MESSAGES_MAX = 4
 
 
 class ChannelClosed(Exception):  # noqa: N818  (a state, not a fault)

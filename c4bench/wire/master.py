@@ -8,7 +8,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from c4bench.errors import UnhealthyError
-from c4bench.wire.channel import MESSAGE_BYTES_MAX, WebSocketChannel
+from c4bench.wire.channel import MESSAGE_BYTES_MAX, WAITING_MESSAGES_MAX, WebSocketChannel
 from c4bench.wire.trust import Role, peer_identity
 
 _OPEN_WITHIN_S = 10.0
@@ -35,6 +35,7 @@ async def master_channel(
             ping_interval=ping_every_s,
             ping_timeout=ping_within_s,
             max_size=MESSAGE_BYTES_MAX,
+            max_queue=WAITING_MESSAGES_MAX,
         )
     except InvalidStatus as refused:
         reason = refused.response.body.decode(errors="replace").strip()[:_REASON_AT_MOST]

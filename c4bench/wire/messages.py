@@ -1,6 +1,6 @@
 """Messages of the protocol. Bodies are msgpack; unknown fields are ignored, so versions may differ by one."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -11,6 +11,11 @@ from c4bench.model.steering import Policy
 from c4bench.model.telemetry import Failure, Member
 
 PORT = 7447
+# How long somebody waits, seconds: a number, and not infinity.
+Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e7)]
+# The job's rank of each rank of a communicator, or of another set of ranks that are numbered anew. Empty: the numbers
+# are the job's ranks. Those that give different seats are different communicators, whatever their names.
+Seats = tuple[int, ...]
 
 
 class Call(msgspec.Struct, frozen=True, tag="call"):
@@ -101,7 +106,7 @@ class QueryResults(msgspec.Struct, frozen=True):
 
     job: str
     kind: str
-    timeout_s: float
+    timeout_s: Seconds
     count: int = 0
 
 
@@ -124,7 +129,10 @@ class Subscribe(msgspec.Struct, frozen=True):
 
 
 class Exchange(msgspec.Struct, frozen=True):
-    """Rank to master: all-gather `payload` with the `size` ranks that name the same job, communicator and key."""
+    """Rank to master: all-gather `payload` with the `size` ranks that name the same job, communicator and key.
+
+    `rank` is its number in the communicator; all give the same `seats`.
+    """
 
     job: str
     comm: str
@@ -132,7 +140,8 @@ class Exchange(msgspec.Struct, frozen=True):
     rank: int
     size: int
     payload: bytes
-    timeout_s: float
+    timeout_s: Seconds
+    seats: Seats = ()
 
 
 class Exchanged(msgspec.Struct, frozen=True):
@@ -156,6 +165,7 @@ class Watch(msgspec.Struct, frozen=True):
 
     job: str
     comm: str
+    seats: Seats = ()
 
 
 class RelayMessage(msgspec.Struct, frozen=True):
@@ -166,6 +176,7 @@ class RelayMessage(msgspec.Struct, frozen=True):
     sender: int
     to: int
     body: bytes
+    seats: Seats = ()
 
 
 class PollInbox(msgspec.Struct, frozen=True):
@@ -175,6 +186,7 @@ class PollInbox(msgspec.Struct, frozen=True):
     comm: str
     rank: int
     after: int
+    seats: Seats = ()
 
 
 class InboxBatch(msgspec.Struct, frozen=True):
@@ -185,11 +197,16 @@ class InboxBatch(msgspec.Struct, frozen=True):
 
 
 class Fail(msgspec.Struct, frozen=True):
-    """Rank to master: I cannot go on with this communicator."""
+    """Rank to master: I cannot go on with this communicator, or the rank in `failure` is lost.
+
+    `sender` is the number of the rank that says so, -1 for the one in `failure`.
+    """
 
     job: str
     comm: str
     failure: Failure
+    sender: int = -1
+    seats: Seats = ()
 
 
 class NetworkLost(msgspec.Struct, frozen=True):
@@ -198,6 +215,7 @@ class NetworkLost(msgspec.Struct, frozen=True):
     job: str
     comm: str
     loss: NetworkLoss
+    seats: Seats = ()
 
 
 class Route(msgspec.Struct, frozen=True):

@@ -8,17 +8,21 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from c4bench.budget import AGENT, Account, OverBudgetError
+from c4bench.decoding import DecodingError, decoding, from_msgpack
 from c4bench.errors import C4Error, UnhealthyError, report_bug
-from c4bench.wire.channel import Channel, ChannelClosed
+from c4bench.foreign_text import one_line
+from c4bench.wire.channel import CALL_BYTES_MAX, Channel, ChannelClosed
 from c4bench.wire.messages import Answer, Call, Empty, Message, Note
 
 Body = TypeVar("Body")
 # Handled at the same time for one connection. A host of 16 ranks with 100 communicators each waits in as many calls.
-CALLS_AT_MOST = 4096
+CALLS_AT_MOST = AGENT.records
 # The note that nobody waits for the answer of a call any more; its body is the call's id.
 _ABANDON = "abandon"
 # With this message the task is cancelled that answers such a call.
 ABANDONED = "abandoned"
+_LONGEST_NAME = 80  # characters of what a peer calls a method, in an answer
 _decoder = msgspec.msgpack.Decoder(Message)
 encode = msgspec.msgpack.encode
 
@@ -28,10 +32,11 @@ class LostError(UnhealthyError):
 
 
 class Handler(msgspec.Struct, frozen=True):
-    """What answers a method: the type its body must have, and the coroutine function."""
+    """What answers a method: the type its body must have, the coroutine function, and the longest body."""
 
     body: Any
     function: Callable[[Any], Awaitable[Any]]
+    most_bytes: int = CALL_BYTES_MAX
 
 
 class Receiver(msgspec.Struct, frozen=True):
@@ -41,7 +46,10 @@ class Receiver(msgspec.Struct, frozen=True):
 
 
 class Peer:
-    """The other end of a channel. `serve` must be running for anything to arrive."""
+    """The other end of a channel. `serve` must be running for anything to arrive.
+
+    What it may have under way at once is bounded by `budget.AGENT`, in calls and in bytes; the rest is refused.
+    """
 
     def __init__(self, channel: Channel, handlers: Mapping[str, Handler | Receiver]) -> None:
         self._channel = channel
@@ -50,13 +58,16 @@ class Peer:
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._answering: dict[int, asyncio.Task[None]] = {}
+        self._under_way = Account("this connection has calls under way", AGENT)
+        # One answer at a time is encoded, so that a peer that does not read costs no more than one.
+        self._sending = asyncio.Lock()
         self.refused = 0  # messages that were not ours, or not as agreed
 
     async def serve(self) -> None:
         """Handle what arrives until the channel closes; every call still waiting then fails."""
         try:
             while True:
-                self._accept(await self._channel.receive())
+                await self._accept(await self._channel.receive())
         except ChannelClosed:
             pass
         finally:
@@ -66,28 +77,49 @@ class Peer:
             for task in self._tasks:
                 task.cancel()
 
-    def _accept(self, data: bytes) -> None:
+    async def _accept(self, data: bytes) -> None:
+        """Take a message in. Nothing else is received before a call that is refused has been answered."""
         try:
-            message = _decoder.decode(data)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            with decoding():
+                message = _decoder.decode(data)
+        except DecodingError:
             self.refused += 1
             return
         if isinstance(message, Answer):
             future = self._waiting.pop(message.id, None)
             if future is not None and not future.done():
                 future.set_result(message)
-            return
-        if isinstance(message, Note) and message.method == _ABANDON:
+        elif isinstance(message, Note) and message.method == _ABANDON:
             self._abandon(message)
-            return
-        receiver = self._handlers.get(message.method)
-        if isinstance(message, Note) and isinstance(receiver, Receiver):
+        elif isinstance(message, Note) and isinstance(receiver := self._handlers.get(message.method), Receiver):
             self._receive(receiver, message)
+        else:
+            await self._take(message, len(data))
+
+    async def _take(self, message: Call | Note, size_bytes: int) -> None:
+        """Begin to handle a call or a note, if the peer may have one more under way."""
+        try:
+            self._check(message)
+            self._under_way.spend(bytes=size_bytes)
+        except C4Error as error:
+            await self._refuse(message, str(error))
             return
-        task = self._begin(self._handle(message) if len(self._tasks) < CALLS_AT_MOST else self._refuse(message))
+        task = self._begin(self._handle(message))
+        task.add_done_callback(lambda _: self._under_way.give_back(bytes=size_bytes))
         if isinstance(message, Call):
-            self._answering[message.id] = task
-            task.add_done_callback(lambda _: self._answering.pop(message.id, None))
+            number = message.id  # not the message: it is kept no longer than its bytes are needed
+            self._answering[number] = task
+            task.add_done_callback(lambda _: self._answering.pop(number, None))
+
+    def _check(self, message: Call | Note) -> None:
+        """Raises C4Error for a message that is not handled now, or never."""
+        handler, name = self._handlers.get(message.method), one_line(message.method, _LONGEST_NAME)
+        if not isinstance(handler, Handler):
+            raise UnhealthyError(f"no method {name!r} here")
+        if len(self._tasks) >= CALLS_AT_MOST:
+            raise OverBudgetError(f"{CALLS_AT_MOST} calls of this connection are under way; wait for their answers")
+        if len(bytes(message.body)) > handler.most_bytes:
+            raise OverBudgetError(f"{name}: a request has up to {handler.most_bytes:,} bytes")
 
     def _receive(self, receiver: Receiver, note: Note) -> None:
         try:
@@ -104,47 +136,56 @@ class Peer:
     def _abandon(self, message: Note) -> None:
         """Stop answering a call; it may have been answered meanwhile."""
         try:
-            task = self._answering.get(msgspec.msgpack.decode(message.body, type=int))
-        except msgspec.DecodeError:
+            task = self._answering.get(from_msgpack(message.body, int))
+        except DecodingError:
             self.refused += 1
             return
         if task is not None:
             task.cancel(ABANDONED)
 
     async def _handle(self, message: Call | Note) -> None:
+        method, number = message.method, message.id if isinstance(message, Call) else None
         answer, error = Empty(), ""
         try:
-            answer = await self._dispatch(message)
-        except (C4Error, msgspec.DecodeError, UnicodeError, RecursionError) as failure:
-            self.refused += not isinstance(failure, C4Error)
+            work = self._work(message)
+            del message  # so that what waits keeps the decoded request, and not its bytes too
+            answer = await work
+        except C4Error as failure:
+            self.refused += isinstance(failure, DecodingError)
             error = str(failure) or type(failure).__name__
         except Exception as failure:
-            error = _report(message.method, failure)
-        if isinstance(message, Call):
-            body = answer if isinstance(answer, msgspec.Raw) else msgspec.Raw(encode(answer))
-            try:
-                await self._channel.send(encode(Answer(message.id, body, error)))
-            except ChannelClosed:
-                return
+            error = _report(method, failure)
+        if number is not None:
+            await self._answer(number, answer, error)
 
-    async def _refuse(self, message: Call | Note) -> None:
+    def _work(self, message: Call | Note) -> Awaitable[Any]:
+        """What will answer a message. Raises DecodingError for a body that is not as agreed."""
+        handler = self._handlers[message.method]
+        assert isinstance(handler, Handler)
+        body = message.body if handler.body is msgspec.Raw else from_msgpack(message.body, handler.body)
+        return handler.function(body)
+
+    async def _answer(self, number: int, answer: object, error: str) -> None:
+        with contextlib.suppress(ChannelClosed):
+            async with self._sending:
+                body = answer if isinstance(answer, msgspec.Raw) else msgspec.Raw(encode(answer))
+                await self._channel.send(encode(Answer(number, body, error)))
+
+    async def _refuse(self, message: Call | Note, error: str) -> None:
         self.refused += 1
         if isinstance(message, Call):
-            with contextlib.suppress(ChannelClosed):
-                error = f"{CALLS_AT_MOST} calls of this connection are under way; wait for their answers"
-                await self._channel.send(encode(Answer(message.id, msgspec.Raw(encode(Empty())), error)))
-
-    async def _dispatch(self, message: Call | Note) -> Any:  # noqa: ANN401  (each method has its own answer)
-        handler = self._handlers.get(message.method)
-        if not isinstance(handler, Handler):
-            raise UnhealthyError(f"no method {message.method!r} here")
-        if handler.body is msgspec.Raw:
-            return await handler.function(message.body)
-        return await handler.function(msgspec.msgpack.decode(message.body, type=handler.body))
+            await self._answer(message.id, Empty(), error)
 
     async def call(self, method: str, body: object, answer: type[Body]) -> Body:
-        """Call and wait for the answer. Raises UnhealthyError with the peer's error, LostError when it closes."""
-        return msgspec.msgpack.decode(await self.call_raw(method, encode(body)), type=answer)
+        """Call and wait for the answer.
+
+        Raises UnhealthyError with the peer's error, or for an answer that cannot be read, LostError when it closes.
+        """
+        answered = await self.call_raw(method, encode(body))
+        try:
+            return from_msgpack(answered, answer)
+        except DecodingError as error:
+            raise UnhealthyError(f"{method}: the answer cannot be read: {error}") from None
 
     async def call_raw(self, method: str, body: bytes, *, abandons: bool = False) -> bytes:
         """As `call`, with bodies already encoded: what an agent relays for its ranks.
@@ -166,7 +207,7 @@ class Peer:
         finally:
             self._waiting.pop(number, None)
         if answered.error:
-            raise UnhealthyError(answered.error)
+            raise UnhealthyError(one_line(answered.error))
         return bytes(answered.body)
 
     async def _note_abandoned(self, number: int) -> None:

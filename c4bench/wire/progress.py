@@ -2,7 +2,7 @@
 
 import msgspec
 
-from c4bench.wire.messages import Result
+from c4bench.wire.messages import Result, Seconds
 
 
 class QueryProgress(msgspec.Struct, frozen=True):
@@ -16,7 +16,7 @@ class QueryProgress(msgspec.Struct, frozen=True):
     attempt: str = ""
     first: int = 0
     ended: int = 0
-    timeout_s: float = 0.0
+    timeout_s: Seconds = 0.0
 
 
 class Progress(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from c4bench.budget import Account, OverBudgetError
 from c4bench.model.numbering import NUMBERS_AT_MOST
 from c4bench.model.telemetry import CommRecord, NicRecord, RankRecord
 from c4bench.model.window import ARRIVAL, CONN, OP, Caller, CallName, EndName, HostNames, Window
@@ -51,6 +52,8 @@ class Format(msgspec.Struct):
     format: int | None = None
 
 
+# A member of a communicator has about 50 bytes in a message, and 250 in memory.
+_BYTES_IN_MEMORY = 5
 _NO_CHANGE, _NO_NAMES = NamesChange(), HostNames()
 _SORTS = HostNames.__struct_fields__
 _messages = msgspec.msgpack.Decoder(EncodedWindow)
@@ -89,20 +92,27 @@ class WindowEncoder:
 
 
 class WindowDecoder:
-    """Decodes what a `WindowEncoder` has encoded, in the same order."""
+    """Decodes what a `WindowEncoder` has encoded, in the same order.
 
-    def __init__(self) -> None:
+    Names that are known at once are counted in an `account`, if there is one, with about the bytes that they take.
+    """
+
+    def __init__(self, account: Account | None = None) -> None:
+        self._account = account
         self._known: dict[str, HostNames] = {}
 
     def decode(self, encoded: EncodedWindow) -> Window:
-        """The window. Raises msgspec.ValidationError for another format, and for lengths or numbers that cannot be."""
+        """The window. Raises msgspec.ValidationError for another format, and for lengths or numbers that cannot be.
+
+        Raises OverBudgetError for more names than the account has; the host's names stand for nothing from then on.
+        """
         check_format(encoded.format)
         for name, size in _SIZES.items():
             if length := len(getattr(encoded, name)) % size:
                 raise msgspec.ValidationError(f"{name}: {length} bytes are left of rows of {size} bytes")
         names = self._known.get(encoded.host, _NO_NAMES)
         if encoded.names != _NO_CHANGE:
-            names = self._known[encoded.host] = _changed(names, encoded.names)
+            names = self._known[encoded.host] = self._counted(encoded.host, names, encoded.names)
         return Window(
             encoded.host,
             encoded.sequence,
@@ -116,6 +126,17 @@ class WindowDecoder:
             encoded.arrival_table,
             encoded.nics,
         )
+
+    def _counted(self, host: str, names: HostNames, change: NamesChange) -> HostNames:
+        after = _changed(names, change)
+        if self._account is not None:
+            replaced, fresh = _replaced(names, change), [name for sort in _SORTS for _, name in getattr(change, sort)]
+            try:
+                self._account.spend(bytes=_size_bytes(fresh) - _size_bytes(replaced), names=len(fresh) - len(replaced))
+            except OverBudgetError:
+                self._known[host] = _NO_NAMES
+                raise
+        return after
 
 
 def from_message(body: bytes) -> EncodedWindow:
@@ -132,6 +153,22 @@ def check_format(number: int | None) -> None:
     if number != FORMAT:
         own = "of an older c4bench" if number is None else f"of format {number}"
         raise msgspec.ValidationError(f"a window {own}; this c4bench reads format {FORMAT}: use the one that wrote it")
+
+
+def _replaced(names: HostNames, change: NamesChange) -> list[Any]:
+    """What the numbers that change have stood for."""
+    return [
+        known[number]
+        for sort in _SORTS
+        for known in (getattr(names, sort),)
+        for number, _ in getattr(change, sort)
+        if number < len(known)
+    ]
+
+
+def _size_bytes(names: Sequence[Any]) -> int:
+    """About the memory that names take."""
+    return _BYTES_IN_MEMORY * sum(len(msgspec.msgpack.encode(name)) for name in names)
 
 
 def _difference(before: HostNames, after: HostNames) -> NamesChange:

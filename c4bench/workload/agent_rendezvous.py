@@ -21,6 +21,7 @@ from c4bench.wire.messages import (
     RelayMessage,
     Release,
     Route,
+    Seats,
     Watch,
 )
 from c4bench.wire.rank import RankLink
@@ -29,9 +30,9 @@ from c4bench.wire.rank import RankLink
 class AgentFailureSignal:
     """Notification of a member's failure, on its own link (see `collective.rendezvous.FailureSignal`)."""
 
-    def __init__(self, socket: str, job: str, comm: str) -> None:
+    def __init__(self, socket: str, job: str, comm: str, seats: Seats) -> None:
         self._link = RankLink(socket)
-        self._link.ask("watch", Watch(job, comm))
+        self._link.ask("watch", Watch(job, comm, seats))
 
     @property
     def fd(self) -> int:
@@ -53,13 +54,13 @@ class AgentFailureSignal:
 class AgentRelayChannel:
     """Messages between a communicator's ranks through agent and master (see `collective.rendezvous.RelayChannel`)."""
 
-    def __init__(self, socket: str, job: str, comm: str, rank: int) -> None:
+    def __init__(self, socket: str, job: str, comm: str, rank: int, seats: Seats) -> None:
         self._link = RankLink(socket)
-        self._job, self._comm, self._rank = job, comm, rank
+        self._job, self._comm, self._rank, self._seats = job, comm, rank, seats
         self._ask(0)
 
     def _ask(self, after: int) -> None:
-        self._link.ask("news", PollInbox(self._job, self._comm, self._rank, after))
+        self._link.ask("news", PollInbox(self._job, self._comm, self._rank, after, self._seats))
 
     @property
     def fd(self) -> int:
@@ -69,12 +70,12 @@ class AgentRelayChannel:
     def send(self, to: int, body: bytes) -> None:
         """Send a message to the master without a reply; it may get lost."""
         with suppress(OSError):
-            self._link.note("word", RelayMessage(self._job, self._comm, self._rank, to, body))
+            self._link.note("word", RelayMessage(self._job, self._comm, self._rank, to, body, self._seats))
 
     def lost(self, loss: NetworkLoss) -> None:
         """Send a report to C4D without a reply."""
         with suppress(OSError):
-            self._link.note("lost", NetworkLost(self._job, self._comm, loss))
+            self._link.note("lost", NetworkLost(self._job, self._comm, loss, self._seats))
 
     def poll(self) -> list[bytes] | None:
         """The messages that have arrived; None when the agent is gone or the job has ended."""
@@ -96,28 +97,44 @@ class AgentRendezvous:
     def __init__(self, link: RankLink, job: str, socket: str) -> None:
         self._link, self.job, self._socket = link, job, socket
         self.routed: dict[str, tuple[Flow, int]] = {}
+        self._seats: dict[str, Seats] = {}
+
+    def enter(self, comm: str, seats: Sequence[int]) -> None:
+        """Note which ranks of the job the members of a communicator are; -1 where that is not known."""
+        self._seats[comm] = _numbered(seats)
+
+    def leave(self, comm: str) -> None:
+        """Forget it."""
+        self._seats.pop(comm, None)
 
     def exchange(self, comm: str, key: str, rank: int, size: int, payload: bytes, timeout_s: float) -> list[bytes]:
         """All-gather `payload`; raises AbsentError or FailedError."""
-        request = Exchange(self.job, comm, key, rank, size, payload, timeout_s)
+        return self._exchange(Exchange(self.job, comm, key, rank, size, payload, timeout_s, self._seats.get(comm, ())))
+
+    def gather(self, key: str, rank: int, seats: Sequence[int], payload: bytes, timeout_s: float) -> list[bytes]:
+        """All-gather among these ranks of the job, outside communicators, as their number `rank`; see `exchange`."""
+        request = Exchange(self.job, "", key, rank, len(seats), payload, timeout_s, _numbered(seats))
+        return self._exchange(request)
+
+    def _exchange(self, request: Exchange) -> list[bytes]:
         exchanged = self._link.call("exchange", request, Exchanged)
         if exchanged.failure:
             raise FailedError(exchanged.failure)
         if exchanged.missing:
-            raise AbsentError(exchanged.missing, timeout_s)
+            raise AbsentError(exchanged.missing, request.timeout_s)
         return list(exchanged.payloads)
 
-    def fail(self, comm: str, failure: Failure) -> None:
+    def fail(self, comm: str, failure: Failure, sender: int) -> None:
         """Notify the members."""
-        self._link.call("fail", Fail(self.job, comm, failure), Empty)
+        self._link.call("fail", Fail(self.job, comm, failure, sender, self._seats.get(comm, ())), Empty)
 
     def failure_signal(self, comm: str) -> FailureSignal:
         """Subscribe to failures."""
-        return AgentFailureSignal(self._socket, self.job, comm)
+        return AgentFailureSignal(self._socket, self.job, comm, self._seats.get(comm, ()))
 
     def relay(self, comm: str, rank: int) -> RelayChannel:
         """A relay channel to the other members."""
-        return AgentRelayChannel(self._socket, self.job, comm, rank)
+        return AgentRelayChannel(self._socket, self.job, comm, rank, self._seats.get(comm, ()))
 
     def choose_qps(self, pairs: Sequence[tuple[str, str]]) -> int:
         """C4P's number of QPs for each connection of these pairs; the usual number if C4P cannot be reached."""
@@ -147,3 +164,9 @@ class AgentRendezvous:
     def open_link(self) -> RankLink:
         """A new link to the agent."""
         return RankLink(self._socket)
+
+
+def _numbered(seats: Sequence[int]) -> Seats:
+    """Seats as requests have them: none where they are the job's ranks in order, or not known."""
+    unknown = any(seat < 0 for seat in seats)
+    return () if unknown or list(seats) == list(range(len(seats))) else tuple(seats)

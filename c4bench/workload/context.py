@@ -102,6 +102,13 @@ class RankContext:
         self.controls.apply_orders()
         return self._rendezvous.exchange("", key, rank, size, payload, timeout_s)
 
+    def gather(
+        self, key: str, rank: int, seats: Sequence[int], payload: bytes, timeout_s: float = 300.0
+    ) -> list[bytes]:
+        """All-gather `payload` among these ranks of the job, as their number `rank`. Raises AbsentError."""
+        self.controls.apply_orders()
+        return self._rendezvous.gather(key, rank, seats, payload, timeout_s)
+
     def meet(self, moment: str) -> None:
         """Wait for the other members of the job's meeting, so that measurements of several jobs overlap.
 

@@ -13,6 +13,7 @@ from c4bench.model.fabric import Nic
 from c4bench.verbs.device import Device
 from c4bench.verbs.transport import PROFILES, Connection
 from c4bench.verbs.waiting import Waiter, waiter
+from c4bench.wire.messages import JobSpec
 from c4bench.workload.context import RankContext
 from c4bench.workload.link import Offer, Place, send
 
@@ -95,6 +96,11 @@ def _run_step(
     return [side.result for side in senders]
 
 
+def _seat(job: JobSpec, nic: str) -> int:
+    """The rank that has a NIC."""
+    return next(rank for rank, member in enumerate(job.members) if nic in member.nics)
+
+
 class _TransferSide:
     """The sending or receiving side of a transfer, connected; a failure is the `result`, since others go on."""
 
@@ -116,8 +122,10 @@ class _TransferSide:
         undo.callback(self._connection.close)
         self.result = PairResult(transfer.source, transfer.destination, source_port=transfer.source_port)
 
+        seats = [_seat(context.job, nic) for nic in (transfer.source, transfer.destination)]
+
         def exchange(key: str, payload: bytes) -> list[bytes]:
-            return context.exchange(f"{step}/{transfer.source}/{key}", 0 if self.sends else 1, 2, payload)
+            return context.gather(f"{step}/{transfer.source}/{key}", 0 if self.sends else 1, seats, payload)
 
         self._connect(exchange)
 

@@ -170,6 +170,13 @@ class JobView:
         if mourned and not self.exits:
             self.forget_failures()
 
+    def sits(self, comm: str, member: int, seat: int) -> bool:
+        """Whether that member of a communicator is the job's rank `seat`, as far as either is known (-1 if not)."""
+        view = self.comms.get(comm)
+        members = view.record.members if view else ()
+        stated = members[member].seat if 0 <= member < len(members) else -1
+        return seat < 0 or stated < 0 or seat == stated
+
     def ingest_failure(self, comm: str, failure: Failure, at_s: float) -> None:
         """A member of a communicator cannot go on; the first report is remembered until `forget_failures`."""
         view = self.comms.get(comm)

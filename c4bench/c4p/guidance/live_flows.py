@@ -1,7 +1,7 @@
 """Live flows: the source port and weight that each should use, and where the plan has it."""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from zlib import crc32
 
@@ -11,7 +11,7 @@ from c4bench.c4p.knowledge.leaf_groups import Pair
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.c4p.placement.flow_placement import ECMP, Assignment
 from c4bench.c4p.weights.tuning import Connection
-from c4bench.model.fabric import Flow, LinkLoad, Path
+from c4bench.model.fabric import Flow, LinkLoad, Path, host_of_nic
 from c4bench.model.qp_address import QpAddress, connection_key
 
 # Weights closer than this are the same.
@@ -48,6 +48,7 @@ class LiveFlows:
         self.changes, self.moves = 0, 0
         self._knowledge = knowledge
         self._live: dict[str, LiveFlow] = {}
+        self._of_host: Counter[str] = Counter()
         self._of_connection: dict[Connection, list[LiveFlow]] = {}
         # The connections that hosts have named, and the flows of those that are followed.
         self._followed: dict[str, tuple[Collection[Connection], dict[Connection, Sequence[LiveFlow]]]] = {}
@@ -61,9 +62,14 @@ class LiveFlows:
     def __iter__(self) -> Iterator[LiveFlow]:
         return iter(self._live.values())
 
+    def of_host(self, host: str) -> int:
+        """How many flows a host's NICs send."""
+        return self._of_host[host]
+
     def add(self, flow: Flow, weight: float, port: int = 0) -> None:
         """Add a flow on its present port; 0 leaves it to ECMP for now."""
         live = self._live[flow.id] = LiveFlow(flow, QpAddress.parse(flow), port, port, weight)
+        self._of_host[host_of_nic(flow.source)] += 1
         if connection := _connection(live):
             mine = self._of_connection.setdefault(connection, [])
             mine.append(live)
@@ -81,6 +87,8 @@ class LiveFlows:
     def _remove(self, flow: str) -> bool:
         live = self._live.pop(flow, None)
         self._move()
+        if live is not None:
+            self._of_host[host_of_nic(live.flow.source)] -= 1
         if live is not None and (connection := _connection(live)):
             rest = [one for one in self._of_connection.pop(connection) if one is not live]
             if rest:

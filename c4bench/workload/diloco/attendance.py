@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 
 from c4bench.collective.rendezvous import AbsentError
 
-# `(key, rank, size, payload)`: an all-gather whose answer, also that ranks are absent, is the same to all who ask.
-Gather = Callable[[str, int, int, bytes], list[bytes]]
+# `(key, sites, rank, payload)`: an all-gather of these sites' workers, as their number `rank`, whose answer, also that
+# ranks are absent, is the same to all who ask.
+Gather = Callable[[str, Sequence[int], int, bytes], list[bytes]]
 
 
 class Attendance:
@@ -25,7 +26,7 @@ class Attendance:
             rank = present.index(self._site) * self._workers + self._worker
             name = f"{key}/{'.'.join(map(str, present))}"
             try:
-                payloads = self._gather(name, rank, len(present) * self._workers, payload)
+                payloads = self._gather(name, present, rank, payload)
             except AbsentError as error:
                 absent = {present[rank // self._workers] for rank in error.ranks}
                 present = tuple(site for site in present if site not in absent)

@@ -1,7 +1,7 @@
 """A rank of a `diloco` job: connect, train, evaluate, report."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -63,7 +63,9 @@ class Job:
             weights, inner = self._replica.parameters, self._replica.inner
             step = InnerStep(batches, weights, inner, comm, context.controls, parameters, context.rank)
             exchange = self._exchange(stack, control) if self._apart else None
-            saver = Saver(Checkpoints(Path(parameters.checkpoints)), _gather(control, _LATEST_S), place, self._replica)
+            saver = Saver(
+                Checkpoints(Path(parameters.checkpoints)), self._gather(control, _LATEST_S), place, self._replica
+            )
             began = saver.load() if parameters.checkpoints else 0
             comm.barrier()
             context.report("ready", step=began)
@@ -82,8 +84,17 @@ class Job:
             context.report("trained", site=place.site, **times, turns=[msgspec.to_builtins(turn) for turn in held])
         # A rank that ends long before the others looks like one that has failed.
         with suppress(AbsentError):
-            order, size = place.site * place.workers + place.worker, context.size
-            _gather(control, parameters.grace_s)("end", order, size, b"")
+            order = place.site * place.workers + place.worker
+            self._gather(control, parameters.grace_s)("end", range(place.sites), order, b"")
+
+    def _gather(self, control: AgentRendezvous, timeout_s: float) -> Gather:
+        """Exchanges of sites by the control plane."""
+
+        def gather(key: str, sites: Sequence[int], rank: int, payload: bytes) -> list[bytes]:
+            seats = tuple(seat for site in sites for seat in self._sites[site])
+            return control.gather(key, rank, seats, payload, timeout_s)
+
+        return gather
 
     def _exchange(self, stack: ExitStack, control: AgentRendezvous) -> FabricExchange:
         parameters, context, place = self._parameters, self._context, self._place
@@ -102,7 +113,7 @@ class Job:
             self._replica.outer,
             CODECS[parameters.quantisation],
             parameters.needed,
-            Attendance(_gather(control, limit_s), place.site, place.worker, place.workers),
+            Attendance(self._gather(control, limit_s), place.site, place.worker, place.workers),
             Peers(place.site, connect),
             within,
         )
@@ -149,12 +160,3 @@ class Job:
         tokens = number * self._parameters.sequences * self._parameters.model.context * self._context.size
         loss = self._model.loss(weights, held_out)
         self._context.report("evaluation", site=self._place.site, step=number, tokens=tokens, loss=loss.hex())
-
-
-def _gather(control: AgentRendezvous, timeout_s: float) -> Gather:
-    """Exchanges of the whole job by the control plane."""
-
-    def gather(key: str, rank: int, size: int, payload: bytes) -> list[bytes]:
-        return control.exchange("", key, rank, size, payload, timeout_s)
-
-    return gather

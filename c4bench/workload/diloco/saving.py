@@ -25,7 +25,7 @@ class Saver:
         begin, end = split(state.size, self._place.workers)[self._place.worker]
         digest = self._checkpoints.write(step, self._order, self._size, state[begin:end].tobytes())
         try:
-            digests = self._gather(f"checkpoint/{step}", self._order, self._size, digest)
+            digests = self._gather(f"checkpoint/{step}", range(self._place.sites), self._order, digest)
         except AbsentError:
             return False
         if self._order == 0:
@@ -38,7 +38,7 @@ class Saver:
         Raises UsageError if it is not of as many sites.
         """
         newest = msgspec.msgpack.encode(self._checkpoints.newest() or 0)
-        found = self._gather("checkpoint/newest", self._order, self._size, newest)
+        found = self._gather("checkpoint/newest", range(self._place.sites), self._order, newest)
         step = min(msgspec.msgpack.decode(each, type=int) for each in found)
         if step:
             states = np.frombuffer(self._checkpoints.read(step), np.float32)

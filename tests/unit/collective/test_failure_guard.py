@@ -11,7 +11,7 @@ class Told:
     def __init__(self):
         self.failures = []
 
-    def fail(self, comm, failure):
+    def fail(self, comm, failure, _sender):
         self.failures.append((comm, failure))
 
 

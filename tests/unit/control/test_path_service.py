@@ -200,12 +200,6 @@ def test_flows_without_a_plan_are_named_with_the_reason(caplog):
     ]
 
 
-def test_a_request_about_flows_of_another_job_is_refused():
-    """Whoever speaks for a job may not have flows of another one planned."""
-    with pytest.raises(UnhealthyError, match="is of j, and the request is of k"):
-        run(Scene().paths.route(Route("k", (flow(0, 2),))))
-
-
 def test_a_rank_gets_guidance_when_its_path_is_gone():
     """When a spine disappears, the next retrace notices, and the waiting rank gets another port."""
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from c4bench.control.authorisation import Authorisation
 from c4bench.control.jobs import Job
 from c4bench.control.meetings import Meetings
 from c4bench.control.rank_requests import RankRequests
@@ -39,7 +40,10 @@ class Scene:
         self.jobs, self.ingested = {"j": self.job}, []
         detection = SimpleNamespace(ingest=lambda job, record: self.ingested.append((job, record)))
         paths = SimpleNamespace(choose_qps=self.path, route=self.path, release=self.path, follow=self.path)
-        self.requests = RankRequests(self.jobs, RendezvousService(), Meetings(self.jobs), detection, paths)
+        self.live = {}
+        authorisation = Authorisation(self.jobs, self.live.get, lambda _: None)
+        waits = RendezvousService(), Meetings(self.jobs)
+        self.requests = RankRequests(self.jobs, *waits, detection, paths, authorisation)
 
     async def path(self, request):
         """As the path service."""
@@ -67,7 +71,7 @@ def test_a_failure_reaches_the_other_ranks_and_c4d():
         assert await it.ask("h0", "fail", Fail("j", "c", failure)) == Empty()
         assert await watching == failure
         ((job, record),) = it.ingested
-        assert (job, record) == ("j", FailureReported(record.at_s, "j", "c", failure))
+        assert (job, record) == ("j", FailureReported(record.at_s, "j", "c", failure, 0))
         assert began_s <= record.at_s <= time.time()
 
     play(scene)
@@ -80,7 +84,7 @@ def test_a_loss_is_known_to_c4d(caplog):
         loss = NetworkLoss(2, Component("nic", "h1/0"), 5.0)
         assert await it.ask("h1", "lost", NetworkLost("j", "c", loss)) == Empty()
         ((job, record),) = it.ingested
-        assert (job, record) == ("j", LossReported(record.at_s, "j", "c", loss))
+        assert (job, record) == ("j", LossReported(record.at_s, "j", "c", loss, 2))
 
     play(scene)
     assert "j: rank 2 continues without" in caplog.text
@@ -153,5 +157,4 @@ def test_a_host_without_ranks_of_a_job_says_nothing_about_it(method, caplog):
         assert it.ingested == []
 
     play(scene)
-    name = type(requests[method]).__name__
-    assert f"agent of h9 refused: its {name} is for ranks of j that it does not run" in caplog.text
+    assert f"agent of h9 refused: its {method} of j: the agent of h9 does not speak for these ranks" in caplog.text

@@ -182,7 +182,7 @@ def test_a_rank_whose_connection_closes_leaves_nothing():
         return pending, (await again).payloads, dict(service._pending_bytes), list(service._gatherings)
 
     (pending, names), payloads, after, left = asyncio.run(leave())
-    assert (pending, names) == ({"job": 1}, [("job", "comm", "k")])
+    assert (pending, names) == ({"job": 1}, [(("job", "comm", ()), "k", 2)])
     assert payloads == (b"0", b"1")
     assert (after, left) == ({"job": 0}, [])
 

@@ -39,7 +39,7 @@ class Solitude:
     def exchange(self, _comm, _key, _rank, _size, payload, _timeout_s):
         return [payload]
 
-    def fail(self, comm, _failure):
+    def fail(self, comm, _failure, _sender):
         self.failures.append(comm)
 
     def failure_signal(self, _comm):

@@ -85,8 +85,8 @@ class Sites:
             ranks = [each * self.workers + worker for each in pair]
             return self.connect(rank, f"{pair}.{worker}.{turn}", ranks, timeout_s=self.grace_s, connect_s=self.grace_s)
 
-        def gather(key, number, count, payload):
-            return self.rendezvous.exchange("", key, number, count, payload, self.grace_s)
+        def gather(key, sites, number, payload):
+            return self.rendezvous.exchange("", key, number, len(sites) * self.workers, payload, self.grace_s)
 
         initial = np.zeros(LAYERS[-1].end, np.float32)
         outer = OuterState(initial, FRAGMENTS, 0.7, 0.5)
@@ -201,8 +201,8 @@ def test_late_and_timely_workers_learn_the_same():
     """Of three sites one comes too late: the others get the same answer, and it learns that it is left out."""
     rendezvous = KeptAnswers()
 
-    def gather(key, rank, size, payload):
-        return rendezvous.exchange("", key, rank, size, payload, 0.3)
+    def gather(key, sites, rank, payload):
+        return rendezvous.exchange("", key, rank, len(sites), payload, 0.3)
 
     found = {}
 

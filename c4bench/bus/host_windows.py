@@ -63,7 +63,7 @@ class _Host:
 
 
 class HostWindows:
-    """Decodes the windows of a job's `hosts`; `drop` is called with the host, the reason and the number of what it loses.
+    """Decodes the windows of a job's `hosts`; `drop` is called with the host, the reason and how many it loses.
 
     `newest` has the number of each host's newest window that was read, by an earlier reader to begin with.
     """

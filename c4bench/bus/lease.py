@@ -57,7 +57,7 @@ def _checked(stored: Stored) -> Held:
     """The lease. Raises as `decoded`, also for one up to which nothing can have been judged when it was written."""
     held = decoded(_LEASE, stored.body)
     if held.judged_s > stored.at_s + _AHEAD_S:
-        raise DecodingError(f"it was written at {stored.at_s:.0f} s, and says that a job is judged to {held.judged_s:.0f} s")
+        raise DecodingError(f"of {stored.at_s:.0f} s, it says that a job is judged up to {held.judged_s:.0f} s")
     return held
 
 

@@ -1,7 +1,7 @@
 """The streams and buckets of a cluster, which its master makes.
 
-What agents publish is not acknowledged: nats-server sends an acknowledgement wherever the publisher says, also to subjects
-that the publisher may not use, such as the request to empty a stream.
+What agents publish is not acknowledged: nats-server sends an acknowledgement wherever the publisher says, also to
+subjects that the publisher may not use, such as the request to empty a stream.
 """
 
 import msgspec
@@ -27,7 +27,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 async def make(bus: Bus, limits: Limits) -> None:
-    """Make what agents, detectors and masters share, where it is missing or has other limits. Raises one of FAILURES."""
+    """Make what agents, detectors and masters share, or give it other limits. Raises one of FAILURES."""
     names = bus.subjects
     copied = api.StreamSource(name=names.telemetry, filter_subject=names.every_name)
     for config in (

@@ -41,7 +41,7 @@ def _fabric_record(body: bytes) -> FabricRecord:
     return record
 
 
-_SHARED = Kind("record of the fabric", _fabric_record)
+SHARED = Kind("record of the fabric", _fabric_record)
 
 
 class Judges(Protocol):
@@ -131,7 +131,7 @@ class Detector:
         for stored in await self._shared.read(_LOOK_S):
             if stored.subject.endswith(f".{own}"):
                 continue
-            record = self._bus.incoming.decoded(_SHARED, stored.subject, stored.body)
+            record = self._bus.incoming.decoded(SHARED, stored.subject, stored.body)
             if record is not None:
                 self._judges.share(record)
 

@@ -43,11 +43,11 @@ def _identity(finding: Diagnosis) -> tuple[object, ...]:
 
 def read_finding(bus: Bus, stored: Stored) -> Diagnosis | None:
     """The finding in a message; None if it is none of the job of its subject: that is left out."""
-    return bus.incoming.used(_FINDING.name, stored.subject, lambda: _checked(bus, stored))
+    return bus.incoming.used(FINDING.name, stored.subject, lambda: _checked(bus, stored))
 
 
 def _checked(bus: Bus, stored: Stored) -> Diagnosis:
-    finding = decoded(_FINDING, stored.body)
+    finding = decoded(FINDING, stored.body)
     if bus.subjects.finding(finding.job) != stored.subject:
         raise DecodingError(f"it is about the job {finding.job!r}")
     check_times((finding.onset_s, finding.alarmed_s, finding.named_s))
@@ -56,7 +56,7 @@ def _checked(bus: Bus, stored: Stored) -> Diagnosis:
     return finding
 
 
-_FINDING = Kind("finding", lambda body: from_json(body, Diagnosis), BUS_VALUE)
+FINDING = Kind("finding", lambda body: from_json(body, Diagnosis), BUS_VALUE)
 
 
 class JobFindings:

@@ -30,7 +30,7 @@ _WAIT_S = 0.05
 _TURN_S = 0.02
 # Where the server's clock goes on by more (s) at once, the time before that is not judged.
 _GAP_AT_MOST_S = 600.0
-_REPORT: Kind[JobReport] = Kind("report", lambda body: from_msgpack(body, JobReport))  # type: ignore[arg-type]
+REPORT: Kind[JobReport] = Kind("report", lambda body: from_msgpack(body, JobReport))  # type: ignore[arg-type]
 
 
 class Judge(Protocol):
@@ -163,7 +163,7 @@ class JobFollower:
         if at.host:
             record = self._windows.receive(at.host, stored.body, begins=at.names == BEGIN)
         else:
-            record = self._bus.incoming.decoded(_REPORT, stored.subject, stored.body)
+            record = self._bus.incoming.decoded(REPORT, stored.subject, stored.body)
         if record is not None:
             self._judged(record)
 

@@ -19,7 +19,7 @@ class JobEntry(msgspec.Struct, frozen=True):
     first: Annotated[int, msgspec.Meta(ge=1, le=COUNT_AT_MOST)]
 
 
-_ENTRY = Kind("job entry", lambda body: from_msgpack(body, JobEntry))
+ENTRY = Kind("job entry", lambda body: from_msgpack(body, JobEntry))
 
 
 class JobEntries:
@@ -34,7 +34,7 @@ class JobEntries:
     async def read(self, within_s: float) -> None:
         """Read what has changed; `known` is true once all has been read. Raises one of FAILURES."""
         for stored in await self._reader.read(within_s):
-            self._bus.incoming.used(_ENTRY.name, stored.subject, lambda stored=stored: self._note(stored))  # type: ignore[misc]
+            self._bus.incoming.used(ENTRY.name, stored.subject, lambda stored=stored: self._note(stored))  # type: ignore[misc]
         self.known = self.known or self._reader.caught_up
 
     def _note(self, stored: Stored) -> None:
@@ -43,7 +43,7 @@ class JobEntries:
         if stored.deleted:
             self.entries.pop(attempt, None)
             return
-        entry = decoded(_ENTRY, stored.body)
+        entry = decoded(ENTRY, stored.body)
         if entry.spec.id != attempt:
             raise DecodingError(f"it is about {entry.spec.id!r}")
         self.entries[attempt] = stored.sequence, entry

@@ -50,18 +50,18 @@ def read_lease(bus: Bus, stored: Stored) -> Held | None:
     """The lease that a message says; None if it was removed, or is none: that is left out."""
     if stored.deleted or not stored.body:
         return None
-    return bus.incoming.used(_LEASE.name, stored.subject, lambda: _checked(stored))
+    return bus.incoming.used(LEASE.name, stored.subject, lambda: _checked(stored))
 
 
 def _checked(stored: Stored) -> Held:
     """The lease. Raises as `decoded`, also for one up to which nothing can have been judged when it was written."""
-    held = decoded(_LEASE, stored.body)
+    held = decoded(LEASE, stored.body)
     if held.judged_s > stored.at_s + _AHEAD_S:
         raise DecodingError(f"of {stored.at_s:.0f} s, it says that a job is judged up to {held.judged_s:.0f} s")
     return held
 
 
-_LEASE = Kind("lease", lambda body: from_json(body, Held), BUS_VALUE)
+LEASE = Kind("lease", lambda body: from_json(body, Held), BUS_VALUE)
 
 
 class Renewals:

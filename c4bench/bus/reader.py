@@ -122,8 +122,10 @@ class StreamReader:
         status = headers.get("Status")
         if status == _CONTROL:
             await self._acknowledge(message.reply, headers)
-            return
-        why = f"{status} {headers.get('Description', '')}".strip()
+        elif status:
+            await self._begin_again(f"{status} {headers.get('Description', '')}".strip())
+
+    async def _begin_again(self, why: str) -> None:
         if why != self._given_up:
             self._given_up = why
             _logger.warning("bus: reading %s of %s begins again: %s", self._subject, self._stream, why)

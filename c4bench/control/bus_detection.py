@@ -55,6 +55,7 @@ class BusDetection(Detection):
         self._arrived: deque[tuple[int, Diagnosis]] = deque()
         self._acts: deque[Callable[[], Awaitable[None]]] = deque()
         self._known: list[Diagnosis] = []
+        self.dropped[SOURCE] = self.left_out
         self._counted: dict[str, dict[str, dict[str, int]]] = {}
         # Of the hosts and reasons that detectors name.
         self._named = Account("detectors' counts of what they dropped", BUS_MESSAGE)

@@ -164,8 +164,9 @@ class BusDetection(Detection):
     def _add(self, source: str, held: Held) -> None:
         """Add what a detector has dropped since it said so last. Raises OverBudgetError for too many names."""
         before = self._counted.get(source, {})
-        for host, reasons in held.dropped.items():
-            more = Counter(reasons) - Counter(before.get(host, {}))
-            self._named.spend(names=len(more.keys() - self.dropped.get(host, {}).keys()))
-            self.dropped[host] += more
+        more = {host: Counter(reasons) - Counter(before.get(host, {})) for host, reasons in held.dropped.items()}
+        fresh = (reasons.keys() - self.dropped.get(host, {}).keys() for host, reasons in more.items())
+        self._named.spend(names=sum(map(len, fresh)))
+        for host, reasons in more.items():
+            self.dropped[host] += reasons
         self._counted[source] = held.dropped

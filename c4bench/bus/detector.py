@@ -11,13 +11,15 @@ import msgspec
 
 from c4bench.bus.connection import FAILURES, Bus, for_ever
 from c4bench.bus.heartbeat import DETECTOR, GONE_AFTER_S, Heartbeat, heartbeat_key
+from c4bench.bus.incoming import SOURCE, Kind, check_rates, check_times
 from c4bench.bus.job_follower import Dropped, JobFollower, Judge
 from c4bench.bus.jobs import JobEntries, JobEntry
-from c4bench.bus.lease import ENDS_AFTER_S, RENEWED_EVERY_S, Held, Lease, Renewals, fair_share
+from c4bench.bus.lease import ENDS_AFTER_S, RENEWED_EVERY_S, Held, Lease, Renewals, fair_share, read_lease
 from c4bench.bus.reader import StreamReader
 from c4bench.bus.subjects import bucket_key, bucket_stream, token
+from c4bench.decoding import from_msgpack
 from c4bench.errors import report_bug
-from c4bench.model.recording import FabricRecord, TrafficRecord
+from c4bench.model.recording import FabricRecord, LinkRates, TrafficArrival, TrafficCarried, TrafficRecord
 from c4bench.wire.messages import JobSpec
 
 _logger = logging.getLogger(__name__)
@@ -26,7 +28,20 @@ JOB = "job."
 _LOOK_S = 0.1
 # So long we wait for changes of the list of jobs, before we look whose detector is gone (s).
 _TEND_S = 0.05
-_decode_shared = msgspec.msgpack.Decoder(FabricRecord).decode
+
+
+def _fabric_record(body: bytes) -> FabricRecord:
+    record: FabricRecord = from_msgpack(body, FabricRecord)  # type: ignore[arg-type]
+    match record:
+        case TrafficArrival() | TrafficCarried():
+            check_times((record.opened_s, record.closed_s))
+    match record:
+        case LinkRates() | TrafficCarried():
+            check_rates(record.bps.values())
+    return record
+
+
+SHARED = Kind("record of the fabric", _fabric_record)
 
 
 class Judges(Protocol):
@@ -93,6 +108,7 @@ class Detector:
     async def _turn(self, heartbeat: Heartbeat) -> None:
         """Have the heartbeat say that we are there, and what was dropped here."""
         while True:
+            self._dropped[SOURCE] = self._bus.incoming.left_out
             dropped = {host: dict(reasons) for host, reasons in self._dropped.items() if reasons}
             heartbeat.turn(Held(self._name, dropped=dropped))
             await asyncio.sleep(_LOOK_S)
@@ -104,7 +120,8 @@ class Detector:
                 renewals.restart(time.monotonic())
         for stored in await self._leases.read(_LOOK_S):
             key = stored.subject.split(".", 2)[2]
-            held = msgspec.json.decode(stored.body, type=Held)
+            if (held := read_lease(self._bus, stored)) is None:
+                continue
             renewals = self._detectors if key.startswith(DETECTOR) else self._renewals
             renewals.renewed(key, stored.sequence, held, time.monotonic())
         self._leases_known = self._leases_known or self._leases.caught_up
@@ -112,8 +129,11 @@ class Detector:
     async def _watch_fabric(self) -> None:
         own = token(self._name)
         for stored in await self._shared.read(_LOOK_S):
-            if not stored.subject.endswith(f".{own}"):
-                self._judges.share(_decode_shared(stored.body))
+            if stored.subject.endswith(f".{own}"):
+                continue
+            record = self._bus.incoming.decoded(SHARED, stored.subject, stored.body)
+            if record is not None:
+                self._judges.share(record)
 
     async def _share_traffic(self) -> None:
         """Publish which jobs of ours have begun to carry, and what they carry: it may slow down others."""

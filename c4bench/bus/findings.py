@@ -4,9 +4,12 @@ from collections.abc import Iterable
 
 import msgspec
 
-from c4bench.bus.connection import Bus, OutdatedError
+from c4bench.budget import BUS_VALUE
+from c4bench.bus.connection import Bus, OutdatedError, Stored
+from c4bench.bus.incoming import Kind, check_times, decoded
 from c4bench.bus.lease import Held
 from c4bench.bus.reader import StreamReader
+from c4bench.decoding import DecodingError, from_json
 from c4bench.model.diagnosis import Diagnosis
 
 
@@ -38,6 +41,24 @@ def _identity(finding: Diagnosis) -> tuple[object, ...]:
     )
 
 
+def read_finding(bus: Bus, stored: Stored) -> Diagnosis | None:
+    """The finding in a message; None if it is none of the job of its subject: that is left out."""
+    return bus.incoming.used(FINDING.name, stored.subject, lambda: _checked(bus, stored))
+
+
+def _checked(bus: Bus, stored: Stored) -> Diagnosis:
+    finding = decoded(FINDING, stored.body)
+    if bus.subjects.finding(finding.job) != stored.subject:
+        raise DecodingError(f"it is about the job {finding.job!r}")
+    check_times((finding.onset_s, finding.alarmed_s, finding.named_s))
+    if not 0 <= finding.confidence <= 1:
+        raise DecodingError(f"it has a confidence of {finding.confidence:g}")
+    return finding
+
+
+FINDING = Kind("finding", lambda body: from_json(body, Diagnosis), BUS_VALUE)
+
+
 class JobFindings:
     """The findings of one job. Several that write them at once do not both publish the same.
 
@@ -54,8 +75,9 @@ class JobFindings:
         """Read what has been published since. Raises one of FAILURES."""
         reader = StreamReader(self._bus, self._bus.subjects.findings, self._subject, self._read + 1)
         for stored in await reader.read_all():
-            self._known.append(msgspec.json.decode(stored.body, type=Diagnosis))
             self._read = stored.sequence
+            if (finding := read_finding(self._bus, stored)) is not None:
+                self._known.append(finding)
         newest = await self._bus.last(self._bus.subjects.findings, self._subject)
         # Old findings are removed some day, perhaps all of the job's.
         self._last = newest.sequence if newest else 0

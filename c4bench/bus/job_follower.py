@@ -12,10 +12,12 @@ import msgspec
 from c4bench.bus.connection import Bus, Stored, again, for_ever
 from c4bench.bus.findings import JobFindings, has_stood
 from c4bench.bus.host_windows import HostWindows
+from c4bench.bus.incoming import Kind
 from c4bench.bus.jobs import JobEntry
 from c4bench.bus.lease import Held
 from c4bench.bus.reader import StreamReader
-from c4bench.bus.subjects import BEGIN, name_of
+from c4bench.bus.subjects import BEGIN, Place, place
+from c4bench.decoding import from_msgpack
 from c4bench.errors import RepeatedFailures
 from c4bench.model.diagnosis import Component, Diagnosis
 from c4bench.model.recording import Evaluated, JobReport, Record
@@ -26,7 +28,9 @@ _UNDER_WAY_S = 0.05
 _WAIT_S = 0.05
 # So long records are judged at a time (s), before others have their turn: leases are renewed beside this.
 _TURN_S = 0.02
-_decode_report = msgspec.msgpack.Decoder(JobReport).decode
+# Where the server's clock goes on by more (s) at once, the time before that is not judged.
+_GAP_AT_MOST_S = 600.0
+REPORT: Kind[JobReport] = Kind("report", lambda body: from_msgpack(body, JobReport))  # type: ignore[arg-type]
 
 
 class Judge(Protocol):
@@ -63,7 +67,8 @@ class JobFollower:
         self._job = job = entry.spec.id
         since_s = max(0.0, before.judged_s - before.memory_s)
         self._judge, self._dropped, self._bus, self._before = judge, dropped, bus, before
-        self._windows = HostWindows(self._drop, before.newest)
+        self._hosts = {member.host for member in entry.spec.members}
+        self._windows = self._host_windows()
         self._reader = StreamReader(bus, bus.subjects.telemetry, bus.subjects.job(job), entry.first, since_s)
         self._findings = JobFindings(bus, job)
         self._unpublished: deque[Diagnosis] = deque()
@@ -81,8 +86,8 @@ class JobFollower:
         memory_s, newest = self._judge.memory_s, self._windows.newest
         return Held(holder, self._before.job, self.judged_s, memory_s, newest, standing=self.standing)
 
-    def _drop(self, host: str, reason: str) -> None:
-        self._dropped[host][reason] += 1
+    def _drop(self, host: str, reason: str, count: int) -> None:
+        self._dropped[host][reason] += count
 
     async def run(self) -> None:
         """Follow the job until cancelled; what fails because of the bus is tried again."""
@@ -98,12 +103,24 @@ class JobFollower:
 
     async def _load(self) -> None:
         """What was found of the job, and the names that its hosts have sent so far."""
-        names = StreamReader(self._bus, self._bus.subjects.names, self._bus.subjects.job_names(self._job))
-        sent, _ = await asyncio.gather(names.read_all(), self._findings.load())
-        for stored in sent:
-            host, begins = _names_of(stored.subject)
-            self._windows.note_names(host, stored.body, begins=begins)
+        await asyncio.gather(self._load_names(), self._findings.load())
         self._loaded = True
+
+    async def _load_names(self) -> None:
+        windows = self._host_windows()
+        names = StreamReader(self._bus, self._bus.subjects.names, self._bus.subjects.job_names(self._job))
+        async for stored in names.each():
+            if (at := self._place(stored)) is not None:
+                windows.note_names(at.host, stored.body, begins=at.names == BEGIN)
+            await asyncio.sleep(0)
+        self._windows = windows
+
+    def _host_windows(self) -> HostWindows:
+        return HostWindows(self._hosts, self._drop, self._before.newest)
+
+    def _place(self, stored: Stored) -> Place | None:
+        """What a message is; None if its subject does not say."""
+        return self._bus.incoming.used("subject", stored.subject, lambda: place(stored.subject))
 
     async def _step(self) -> None:
         """Read what has come, judge, and publish."""
@@ -140,19 +157,15 @@ class JobFollower:
             return []
 
     def _ingest(self, stored: Stored) -> None:
-        sort, *rest = stored.subject.split(".")[4:]
-        if sort == "report":
-            self._judged(_decode_report(stored.body))
+        record: Record | None = None
+        if (at := self._place(stored)) is None:
             return
-        host, begins = name_of(rest[0]), rest[1:] == [BEGIN]
-        if (window := self._windows.receive(host, stored.body, begins=begins)) is not None:
-            self._judged(window)
-
-
-def _names_of(subject: str) -> tuple[str, bool]:
-    """The host, and whether it begins, of a subject `c4.CLUSTER.job.JOB.names.HOST.begin`."""
-    host, sort = subject.split(".")[5:7]
-    return name_of(host), sort == BEGIN
+        if at.host:
+            record = self._windows.receive(at.host, stored.body, begins=at.names == BEGIN)
+        else:
+            record = self._bus.incoming.decoded(REPORT, stored.subject, stored.body)
+        if record is not None:
+            self._judged(record)
 
 
 class JobClock:
@@ -186,6 +199,7 @@ class JobClock:
         return self._until(at_s + now_s - seen_s - _UNDER_WAY_S)
 
     def _until(self, until_s: float) -> list[float]:
+        self.evaluated_s = max(self.evaluated_s, _tick(until_s - _GAP_AT_MOST_S))
         count = max(0, math.floor((until_s - self.evaluated_s) / EVALUATED_EVERY_S + 1e-9))
         times_s = [self.evaluated_s + EVALUATED_EVERY_S * (number + 1) for number in range(count)]
         self.evaluated_s = times_s[-1] if times_s else self.evaluated_s

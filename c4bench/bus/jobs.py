@@ -1,10 +1,14 @@
 """The jobs that are to be judged: the master enters them in the key-value store, and detectors read them there."""
 
+from typing import Annotated
+
 import msgspec
 
-from c4bench.bus.connection import Bus
+from c4bench.bus.connection import Bus, Stored
+from c4bench.bus.incoming import COUNT_AT_MOST, Kind, decoded
 from c4bench.bus.reader import StreamReader
 from c4bench.bus.subjects import bucket_key, bucket_stream, name_of, token
+from c4bench.decoding import DecodingError, from_msgpack
 from c4bench.wire.messages import JobSpec
 
 
@@ -12,7 +16,10 @@ class JobEntry(msgspec.Struct, frozen=True):
     """An attempt that is to be judged, from number `first` of the telemetry stream on."""
 
     spec: JobSpec
-    first: int
+    first: Annotated[int, msgspec.Meta(ge=1, le=COUNT_AT_MOST)]
+
+
+ENTRY = Kind("job entry", lambda body: from_msgpack(body, JobEntry))
 
 
 class JobEntries:
@@ -27,12 +34,19 @@ class JobEntries:
     async def read(self, within_s: float) -> None:
         """Read what has changed; `known` is true once all has been read. Raises one of FAILURES."""
         for stored in await self._reader.read(within_s):
-            attempt = name_of(stored.subject.rpartition(".")[2])
-            if stored.deleted:
-                self.entries.pop(attempt, None)
-            else:
-                self.entries[attempt] = stored.sequence, msgspec.msgpack.decode(stored.body, type=JobEntry)
+            self._bus.incoming.used(ENTRY.name, stored.subject, lambda stored=stored: self._note(stored))  # type: ignore[misc]
         self.known = self.known or self._reader.caught_up
+
+    def _note(self, stored: Stored) -> None:
+        """Note an entry. Raises DecodingError, and notes nothing, if it is none of the attempt that is its key."""
+        attempt = name_of(stored.subject.rpartition(".")[2])
+        if stored.deleted:
+            self.entries.pop(attempt, None)
+            return
+        entry = decoded(ENTRY, stored.body)
+        if entry.spec.id != attempt:
+            raise DecodingError(f"it is about {entry.spec.id!r}")
+        self.entries[attempt] = stored.sequence, entry
 
     async def add(self, spec: JobSpec) -> None:
         """Enter an attempt, unless it is entered; it is judged from now on. Raises one of FAILURES."""
@@ -46,7 +60,7 @@ class JobEntries:
 
     async def remove(self, attempt: str) -> None:
         """Remove an attempt that has ended, and its telemetry. Raises one of FAILURES."""
-        await (await self._bus.js.key_value(self._bucket)).delete(token(attempt), validate_keys=False)
+        await self._bus.js.publish(bucket_key(self._bucket, token(attempt)), headers={"KV-Operation": "DEL"})
         self.entries.pop(attempt, None)
         subjects = self._bus.subjects
         for stream in (subjects.telemetry, subjects.names):

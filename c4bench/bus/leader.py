@@ -17,10 +17,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from c4bench.bus.connection import FAILURES, Bus, OutdatedError, Stored
-from c4bench.bus.lease import RENEWED_EVERY_S, Held, Lease, Renewals
+from c4bench.bus.lease import RENEWED_EVERY_S, Held, Lease, Renewals, read_lease
 from c4bench.bus.reader import StreamReader
-from c4bench.bus.streams import Limits, make
+from c4bench.bus.streams import make_state
 from c4bench.bus.subjects import bucket_key, bucket_stream, token
+from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import UnhealthyError
 from c4bench.wire.channel import MESSAGE_BYTES_MAX
 
@@ -45,8 +46,8 @@ class Leader:
     UnhealthyError. `name` must be this process's own.
     """
 
-    def __init__(self, bus: Bus, name: str, limits: Limits, on_lost: Callable[[str], None]) -> None:
-        self._bus, self._name, self._limits, self._on_lost = bus, name, limits, on_lost
+    def __init__(self, bus: Bus, name: str, on_lost: Callable[[str], None]) -> None:
+        self._bus, self._name, self._on_lost = bus, name, on_lost
         self._bucket = bus.subjects.state
         self.lost = ""
         self._leads, self._sequence = False, 0
@@ -56,13 +57,16 @@ class Leader:
         self._thread = threading.Thread(target=self._loop.run_forever, name="c4bench-leader", daemon=True)
 
     def lead(self) -> None:
-        """Wait until we lead. Raises UnhealthyError if the bus cannot be reached."""
+        """Wait until we lead. Raises UnhealthyError if the bus cannot be reached, or what it keeps cannot be read."""
         self._thread.start()
         self._wait(self._bus.open())
         lease = self._wait(self._acquire())
         asyncio.run_coroutine_threadsafe(self._keep(lease), self._loop)
         logs = self.read(_LOGS)
-        self._logs = msgspec.json.decode(logs, type=dict[str, int]) if logs else {}
+        try:
+            self._logs = from_json(logs, dict[str, int]) if logs else {}
+        except DecodingError as error:
+            raise UnhealthyError(f"{self.where(_LOGS)} is no list of logs ({error}): remove the bucket") from None
 
     def _wait(self, work: Coroutine[Any, Any, Answer]) -> Answer:
         try:
@@ -71,14 +75,14 @@ class Leader:
             raise UnhealthyError(f"bus {self._bus.address}: {' '.join(str(error).split()) or 'no answer'}") from None
 
     async def _acquire(self) -> Lease:
-        await make(self._bus, self._limits)
-        leases = self._bus.subjects.leases
-        reader = StreamReader(self._bus, bucket_stream(leases), bucket_key(leases, MASTER))
-        lease, renewals, waited_for = Lease(self._bus, MASTER), Renewals(LEAD_ENDS_AFTER_S), ""
+        await make_state(self._bus)
+        leader = self._bus.subjects.leader
+        reader = StreamReader(self._bus, bucket_stream(leader), bucket_key(leader, MASTER))
+        lease, renewals, waited_for = self._lease(), Renewals(LEAD_ENDS_AFTER_S), ""
         while True:
             for stored in await reader.read(_AGAIN_S):
-                held = msgspec.json.decode(stored.body, type=Held)
-                renewals.renewed(MASTER, stored.sequence, held, time.monotonic())
+                if (held := read_lease(self._bus, stored)) is not None:
+                    renewals.renewed(MASTER, stored.sequence, held, time.monotonic())
             holder = renewals.holder(MASTER)
             if reader.caught_up and (not holder or renewals.ended(MASTER, time.monotonic())):
                 if await lease.acquire(renewals, lambda _: Held(self._name)) is not None:
@@ -89,6 +93,9 @@ class Leader:
         await reader.close()
         await self._claim()
         return lease
+
+    def _lease(self) -> Lease:
+        return Lease(self._bus, MASTER, self._bus.subjects.leader)
 
     async def _claim(self) -> None:
         """Write first, so that nothing more is written by the leader before us."""
@@ -273,7 +280,7 @@ class Leader:
         await asyncio.gather(*others, return_exceptions=True)
 
     async def _give_up(self) -> None:
-        lease = Lease(self._bus, MASTER)
+        lease = self._lease()
         try:
             held = await lease.look()
             if held is not None and held.holder == self._name:

@@ -7,15 +7,25 @@ revision that it saw: of two that try, the store refuses one, and it refuses a f
 
 import time
 from collections.abc import Callable
+from typing import Annotated
 
 import msgspec
 
-from c4bench.bus.connection import Bus, OutdatedError
+from c4bench.budget import BUS_VALUE
+from c4bench.bus.connection import Bus, OutdatedError, Stored
+from c4bench.bus.incoming import COUNT_AT_MOST, TIME_AT_MOST_S, Kind, decoded
 from c4bench.bus.subjects import bucket_key, bucket_stream
+from c4bench.decoding import DecodingError, from_json
 from c4bench.model.diagnosis import Component
 
 RENEWED_EVERY_S = 0.25
 ENDS_AFTER_S = 1.0
+# Clocks of several servers of a bus differ by less (s).
+_AHEAD_S = 10.0
+# So often a lease is written over what is none, before it is given up.
+_ATTEMPTS = 3
+_Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_AT_MOST)]
+_Time = Annotated[float, msgspec.Meta(ge=0.0, le=TIME_AT_MOST_S)]
 
 
 class Held(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -28,12 +38,30 @@ class Held(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     holder: str
-    job: int = 0
-    judged_s: float = 0.0
-    memory_s: float = 0.0
-    newest: dict[str, int] = {}
+    job: _Count = 0
+    judged_s: _Time = 0.0
+    memory_s: _Time = 0.0
+    newest: dict[str, _Count] = {}
     standing: tuple[Component, ...] = ()
-    dropped: dict[str, dict[str, int]] = {}
+    dropped: dict[str, dict[str, _Count]] = {}
+
+
+def read_lease(bus: Bus, stored: Stored) -> Held | None:
+    """The lease that a message says; None if it was removed, or is none: that is left out."""
+    if stored.deleted or not stored.body:
+        return None
+    return bus.incoming.used(LEASE.name, stored.subject, lambda: _checked(stored))
+
+
+def _checked(stored: Stored) -> Held:
+    """The lease. Raises as `decoded`, also for one up to which nothing can have been judged when it was written."""
+    held = decoded(LEASE, stored.body)
+    if held.judged_s > stored.at_s + _AHEAD_S:
+        raise DecodingError(f"of {stored.at_s:.0f} s, it says that a job is judged up to {held.judged_s:.0f} s")
+    return held
+
+
+LEASE = Kind("lease", lambda body: from_json(body, Held), BUS_VALUE)
 
 
 class Renewals:
@@ -76,11 +104,14 @@ class Renewals:
 
 
 class Lease:
-    """One lease that we hold, or try to take."""
+    """One lease that we hold, or try to take: a key of a `bucket`, by default that of jobs' leases.
 
-    def __init__(self, bus: Bus, key: str) -> None:
-        self._bus, self.key = bus, key
-        self._subject = bucket_key(bus.subjects.leases, key)
+    What is none and was written there is nobody's: whoever has the lease writes it again.
+    """
+
+    def __init__(self, bus: Bus, key: str, bucket: str = "") -> None:
+        self._bus, self.key, self._bucket = bus, key, bucket or bus.subjects.leases
+        self._subject = bucket_key(self._bucket, key)
         self._revision = 0
 
     async def acquire(
@@ -110,27 +141,31 @@ class Lease:
         return self._revision != revision
 
     async def look(self) -> Held | None:
-        """What the store has; None if there is no such lease. Raises one of FAILURES."""
-        found = await self._bus.last(bucket_stream(self._bus.subjects.leases), self._subject)
+        """What the store has; None if there is no such lease, or what is none. Raises one of FAILURES."""
+        found = await self._bus.last(bucket_stream(self._bucket), self._subject)
         self._revision = found.sequence if found else 0
-        return msgspec.json.decode(found.body, type=Held) if found and found.body else None
+        return read_lease(self._bus, found) if found else None
 
     async def write(self, held: Held) -> bool:
         """Take, renew or give up the lease, as it was seen last; False if somebody else has written it since.
 
         Raises one of FAILURES if it is not known whether it is written.
         """
-        try:
-            self._revision = await self._bus.publish(self._subject, msgspec.json.encode(held), after=self._revision)
-        except OutdatedError:
-            found = await self.look()
-            # Ours, if the answer to an earlier write was lost.
-            return found is not None and found.holder == held.holder != ""
-        return True
+        for _ in range(_ATTEMPTS):
+            try:
+                self._revision = await self._bus.publish(self._subject, msgspec.json.encode(held), after=self._revision)
+            except OutdatedError:
+                found = await self.look()
+            else:
+                return True
+            if found is not None or not self._revision:
+                # Ours, if the answer to an earlier write was lost.
+                return found is not None and found.holder == held.holder != ""
+        return False
 
     async def remove(self) -> None:
         """Remove a lease that is about nothing any more."""
-        await self._bus.purge(bucket_stream(self._bus.subjects.leases), self._subject)
+        await self._bus.purge(bucket_stream(self._bucket), self._subject)
 
 
 def fair_share(jobs: int, detectors: int) -> int:

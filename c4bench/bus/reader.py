@@ -1,8 +1,10 @@
 """Reads a stream in order and without a gap, across lost connections and restarts of the server."""
 
 import asyncio
+import logging
 import time
 from collections import deque
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -11,6 +13,9 @@ from nats.aio.subscription import Subscription
 from nats.js import api
 
 from c4bench.bus.connection import FAILURES, Bus, Stored
+from c4bench.decoding import decoding, whole_number
+
+_logger = logging.getLogger(__name__)
 
 _BATCH = 256
 # The server says so often (s) that there is nothing; a consumer is made again after so long without a word.
@@ -18,6 +23,8 @@ _HEARTBEAT_S, _LOST_AFTER_S = 0.5, 1.6
 # The server forgets a consumer that nobody listens to for so long (s).
 _INACTIVE_S = 10.0
 _REMOVED = ("DEL", "PURGE")
+# Of a message of the server itself: flow control, or a heartbeat. Any other one says that it has given the consumer up.
+_CONTROL = "100"
 
 
 class StreamReader:
@@ -26,6 +33,9 @@ class StreamReader:
     `position` is the number of the newest message that was returned, `pending` how many the server says to hold behind
     it, and `caught_up` whether all have been returned that it held when reading began. nats-server 2.9 may say one
     too many where keys are overwritten meanwhile, and never 0; then the time of a message, or an idle server, tells.
+
+    What the server says of itself comes on a subject that is the consumer's inbox. All else is a message of the stream,
+    whatever headers its publisher gave it.
     """
 
     def __init__(self, bus: Bus, stream: str, subject: str, first: int = 1, since_s: float = 0.0) -> None:
@@ -36,6 +46,7 @@ class StreamReader:
         self._arrived: deque[Msg] = deque()
         self._some = asyncio.Event()
         self._delivered, self._reconnects, self._word_s, self._begun_s = 0, 0, 0.0, 0.0
+        self._given_up = ""
 
     async def read(self, within_s: float) -> list[Stored]:
         """The next messages; none if none have come `within_s`. Raises one of FAILURES; it may be called again."""
@@ -49,12 +60,8 @@ class StreamReader:
         found: list[Stored] = []
         while self._arrived and len(found) < _BATCH and self._subscription is not None:
             message = self._arrived.popleft()
-            status = (message.headers or {}).get("Status")
-            if status == "100":
-                await self._acknowledge(message)
-            elif status:
-                # The server has given this consumer up.
-                await self.close()
+            if message.subject == self._inbox:
+                await self._obey(message)
             elif (stored := self._accept(message)) is not None:
                 found.append(stored)
         if self._arrived:
@@ -63,12 +70,15 @@ class StreamReader:
 
     async def read_all(self) -> list[Stored]:
         """All messages that the stream has now. Raises one of FAILURES."""
-        found: list[Stored] = []
+        return [stored async for stored in self.each()]
+
+    async def each(self) -> AsyncIterator[Stored]:
+        """One after the other, all messages that the stream has now. Raises one of FAILURES."""
         await self._begin()
         while not self.caught_up:
-            found += await self.read(_HEARTBEAT_S)
+            for stored in await self.read(_HEARTBEAT_S):
+                yield stored
         await self.close()
-        return found
 
     async def _begin(self) -> None:
         await self.close()
@@ -106,19 +116,36 @@ class StreamReader:
         self.pending = (info.num_pending or 0) + (info.delivered.consumer_seq if info.delivered else 0)
         self.caught_up = not self.pending
 
-    async def _acknowledge(self, message: Msg) -> None:
-        """Answer the server's flow control: all before this has been read. A heartbeat wants no answer."""
+    async def _obey(self, message: Msg) -> None:
+        """Do what the server asks for. Where it has given this consumer up, the next call of `read` makes another."""
         headers = message.headers or {}
-        if asked := message.reply or headers.get("Nats-Consumer-Stalled"):
+        status = headers.get("Status")
+        if status == _CONTROL:
+            await self._acknowledge(message.reply, headers)
+        elif status:
+            await self._begin_again(f"{status} {headers.get('Description', '')}".strip())
+
+    async def _begin_again(self, why: str) -> None:
+        if why != self._given_up:
+            self._given_up = why
+            _logger.warning("bus: reading %s of %s begins again: %s", self._subject, self._stream, why)
+        await self.close()
+
+    async def _acknowledge(self, reply: str, headers: dict[str, str]) -> None:
+        """Answer the server's flow control: all before this has been read. A heartbeat wants no answer."""
+        if asked := reply or headers.get("Nats-Consumer-Stalled"):
             await self._bus.client.publish(asked)
-        elif int(headers.get("Nats-Last-Consumer", self._delivered)) != self._delivered:
+        elif whole_number(headers.get("Nats-Last-Consumer", str(self._delivered))) != self._delivered:
             await self.close()
         else:
             self.pending, self.caught_up = 0, True
 
     def _accept(self, message: Msg) -> Stored | None:
         """The message, unless it was returned before; what follows a gap is read again."""
-        sequence, delivered, at_s, pending = _numbers(message.reply)
+        numbers = self._bus.incoming.used("delivery", message.subject, lambda: _numbers(message.reply))
+        if numbers is None:
+            return None
+        sequence, delivered, at_s, pending = numbers
         if delivered != self._delivered + 1:
             self._word_s = 0.0
             self._arrived.clear()
@@ -144,9 +171,10 @@ def _numbers(reply: str) -> tuple[int, int, float, int]:
     """Number in the stream, number of the delivery, the server's time (s), and how many are pending.
 
     `$JS.ACK.STREAM.CONSUMER.DELIVERIES.STREAM_SEQUENCE.CONSUMER_SEQUENCE.TIME.PENDING` (NATS ADR 15); newer servers put
-    a domain and an account before the stream.
+    a domain and an account before the stream. Raises DecodingError for anything else.
     """
     parts = reply.split(".")
     at = 5 if len(parts) == 9 else 7
-    sequence, delivered, at_ns, pending = parts[at : at + 4]
-    return int(sequence), int(delivered), int(at_ns) / 1e9, int(pending)
+    with decoding():
+        sequence, delivered, at_ns, pending = (whole_number(part) for part in parts[at : at + 4])
+    return sequence, delivered, at_ns / 1e9, pending

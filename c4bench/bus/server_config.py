@@ -3,6 +3,10 @@
 A client is who its certificate says, and may do what its role needs: an agent publish the windows of its own host, a
 detector read telemetry and publish findings. There is no other way in. nats-server reads no revocation lists: what is
 not listed here has no rights, so a host that is revoked is taken out by writing the configuration again.
+
+Whoever may ask JetStream for something says on which subject the answer comes, and nats-server does not ask whether it
+may publish there. So masters keep their state in an account of their own, which no subject of the other account
+reaches, and the stream that agents publish to does not answer.
 """
 
 import json
@@ -10,11 +14,9 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from c4bench.bus.subjects import Subjects, bucket_key, bucket_stream
+from c4bench.bus.subjects import Subjects, bucket_key, bucket_stream, inbox
 from c4bench.wire.channel import MESSAGE_BYTES_MAX
 from c4bench.wire.trust import Role
-
-_INBOX = "_INBOX.>"
 
 
 class Store(NamedTuple):
@@ -24,11 +26,19 @@ class Store(NamedTuple):
     at_most_bytes: int
 
 
+class Rights(NamedTuple):
+    """The subjects that a client may publish and subscribe to; no others."""
+
+    publish: list[str]
+    subscribe: list[str]
+
+
 def server_config(
     trust: Path, store: Store, listen: str, clusters: Collection[Subjects], hosts: Collection[str]
 ) -> str:
     """The configuration, in JSON, which nats-server reads too: `nats-server --config FILE`."""
-    users = [_agent(host, clusters) for host in hosts] + [_detector(clusters), _master()]
+    shared = [_user(host, agent_rights(host, clusters)) for host in hosts]
+    shared += [_user(Role.DETECTOR, detector_rights(clusters)), _user(Role.BUS_MASTER, master_rights(clusters))]
     configuration = {
         "listen": listen,
         "server_name": "c4bench-bus",
@@ -48,34 +58,75 @@ def server_config(
             "max_file_store": store.at_most_bytes,
             "max_memory_store": 64 << 20,
         },
-        "authorization": {"users": users},
+        "accounts": {
+            "shared": {"jetstream": "enabled", "users": shared},
+            "masters": {"jetstream": "enabled", "users": [_user(Role.BUS_LEADER, leader_rights(clusters))]},
+        },
     }
     return json.dumps(configuration, indent=1) + "\n"
 
 
-def _user(name: str, publish: list[str], subscribe: list[str]) -> dict[str, Any]:
-    return {"user": name, "permissions": {"publish": publish, "subscribe": subscribe}}
+def agent_rights(host: str, clusters: Collection[Subjects]) -> Rights:
+    """An agent publishes the windows of its own host, and reads nothing."""
+    return Rights([subject for cluster in clusters for subject in cluster.windows_of(host)], [])
 
 
-def _agent(host: str, clusters: Collection[Subjects]) -> dict[str, Any]:
-    return _user(host, [subject for cluster in clusters for subject in cluster.windows_of(host)], [])
-
-
-def _detector(clusters: Collection[Subjects]) -> dict[str, Any]:
-    publish = ["$JS.FC.>"]
+def detector_rights(clusters: Collection[Subjects]) -> Rights:
+    """A detector reads what agents, masters and detectors share, and writes leases, findings and traffic."""
+    publish: list[str] = []
     for cluster in clusters:
-        buckets = bucket_stream(cluster.jobs), bucket_stream(cluster.leases)
-        for stream in (cluster.telemetry, cluster.names, cluster.findings, cluster.fabric, *buckets):
-            publish += [
-                f"$JS.API.STREAM.INFO.{stream}",
-                f"$JS.API.STREAM.MSG.GET.{stream}",
-                f"$JS.API.CONSUMER.*.{stream}",
-                f"$JS.API.CONSUMER.*.{stream}.>",
-            ]
-        publish += [bucket_key(cluster.leases, ">"), f"$JS.API.STREAM.PURGE.{bucket_stream(cluster.leases)}"]
+        for stream in _shared_streams(cluster):
+            publish += _read(stream)
+        publish += [bucket_key(cluster.leases, "job.*"), bucket_key(cluster.leases, "detector.*")]
+        publish += [f"$JS.API.STREAM.PURGE.{bucket_stream(cluster.leases)}"]
         publish += [cluster.every_finding, cluster.every_traffic]
-    return _user(Role.DETECTOR, publish, [_INBOX])
+    return Rights(publish, _answers(Role.DETECTOR))
 
 
-def _master() -> dict[str, Any]:
-    return _user(Role.BUS_MASTER, [">"], [_INBOX])
+def master_rights(clusters: Collection[Subjects]) -> Rights:
+    """A master makes, reads and empties the shared streams, and writes jobs, reports and facts about the fabric."""
+    publish: list[str] = []
+    for cluster in clusters:
+        for stream in _shared_streams(cluster):
+            publish += _own(stream)
+        publish += [bucket_key(cluster.jobs, "*"), cluster.every_report]
+        publish += [cluster.shared(kind, "master") for kind in ("paths", "rates", "missing")]
+    return Rights(publish, _answers(Role.BUS_MASTER))
+
+
+def leader_rights(clusters: Collection[Subjects]) -> Rights:
+    """The master that leads has its state, in its own account."""
+    publish: list[str] = []
+    for cluster in clusters:
+        for bucket in (cluster.state, cluster.leader):
+            publish += [*_own(bucket_stream(bucket)), bucket_key(bucket, ">")]
+    return Rights(publish, _answers(Role.BUS_LEADER))
+
+
+def _shared_streams(cluster: Subjects) -> tuple[str, ...]:
+    buckets = bucket_stream(cluster.jobs), bucket_stream(cluster.leases)
+    return (cluster.telemetry, cluster.names, cluster.findings, cluster.fabric, *buckets)
+
+
+def _read(stream: str) -> list[str]:
+    """Requests for a stream's messages, and answers to the server's flow control."""
+    return [f"$JS.API.STREAM.MSG.GET.{stream}", f"$JS.API.CONSUMER.CREATE.{stream}", f"$JS.FC.{stream}.>"]
+
+
+def _own(stream: str) -> list[str]:
+    """Requests of whoever makes a stream."""
+    return [*(f"$JS.API.STREAM.{verb}.{stream}" for verb in ("CREATE", "UPDATE", "INFO", "PURGE")), *_read(stream)]
+
+
+def _answers(role: Role) -> list[str]:
+    return [f"{inbox(role)}.>"]
+
+
+def _user(name: str, rights: Rights) -> dict[str, Any]:
+    permissions = {"publish": _only(rights.publish), "subscribe": _only(rights.subscribe)}
+    return {"user": name, "permissions": permissions}
+
+
+def _only(subjects: list[str]) -> dict[str, list[str]]:
+    """Permission for these subjects. To nats-server, an empty list of what is allowed allows everything."""
+    return {"allow": subjects} if subjects else {"deny": [">"]}

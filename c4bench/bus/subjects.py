@@ -9,7 +9,9 @@ c4.CLUSTER.fabric.KIND.SOURCE          what detectors of all jobs share
 """
 
 import re
+from typing import NamedTuple
 
+from c4bench.decoding import DecodingError, decoding
 from c4bench.errors import UsageError
 
 BEGIN, CHANGE = "begin", "change"
@@ -25,8 +27,32 @@ def token(name: str) -> str:
 
 
 def name_of(text: str) -> str:
-    """The name that `token` has written. Raises UnicodeDecodeError for what it never writes."""
-    return _ESCAPED.sub(lambda found: bytes.fromhex(found[1].replace("=", "")).decode(), text)
+    """The name that `token` has written. Raises DecodingError for what it never writes."""
+    with decoding():
+        name = _ESCAPED.sub(lambda found: bytes.fromhex(found[1].replace("=", "")).decode(), text)
+        written = token(name)
+    if written != text:
+        raise DecodingError(f"{text!r} stands for no name")
+    return name
+
+
+class Place(NamedTuple):
+    """What a subject of a job's telemetry is for: a window of `host`, `names` as in `Subjects.window`; "" a report."""
+
+    host: str
+    names: str = ""
+
+
+def place(subject: str) -> Place:
+    """What a message of a job's telemetry is. Raises DecodingError for a subject that none has."""
+    match subject.split(".")[4:]:
+        case ["report"]:
+            return Place("")
+        case ["window", host]:
+            return Place(name_of(host))
+        case ["names", host, names] if names in {BEGIN, CHANGE}:
+            return Place(name_of(host), names)
+    raise DecodingError("no subject of a job's telemetry")
 
 
 class Subjects:
@@ -38,10 +64,11 @@ class Subjects:
         self._root = f"c4.{cluster}"
         self.telemetry, self.names = f"c4-{cluster}-telemetry", f"c4-{cluster}-names"
         self.findings, self.fabric = f"c4-{cluster}-findings", f"c4-{cluster}-fabric"
-        self.jobs, self.leases, self.state = (f"c4-{cluster}-{bucket}" for bucket in ("jobs", "leases", "state"))
-        self.every_job, self.every_finding = f"{self._root}.job.>", f"{self._root}.finding.>"
+        self.jobs, self.leases = f"c4-{cluster}-jobs", f"c4-{cluster}-leases"
+        self.state, self.leader = f"c4-{cluster}-state", f"c4-{cluster}-leader"
+        self.every_job, self.every_finding = f"{self._root}.job.>", f"{self._root}.finding.*"
         self.every_name, self.every_fabric = f"{self._root}.job.*.names.>", f"{self._root}.fabric.>"
-        self.every_traffic = f"{self._root}.fabric.traffic.*"
+        self.every_traffic, self.every_report = f"{self._root}.fabric.traffic.*", f"{self._root}.job.*.report"
 
     def job(self, job: str) -> str:
         """Everything that the detector of a job reads."""
@@ -56,9 +83,10 @@ class Subjects:
         sort = f"names.{token(host)}.{names}" if names else f"window.{token(host)}"
         return f"{self._root}.job.{token(job)}.{sort}"
 
-    def windows_of(self, host: str) -> tuple[str, str]:
+    def windows_of(self, host: str) -> list[str]:
         """All that a host's agent may publish."""
-        return f"{self._root}.job.*.window.{token(host)}", f"{self._root}.job.*.names.{token(host)}.*"
+        names = [f"{self._root}.job.*.names.{token(host)}.{names}" for names in (BEGIN, CHANGE)]
+        return [f"{self._root}.job.*.window.{token(host)}", *names]
 
     def report(self, job: str) -> str:
         """Reports of a job."""
@@ -71,6 +99,11 @@ class Subjects:
     def shared(self, kind: str, source: str) -> str:
         """What `source` adds to what detectors of all jobs share."""
         return f"{self._root}.fabric.{kind}.{token(source)}"
+
+
+def inbox(role: str) -> str:
+    """What the subjects begin with on which answers come to a client of this role."""
+    return f"_INBOX.{role}"
 
 
 def bucket_stream(bucket: str) -> str:

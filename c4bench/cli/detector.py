@@ -76,7 +76,7 @@ async def _judge(arguments: argparse.Namespace) -> None:
     from c4bench.control.bus_judge import JobJudges  # noqa: PLC0415
 
     tls, name = bus_tls(arguments.trust, Role.DETECTOR), own_name()
-    async with opened(Bus(arguments.bus, tls, name, Subjects(arguments.cluster))) as bus:
+    async with opened(Bus(arguments.bus, tls, name, Subjects(arguments.cluster), Role.DETECTOR)) as bus:
         judging = asyncio.ensure_future(Detector(bus, name, JobJudges()).run())
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, judging.cancel)

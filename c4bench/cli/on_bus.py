@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from c4bench.bus.connection import Bus, bus_tls, opened
+from c4bench.bus.connection import FAILURES, Bus, bus_tls, opened
 from c4bench.bus.leader import Leader
-from c4bench.bus.streams import Limits
+from c4bench.bus.streams import Limits, make
 from c4bench.bus.subjects import Subjects
 from c4bench.control.bus_detection import BusDetection
 from c4bench.control.master import Parts
@@ -28,14 +28,14 @@ class LeadingMaster:
     """A master that leads."""
 
     def __init__(self, address: str, cluster: str, trust: Path, limits: Limits) -> None:
-        self._subjects = Subjects(cluster)
-        self._address, self._tls = address, bus_tls(trust, Role.BUS_MASTER)
-        self.leader = Leader(self._bus(), own_name(), limits, self._lost)
+        self._subjects, self._limits = Subjects(cluster), limits
+        self._address, self._trust = address, trust
+        self.leader = Leader(self._bus(Role.BUS_LEADER), own_name(), self._lost)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._serving: asyncio.Task[None] | None = None
 
-    def _bus(self) -> Bus:
-        return Bus(self._address, self._tls, own_name(), self._subjects)
+    def _bus(self, role: Role) -> Bus:
+        return Bus(self._address, bus_tls(self._trust, role), own_name(), self._subjects, role)
 
     def _lost(self, _: str) -> None:
         if self._loop is not None and self._serving is not None:
@@ -53,7 +53,8 @@ class LeadingMaster:
             raise UnhealthyError(self.leader.lost) from None
 
     async def _serve(self, fabric: PlannedFabric | None, serve: Callable[[Parts], Awaitable[None]]) -> None:
-        async with opened(self._bus()) as bus:
+        async with opened(self._bus(Role.BUS_MASTER)) as bus:
+            await self._make_streams(bus)
             store = Store(self.leader)
             detection = BusDetection(bus, store)
             parts = Parts(fabric=fabric, store=store, detection=detection)
@@ -69,6 +70,12 @@ class LeadingMaster:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _make_streams(self, bus: Bus) -> None:
+        try:
+            await make(bus, self._limits)
+        except FAILURES as error:
+            raise UnhealthyError(f"bus {bus.address}: its streams cannot be made: {error}") from None
 
 
 @contextmanager

@@ -9,10 +9,13 @@ from collections.abc import Awaitable, Callable, Mapping
 import msgspec
 
 from c4bench.attribution.localise import Cell
+from c4bench.budget import BUS_MESSAGE, Account
 from c4bench.bus.connection import Bus, again, for_ever
+from c4bench.bus.findings import read_finding
 from c4bench.bus.heartbeat import DETECTOR
+from c4bench.bus.incoming import SOURCE
 from c4bench.bus.jobs import JobEntries
-from c4bench.bus.lease import Held, Renewals
+from c4bench.bus.lease import Held, Renewals, read_lease
 from c4bench.bus.reader import StreamReader
 from c4bench.bus.subjects import bucket_key, bucket_stream
 from c4bench.c4d.probing.doubts import Doubts
@@ -52,7 +55,10 @@ class BusDetection(Detection):
         self._arrived: deque[tuple[int, Diagnosis]] = deque()
         self._acts: deque[Callable[[], Awaitable[None]]] = deque()
         self._known: list[Diagnosis] = []
+        self.dropped[SOURCE] = self.left_out
         self._counted: dict[str, dict[str, dict[str, int]]] = {}
+        # Of the hosts and reasons that detectors name.
+        self._named = Account("detectors' counts of what they dropped", BUS_MESSAGE)
 
     def recall(self, log: EventLog) -> None:
         """Do not publish again what an earlier master has published."""
@@ -89,7 +95,7 @@ class BusDetection(Detection):
 
     def _send(self, subject: str, body: bytes) -> None:
         async def send() -> None:
-            await self._bus.publish(subject, body)
+            await self._bus.send(subject, body)
 
         if len(self._acts) < _WAITING_AT_MOST:
             self._acts.append(send)
@@ -143,17 +149,24 @@ class BusDetection(Detection):
 
     async def _read_findings(self) -> None:
         for stored in await self._findings.read(_READ_S):
-            try:
-                self._arrived.append((stored.sequence, msgspec.json.decode(stored.body, type=Diagnosis)))
-            except msgspec.DecodeError as error:
-                _logger.warning("finding %d of the bus cannot be read: %s", stored.sequence, error)
+            if (found := read_finding(self._bus, stored)) is not None:
+                self._arrived.append((stored.sequence, found))
 
     async def _read_counts(self) -> None:
-        """Add up what detectors have dropped, by host and reason."""
+        """Add up what detectors have dropped, and what was left out here, by host and reason."""
         for stored in await self._leases.read(_READ_S):
-            key, held = stored.subject, msgspec.json.decode(stored.body, type=Held)
-            self._renewals.renewed(key.split(".", 2)[2], stored.sequence, held, time.monotonic())
-            before = self._counted.get(key, {})
-            for host, reasons in held.dropped.items():
-                self.dropped[host] += Counter(reasons) - Counter(before.get(host, {}))
-            self._counted[key] = held.dropped
+            if (held := read_lease(self._bus, stored)) is not None:
+                key = stored.subject.split(".", 2)[2]
+                self._renewals.renewed(key, stored.sequence, held, time.monotonic())
+                self._bus.incoming.used("count", stored.subject, lambda: self._add(key, held))  # noqa: B023  (called at once)
+        self._add(SOURCE, Held("", dropped={SOURCE: dict(self._bus.incoming.left_out)}))
+
+    def _add(self, source: str, held: Held) -> None:
+        """Add what a detector has dropped since it said so last. Raises OverBudgetError for too many names."""
+        before = self._counted.get(source, {})
+        more = {host: Counter(reasons) - Counter(before.get(host, {})) for host, reasons in held.dropped.items()}
+        fresh = (reasons.keys() - self.dropped.get(host, {}).keys() for host, reasons in more.items())
+        self._named.spend(names=sum(map(len, fresh)))
+        for host, reasons in more.items():
+            self.dropped[host] += reasons
+        self._counted[source] = held.dropped

@@ -49,7 +49,7 @@ class Health(msgspec.Struct, frozen=True):
 
     `diagnoses` are counted by job and syndrome. `unplanned` are flows without a planned path, by attempt. `links` are
     the loads that flows offer, by link; `missing_links` answered probes before and do not now. `evaluations` are how
-    long C4D took each time to evaluate all telemetry.
+    long C4D took each time to evaluate all telemetry. `left_out` counts what came over a bus and could not be used.
     """
 
     agents: dict[str, AgentHealth]
@@ -61,6 +61,7 @@ class Health(msgspec.Struct, frozen=True):
     links: Mapping[str, LinkLoad] = MappingProxyType({})
     missing_links: tuple[str, ...] = ()
     evaluations: EvaluationTimes = EvaluationTimes()
+    left_out: Mapping[str, int] = MappingProxyType({})
 
 
 def agent_health(

@@ -142,7 +142,8 @@ class Parts:
         missing = tuple(self.liveness.missing.values())
         known = agents, self.registry.health(), missing, self.registry.isolated(), self.log.counts()
         lost = tuple(sorted(link.name for link in self.paths.controller.missing))
-        return Health(*known, self.paths.unplanned(), self.paths.link_loads(), lost, self.telemetry.evaluations)
+        links, evaluations = self.paths.link_loads(), self.telemetry.evaluations
+        return Health(*known, self.paths.unplanned(), links, lost, evaluations, dict(self.detection.left_out))
 
 
 class Master:

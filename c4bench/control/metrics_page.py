@@ -31,6 +31,7 @@ class _Collector:
         health = self._health
         agents, jobs = sorted(health.agents.items()), sorted(health.jobs.items())
         dropped = [((host, why), n) for host, agent in agents for why, n in sorted(agent.dropped.items())]
+        dropped += [(("bus", why), n) for why, n in sorted(health.left_out.items())]
         diagnoses = [
             ((job, what), n) for job, kinds in sorted(health.diagnoses.items()) for what, n in sorted(kinds.items())
         ]

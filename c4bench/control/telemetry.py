@@ -72,6 +72,7 @@ class Detection:
 
     `windows` and `dropped` count the windows of each host, and the rejected records by reason. `window_bytes` are those
     of all messages with windows that came. `window_ends_s` is when each host's newest window ends, on the host's clock.
+    `left_out` counts, by reason, what came over a bus and could not be used.
     `on_failure` gets an error in evaluating an attempt, and what to say of it; unless it raises, other attempts follow.
     """
 
@@ -85,6 +86,7 @@ class Detection:
         self.window_bytes: Counter[str] = Counter()
         self.window_ends_s: dict[str, float] = {}
         self.dropped: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self.left_out: Counter[str] = Counter()
 
     def obstacle(self) -> str:
         """Why nothing is judged; "" if nothing prevents it."""

@@ -28,7 +28,7 @@ _LIFETIME = datetime.timedelta(days=365)
 RENEW_BEFORE = datetime.timedelta(days=30)
 _NAME = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "c4bench")])
 _SERVERS = (Role.MASTER, Role.BUS)
-_ON_BUS = (Role.BUS, Role.DETECTOR, Role.BUS_MASTER)
+_ON_BUS = (Role.BUS, Role.DETECTOR, Role.BUS_MASTER, Role.BUS_LEADER)
 Revoked = Mapping[int, datetime.datetime]
 
 

@@ -30,7 +30,8 @@ class Role(StrEnum):
     OBSERVER = "observer"  # only receive events: watchers, Prometheus
     BUS = "bus"  # serve as nats-server
     DETECTOR = "detector"  # on the bus: read telemetry, publish findings
-    BUS_MASTER = "bus-master"  # on the bus: what a master does there
+    BUS_MASTER = "bus-master"  # on the bus: make its streams, enter jobs, read findings
+    BUS_LEADER = "bus-leader"  # on the bus: lead, and keep the master's state
 
     @property
     def uri(self) -> str:

@@ -5,11 +5,11 @@ them. An agent begins again with each connection, and a recording with its first
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from c4bench.budget import Account, OverBudgetError
+from c4bench.budget import WINDOW, Account, OverBudgetError
 from c4bench.model.numbering import NUMBERS_AT_MOST
 from c4bench.model.telemetry import CommRecord, NicRecord, RankRecord
 from c4bench.model.window import ARRIVAL, CONN, OP, Caller, CallName, EndName, HostNames, Window
@@ -19,14 +19,20 @@ FORMAT = 2
 _SIZES = {"op_table": OP.size, "conn_table": CONN.size, "arrival_table": ARRIVAL.size}
 
 
+_Name = TypeVar("_Name")
+# A longer array is refused by its length, before any of its items is decoded.
+_Listed = Annotated[tuple[_Name, ...], msgspec.Meta(max_length=WINDOW.records)]
+_Numbered = Annotated[tuple[tuple[int, _Name | None], ...], msgspec.Meta(max_length=WINDOW.names)]
+
+
 class NamesChange(msgspec.Struct, frozen=True, omit_defaults=True):
     """Numbers with what they stand for from now on; None for those that are free."""
 
-    comms: tuple[tuple[int, CommRecord | None], ...] = ()
-    callers: tuple[tuple[int, Caller | None], ...] = ()
-    sends: tuple[tuple[int, EndName | None], ...] = ()
-    receives: tuple[tuple[int, EndName | None], ...] = ()
-    calls: tuple[tuple[int, CallName | None], ...] = ()
+    comms: _Numbered[CommRecord] = ()
+    callers: _Numbered[Caller] = ()
+    sends: _Numbered[EndName] = ()
+    receives: _Numbered[EndName] = ()
+    calls: _Numbered[CallName] = ()
 
 
 class EncodedWindow(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -38,12 +44,12 @@ class EncodedWindow(msgspec.Struct, frozen=True, omit_defaults=True):
     start_s: float
     end_s: float
     names: NamesChange = NamesChange()
-    ranks: tuple[RankRecord, ...] = ()
+    ranks: _Listed[RankRecord] = ()
     op_table: bytes = b""
     awaits: bytes = b""
     conn_table: bytes = b""
     arrival_table: bytes = b""
-    nics: tuple[NicRecord, ...] = ()
+    nics: _Listed[NicRecord] = ()
 
 
 class Format(msgspec.Struct):

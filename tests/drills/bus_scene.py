@@ -137,7 +137,7 @@ class BusScene:
 
     def bus(self, role=Role.BUS_MASTER):
         """A connection to the bus, to be opened."""
-        return Bus(self.bus_address, bus_tls(self.trust, role), str(role), SUBJECTS)
+        return Bus(self.bus_address, bus_tls(self.trust, role), str(role), SUBJECTS, role)
 
     def health(self, port=None):
         """A master's health page."""

@@ -14,6 +14,7 @@ from bus_scene import HOSTS, SUBJECTS, BusScene, SimulatedJobs, free_port, needs
 from c4bench.bus.connection import opened
 from c4bench.model.measurement import Clock, Outcome
 from c4bench.record import Ledger
+from c4bench.wire.trust import Role
 
 pytestmark = needs_nats
 # What C4D learns from first, and how long it may take to name a fault that nothing disturbs.
@@ -254,11 +255,13 @@ def test_a_certificate_permits_what_its_role_needs(scene):
                     await bus.client.publish(subject, name.encode())
                 with contextlib.suppress(Exception):
                     await bus.client.flush(2)
-        async with opened(scene.bus()) as bus:
-            for subject in (*windows, SUBJECTS.finding("job0"), state):
-                for stream in (SUBJECTS.telemetry, SUBJECTS.findings, f"KV_{SUBJECTS.state}"):
-                    if (found := await bus.last(stream, subject)) is not None:
-                        stored[subject] = found.body
+        kept = {Role.BUS_MASTER: (SUBJECTS.telemetry, SUBJECTS.findings), Role.BUS_LEADER: (f"KV_{SUBJECTS.state}",)}
+        for role, streams in kept.items():
+            async with opened(scene.bus(role)) as bus:
+                for subject in (*windows, SUBJECTS.finding("job0"), state):
+                    for stream in streams:
+                        if (found := await bus.last(stream, subject)) is not None:
+                            stored[subject] = found.body
         return stored
 
     assert asyncio.run(play()) == {windows[0]: b"h0", SUBJECTS.finding("job0"): b"detector"}

@@ -11,20 +11,27 @@ from c4bench.bus.heartbeat import DETECTOR, GONE_AFTER_S, Heartbeat, heartbeat_k
 from c4bench.bus.leader import Leader
 from c4bench.bus.lease import Held, Lease, Renewals
 from c4bench.bus.reader import StreamReader
-from c4bench.bus.streams import Limits
+from c4bench.bus.streams import Limits, make
 from c4bench.control.state_folder import StateFolder
 from c4bench.control.store import FinishedExchange, Store
 from c4bench.errors import UnhealthyError
 from c4bench.model.event import AgentBack
 from c4bench.wire.messages import Exchanged
+from c4bench.wire.trust import Role
 
 pytestmark = needs_nats
 
 
 @pytest.fixture
 def scene(tmp_path):
-    """nats-server, without a master."""
+    """nats-server with the streams that a master makes, without a master."""
+
+    async def make_streams():
+        async with opened(scene.bus()) as bus:
+            await make(bus, Limits())
+
     with BusScene(tmp_path) as scene:
+        asyncio.run(make_streams())
         yield scene
 
 
@@ -34,7 +41,7 @@ def lead(scene):
     leaders = []
 
     def begin(name):
-        leaders.append(Leader(scene.bus(), name, Limits(), lambda _: None))
+        leaders.append(Leader(scene.bus(Role.BUS_LEADER), name, lambda _: None))
         leaders[-1].lead()
         return leaders[-1]
 
@@ -82,7 +89,7 @@ def test_the_next_master_reads_what_it_would_from_a_folder(lead, tmp_path):
 def test_a_master_that_leads_no_more_writes_nothing(scene, lead):
     """When another one has begun to lead, a write is refused, nothing of it is kept, and the reason is said once."""
     said = []
-    former = Leader(scene.bus(), "former", Limits(), said.append)
+    former = Leader(scene.bus(Role.BUS_LEADER), "former", said.append)
     former.lead()
     store = Store(former)
     store.append("j", FinishedExchange("c", "kept", Exchanged((b"",))))
@@ -111,12 +118,11 @@ def test_what_is_too_large_is_refused_or_left_out(lead):
     assert (leader.read("paths.json"), leader.read("state.json"), leader.lost) == (b"1", None, "")
 
 
-def test_a_lease_is_taken_by_one_and_only_after_it_has_ended(scene, lead):
+def test_a_lease_is_taken_by_one_and_only_after_it_has_ended(scene):
     """Of two that try at once one gets a free lease; one that was renewed since it was seen to end is not taken."""
-    lead("master")
 
     async def play():
-        async with opened(scene.bus()) as bus:
+        async with opened(scene.bus("detector")) as bus:
             unseen = Renewals(0.2)
             first, second = Lease(bus, "job.x"), Lease(bus, "job.x")
             tried = await asyncio.gather(
@@ -142,12 +148,11 @@ def test_a_lease_is_taken_by_one_and_only_after_it_has_ended(scene, lead):
     assert not renewed
 
 
-def test_a_detector_is_there_while_its_loop_turns(scene, lead):
+def test_a_detector_is_there_while_its_loop_turns(scene):
     """A heartbeat is written several times before others take its detector to be gone, and only while its loop turns.
 
     It goes on when the loop does.
     """
-    lead("master")
 
     async def play():
         async with opened(scene.bus("detector")) as bus:
@@ -178,13 +183,12 @@ def test_a_detector_is_there_while_its_loop_turns(scene, lead):
     assert said == Held("d.1", dropped={"h0": {"late": 1}})
 
 
-def test_a_reader_catches_up_while_keys_are_overwritten(scene, lead):
+def test_a_reader_catches_up_while_keys_are_overwritten(scene):
     """Of many who begin to read keys that others write all the time, each soon knows that it has read all."""
-    lead("a")
     stream, every = f"KV_{SUBJECTS.leases}", f"$KV.{SUBJECTS.leases}.>"
 
     async def play():
-        async with opened(scene.bus()) as bus:
+        async with opened(scene.bus("detector")) as bus:
 
             async def write():
                 while True:

@@ -35,7 +35,7 @@ class Sender:
 def reader(newest=None):
     """A reader, and what it has dropped, by reason."""
     dropped = Counter()
-    return HostWindows(lambda _, reason: dropped.update([reason]), newest or {}), dropped
+    return HostWindows({"h0"}, lambda _, reason, count: dropped.update({reason: count}), newest or {}), dropped
 
 
 def stream():

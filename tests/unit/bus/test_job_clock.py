@@ -27,3 +27,12 @@ def test_a_job_of_which_nothing_comes_is_judged_too():
     assert clock.judged_s == 100.0
     assert clock.passes(100.38, 10.6) == []
     assert clock.judged_s == 100.38
+
+
+def test_a_clock_that_goes_on_by_years_is_followed_at_once():
+    """Where the server's clock is set on, only the last ten minutes before are judged, however long it says it was."""
+    clock = JobClock()
+    clock.passes(100.0, 0.0)
+    times_s = clock.passes(1e9, 1.0)
+    assert len(times_s) <= 6_001
+    assert times_s[-1] == pytest.approx(1e9)

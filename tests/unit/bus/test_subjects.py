@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from c4bench.bus.connection import checked_address
-from c4bench.bus.subjects import BEGIN, Subjects, name_of, token
+from c4bench.bus.subjects import BEGIN, Place, Subjects, name_of, place, token
+from c4bench.decoding import DecodingError
 from c4bench.errors import UsageError
 
 pytestmark = pytest.mark.hypothesis
@@ -17,6 +18,28 @@ def test_any_name_is_one_token_and_can_be_read_back(name):
     written = token(name)
     assert set(written) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-=")
     assert name_of(written) == name
+
+
+@pytest.mark.parametrize("text", ["=FF", "=41", "=2e", "a.b", "caf\u00e9", "\\xff", "=", "a b"])
+def test_what_no_name_is_written_as_is_none(text):
+    """A token that is no text, or another spelling of a name, is refused: no two tokens are one job or host."""
+    with pytest.raises(DecodingError):
+        name_of(text)
+
+
+@pytest.mark.parametrize("rest", ["", "window", "window.h0.x", "names.h0", "names.h0.end", "report.x", "window.=FF"])
+def test_a_subject_that_no_telemetry_has_is_refused(rest):
+    """Of a job there are windows, windows with names, and reports."""
+    with pytest.raises(DecodingError):
+        place(f"c4.c4.job.j.{rest}")
+
+
+def test_what_a_subject_is_for_can_be_read_back():
+    """A window's subject says its host and what names it has."""
+    subjects = Subjects("c4")
+    assert place(subjects.window("j", "h.0")) == Place("h.0")
+    assert place(subjects.window("j", "h.0", BEGIN)) == Place("h.0", BEGIN)
+    assert place(subjects.report("j")) == Place("")
 
 
 def test_a_name_cannot_reach_another_job_or_host():

@@ -23,7 +23,7 @@ _asks = pytest.StashKey[bool]()
 # Options of pytest that only show something, by the names under which it keeps them.
 _SHOWN = ("help", "version", "markers", "showfixtures", "show_fixtures_per_test", "cacheshow", "collectonly")
 _FIXTURES_SHOWN = ("showfixtures", "show_fixtures_per_test", "collectonly")
-_PARALLEL = re.compile(r"-n(\d+|auto|logical)?|--numprocesses(=.*)?")
+_PARALLEL = re.compile(r"-n(\d+|auto|logical)?|--numprocesses(=.*)?|--tx(=.*)?")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -164,6 +164,20 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
     except KeyboardInterrupt:
         sys.stderr.write("c4bench: interrupted\n")
         return int(pytest.ExitCode.INTERRUPTED)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Refuse marks that mean nothing, with hosts or without."""
+    marked = [item for item in items if item.get_closest_marker("needs")]
+    if not marked or not config.stash.get(_asks, False):
+        return
+    from c4bench.errors import UsageError  # noqa: PLC0415
+    from c4bench.pytest_plugin import scope  # noqa: PLC0415
+
+    try:
+        scope.check_needs(marked)
+    except UsageError as error:
+        raise pytest.UsageError(f"c4bench: {error}") from None
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

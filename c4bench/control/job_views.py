@@ -68,8 +68,8 @@ class C4D:
         if early:
             ahead = format_time(first_s - early.alarmed_s)
             raise C4Error(
-                f"C4D named {early.component} in {early.job} {ahead} before the fault: {early.evidence[0]}; "
-                "what it says of the fault proves nothing"
+                f"C4D named {early.component} in {early.job} {ahead} before the fault: a false alarm, or something is "
+                "wrong with these hosts; what it says of the fault proves nothing"
             )
 
     def all(self) -> list[Diagnosis]:

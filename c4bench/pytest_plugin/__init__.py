@@ -166,18 +166,23 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
         return int(pytest.ExitCode.INTERRUPTED)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Refuse marks that mean nothing, with hosts or without."""
-    marked = [item for item in items if item.get_closest_marker("needs")]
-    if not marked or not config.stash.get(_asks, False):
-        return
-    from c4bench.errors import UsageError  # noqa: PLC0415
-    from c4bench.pytest_plugin import scope  # noqa: PLC0415
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """A mark that means nothing is an error of its file, with hosts or without: the test would run anywhere."""
+    report = yield
+    asks = collector.config.stash.get(_asks, False)
+    items = [item for item in report.result or () if isinstance(item, pytest.Item)]
+    if asks and any(item.get_closest_marker("needs") for item in items):
+        from c4bench.errors import UsageError  # noqa: PLC0415
+        from c4bench.pytest_plugin import scope  # noqa: PLC0415
 
-    try:
-        scope.check_needs(marked)
-    except UsageError as error:
-        raise pytest.UsageError(f"c4bench: {error}") from None
+        try:
+            scope.check_needs(items)
+        except UsageError as error:
+            report.outcome, report.longrepr, report.result = "failed", f"c4bench: {error}", []
+    return report
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

@@ -123,11 +123,11 @@ class Verdicts:
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         """Ctrl-C, `pytest.exit`, or too many errors."""
-        self._cut = f"interrupted: {excinfo.exconly(tryshort=True) or type(excinfo.value).__name__}"
+        self._cut = f"interrupted: {_in_words(excinfo)}"
 
     def pytest_internalerror(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         """Pytest or a plugin is broken."""
-        self._cut, self._crashed = f"pytest crashed: {excinfo.exconly(tryshort=True)}", True
+        self._cut, self._crashed = f"pytest crashed: {_in_words(excinfo)}", True
 
     @pytest.hookimpl(wrapper=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, None, None]:
@@ -157,12 +157,9 @@ class Verdicts:
         left = len(session.items) - self._ended
         if self._crashed:
             return Outcome.FAIL, one_line(self._cut)
-        if session.exitstatus == pytest.ExitCode.USAGE_ERROR:
-            return Outcome.FAIL, "wrong input: no test was run"
-        if self._cut or left > 0:
-            return Outcome.INCONCLUSIVE, one_line(f"{left} of {len(session.items)} tests were not run{_why(self._cut)}")
-        if not session.items:
-            return Outcome.INCONCLUSIVE, "no test was run"
+        if left > 0 or self._cut or not session.items:
+            what = f"{left} of {len(session.items)} tests have not ended" if session.items else "no test was run"
+            return Outcome.INCONCLUSIVE, one_line(f"{what}{_why(self._cut)}")
         return Outcome.PASS, ""
 
     def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
@@ -174,6 +171,10 @@ class Verdicts:
             terminalreporter.write_line(f"{measurement.outcome:<13} {sentence(measurement)}")
         if not IN_LAB:  # a lab's report is written outside it, where that takes no time
             terminalreporter.write_line(f"c4bench: report {render(self._run.path)}")
+
+
+def _in_words(error: pytest.ExceptionInfo[BaseException]) -> str:
+    return ": ".join(filter(None, (type(error.value).__name__, str(error.value))))
 
 
 def _why(text: str) -> str:
@@ -218,6 +219,12 @@ def failure_message(report: pytest.TestReport | pytest.CollectReport) -> str:
     An error for users says all itself; of others the type is part of what happened.
     """
     crash = getattr(report.longrepr, "reprcrash", None)
-    text = crash.message if crash is not None else report.longreprtext
+    text = crash.message if crash is not None else _errors_of(report.longreprtext)
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return _OWN_ERROR.sub("", line)[:_REASON_AT_MOST]
+
+
+def _errors_of(text: str) -> str:
+    """Of a text that pytest wrote of a fixture or a file of tests, the last line that it marks as the error."""
+    marked = [line.removeprefix("E ") for line in text.splitlines() if line.startswith("E ")]
+    return marked[-1] if marked else text

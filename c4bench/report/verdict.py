@@ -106,9 +106,11 @@ def settle(run: RunDirectory, code: int) -> int:
     A code that the records do not explain is recorded: hosts were lost, pytest has died, or a plugin has had its say.
     """
     verdict = evaluate_run(run.path)
-    if code and verdict.outcome is Outcome.PASS:
-        outcome = Outcome.INCONCLUSIVE if code == UnhealthyError.exit_code else Outcome.FAIL
-        run.end_session(outcome, f"no test has failed, and pytest ended with exit code {code}")
+    unexplained = verdict.outcome is Outcome.PASS or (code not in _JUDGED and run.finished)
+    if code and unexplained:
+        unhealthy = code == UnhealthyError.exit_code
+        reason = "hosts were not healthy" if unhealthy else f"pytest ended with exit code {code}"
+        run.end_session(Outcome.INCONCLUSIVE if unhealthy else Outcome.FAIL, reason)
         verdict = evaluate_run(run.path)
     return verdict.exit_code if code in _JUDGED else code
 

@@ -173,13 +173,15 @@ resilience: $(SETUP)
 	$(LAB) tests/scenarios/resilient --c4-topology planes-2
 	$(LAB) $(addprefix $(TRIAL),[1] [5]) --c4-topology blocks-8
 
-# Each topology has its oversubscription. Cases that the directory has are not run again.
+# What makes a run go on in the directory $(1), if it has begun there: a finished run is read-only.
+RESUMED = $$([ ! -e $(1)/run.json ] || echo --c4-resume)
+
+# Each topology has its oversubscription. Cases that its directory has are not run again.
 ABLATION ?= reports/runs/ablation
 ablation: setup
-	@mkdir -p $(ABLATION)
-	for topology in clos-2x8 clos-2x8-2to1; do \
+	@for topology in clos-2x8 clos-2x8-2to1; do run=$(ABLATION)/$$topology; mkdir -p $$run; \
 	  $(BIN)/pytest --hosts softroce -m nightly tests/scenarios/c4p/test_ablation.py \
-	    --c4-topology $$topology --c4-run-dir $(ABLATION) || failed=1; \
+	    --c4-topology $$topology --c4-run-dir $$run $(call RESUMED,$$run) || failed=1; \
 	done; exit $${failed:-0}
 
 # The campaign of each seed, in its own run directory. Trials that the directory has are not run again. Without SEEDS it is
@@ -189,7 +191,8 @@ SEEDS    ?= $(shell $(BIN)/c4bench campaign --seed)
 NIGHTS    = --nights --misses $(ACCURACY)/misses.jsonl --readme README.md
 accuracy: setup
 	@for seed in $(SEEDS); do mkdir -p $(ACCURACY)/$$seed; \
-	  $(LAB) $(CAMPAIGN) --c4-seed $$seed --c4-run-dir $(ACCURACY)/$$seed || failed=1; \
+	  $(LAB) $(CAMPAIGN) --c4-seed $$seed --c4-run-dir $(ACCURACY)/$$seed $(call RESUMED,$(ACCURACY)/$$seed) \
+	    || failed=1; \
 	done; $(BIN)/c4bench campaign $(ACCURACY)/*/ $(if $(filter file,$(origin SEEDS)),$(NIGHTS)) || failed=1; \
 	exit $${failed:-0}
 
@@ -199,7 +202,7 @@ busy: setup
 	@for seed in $(SEEDS); do for fabric in $(BUSY_FABRICS); do \
 	  run=$(BUSY)/$$seed-$$(basename $$fabric .yml); mkdir -p $$run; \
 	  $(BIN)/pytest --hosts softroce -m nightly $(BUSY_CAMPAIGN) --c4-topology $$fabric --c4-seed $$seed \
-	    --c4-run-dir $$run || failed=1; \
+	    --c4-run-dir $$run $(call RESUMED,$$run) || failed=1; \
 	done; done; $(BIN)/c4bench campaign $(BUSY)/*/ --by load || failed=1; exit $${failed:-0}
 
 # 20,000 iterations of busy jobs without a fault, beside others that burst and meet, on the same fabrics and on one whose
@@ -209,7 +212,7 @@ soak: setup
 	@for seed in $(SEEDS); do for fabric in $(BUSY_FABRICS) $(OVERSUBSCRIBED); do \
 	  run=$(SOAK)/$$seed-$$(basename $$fabric .yml); mkdir -p $$run; \
 	  $(BIN)/pytest --hosts softroce -m nightly $(BUSY_SOAK) --c4-topology $$fabric --c4-seed $$seed --c4-run-dir $$run \
-	    $$([ ! -e $$run/run.json ] || echo --c4-resume) --c4-limit 4 || failed=1; \
+	    $(call RESUMED,$$run) --c4-limit 4 || failed=1; \
 	done; done; exit $${failed:-0}
 
 # Every scenario of `make test` on every topology (exit code 4: most are skipped there), and those of C4P where hosts are
@@ -219,11 +222,13 @@ SHUFFLED   ?= $(basename $(notdir $(wildcard tests/scenarios/c4p/shuffled-*.yml)
 EVERY      ?= reports/runs/every-topology
 every-topology: setup
 	@for topology in $(TOPOLOGIES); do mkdir -p $(EVERY)/$$topology; \
-	  $(LAB) tests/scenarios --c4-topology $$topology --c4-run-dir $(EVERY)/$$topology || [ $$? = 4 ] || failed=1; \
+	  $(LAB) tests/scenarios --c4-topology $$topology --c4-run-dir $(EVERY)/$$topology \
+	    $(call RESUMED,$(EVERY)/$$topology) || [ $$? = 4 ] || failed=1; \
 	done; for topology in $(SHUFFLED); do mkdir -p $(EVERY)/$$topology; \
 	  $(LAB) tests/scenarios/c4p --c4-topology tests/scenarios/c4p/$$topology.yml --c4-run-dir $(EVERY)/$$topology \
-	    || [ $$? = 4 ] || failed=1; \
-	done; mkdir -p $(EVERY)/dscp; $(LAB) $(DSCP) --c4-run-dir $(EVERY)/dscp || failed=1; \
+	    $(call RESUMED,$(EVERY)/$$topology) || [ $$? = 4 ] || failed=1; \
+	done; mkdir -p $(EVERY)/dscp; $(LAB) $(DSCP) --c4-run-dir $(EVERY)/dscp $(call RESUMED,$(EVERY)/dscp) \
+	  || failed=1; \
 	$(BIN)/python tests/scenarios/every_topology.py $(EVERY)/* && exit $${failed:-0}
 
 bench: setup

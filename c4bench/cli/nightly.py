@@ -15,7 +15,7 @@ from c4bench.record import RunDirectory
 from c4bench.record.artefacts import Mutants
 from c4bench.record.begin import ROOT
 from c4bench.record.encoding import encode
-from c4bench.report import Verdict, evaluate_run, mutants
+from c4bench.report import Verdict, evaluate_run, mutants, render, settle
 from c4bench.report.headlines import short
 from c4bench.report.nights import NIGHT, Comparison, compare, nights, prune, read
 
@@ -47,9 +47,11 @@ def _run(arguments: argparse.Namespace) -> int:
     shown = sys.stderr if arguments.json else None
     ended = subprocess.run([*command, *arguments.pytest], stdout=shown, check=False).returncode
     if not run.started:
-        run.path.rmdir()  # nothing has run, because an argument was wrong
-        return ended
+        run.path.rmdir()  # nothing has run: an argument was wrong, or asked for no test
+        return ended or InconclusiveError.exit_code
+    ended = settle(run, ended)
     verdict = evaluate_run(run.path)
+    render(run.path)
     baseline = (root / _BASELINE).resolve() if (root / _BASELINE).exists() else None
     comparison = compare(read(run.path), [read(path) for path in before], read(baseline) if baseline else None)
     code = _exit_code(ended, verdict, comparison)
@@ -83,11 +85,9 @@ def _exit_code(ended: int, verdict: Verdict, comparison: Comparison) -> int:
     """
     if ended not in {0, 1, InconclusiveError.exit_code}:
         return ended
-    if ended == 1 or comparison.of("worse"):
+    if comparison.of("worse"):
         return 1
-    if ended or comparison.not_run:
-        return InconclusiveError.exit_code
-    return verdict.exit_code if verdict.measurements else 0
+    return verdict.exit_code or (InconclusiveError.exit_code if comparison.not_run else 0)
 
 
 def _accept(root: Path, night: Path) -> None:
@@ -113,7 +113,7 @@ def _page(path: Path, ended: int, verdict: Verdict, comparison: Comparison) -> s
     lines += _section("Without these hosts", [f"{host}: {reason}" for host, reason in run.lost_hosts().items()])
     lines += _section("Nights not compared", list(comparison.apart))
     lines += _section("Worse", [str(change) for change in comparison.of("worse")])
-    lines += _section("Did not pass", [f"{item.scenario}: {item.reason or item.outcome}" for item in failed])
+    lines += _section("Did not pass", [f"{one.scenario}: {one.reason or one.outcome}" for one in verdict.not_passed])
     lines += _section("Skipped", [f"{count} scenarios: {reason}" for reason, count in verdict.skips.items()])
     lines += _section("Ran last night, not tonight", [short(scenario) for scenario in comparison.not_run])
     lines += _section("Not measured tonight", list(comparison.lost))

@@ -60,11 +60,14 @@ class Group:
             undo.callback(process.rendezvous.leave, name)
             failure_signal = process.rendezvous.failure_signal(name)
             undo.callback(failure_signal.close)
+            # Memory is taken back after the connections: a peer that has yet to hear of a failure and still writes here
+            # then gets no answer. It would get a remote access error otherwise, and take it for a failure of its own.
+            self._registrations: list[Registrations] = []
+            undo.callback(self._deregister)
             site = open_site(undo, name, rank, members, process, options, nics)
             self.site = with_qps(site, closed=closed)
             self.options = self.site.options
-            self._registrations = [Registrations(port) for port in self.site.ports]
-            undo.callback(self._deregister)
+            self._registrations += [Registrations(port) for port in self.site.ports]
             self._fabric = _fabric(self.site, failure_signal, undo)
             self._engine = self._fabric.engine
             self._connections = Connections(self.site, self._fabric, closed=closed)

@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import math
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -32,6 +33,7 @@ from c4bench.workload import programs
 Answer = TypeVar("Answer")
 
 _POLL_S = 0.2
+NO_FIXTURE = "no paths are planned here; have the scenario ask for the fixture `atlas` or `planned`"
 
 
 class Cluster:
@@ -51,6 +53,7 @@ class Cluster:
         self._beside: list[concurrent.futures.Future[None]] = []
         self._agents, self._jobs, self._log = parts.agents, parts.jobs, parts.log
         self._detection, self._paths = parts.detection, parts.paths
+        self._paths.plan_on_request(NO_FIXTURE)
         self._rendezvous, self._meetings = parts.rendezvous, parts.meetings
         self._server = self._call_soon(lambda: Master(parts, trust, address, port))
         self._serving = self._serve()
@@ -201,9 +204,13 @@ class Cluster:
         """The paths of a running job's flows, including those of closed communicators."""
         return self._call_soon(lambda: dict(self._jobs.by_attempt(job).placed))
 
-    def wait_diagnosis(self, job: str, timeout_s: float) -> Diagnosis | None:
-        """The job's first diagnosis, None when there is none within `timeout_s`."""
-        event = self.wait_event(lambda event: isinstance(event, Diagnosed) and event.diagnosis.job == job, timeout_s)
+    def wait_diagnosis(self, job: str, timeout_s: float, since_s: float = -math.inf) -> Diagnosis | None:
+        """The job's first diagnosis that was alarmed at `since_s` or later, None if there is none in `timeout_s`."""
+
+        def holds(event: Event) -> bool:
+            return isinstance(event, Diagnosed) and event.diagnosis.job == job and event.diagnosis.alarmed_s >= since_s
+
+        event = self.wait_event(holds, timeout_s)
         return event.diagnosis if isinstance(event, Diagnosed) else None
 
     def wait_sure(self, job: str, timeout_s: float) -> None:

@@ -1,18 +1,36 @@
 """Diagnoses of one job, and what steering does about them, with blocking calls for tests."""
 
+import math
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from c4bench.control.cluster import Cluster
-from c4bench.errors import UnhealthyError
+from c4bench.errors import C4Error, UnhealthyError
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.event import AgentBack, AgentMissing, Event, HostReturned, SteeringStage
 from c4bench.model.steering import Incident
+from c4bench.units import format_time
 from c4bench.wire.messages import JobSpec
 
 HostEvent = TypeVar("HostEvent", AgentMissing, AgentBack, HostReturned)
 _LOOK_EVERY_S = 0.1
+
+
+class Onset(Protocol):
+    """When a fault took effect, such as `inject` yields: on our clock, with how much earlier it may have been."""
+
+    @property
+    def onset_s(self) -> float:
+        """When it was in force."""
+
+    @property
+    def onset_bound_s(self) -> float:
+        """By how much earlier it may have begun."""
+
+    @property
+    def clock_error_s(self) -> float:
+        """By how much these times may be off."""
 
 
 class C4D:
@@ -20,21 +38,48 @@ class C4D:
 
     def __init__(self, cluster: Cluster, job: JobSpec) -> None:
         self._cluster, self._job = cluster, job
+        self._faults: list[Onset] = []
 
     def learn_baseline(self, duration_s: float) -> None:
         """Let the job run undisturbed, so that C4D learns its baseline."""
         time.sleep(duration_s)
 
-    def wait(self, timeout_s: float) -> Diagnosis:
-        """The first diagnosis. Raises UnhealthyError if there is none within `timeout_s`."""
-        diagnosis = self._cluster.wait_diagnosis(self._job.id, timeout_s)
+    def expect(self, fault: Onset) -> None:
+        """A fault is in force: what `wait` returns is about it, or about a later one."""
+        self._faults.append(fault)
+
+    def wait(self, timeout_s: float, since: Onset | None = None) -> Diagnosis:
+        """The first diagnosis that was alarmed since a fault, by default since the last one injected, if any was.
+
+        Raises UnhealthyError if there is none within `timeout_s`, and C4Error as `check_calm` does.
+        """
+        fault = since or (self._faults[-1] if self._faults else None)
+        since_s = _earliest_s(fault) if fault else -math.inf
+        diagnosis = self._cluster.wait_diagnosis(self._job.id, timeout_s, since_s)
+        self.check_calm()
         if diagnosis is None:
             raise UnhealthyError(f"C4D published no diagnosis of {self._job.id} for {timeout_s:g} s")
         return diagnosis
 
+    def check_calm(self) -> None:
+        """Raises C4Error if C4D had named something before the first fault: then it was wrong, or the job was ill."""
+        first_s = min(map(_earliest_s, self._faults), default=-math.inf)
+        early = next((found for found in self.all() if found.alarmed_s < first_s), None)
+        if early:
+            ahead = format_time(first_s - early.alarmed_s)
+            raise C4Error(
+                f"C4D named {early.component} in {early.job} {ahead} before the fault: a false alarm, or something is "
+                "wrong with these hosts; what it says of the fault proves nothing"
+            )
+
     def all(self) -> list[Diagnosis]:
         """Every diagnosis so far."""
         return self._cluster.diagnoses(self._job.id)
+
+
+def _earliest_s(fault: Onset) -> float:
+    """The earliest moment at which a fault may have had an effect."""
+    return fault.onset_s - fault.onset_bound_s - fault.clock_error_s
 
 
 class SteeredJob:

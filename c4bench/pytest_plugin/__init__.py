@@ -23,7 +23,7 @@ _asks = pytest.StashKey[bool]()
 # Options of pytest that only show something, by the names under which it keeps them.
 _SHOWN = ("help", "version", "markers", "showfixtures", "show_fixtures_per_test", "cacheshow", "collectonly")
 _FIXTURES_SHOWN = ("showfixtures", "show_fixtures_per_test", "collectonly")
-_PARALLEL = re.compile(r"-n(\d+|auto|logical)?|--numprocesses(=.*)?")
+_PARALLEL = re.compile(r"-n(\d+|auto|logical)?|--numprocesses(=.*)?|--tx(=.*)?")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -164,6 +164,25 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
     except KeyboardInterrupt:
         sys.stderr.write("c4bench: interrupted\n")
         return int(pytest.ExitCode.INTERRUPTED)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """A mark that means nothing is an error of its file, with hosts or without: the test would run anywhere."""
+    report = yield
+    asks = collector.config.stash.get(_asks, False)
+    items = [item for item in report.result or () if isinstance(item, pytest.Item)]
+    if asks and any(item.get_closest_marker("needs") for item in items):
+        from c4bench.errors import UsageError  # noqa: PLC0415
+        from c4bench.pytest_plugin import scope  # noqa: PLC0415
+
+        try:
+            scope.check_needs(items)
+        except UsageError as error:
+            report.outcome, report.longrepr, report.result = "failed", f"c4bench: {error}", []
+    return report
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

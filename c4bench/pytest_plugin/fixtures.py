@@ -1,7 +1,7 @@
 """What a scenario may ask for. None of it tells which backend it is on; capabilities are asked of the hosts."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ _AGENTS_WITHIN_S = 10.0
 _COUNT_EVERY_S = 2.0
 _RESUMED_WITHIN_S = 120.0
 
+_C4D = pytest.StashKey[C4D]()
 Measure = Callable[..., Measurement]
 Inject = Callable[..., AbstractContextManager[Fault]]
 
@@ -155,8 +156,10 @@ def clocks(pytestconfig: pytest.Config) -> Clocks:
 
 
 @pytest.fixture
-def inject(inventory: Inventory, run_directory: RunDirectory, clocks: Clocks) -> Inject:
+def inject(request: pytest.FixtureRequest, inventory: Inventory, run_directory: RunDirectory, clocks: Clocks) -> Inject:
     """Break something, bounded and witnessed, for as long as a `with` block takes; its times are on our clock.
+
+    A scenario with `c4d` fails if C4D has named something in its job before the first fault.
 
     Where is said in words, `inject("link.down", at="leaf0/up1")`, or in parts, `inject("nic.down", host="h5", nic=0)`.
     """
@@ -176,12 +179,26 @@ def inject(inventory: Inventory, run_directory: RunDirectory, clocks: Clocks) ->
         if bool(at) == bool(host):
             raise UsageError(f"inject({name!r}) needs one place: at='leaf0/up1' in words, or host='h5' and its parts")
         if host:
-            return clocks.translated(injector.apply(name, select(inventory, host)[0], **rest), host)
+            applied = clocks.translated(injector.apply(name, select(inventory, host)[0], **rest), host)
+            return _watched(request.node, applied)
         times = {limit: rest.pop(limit) for limit in ("lease_s", "witness_s") if limit in rest}
         target = places.parse(at, inventory)
-        return clocks.translated(injector.apply_at(name, target, rest, **times), target.host.name)
+        applied = clocks.translated(injector.apply_at(name, target, rest, **times), target.host.name)
+        return _watched(request.node, applied)
 
     return apply
+
+
+@contextmanager
+def _watched(node: pytest.Item, fault: AbstractContextManager[Fault]) -> Iterator[Fault]:
+    """The fault, about which C4D, if the scenario has it, is asked from now on."""
+    c4d = node.stash.get(_C4D, None)
+    with fault as applied:
+        if c4d:
+            c4d.expect(applied)
+        yield applied
+    if c4d:
+        c4d.check_calm()
 
 
 @pytest.fixture
@@ -200,9 +217,10 @@ def job(
 
 
 @pytest.fixture
-def c4d(cluster: Cluster, job: JobSpec) -> C4D:
-    """What C4D says about the job: `c4d.wait(timeout_s=10)`."""
-    return C4D(cluster, job)
+def c4d(request: pytest.FixtureRequest, cluster: Cluster, job: JobSpec) -> C4D:
+    """What C4D says about the job: `c4d.wait(timeout_s=10)`, in a fault's block about this fault."""
+    found = request.node.stash[_C4D] = C4D(cluster, job)
+    return found
 
 
 @pytest.fixture

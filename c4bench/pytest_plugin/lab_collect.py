@@ -15,10 +15,11 @@ _COLLECTED = re.compile(r"(\d+)(?:/\d+)? tests? collected")
 def collect(config: pytest.Config) -> tuple[int, int]:
     """Collect with the same command line in a new process: (pytest's exit code, how many tests are chosen).
 
-    What pytest says is passed on where the exit code is not 0.
+    What pytest says is passed on where the exit code is not 0. It says how many at one verbosity only, which options
+    before cannot change.
     """
     unwritten = [f"{flag}=" for name, flag in WRITTEN.items() if config.getoption(name, None)]
-    command = [sys.executable, "-m", "pytest", *arguments(config), "--collect-only", "--quiet", *unwritten]
+    command = [sys.executable, "-m", "pytest", *arguments(config), "--collect-only", "--verbosity=-1", *unwritten]
     done = subprocess.run(
         command,
         cwd=config.invocation_params.dir,

@@ -13,7 +13,7 @@ _ENDED = "ended"
 
 
 class LabProgress:
-    """A context manager around a lab that runs `total` tests; it writes a line to stderr every 30 s.
+    """A context manager around a lab that runs `total` tests (0: not known); it writes a line to stderr every 30 s.
 
     A test counts once its call has ended; a skipped one never does.
     """
@@ -42,7 +42,6 @@ class LabProgress:
         while not self._stopped.wait(self._every_s):
             ended = [event["node"] for event in self._run.events() if event["kind"] == _ENDED][before:]
             last = f", the last {ended[-1]}" if ended else ""
-            sys.stderr.write(
-                f"c4bench: {time.monotonic() - began:.0f} s: {len(ended)} of {self._total} tests have run{last}\n"
-            )
+            count = f"{len(ended)} of {self._total}" if self._total else f"{len(ended)}"
+            sys.stderr.write(f"c4bench: {time.monotonic() - began:.0f} s: {count} tests have run{last}\n")
             sys.stderr.flush()

@@ -13,6 +13,7 @@ from c4bench.pytest_plugin.start import arguments, start_run
 from c4bench.pytest_plugin.tenancy import TENANCY, Tenancy
 from c4bench.pytest_plugin.verdicts import IN_LAB
 from c4bench.record import RunDirectory
+from c4bench.record.begin import refuse_finished
 from c4bench.reserve import scheduler
 
 # Held as long as the session lasts.
@@ -32,7 +33,9 @@ def prepare(config: pytest.Config) -> int | None:
         return run_in_lab(config)
     loaded = inventory.load(Path(config.option.hosts))
     capabilities.check(loaded.requires)
-    if not _continues_in_lab(config.option.c4_run_dir):
+    if _continues_in_lab(config.option.c4_run_dir):
+        refuse_finished(RunDirectory(config.option.c4_run_dir), resume=config.option.c4_resume)
+    else:
         config.stash[_RUN] = start_run(config, "hosts", "hosts", "", "machine", inventory_digest=loaded.digest)
         config.option.c4_run_dir = config.stash[_RUN].path
     config.stash[TENANCY] = Tenancy(config.option, loaded, shlex.join(["pytest", *arguments(config)]))

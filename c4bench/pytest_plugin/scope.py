@@ -4,14 +4,15 @@ import json
 import sys
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from c4bench.doctor.capabilities import THROUGH_AGENTS
-from c4bench.errors import C4Error, UnhealthyError
+from c4bench.doctor import capabilities
+from c4bench.errors import C4Error, UnhealthyError, UsageError, meant
 from c4bench.inject import catalogue
 from c4bench.pytest_plugin.tenancy import TENANCY, Tenancy
-from c4bench.pytest_plugin.verdicts import scenario_name, skip_reason
+from c4bench.pytest_plugin.verdicts import NOTHING_LEFT, scenario_name, skip_reason
 from c4bench.record import RunDirectory
 
 _ENDED = "ended"
@@ -25,7 +26,6 @@ class Scope:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._module: Path | None = None
-        self._all_passed = False  # before this run, which resumes it
         self._real_failure = False  # something failed for another reason than a host's being unhealthy
 
     @property
@@ -34,16 +34,21 @@ class Scope:
 
     @pytest.hookimpl(trylast=True)  # of what was chosen by -k and -m
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Leave out what has passed before the interruption that `--c4-resume` makes good."""
+        """Leave out what has passed before the interruption that `--c4-resume` makes good.
+
+        A finished run was not interrupted: what failed in it stays, and only what it has not run is added.
+        """
         if not config.option.c4_resume:
             return
         collected = len(items)
-        ended = [event for event in self._run.events() if event["kind"] == _ENDED and event["passed"]]
-        passed = {event["node"] for event in ended}
-        self._run.keep_scenarios({event["scenario"] for event in ended})
-        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in passed])
-        items[:] = [item for item in items if item.nodeid not in passed]
-        self._all_passed = bool(collected) and not items
+        ended = [event for event in self._run.events() if event["kind"] == _ENDED]
+        kept = {event["node"]: event["scenario"] for event in ended}
+        if not self._run.finished:
+            kept = _without_failures(kept, ended)
+            self._run.keep_scenarios(kept.values())
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in kept])
+        items[:] = [item for item in items if item.nodeid not in kept]
+        config.stash[NOTHING_LEFT] = bool(collected) and not items
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Before anything is degraded: what, where, and for how long."""
@@ -108,7 +113,7 @@ class Scope:
             unjudged.add(pytest.ExitCode.TESTS_FAILED)
         if tenancy.refusal and session.exitstatus in unjudged:
             session.exitstatus = UnhealthyError.exit_code
-        elif self._all_passed and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+        elif self._config.stash.get(NOTHING_LEFT, False) and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
             session.exitstatus = pytest.ExitCode.OK
         for host, reason in tenancy.broken.items():
             self._run.lose_host(host, reason)
@@ -121,6 +126,12 @@ class Scope:
                 tenancy.close()
             except C4Error as error:
                 sys.stderr.write(f"c4bench: {error}\n")
+
+
+def _without_failures(nodes: Mapping[str, str], ended: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """The nodes of which nothing has failed, also not what is done after the test, with their scenarios."""
+    failed = {event["node"] for event in ended if not event["passed"]}
+    return {node: scenario for node, scenario in nodes.items() if node not in failed}
 
 
 def announcement(items: Iterable[pytest.Item], config: pytest.Config, past: dict[str, float]) -> list[str]:
@@ -152,18 +163,39 @@ def is_disruptive(item: pytest.Item) -> bool:
     return "inject" in getattr(item, "fixturenames", ()) or "disruptive" in needs(item)[0]
 
 
+def check_needs(items: Iterable[pytest.Item]) -> None:
+    """Raises UsageError for a `needs` mark that asks for what nobody can have: such a scenario would run anywhere."""
+    for item in items:
+        for marker in item.iter_markers("needs"):
+            where = f"{item.nodeid}: needs({_words(marker)})"
+            unknown = [name for name in marker.kwargs if name != "hosts"]
+            if unknown:
+                raise UsageError(f"{where}: {unknown[0]!r} is no keyword{meant(unknown[0], ['hosts'], '; use hosts')}")
+            hosts = marker.kwargs.get("hosts", 1)
+            if type(hosts) is not int or hosts < 1:
+                raise UsageError(f"{where}: hosts={hosts!r} is no number of hosts; give 1 or more")
+            try:
+                capabilities.check(map(str, marker.args))
+            except UsageError as error:
+                raise UsageError(f"{where}: {error}") from None
+
+
+def _words(marker: pytest.Mark) -> str:
+    return ", ".join([*map(repr, marker.args), *(f"{name}={value!r}" for name, value in marker.kwargs.items())])
+
+
 def needs(item: pytest.Item) -> tuple[frozenset[str], int]:
     """The capabilities that a scenario and its module are marked to need, and on how many hosts; 0 without a mark."""
     markers = list(item.iter_markers("needs"))
-    capabilities = frozenset(name for marker in markers for name in marker.args)
-    return capabilities, max((marker.kwargs.get("hosts", 1) for marker in markers), default=0)
+    wanted = frozenset(name for marker in markers for name in marker.args)
+    return wanted, max((marker.kwargs.get("hosts", 1) for marker in markers), default=0)
 
 
 def lacking(item: pytest.Item, tenancy: Tenancy) -> str:
     """What a scenario needs and these hosts lack, as a reason to skip it; "" if they have it."""
-    capabilities, hosts = needs(item)
+    wanted, hosts = needs(item)
     implied = ("rdma",) if "rdma_hosts" in getattr(item, "fixturenames", ()) else ()
-    return tenancy.shortage(sorted(capabilities), hosts, implied)
+    return tenancy.shortage(sorted(wanted), hosts, implied)
 
 
 def faults_of(item: pytest.Item) -> set[str]:
@@ -200,5 +232,5 @@ def _untimed(items: Sequence[pytest.Item], past: Mapping[str, float]) -> str:
 def required(report: pytest.TestReport, names: Iterable[str]) -> bool:
     """Whether a skip is for want of one of these capabilities, or of the agents through which it would be used."""
     reason = skip_reason(report)
-    capabilities = {*names, *(("agents",) if THROUGH_AGENTS.intersection(names) else ())}
-    return any(reason.startswith((f"no-{name}:", f"{name}-not-allowed:")) for name in capabilities)
+    wanted = {*names, *(("agents",) if capabilities.THROUGH_AGENTS.intersection(names) else ())}
+    return any(reason.startswith((f"no-{name}:", f"{name}-not-allowed:")) for name in wanted)

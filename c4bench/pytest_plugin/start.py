@@ -22,5 +22,6 @@ def start_run(config: pytest.Config, kind: str, backend: str, topology: str, clo
         topology=topology,
         clock=clock,
         root=config.rootpath / ROOT,
+        resume=config.option.c4_resume,
         **known,
     )

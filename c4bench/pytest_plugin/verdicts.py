@@ -4,14 +4,17 @@ import os
 import re
 import time
 from collections.abc import Generator
+from typing import NamedTuple
 
 import msgspec
 import pytest
+from _pytest.junitxml import xml_key
 
 from c4bench.errors import InconclusiveError
+from c4bench.foreign_text import one_line
 from c4bench.model.measurement import Outcome
 from c4bench.record import Ledger, RunDirectory
-from c4bench.report import evaluate_run, render
+from c4bench.report import evaluate_run, render, settle
 from c4bench.report.headlines import sentence
 
 IN_LAB = "C4BENCH_IN_LAB" in os.environ
@@ -19,6 +22,8 @@ _SECOND_NS = 10**9
 _OWN_ERROR = re.compile(r"^(?:c4bench\.errors\.\w+|Failed): ")
 _REASON_AT_MOST = 300
 LEDGER = pytest.StashKey[Ledger]()
+# Whether the run that this one resumes has nothing left to run.
+NOTHING_LEFT = pytest.StashKey[bool]()
 
 
 def scenario_name(item: pytest.Item) -> str:
@@ -27,17 +32,30 @@ def scenario_name(item: pytest.Item) -> str:
     return f"{module}.{item.name.removeprefix('test_')}"
 
 
-def is_scenario(item: pytest.Item) -> bool:
-    """Whether a test uses hosts or records measurements."""
-    return bool({"inventory", "run_directory"} & set(getattr(item, "fixturenames", ())))
+def _is_plain(item: pytest.Item) -> bool:
+    """Whether a test uses neither hosts nor measurements: its failure counts, and it says nothing about the hosts."""
+    return not {"inventory", "run_directory"} & set(getattr(item, "fixturenames", ()))
+
+
+class _Ran(NamedTuple):
+    """A test that has begun: its scenario's name, and whether it is plain."""
+
+    scenario: str
+    plain: bool
 
 
 class Verdicts:
-    """Hooks that judge each scenario by what it measured."""
+    """Hooks that record all that happens in a session, and have the verdict on these records decide."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._run = RunDirectory(config.option.c4_run_dir)
         self._virtual = IN_LAB and config.option.c4_time == "virtual"
+        self._begun: dict[str, _Ran] = {}
+        self._unseen: set[tuple[str, str]] = set()  # tests by node and phase that have seen no fault take effect
+        self._ended = 0
+        self._uncollected: list[pytest.CollectReport] = []
+        self._cut = ""  # why the session was cut short
+        self._crashed = False
 
     @pytest.hookimpl(wrapper=True)
     def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> Generator[None, object, object]:
@@ -70,24 +88,79 @@ class Verdicts:
         if self._virtual:
             time.sleep(-time.monotonic_ns() % _SECOND_NS / _SECOND_NS)
 
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Remember a file of tests that is skipped as a whole, or cannot be collected."""
+        if not report.passed:
+            self._uncollected.append(report)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> None:
+        """Tests begin, if there are any."""
+        if session.items:
+            self._run.begin_session()
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Write down how each scenario ended, so that the run can be judged again from its directory."""
+        """Remember what a report does not say of its test."""
         report = yield
-        if is_scenario(item) and (report.when == "call" or not report.passed):
-            self._run.finish_scenario(scenario_name(item), _outcome(report, call), _reason(report))
+        self._begun[report.nodeid] = _Ran(scenario_name(item), _is_plain(item))
+        if call.excinfo is not None and _is_unseen(call.excinfo):
+            self._unseen.add((report.nodeid, report.when))
         return report
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Count the scenarios in `run.json`; a run that skipped most of them exits as inconclusive, never as passed."""
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Write down how each test ended, as pytest counts it, so that the run can be judged from its directory."""
+        if report.when == "call" or not report.passed:
+            ran = self._begun.get(report.nodeid, _Ran(report.nodeid, plain=True))
+            unseen = (report.nodeid, report.when) in self._unseen
+            self._run.finish_scenario(ran.scenario, _outcome(report, unseen=unseen), _reason(report), plain=ran.plain)
+
+    def pytest_runtest_logfinish(self) -> None:
+        """A test has had its turn."""
+        self._ended += 1
+
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """Ctrl-C, `pytest.exit`, or too many errors."""
+        self._cut = f"interrupted: {_in_words(excinfo)}"
+
+    def pytest_internalerror(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """Pytest or a plugin is broken."""
+        self._cut, self._crashed = f"pytest crashed: {_in_words(excinfo)}", True
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, None, None]:
+        """End the records before any report is written; once all others have had their say, the verdict decides."""
+        self._end_session(session)
         verdict = evaluate_run(self._run.path)
         counted = {"scenarios": verdict.scenario_counts, "skips": verdict.skips}
         self._run.write_provenance(msgspec.structs.replace(self._run.provenance(), **counted))
-        if verdict.mostly_skipped and session.exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = InconclusiveError.exit_code
+        _tell_junit(session.config, verdict.outcome)
+        yield
+        session.exitstatus = settle(self._run, int(session.exitstatus))
+
+    def _end_session(self, session: pytest.Session) -> None:
+        """Record what was not collected, and whether all tests were run. A resumed run may have none left."""
+        for report in self._uncollected:
+            record = self._run.note_problem if report.failed else self._run.finish_scenario
+            record(report.nodeid or "collection", _outcome(report), _reason(report))
+        if session.config.option.c4_resume and not (session.items or self._cut or self._uncollected):
+            if session.config.stash.get(NOTHING_LEFT, False) and not self._run.finished:
+                self._run.end_session()
+            return
+        self._run.end_session(*self._session_end(session))
+        settle(self._run, int(session.exitstatus) if session.exitstatus == pytest.ExitCode.TESTS_FAILED else 0)
+
+    def _session_end(self, session: pytest.Session) -> tuple[Outcome, str]:
+        """How the session itself ended, and why not well."""
+        left = len(session.items) - self._ended
+        if self._crashed:
+            return Outcome.FAIL, one_line(self._cut)
+        if left > 0 or self._cut or not session.items:
+            what = f"{left} of {len(session.items)} tests have not ended" if session.items else "no test was run"
+            return Outcome.INCONCLUSIVE, one_line(f"{what}{_why(self._cut)}")
+        return Outcome.PASS, ""
 
     def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
         """One line a measurement. In the lab, what the machine's clock told is void."""
@@ -100,35 +173,58 @@ class Verdicts:
             terminalreporter.write_line(f"c4bench: report {render(self._run.path)}")
 
 
-def _outcome(report: pytest.TestReport, call: pytest.CallInfo[None]) -> Outcome:
+def _in_words(error: pytest.ExceptionInfo[BaseException]) -> str:
+    return ": ".join(filter(None, (type(error.value).__name__, str(error.value))))
+
+
+def _why(text: str) -> str:
+    return f" ({text})" if text else ""
+
+
+def _tell_junit(config: pytest.Config, outcome: Outcome) -> None:
+    """Have `--junitxml` say the verdict too: what makes a run inconclusive is no failure of a test."""
+    if xml := config.stash.get(xml_key, None):
+        xml.add_global_property("c4bench.verdict", outcome.value)
+
+
+def _is_unseen(error: pytest.ExceptionInfo[BaseException]) -> bool:
+    return error.errisinstance(InconclusiveError) or str(error.value).startswith("inconclusive:")
+
+
+def _outcome(report: pytest.TestReport | pytest.CollectReport, *, unseen: bool = False) -> Outcome:
     if report.passed:
         return Outcome.PASS
-    unseen = call.excinfo is not None and (
-        call.excinfo.errisinstance(InconclusiveError) or str(call.excinfo.value).startswith("inconclusive:")
-    )
     if report.skipped:
         return Outcome.SKIP
     return Outcome.INCONCLUSIVE if unseen else Outcome.FAIL
 
 
-def skip_reason(report: pytest.TestReport) -> str:
+def skip_reason(report: pytest.TestReport | pytest.CollectReport) -> str:
     """Why a test was skipped, such as `no-rdma: ...`."""
+    if expected := getattr(report, "wasxfail", ""):
+        return f"expected to fail: {expected}"
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
     return reason.removeprefix("Skipped: ")
 
 
-def _reason(report: pytest.TestReport) -> str:
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
     if report.skipped:
         return skip_reason(report)
     return "" if report.passed else failure_message(report)
 
 
-def failure_message(report: pytest.TestReport) -> str:
+def failure_message(report: pytest.TestReport | pytest.CollectReport) -> str:
     """What a failed test's error says, in one line and without its place in a file.
 
     An error for users says all itself; of others the type is part of what happened.
     """
     crash = getattr(report.longrepr, "reprcrash", None)
-    text = crash.message if crash is not None else report.longreprtext
+    text = crash.message if crash is not None else _errors_of(report.longreprtext)
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return _OWN_ERROR.sub("", line)[:_REASON_AT_MOST]
+
+
+def _errors_of(text: str) -> str:
+    """Of a text that pytest wrote of a fixture or a file of tests, the last line that it marks as the error."""
+    marked = [line.removeprefix("E ") for line in text.splitlines() if line.startswith("E ")]
+    return marked[-1] if marked else text

@@ -26,11 +26,13 @@ def begin(
     kernel_build: str = "",
     lab_mode: str = "",
     root: Path = ROOT,
+    resume: bool = False,
 ) -> RunDirectory:
     """Return the run directory `path`, or a new one under `root`; write its provenance if it has none.
 
-    The run holds the directory as long as the returned object lives. Raises UsageError if another run holds it, or if
-    the run in `path` was started in another environment: figures of two runs or two environments do not mix.
+    The run holds the directory as long as the returned object lives. Raises UsageError if another run holds it, if the
+    run in `path` is finished and this is not to `resume` it, or if that was started in another environment: figures of
+    two runs or two environments do not mix.
     """
     if path is None:
         run = RunDirectory.create(root, name)
@@ -38,6 +40,7 @@ def begin(
         path.mkdir(parents=True, exist_ok=True)
         run = RunDirectory(path)
     run.hold()
+    refuse_finished(run, resume=resume)
     provenance = collect(
         name=run.path.name,
         started_at=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
@@ -56,3 +59,12 @@ def begin(
     elif changed := differences(run.provenance().environment, provenance.environment):
         raise UsageError(f"{run.path} was started in another environment ({changed}); give another run directory")
     return run
+
+
+def refuse_finished(run: RunDirectory, *, resume: bool) -> None:
+    """Raises UsageError for a finished run, which stays as it is, unless what it has not run is to be added."""
+    if run.finished and not resume:
+        raise UsageError(
+            f"{run.path} holds a finished run, which stays as it is; leave out --c4-run-dir for a new run, "
+            "or add --c4-resume to run what this one has not"
+        )

@@ -1,11 +1,16 @@
 """Record measurements: each is compared with its limit and written at once."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import Any
 
 from c4bench.errors import UsageError
 from c4bench.model.measurement import PLUS_MINUS, Clock, Measurement, evaluate
 from c4bench.record.encoding import finite
 from c4bench.record.run import RunDirectory, slug
+
+_LIMITS = ("at_least", "at_most", "equals", PLUS_MINUS)
+_NEAR = 0.8  # of all letters
 
 
 class Ledger:
@@ -38,8 +43,9 @@ class Ledger:
 
         `plus_minus` is the error of the value, such as between two hosts' clocks; a limit is missed only beyond it.
 
-        A missed limit raises nothing. Raises UsageError for two limits.
+        A missed limit raises nothing. Raises UsageError for two limits, and for a label that is a misspelt limit.
         """
+        _check_labels(labels)
         number, limit = finite(value), _limit(at_least, at_most, equals)
         outcome = evaluate(number, limit, plus_minus)
         labels = labels | ({PLUS_MINUS: plus_minus} if plus_minus else {})
@@ -51,6 +57,13 @@ class Ledger:
     def save(self, name: str, artefact: Any) -> None:  # noqa: ANN401  (any struct msgspec can encode)
         """Save this scenario's own artefact of that name, beside those of the run's other scenarios."""
         self._run.save(f"{name}/{slug(self._scenario)}", artefact)
+
+
+def _check_labels(labels: Iterable[str]) -> None:
+    """A label that is nearly the name of a limit was to be one; without it the measurement would judge nothing."""
+    for label in labels:
+        if near := get_close_matches(label, _LIMITS, n=1, cutoff=_NEAR):
+            raise UsageError(f"{label!r} is no limit of a measurement; did you mean {near[0]}?")
 
 
 def _limit(at_least: float | None, at_most: float | None, equals: float | None) -> str:

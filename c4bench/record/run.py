@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 _ARTEFACT = re.compile(r"[a-z0-9_]+(/[\w.-]+)?")
 _UNSAFE = re.compile(r"[^\w.-]+")
+_BEGAN, _ENDED = "session_began", "session_ended"
 
 
 class RunDirectory:
@@ -92,9 +93,41 @@ class RunDirectory:
         """What happened, in the order of writing."""
         return tuple(self._lines("events.jsonl", dict[str, Any]))
 
-    def finish_scenario(self, scenario: str, outcome: Outcome, reason: str = "", time_s: float = 0.0) -> None:
-        """Record the outcome of a scenario itself, so that a failed assertion fails the verdict too."""
-        self.event(time_s, "scenario", scenario=scenario, outcome=outcome.value, reason=reason)
+    def finish_scenario(
+        self, scenario: str, outcome: Outcome, reason: str = "", time_s: float = 0.0, *, plain: bool = False
+    ) -> None:
+        """Record the outcome of a scenario itself, so that a failed assertion fails the verdict too.
+
+        `plain` is a test that uses neither hosts nor measurements.
+        """
+        kind = {"plain": True} if plain else {}
+        self.event(time_s, "scenario", scenario=scenario, outcome=outcome.value, reason=reason, **kind)
+
+    def note_problem(self, where: str, outcome: Outcome, reason: str) -> None:
+        """Record what went wrong outside every scenario, such as a file of tests that cannot be imported."""
+        self.event(0.0, "problem", scenario=where, outcome=outcome.value, reason=reason)
+
+    def begin_session(self) -> None:
+        """Record that tests begin. Until `end_session` the run is one whose tests were cut short."""
+        self.event(0.0, _BEGAN)
+
+    def end_session(self, outcome: Outcome = Outcome.PASS, reason: str = "") -> None:
+        """Record that the tests of a session have ended; with PASS all of them were run, whatever came of them."""
+        self.event(0.0, _ENDED, outcome=outcome.value, reason=reason)
+
+    def last_session(self) -> Mapping[str, Any] | None:
+        """The `outcome` and `reason` of the last session that has begun; None in a run without sessions of tests."""
+        sessions = [event for event in self.events() if event.get("kind") in {_BEGAN, _ENDED}]
+        if not sessions:
+            return None
+        cut = {"outcome": Outcome.INCONCLUSIVE.value, "reason": "its tests were cut short, or still run"}
+        return sessions[-1] if sessions[-1]["kind"] == _ENDED else cut
+
+    @property
+    def finished(self) -> bool:
+        """Whether the tests of the last session were all run. Such a run is read-only."""
+        last = self.last_session()
+        return last is not None and last.get("outcome") == Outcome.PASS.value
 
     def lose_host(self, host: str, reason: str) -> None:
         """Record that the run continued, or ended, without a host."""

@@ -66,7 +66,7 @@ def compare(before: Verdict, after: Verdict) -> Comparison:
     pairs = [Pair(old.get(key), new.get(key)) for key in sorted(old.keys() | new.keys(), key=str)]
     different = [pair for pair in pairs if pair.change != 0.0]
     return Comparison(
-        _scenarios(_endings(before), _endings(after)),
+        _scenarios(_endings(before, after), _endings(after, before)),
         tuple(sorted(different, key=_urgency)),
         len(pairs) - len(different),
     )
@@ -84,8 +84,10 @@ def _keyed(verdict: Verdict) -> dict[Key, Measurement]:
     return keyed
 
 
-def _endings(verdict: Verdict) -> dict[str, str]:
-    return {ending.scenario: ending.outcome.value for ending in verdict.scenarios}
+def _endings(verdict: Verdict, other: Verdict) -> dict[str, str]:
+    """Outcomes by scenario. A problem that only the other run has, such as a session cut short, is none here."""
+    problems = {problem.scenario: Outcome.PASS.value for problem in other.problems}
+    return problems | {ending.scenario: ending.outcome.value for ending in (*verdict.scenarios, *verdict.problems)}
 
 
 def _scenarios(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[tuple[str, str, str], ...]:

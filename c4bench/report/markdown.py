@@ -21,11 +21,10 @@ def summary(run: RunDirectory, verdict: Verdict) -> str:
     """The verdict on a run, its failures with the commands to run them again, and its limits."""
     provenance, known = run.provenance(), nodes(run)
     lines = [f"## {_TITLES[verdict.outcome]}: {run.path.resolve().name}", "", counts(verdict), ""]
-    for ending in verdict.scenarios:
-        if ending.outcome in (Outcome.FAIL, Outcome.INCONCLUSIVE):
-            lines.append(f"* **{_cell(ending.scenario)}** {_WORDS[ending.outcome]}: {_cell(ending.reason)}")
-            if ending.scenario in known:
-                lines.append(f"  `{repeat_scenario(provenance, known[ending.scenario])}`")
+    for ending in verdict.not_passed:
+        lines.append(f"* **{_cell(ending.scenario)}** {_WORDS[ending.outcome]}: {_cell(ending.reason)}")
+        if ending.scenario in known:
+            lines.append(f"  `{repeat_scenario(provenance, known[ending.scenario])}`")
     lines += [f"* {number} skipped: {_cell(reason)}" for reason, number in verdict.skips.items()]
     heads = [head.measurement for head in headlines((*verdict.measurements, *verdict.timings))]
     if heads:

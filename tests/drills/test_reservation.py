@@ -164,6 +164,6 @@ def test_hosts_are_drained_and_given_back(lab, tmp_path):
     assert code == 0, said
     assert log.read_text().split("\n")[:-1] == ["drain n1", "drain n2", "resume n1", "resume n2"]
     hooks.write_text("drain: [sh, -c, 'echo no such node >&2; exit 1']\nresume: ['true']\n")
-    code, said = user.run("test_b.py", f"--c4-scheduler={hooks}")
+    code, said = user.run("test_b.py", f"--c4-scheduler={hooks}", f"--c4-run-dir={tmp_path / 'refused'}")
     assert code == 3
     assert "was refused: no such node" in said.strip().splitlines()[-1]

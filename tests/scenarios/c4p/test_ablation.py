@@ -1,7 +1,7 @@
 """Measure what each part of path planning gains, with one job or one per pair of hosts, with or without an uplink down.
 
-The topology sets the oversubscription, so `make ablation` runs two topologies into one run directory. Cases that are in
-the run directory's `ablation.jsonl` are not run again. Select cases with `-k`.
+The topology sets the oversubscription, so `make ablation` runs two topologies, each into its run directory. Cases that
+are in the run directory's `ablation.jsonl` are not run again. Select cases with `-k`.
 """
 
 import contextlib

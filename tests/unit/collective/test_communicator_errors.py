@@ -11,6 +11,7 @@ from world import World
 from c4bench.collective.errors import CollectiveError
 from c4bench.errors import UsageError
 from c4bench.verbs.errors import VerbsError
+from c4bench.verbs.loopback import LoopbackPort
 
 
 def test_different_operations_are_refused(world):
@@ -111,10 +112,6 @@ def test_a_rank_that_cannot_open_its_nic_stops_the_others(world, monkeypatch):
 def test_memory_that_cannot_be_registered_stops_all(world, monkeypatch):
     """A buffer the NIC refuses is an error of that rank with status MEMORY, and known to every other rank."""
     job = world(3, timeout_s=60.0)
-
-    def refuse(_address, length):
-        raise VerbsError(f"rxe0: registering {length} bytes failed: Cannot allocate memory", device="rxe0")
-
     monkeypatch.setattr(job.ports[1][0], "register", refuse)
     errors = job.run(lambda comm: comm.all_reduce(np.zeros(10)))
     assert [error.status for error in errors] == ["ABORTED", "MEMORY", "ABORTED"]
@@ -172,6 +169,57 @@ class DeafUntilWorkFails:
             return ready
         self._failed = any(completion.status for _, completion in ready.completions)
         return ready._replace(events=[], readable=[])
+
+
+def test_a_rank_that_leaves_first_is_not_another_ones_error(world, monkeypatch):
+    """A rank that still writes to one which has heard of a failure and leaves names the rank that failed."""
+    leaving, heard = threading.Event(), threading.Event()
+    close = LoopbackPort.close
+
+    def close_late(port):
+        if port.nic[0] == 1:
+            leaving.set()
+        if port.nic[0] != 3:  # a NIC would try again for long; here a write to a port that is closed fails at once
+            heard.wait(10.0)
+        close(port)
+
+    monkeypatch.setattr(LoopbackPort, "close", close_late)
+    job = world(4, timeout_s=60.0)
+
+    def work(comm):
+        comm.all_to_all(np.zeros(4000), np.ones(4000))
+        comm.barrier()
+        if comm.rank == 2:
+            monkeypatch.setattr(job.ports[2][0], "register", refuse)
+        if comm.rank == 3:
+            leaving.wait(10.0)
+            engine = comm._group._engine
+            engine._waiter = DeafFor(engine._waiter, 0.2)
+        try:
+            with comm:
+                comm.all_to_all(np.zeros(8000), np.ones(8000))
+        finally:
+            if comm.rank == 3:
+                heard.set()
+
+    errors = job.run(work)
+    assert [(error.status, error.peer) for error in errors] == [("ABORTED", 2)] * 2 + [("MEMORY", -1), ("ABORTED", 2)]
+
+
+def refuse(_address, length):
+    """A NIC that registers nothing."""
+    raise VerbsError(f"rxe0: registering {length} bytes failed: Cannot allocate memory", device="rxe0")
+
+
+class DeafFor:
+    """A waiter that looks at nothing but completions for a time."""
+
+    def __init__(self, waiter, deaf_s):
+        self._waiter, self._until_s = waiter, time.monotonic() + deaf_s
+
+    def wait(self, timeout_s):
+        ready = self._waiter.wait(timeout_s)
+        return ready if time.monotonic() > self._until_s else ready._replace(events=[], readable=[])
 
 
 def test_a_lost_device_ends_the_operation(world):

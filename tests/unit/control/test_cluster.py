@@ -15,7 +15,8 @@ from c4bench.c4d.detector import Detector
 from c4bench.control.cluster import Cluster
 from c4bench.control.job_views import C4D, SteeredJob
 from c4bench.deploy import authority
-from c4bench.errors import UnhealthyError, UsageError, report_bug
+from c4bench.errors import C4Error, UnhealthyError, UsageError, report_bug
+from c4bench.inject.protocol import Applied, WitnessReport
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.event import AgentMissing, Diagnosed, HostReturned, SteeringStage
 from c4bench.model.fabric import Host, Nic
@@ -263,6 +264,43 @@ def test_diagnoses_are_those_of_one_job(scene):
     publish(cluster, Diagnosed(3.0, diagnosis("job~1", "h1/0")))
     assert view.wait(WITHIN_S) == diagnosis("job")
     assert [found.component.name for found in view.all()] == ["h0/0", "h1/0"]
+
+
+def fault(onset_s, bound_s=0.0, error_s=0.0):
+    """A fault in force since then, or so much earlier, by a clock that may be so wrong."""
+    return Applied(
+        "f", "nic.rate", None, None, onset_s, bound_s, onset_s + 30.0, WitnessReport(True, None, {}, {}), error_s
+    )
+
+
+def test_a_diagnosis_is_about_the_last_fault(scene):
+    """What was alarmed before a fault is not said of it, but within what is not known of its onset it may be."""
+    cluster, _ = scene
+    cluster.start(spec())
+    view = C4D(cluster, spec())
+    first, second = fault(1.0), fault(5.0, bound_s=0.5, error_s=0.25)
+    view.expect(first)
+    publish(cluster, Diagnosed(2.0, diagnosis("job", at_s=2.0)), Diagnosed(4.0, diagnosis("job", "h1/0", at_s=4.2)))
+    view.expect(second)
+    with pytest.raises(UnhealthyError, match="no diagnosis of job"):
+        view.wait(0.05)
+    publish(cluster, Diagnosed(5.0, diagnosis("job", "h1/0", at_s=4.3)))
+    assert view.wait(WITHIN_S).alarmed_s == 4.3
+    assert view.wait(WITHIN_S, since=first).alarmed_s == 2.0
+
+
+def test_a_job_that_was_blamed_before_the_fault_proves_nothing(scene):
+    """A diagnosis from before the first fault fails the scenario, also where the next one would be right."""
+    cluster, _ = scene
+    cluster.start(spec())
+    view = C4D(cluster, spec())
+    publish(cluster, Diagnosed(1.0, diagnosis("job", at_s=1.0)))
+    view.check_calm()
+    view.expect(fault(3.0))
+    publish(cluster, Diagnosed(4.0, diagnosis("job", at_s=4.0)))
+    for ask in (view.check_calm, lambda: view.wait(WITHIN_S)):
+        with pytest.raises(C4Error, match=r"C4D named nic h0/0 in job 2 s before the fault: a false alarm"):
+            ask()
 
 
 def test_incidents_have_their_newest_state(scene):

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from path_scene import HOSTS, PORTS, Scene, flow, run
 
 from c4bench.c4p.policy import PathPolicy
+from c4bench.control.cluster import NO_FIXTURE
 from c4bench.control.health import UnplannedFlows
 from c4bench.control.jobs import Job
 from c4bench.control.path_learning import PlannedFabric
@@ -198,6 +199,30 @@ def test_flows_without_a_plan_are_named_with_the_reason(caplog):
         f"j: 2 flows asked for a path and run on ECMP: {NO_INVENTORY}",
         f"k: 1 flows asked for a path and run on ECMP: {silent.reason}",
     ]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "warned"),
+    [({}, False), ({"paths": "ecmp"}, False), ({"paths": "planned"}, True), ({"rounds": ["ecmp", "planned/0"]}, True)],
+)
+def test_where_nothing_is_planned_only_a_job_that_asks_for_it_is_warned(caplog, parameters, warned):
+    """Under pytest a program's default asks for nothing; a job that asks is told how a scenario gets its plan."""
+
+    async def play():
+        scene = Scene()
+        job = Job(JobSpec("j", "training", (), (), parameters))
+        scene.paths = PathService({"j": job}, scene.agent)
+        scene.paths.plan_on_request(NO_FIXTURE)
+        await scene.paths.route(Route("j", (flow(0, 2),)))
+        alone = scene.paths.unplanned()
+        scene.paths.plan(PlannedFabric(HOSTS[:2], PORTS))
+        return alone, scene.paths.unplanned()
+
+    alone, planned = run(play())
+    assert alone == ({"j": UnplannedFlows(1, NO_FIXTURE)} if warned else {})
+    assert planned["j"].reason == "the master's inventory has no NIC h2/0"
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert said == ([f"j: 1 flows asked for a path and run on ECMP: {NO_FIXTURE}"] if warned else [])
 
 
 def test_a_rank_gets_guidance_when_its_path_is_gone():

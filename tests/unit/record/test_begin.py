@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from c4bench.errors import UsageError
+from c4bench.model.measurement import Outcome
 from c4bench.record import RunDirectory, begin
 
 
@@ -15,8 +16,9 @@ class Again:
 
     path: object
 
-    def begin(self, command="first"):
-        return begin(self.path, "main", command=[command], seed=1, backend="softroce", topology="pair", clock="virtual")
+    def begin(self, command="first", **rest):
+        words = {"seed": 1, "backend": "softroce", "topology": "pair", "clock": "virtual"}
+        return begin(self.path, "main", command=[command], **words, **rest)
 
 
 @pytest.fixture
@@ -28,6 +30,18 @@ def test_a_run_goes_on_in_the_environment_it_began_in(again):
     """What the first command has written of itself stays: the second adds to its run."""
     written = again.begin().provenance()
     assert again.begin("second").provenance() == written
+
+
+def test_a_finished_run_is_not_added_to(again):
+    """It is refused in one line with the way out, unless what it has not run is to be added; one cut short goes on."""
+    run = again.begin()
+    run.begin_session()
+    del run
+    again.begin().end_session()
+    with pytest.raises(UsageError, match=r"holds a finished run, which stays as it is; leave out --c4-run-dir"):
+        again.begin()
+    again.begin(resume=True).end_session(Outcome.INCONCLUSIVE, "interrupted")
+    again.begin()
 
 
 def test_a_run_of_another_environment_is_not_added_to(again):

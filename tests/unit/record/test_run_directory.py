@@ -97,6 +97,14 @@ def test_no_number_is_inconclusive_and_survives_the_file(run, value):
     assert math.isnan(read.value)
 
 
+@pytest.mark.parametrize("label", ["at_mots", "atmost", "at_lest", "equal", "plusminus"])
+def test_a_misspelt_limit_is_no_label(run, label):
+    """It would leave the measurement without a limit, so that it passes whatever it is."""
+    with pytest.raises(UsageError, match=f"'{label}' is no limit of a measurement; did you mean "):
+        Ledger(run, "s").measure("x", 1.0, "1", **{label: 2.0})
+    assert run.measurements() == ()
+
+
 def test_two_limits_are_refused(run):
     """A measurement has one limit."""
     with pytest.raises(UsageError, match="one limit"):

@@ -6,7 +6,7 @@ import pytest
 
 from c4bench.record import RunDirectory
 from c4bench.record.provenance import collect
-from c4bench.report.again import nodes, repeat_scenario
+from c4bench.report.again import nodes, repeat_run, repeat_scenario
 
 NODE = "tests/scenarios/c4p/test_plan.py::test_it[a b]"
 
@@ -31,6 +31,17 @@ def made(*command, seed=7):
 def test_a_row_can_be_run_alone(command, expected):
     """Tests give way to the one of the row; options, topology and seed stay; where the run was written does not."""
     assert shlex.split(repeat_scenario(made(*command), NODE)) == expected
+
+
+@pytest.mark.parametrize(
+    "where",
+    [["--c4-run-dir=nights/x"], ["--c4-run-dir", "nights/x"], ["--c4-resume", "--c4-run-dir=a"], ["--junitxml=j"]],
+)
+def test_a_run_is_repeated_elsewhere(where):
+    """The command of all tests writes to a new run, not to the one that it repeats, nor over files beside it."""
+    command = made("pytest", "--hosts=h.yml", *where, "tests/scenarios", "-m", "not nightly")
+    again = ["pytest", "--hosts=h.yml", "tests/scenarios", "-m", "not nightly", "--c4-seed", "7"]
+    assert shlex.split(repeat_run(command)) == again
 
 
 def test_the_node_of_a_scenario_is_known(tmp_path):

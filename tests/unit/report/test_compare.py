@@ -69,6 +69,18 @@ def test_scenarios_that_ended_otherwise_are_listed(tmp_path, capsys):
     assert main(["report", "--compare", str(second), str(first)]) == 0
 
 
+def test_a_session_that_was_cut_short_is_worse(tmp_path, capsys):
+    """What went wrong outside every scenario is a row, and worse than a run without it."""
+    first = a_run(tmp_path, "a", [], [("x", Outcome.PASS, "")])
+    second = a_run(tmp_path, "b", [], [("x", Outcome.PASS, "")])
+    RunDirectory(second).note_problem("test_y.py", Outcome.FAIL, "no module")
+    RunDirectory(second).begin_session()
+    assert main(["report", "--compare", str(first), str(second)]) == 1
+    said = capsys.readouterr().out
+    assert "| test_y.py | pass | fail |\n| the session | pass | inconclusive |" in said
+    assert main(["report", "--compare", str(second), str(first)]) == 0
+
+
 @pytest.mark.parametrize("count", [1, 3])
 def test_two_runs_are_compared(tmp_path, capsys, count):
     """Another number of runs is refused in one line."""

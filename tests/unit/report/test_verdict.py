@@ -1,11 +1,16 @@
 import math
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from property_examples import examples
 
 from c4bench.errors import UsageError
 from c4bench.model.measurement import Clock, Outcome
 from c4bench.record import Ledger, RunDirectory
-from c4bench.report import evaluate_run
+from c4bench.record.provenance import collect
+from c4bench.report import evaluate_run, render, settle
+from c4bench.report.markdown import summary
 
 
 @pytest.fixture
@@ -128,3 +133,71 @@ def test_damaged_endings_are_reported(run):
     run.event(0.0, "scenario", scenario="s")
     with pytest.raises(UsageError, match=r"events\.jsonl"):
         evaluate_run(run.path)
+
+
+ENDINGS = st.tuples(st.sampled_from(["pass", "fail", "inconclusive", "skip"]), st.booleans())
+SESSIONS = st.sampled_from(["none", "complete", "cut short", "interrupted", "crashed"])
+PROBLEMS = st.sampled_from(["", "", "", "fail"])
+
+
+@settings(max_examples=examples(30, 300))
+@given(st.lists(ENDINGS, max_size=6), st.lists(st.floats(0, 2), max_size=3), SESSIONS, PROBLEMS)
+def test_every_report_gives_the_verdict_of_the_records(tmp_path_factory, endings, values, session, problem):
+    """Whatever is recorded, all reports and the exit code agree, and what did not pass is never in a passed run."""
+    run = RunDirectory.create(tmp_path_factory.mktemp("drawn"), "r")
+    run.write_provenance(
+        collect(name="r", started_at="", command=["pytest"], seed=1, backend="", topology="", clock="virtual")
+    )
+    record(run, endings, values, session, problem)
+    judged = evaluate_run(run.path)
+    missed = any(value > 1 for value in values)
+    outcomes = {outcome for outcome, _ in endings} | ({"fail"} if missed or problem or session == "crashed" else set())
+    unsure = session in {"cut short", "interrupted"} or "inconclusive" in outcomes
+    if "fail" in outcomes or unsure:
+        assert judged.outcome == ("fail" if "fail" in outcomes else "inconclusive")
+    assert judged.exit_code == {"pass": 0, "fail": 1, "inconclusive": 4}[judged.outcome]
+    page = render(run.path).read_text()
+    title = {"pass": "Passed", "fail": "Failed", "inconclusive": "Inconclusive"}[judged.outcome]
+    assert f"<h1>{title}</h1>" in page
+    assert summary(run, judged).startswith(f"## {title}: ")
+    assert settle(run, 0) == judged.exit_code
+    assert settle(run, 7) == 7
+    assert evaluate_run(run.path).outcome is not Outcome.PASS
+
+
+def record(run, endings, values, session, problem):
+    """Write what a session would."""
+    if session != "none":
+        run.begin_session()
+    for number, (outcome, plain) in enumerate(endings):
+        run.finish_scenario(f"s{number}", Outcome(outcome), plain=plain)
+    for value in values:
+        Ledger(run, "m").measure("a", value, "1", at_most=1.0)
+    if problem:
+        run.note_problem("test_x.py", Outcome(problem), "no module")
+    if session in {"complete", "interrupted", "crashed"}:
+        ended = {"complete": Outcome.PASS, "interrupted": Outcome.INCONCLUSIVE, "crashed": Outcome.FAIL}
+        run.end_session(ended[session])
+
+
+def test_only_the_last_session_must_have_come_to_its_end(run):
+    """A run that was interrupted and went on to its end is as good as any; one in which hosts were lost is not."""
+    run.finish_scenario("s", Outcome.PASS)
+    run.begin_session()
+    assert verdict(run) == (Outcome.INCONCLUSIVE, 4)
+    run.begin_session()
+    run.end_session()
+    assert (verdict(run), run.finished) == ((Outcome.PASS, 0), True)
+    assert settle(run, 3) == 3
+    assert (verdict(run), run.finished) == ((Outcome.INCONCLUSIVE, 4), False)
+
+
+def test_plain_tests_do_not_make_up_for_skips(run):
+    """Tests that use no hosts pass or fail a run, and do not hide that most scenarios were skipped."""
+    for number in range(9):
+        run.finish_scenario(f"p{number}", Outcome.PASS, plain=True)
+    assert verdict(run) == (Outcome.PASS, 0)
+    run.finish_scenario("s", Outcome.SKIP, "no-gpu: none")
+    assert verdict(run) == (Outcome.INCONCLUSIVE, 4)
+    run.finish_scenario("p", Outcome.FAIL, plain=True)
+    assert verdict(run) == (Outcome.FAIL, 1)

@@ -150,6 +150,23 @@ def test_a_file_that_cannot_be_written_is_refused_first(tmp_path):
     assert "name a file that can be written" in output
 
 
+COUNTED = """
+import sys
+from c4bench.pytest_plugin.lab_collect import collect
+def pytest_cmdline_main(config):
+    if config.option.collectonly:
+        return None
+    sys.stdout.write(f"counted {collect(config)}")
+    return 0
+"""
+
+
+@pytest.mark.parametrize("words", [["-q"], ["-qq", "--no-summary"], ["-v"]])
+def test_tests_are_counted_however_much_pytest_says(tmp_path, words):
+    """Options about how much pytest says, by which progress would be told of 0 tests, do not change their number."""
+    assert run(tmp_path, *words, conftest=COUNTED)[1].endswith("counted (0, 2)")
+
+
 def test_progress_is_told_without_a_terminal(tmp_path, capsys):
     """How many tests have run, of how many, and which was the last; tests of an earlier part are not counted."""
     directory = RunDirectory(tmp_path)
@@ -162,6 +179,10 @@ def test_progress_is_told_without_a_terminal(tmp_path, capsys):
             pass
     assert told.startswith("c4bench: ")
     assert not progress._thread.is_alive()
+    with LabProgress(directory, 0, every_s=0.05):
+        while not (told := capsys.readouterr().err):
+            pass
+    assert told.endswith(": 0 tests have run\n"), "how many there are is not known"
 
 
 SIGNALLED = """

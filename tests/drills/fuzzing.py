@@ -1,0 +1,214 @@
+"""Fuzzing: what strangers may send, and what is wrong with a part that consumes it.
+
+A target has valid inputs and the real part that consumes them. Each input follows from a seed, the target's name and a
+number, so it can be made again alone. An escape is an error that is none of ours, an error that is not one printable
+line, an input that takes too long, or memory that is not given back.
+"""
+
+import gc
+import logging
+import os
+import random
+import signal
+import time
+import tracemalloc
+from collections.abc import Callable
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from fuzz_mutations import Corpus, mutated
+
+from c4bench.errors import C4Error
+from c4bench.logs import Text
+
+# Inputs have a few KiB: what takes longer (s of the processor) spins. An input is ended after the second time.
+SPIN_S, ENDED_AFTER_S = 0.1, 3.0
+# What all inputs of a target may leave, and what one may take.
+GROWTH_AT_MOST_BYTES, PEAK_AT_MOST_BYTES = 32 << 20, 64 << 20
+_LONGEST_REPR = 400
+_COLLECTED_EVERY = 200
+_ENVIRONMENT = "C4BENCH_FUZZ"
+
+Consume = Callable[[bytes], object]
+
+
+class Target(NamedTuple):
+    """`consumer(folder)` is a context whose value consumes inputs; it may raise C4Error and `refusals` only.
+
+    With `several` lines an error may have a line for each thing that is wrong. Inputs that are not `sound` may be
+    refused also as they are.
+    """
+
+    name: str
+    corpus: Callable[[], Corpus]
+    consumer: Callable[[Path], AbstractContextManager[Consume]]
+    refusals: tuple[type[Exception], ...] = ()
+    several: bool = False
+    sound: bool = True
+
+
+class Result(NamedTuple):
+    """What was found, a line for each escape; and what the inputs took and left, in bytes."""
+
+    escapes: tuple[str, ...]
+    slowest_s: float
+    peak_bytes: int
+    grown_bytes: int
+
+
+class Chosen(NamedTuple):
+    """Which inputs are tried: those of a seed from the number `first` on."""
+
+    seed: str
+    first: int
+    count: int
+
+
+class Spin(BaseException):
+    """An input does not come to an end; no `except Exception` may hide it."""
+
+
+def chosen(seed: str, count: int) -> Chosen:
+    """These, or those of the environment: `C4BENCH_FUZZ=SEED[:FIRST:COUNT]`."""
+    given, _, rest = os.environ.get(_ENVIRONMENT, "").partition(":")
+    first, _, number = rest.partition(":")
+    return Chosen(given or seed, int(first or 0), int(number or count))
+
+
+def again(target: Target, seed: str, number: int) -> str:
+    """The command that tries one input again."""
+    return f"{_ENVIRONMENT}={seed}:{number}:1 .venv/bin/pytest tests/drills/attacks/test_fuzz.py -k '{target.name} and not night'"
+
+
+def fuzz(target: Target, folder: Path, inputs: Chosen) -> Result:
+    """Have a target consume its valid inputs, which it must not refuse, and then the mutated ones."""
+    corpus, escapes = target.corpus(), list[str]()
+    with logged() as log, target.consumer(folder) as consume, traced() as memory:
+        for number, seed in enumerate(corpus.seeds):
+            wrong, _ = tried(target, consume, seed, valid=target.sound)
+            if wrong := wrong or log.wrong():
+                escapes.append(f"{target.name}, valid input {number}: {wrong}: {shown(seed)}")
+        gc.collect()
+        before_bytes, slowest_s = tracemalloc.get_traced_memory()[0], 0.0
+        for number in range(inputs.first, inputs.first + inputs.count):
+            data = mutated(corpus, random.Random(f"{inputs.seed}/{target.name}/{number}"))
+            wrong, took_s = tried(target, consume, data)
+            slowest_s = max(slowest_s, took_s)
+            if wrong := wrong or log.wrong() or memory.wrong():
+                escapes.append(f"{again(target, inputs.seed, number)}\n  {wrong}: {shown(data)}")
+            if number % _COLLECTED_EVERY == 0:
+                gc.collect()
+        gc.collect()
+        grown_bytes = tracemalloc.get_traced_memory()[0] - before_bytes
+    if grown_bytes > GROWTH_AT_MOST_BYTES:
+        escapes.append(f"{target.name}: {inputs.count} inputs have left {grown_bytes >> 20} MiB")
+    return Result(tuple(escapes), slowest_s, memory.peak_bytes, grown_bytes)
+
+
+def tried(target: Target, consume: Consume, data: bytes, *, valid: bool = False) -> tuple[str, float]:
+    """What is wrong after an input, "" for nothing, and how long it took (s of the processor)."""
+    wrong, began_s = "", time.process_time()
+    signal.setitimer(signal.ITIMER_PROF, ENDED_AFTER_S)
+    try:
+        consume(data)
+    except (C4Error, *target.refusals) as error:
+        lines = str(error).split("\n") if target.several else [str(error)]
+        if valid or not all(map(str.isprintable, lines)):
+            wrong = f"refused with {shown(str(error))}"
+    except Spin:
+        wrong = "it does not end"
+    except Exception as error:
+        wrong = f"{type(error).__name__} at {place_of(error)}: {shown(str(error))}"
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+    took_s = time.process_time() - began_s
+    return wrong or (f"it took {took_s:.2f} s" if took_s > SPIN_S else ""), took_s
+
+
+def place_of(error: BaseException) -> str:
+    """The last line of ours that an error went through."""
+    trace, place = error.__traceback__, "?"
+    while trace is not None:
+        path = Path(trace.tb_frame.f_code.co_filename)
+        if "c4bench" in path.parts[:-1] and "drills" not in path.parts and "site-packages" not in path.parts:
+            place = f"{path.parent.name}/{path.name}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return place
+
+
+def shown(data: bytes | str) -> str:
+    """Data as a bounded literal."""
+    text = repr(data)
+    return text if len(text) <= _LONGEST_REPR else f"{text[:_LONGEST_REPR]}... ({len(data)} in all)"
+
+
+class Memory:
+    """The largest memory that one input has taken."""
+
+    def __init__(self) -> None:
+        self.peak_bytes = 0
+
+    def wrong(self) -> str:
+        """What is wrong with the memory that the newest input took; "" for nothing."""
+        now, peak = tracemalloc.get_traced_memory()
+        tracemalloc.reset_peak()
+        self.peak_bytes = max(self.peak_bytes, peak - now)
+        return f"it took {peak - now >> 20} MiB" if peak - now > PEAK_AT_MOST_BYTES else ""
+
+
+@contextmanager
+def traced():
+    """Memory is traced within the context, and the collector runs only where it is called: its time is no input's."""
+    gc.collect()
+    gc.disable()
+    before = signal.signal(signal.SIGPROF, _end)
+    tracemalloc.start()
+    try:
+        yield Memory()
+    finally:
+        tracemalloc.stop()
+        signal.signal(signal.SIGPROF, before)
+        gc.enable()
+
+
+def _end(*_: object) -> None:
+    raise Spin
+
+
+class Log(logging.Handler):
+    """Formats what is logged as commands do, and shows none of it: thousands of refusals say nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._format = Text().format
+        self._wrong = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """A traceback is a bug of ours, and so is a message that cannot be formatted or is no line."""
+        failure = record.exc_info[1] if record.exc_info else None
+        if failure is not None:
+            self._wrong = f"logged {type(failure).__name__} at {place_of(failure)}: {shown(str(failure))}"
+        elif not self._format(record).isprintable():
+            self._wrong = f"logged {shown(record.getMessage())}"
+
+    def wrong(self) -> str:
+        """What was wrong since the last call; "" for nothing."""
+        wrong, self._wrong = self._wrong, ""
+        return wrong
+
+
+@contextmanager
+def logged():
+    """All logging goes to the context's Log, and nowhere else."""
+    root, log = logging.getLogger(), Log()
+    before, root.handlers = root.handlers, [log]
+    levels = {logger: logger.level for logger in (root, logging.getLogger("c4bench"))}
+    for logger in levels:
+        logger.setLevel(logging.INFO)
+    try:
+        yield log
+    finally:
+        root.handlers = before
+        for logger, level in levels.items():
+            logger.setLevel(level)

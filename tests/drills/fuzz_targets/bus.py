@@ -60,7 +60,7 @@ class _Read:
 
 
 def _bus():
-    return _Quiet("nats.example:4222", ssl.create_default_context(), "fuzz", Subjects("c4"))
+    return _Quiet("nats://bus.example:4222", ssl.create_default_context(), "fuzz", Subjects("c4"))
 
 
 @contextmanager

@@ -267,6 +267,6 @@ TARGETS = (
     Target("inject-ethtool", _printed(_ETHTOOL), partial(_text, read=_ethtool)),
     Target("inject-mlnx-qos", lambda: Corpus("text", recorded("mlnx_qos.txt")), partial(_text, read=mlx5.limits_gbps),
            sound=False),
-    Target("agent-config", lambda: Corpus("yaml", (b"{name: h0, master: 'm:1', trust: t, nics: [{host: h0, index: 0, device: rxe0, netdev: eth9, address: 10.0.0.1, rate_bps: 1.0e9}], ras: 'localhost:28028'}",)),
+    Target("agent-config", lambda: Corpus("yaml", (b"{name: h0, master: 'm:1', trust: t, nics: [{host: h0, index: 0, device: rxe0, netdev: eth9, address: 10.0.0.1, rate_bps: 1.0e+9}], ras: 'localhost:28028'}",)),
            partial(_file, name="agent.yml", read=config.load)),
 )  # fmt: skip

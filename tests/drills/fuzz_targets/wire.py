@@ -200,7 +200,7 @@ def _agent_corpus():
     )
     windows = [Note("window", msgspec.Raw(one)) for one in encoded_windows()]
     abandon = [Call(7, "watch", msgspec.Raw(_encode(messages.Watch("j", "j:x")))), Note("abandon", msgspec.Raw(_encode(7)))]
-    return Corpus("msgpack", (_script(hello, *calls), *(_script(hello, one) for one in calls), _encode(windows),
+    return Corpus("msgpack", (_script(hello, *calls), *(_script(one) for one in (hello, *calls)), _encode(windows),
                               _encode(abandon)))  # fmt: skip
 
 

@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
+from c4bench.decoding import DecodingError, decoding, from_json
 from c4bench.doctor import capabilities
 from c4bench.doctor.capabilities import Report
 from c4bench.doctor.findings import HostSelfReport, MtuToPeer
@@ -20,6 +21,7 @@ from c4bench.remote.clock import offset
 AT_ONCE = 32
 _TIMEOUT_S = 60.0
 _LOOK = Path(__file__).with_name("look.py")
+T = TypeVar("T")
 Reach = Callable[[str, Access], Connection]
 
 
@@ -54,7 +56,7 @@ def ring(hosts: Sequence[Host]) -> dict[str, list[tuple[Nic, Nic]]]:
 
 def _ask(host: Host, access: Access, peers: Sequence[tuple[Nic, Nic]], reach: Reach) -> Report:
     with _session(host, access, reach) as session:
-        clock = offset(lambda: _clock(session))
+        clock = offset(lambda: _clock(host, session))
         asked = {"python": access.python, "nics": [msgspec.to_builtins(nic) for nic in host.nics]}
         facts = _convert(host, _answer(host, session, f"look {_json(asked)}"), HostSelfReport)
         mtus = [_mtu_to_peer(host, session, nic, peer) for nic, peer in peers]
@@ -70,9 +72,9 @@ def _session(host: Host, access: Access, reach: Reach) -> Iterator[Session]:
         yield session
 
 
-def _clock(session: Session) -> float:
+def _clock(host: Host, session: Session) -> float:
     session.write_line("clock")
-    return float(session.read_line(_TIMEOUT_S))
+    return _decoded(host, session, float)
 
 
 def _mtu_to_peer(host: Host, session: Session, nic: Nic, peer: Nic) -> MtuToPeer:
@@ -83,16 +85,28 @@ def _mtu_to_peer(host: Host, session: Session, nic: Nic, peer: Nic) -> MtuToPeer
 
 def _answer(host: Host, session: Session, question: str) -> Any:  # noqa: ANN401  (JSON)
     session.write_line(question)
-    answer = msgspec.json.decode(session.read_line(_TIMEOUT_S))
+    answer = _decoded(host, session, object)
     if isinstance(answer, dict) and answer.keys() == {"error"}:
         raise UnhealthyError(f"{host.name}: cannot be checked: {answer['error']}")
     return answer
 
 
-def _convert(host: Host, answer: object, kind: Any) -> Any:  # noqa: ANN401  (as `kind`)
-    try:
+def _decoded(host: Host, session: Session, kind: type[T]) -> T:
+    with _expected(host):
+        return from_json(session.read_line(_TIMEOUT_S), kind)
+
+
+def _convert(host: Host, answer: object, kind: type[T]) -> T:
+    with _expected(host), decoding():
         return msgspec.convert(answer, kind)
-    except msgspec.ValidationError as error:
+
+
+@contextmanager
+def _expected(host: Host) -> Iterator[None]:
+    """An answer of another form is a host's trouble, and not the user's."""
+    try:
+        yield
+    except DecodingError as error:
         raise UnhealthyError(f"{host.name}: sent an unexpected answer: {error}; is its Python supported?") from None
 
 

@@ -3,13 +3,13 @@
 Written from SONiC's documented tables and recorded output; never run on hardware.
 """
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypedDict, TypeVar
 
 import msgspec
 
+from c4bench.decoding import DecodingError, json_in, whole_number
 from c4bench.doctor.lldp import COMMAND as LLDP
 from c4bench.doctor.lldp import Neighbour, neighbours
 from c4bench.doctor.traffic_class import Queues
@@ -28,6 +28,19 @@ _NOT_SONIC = "not SONiC: its QoS settings are not checked"
 _LINKS = ("ip", "-s", "-j", "link")
 _ERRORS = ("RX_ERR", "TX_ERR", "RX_DRP", "TX_DRP")
 Config = Mapping[str, Mapping[str, Any]]
+_Rows = dict[str, dict[str, Any]]
+T = TypeVar("T")
+
+
+class _Tables(TypedDict, total=False):
+    """The tables of CONFIG_DB that are read."""
+
+    PORT: _Rows
+    PORT_QOS_MAP: _Rows
+    QUEUE: _Rows
+    PFC_WD: _Rows
+    WRED_PROFILE: _Rows
+    DSCP_TO_TC_MAP: _Rows
 
 
 class _Counts(msgspec.Struct, frozen=True):
@@ -84,24 +97,30 @@ def _ask(name: str, netns: str, connection: Connection, dscps: Sequence[int]) ->
             links = connection.run([*inside, *_LINKS], timeout_s=_TIMEOUT_S, check=False)
             counted = link_errors(links.stdout) if links.code == 0 else ()
             return SwitchReport(name, audited=False, ports=0, problems=(_NOT_SONIC, *counted), neighbours=near)
-        config = _json(name, connection.run(_CONFIGURATION, timeout_s=_TIMEOUT_S).stdout)
+        printed = connection.run(_CONFIGURATION, timeout_s=_TIMEOUT_S).stdout
+        config: Config = msgspec.to_builtins(_json(name, printed, _Tables))
         counters = connection.run(_COUNTERS, timeout_s=_TIMEOUT_S, check=False)
     problems = [*audit(config), *dropped(config, dscps)]
     if counters.code == 0:
-        problems += errors(_json(name, counters.stdout))
+        problems += errors(_json(name, counters.stdout, _Rows))
     return SwitchReport(name, True, len(_ports(config)), tuple(problems), queues(config, dscps), near)
 
 
-def _json(name: str, output: bytes) -> Config:
+def _json(name: str, output: bytes, kind: type[T]) -> T:
     """The JSON object in a command's output, after any text before it."""
-    text = output.decode(errors="replace")
     try:
-        config: Config = json.loads(text[text.index("{") :])
-    except ValueError:
+        return json_in(output, kind)
+    except DecodingError as error:
         raise UnhealthyError(
-            f"{name}: printed no JSON: {text.strip()[:80]!r}; is this version of SONiC supported?"
+            f"{name}: printed no JSON as expected ({error}): {output.strip()[:80]!r}; is this version of SONiC supported?"
         ) from None
-    return config
+
+
+def _number(port: str, what: str, value: object) -> int:
+    try:
+        return whole_number(str(value))
+    except DecodingError as error:
+        raise UnhealthyError(f"{port}: {what}: {error}; correct it in CONFIG_DB") from None
 
 
 def audit(config: Config) -> Iterator[str]:
@@ -109,7 +128,7 @@ def audit(config: Config) -> Iterator[str]:
     qos, queues, watched = (_by_port(config.get(table, {})) for table in ("PORT_QOS_MAP", "QUEUE", "PFC_WD"))
     kinds: dict[str, list[str]] = {}
     for port, settings in _ports(config).items():
-        mtu = int(settings.get("mtu", 9100))
+        mtu = _number(port, "mtu", settings.get("mtu", 9100))
         if mtu < _MTU_AT_LEAST:
             yield f"{port}: MTU {mtu}; set {_MTU_AT_LEAST} or more"
         own = qos.get(port, {})
@@ -159,7 +178,7 @@ def _classes(config: Config, dscps: Iterable[int]) -> Iterator[tuple[str, int, i
             own = qos.get(port, {})
             number = maps.get(_name(own.get("dscp_to_tc_map", "")), {}).get(str(dscp))
             if number is not None:
-                yield port, dscp, int(number), str(own.get("pfc_enable", ""))
+                yield port, dscp, _number(port, f"traffic class of DSCP {dscp}", number), str(own.get("pfc_enable", ""))
 
 
 def errors(counters: Config) -> Iterator[str]:
@@ -174,8 +193,8 @@ def errors(counters: Config) -> Iterator[str]:
 def link_errors(output: bytes) -> Iterator[str]:
     """Interfaces of a Linux switch, such as Cumulus, with errors in the kernel's counters (`ip -s -j link`)."""
     try:
-        links = msgspec.json.decode(output, type=tuple[_Link, ...])
-    except msgspec.MsgspecError:
+        links = json_in(output, tuple[_Link, ...])
+    except DecodingError:
         return
     for link in links:
         ways = (("RX", link.stats64.rx), ("TX", link.stats64.tx))

@@ -177,7 +177,7 @@ def _payload(raw):
 def _ring():
     record = CommRecord("job:data", "job", (Member(0, "h0", ("h0/0",), 0), Member(1, "h1", ("h1/0",), 1)))
     operation = layout.OP.pack(3, 64, 10**9, 10**9, 0, layout.names("all_reduce", "ring", "float32")) + b"\x02"
-    counts = layout.CONN.size // 8 - 9
+    counts = len(layout.CONN.unpack(bytes(layout.CONN.size))) - 12
     parts = {
         "owner": Owner("job", 0, 7),
         "comm": CommEntry(record, 0),

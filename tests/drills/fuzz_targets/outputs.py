@@ -30,7 +30,7 @@ _NEXT = b"\x1e"
 
 
 class _Host:
-    """A connection to a host or a switch on which commands print these outputs, one after the other."""
+    """A connection to a host or a switch on which commands print these outputs, one after the other, then the last."""
 
     def __init__(self, *outputs):
         self._left, self._last = [*outputs], b""
@@ -42,7 +42,7 @@ class _Host:
         """Nothing is left to close."""
 
     def run(self, argv, **_):
-        """A command that is only asked whether it is there is there."""
+        """A command of which is only asked whether it is there, is there."""
         if argv[0] == "sh" and "command -v" in argv[-1]:
             return Completed(0, b"/usr/bin/x\n", b"")
         return Completed(0, self._next(), b"")
@@ -78,8 +78,8 @@ def _ports(folder, *, sonic):
     known = _inventory(folder)
 
     def consume(data):
-        outputs = data.split(_NEXT) if sonic else (data,)
-        read = counted.Switches(known, lambda _: _Host(*outputs))
+        host = _Host(*data.split(_NEXT))
+        read = counted.Switches(known, lambda _: host)
         read._sonic["leaf0"] = sonic
         ports = read.ports()
         assert counted.carried_bytes(ports, ports) is not None

@@ -112,7 +112,7 @@ def _json(name: str, output: bytes, kind: type[T]) -> T:
         return json_in(output, kind)
     except DecodingError as error:
         raise UnhealthyError(
-            f"{name}: printed no JSON as expected ({error}): {output.strip()[:80]!r}; is this version of SONiC supported?"
+            f"{name}: printed no JSON as expected ({error}): {output.strip()[:80]!r}; is its SONiC supported?"
         ) from None
 
 

@@ -44,7 +44,9 @@ class Listing:
             self.hostvars = from_json(listed.pop(_META, _NO_META), _Meta).hostvars
             self.groups = {name: from_json(group, _Group) for name, group in listed.items()}
         except DecodingError as error:
-            raise UsageError(f"{path}: ansible-inventory lists no inventory ({error}); is its version supported?") from None
+            raise UsageError(
+                f"{path}: ansible-inventory lists no inventory ({error}); is its version supported?"
+            ) from None
 
     def error(self, keys: Keys, problem: str) -> UsageError:
         """The error about the value at `keys`; Ansible does not give file and line."""

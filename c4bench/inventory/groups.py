@@ -197,7 +197,9 @@ class _Range:
         self._first, self._last = (whole_number(end) if end.isdecimal() else ord(end) for end in (first, last))
         self._step = whole_number(step or "1")
         if self._step < 1 or first.isdecimal() != last.isdecimal():
-            raise UsageError("a range goes from a number to a number or from a letter to a letter, in steps of 1 or more")
+            raise UsageError(
+                "a range goes from a number to a number or from a letter to a letter, in steps of 1 or more"
+            )
         self.count = max(0, (self._last - self._first) // self._step + 1)
 
     def words(self) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from c4bench.decoding import DecodingError, whole_number
-from c4bench.errors import UsageError
+from c4bench.errors import UsageError, CombinedUsageError
 from c4bench.foreign_text import one_line
 from c4bench.inventory import ansible, fabric, facts, groups
 from c4bench.inventory.document import Document
@@ -84,7 +84,7 @@ def load(path: Path) -> Inventory:
             hosts.append(Host(name, access[name].address, nics, known[name].disruptive))
     if errors:
         # A variable of a group is every member's: its error is one error.
-        raise UsageError("\nc4bench: ".join(dict.fromkeys(map(str, errors))))
+        raise CombinedUsageError(map(str, errors))
     if not hosts:
         raise source.error((), "the inventory has switches only; add hosts under all.hosts")
     digest = hashlib.sha256(content).hexdigest()

@@ -19,8 +19,9 @@ from typing import NamedTuple
 
 from fuzz_mutations import Corpus, mutated
 
+from c4bench.cli.main import told
 from c4bench.errors import C4Error
-from c4bench.foreign_text import lines
+from c4bench.foreign_text import one_line
 from c4bench.logs import Text
 
 # Inputs have a few KiB: what takes longer (s of the processor) spins. An input is ended after the second time.
@@ -138,10 +139,9 @@ class Trial:
         try:
             consume(data)
         except (C4Error, *self._target.refusals) as error:
-            # As the command line prints it.
-            printed = lines(error)
-            each = printed.split("\n") if self._target.several else [printed]
-            wrong = f"refused with {shown(str(error))}" if valid or not all(map(str.isprintable, each)) else ""
+            printed = told(error) if isinstance(error, C4Error) else [one_line(error)]
+            is_line = all(map(str.isprintable, printed)) and (self._target.several or len(printed) == 1)
+            wrong = "" if is_line and not valid else f"refused with {shown(str(error))}"
         except Spin:
             wrong = "it does not end"
         except Exception as error:

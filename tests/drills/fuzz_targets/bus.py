@@ -232,13 +232,17 @@ def _held():
 
 def _diagnoses():
     component = Component("nic", "h0/0")
-    one = Diagnosis("j", Syndrome.COMMUNICATION_HANG, component, 1.0, 2.0, 3.0, 0.9, ("because",), "else", alternatives=(component,))
+    one = Diagnosis(
+        "j", Syndrome.COMMUNICATION_HANG, component, 1.0, 2.0, 3.0, 0.9, ("because",), "else", alternatives=(component,)
+    )
     return Corpus("json", (_json(one),))
 
 
 def _published():
     status = {"subject": f"{_SUBJECT}.window.h0", "headers": {"Status": "409", "KV-Operation": "DEL"}}
-    return Corpus("json", (_json(status), _json({"subject": "c4.c4.finding.j", "headers": {"Nats-Last-Consumer": "x"}})))
+    return Corpus(
+        "json", (_json(status), _json({"subject": "c4.c4.finding.j", "headers": {"Nats-Last-Consumer": "x"}}))
+    )
 
 
 _NAMES = (f"{_SUBJECT}.names.h0.begin", f"{_SUBJECT}.names.h0.change", f"{_SUBJECT}.window.h0")

@@ -81,7 +81,9 @@ def _json(*documents):
 
 
 def _tools():
-    return Corpus("text", recorded("watchdog.log", "nccl_debug.log", "nccl_tests.txt", "perftest.txt", "torchfrtrace.txt"))
+    return Corpus(
+        "text", recorded("watchdog.log", "nccl_debug.log", "nccl_tests.txt", "perftest.txt", "torchfrtrace.txt")
+    )
 
 
 def _target(name, corpus, file):

@@ -251,9 +251,15 @@ def _lines(*records):
 
 
 _NIC = Component("nic", "h0/0")
-_DIAGNOSIS = Diagnosis("j", Syndrome.COMMUNICATION_HANG, _NIC, 1.0, 2.0, 3.0, 0.9, ("because",), "else", alternatives=(_NIC,))
-_PROVENANCE = _json(Provenance("main", "2026-01-01T00:00:00Z", "0.1.0", "", False, "Linux", ("pytest",), 1, "lab", "", "virtual"))
-_LINE = MeasurementLine("tests/x.py::y", "a.b", 1.0, "s", "<= 2", Outcome.PASS, Clock.NONE, {"kind": "x", "plus_minus": 0.1})
+_DIAGNOSIS = Diagnosis(
+    "j", Syndrome.COMMUNICATION_HANG, _NIC, 1.0, 2.0, 3.0, 0.9, ("because",), "else", alternatives=(_NIC,)
+)
+_PROVENANCE = _json(
+    Provenance("main", "2026-01-01T00:00:00Z", "0.1.0", "", False, "Linux", ("pytest",), 1, "lab", "", "virtual")
+)
+_LINE = MeasurementLine(
+    "tests/x.py::y", "a.b", 1.0, "s", "<= 2", Outcome.PASS, Clock.NONE, {"kind": "x", "plus_minus": 0.1}
+)
 _MEASUREMENTS = _lines(_LINE, msgspec.structs.replace(_LINE, value=None, outcome=Outcome.INCONCLUSIVE, limit=""))
 _EVENTS = _lines(
     {"time_s": 1.0, "kind": "scenario", "scenario": "tests/x.py::y", "outcome": "pass", "reason": ""},

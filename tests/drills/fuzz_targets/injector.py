@@ -180,7 +180,7 @@ def _ring():
     counts = len(layout.CONN.unpack(bytes(layout.CONN.size))) - 12
     parts = {
         "owner": Owner("job", 0, 7),
-        "comm": CommEntry(record, 0),
+        "comm": CommEntry(0, record),
         "op": operation,
         "send": ConnName(0, 1, "h0/0", "h1/0", 7),
         "conn": layout.CONN.pack(3, 64, 1, 2, 3, 4, 5, 1, 0, 49152, 3, 6, *[0] * counts),
@@ -211,8 +211,15 @@ def _listing(_folder):
 
 
 def _listing_corpus():
-    address = json.dumps([{"ifname": "eth9", "mtu": 4200, "addr_info": [{"family": "inet", "scope": "global", "local": "10.1.1.1"}]}])
-    tbf = {"kind": "tbf", "handle": "8001:", "root": True, "options": {"rate": 1250000000, "burst_raw": "0x4e20", "limit": 3000000}}
+    address = json.dumps(
+        [{"ifname": "eth9", "mtu": 4200, "addr_info": [{"family": "inet", "scope": "global", "local": "10.1.1.1"}]}]
+    )
+    tbf = {
+        "kind": "tbf",
+        "handle": "8001:",
+        "root": True,
+        "options": {"rate": 1250000000, "burst_raw": "0x4e20", "limit": 3000000},
+    }
     netem = {"kind": "netem", "handle": "2:", "parent": "8001:1", "options": {"limit": 1000}}
     texts = "10.1.1.254 lladdr 02:c4:01:01:00:fe PERMANENT\ndefault via 10.1.1.254 dev eth9 table 1101\n10.9.0.0/24 proto static\n\tnexthop via 10.1.1.254 dev eth9 weight 1\n\tnexthop via 10.2.1.254 dev h5n1 weight 1 dead\nfd10::/64 via fd00::fe dev eth9 metric 1024 pref medium\n"
     return Corpus("text", ("\x1e".join((address, json.dumps([tbf, netem]), texts)).encode(),))

@@ -211,7 +211,9 @@ _CONFIG = _json({
 _PORTSTAT = _json({"Ethernet0": {"STATE": "U", "RX_ERR": "1,204", "RX_DRP": "0", "TX_ERR": "N/A", "TX_DRP": "0"}})
 _LLDP = _json({"lldp": [{"interface": [{"name": "eth2", "chassis": [{"name": [{"value": "leaf0.dc1.example"}]}],
                                         "port": [{"id": [{"value": "Ethernet0"}]}]}]}]})  # fmt: skip
-_NETWORKD = _json({"Neighbors": [{"InterfaceName": "eth2", "Neighbors": [{"SystemName": "leaf0", "PortID": "Ethernet0"}]}]})
+_NETWORKD = _json(
+    {"Neighbors": [{"InterfaceName": "eth2", "Neighbors": [{"SystemName": "leaf0", "PortID": "Ethernet0"}]}]}
+)
 _LINKS = _json([{"ifname": "swp1", "stats64": {"rx": {"errors": 3}, "tx": {"errors": 0}}}, {"ifname": "lo"}])
 
 
@@ -228,7 +230,9 @@ def _report():
 
 def _packets():
     ip = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 60, 0, 0, 64, 17, 0, bytes(4), b"\x0a\0\0\1")
-    extension = struct.pack("!BxH", 0x20, 0) + struct.pack("!HBB", 24, 2, 0x0E) + struct.pack("!IHxx4s", 7, 1, b"\x0a\0\0\1")
+    extension = (
+        struct.pack("!BxH", 0x20, 0) + struct.pack("!HBB", 24, 2, 0x0E) + struct.pack("!IHxx4s", 7, 1, b"\x0a\0\0\1")
+    )
     return Corpus("binary", (ip + struct.pack(">HHHH", 49152, 4791, 40, 0) + bytes(20), extension + b"\x08leaf0\0\0\0"))
 
 

@@ -132,7 +132,9 @@ def _master(folder):
             pairs = [("h0/0", "h1/0"), ("h0/0", "h2/0"), ("h1/0", "h0/0")]
             controller = parts.paths.controller
             controller.begin_learning(pairs, 1.0, changed=True)
-            controller.learn({(*pair, 49153 + spine): fabric.hops(*pair, spine) for pair in pairs for spine in (0, 1)}, 1.0)
+            controller.learn(
+                {(*pair, 49153 + spine): fabric.hops(*pair, spine) for pair in pairs for spine in (0, 1)}, 1.0
+            )
             controller.end_learning(1.0)
             for name, meeting in (("j", Meeting("m", 4)), ("k", None)):
                 spec = job_spec(name, meeting=meeting)
@@ -181,7 +183,10 @@ def _agent(folder):
 
 def _agent_corpus():
     flow = Flow("j/j:data/0>1/0.0", "j", "h0/0", "h1/0", 1e10)
-    hello = ("hello", Hello("h0", "0.1.0", "abc", "", (StartRanks(job_spec("j"), (0,)), StartRanks(job_spec("new"), (0,)))))
+    hello = (
+        "hello",
+        Hello("h0", "0.1.0", "abc", "", (StartRanks(job_spec("j"), (0,)), StartRanks(job_spec("new"), (0,)))),
+    )
     failure, loss = Failure(0, "reason", "error"), NetworkLoss(0, Component("nic", "h0/0"), 1.0)
     calls = (
         ("route", messages.Route("j", (flow,))),
@@ -199,7 +204,10 @@ def _agent_corpus():
         ("ras", RasReport(gzip.compress(RAS_TEXT, mtime=0))),
     )
     windows = [Note("window", msgspec.Raw(one)) for one in encoded_windows()]
-    abandon = [Call(7, "watch", msgspec.Raw(_encode(messages.Watch("j", "j:x")))), Note("abandon", msgspec.Raw(_encode(7)))]
+    abandon = [
+        Call(7, "watch", msgspec.Raw(_encode(messages.Watch("j", "j:x")))),
+        Note("abandon", msgspec.Raw(_encode(7))),
+    ]
     return Corpus("msgpack", (_script(hello, *calls), *(_script(one) for one in (hello, *calls)), _encode(windows),
                               _encode(abandon)))  # fmt: skip
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from c4bench.decoding import DecodingError, whole_number
-from c4bench.errors import UsageError, CombinedUsageError
+from c4bench.errors import CombinedUsageError, UsageError
 from c4bench.foreign_text import one_line
 from c4bench.inventory import ansible, fabric, facts, groups
 from c4bench.inventory.document import Document

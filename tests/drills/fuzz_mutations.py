@@ -31,8 +31,8 @@ _RAW = {
              b"2001-12-14t21:59:43.10-05:00", b"1:30:00", b"0o17", b"0b2", b".nan", b"-.inf", b"1_0_0", b"{[a]: b}",
              b"{<<: x}", b"{<<: [1]}", b"? ", b'"\\ud800"', b"9" * 5000, b"~", b"<<", b"!!set {a}", b"!!omap [a: 1]",
              b"!!pairs [a]", b"[&x [1,1,1,1,1,1,1,1,1], &y [*x,*x,*x,*x,*x,*x,*x,*x,*x], [*y,*y,*y,*y,*y,*y,*y,*y]]"),
-    "msgpack": (b"\xc1", b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff", b"\xdb\x7f\xff\xff\xff",
-                b"\xa2\xff\xfe", b"\xa3\xed\xa0\x80", b"\xcf" + b"\xff" * 8, b"\xd4\x01\x00", b"\xd6\xff\xff\xff\xff\xff",
+    "msgpack": (b"\xc1", b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff", b"\xa2\xff\xfe",
+                b"\xdb\x7f\xff\xff\xff", b"\xa3\xed\xa0\x80", b"\xcf" + b"\xff" * 8, b"\xd4\x01\x00", b"\xd6\xff\xff",
                 b"\xc7\x0c\xff" + b"\xff" * 12, b"\x82\xa1a\x01\xa1a\x02", b"\x81\x90\x01", b"\xca\x7f\xc0\x00\x00"),
 }  # fmt: skip
 _NOT_FINITE = {
@@ -52,6 +52,11 @@ class Corpus(NamedTuple):
 
     form: str
     seeds: tuple[bytes, ...]
+
+
+def of(form, *seeds):
+    """The corpus of these valid inputs, as a target has it."""
+    return lambda: Corpus(form, seeds)
 
 
 def mutated(corpus, draw):

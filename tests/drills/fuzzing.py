@@ -80,7 +80,8 @@ def chosen(seed: str, count: int) -> Chosen:
 
 def again(target: Target, seed: str, number: int) -> str:
     """The command that tries one input again."""
-    return f"{_ENVIRONMENT}={seed}:{number}:1 .venv/bin/pytest tests/drills/attacks/test_fuzz.py -k '{target.name} and not night'"
+    which = f"{_ENVIRONMENT}={seed}:{number}:1"
+    return f"{which} .venv/bin/pytest tests/drills/attacks/test_fuzz.py -k '{target.name} and not night'"
 
 
 def fuzz(target: Target, folder: Path, inputs: Chosen) -> Result:
@@ -177,13 +178,15 @@ def shown(data: bytes | str) -> str:
 @contextmanager
 def ended():
     """An input that does not end is ended, and the collector runs only where it is called: its time is no input's."""
-    gc.collect()
     gc.disable()
+    # What was there before is no input's: it is not looked through again and again.
+    gc.freeze()
     before = signal.signal(signal.SIGPROF, _end)
     try:
         yield
     finally:
         signal.signal(signal.SIGPROF, before)
+        gc.unfreeze()
         gc.enable()
 
 

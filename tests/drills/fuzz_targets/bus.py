@@ -1,4 +1,4 @@
-"""Messages of the bus, as a detector and a master decode them: windows, names, leases, jobs, findings and what is shared."""
+"""Messages of the bus, as a detector and a master decode them: windows, leases, jobs, findings and what is shared."""
 
 import asyncio
 import ssl
@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 
 import msgspec
-from fuzz_mutations import Corpus
-from fuzz_targets.wire import deliveries, encoded_windows, job_spec, loop
+from fuzz_mutations import Corpus, of
 from fuzzing import Target
 from nats.aio.msg import Msg
 
@@ -27,6 +26,7 @@ from c4bench.control.bus_judge import JobJudges
 from c4bench.control.store import Store
 from c4bench.model.diagnosis import Component, Diagnosis, NetworkLoss, Syndrome
 from c4bench.model.recording import LinkRates, LossReported, PathsLearnt, ProbingEnded
+from fuzz_targets.wire import deliveries, encoded_windows, job_spec, loop
 
 _json, _msgpack = msgspec.json.encode, msgspec.msgpack.encode
 _SUBJECT = "c4.c4.job.j"
@@ -249,7 +249,7 @@ _NAMES = (f"{_SUBJECT}.names.h0.begin", f"{_SUBJECT}.names.h0.change", f"{_SUBJE
 TARGETS = (
     Target("bus-lease", _held, _leases),
     Target("bus-fabric", _fabric, _shared),
-    Target("bus-job", lambda: Corpus("msgpack", (_msgpack(JobEntry(job_spec("j"), 1)),)), _jobs),
+    Target("bus-job", of("msgpack", _msgpack(JobEntry(job_spec("j"), 1))), _jobs),
     Target("bus-finding", _diagnoses, _findings),
     Target("bus-window", _windows, partial(_follower, subjects=_NAMES)),
     Target("bus-report", _reports, partial(_follower, subjects=(f"{_SUBJECT}.report",))),

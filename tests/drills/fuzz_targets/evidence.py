@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from evidence_mutations import originals
-from fuzz_mutations import Corpus
+from fuzz_mutations import of
 from fuzzing import Target
 
 from c4bench.c4d.evidence.judge import judge
@@ -32,6 +32,7 @@ _NCCL_TESTS = {
     "results": [{"size": 1024, "out_of_place": {"time": 10.0, "bus_bw": 1.75, "nwrong": "0"},
                  "in_place": {"cpu_time": 10.0, "bus_bw": 1.75, "nwrong": 0}}],
 }  # fmt: skip
+_LOGS = ("watchdog.log", "nccl_debug.log", "nccl_tests.txt", "perftest.txt", "torchfrtrace.txt")
 _PERFTEST = {"test_info": {"test": "Send_BW"}, "results": {"MsgSize": 65536, "MsgRate": 0.18, "BW_average": 98.0}}
 
 
@@ -67,23 +68,12 @@ def _detected(folder, *options):
     yield consume
 
 
-def _dumps():
-    """Dumps of the recorder of PyTorch, pickled."""
-    return tuple(FILES[f"rank_{rank}"] for rank in range(4))
-
-
 def _some(form, *names):
-    return lambda: Corpus(form, tuple(FILES[name] for name in names))
+    return of(form, *(FILES[name] for name in names))
 
 
 def _json(*documents):
-    return lambda: Corpus("json", tuple(json.dumps(one).encode() for one in documents))
-
-
-def _tools():
-    return Corpus(
-        "text", recorded("watchdog.log", "nccl_debug.log", "nccl_tests.txt", "perftest.txt", "torchfrtrace.txt")
-    )
+    return of("json", *(json.dumps(one).encode() for one in documents))
 
 
 def _target(name, corpus, file):
@@ -91,20 +81,21 @@ def _target(name, corpus, file):
 
 
 TARGETS = (
-    _target("ras-text", lambda: Corpus("text", _RAS_TEXTS), "ras.txt"),
+    _target("ras-text", of("text", *_RAS_TEXTS), "ras.txt"),
     _target("ras-json", _some("json", "ras_0s.json", "ras.json"), "ras.json"),
     _target("ras-events", _some("text", "events.txt", "events.json"), "events.txt"),
-    _target("pickle", lambda: Corpus("binary", _dumps()), "rank_0"),
+    _target("pickle", _some("binary", "rank_0", "rank_1", "rank_2"), "rank_0"),
     _target("flight-json", _some("json", "rank_0.json", "rank_2.json"), "trace_rank_0.json"),
     _target("inspector", _some("lines", "h0-pid1000.log", "h1-pid1001.log"), "h0-pid1000.log"),
     _target("kineto", _some("json", "rank_0.pt.trace.json"), "rank_0.pt.trace.json"),
     _target("gzip", _some("binary", "rank_0.pt.trace.json.gz"), "rank_0.pt.trace.json.gz"),
-    _target("chakra", lambda: Corpus("binary", recorded("chakra.2.et")), "chakra.2.et"),
+    _target("chakra", of("binary", *recorded("chakra.2.et")), "chakra.2.et"),
     _target("nccl-tests", _json(_NCCL_TESTS), "out.json"),
     _target("perftest", _json(_PERFTEST), "out.json"),
-    Target("evidence-logs", _tools, partial(_read, name="stderr.log"), (UnreadableError,), sound=False),
-    Target("detect", lambda: Corpus("text", (*_RAS_TEXTS, RAS_JSON)), _detected),
-    Target("detect-explain", lambda: Corpus("text", (*_RAS_TEXTS, RAS_JSON)),
+    Target("evidence-logs", of("text", *recorded(*_LOGS)), partial(_read, name="stderr.log"),
+           (UnreadableError,), sound=False),
+    Target("detect", of("text", *_RAS_TEXTS, RAS_JSON), _detected),
+    Target("detect-explain", of("text", *_RAS_TEXTS, RAS_JSON),
            lambda folder: _detected(folder, "--explain", "--json")),
-    Target("detect-reasons", lambda: Corpus("text", _RAS_TEXTS), lambda folder: _detected(folder, "--reasons", "slurm")),
+    Target("detect-reasons", of("text", *_RAS_TEXTS), lambda folder: _detected(folder, "--reasons", "slurm")),
 )  # fmt: skip

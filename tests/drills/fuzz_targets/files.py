@@ -1,4 +1,4 @@
-"""Files that users give, and that c4bench has written: inventories, topologies, jobs, paths, recordings, runs, state."""
+"""Files that users give, or c4bench has written: inventories, topologies, jobs, paths, recordings, runs, state."""
 
 import json
 import subprocess
@@ -7,8 +7,7 @@ from functools import partial
 from types import SimpleNamespace
 
 import msgspec
-from fuzz_mutations import Corpus
-from fuzz_targets.wire import NICS, a_window, job_spec
+from fuzz_mutations import of
 from fuzzing import Target
 
 from c4bench.c4d.offline import detect
@@ -39,6 +38,7 @@ from c4bench.reserve.schedulers import scheduler
 from c4bench.wire.messages import Exchanged, Result
 from c4bench.workload import job_file
 from c4bench.workload.checkpoint import Checkpoints, Manifest
+from fuzz_targets.wire import NICS, a_window, job_spec
 
 INVENTORY = b"""\
 all:
@@ -60,7 +60,8 @@ all:
         - {between: [b, spine1], rate: 100gbit, bond: b0}
         - {between: [leaf0/Ethernet48, spine1/Ethernet0], rate: 400gbit, count: 1}
   hosts:
-    a: {c4: {management: eth0, gpus: [{}], nics: [{netdev: eth2, device: mlx5_0, dscp: 26, address: 10.0.0.1, rate: 100gbit}]}}
+    a: {c4: {management: eth0, gpus: [{}],
+      nics: [{netdev: eth2, device: mlx5_0, dscp: 26, address: 10.0.0.1, rate: 100gbit}]}}
     b: {ansible_connection: local, c4: {nics: [{netdev: bond0, bond: [eth2, eth3]}]}}
   children: {switches: {hosts: {leaf0: {c4: {rates: {Ethernet0: 100gbit}}}}}}
 """
@@ -82,8 +83,10 @@ meeting: {name: all, size: 4}
 """
 _SCHEDULER = b"{drain: [drain, '{host}'], resume: [resume, '{host}'], busy: [busy], within_s: 5.0}"
 _DOWNTIME = b"""\
-nic: {per_month: 2.0, before: {detection_s: 1800, diagnosis_isolation_s: 3600, re_initialisation_s: 600, checkpoint_interval_s: 3600},
-  after: {detection_s: 10, diagnosis_isolation_s: 60, re_initialisation_s: 300, checkpoint_interval_s: 600}}
+nic:
+  per_month: 2.0
+  before: {detection_s: 1800, diagnosis_isolation_s: 3600, re_initialisation_s: 600, checkpoint_interval_s: 3600}
+  after: {detection_s: 10, diagnosis_isolation_s: 60, re_initialisation_s: 300, checkpoint_interval_s: 600}
 """
 _json = msgspec.json.encode
 
@@ -264,48 +267,49 @@ _MEASUREMENTS = _lines(_LINE, msgspec.structs.replace(_LINE, value=None, outcome
 _EVENTS = _lines(
     {"time_s": 1.0, "kind": "scenario", "scenario": "tests/x.py::y", "outcome": "pass", "reason": ""},
     {"time_s": 1.0, "kind": "host_lost", "host": "h0", "reason": "gone"},
-    {"time_s": 2.0, "kind": "applied", "fault": "nic.down", "host": "h0", "target": "nic h0/0", "observed_s": 2.1, "seen": True},
+    {"time_s": 2.0, "kind": "applied", "fault": "nic.down", "host": "h0", "target": "nic h0/0",
+     "observed_s": 2.1, "seen": True},
     {"time_s": 3.0, "kind": "healed", "fault": "nic.down", "host": "h0", "target": "nic h0/0", "reason": "asked",
      "by": "a", "recovered": True, "residue": ""},
 )  # fmt: skip
 _TRIALS = _lines(
-    TrialRecord("t1", "nic.down", Syndrome.COMMUNICATION_HANG, _NIC, ("10.0.0.1",), {"fraction": 0.5}, 1.0, 2.0, 9.0, 0.5, False,
-                named_findings((_DIAGNOSIS,))),
+    TrialRecord("t1", "nic.down", Syndrome.COMMUNICATION_HANG, _NIC, ("10.0.0.1",), {"fraction": 0.5}, 1.0, 2.0,
+                9.0, 0.5, False, named_findings((_DIAGNOSIS,))),
     {"refused": "no such target"},
 )  # fmt: skip
 _MASTER_EVENTS = _lines(Diagnosed(1.0, _DIAGNOSIS), HostReturned(2.0, "h0"))
 _EXCHANGED = Exchanged((b"a", b"b"))
 _ENTRIES = _lines(FinishedExchange("j:data", "key", _EXCHANGED), RankResult(Result("j", 0, {"kind": "ready"}, 1)))
 TARGETS = (
-    Target("inventory", lambda: Corpus("yaml", (INVENTORY, GRAPH_INVENTORY)),
+    Target("inventory", of("yaml", INVENTORY, GRAPH_INVENTORY),
            partial(_file, name="x.yml", read=_inventory), several=True),
-    Target("inventory-ansible", lambda: Corpus("json", (json.dumps(_ANSIBLE).encode(),)), _listing, several=True),
-    Target("inventory-host-vars", lambda: Corpus("yaml", (b"{c4: {nics: [{netdev: eth9}]}, ansible_port: 22}",)), _beside,
+    Target("inventory-ansible", of("json", json.dumps(_ANSIBLE).encode()), _listing, several=True),
+    Target("inventory-host-vars", of("yaml", b"{c4: {nics: [{netdev: eth9}]}, ansible_port: 22}"), _beside,
            several=True),
-    Target("topology", lambda: Corpus("yaml", tuple((DIRECTORY / f"{name}.yml").read_bytes() for name in (
+    Target("topology", of("yaml", *tuple((DIRECTORY / f"{name}.yml").read_bytes() for name in (
         "clos-2x4", "unequal-2x4", "fat-tree-2x2", "sites-2", "bonds-2", "planes-2"))),
            partial(_file, name="x.yml", read=lambda path: load_topology(str(path)))),
-    Target("job-file", lambda: Corpus("yaml", (_JOB,)),
+    Target("job-file", of("yaml", _JOB),
            partial(_file, name="JOB.yml", read=lambda path: job_file.read(path, _HOSTS))),
-    Target("scheduler-file", lambda: Corpus("yaml", (_SCHEDULER,)),
+    Target("scheduler-file", of("yaml", _SCHEDULER),
            partial(_file, name="x.yml", read=lambda path: scheduler(str(path)))),
-    Target("downtime", lambda: Corpus("yaml", (_DOWNTIME,)),
+    Target("downtime", of("yaml", _DOWNTIME),
            partial(_file, name="x.yml", read=lambda path: detect_command._table(path, {}))),
-    Target("atlas", lambda: Corpus("json", (_ATLAS,)), partial(_file, name="atlas.json", read=_plan)),
-    Target("flows", lambda: Corpus("json", (_FLOWS,)),
+    Target("atlas", of("json", _ATLAS), partial(_file, name="atlas.json", read=_plan)),
+    Target("flows", of("json", _FLOWS),
            partial(_file, name="flows.json", read=partial(_plan, flows=True))),
-    Target("paths", lambda: Corpus("json", (_knowledge(),)), partial(_read, read=_paths)),
-    Target("recording", lambda: Corpus("lines", (b"".join(to_lines((a_window(), a_window(2), Evaluated(2.0)))),)),
+    Target("paths", of("json", _knowledge()), partial(_read, read=_paths)),
+    Target("recording", of("lines", b"".join(to_lines((a_window(), a_window(2), Evaluated(2.0))))),
            partial(_file, name="j.jsonl", read=_recording)),
-    Target("run-measurements", lambda: Corpus("lines", (_MEASUREMENTS,)), partial(_run_directory, name="measurements.jsonl")),
-    Target("run-events", lambda: Corpus("lines", (_EVENTS,)), partial(_run_directory, name="events.jsonl")),
-    Target("run-json", lambda: Corpus("json", (_PROVENANCE,)), partial(_run_directory, name="run.json")),
-    Target("trials", lambda: Corpus("lines", (_TRIALS,)),
+    Target("run-measurements", of("lines", _MEASUREMENTS), partial(_run_directory, name="measurements.jsonl")),
+    Target("run-events", of("lines", _EVENTS), partial(_run_directory, name="events.jsonl")),
+    Target("run-json", of("json", _PROVENANCE), partial(_run_directory, name="run.json")),
+    Target("trials", of("lines", _TRIALS),
            partial(_file, name="campaign.jsonl", read=lambda path: read_trials(path.parent))),
-    Target("master-state", lambda: Corpus("json", (_state_json(),)), partial(_state, name="state.json")),
-    Target("master-events", lambda: Corpus("lines", (_MASTER_EVENTS,)), partial(_state, name="events.jsonl")),
-    Target("master-log", lambda: Corpus("lines", (_ENTRIES,)), partial(_state, name="jobs/j.log")),
-    Target("fault-history", lambda: Corpus("lines", (_EVENTS,)), _history),
-    Target("tokens", lambda: Corpus("json", (_json([{"name": "a", "sha256": "0" * 64, "ends_s": 2e9}]),)), _tokens),
-    Target("checkpoint", lambda: Corpus("json", (_json(Manifest(7, ("0" * 64,))),)), _checkpoint),
+    Target("master-state", of("json", _state_json()), partial(_state, name="state.json")),
+    Target("master-events", of("lines", _MASTER_EVENTS), partial(_state, name="events.jsonl")),
+    Target("master-log", of("lines", _ENTRIES), partial(_state, name="jobs/j.log")),
+    Target("fault-history", of("lines", _EVENTS), _history),
+    Target("tokens", of("json", _json([{"name": "a", "sha256": "0" * 64, "ends_s": 2e9}])), _tokens),
+    Target("checkpoint", of("json", _json(Manifest(7, ("0" * 64,)))), _checkpoint),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the injector reads as root: requests, its journal, what may be broken, the catalogue, rings, and tools' output."""
+"""What the injector reads as root: requests, its journal, what may be broken, faults, rings, and tools' output."""
 
 import json
 import mmap
@@ -6,8 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 
 import msgspec
-from fuzz_mutations import Corpus
-from fuzz_targets.evidence import recorded
+from fuzz_mutations import Corpus, of
 from fuzzing import Target
 
 from c4bench.agent import config
@@ -28,6 +27,7 @@ from c4bench.model.fault import FaultRequest, Lease, TargetKind
 from c4bench.model.telemetry import CommRecord, Member
 from c4bench.resources import resource
 from c4bench.workload.controls import Controls
+from fuzz_targets.evidence import recorded
 
 _NIC = Nic("h0", 0, "rxe0", "eth9", "10.0.0.1", 1e9)
 _REQUEST = FaultRequest("nic.down", "h0", _NIC)
@@ -211,17 +211,16 @@ def _listing(_folder):
 
 
 def _listing_corpus():
-    address = json.dumps(
-        [{"ifname": "eth9", "mtu": 4200, "addr_info": [{"family": "inet", "scope": "global", "local": "10.1.1.1"}]}]
-    )
-    tbf = {
-        "kind": "tbf",
-        "handle": "8001:",
-        "root": True,
-        "options": {"rate": 1250000000, "burst_raw": "0x4e20", "limit": 3000000},
-    }
+    addresses = [{"family": "inet", "scope": "global", "local": "10.1.1.1"}]
+    address = json.dumps([{"ifname": "eth9", "mtu": 4200, "addr_info": addresses}])
+    options = {"rate": 1250000000, "burst_raw": "0x4e20", "limit": 3000000}
+    tbf = {"kind": "tbf", "handle": "8001:", "root": True, "options": options}
     netem = {"kind": "netem", "handle": "2:", "parent": "8001:1", "options": {"limit": 1000}}
-    texts = "10.1.1.254 lladdr 02:c4:01:01:00:fe PERMANENT\ndefault via 10.1.1.254 dev eth9 table 1101\n10.9.0.0/24 proto static\n\tnexthop via 10.1.1.254 dev eth9 weight 1\n\tnexthop via 10.2.1.254 dev h5n1 weight 1 dead\nfd10::/64 via fd00::fe dev eth9 metric 1024 pref medium\n"
+    texts = (
+        "10.1.1.254 lladdr 02:c4:01:01:00:fe PERMANENT\ndefault via 10.1.1.254 dev eth9 table 1101\n"
+        "10.9.0.0/24 proto static\n\tnexthop via 10.1.1.254 dev eth9 weight 1\n"
+        "\tnexthop via 10.2.1.254 dev h5n1 weight 1 dead\nfd10::/64 via fd00::fe dev eth9 metric 1024 pref medium\n"
+    )
     return Corpus("text", ("\x1e".join((address, json.dumps([tbf, netem]), texts)).encode(),))
 
 
@@ -231,7 +230,7 @@ def _text(_folder, read):
 
 
 def _printed(*texts):
-    return lambda: Corpus("text", texts)
+    return of("text", *texts)
 
 
 _GPUS = b"0, 400.00, 100.00, 400.00, 400.00, 1410, 1980\n1, 400.00, 100.00, 400.00, 400.00, 345, 1980\n"
@@ -256,15 +255,19 @@ def _ethtool(text):
     mlx5._modes(text, "Supported link modes")
 
 
+_AGENT = b"""\
+{name: h0, master: 'm:1', trust: t, ras: 'localhost:28028',
+  nics: [{host: h0, index: 0, device: rxe0, netdev: eth9, address: 10.0.0.1, rate_bps: 1.0e+9}]}
+"""
 _MAY = PermittedHost(disruptive=True, nics=(_NIC,))
 TARGETS = (
-    Target("inject-request", lambda: Corpus("json", (_json(_REQUEST),)), _requests),
-    Target("inject-targets", lambda: Corpus("json", (_json(Permitted({"h0": _MAY})),)), _targets),
+    Target("inject-request", of("json", _json(_REQUEST)), _requests),
+    Target("inject-targets", of("json", _json(Permitted({"h0": _MAY}))), _targets),
     Target("inject-journal", _journal_corpus, _journal, sound=False),
     Target("inject-reply", _reply_corpus, _replies),
-    Target("inject-fault", lambda: Corpus("yaml", (resource("faults", "nic.loss.yml").read_bytes(),)),
+    Target("inject-fault", of("yaml", resource("faults", "nic.loss.yml").read_bytes()),
            partial(_file, name="nic.loss.yml", read=catalogue._read)),
-    Target("inject-controls", lambda: Corpus("binary", (b"c4knobs3" + bytes(40),)),
+    Target("inject-controls", of("binary", b"c4knobs3" + bytes(40)),
            partial(_file, name="rank.controls", read=lambda path: Controls.open(path).read("exit_code"))),
     Target("ring", _ring, _rings, sound=False),
     Target("inject-listing", _listing_corpus, _listing),
@@ -272,8 +275,8 @@ TARGETS = (
     Target("inject-xid", _printed(_XID), partial(_text, read=gpus.parse_xid)),
     Target("inject-sonic", _printed(_STATUS), partial(_text, read=lambda text: sonic.status(text, "Ethernet0"))),
     Target("inject-ethtool", _printed(_ETHTOOL), partial(_text, read=_ethtool)),
-    Target("inject-mlnx-qos", lambda: Corpus("text", recorded("mlnx_qos.txt")), partial(_text, read=mlx5.limits_gbps),
+    Target("inject-mlnx-qos", of("text", *recorded("mlnx_qos.txt")), partial(_text, read=mlx5.limits_gbps),
            sound=False),
-    Target("agent-config", lambda: Corpus("yaml", (b"{name: h0, master: 'm:1', trust: t, nics: [{host: h0, index: 0, device: rxe0, netdev: eth9, address: 10.0.0.1, rate_bps: 1.0e+9}], ras: 'localhost:28028'}",)),
+    Target("agent-config", of("yaml", _AGENT),
            partial(_file, name="agent.yml", read=config.load)),
 )  # fmt: skip

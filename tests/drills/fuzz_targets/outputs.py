@@ -7,9 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 
 import msgspec
-from fuzz_mutations import Corpus
-from fuzz_targets.evidence import recorded
-from fuzz_targets.files import GRAPH_INVENTORY
+from fuzz_mutations import Corpus, of
 from fuzzing import Target
 
 from c4bench.control import switches as counted
@@ -24,6 +22,8 @@ from c4bench.reserve import keeper, reservation
 from c4bench.verbs.icmp_extension import incoming_interface
 from c4bench.verbs.packet_capture import parse as parse_packet
 from c4bench.verbs.probe import parse_error
+from fuzz_targets.evidence import recorded
+from fuzz_targets.files import GRAPH_INVENTORY
 
 # Between the outputs of several commands in one input.
 _NEXT = b"\x1e"
@@ -236,30 +236,30 @@ def _packets():
     return Corpus("binary", (ip + struct.pack(">HHHH", 49152, 4791, 40, 0) + bytes(20), extension + b"\x08leaf0\0\0\0"))
 
 
+_TOOLS = ("mlnx_qos.txt", "rdma_link.txt", "ethtool_statistics.txt", "show_interfaces_counters.txt")
 _HELD = {"held": False, "by": {"user": "a@b", "command": "pytest", "since_s": 1.7e9, "ttl_s": 30.0}}
 TARGETS = (
-    Target("switch-ports", lambda: Corpus("json", (_ADDRESSES,)), partial(_ports, sonic=False)),
-    Target("switch-ports-sonic", lambda: Corpus("text", (_NEXT.join((_ADDRESSES, _NAME_MAP, _COUNTERS)),)),
+    Target("switch-ports", of("json", _ADDRESSES), partial(_ports, sonic=False)),
+    Target("switch-ports-sonic", of("text", _NEXT.join((_ADDRESSES, _NAME_MAP, _COUNTERS))),
            partial(_ports, sonic=True)),
-    Target("sonic-counters", lambda: Corpus("text", (_NEXT.join((_NAME_MAP, _COUNTERS)),)), _sonic_counters),
-    Target("doctor-switch", lambda: Corpus("text", (_NEXT.join((_LLDP, _CONFIG, _PORTSTAT)),
-                                                    _NEXT.join((_LLDP, _CONFIG, *recorded("portstat.txt"))))), _audited),
-    Target("doctor-config", lambda: Corpus("json", (_CONFIG,)), lambda folder: _audited_one(folder, 1)),
-    Target("doctor-portstat", lambda: Corpus("json", (_PORTSTAT,)), lambda folder: _audited_one(folder, 2)),
-    Target("doctor-lldp", lambda: Corpus("json", (_LLDP, _NETWORKD, *recorded("lldpctl.json"))),
+    Target("sonic-counters", of("text", _NEXT.join((_NAME_MAP, _COUNTERS))), _sonic_counters),
+    Target("doctor-switch", of("text", _NEXT.join((_LLDP, _CONFIG, _PORTSTAT)),
+                                                    _NEXT.join((_LLDP, _CONFIG, *recorded("portstat.txt")))), _audited),
+    Target("doctor-config", of("json", _CONFIG), lambda folder: _audited_one(folder, 1)),
+    Target("doctor-portstat", of("json", _PORTSTAT), lambda folder: _audited_one(folder, 2)),
+    Target("doctor-lldp", of("json", _LLDP, _NETWORKD, *recorded("lldpctl.json")),
            partial(_read, read=neighbours)),
-    Target("doctor-links", lambda: Corpus("json", (_LINKS,)),
+    Target("doctor-links", of("json", _LINKS),
            partial(_read, read=lambda data: _shown(switches.link_errors(data)))),
     Target("doctor-host", _report, _looked_at),
-    Target("doctor-tools", lambda: Corpus("text", recorded("mlnx_qos.txt", "rdma_link.txt", "ethtool_statistics.txt",
-                                                           "show_interfaces_counters.txt")), partial(_read, read=_tools)),
-    Target("doctor-dcb", lambda: Corpus("json", (_json({"dscp_prio": [[0, 0], [26, 3]]}),)),
+    Target("doctor-tools", of("text", *recorded(*_TOOLS)), partial(_read, read=_tools)),
+    Target("doctor-dcb", of("json", _json({"dscp_prio": [[0, 0], [26, 3]]})),
            partial(_read, read=lambda data: look.dcb_trust(data.decode(errors="replace")))),
-    Target("keeper-answer", lambda: Corpus("json", (_json(_HELD), _json({"held": True}), _json({"left": ["x"]}))),
+    Target("keeper-answer", of("json", _json(_HELD), _json({"held": True}), _json({"left": ["x"]})),
            partial(_read, read=_kept), (UnhealthyError,), sound=False),
-    Target("keeper-file", lambda: Corpus("json", (_json(_HELD["by"]),)), _lock_file),
+    Target("keeper-file", of("json", _json(_HELD["by"])), _lock_file),
     Target("packet", _packets, partial(_read, read=_capture)),
-    Target("packet-error", lambda: Corpus("binary", (struct.pack("=IBBBxII", 113, 2, 11, 0, 0, 0) + bytes(16),)),
+    Target("packet-error", of("binary", struct.pack("=IBBBxII", 113, 2, 11, 0, 0, 0) + bytes(16)),
            partial(_read, read=_error_queue)),
 )  # fmt: skip
 

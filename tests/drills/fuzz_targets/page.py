@@ -4,8 +4,7 @@ import asyncio
 from contextlib import contextmanager
 
 import msgspec
-from fuzz_mutations import Corpus
-from fuzz_targets.wire import loop
+from fuzz_mutations import Corpus, of
 from fuzzing import Target
 
 from c4bench.control.master import Parts
@@ -16,6 +15,7 @@ from c4bench.live.run_feed import RunFeed, RunState
 from c4bench.live.server import PageServer
 from c4bench.live.snapshot import take_fleet
 from c4bench.live.tokens import TokenFile
+from fuzz_targets.wire import loop
 
 _GET = b"GET /?job=a%20b HTTP/1.1\r\nHost: localhost:8443\r\nCookie: __Host-c4bench=token; a=b\r\nAccept: */*\r\n\r\n"
 _POST = (
@@ -85,6 +85,6 @@ def _state_corpus():
 
 
 TARGETS = (
-    Target("http", lambda: Corpus("text", (_GET, _POST, _STYLE, *_ODD)), _requests, (BadRequestError,), sound=False),
+    Target("http", of("text", _GET, _POST, _STYLE, *_ODD), _requests, (BadRequestError,), sound=False),
     Target("page-state", _state_corpus, _state),
 )

@@ -6,8 +6,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 import msgspec
-from fuzz_mutations import Corpus
-from fuzz_targets.evidence import RAS_JSON, RAS_TEXT
+from fuzz_mutations import Corpus, of
 from fuzzing import Target
 
 from c4bench.bench.fabrics import clos
@@ -45,6 +44,7 @@ from c4bench.wire.progress import QueryProgress
 from c4bench.wire.ras_report import RasReport
 from c4bench.wire.trust import Role
 from c4bench.wire.window_codec import WindowDecoder, WindowEncoder, from_message
+from fuzz_targets.evidence import RAS_JSON, RAS_TEXT
 
 HOSTS = 4
 NICS = tuple(Nic(f"h{number}", 0, "rxe0", "eth9", f"10.0.0.{number}", 1e10) for number in range(HOSTS))
@@ -303,7 +303,7 @@ TARGETS = (
     Target("wire-agent", _agent_corpus, _agent),
     Target("wire-operator", _operator_corpus, _operator),
     Target("wire-answer", _answer_corpus, _answers, (UnhealthyError,)),
-    Target("wire-window", lambda: Corpus("msgpack", (_encode([msgspec.Raw(one) for one in encoded_windows()]),
-                                                     *encoded_windows(1))), _windows, _UNREADABLE),
-    Target("wire-ras", lambda: Corpus("text", (RAS_TEXT, RAS_JSON)), _ras_reports),
+    Target("wire-window", of("msgpack", _encode([msgspec.Raw(one) for one in encoded_windows()]),
+                                                     *encoded_windows(1)), _windows, _UNREADABLE),
+    Target("wire-ras", of("text", RAS_TEXT, RAS_JSON), _ras_reports),
 )  # fmt: skip

@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         code: int = arguments.run(arguments)
     except C4Error as error:
-        sys.stderr.writelines(f"c4bench: {line}\n" for line in told(error))
+        sys.stderr.writelines(f"c4bench: {line}\n" for line in printed_lines(error))
         return error.exit_code
     except KeyboardInterrupt:
         sys.stderr.write("c4bench: interrupted\n")
@@ -58,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
     return code
 
 
-def told(error: C4Error) -> list[str]:
+def printed_lines(error: C4Error) -> list[str]:
     """The lines that an error is printed in: one for each thing that is wrong, whatever strangers wrote into it."""
     return [one_line(problem, _LONGEST) for problem in error.each]
 

@@ -145,7 +145,7 @@ def pfc(name: str) -> list[int] | None:
     """The priorities with PFC, None where no tool reports them."""
     done = run("dcb", "-j", "pfc", "show", "dev", name)
     if done and done[0] == 0:
-        enabled = mapping(done[1]).get("prio-pfc", [])
+        enabled = json.loads(done[1] or "{}").get("prio-pfc", [])
         return [priority for priority, on in enumerate(enabled) if on in (True, "on")]
     done = run("mlnx_qos", "-i", name)
     return priorities(done[1]) if done and done[0] == 0 else None
@@ -177,23 +177,8 @@ def mlnx_trust(text: str) -> tuple[str, list[int]]:
 
 def dcb_trust(text: str) -> tuple[str, list[int]]:
     """Both from the APP table that dcb prints; without a DSCP in it, what is trusted is unknown."""
-    rows = mapping(text).get("dscp_prio", [])
-    pairs = [row for row in rows if is_pair(row)] if isinstance(rows, list) else []
+    pairs = json.loads(text or "{}").get("dscp_prio", [])
     return ("dscp", mapped(pairs)) if pairs else ("", [])
-
-
-def mapping(text: str) -> dict[str, Any]:
-    """The JSON object in what a tool printed; empty if it is none."""
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def is_pair(row: object) -> bool:
-    """Whether it is a list of two whole numbers."""
-    return isinstance(row, list) and len(row) == 2 and all(isinstance(number, int) for number in row)
 
 
 def mapped(pairs: list[Any]) -> list[int]:
@@ -209,7 +194,7 @@ def knob(python: str, nic: dict[str, Any]) -> dict[str, str]:
     if done is None or done[0]:
         printed = done[2].strip().splitlines() if done else ["not tried"]
         return {"name": "", "why": (printed or ["it printed nothing"])[-1]}
-    answer = mapping((done[1].splitlines() or [""])[-1])
+    answer = json.loads(done[1].splitlines()[-1])
     return {"name": answer.get("answer", {}).get("paths", ""), "why": answer.get("error", "")}
 
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from fuzz_mutations import Corpus, mutated
 
-from c4bench.cli.main import told
+from c4bench.cli.main import printed_lines
 from c4bench.errors import C4Error
 from c4bench.foreign_text import one_line
 from c4bench.logs import Text
@@ -140,7 +140,7 @@ class Trial:
         try:
             consume(data)
         except (C4Error, *self._target.refusals) as error:
-            printed = told(error) if isinstance(error, C4Error) else [one_line(error)]
+            printed = printed_lines(error) if isinstance(error, C4Error) else [one_line(error)]
             is_line = all(map(str.isprintable, printed)) and (self._target.several or len(printed) == 1)
             wrong = "" if is_line and not valid else f"refused with {shown(str(error))}"
         except Spin:

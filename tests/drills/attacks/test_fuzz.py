@@ -1,6 +1,7 @@
 """Messages, files, requests and outputs of others: whatever is in them, they are consumed, or refused in one line."""
 
 import random
+import sys
 
 import pytest
 from fuzz_targets import bus, evidence, files, injector, outputs, page, wire
@@ -21,9 +22,10 @@ NIGHTLY_INPUTS = -(-200_000 // len(TARGETS))
 def test_whatever_comes_it_is_consumed_or_refused_in_one_line(name, night, tmp_path, drills, request):
     """No input gives a traceback, takes more than a tenth of a second of the processor, or keeps memory."""
     inputs = chosen(str(random.SystemRandom().getrandbits(32)), NIGHTLY_INPUTS) if night else chosen(SEED, INPUTS)
+    sys.stdout.write(f"seed {inputs.seed}, inputs {inputs.first} to {inputs.first + inputs.count - 1}\n")
     found = fuzz(TARGETS[name], tmp_path, inputs)
-    ledger, labels = Ledger(drills, request.node.nodeid), {"target": name, "seed": inputs.seed}
+    ledger, labels = Ledger(drills, request.node.nodeid), {"target": name}
     ledger.measure("fuzz.inputs", inputs.count, "1", clock=Clock.NONE, **labels)
     ledger.measure("fuzz.peak_memory", found.peak_bytes, "B", at_most=PEAK_AT_MOST_BYTES, clock=Clock.NONE, **labels)
     taken = ledger.measure("fuzz.escapes", len(found.escapes), "1", equals=0, clock=Clock.NONE, **labels)
-    assert taken.outcome is Outcome.PASS, "\n".join((f"seed {inputs.seed}", *found.escapes[:5]))
+    assert taken.outcome is Outcome.PASS, "\n".join((f"of seed {inputs.seed}:", *found.escapes[:5]))

@@ -253,8 +253,6 @@ TARGETS = (
            partial(_read, read=lambda data: _shown(switches.link_errors(data)))),
     Target("doctor-host", _report, _looked_at),
     Target("doctor-tools", of("text", *recorded(*_TOOLS)), partial(_read, read=_tools)),
-    Target("doctor-dcb", of("json", _json({"dscp_prio": [[0, 0], [26, 3]]})),
-           partial(_read, read=lambda data: look.dcb_trust(data.decode(errors="replace")))),
     Target("keeper-answer", of("json", _json(_HELD), _json({"held": True}), _json({"left": ["x"]})),
            partial(_read, read=_kept), (UnhealthyError,), sound=False),
     Target("keeper-file", of("json", _json(_HELD["by"])), _lock_file),

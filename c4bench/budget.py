@@ -23,7 +23,7 @@ class Budget(msgspec.Struct, frozen=True):
 
 # A file that a user gives us, also after decompression.
 FILE = Budget(bytes=256 << 20, records=4_000_000, names=1_000_000, seconds=60.0)
-# An inventory: hosts and groups by name.
+# An inventory: hosts, and how often they are named in groups.
 INVENTORY = Budget(bytes=64 << 20, records=1_000_000, names=100_000, seconds=60.0)
 # What one command prints on a host, or a service on it answers.
 HOST = Budget(bytes=8 << 20, records=100_000, names=10_000, seconds=30.0)

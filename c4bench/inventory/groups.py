@@ -16,7 +16,7 @@ import msgspec
 
 from c4bench import budget
 from c4bench.decoding import whole_number
-from c4bench.errors import UsageError
+from c4bench.errors import C4Error, UsageError
 from c4bench.inventory.document import Document
 
 ALL = "all"
@@ -78,6 +78,7 @@ class _Reader:
         self._document = document
         self._groups: dict[str, _Group] = {ALL: _Group()}
         self._host_variables: dict[str, Variables] = {}
+        self._account = budget.Account("the inventory's hosts", budget.INVENTORY)
 
     def read_group_table(self, table: object, keys: Keys, parent: str | None) -> None:
         for name, body in self._document.mapping(table, keys).items():
@@ -106,7 +107,9 @@ class _Reader:
             }
             try:
                 hosts = list(expand(pattern))
-            except UsageError as error:
+                new = len(set(hosts) - self._host_variables.keys())
+                self._account.spend(names=new, records=len(hosts))
+            except C4Error as error:
                 raise self._document.error((*keys, pattern), str(error)) from None
             for host in hosts:
                 group.hosts[host] = None

@@ -29,7 +29,7 @@ SPIN_S, ENDED_AFTER_S = 0.1, 3.0
 # What all inputs of a target may leave, and what one may take.
 GROWTH_AT_MOST_BYTES, PEAK_AT_MOST_BYTES = 32 << 20, 64 << 20
 _LONGEST_REPR = 400
-_COLLECTED_EVERY, _TRACED_EVERY, _TIMED_AGAIN = 200, 4, 2
+_COLLECTED_EVERY, _TRACED_EVERY, _TIMED_AGAIN = 25, 4, 2
 _ENVIRONMENT = "C4BENCH_FUZZ"
 
 Consume = Callable[[bytes], object]

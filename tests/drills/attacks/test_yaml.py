@@ -74,6 +74,15 @@ def test_range_of_too_many_hosts_is_refused_at_once(name, tmp_path):
     assert took_s < SPIN_S
 
 
+@pytest.mark.attack("49.18 variant: many ranges of hosts")
+def test_many_ranges_are_counted_together(tmp_path):
+    """Ranges that are each short enough are refused where together they are more hosts than there may be."""
+    path = tmp_path / "hosts.yml"
+    path.write_text("all: {hosts: {" + ", ".join(f'"{letter}[0:39999]": ' for letter in "abc") + "}}")
+    line, _ = refused(load_inventory, path)
+    assert "more than 100,000 names" in line
+
+
 @pytest.mark.attack("49.18 variant: groups in groups that meet again and again")
 def test_groups_that_meet_again_and_again_are_read_at_once(tmp_path):
     """Forty layers of two groups, each in both of the layer above, are read as fast as their lines."""

@@ -32,7 +32,7 @@ BEGAN    := $(if $(wildcard $(VENV)/.ready),,$(shell date +%s.%N))
 # Each runs in its own lab, which uses one processor.
 SCENARIOS := campaign detection fabric faults resilience sites
 
-.PHONY: setup packages venv lock kernel lab test lint type unit unit-nightly properties mutants scenarios drills ablation accuracy busy \
+.PHONY: setup packages venv lock kernel lab test lint type unit unit-nightly properties mutants scenarios drills fuzz ablation accuracy busy \
         soak every-topology evidence bench browser commands docs report figures doctor clean $(SCENARIOS)
 
 setup: kernel
@@ -134,6 +134,10 @@ docs: venv
 # Every command that the documents show, also those that need a lab or a minute.
 commands: setup
 	$(HERE) tests/unit/docs
+
+# 200,000 mutated inputs of a seed that is printed; CONTRIBUTING.md says how to try one again.
+fuzz: $(SETUP)
+	$(BIN)/pytest tests/drills/attacks/test_fuzz.py -m nightly -rP
 
 drills: $(SETUP)
 	$(BIN)/pytest tests/drills -m "not nightly"

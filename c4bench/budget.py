@@ -29,6 +29,8 @@ FILES = Budget(bytes=64 << 30, records=50_000_000, names=2_000_000, seconds=3600
 RAS = Budget(bytes=32 << 20, records=200_000, names=100_000, seconds=10.0)
 # What is kept of the newest reports of RAS of all hosts together: their bytes, ranks in communicators, and jobs.
 RAS_REPORTS = Budget(bytes=256 << 20, records=1_000_000, names=1_000, seconds=3600.0)
+# An inventory: hosts, and how often they are named in groups.
+INVENTORY = Budget(bytes=64 << 20, records=1_000_000, names=100_000, seconds=60.0)
 # What one command prints on a host, or a service on it answers.
 HOST = Budget(bytes=8 << 20, records=100_000, names=10_000, seconds=30.0)
 # What one command prints on a switch.

@@ -4,11 +4,12 @@
 for a number of 5,000 digits. Nothing but `decoding` turns them into ours.
 """
 
+import re
 import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import yaml
@@ -22,6 +23,9 @@ _MOST_DIGITS = 20
 # ValueError has UnicodeError, OverflowError is what a number gives that is too large for its type.
 _DECODING = (msgspec.MsgspecError, yaml.YAMLError, ValueError, RecursionError, OverflowError, struct.error, zlib.error)
 _LONGEST_REASON = 300
+_SURROGATE = re.compile("[\ud800-\udfff]")
+# PyYAML takes time by the square of the depth. Of nodes, one counts as often as aliases repeat it.
+_DEEPEST_YAML, _MOST_YAML_NODES = 64, 1_000_000
 
 
 class DecodingError(UsageError):
@@ -41,14 +45,56 @@ def decoding() -> Iterator[None]:
         raise DecodingError("it is nested too deeply") from None
     except _DECODING as error:
         mark = getattr(error, "problem_mark", None)
-        reason = one_line(" ".join(str(error).split()), _LONGEST_REASON)
-        raise DecodingError(reason or type(error).__name__, mark.line + 1 if mark else None) from None
+        line = mark.line + 1 if mark else None
+        text = f"{error.problem} in line {line}" if isinstance(error, yaml.MarkedYAMLError) and line else str(error)
+        raise DecodingError(one_line(" ".join(text.split()), _LONGEST_REASON) or type(error).__name__, line) from None
+
+
+class YamlLoader(yaml.SafeLoader):
+    """Loads plain data. Raises YAMLError for what is nested too deeply, and for aliases that repeat too much."""
+
+    def __init__(self, stream: str | bytes) -> None:
+        super().__init__(stream)
+        self._nodes = 0
+        self._sizes: dict[int, int] = {}
+
+    def fetch_flow_collection_start(self, token: Any) -> None:  # noqa: ANN401  (PyYAML's classes of tokens)
+        """Begin a list or mapping in brackets."""
+        self._check_depth(self.flow_level)
+        super().fetch_flow_collection_start(token)
+
+    def add_indent(self, column: int) -> bool:
+        """Begin a list or mapping by its indentation."""
+        self._check_depth(len(self.indents))
+        return bool(super().add_indent(column))
+
+    def _check_depth(self, depth: int) -> None:
+        if depth >= _DEEPEST_YAML:
+            raise yaml.scanner.ScannerError(None, None, "it is nested too deeply", self.get_mark())
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:  # noqa: ANN401  (key or number)
+        """The next node, which is counted."""
+        before, mark = self._nodes, self.peek_event().start_mark  # type: ignore[no-untyped-call]
+        is_alias = self.check_event(yaml.AliasEvent)
+        node = super().compose_node(parent, index)
+        if not is_alias:
+            self._nodes += 1
+            self._sizes[id(node)] = self._nodes - before
+        elif id(node) in self._sizes:
+            self._nodes += self._sizes[id(node)]
+        else:
+            raise yaml.composer.ComposerError(None, None, "an alias stands within what it repeats", mark)
+        if isinstance(node, yaml.ScalarNode) and _SURROGATE.search(node.value):
+            raise yaml.composer.ComposerError(None, None, "half of a surrogate pair is no character", mark)
+        if self._nodes > _MOST_YAML_NODES:
+            raise yaml.composer.ComposerError(None, None, "its aliases repeat too much", mark)
+        return node
 
 
 def from_yaml(text: str | bytes, kind: type[T] = object) -> T:  # type: ignore[assignment]
     """The `kind` in YAML text, by default data of plain types of any form. Raises DecodingError."""
     with decoding():
-        data = yaml.safe_load(text)
+        data = yaml.load(text, YamlLoader)  # noqa: S506  (a SafeLoader)
         return data if kind is object else msgspec.convert(data, kind)
 
 

@@ -8,11 +8,29 @@ class C4Error(Exception):
 
     exit_code = 1
 
+    @property
+    def each(self) -> tuple[str, ...]:
+        """What is wrong, a line for each thing."""
+        return (str(self),)
+
 
 class UsageError(C4Error):
     """The input is wrong: a file, an option, a name, a value. Nothing has been touched."""
 
     exit_code = 2
+
+
+class CombinedUsageError(UsageError):
+    """Several things are wrong with the input; `problems` are about one each."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self._problems = tuple(dict.fromkeys(problems))
+        super().__init__("\nc4bench: ".join(self._problems))
+
+    @property
+    def each(self) -> tuple[str, ...]:
+        """The problems, each once."""
+        return self._problems
 
 
 class UnhealthyError(C4Error):

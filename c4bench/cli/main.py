@@ -9,8 +9,9 @@ from typing import NoReturn
 
 from c4bench import __version__, logs
 from c4bench.errors import C4Error, meant
-from c4bench.foreign_text import lines
+from c4bench.foreign_text import one_line
 
+_LONGEST = 8000
 _CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)")
 # By module, in the order of the help, the commands that it adds. A module is imported only for these: all of them
 # take a second. `completion` is for all commands, and not named.
@@ -47,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         code: int = arguments.run(arguments)
     except C4Error as error:
-        sys.stderr.write(f"c4bench: {lines(error)}\n")
+        sys.stderr.writelines(f"c4bench: {line}\n" for line in printed_lines(error))
         return error.exit_code
     except KeyboardInterrupt:
         sys.stderr.write("c4bench: interrupted\n")
@@ -55,6 +56,11 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:
         return 0
     return code
+
+
+def printed_lines(error: C4Error) -> list[str]:
+    """The lines that an error is printed in: one for each thing that is wrong, whatever strangers wrote into it."""
+    return [one_line(problem, _LONGEST) for problem in error.each]
 
 
 class _Parser(argparse.ArgumentParser):

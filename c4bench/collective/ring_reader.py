@@ -15,7 +15,7 @@ from c4bench.collective import ring_layout as layout
 from c4bench.collective.ring_ends import Ends
 from c4bench.collective.ring_entries import CommEntry, ConnName, Owner
 from c4bench.collective.table_reader import TableReader, Value, record
-from c4bench.decoding import from_msgpack
+from c4bench.decoding import DecodingError, from_msgpack
 from c4bench.errors import UsageError
 from c4bench.model.numbering import Numbering, Numbers
 from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, OpRecord
@@ -83,7 +83,7 @@ class TelemetryReader:
         self._path = path
         self._memory = memory or _load(path)
         self._numbering = numbering
-        self._comms = self._table(layout.COMMS_AT, layout.COMM_BYTES, layout.COMMS, partial(map, _comm))
+        self._comms = self._table(layout.COMMS_AT, layout.COMM_BYTES, layout.COMMS, partial(_decoded, path, CommEntry))
         self._entries: dict[int, CommEntry] = {}
         self._operations: dict[int, _Operations] = {}
         sending = self._table(layout.CONNS_AT, layout.CONN_BYTES, layout.CONNS, partial(_whole, path, layout.CONN))
@@ -164,7 +164,7 @@ class TelemetryReader:
         return _Operations(TableReader(self._memory, self._path, base, layout.OP_BYTES, places, decode, places))
 
     def _names(self, base: int) -> TableReader[ConnName]:
-        return self._table(base, layout.CONN_NAME_BYTES, layout.CONNS, partial(map, _name))
+        return self._table(base, layout.CONN_NAME_BYTES, layout.CONNS, partial(_decoded, self._path, ConnName))
 
     def _table(
         self, base: int, size: int, places: int, decode: Callable[[Iterable[bytes]], Iterable[Value]]
@@ -199,7 +199,7 @@ def read_owner(path: Path, descriptor: int) -> Owner:
     raw_owner = record(_copy(path, descriptor, layout.COMMS_AT), path, layout.HEADER_BYTES, layout.PROCESS_BYTES)
     if raw_owner is None:
         raise UsageError(f"{path} has no owner record; it was not written by a c4bench recorder")
-    return from_msgpack(raw_owner, Owner)
+    return next(_decoded(path, Owner, [raw_owner]))
 
 
 def _load(path: Path) -> mmap.mmap:
@@ -250,12 +250,13 @@ def _check_header(path: Path, memory: mmap.mmap) -> None:
         raise UsageError(f"{path} is not a telemetry file of this version; read it with the c4bench that wrote it")
 
 
-def _comm(raw: bytes) -> CommEntry:
-    return from_msgpack(raw, CommEntry)
-
-
-def _name(raw: bytes) -> ConnName:
-    return from_msgpack(raw, ConnName)
+def _decoded(path: Path, kind: type[Value], records: Iterable[bytes]) -> Iterator[Value]:
+    """The records. Raises UsageError for a damaged one."""
+    for raw in records:
+        try:
+            yield from_msgpack(raw, kind)
+        except DecodingError as error:
+            raise UsageError(f"{path} is damaged: {error}") from None
 
 
 class _Rows:

@@ -133,9 +133,8 @@ def _present(name: str, detail: str, otherwise: str, fix: str = "", *, needed: b
 
 
 def _python(facts: HostSelfReport) -> Capability:
-    wanted = sys.version_info[:2]
-    same = tuple(map(int, facts.python.split(".")[:2])) == wanted
-    version = ".".join(map(str, wanted))
+    version = ".".join(map(str, sys.version_info[:2]))
+    same = facts.python.split(".")[:2] == version.split(".")
     fix = f"install python{version} there, or run c4bench with the host's version"
     if facts.agent:
         return Capability("python", State.REAL, facts.python)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -22,6 +22,7 @@ from c4bench.remote.clock import offset
 AT_ONCE = 32
 _TIMEOUT_S = 60.0
 _LOOK = Path(__file__).with_name("look.py")
+T = TypeVar("T")
 Reach = Callable[[str, Access], Connection]
 
 
@@ -73,7 +74,8 @@ def _session(host: Host, access: Access, reach: Reach) -> Iterator[Session]:
 
 
 def _clock(host: Host, session: Session) -> float:
-    return float(_convert(host, _answer(host, session, "clock"), float))
+    session.write_line("clock")
+    return _decoded(host, session, float)
 
 
 def _mtu_to_peer(host: Host, session: Session, nic: Nic, peer: Nic) -> MtuToPeer:
@@ -84,25 +86,29 @@ def _mtu_to_peer(host: Host, session: Session, nic: Nic, peer: Nic) -> MtuToPeer
 
 def _answer(host: Host, session: Session, question: str) -> Any:  # noqa: ANN401  (JSON)
     session.write_line(question)
-    try:
-        answer = from_json(session.read_line(_TIMEOUT_S), Any)
-    except DecodingError as error:
-        raise _unexpected(host, error) from None
+    answer = _decoded(host, session, object)
     if isinstance(answer, dict) and answer.keys() == {"error"}:
         raise UnhealthyError(f"{host.name}: cannot be checked: {one_line(answer['error'])}")
     return answer
 
 
-def _convert(host: Host, answer: object, kind: Any) -> Any:  # noqa: ANN401  (as `kind`)
+def _decoded(host: Host, session: Session, kind: type[T]) -> T:
+    with _expected(host):
+        return from_json(session.read_line(_TIMEOUT_S), kind)
+
+
+def _convert(host: Host, answer: object, kind: type[T]) -> T:
+    with _expected(host), decoding():
+        return msgspec.convert(answer, kind)
+
+
+@contextmanager
+def _expected(host: Host) -> Iterator[None]:
+    """An answer of another form is a host's trouble, and not the user's."""
     try:
-        with decoding():
-            return msgspec.convert(answer, kind)
+        yield
     except DecodingError as error:
-        raise _unexpected(host, error) from None
-
-
-def _unexpected(host: Host, error: DecodingError) -> UnhealthyError:
-    return UnhealthyError(f"{host.name}: sent an unexpected answer: {error}; is its Python supported?")
+        raise UnhealthyError(f"{host.name}: sent an unexpected answer: {error}; is its Python supported?") from None
 
 
 def _json(value: object) -> str:

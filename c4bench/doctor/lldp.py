@@ -11,7 +11,7 @@ import msgspec
 
 from c4bench.c4p.knowledge.cables import Cables, ends, nodes_of
 from c4bench.c4p.knowledge.graph_comparison import CableDifference, Kind, compare
-from c4bench.decoding import DecodingError, from_json
+from c4bench.decoding import DecodingError, json_in
 from c4bench.model.fabric import Host
 from c4bench.model.graph import FabricGraph, HostPort
 
@@ -69,7 +69,7 @@ class _Output(msgspec.Struct, frozen=True):
 def neighbours(output: str | bytes) -> tuple[Neighbour, ...]:
     """The neighbours that have a name; none if the output is of another form, or empty."""
     try:
-        found = from_json(output, _Output)
+        found = json_in(output, _Output)
     except DecodingError:
         return ()
     of_lldpd = (

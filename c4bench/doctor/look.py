@@ -89,7 +89,7 @@ def device(path: Path) -> dict[str, Any]:
 
 def forced_class(text: str) -> int | None:
     """The traffic class that NVIDIA's driver package gives all packets of a device, None where it does not."""
-    return int(match[1]) if (match := re.search(r"Global tclass=(\d+)", text)) else None
+    return int(match[1]) if (match := re.search(r"Global tclass=(\d{1,3})\b", text)) else None
 
 
 def port(path: Path) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def trust(name: str) -> tuple[str, list[int]]:
 def mlnx_trust(text: str) -> tuple[str, list[int]]:
     """Both from what mlnx_qos prints, which lists a priority's DSCPs on one line or more."""
     state = (text.partition("Priority trust state:")[2].split() or [""])[0]
-    rows = re.findall(r"prio:(\d) dscp:([\d,]+)", text)
+    rows = re.findall(r"prio:(\d) dscp:((?:\d\d?,)*\d{0,2})", text)
     pairs = [(int(dscp), int(priority)) for priority, row in rows for dscp in row.split(",") if dscp]
     return (state, mapped(pairs)) if state == "dscp" else (state if state == "pcp" else "", [])
 

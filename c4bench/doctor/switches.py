@@ -6,7 +6,7 @@ Written from SONiC's documented tables and recorded output; never run on hardwar
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypedDict, TypeVar
 
 import msgspec
 
@@ -33,6 +33,19 @@ _LINKS = ("ip", "-s", "-j", "link")
 # Between two readings of error counters. A cable that loses packets under load adds to them within seconds.
 _APART_S = 5.0
 Config = Mapping[str, Mapping[str, Any]]
+_Rows = dict[str, dict[str, Any]]
+T = TypeVar("T")
+
+
+class _Tables(TypedDict, total=False):
+    """The tables of CONFIG_DB that are read."""
+
+    PORT: _Rows
+    PORT_QOS_MAP: _Rows
+    QUEUE: _Rows
+    PFC_WD: _Rows
+    WRED_PROFILE: _Rows
+    DSCP_TO_TC_MAP: _Rows
 
 
 class SwitchReport(msgspec.Struct, frozen=True):
@@ -77,7 +90,8 @@ def _ask(name: str, netns: str, connection: Connection, dscps: Sequence[int], ap
             inside = ["nsenter", f"--net={netns}"] if netns else []
             growing, notes = _errors(lambda: _links(connection, [*inside, *_LINKS]), apart_s)
             return SwitchReport(name, False, 0, (_NOT_SONIC, *growing), neighbours=near, notes=notes)
-        config = _tables(_json(name, connection.run(_CONFIGURATION, timeout_s=_TIMEOUT_S).stdout))
+        printed = connection.run(_CONFIGURATION, timeout_s=_TIMEOUT_S).stdout
+        config: Config = msgspec.to_builtins(_json(name, printed, _Tables))
         growing, notes = _errors(lambda: _portstat(name, connection), apart_s)
     problems = (*audit(config), *dropped(config, dscps), *growing)
     return SwitchReport(name, True, len(_ports(config)), problems, queues(config, dscps), near, notes)
@@ -94,7 +108,7 @@ def _errors(read: Callable[[], Counts], apart_s: float) -> tuple[tuple[str, ...]
 
 def _portstat(name: str, connection: Connection) -> Counts:
     answer = connection.run(_COUNTERS, timeout_s=_TIMEOUT_S, check=False)
-    return of_portstat(_json(name, answer.stdout)) if answer.code == 0 else {}
+    return of_portstat(_json(name, answer.stdout, _Rows)) if answer.code == 0 else {}
 
 
 def _links(connection: Connection, command: Sequence[str]) -> Counts:
@@ -105,19 +119,22 @@ def _links(connection: Connection, command: Sequence[str]) -> Counts:
         return {}
 
 
-def _json(name: str, output: bytes) -> Config:
+def _json(name: str, output: bytes, kind: type[T]) -> T:
     """The JSON object in a command's output, after any text before it."""
     try:
-        found = json_in(output, dict[str, Any])
-    except DecodingError:
+        return json_in(output, kind)
+    except DecodingError as error:
         said = one_line(output.decode(errors="replace").strip(), _SHOWN)
-        raise UnhealthyError(f"{name}: printed no JSON: {said!r}; is this version of SONiC supported?") from None
-    return {table: rows for table, rows in found.items() if isinstance(rows, dict)}
+        raise UnhealthyError(
+            f"{name}: printed no JSON as expected ({error}): {said!r}; is its SONiC supported?"
+        ) from None
 
 
-def _tables(config: Config) -> Config:
-    """The tables with those of their rows that have fields."""
-    return {name: {key: row for key, row in table.items() if isinstance(row, dict)} for name, table in config.items()}
+def _number(port: str, what: str, value: object) -> int:
+    try:
+        return whole_number(str(value))
+    except DecodingError as error:
+        raise UnhealthyError(f"{port}: {what}: {error}; correct it in CONFIG_DB") from None
 
 
 def audit(config: Config) -> Iterator[str]:
@@ -125,7 +142,7 @@ def audit(config: Config) -> Iterator[str]:
     qos, queues, watched = (_by_port(config.get(table, {})) for table in ("PORT_QOS_MAP", "QUEUE", "PFC_WD"))
     kinds: dict[str, list[str]] = {}
     for port, settings in _ports(config).items():
-        mtu = whole_number(str(settings.get("mtu", 9100)))
+        mtu = _number(port, "mtu", settings.get("mtu", 9100))
         if mtu < _MTU_AT_LEAST:
             yield f"{port}: MTU {mtu}; set {_MTU_AT_LEAST} or more"
         own = qos.get(port, {})
@@ -175,7 +192,7 @@ def _classes(config: Config, dscps: Iterable[int]) -> Iterator[tuple[str, int, i
             own = qos.get(port, {})
             number = maps.get(_name(own.get("dscp_to_tc_map", "")), {}).get(str(dscp))
             if number is not None:
-                yield port, dscp, whole_number(str(number)), str(own.get("pfc_enable", ""))
+                yield port, dscp, _number(port, f"traffic class of DSCP {dscp}", number), str(own.get("pfc_enable", ""))
 
 
 def _ports(config: Config) -> dict[str, Mapping[str, Any]]:

@@ -11,7 +11,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from c4bench.decoding import DecodingError, from_json, from_yaml
+import msgspec
+
+from c4bench.decoding import DecodingError, from_json, from_yaml, json_in
 from c4bench.errors import UsageError
 from c4bench.inventory.document import Keys, dotted
 from c4bench.inventory.fabric import VARIABLE
@@ -20,18 +22,31 @@ from c4bench.inventory.groups import ALL, Resolved, Variable
 INSTALL = "pip install 'c4bench[hosts]'"
 _TIMEOUT_S = 120.0
 _PLAIN = {".yml", ".yaml", ".json"}
-_META = "_meta"
+_META, _NO_META = "_meta", msgspec.Raw(b"{}")
+
+
+class _Meta(msgspec.Struct, frozen=True):
+    hostvars: dict[str, dict[str, Any]] = {}
+
+
+class _Group(msgspec.Struct, frozen=True):
+    hosts: tuple[str, ...] = ()
+    children: tuple[str, ...] = ()
 
 
 class Listing:
-    """The output of `ansible-inventory --list`, and errors about it."""
+    """The output of `ansible-inventory --list`, and errors about it. Raises UsageError for any other output."""
 
     def __init__(self, path: Path, content: bytes) -> None:
         self.path, self.content = path, content
         try:
-            self.data = from_json(content, dict[str, Any])
+            listed = json_in(content, dict[str, msgspec.Raw])
+            self.hostvars = from_json(listed.pop(_META, _NO_META), _Meta).hostvars
+            self.groups = {name: from_json(group, _Group) for name, group in listed.items()}
         except DecodingError as error:
-            raise UsageError(f"{path}: Ansible's listing of it cannot be read: {error}") from None
+            raise UsageError(
+                f"{path}: ansible-inventory lists no inventory ({error}); is its version supported?"
+            ) from None
 
     def error(self, keys: Keys, problem: str) -> UsageError:
         """The error about the value at `keys`; Ansible does not give file and line."""
@@ -55,10 +70,8 @@ def needs_ansible(path: Path) -> bool:
 
 def resolve(listing: Listing) -> Resolved:
     """Every host's variables and every group's hosts, in Ansible's order."""
-    known: Mapping[str, Mapping[str, Any]] = listing.data.get(_META, {}).get("hostvars", {})
-    groups = {name: tuple(dict.fromkeys(_members(listing.data, name))) for name in (ALL, *listing.data)}
-    groups.pop(_META, None)
-    hosts = {name: _variables(listing, name, known.get(name, {})) for name in groups[ALL]}
+    groups = {name: tuple(dict.fromkeys(_members(listing.groups, name))) for name in (ALL, *listing.groups)}
+    hosts = {name: _variables(listing, name, listing.hostvars.get(name, {})) for name in groups[ALL]}
     return Resolved(hosts, groups)
 
 
@@ -82,11 +95,15 @@ def _complaint(stderr: bytes) -> str:
     return " ".join((text.rpartition("[ERROR]:")[2] or text.rpartition("ERROR!")[2] or text).split())[:300]
 
 
-def _members(data: Mapping[str, Any], name: str) -> Iterator[str]:
-    group = data.get(name, {})
-    yield from group.get("hosts", ())
-    for child in group.get("children", ()):
-        yield from _members(data, child)
+def _members(groups: Mapping[str, _Group], name: str) -> Iterator[str]:
+    """The hosts of a group, and of those in it: each group once, in Ansible's order."""
+    waiting, seen = [name], set[str]()
+    while waiting:
+        below = waiting.pop()
+        if below in groups and below not in seen:
+            seen.add(below)
+            yield from groups[below].hosts
+            waiting += reversed(groups[below].children)
 
 
 def _variables(listing: Listing, host: str, own: Mapping[str, Any]) -> dict[str, Variable]:

@@ -6,13 +6,14 @@ from typing import Any
 
 import yaml
 
+from c4bench.decoding import DecodingError, YamlLoader, decoding
 from c4bench.errors import UsageError
 
 Keys = Sequence[str | int]
 _MERGE = "tag:yaml.org,2002:merge"
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(YamlLoader):
     """Refuses a duplicate key, of which PyYAML would silently keep the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
@@ -43,15 +44,11 @@ class Document:
         self.path = path
         self.content = _read(path)
         try:
-            self.data = yaml.load(self.content, _Loader)  # noqa: S506  (a SafeLoader)
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark
-            where = f":{mark.line + 1}" if mark else ""
-            raise UsageError(f"{path}{where}: not valid YAML: {error.problem}; correct that line") from None
-        except RecursionError:
-            raise UsageError(f"{path}: not valid YAML: it is nested too deeply") from None
-        except (yaml.YAMLError, ValueError) as error:
-            raise UsageError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+            with decoding():
+                self.data = yaml.load(self.content, _Loader)  # noqa: S506  (a SafeLoader)
+        except DecodingError as error:
+            where = f"{path}:{error.line}" if error.line else f"{path}"
+            raise UsageError(f"{where}: not valid YAML: {error}; correct that line") from None
 
     def mapping(self, value: object, keys: Keys = ()) -> dict[str, Any]:
         """`value`, found at `keys`, as a mapping; None is an empty one. Raises UsageError."""

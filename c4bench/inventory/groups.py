@@ -5,14 +5,18 @@ own; for each first the inventory, then the files in group_vars and host_vars be
 inherited one as a whole.
 """
 
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
-from c4bench.errors import UsageError
+from c4bench import budget
+from c4bench.decoding import whole_number
+from c4bench.errors import C4Error, UsageError
 from c4bench.inventory.document import Document
 
 ALL = "all"
@@ -20,7 +24,7 @@ Keys = tuple[str | int, ...]
 _YAML = {"", ".yml", ".yaml"}
 _VAULT = b"$ANSIBLE_VAULT"
 _PARTS = ("hosts", "children", "vars")
-_RANGE = re.compile(r"\[(\d+|[A-Za-z]):(\d+|[A-Za-z])(?::(\d+))?\]")
+_RANGE = re.compile(r"\[([0-9]+|[A-Za-z]):([0-9]+|[A-Za-z])(?::([0-9]+))?\]")
 
 
 class Source(Protocol):
@@ -74,6 +78,7 @@ class _Reader:
         self._document = document
         self._groups: dict[str, _Group] = {ALL: _Group()}
         self._host_variables: dict[str, Variables] = {}
+        self._account = budget.Account("the inventory's hosts", budget.INVENTORY)
 
     def read_group_table(self, table: object, keys: Keys, parent: str | None) -> None:
         for name, body in self._document.mapping(table, keys).items():
@@ -100,7 +105,13 @@ class _Reader:
                 key: Variable(value, (*keys, pattern, key), self._document)
                 for key, value in self._document.mapping(body, (*keys, pattern)).items()
             }
-            for host in expand(pattern):
+            try:
+                hosts = list(expand(pattern))
+                new = len(set(hosts) - self._host_variables.keys())
+                self._account.spend(names=new, records=len(hosts))
+            except C4Error as error:
+                raise self._document.error((*keys, pattern), str(error)) from None
+            for host in hosts:
                 group.hosts[host] = None
                 self._host_variables.setdefault(host, {}).update(own)
 
@@ -114,14 +125,18 @@ class _Reader:
                 waiting += self._groups[parent].parents
         return ancestors
 
-    def _depth(self, name: str) -> int:
-        if name == ALL:
-            return 0
-        return 1 + max((self._depth(parent) for parent in self._groups[name].parents), default=0)
+    def _depths(self, above: Mapping[str, Collection[str]]) -> dict[str, int]:
+        """How deep each group lies below `all`, by the longest way; `above` are its ancestors."""
+        depths: dict[str, int] = {}
+        for name in sorted(self._groups, key=lambda name: len(above[name])):
+            parents = (depths[parent] for parent in self._groups[name].parents)
+            depths[name] = 0 if name == ALL else 1 + max(parents, default=0)
+        return depths
 
     def resolved(self) -> Resolved:
         above = {name: {name, ALL} | self._ancestors(name) for name in self._groups}
-        order = sorted(self._groups, key=lambda name: (self._depth(name), name))
+        depths = self._depths(above)
+        order = sorted(self._groups, key=lambda name: (depths[name], name))
         files = {name: read_beside(self._document.path, "group_vars", name) for name in order}
         member_of: dict[str, set[str]] = {host: set() for host in self._host_variables}
         for name, group in self._groups.items():
@@ -165,17 +180,32 @@ def read_beside(inventory: Path, folder: str, name: str) -> Variables:
 
 
 def expand(pattern: str) -> Iterator[str]:
-    """`node[01:03]` -> node01, node02, node03; letters and a step (`[a:e:2]`) likewise, as Ansible does."""
-    match = _RANGE.search(pattern)
-    if match is None:
-        yield pattern
-        return
-    head, tail = pattern[: match.start()], pattern[match.end() :]
-    for middle in _range(match[1], match[2], int(match[3] or 1)):
-        yield from expand(head + middle + tail)
+    """`node[01:03]` -> node01, node02, node03; letters and a step (`[a:e:2]`) likewise, as Ansible does.
+
+    Raises UsageError for what is no range, and for more hosts than a file may bring.
+    """
+    ranges = [_Range(*found.groups()) for found in _RANGE.finditer(pattern)]
+    if math.prod(one.count for one in ranges) > budget.INVENTORY.names:
+        raise UsageError(f"ranges of more than {budget.INVENTORY.names:,} hosts; write shorter ones")
+    between = _RANGE.split(pattern)[:: 1 + _RANGE.groups]
+    for words in product(*(one.words() for one in ranges)):
+        yield between[0] + "".join(word + rest for word, rest in zip(words, between[1:], strict=True))
 
 
-def _range(first: str, last: str, step: int) -> list[str]:
-    if first.isdigit():
-        return [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1, step)]
-    return [chr(code) for code in range(ord(first), ord(last) + 1, step)]
+class _Range:
+    """From a number to a number, or from a letter to a letter."""
+
+    def __init__(self, first: str, last: str, step: str | None) -> None:
+        self._width = len(first) if first.isdecimal() else 0
+        self._first, self._last = (whole_number(end) if end.isdecimal() else ord(end) for end in (first, last))
+        self._step = whole_number(step or "1")
+        if self._step < 1 or first.isdecimal() != last.isdecimal():
+            raise UsageError(
+                "a range goes from a number to a number or from a letter to a letter, in steps of 1 or more"
+            )
+        self.count = max(0, (self._last - self._first) // self._step + 1)
+
+    def words(self) -> list[str]:
+        """What stands in its place, as wide as the first number."""
+        numbers = range(self._first, self._last + 1, self._step)
+        return [str(number).zfill(self._width) if self._width else chr(number) for number in numbers]

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import msgspec
 
-from c4bench.errors import UsageError
+from c4bench.decoding import DecodingError, whole_number
+from c4bench.errors import CombinedUsageError, UsageError
+from c4bench.foreign_text import one_line
 from c4bench.inventory import ansible, fabric, facts, groups
 from c4bench.inventory.document import Document
 from c4bench.inventory.facts import HostFacts
@@ -82,7 +84,7 @@ def load(path: Path) -> Inventory:
             hosts.append(Host(name, access[name].address, nics, known[name].disruptive))
     if errors:
         # A variable of a group is every member's: its error is one error.
-        raise UsageError("\nc4bench: ".join(dict.fromkeys(map(str, errors))))
+        raise CombinedUsageError(map(str, errors))
     if not hosts:
         raise source.error((), "the inventory has switches only; add hosts under all.hosts")
     digest = hashlib.sha256(content).hexdigest()
@@ -146,9 +148,13 @@ def _split(variable: Variable | None) -> list[str]:
 def _port(variable: Variable | None) -> int:
     if variable is None:
         return 0
-    if isinstance(variable.value, bool) or not str(variable.value).isdigit() or not 0 < int(variable.value) < 65536:
-        raise variable.error(f"{variable.value!r} is not a port; write a number from 1 to 65535")
-    return int(variable.value)
+    try:
+        port = 0 if isinstance(variable.value, bool) else whole_number(str(variable.value))
+    except DecodingError:
+        port = 0
+    if not 0 < port < 65536:
+        raise variable.error(f"{one_line(repr(variable.value), 80)} is not a port; write a number from 1 to 65535")
+    return port
 
 
 def _connection(variable: Variable | None) -> str:

@@ -62,7 +62,11 @@ class Measurement(msgspec.Struct, frozen=True):
     @property
     def plus_minus(self) -> float:
         """How much the value may be wrong by."""
-        return float(self.labels.get(PLUS_MINUS, 0.0))
+        label = self.labels.get(PLUS_MINUS, 0.0)
+        try:
+            return float(label)
+        except ValueError:
+            raise UsageError(f"{self.name}: plus_minus {label!r} is no number; run again") from None
 
 
 def evaluate(value: float, limit: str, plus_minus: float = 0.0) -> Outcome:
@@ -75,9 +79,12 @@ def evaluate(value: float, limit: str, plus_minus: float = 0.0) -> Outcome:
     if not limit:
         return Outcome.INFO
     match = _LIMIT.fullmatch(limit)
-    if match is None:
+    try:
+        bound = float(match[2]) if match else math.nan
+    except ValueError:
+        bound = math.nan
+    if match is None or math.isnan(bound):
         raise UsageError(f"limit {limit!r} is not a comparison; write one such as '>= 0.97'")
-    bound = float(match[2])
     low, high = value - plus_minus, value + plus_minus
     possible = (low, min(max(bound, low), high), high) if plus_minus else (value,)
     return Outcome.PASS if any(_COMPARE[match[1]](candidate, bound) for candidate in possible) else Outcome.FAIL

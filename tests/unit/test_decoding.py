@@ -58,3 +58,22 @@ def test_a_number_of_other_digits_is_refused(text):
 def test_a_whole_number_is_read():
     """What is a number is one."""
     assert (whole_number(" -42\n"), whole_number("18446744073709551615")) == (-42, 2**64 - 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 5000, "- " * 5000, "a: &a [*a]", 'a: "\\ud800"', "a: &a [1]\nb: &b [*a, *a, *a]\nc: [*b, *b, *b]"],
+    ids=["flow", "block", "itself", "surrogate", "aliases"],
+)
+def test_yaml_that_means_more_than_it_says_is_refused(text, monkeypatch):
+    """Depth, aliases in themselves or of more nodes than there may be, and half characters are errors in one line."""
+    monkeypatch.setattr("c4bench.decoding._MOST_YAML_NODES", 20)
+    with pytest.raises(DecodingError) as raised:
+        from_yaml(text)
+    assert str(raised.value).isprintable()
+    assert raised.value.line
+
+
+def test_aliases_and_merged_keys_are_read():
+    """What inventories use of YAML is what it was."""
+    assert from_yaml("a: &a {x: 1}\nb: {<<: *a, y: [*a]}") == {"a": {"x": 1}, "b": {"x": 1, "y": [{"x": 1}]}}

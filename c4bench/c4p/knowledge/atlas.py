@@ -5,6 +5,7 @@ from typing import NamedTuple, Self
 
 import msgspec
 
+from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Path
 
@@ -132,13 +133,15 @@ class Atlas:
     def from_json(cls, data: bytes) -> Self:
         """Read what `to_json` wrote. Raises UsageError for anything else."""
         try:
-            document = msgspec.json.decode(data, type=_Document)
+            document = from_json(data, _Document)
             lowest_ports = {
                 (source, destination): {tuple(document.hops[hop] for hop in hops): port for port, hops in paths}
                 for source, destination, paths in document.pairs
             }
-        except (msgspec.MsgspecError, IndexError) as error:
+        except (DecodingError, IndexError) as error:
             raise UsageError(f"this is not an atlas ({error}); write one with Atlas.to_json") from None
+        if uneven := next((pair for pair, paths in lowest_ports.items() if len(set(map(len, paths))) > 1), None):
+            raise UsageError(f"this is not an atlas (paths of {uneven} differ in length); write one with Atlas.to_json")
         return cls(*_index(lowest_ports), document.incomplete)
 
 

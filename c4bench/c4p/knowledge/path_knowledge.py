@@ -11,6 +11,7 @@ from c4bench.c4p.knowledge.gone_hops import gone_hops
 from c4bench.c4p.knowledge.leaf_groups import Pair
 from c4bench.c4p.knowledge.path_changes import PathChanges, path_changes
 from c4bench.c4p.knowledge.sample import Sample
+from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Path
 
@@ -246,8 +247,8 @@ class PathKnowledge:
     def from_json(cls, data: bytes) -> "PathKnowledge":
         """Read what `to_json` wrote. Raises UsageError for anything else."""
         try:
-            document = msgspec.json.decode(data, type=_Document)
-        except msgspec.MsgspecError as error:
+            document = from_json(data, _Document)
+        except DecodingError as error:
             raise UsageError(f"these are not saved paths ({error}); learn them again with `c4bench paths`") from None
         knowledge = cls()
         knowledge._entries = {(source, destination): dict(entries) for source, destination, entries in document.entries}

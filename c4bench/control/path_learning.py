@@ -11,7 +11,8 @@ from c4bench.c4p.controller import PathController
 from c4bench.c4p.evaluation.shortfalls import gaps
 from c4bench.c4p.knowledge.graph_comparison import CableDifference, compare_paths, recognise
 from c4bench.c4p.knowledge.leaf_groups import Pair
-from c4bench.c4p.knowledge.link_rates import link_rates
+from c4bench.c4p.knowledge.link_names import NamedLinks, name_links
+from c4bench.c4p.knowledge.link_rates import Port, link_rates
 from c4bench.c4p.knowledge.nic_links import NicLinks
 from c4bench.c4p.knowledge.path_knowledge import COUNTERS
 from c4bench.c4p.knowledge.path_search import PathSearch
@@ -60,7 +61,7 @@ class PlannedFabric(msgspec.Struct, frozen=True):
 class PathLearner:
     """Learns paths of one fabric for a controller, and adds remarks on pairs that it cannot learn well.
 
-    `rates` are the known rates of links, bit/s by hop.
+    `rates` are the known rates of links, bit/s by hop; `named` are the links as `name_links` found them last.
     """
 
     def __init__(self, controller: PathController, survey: PathSurvey, fabric: PlannedFabric) -> None:
@@ -74,6 +75,8 @@ class PathLearner:
         self._ports: Mapping[str, PortCount] | None = None
         self._reading = asyncio.Lock()
         self.rates: dict[str, float] = {}
+        self.named = NamedLinks()
+        self._named_changes = 0
         self._differences: set[CableDifference] = set()
         self._counted: set[Pair] = set()
         self._incomplete: set[Pair] = set()
@@ -204,8 +207,7 @@ class PathLearner:
             atlas = self._controller.knowledge.atlas()
             # This takes seconds for a thousand NICs, in which the master has other things to do.
             fabric = await asyncio.to_thread(recognise, atlas, graph, self._names())
-            where = {address: (port.switch, port.interface) for address, port in ports.items()}
-            stated |= link_rates(fabric, graph, self.nics.values(), rates, where)
+            stated |= link_rates(fabric, graph, self.nics.values(), rates, self._where())
         if stated != self.rates:
             self.rates = stated
             self._controller.set_capacities(stated)
@@ -213,6 +215,19 @@ class PathLearner:
     def _names(self) -> dict[str, str]:
         """The switches that were asked, by hop address."""
         return {address: port.switch for address, port in (self._ports or {}).items()}
+
+    def _where(self) -> dict[str, Port]:
+        """The switch and the port at each address that a switch was asked for."""
+        return {address: (port.switch, port.interface) for address, port in (self._ports or {}).items()}
+
+    async def name_links(self) -> None:
+        """Name the links of all known paths, if paths have changed since the last call and none are being learnt."""
+        changes = self._controller.knowledge.changes
+        if changes != self._named_changes and not self._search.open_pairs:
+            self._named_changes = changes
+            atlas = self._controller.knowledge.atlas()
+            found = await asyncio.to_thread(name_links, atlas, self.fabric.graph, self._where())
+            self.named = found.beside(self.named, self._controller.health.missing)
 
     async def _note_differences(self) -> None:
         """Add a remark for each difference between the known paths and the stated graph."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from c4bench.c4p.controller import PathController
 from c4bench.c4p.knowledge.atlas import Atlas
 from c4bench.c4p.knowledge.leaf_groups import Pair
+from c4bench.c4p.knowledge.link_names import NamedLinks
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.c4p.policy import PathPolicy
 from c4bench.control.counted_traffic import CountedTraffic
@@ -26,6 +27,8 @@ from c4bench.wire.peer import Peer
 
 _logger = logging.getLogger(__name__)
 
+# How often links are named again after paths have changed; for a thousand NICs that takes seconds of a processor.
+_NAMES_EVERY_S = 5.0
 # Weights closer than this are treated as equal, because every change costs a message.
 _SAME_WEIGHT = 0.005
 NO_INVENTORY = "this master plans no paths; start it with --hosts INVENTORY"
@@ -68,8 +71,15 @@ class PathService:
         fabric = self._learner.fabric if self._learner else None
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._watch_paths())
+            tasks.create_task(self._name_links())
             if fabric and fabric.read and fabric.background_s:
                 tasks.create_task(self.counted.watch(fabric.read, fabric.background_s, self._ingest_counters))
+
+    async def _name_links(self) -> None:
+        while True:
+            if self._learner:
+                await self._learner.name_links()
+            await asyncio.sleep(_NAMES_EVERY_S)
 
     async def _watch_paths(self) -> None:
         while True:
@@ -115,8 +125,14 @@ class PathService:
 
     def link_loads(self) -> dict[str, LinkLoad]:
         """The links that live flows cross or traffic was counted on, by hop, with what is planned and was counted."""
-        rates_bps = self._learner.rates if self._learner else {}
-        return self.counted.beside(self.controller.live_flows.link_loads(rates_bps), rates_bps)
+        learner = self._learner
+        rates_bps = learner.rates if learner else {}
+        nics_bps = {name: nic.rate_bps for name, nic in learner.nics.items()} if learner else {}
+        return self.counted.beside(self.controller.live_flows.link_loads(rates_bps, nics_bps), rates_bps)
+
+    def named_links(self) -> NamedLinks:
+        """The links of all known paths, with their names, as of a moment ago."""
+        return self._learner.named if self._learner else NamedLinks()
 
     async def learn_between(self, hosts: Sequence[str]) -> PathKnowledge:
         """Learn all pairs of NICs of these hosts now; return what is known of them.

@@ -27,13 +27,13 @@ def link_rates(
     in the graph; the rate of a cable of the NIC at either end. A switch whose name is guessed may be another of its
     tier. The graph's rate then counts only if it is that of all links that the link may be.
     """
-    by_port, between = _by_port(graph), _Between(graph, fabric.guessed)
+    by_port, between = _byport_at(graph), _Between(graph, fabric.guessed)
     nic_bps = {nic.name: nic.cable_bps for nic in nics}
     rates = {}
     for link in fabric.links:
         stated = (
             port_bps.get(link.hop),
-            by_port.get(_port(link.hop, ports)),
+            by_port.get(port_at(link.hop, ports)),
             between.rate_bps(link),
             nic_bps.get(link.source) or nic_bps.get(link.target),
         )
@@ -42,8 +42,8 @@ def link_rates(
     return rates
 
 
-def _port(hop: str, ports: Mapping[str, Port]) -> Port:
-    """The port at a hop; one without an address of its own is named after the switch's (`ADDRESS%INTERFACE`)."""
+def port_at(hop: str, ports: Mapping[str, Port]) -> Port:
+    """The switch and the port at a hop, "" where not known; one without an own address is `ADDRESS%INTERFACE`."""
     address, _, interface = hop.partition("%")
     switch, own = ports.get(address, ("", ""))
     return switch, interface or own
@@ -73,7 +73,7 @@ class _Between:
         return self._tiers.get(node, 0) if node in self._guessed else node
 
 
-def _by_port(graph: FabricGraph) -> dict[Port, float]:
+def _byport_at(graph: FabricGraph) -> dict[Port, float]:
     """The rate of the cable at each switch port that the graph states."""
     rates = {(port.switch, port.port): port.rate_bps for port in graph.host_ports}
     for trunk in graph.trunks:

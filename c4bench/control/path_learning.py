@@ -20,7 +20,7 @@ from c4bench.control.path_counting import PathCounter, Read, count_paths
 from c4bench.control.path_survey import PathSurvey
 from c4bench.control.switches import PortCount
 from c4bench.errors import UnhealthyError
-from c4bench.model.fabric import Host, Nic
+from c4bench.model.fabric import Host, LinkLoad, Nic
 from c4bench.model.graph import FabricGraph
 
 _logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class PlannedFabric(msgspec.Struct, frozen=True):
 class PathLearner:
     """Learns paths of one fabric for a controller, and adds remarks on pairs that it cannot learn well.
 
-    `rates` are the known rates of links, bit/s by hop; `named` are the links as `name_links` found them last.
+    `rates` are the known rates of links, bit/s by hop.
     """
 
     def __init__(self, controller: PathController, survey: PathSurvey, fabric: PlannedFabric) -> None:
@@ -75,7 +75,7 @@ class PathLearner:
         self._ports: Mapping[str, PortCount] | None = None
         self._reading = asyncio.Lock()
         self.rates: dict[str, float] = {}
-        self.named = NamedLinks()
+        self._named = NamedLinks()
         self._named_changes = 0
         self._differences: set[CableDifference] = set()
         self._counted: set[Pair] = set()
@@ -220,14 +220,20 @@ class PathLearner:
         """The switch and the port at each address that a switch was asked for."""
         return {address: (port.switch, port.interface) for address, port in (self._ports or {}).items()}
 
-    async def name_links(self) -> None:
-        """Name the links of all known paths, if paths have changed since the last call and none are being learnt."""
+    def link_loads(self) -> dict[str, LinkLoad]:
+        """What live flows bring to each link, by hop, if all NICs send at once as fast as they can."""
+        nics_bps = {name: nic.rate_bps for name, nic in self.nics.items()}
+        return self._controller.live_flows.link_loads(self.rates, nics_bps)
+
+    async def name_links(self) -> NamedLinks:
+        """The links of all known paths by name; as of before while paths are being learnt."""
         changes = self._controller.knowledge.changes
         if changes != self._named_changes and not self._search.open_pairs:
             self._named_changes = changes
             atlas = self._controller.knowledge.atlas()
             found = await asyncio.to_thread(name_links, atlas, self.fabric.graph, self._where())
-            self.named = found.beside(self.named, self._controller.health.missing)
+            self._named = found.beside(self._named, self._controller.health.missing)
+        return self._named
 
     async def _note_differences(self) -> None:
         """Add a remark for each difference between the known paths and the stated graph."""

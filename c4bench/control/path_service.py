@@ -27,8 +27,6 @@ from c4bench.wire.peer import Peer
 
 _logger = logging.getLogger(__name__)
 
-# How often links are named again after paths have changed; for a thousand NICs that takes seconds of a processor.
-_NAMES_EVERY_S = 5.0
 # Weights closer than this are treated as equal, because every change costs a message.
 _SAME_WEIGHT = 0.005
 NO_INVENTORY = "this master plans no paths; start it with --hosts INVENTORY"
@@ -38,7 +36,7 @@ class PathService:
     """The paths of all jobs' flows; `jobs` are the master's, `agent` returns the connection to a host's agent.
 
     `keep` is called with all known paths whenever pairs have been learnt. `publish` is called with new links: of paths
-    that were learnt or given to flows, and missing ones; and with the rates of links.
+    that were learnt or given to flows, and missing ones; and with the rates of links. `named` are the links by name.
     """
 
     def __init__(
@@ -59,6 +57,7 @@ class PathService:
         # The jobs, and how often flows and paths had changed, when flows were placed last.
         self._placed: tuple[list[Job], int, int] | None = None
         self.counted = CountedTraffic()
+        self.named = NamedLinks()
         self._jobs = jobs
         self._learner: PathLearner | None = None
         self._warned: set[str] = set()
@@ -71,15 +70,8 @@ class PathService:
         fabric = self._learner.fabric if self._learner else None
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._watch_paths())
-            tasks.create_task(self._name_links())
             if fabric and fabric.read and fabric.background_s:
                 tasks.create_task(self.counted.watch(fabric.read, fabric.background_s, self._ingest_counters))
-
-    async def _name_links(self) -> None:
-        while True:
-            if self._learner:
-                await self._learner.name_links()
-            await asyncio.sleep(_NAMES_EVERY_S)
 
     async def _watch_paths(self) -> None:
         while True:
@@ -92,6 +84,7 @@ class PathService:
 
     async def _follow_paths(self, learner: PathLearner) -> None:
         """Check paths, learn those that have changed, and go on with a search that waits for switches."""
+        self.named = await learner.name_links()
         if await learner.check():
             await self._learn(self.controller.pairs() or self.controller.knowledge.pairs, changed=True)
         elif await learner.proceed():
@@ -125,14 +118,7 @@ class PathService:
 
     def link_loads(self) -> dict[str, LinkLoad]:
         """The links that live flows cross or traffic was counted on, by hop, with what is planned and was counted."""
-        learner = self._learner
-        rates_bps = learner.rates if learner else {}
-        nics_bps = {name: nic.rate_bps for name, nic in learner.nics.items()} if learner else {}
-        return self.counted.beside(self.controller.live_flows.link_loads(rates_bps, nics_bps), rates_bps)
-
-    def named_links(self) -> NamedLinks:
-        """The links of all known paths, with their names, as of a moment ago."""
-        return self._learner.named if self._learner else NamedLinks()
+        return self.counted.beside(self._learner.link_loads(), self._learner.rates) if self._learner else {}
 
     async def learn_between(self, hosts: Sequence[str]) -> PathKnowledge:
         """Learn all pairs of NICs of these hosts now; return what is known of them.
@@ -309,8 +295,5 @@ class PathService:
         self._note(why)
         if ended or self.controller.changes != self._notified:
             self._notified = self.controller.changes
-            await self._wake()
-
-    async def _wake(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
+            async with self._changed:
+                self._changed.notify_all()

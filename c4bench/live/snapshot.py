@@ -119,7 +119,7 @@ class JobDetail(msgspec.Struct, frozen=True):
 
 def take_fleet(parts: Sources, now_s: float) -> Fleet:
     """The state of all hosts, jobs and links."""
-    named = parts.paths.named_links()
+    named = parts.paths.named
     links = link_rows(parts.paths.link_loads(), *_closed(parts), named)
     nodes = {node for link in links for node in (link.source, link.target)}
     tiers = {node: tier for node, tier in named.tiers.items() if node in nodes}

@@ -52,7 +52,7 @@ def test_a_link_that_is_not_used_stands_first(page, scene):
     first = page.locator("#links-list li").first
     first.get_by_text("avoided").wait_for(timeout=3000)
     assert first.locator(".address").inner_text() == hop
-    assert first.locator(".name").inner_text() == scene.parts.paths.named_links().names[hop]
+    assert first.locator(".name").inner_text() == scene.parts.paths.named.names[hop]
     assert page.locator("#tiles .bad").inner_text() == "1"
     scene.call(lambda: scene.parts.paths.controller.health.reopen_due(scene.now_s() + 1e6))
 
@@ -71,7 +71,7 @@ def test_the_fabric_is_drawn(page, scene):
     """Each link and node is in the picture; what C4D suspects and what is missing is marked, and said in words."""
     picture = page.locator("#fabric-picture")
     page.wait_for_selector("#fabric-parts:not([hidden])")
-    named = scene.parts.paths.named_links()
+    named = scene.parts.paths.named
     assert picture.locator("line").count() == len(named.links) == 32
     assert sorted(picture.locator(".node > text").all_text_contents()) == sorted(
         [f"h{n}" for n in range(8)] + ["leaf0", "leaf1"] + [f"spine{n}" for n in range(4)]
@@ -97,7 +97,7 @@ def test_a_link_is_coloured_by_what_it_carries(page, scene):
     hop, load = next((hop, load) for hop, load in scene.parts.paths.link_loads().items() if load.rate_bps)
     scene.count({hop: 0.8 * load.rate_bps})
     page.locator("#fabric-picture line.high").wait_for(state="attached", timeout=5000)
-    name = scene.parts.paths.named_links().names[hop]
+    name = scene.parts.paths.named.names[hop]
     assert f"{name} carries most" in page.locator("#fabric-text").inner_text()
     told = page.locator("#fabric-picture line.high title").text_content()
     assert re.fullmatch(f"{re.escape(name)}: carries [78][0-9] %", told)

@@ -107,7 +107,7 @@ class PageScene:
         )
         parts.paths._learner.rates = {hop: 2 * RATE for hops in paths.values() for hop in hops[1:-1]}
         parts.paths._learner._ports = dict(port for hops in paths.values() for port in map(port_of, hops[:-1]))
-        return parts.paths._learner.name_links()
+        return parts.paths._follow_paths(parts.paths._learner)
 
     def count(self, carried_bps):
         """Let the switches' counters show these loads, bit/s by hop, until others are given or the end."""

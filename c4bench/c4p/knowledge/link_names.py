@@ -27,7 +27,7 @@ class NamedLinks(msgspec.Struct, frozen=True):
         """These links, and those that are missing and that only `before` has: no path shows them any more."""
         lost = {hop: before.links[hop] for hop in missing if hop in before.links and hop not in self.links}
         nodes = {node for link in lost.values() for node in (link.source, link.target)}
-        tiers = {node: before.tiers[node] for node in nodes}
+        tiers = {node: before.tiers[node] for node in nodes if node in before.tiers}
         return NamedLinks(
             lost | {**self.links}, {hop: before.names[hop] for hop in lost} | {**self.names}, tiers | {**self.tiers}
         )

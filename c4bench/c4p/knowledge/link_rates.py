@@ -27,7 +27,7 @@ def link_rates(
     in the graph; the rate of a cable of the NIC at either end. A switch whose name is guessed may be another of its
     tier. The graph's rate then counts only if it is that of all links that the link may be.
     """
-    by_port, between = _byport_at(graph), _Between(graph, fabric.guessed)
+    by_port, between = _by_port(graph), _Between(graph, fabric.guessed)
     nic_bps = {nic.name: nic.cable_bps for nic in nics}
     rates = {}
     for link in fabric.links:
@@ -73,7 +73,7 @@ class _Between:
         return self._tiers.get(node, 0) if node in self._guessed else node
 
 
-def _byport_at(graph: FabricGraph) -> dict[Port, float]:
+def _by_port(graph: FabricGraph) -> dict[Port, float]:
     """The rate of the cable at each switch port that the graph states."""
     rates = {(port.switch, port.port): port.rate_bps for port in graph.host_ports}
     for trunk in graph.trunks:

@@ -181,14 +181,19 @@ class Planner:
     def _divided_beside(
         self, new: Collection[str], paths: Mapping[str, Path], total_bps: Mapping[tuple[str, str, str], float]
     ) -> dict[str, float]:
-        """Shares by which only the connections of these flows are divided; the others have those of the plan."""
+        """Shares by which only the connections of these flows are divided; the others have those of the plan.
+
+        None at all if the plan's cannot be told, because a connection demands nothing.
+        """
         changed = {connection_key(self._planned[flow].flow) for flow in new}
         kept: dict[str, float] = {}
         background_bps = dict(self._conditions.background_bps)
         for flow, path in paths.items():
             planned = self._planned[flow]
             if (key := connection_key(planned.flow)) not in changed:
-                kept[flow] = planned.demand_bps / total_bps[key] if total_bps[key] else 1.0
+                if not total_bps[key]:
+                    return {}
+                kept[flow] = planned.demand_bps / total_bps[key]
                 for hop in path.hops:
                     background_bps[hop] = background_bps.get(hop, 0.0) + planned.demand_bps
         conditions = msgspec.structs.replace(self._conditions, background_bps=background_bps)

@@ -9,7 +9,10 @@ from pathlib import PurePath
 
 LONGEST = 500
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]()#+\-.!|<>&~:@])")
+# What Markdown obeys anywhere, at the beginning of a block, and in addresses that become links by themselves.
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]()#!|<>&~@]|^[+=-](?=[\s=-]|$)|:(?=//)|(?<=www)\.)", re.IGNORECASE)
+_NUMBERED = re.compile(r"^(\d+)\.(?=\s|$)")
+_TICKS = re.compile("`+")
 
 
 def one_line(text: object, longest: int = LONGEST) -> str:
@@ -39,7 +42,15 @@ def file_name(path: PurePath | str) -> str:
 
 def markdown(text: object, longest: int = LONGEST) -> str:
     """`text` as Markdown that shows just these characters: no link, image, code, table cell or HTML begins in it."""
-    return _MARKDOWN.sub(r"\\\1", one_line(text, longest))
+    return _NUMBERED.sub(r"\1\\.", _MARKDOWN.sub(r"\\\1", one_line(text, longest).strip()))
+
+
+def markdown_code(text: object, longest: int = LONGEST) -> str:
+    """`text` as a Markdown code span, which nothing in it ends. In a table, its pipes need a backslash too."""
+    shown = one_line(text, longest).strip() or " "
+    ticks = "`" * (1 + max(map(len, _TICKS.findall(shown)), default=0))
+    padding = " " if "`" in (shown[0], shown[-1]) else ""
+    return f"{ticks}{padding}{shown}{padding}{ticks}"
 
 
 def _escape(char: str) -> str:

@@ -4,12 +4,15 @@ import argparse
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from c4bench.cli import Commands
 from c4bench.errors import InconclusiveError, UnhealthyError, UsageError
+from c4bench.foreign_text import markdown, one_line
 from c4bench.model.measurement import Outcome
 from c4bench.record import RunDirectory
 from c4bench.record.artefacts import Mutants
@@ -21,6 +24,7 @@ from c4bench.report.nights import NIGHT, Comparison, compare, nights, prune, rea
 
 _BASELINE = "baseline"
 _SHOWN = 20
+_LONGEST = 1000
 
 
 def register(commands: Commands) -> None:
@@ -55,10 +59,10 @@ def _run(arguments: argparse.Namespace) -> int:
     baseline = (root / _BASELINE).resolve() if (root / _BASELINE).exists() else None
     comparison = compare(read(run.path), [read(path) for path in before], read(baseline) if baseline else None)
     code = _exit_code(ended, verdict, comparison)
-    page = _page(run.path, ended, verdict, comparison)
-    (run.path / "night.md").write_text(page)
+    page = partial(_page, run.path, ended, verdict, comparison)
+    (run.path / "night.md").write_text(page(markdown))
     run.save("night", comparison)
-    sys.stdout.write(_json(run.path, code, verdict, comparison) if arguments.json else page)
+    sys.stdout.write(_json(run.path, code, verdict, comparison) if arguments.json else page(one_line))
     if arguments.accept and code == 0:
         _accept(root, run.path)
         baseline = run.path
@@ -97,8 +101,9 @@ def _accept(root: Path, night: Path) -> None:
     fresh.replace(root / _BASELINE)
 
 
-def _page(path: Path, ended: int, verdict: Verdict, comparison: Comparison) -> str:
-    """One page, with the most urgent results first."""
+def _page(path: Path, ended: int, verdict: Verdict, comparison: Comparison, shown: Callable[[object, int], str]) -> str:
+    """One page, with the most urgent results first; `shown` writes a line of a run for a terminal or as Markdown."""
+    section = partial(_list, shown)
     missed = [item for item in (*verdict.measurements, *verdict.timings) if item.outcome is Outcome.FAIL]
     failed = [item for item in verdict.scenarios if item.outcome not in {Outcome.PASS, Outcome.SKIP}]
     skipped = verdict.scenario_counts.get(Outcome.SKIP, 0)
@@ -110,17 +115,17 @@ def _page(path: Path, ended: int, verdict: Verdict, comparison: Comparison) -> s
         f"{comparison.compared} figures compared with {comparison.nights} nights.",
     ]
     run = RunDirectory(path)
-    lines += _section("Without these hosts", [f"{host}: {reason}" for host, reason in run.lost_hosts().items()])
-    lines += _section("Nights not compared", list(comparison.apart))
-    lines += _section("Worse", [str(change) for change in comparison.of("worse")])
-    lines += _section("Did not pass", [f"{one.scenario}: {one.reason or one.outcome}" for one in verdict.not_passed])
-    lines += _section("Skipped", [f"{count} scenarios: {reason}" for reason, count in verdict.skips.items()])
-    lines += _section("Ran last night, not tonight", [short(scenario) for scenario in comparison.not_run])
-    lines += _section("Not measured tonight", list(comparison.lost))
-    lines += _section("Changed", [str(change) for change in comparison.of("changed")])
-    lines += _section("Better", [str(change) for change in comparison.of("better")])
+    lines += section("Without these hosts", [f"{host}: {reason}" for host, reason in run.lost_hosts().items()])
+    lines += section("Nights not compared", list(comparison.apart))
+    lines += section("Worse", [str(change) for change in comparison.of("worse")])
+    lines += section("Did not pass", [f"{one.scenario}: {one.reason or one.outcome}" for one in verdict.not_passed])
+    lines += section("Skipped", [f"{count} scenarios: {reason}" for reason, count in verdict.skips.items()])
+    lines += section("Ran last night, not tonight", [short(scenario) for scenario in comparison.not_run])
+    lines += section("Not measured tonight", list(comparison.lost))
+    lines += section("Changed", [str(change) for change in comparison.of("changed")])
+    lines += section("Better", [str(change) for change in comparison.of("better")])
     for tried in run.load_all("mutants", Mutants).values():
-        lines += _section("Mutants", [mutants.summary(tried), *map(mutants.line, tried.left)])
+        lines += section("Mutants", [mutants.summary(tried), *map(mutants.line, tried.left)])
     return "\n".join([*lines, "", f"Report: {path / 'report.html'}", ""])
 
 
@@ -133,8 +138,8 @@ def _headline(ended: int, verdict: Verdict, comparison: Comparison) -> str:
     return f"{outcome}, {len(comparison.of('worse'))} worse"
 
 
-def _section(title: str, lines: list[str]) -> list[str]:
+def _list(shown: Callable[[object, int], str], title: str, lines: list[str]) -> list[str]:
     if not lines:
         return []
     more = [f"- and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
-    return ["", f"## {title}", "", *(f"- {line}" for line in lines[:_SHOWN]), *more]
+    return ["", f"## {title}", "", *(f"- {shown(line, _LONGEST)}" for line in lines[:_SHOWN]), *more]

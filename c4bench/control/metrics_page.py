@@ -59,7 +59,8 @@ class _Collector:
         yield _count("diagnoses", "diagnoses of C4D", ["job", "syndrome"], diagnoses)
         links = sorted(health.links.items())
         offered = [((link,), load.offered_bps / 8) for link, load in links]
-        yield _gauge("link_offered_bytes_per_second", "what planned flows offer to the link", ["link"], offered)
+        summary = "what planned flows bring to the link if all NICs send at once"
+        yield _gauge("link_offered_bytes_per_second", summary, ["link"], offered)
         rates = [((link,), load.rate_bps / 8) for link, load in links if load.rate_bps is not None]
         yield _gauge("link_rate_bytes_per_second", "the link's rate, where it is known", ["link"], rates)
         carried = [((link,), load.carried_bps / 8) for link, load in links if load.carried_bps is not None]

@@ -11,7 +11,8 @@ from c4bench.c4p.controller import PathController
 from c4bench.c4p.evaluation.shortfalls import gaps
 from c4bench.c4p.knowledge.graph_comparison import CableDifference, compare_paths, recognise
 from c4bench.c4p.knowledge.leaf_groups import Pair
-from c4bench.c4p.knowledge.link_rates import link_rates
+from c4bench.c4p.knowledge.link_names import NamedLinks, name_links
+from c4bench.c4p.knowledge.link_rates import Port, link_rates
 from c4bench.c4p.knowledge.nic_links import NicLinks
 from c4bench.c4p.knowledge.path_knowledge import COUNTERS
 from c4bench.c4p.knowledge.path_search import PathSearch
@@ -19,7 +20,7 @@ from c4bench.control.path_counting import PathCounter, Read, count_paths
 from c4bench.control.path_survey import PathSurvey
 from c4bench.control.switches import PortCount
 from c4bench.errors import UnhealthyError
-from c4bench.model.fabric import Host, Nic
+from c4bench.model.fabric import Host, LinkLoad, Nic
 from c4bench.model.graph import FabricGraph
 
 _logger = logging.getLogger(__name__)
@@ -74,6 +75,8 @@ class PathLearner:
         self._ports: Mapping[str, PortCount] | None = None
         self._reading = asyncio.Lock()
         self.rates: dict[str, float] = {}
+        self._named = NamedLinks()
+        self._named_changes = 0
         self._differences: set[CableDifference] = set()
         self._counted: set[Pair] = set()
         self._incomplete: set[Pair] = set()
@@ -204,8 +207,7 @@ class PathLearner:
             atlas = self._controller.knowledge.atlas()
             # This takes seconds for a thousand NICs, in which the master has other things to do.
             fabric = await asyncio.to_thread(recognise, atlas, graph, self._names())
-            where = {address: (port.switch, port.interface) for address, port in ports.items()}
-            stated |= link_rates(fabric, graph, self.nics.values(), rates, where)
+            stated |= link_rates(fabric, graph, self.nics.values(), rates, self._where())
         if stated != self.rates:
             self.rates = stated
             self._controller.set_capacities(stated)
@@ -213,6 +215,25 @@ class PathLearner:
     def _names(self) -> dict[str, str]:
         """The switches that were asked, by hop address."""
         return {address: port.switch for address, port in (self._ports or {}).items()}
+
+    def _where(self) -> dict[str, Port]:
+        """The switch and the port at each address that a switch was asked for."""
+        return {address: (port.switch, port.interface) for address, port in (self._ports or {}).items()}
+
+    def link_loads(self) -> dict[str, LinkLoad]:
+        """What live flows bring to each link, by hop, if all NICs send at once as fast as they can."""
+        nics_bps = {name: nic.rate_bps for name, nic in self.nics.items()}
+        return self._controller.live_flows.link_loads(self.rates, nics_bps)
+
+    async def name_links(self) -> NamedLinks:
+        """The links of all known paths by name; as of before while paths are being learnt."""
+        changes = self._controller.knowledge.changes
+        if changes != self._named_changes and not self._search.open_pairs:
+            self._named_changes = changes
+            atlas = self._controller.knowledge.atlas()
+            found = await asyncio.to_thread(name_links, atlas, self.fabric.graph, self._where())
+            self._named = found.beside(self._named, self._controller.health.missing)
+        return self._named
 
     async def _note_differences(self) -> None:
         """Add a remark for each difference between the known paths and the stated graph."""

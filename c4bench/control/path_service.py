@@ -10,6 +10,7 @@ from c4bench.budget import AGENT, OverBudgetError
 from c4bench.c4p.controller import PathController
 from c4bench.c4p.knowledge.atlas import Atlas
 from c4bench.c4p.knowledge.leaf_groups import Pair
+from c4bench.c4p.knowledge.link_names import NamedLinks
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.c4p.policy import PathPolicy
 from c4bench.control.counted_traffic import CountedTraffic
@@ -40,7 +41,7 @@ class PathService:
     """The paths of all jobs' flows; `jobs` are the master's, `agent` returns the connection to a host's agent.
 
     `keep` is called with all known paths whenever pairs have been learnt. `publish` is called with new links: of paths
-    that were learnt or given to flows, and missing ones; and with the rates of links.
+    that were learnt or given to flows, and missing ones; and with the rates of links. `named` are the links by name.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class PathService:
         # The jobs, and how often flows and paths had changed, when flows were placed last.
         self._placed: tuple[list[Job], int, int] | None = None
         self.counted = CountedTraffic()
+        self.named = NamedLinks()
         self._jobs = jobs
         self._learner: PathLearner | None = None
         self._warned: set[str] = set()
@@ -92,6 +94,7 @@ class PathService:
 
     async def _follow_paths(self, learner: PathLearner) -> None:
         """Check paths, learn those that have changed, and go on with a search that waits for switches."""
+        self.named = await learner.name_links()
         if await learner.check():
             await self._learn(self.controller.pairs() or self.controller.knowledge.pairs, changed=True)
         elif await learner.proceed():
@@ -132,8 +135,7 @@ class PathService:
 
     def link_loads(self) -> dict[str, LinkLoad]:
         """The links that live flows cross or traffic was counted on, by hop, with what is planned and was counted."""
-        rates_bps = self._learner.rates if self._learner else {}
-        return self.counted.beside(self.controller.live_flows.link_loads(rates_bps), rates_bps)
+        return self.counted.beside(self._learner.link_loads(), self._learner.rates) if self._learner else {}
 
     async def learn_between(self, hosts: Sequence[str]) -> PathKnowledge:
         """Learn all pairs of NICs of these hosts now; return what is known of them.
@@ -334,8 +336,5 @@ class PathService:
         self._note(why)
         if ended or self.controller.changes != self._notified:
             self._notified = self.controller.changes
-            await self._wake()
-
-    async def _wake(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
+            async with self._changed:
+                self._changed.notify_all()

@@ -13,15 +13,15 @@ from typing import Any, NamedTuple, Protocol
 
 from c4bench.decoding import DecodingError, from_json
 from c4bench.live.snapshot import Sources, take_fleet, take_job
-from c4bench.live.timeline import Entry, entries_of, entry_of_fault
+from c4bench.live.timeline import Entry, entries_of, entry_of_fault, printable
 from c4bench.record.encoding import encode
 
 EVERY_S = 1.0
 POLL_S = 0.2
 _PAUSES = 20
+# Of a fault history; the rest is read at the next polls.
+_READ_AT_ONCE = 1 << 20
 KEPT = 500
-# Of a fault history, at each poll.
-_AT_ONCE_BYTES = 1 << 20
 
 
 class FaultHistory:
@@ -32,7 +32,10 @@ class FaultHistory:
         self._offset = 0
 
     def poll(self) -> list[Entry]:
-        """The entries of whole lines since the last call; a file that became shorter is read again."""
+        """The entries of whole lines since the last call; a file that became shorter is read again.
+
+        A line longer than what is read at once is left out.
+        """
         if self._path is None or not self._path.exists():
             return []
         size = self._path.stat().st_size
@@ -41,9 +44,8 @@ class FaultHistory:
         start = self._offset if size > self._offset else 0
         with self._path.open("rb") as file:
             file.seek(start)
-            data = file.read(_AT_ONCE_BYTES)
-        # A line that is longer than that is none of the injector's.
-        end = data.rfind(b"\n") + 1 or (len(data) if len(data) == _AT_ONCE_BYTES else 0)
+            data = file.read(_READ_AT_ONCE)
+        end = data.rfind(b"\n") + 1 or (len(data) if len(data) == _READ_AT_ONCE else 0)
         self._offset = start + end
         return [entry for line in data[:end].splitlines() if (entry := entry_of_fault(_mapping(line)))]
 
@@ -71,7 +73,7 @@ class Timeline:
         for event in log.since(self._events):
             new += entries_of(event)
         self._events = log.count
-        self._entries += sorted(new, key=lambda entry: entry.time_s)
+        self._entries += sorted(map(printable, new), key=lambda entry: entry.time_s)
         self.count += len(new)
 
     def since(self, number: int) -> list[Entry]:

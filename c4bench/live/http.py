@@ -8,11 +8,14 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from typing import NamedTuple
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
+
+from c4bench.decoding import DecodingError, decoding
 
 HEAD_AT_MOST = 16 << 10
 _BODY_AT_MOST = 4 << 10
-_REQUEST_LINE = re.compile(rb"([A-Z]{1,16}) (/[\x21-\x7e]*) HTTP/1\.[01]")
+# The target is an absolute path and a query, of the characters that RFC 3986 allows there.
+_REQUEST_LINE = re.compile(rb"([A-Z]{1,16}) (/[\w\-./~%!$&'()*+,;=:@?]*) HTTP/1\.[01]")
 # Nothing is loaded from elsewhere, nothing runs that is not a file of this server, and nobody may put it into a frame.
 SECURITY = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -81,9 +84,9 @@ async def read(reader: StreamReader) -> Request | None:
     if line is None:
         raise BadRequestError(HTTPStatus.BAD_REQUEST)
     headers = _headers(rest)
-    target = urlsplit(line[2].decode())
+    path, _, query = line[2].decode().partition("?")
     form = await _form(reader, headers) if line[1] == b"POST" else {}
-    return Request(line[1].decode(), target.path, _first(target.query), form, _cookies(headers.get("Cookie", "")))
+    return Request(line[1].decode(), path, _first(query), form, _cookies(headers.get("Cookie", "")))
 
 
 def _headers(lines: bytes) -> http.client.HTTPMessage:
@@ -100,15 +103,19 @@ async def _form(reader: StreamReader, headers: http.client.HTTPMessage) -> dict[
     if len(length) > len(str(_BODY_AT_MOST)) or int(length) > _BODY_AT_MOST:
         raise BadRequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
     try:
-        return _first((await reader.readexactly(int(length))).decode())
-    except (IncompleteReadError, UnicodeDecodeError):
+        body = await reader.readexactly(int(length))
+    except IncompleteReadError:
         raise BadRequestError(HTTPStatus.BAD_REQUEST) from None
+    return _first(body)
 
 
-def _first(query: str) -> dict[str, str]:
+def _first(query: str | bytes) -> dict[str, str]:
+    """The first value of each field of a query or a form."""
     try:
-        return {name: values[0] for name, values in parse_qs(query, max_num_fields=16).items()}
-    except ValueError:
+        with decoding():
+            text = query.decode() if isinstance(query, bytes) else query
+            return {name: values[0] for name, values in parse_qs(text, max_num_fields=16).items()}
+    except DecodingError:
         raise BadRequestError(HTTPStatus.BAD_REQUEST) from None
 
 

@@ -121,7 +121,9 @@ class PageServer:
             try:
                 return peer_identity(tls, Role.OPERATOR, Role.OBSERVER).name
             except UnhealthyError as error:
-                _logger.warning("live page: %s refused: %s", writer.get_extra_info("peername")[0], error)
+                _logger.warning(
+                    "live page: %s refused: %s", (writer.get_extra_info("peername") or ["a peer"])[0], error
+                )
                 return None
         return self._holder(request.cookies.get(_COOKIE, ""))
 

@@ -7,16 +7,23 @@ from typing import Protocol
 import msgspec
 
 from c4bench.attribution.localise import Cell
+from c4bench.c4p.knowledge.link_names import NamedLinks
 from c4bench.control.agent_connections import AgentConnections
 from c4bench.control.agent_liveness import AgentLiveness
 from c4bench.control.event_log import EventLog
 from c4bench.control.job_registry import JobRegistry
 from c4bench.control.path_service import PathService
 from c4bench.control.telemetry import Detection
+from c4bench.foreign_text import one_line
+from c4bench.model.event import Diagnosed
 from c4bench.model.fabric import LinkLoad
 
 _PICO = 1e12
 OPEN, AVOIDED, MISSING = "open", "avoided", "missing"
+# Of a larger fabric only the links that carry something, should, or may not be used are sent.
+_IDLE_AT_MOST = 2000
+# The newest events, among which those are looked for that have named something.
+_EVENTS = 500
 
 
 class Sources(Protocol):
@@ -62,14 +69,18 @@ class JobRow(msgspec.Struct, frozen=True):
 
 
 class LinkRow(msgspec.Struct, frozen=True):
-    """A link that flows or counted traffic cross, or that flows should cross.
+    """A directed link, by the address at its far end (`link`) and by name, from the node `source` to `target`.
 
-    `offered_bps` is what the plan of flows gives it, `rate_bps` its rate, None where unknown. `carried_bps` is all
-    traffic by its switch's counters at their last reading, None where they are not read. `state` is one of open,
-    avoided (blamed, or held down after a loss) and missing.
+    The nodes are "" where no known path crosses the link. `carried_bps` is all traffic by its switch's counters at
+    their last reading, None where they are not read; `rate_bps` its rate, None where unknown. `offered_bps` is what its
+    `flows` planned flows bring if all NICs send at once as fast as they can. `state` is one of open, avoided (blamed,
+    or held down after a loss) and missing.
     """
 
     link: str
+    name: str
+    source: str
+    target: str
     offered_bps: float
     carried_bps: float | None
     rate_bps: float | None
@@ -78,12 +89,18 @@ class LinkRow(msgspec.Struct, frozen=True):
 
 
 class Fleet(msgspec.Struct, frozen=True):
-    """Everything but the details of single jobs, at `time_s` on the master's clock."""
+    """Everything but the details of single jobs, at `time_s` on the master's clock.
+
+    `tiers` are the nodes of links: 0 for a NIC, 1 for a leaf, and so on. `named` are the components that C4D has named
+    or suspects in jobs as they run now, such as `nic h3/0`.
+    """
 
     time_s: float
     hosts: tuple[HostRow, ...]
     jobs: tuple[JobRow, ...]
     links: tuple[LinkRow, ...]
+    tiers: dict[str, int]
+    named: tuple[str, ...]
 
 
 class JobDetail(msgspec.Struct, frozen=True):
@@ -102,7 +119,19 @@ class JobDetail(msgspec.Struct, frozen=True):
 
 def take_fleet(parts: Sources, now_s: float) -> Fleet:
     """The state of all hosts, jobs and links."""
-    return Fleet(now_s, _hosts(parts, now_s), _jobs(parts), link_rows(parts.paths.link_loads(), *_closed(parts)))
+    named = parts.paths.named
+    links = link_rows(parts.paths.link_loads(), *_closed(parts), named)
+    nodes = {node for link in links for node in (link.source, link.target)}
+    tiers = {node: tier for node, tier in named.tiers.items() if node in nodes}
+    return Fleet(now_s, _hosts(parts, now_s), _jobs(parts), links, tiers, _named(parts))
+
+
+def _named(parts: Sources) -> tuple[str, ...]:
+    """The suspects of the newest diagnoses of attempts that run."""
+    attempts = {running.spec.id for running in parts.registry.jobs().values()}
+    newest = (event.diagnosis for event in parts.log.events[-_EVENTS:] if isinstance(event, Diagnosed))
+    suspects = (suspect for found in newest if found.job in attempts for suspect in found.suspects)
+    return tuple(sorted({one_line(f"{suspect.kind} {suspect.name}") for suspect in suspects}))
 
 
 def take_job(parts: Sources, name: str) -> JobDetail | None:
@@ -123,15 +152,21 @@ def sparse(cells: Mapping[Cell, float]) -> tuple[tuple[str, ...], tuple[int, ...
     return nics, tuple(number for triple in flat for number in triple)
 
 
-def link_rows(loads: Mapping[str, LinkLoad], missing: frozenset[str], closed: frozenset[str]) -> tuple[LinkRow, ...]:
-    """A row for each link that is loaded or closed, in order of their names."""
-    states = dict.fromkeys(loads, OPEN) | dict.fromkeys(closed, AVOIDED) | dict.fromkeys(missing, MISSING)
-    nothing = LinkLoad(0.0, 0, None)
-    return tuple(
-        LinkRow(link, load.offered_bps, load.carried_bps, load.rate_bps, load.flows, state)
-        for link, state in sorted(states.items())
-        for load in (loads.get(link, nothing),)
-    )
+def link_rows(
+    loads: Mapping[str, LinkLoad], missing: frozenset[str], closed: frozenset[str], named: NamedLinks
+) -> tuple[LinkRow, ...]:
+    """A row for each link that is loaded or closed, and for idle ones of a fabric that is not too large; by name."""
+    idle = named.links if len(named.links) <= _IDLE_AT_MOST else ()
+    states = dict.fromkeys((*idle, *loads), OPEN) | dict.fromkeys(closed, AVOIDED) | dict.fromkeys(missing, MISSING)
+    rows = [_link_row(link, loads.get(link, LinkLoad(0.0, 0, None)), state, named) for link, state in states.items()]
+    return tuple(sorted(rows, key=lambda row: (row.name, row.link)))
+
+
+def _link_row(link: str, load: LinkLoad, state: str, named: NamedLinks) -> LinkRow:
+    found = named.links.get(link)
+    source, target = (found.source, found.target) if found else ("", "")
+    name = one_line(named.names.get(link, link))
+    return LinkRow(link, name, source, target, load.offered_bps, load.carried_bps, load.rate_bps, load.flows, state)
 
 
 def _closed(parts: Sources) -> tuple[frozenset[str], frozenset[str]]:
@@ -152,12 +187,12 @@ def _hosts(parts: Sources, now_s: float) -> tuple[HostRow, ...]:
             HostRow(
                 host,
                 connected=host in connected,
-                version=hello.version if hello else "",
+                version=one_line(hello.version) if hello else "",
                 ranks=ranks[host],
                 lag_s=now_s - ends_s[host] if host in ends_s else None,
                 silent_s=now_s - missing[host].since_s if host in missing else None,
                 out=out.get(host, ""),
-                rdma=hello.rdma if hello else "",
+                rdma=one_line(hello.rdma) if hello else "",
             )
         )
     return tuple(rows)

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from c4bench.foreign_text import one_line
 from c4bench.model.event import (
     AgentBack,
     AgentMissing,
@@ -16,6 +17,9 @@ from c4bench.model.event import (
 )
 from c4bench.model.steering import Incident
 
+_LONGEST = 4000
+# The times that a page can show: the Unix time of the year 9999 is less.
+_LAST_S = 2e11
 # Kinds of lines that the injector writes.
 _STAGES = {
     "fault_asked": "is asked for",
@@ -66,6 +70,12 @@ def entries_of(event: Event) -> tuple[Entry, ...]:
             return (Entry(time_s, HOST, host, "", f"in service again: {how}"),)
 
 
+def printable(entry: Entry) -> Entry:
+    """The entry without what does not print in names and text that hosts, ranks and files brought."""
+    subject, job, text = (one_line(part, _LONGEST) for part in (entry.subject, entry.job, entry.text))
+    return msgspec.structs.replace(entry, subject=subject, job=job, text=text)
+
+
 def _stage(incident: Incident) -> str:
     """What has been done about an incident last."""
     if incident.resumed_s is not None:
@@ -81,7 +91,7 @@ def _stage(incident: Incident) -> str:
 def entry_of_fault(line: Mapping[str, Any]) -> Entry | None:
     """The entry of a line of a fault history (`c4bench.inject.history`); None for a line of anything else."""
     time_s, stage = line.get("time_s"), _STAGES.get(str(line.get("kind")))
-    if stage is None or not isinstance(time_s, int | float):
+    if stage is None or not isinstance(time_s, int | float) or not 0 <= time_s < _LAST_S:
         return None
     subject = str(line.get("target") or line.get("where") or line.get("host") or "")
     reason = line.get("reason") or line.get("error")

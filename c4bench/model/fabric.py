@@ -160,7 +160,7 @@ class Flow(msgspec.Struct, frozen=True):
 
 
 class LinkLoad(msgspec.Struct, frozen=True):
-    """What `flows` planned flows offer to a link together, bit/s, and its rate; None where that is not known.
+    """What `flows` planned flows bring to a link if all send at once, bit/s, and its rate; None where not known.
 
     `carried_bps` is what the switch at its far end counted of all traffic; None where no switch was read.
     """

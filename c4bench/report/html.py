@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from markupsafe import Markup
 
+from c4bench.foreign_text import lines
 from c4bench.record import RunDirectory
 from c4bench.report import headlines
 from c4bench.report.again import nodes, repeat_run, repeat_scenario
@@ -26,11 +28,12 @@ def render(run_dir: Path) -> Path:
 
 
 def environment() -> jinja2.Environment:
-    """Of all templates: what they print is escaped, and what they name must be given."""
+    """Of all templates: what they print prints and is escaped, and what they name must be given."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(resource("reports", "templates")),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
+        finalize=_printable,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -45,6 +48,11 @@ def environment() -> jinja2.Environment:
         "plain": plain,
     }
     return environment
+
+
+def _printable(value: object) -> object:
+    """What a template prints, without control characters and marks that change the direction of text."""
+    return lines(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _context(run: RunDirectory) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator
 
+from c4bench.foreign_text import markdown, markdown_code
 from c4bench.model.measurement import Measurement, Outcome
 from c4bench.record import RunDirectory
 from c4bench.report.again import nodes, repeat_run, repeat_scenario
@@ -15,21 +16,22 @@ _WORDS = {"pass": "passed", "fail": "failed", "inconclusive": "inconclusive", "s
 _TITLES = {Outcome.PASS: "Passed", Outcome.FAIL: "Failed", Outcome.INCONCLUSIVE: "Inconclusive"}
 # CI services cut summaries; what moved less is in the page.
 _ROWS = 50
+_LONGEST_COMMAND = 4096
 
 
 def summary(run: RunDirectory, verdict: Verdict) -> str:
     """The verdict on a run, its failures with the commands to run them again, and its limits."""
     provenance, known = run.provenance(), nodes(run)
-    lines = [f"## {_TITLES[verdict.outcome]}: {run.path.resolve().name}", "", counts(verdict), ""]
+    lines = [f"## {_TITLES[verdict.outcome]}: {markdown(run.path.resolve().name)}", "", counts(verdict), ""]
     for ending in verdict.not_passed:
-        lines.append(f"* **{_cell(ending.scenario)}** {_WORDS[ending.outcome]}: {_cell(ending.reason)}")
+        lines.append(f"* **{markdown(ending.scenario)}** {_WORDS[ending.outcome]}: {markdown(ending.reason)}")
         if ending.scenario in known:
-            lines.append(f"  `{repeat_scenario(provenance, known[ending.scenario])}`")
-    lines += [f"* {number} skipped: {_cell(reason)}" for reason, number in verdict.skips.items()]
+            lines.append(f"  {_command(repeat_scenario(provenance, known[ending.scenario]))}")
+    lines += [f"* {number} skipped: {markdown(reason)}" for reason, number in verdict.skips.items()]
     heads = [head.measurement for head in headlines((*verdict.measurements, *verdict.timings))]
     if heads:
         lines += ["", *_table(("measurement", "of", "value", "limit", "outcome"), map(_row, heads))]
-    lines += ["", f"All of it again: `{repeat_run(provenance)}`"]
+    lines += ["", f"All of it again: {_command(repeat_run(provenance))}"]
     return "\n".join(lines) + "\n"
 
 
@@ -45,9 +47,10 @@ def counts(verdict: Verdict) -> str:
 
 def comparison(names: tuple[str, str], found: Comparison) -> str:
     """What differs between two runs of these names."""
-    lines = [f"## {names[0]} and {names[1]}", ""]
+    lines = [f"## {markdown(names[0])} and {markdown(names[1])}", ""]
     if found.scenarios:
-        lines += [*_table(("scenario", "before", "after"), found.scenarios), ""]
+        rows = (tuple(map(markdown, row)) for row in found.scenarios)
+        lines += [*_table(("scenario", "before", "after"), rows), ""]
     if found.pairs:
         head = ("measurement", "of", "before", "after", "change", "outcome")
         lines += [*_table(head, _changes(found)), ""]
@@ -63,8 +66,8 @@ def _changes(found: Comparison) -> Iterator[tuple[str, ...]]:
         outcomes = dict.fromkeys(one.outcome.value for one in pair)
         yield (
             *_what(pair[-1]),
-            format_value(before) if before else "",
-            format_value(after) if after else "",
+            markdown(format_value(before)) if before else "",
+            markdown(format_value(after)) if after else "",
             _change(before, after),
             " → ".join(outcomes),
         )
@@ -78,22 +81,23 @@ def _change(before: Measurement | None, after: Measurement | None) -> str:
 
 
 def _row(one: Measurement) -> tuple[str, ...]:
-    return (*_what(one), format_value(one), format_limit(one), one.outcome.value)
+    return (*_what(one), markdown(format_value(one)), markdown(format_limit(one)), one.outcome.value)
 
 
 def _what(one: Measurement) -> tuple[str, str]:
     words = plain(one.name)
     of = ": ".join(filter(None, (one.scenario, format_labels(one))))
-    return f"`{one.name}`" + (f" ({words})" if words else ""), of
+    name = markdown_code(one.name).replace("|", "\\|")
+    return name + (f" ({words})" if words else ""), markdown(of)
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    """A table whose cells are Markdown already."""
     yield "| " + " | ".join(head) + " |"
     yield "|" + "---|" * len(head)
     for row in rows:
-        yield "| " + " | ".join(map(_cell, row)) + " |"
+        yield "| " + " | ".join(row) + " |"
 
 
-def _cell(text: str) -> str:
-    """Text that stays in its cell, and is text."""
-    return text.replace("\n", " ").replace("|", "\\|").replace("<", "&lt;")
+def _command(line: str) -> str:
+    return markdown_code(line, _LONGEST_COMMAND)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from c4bench.errors import UsageError
+from c4bench.foreign_text import markdown
 from c4bench.model.measurement import Measurement, Outcome
 from c4bench.record import Provenance, RunDirectory
 from c4bench.report.generated import frame
@@ -107,16 +108,17 @@ def _tables(cells: Sequence[_Cell]) -> list[str]:
 
 def _line(cell: _Cell) -> str:
     measurement = cell.worst
-    value_text = format_value(measurement)
+    value_text = markdown(format_value(measurement))
     if {"low", "high"} <= measurement.labels.keys():
         value_text += f" ({float(measurement.labels['low']):.3g} to {float(measurement.labels['high']):.3g})"
     if measurement.outcome is Outcome.FAIL:
         value_text = f"**{value_text}**, missed"
-    return f"| {cell.row.text} | {format_limit(measurement)} | {value_text} |"
+    return f"| {cell.row.text} | {markdown(format_limit(measurement))} | {value_text} |"
 
 
 def _source(used: Iterable[_Run]) -> str:
     labs = [run.provenance for run in used if run.provenance.backend == _LAB]
     provenance = labs[0] if labs else next(run.provenance for run in used)
-    kernel = f", Linux {provenance.environment.kernel} in the lab" if labs else ""
-    return f"Measured with c4bench {provenance.version}, seed {provenance.seed}{kernel}. `make figures` rewrites this."
+    kernel = f", Linux {markdown(provenance.environment.kernel)} in the lab" if labs else ""
+    version = markdown(provenance.version)
+    return f"Measured with c4bench {version}, seed {provenance.seed}{kernel}. `make figures` rewrites this."

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from c4bench.errors import UsageError
+from c4bench.foreign_text import markdown
 from c4bench.record import RunDirectory
 from c4bench.record.artefacts import LinkBytes, LossCurves
 from c4bench.report.charts.sites import byte_dots, loss_plot
@@ -73,5 +74,6 @@ def _with(surrounding: Frame, figure: RunFigure, run: RunDirectory) -> str:
     by = run.provenance()
     return surrounding.filled(
         f"![{figure.text}](img/{figure.file})",
-        f"Measured with c4bench {by.version}, seed {by.seed}. `c4bench report --docs` rewrites this from a run.",
+        f"Measured with c4bench {markdown(by.version)}, seed {by.seed}. "
+        "`c4bench report --docs` rewrites this from a run.",
     )

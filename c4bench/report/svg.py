@@ -2,15 +2,20 @@
 
 from markupsafe import Markup, escape
 
+from c4bench.foreign_text import one_line
+
 Attribute = str | float
 
 _BORDER = 12
 
 
 def element(tag: str, *children: str, **attributes: Attribute) -> Markup:
-    """The element `<tag a="1">children</tag>`, escaped; `stroke_width` becomes `stroke-width`, `class_` `class`."""
+    """The element `<tag a="1">children</tag>`; `stroke_width` becomes `stroke-width`, `class_` `class`.
+
+    Attributes and children that are text, not Markup, are escaped, and of one printable line.
+    """
     written = "".join(f' {_name(name)}="{escape(_value(value))}"' for name, value in attributes.items())
-    inner = Markup("").join(children)
+    inner = Markup("").join(child if isinstance(child, Markup) else one_line(child) for child in children)
     return Markup(f"<{tag}{written}>{inner}</{tag}>" if inner else f"<{tag}{written}/>")  # noqa: S704  (escaped above)
 
 

@@ -51,7 +51,8 @@ def test_a_link_that_is_not_used_stands_first(page, scene):
     scene.call(lambda: scene.parts.paths.controller.health.avoid([hop], scene.now_s()))
     first = page.locator("#links-list li").first
     first.get_by_text("avoided").wait_for(timeout=3000)
-    assert first.locator(".name").inner_text() == hop
+    assert first.locator(".address").inner_text() == hop
+    assert first.locator(".name").inner_text() == scene.parts.paths.named.names[hop]
     assert page.locator("#tiles .bad").inner_text() == "1"
     scene.call(lambda: scene.parts.paths.controller.health.reopen_due(scene.now_s() + 1e6))
 
@@ -61,8 +62,57 @@ def test_the_counted_load_stands_beside_the_planned_one(page, scene):
     hop, load = next((hop, load) for hop, load in scene.parts.paths.link_loads().items() if load.rate_bps)
     scene.count({hop: 0.4 * load.rate_bps})
     row = page.locator("#links-list li", has_text=hop).first
-    row.get_by_text(re.compile("counted [34][0-9] %")).wait_for(timeout=5000)  # as exact as the machine is punctual
-    assert row.locator(".load").inner_text().startswith("50 % of 20 Gbit/s")
+    carries = re.compile("carries [34][0-9] % of 20 Gbit/s")  # as exact as the machine is punctual
+    row.get_by_text(carries).wait_for(timeout=5000)
+    assert row.locator(".at-once").inner_text() == "50 % if all sent at once"
+
+
+def test_the_fabric_is_drawn(page, scene):
+    """Each link and node is in the picture; what C4D suspects and what is missing is marked, and said in words."""
+    picture = page.locator("#fabric-picture")
+    page.wait_for_selector("#fabric-parts:not([hidden])")
+    named = scene.parts.paths.named
+    assert picture.locator("line").count() == len(named.links) == 32
+    assert sorted(picture.locator(".node > text").all_text_contents()) == sorted(
+        [f"h{n}" for n in range(8)] + ["leaf0", "leaf1"] + [f"spine{n}" for n in range(4)]
+    )
+    assert picture.locator("[data-state=named]").all_text_contents() == ["h3h3"]
+    assert picture.locator("text.named").count() == 2
+    assert "C4D suspects nic h3/0." in page.locator("#fabric-text").inner_text()
+
+
+def test_a_missing_link_is_marked(page, scene):
+    """A link that is missing has a mark in the picture, and its name stands beside it."""
+    health, hop = scene.parts.paths.controller.health, "up:0>2"
+    scene.call(lambda: health.mark_lost([hop], scene.now_s()))
+    page.locator("#fabric-picture line.missing").wait_for(state="attached", timeout=3000)
+    assert page.locator("#fabric-picture text.missing").all_text_contents() == ["✕"]
+    assert "Missing: leaf0 > spine2/down0." in page.locator("#fabric-text").inner_text()
+    scene.call(lambda: health.mark_answered([hop], scene.now_s()))
+    scene.call(lambda: health.reopen_due(scene.now_s() + 1e6))
+
+
+def test_a_link_is_coloured_by_what_it_carries(page, scene):
+    """A link that switches count is drawn by its share, and the words beside the picture name the busiest."""
+    hop, load = next((hop, load) for hop, load in scene.parts.paths.link_loads().items() if load.rate_bps)
+    scene.count({hop: 0.8 * load.rate_bps})
+    page.locator("#fabric-picture line.high").wait_for(state="attached", timeout=5000)
+    name = scene.parts.paths.named.names[hop]
+    assert f"{name} carries most" in page.locator("#fabric-text").inner_text()
+    told = page.locator("#fabric-picture line.high title").text_content()
+    assert re.fullmatch(f"{re.escape(name)}: carries (6[5-9]|[78][0-9]|90) %", told)
+
+
+def test_the_matrix_has_names_on_its_axes(page):
+    """Each row and column of a small delay matrix has its NIC's name, in the order of the matrix."""
+    page.wait_for_selector("#job-detail:not([hidden])")
+    nics = [f"h{n}/0" for n in range(8)]
+    assert page.locator("#matrix-rows span").all_inner_texts() == nics
+    assert page.locator("#matrix-columns span").all_inner_texts() == nics
+    tops = [span.bounding_box()["y"] for span in page.locator("#matrix-rows span").all()]
+    assert tops == sorted(tops)
+    box = page.locator("#matrix").bounding_box()
+    assert box["y"] < tops[0] < tops[-1] < box["y"] + box["height"]
 
 
 def test_what_happens_appears_by_itself(page, scene):

@@ -80,7 +80,7 @@ def test_frames_are_short_with_300_hosts(runner, fleet):
     page = sign_in(browser, fleet, fleet.token("speed"))
     page.wait_for_selector("#job-detail:not([hidden])")
     assert page.locator("#hosts-table tbody tr").count() == HOSTS
-    names = page.locator("#links-list .name").all_inner_texts()
+    names = page.locator("#links-list .address").all_inner_texts()
     assert len([name for name in names if name.startswith(("up:", "down:"))]) == TRUNKS
     fleet.advance_slowly(SECONDS + 2)
     worst = worst_by_second(page.evaluate(FRAMES, SECONDS))

@@ -36,6 +36,16 @@ def spec_of(name, hosts):
     return JobSpec(name, "steps", tuple(Member(rank, f"h{rank}", (f"h{rank}/0",), rank) for rank in range(hosts)), nics)
 
 
+def port_of(hop):
+    """The port at which a link of `bench.fabrics` enters a switch, as the switch would tell it."""
+    kind, _, ends = hop.partition(":")
+    near, _, far = ends.partition(">")
+    switch = f"spine{far}" if kind == "up" else f"leaf{far}"
+    return hop, PortCount(
+        switch, f"down{near}" if kind == "up" else f"up{near}" if kind == "down" else near.partition("/")[0], 0, 0
+    )
+
+
 class PageScene:
     """`advance` lets simulated time pass; `address` is the page's. Times begin at the machine's present."""
 
@@ -96,9 +106,13 @@ class PageScene:
             PlannedFabric([Host(f"h{number}", "", spec.nics[number : number + 1]) for number in range(self.hosts)])
         )
         parts.paths._learner.rates = {hop: 2 * RATE for hops in paths.values() for hop in hops[1:-1]}
+        parts.paths._learner._ports = dict(port for hops in paths.values() for port in map(port_of, hops[:-1]))
+        return parts.paths._follow_paths(parts.paths._learner)
 
     def count(self, carried_bps):
-        """Let the switches' counters show these loads, bit/s by hop, until the end."""
+        """Let the switches' counters show these loads, bit/s by hop, until others are given or the end."""
+        if self.counting:
+            self.counting.cancel()
         began_s = time.monotonic()
 
         def read():

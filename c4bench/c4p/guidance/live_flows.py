@@ -3,6 +3,7 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from zlib import crc32
 
 import msgspec
@@ -156,15 +157,25 @@ class LiveFlows:
                 demand_bps[hop] += live.flow.demand_bps
         return demand_bps
 
-    def link_loads(self, rates_bps: Mapping[str, float]) -> dict[str, LinkLoad]:
-        """What flows with a known path offer to each link, by hop; `rates_bps` are the known rates of links."""
+    def link_loads(
+        self, rates_bps: Mapping[str, float], nics_bps: Mapping[str, float] = MappingProxyType({})
+    ) -> dict[str, LinkLoad]:
+        """What flows with a known path bring to each link if all send at once, by hop.
+
+        `rates_bps` are the known rates of links by hop, `nics_bps` those of NICs by name: a NIC sends no faster, and
+        its flows share its rate by their demands.
+        """
         of_connection: defaultdict[tuple[str, str, str], float] = defaultdict(float)
+        of_nic: defaultdict[str, float] = defaultdict(float)
         for live in self:
             of_connection[connection_key(live.flow)] += live.flow.demand_bps
+            of_nic[live.flow.source] += live.flow.demand_bps
+        part = {nic: min(1.0, nics_bps.get(nic, bps) / bps) for nic, bps in of_nic.items() if bps}
         offered: defaultdict[str, list[float]] = defaultdict(list)
         for live in self:
+            sent_bps = live.weight * of_connection[connection_key(live.flow)] * part.get(live.flow.source, 1.0)
             for hop in self.path(live).hops:
-                offered[hop].append(live.weight * of_connection[connection_key(live.flow)])
+                offered[hop].append(sent_bps)
         return {hop: LinkLoad(math.fsum(bps), len(bps), rates_bps.get(hop)) for hop, bps in offered.items()}
 
     def of_connection(self, connection: Connection) -> Sequence[LiveFlow]:

@@ -1,7 +1,7 @@
 """The plans of one fabric, one planner for all jobs or one for each, and how live flows follow them."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from c4bench.c4p.conditions import Conditions
 from c4bench.c4p.evaluation.shortfalls import no_route
@@ -48,7 +48,7 @@ class Plans:
         for planner, mine in self._by_planner(flows):
             self._remark(planner.add(mine, gain=None).stranded)
             self._rebalance_if_contended(planner)
-            self._apply(planner)
+            self._apply(planner, [flow.id for flow in mine])
 
     def adopt(self, flows: Sequence[Flow]) -> None:
         """Add live flows that run already on their planned ports; no flow moves but those without an open path."""
@@ -166,22 +166,25 @@ class Plans:
         hops = self.atlas.hops if self.atlas else ()
         return {hop: rate for hop, rate in bps.items() if hop in hops}
 
-    def _apply(self, planner: Planner) -> None:
-        """Set every flow's port and weight as planned; a flow that is on its path already keeps its port."""
+    def _apply(self, planner: Planner, new: Collection[str] = ()) -> None:
+        """Set every flow's port and weight as planned; a flow that is on its path already keeps its port.
+
+        `new` are flows that have come, if nothing else has changed.
+        """
         for assignment in planner.assignments():
             live = self._live_flows[assignment.flow]
             if not live.planned or self._live_flows.planned(live).path.hops != assignment.path.hops:
                 live.planned = assignment.path.source_port
         if any(live.weight != 1.0 for live in self._live_flows):
-            self._divide(planner)
+            self._divide(planner, new)
         else:
             for assignment in planner.assignments():
                 live = self._live_flows[assignment.flow]
                 self._live_flows.assign(live, live.planned, 1.0)
 
-    def _divide(self, planner: Planner) -> None:
+    def _divide(self, planner: Planner, new: Collection[str]) -> None:
         """Divide every connection's load again; QPs without a share use the paths of others."""
-        for flow, part in assign_idle_qps(planner.divide(), planner.flows).items():
+        for flow, part in assign_idle_qps(planner.divide(new), planner.flows).items():
             self._live_flows.assign(self._live_flows[flow], self._live_flows[part.leader].planned, part.share)
 
     def _remark(self, stranded: Iterable[str]) -> None:

@@ -33,7 +33,7 @@ def link_rates(
     for link in fabric.links:
         stated = (
             port_bps.get(link.hop),
-            by_port.get(_port(link.hop, ports)),
+            by_port.get(port_at(link.hop, ports)),
             between.rate_bps(link),
             nic_bps.get(link.source) or nic_bps.get(link.target),
         )
@@ -42,8 +42,8 @@ def link_rates(
     return rates
 
 
-def _port(hop: str, ports: Mapping[str, Port]) -> Port:
-    """The port at a hop; one without an address of its own is named after the switch's (`ADDRESS%INTERFACE`)."""
+def port_at(hop: str, ports: Mapping[str, Port]) -> Port:
+    """The switch and the port at a hop, "" where not known; one without an own address is `ADDRESS%INTERFACE`."""
     address, _, interface = hop.partition("%")
     switch, own = ports.get(address, ("", ""))
     return switch, interface or own

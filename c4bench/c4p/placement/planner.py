@@ -1,6 +1,6 @@
 """Places all flows of one fabric on paths, and keeps link loads level while flows come and go and links fail."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -12,9 +12,9 @@ from c4bench.c4p.placement.flow_placement import Assignment, FlowPlacement, Plan
 from c4bench.c4p.placement.initial_placement import place_greedily, restart
 from c4bench.c4p.placement.link_load_table import UNPLACED, LinkLoadTable
 from c4bench.c4p.placement.path_choices import EcmpGroupTable, PathChoices
-from c4bench.c4p.weights.shares import shares
+from c4bench.c4p.weights.shares import shares, worst_load
 from c4bench.errors import UsageError
-from c4bench.model.fabric import Flow
+from c4bench.model.fabric import Flow, Path
 from c4bench.model.qp_address import connection_key
 
 # Search budgets, in evaluations of a link's flows. They are not seconds, so that a slower machine makes the same plan.
@@ -22,6 +22,8 @@ _BUDGET = 20_000
 _LIVE_BUDGET = 150
 # A live flow moves only if a link becomes lighter by more than this fraction.
 _GAIN = 0.05
+# A division of new connections alone is good enough if the worst link is heavier by no more than this fraction.
+_AS_GOOD = 0.003
 
 # For up to so many flows, other orders are tried: that costs little, and one flow more on a link matters.
 _FEW = 256
@@ -154,22 +156,49 @@ class Planner:
         """Move live flows if that makes a link lighter by more than the fraction `gain`."""
         return self._place((), gain)
 
-    def divide(self) -> dict[str, float]:
+    def divide(self, new: Collection[str] = ()) -> dict[str, float]:
         """Divide each connection's load among its QPs on their present paths; return the shares by flow id.
 
-        The plan counts flows with these shares from now on (`weights.shares`). No flow moves.
+        The plan counts flows with these shares from now on (`weights.shares`). No flow moves. If only the flows `new`
+        have come since the last division, connections without any of them keep their shares, unless the worst link
+        would be lighter otherwise: whoever asked for them before has them already.
         """
         paths = {assignment.flow: assignment.path for assignment in self.assignments()}
-        divided = shares(self.flows, paths, self._conditions)
         total_bps: dict[tuple[str, str, str], float] = {}
         for planned in self._planned.values():
             key = connection_key(planned.flow)
             total_bps[key] = total_bps.get(key, 0.0) + self._demand_bps(planned.flow)
+        divided = shares(self.flows, paths, self._conditions)
+        if new and (kept := self._divided_beside(new, paths, total_bps)):
+            before, after = (worst_load(self.flows, paths, self._conditions, each) for each in (divided, kept))
+            divided = kept if after <= before * (1 + _AS_GOOD) else divided
         for flow, share in divided.items():
             planned = self._planned[flow]
             planned.demand_bps = share * total_bps[connection_key(planned.flow)]
             self._loads.set_demand(planned.slot, planned.choice.common if planned.choice else (), planned.demand_bps)
         return divided
+
+    def _divided_beside(
+        self, new: Collection[str], paths: Mapping[str, Path], total_bps: Mapping[tuple[str, str, str], float]
+    ) -> dict[str, float]:
+        """Shares by which only the connections of these flows are divided; the others have those of the plan.
+
+        None at all if the plan's cannot be told, because a connection demands nothing.
+        """
+        changed = {connection_key(self._planned[flow].flow) for flow in new}
+        kept: dict[str, float] = {}
+        background_bps = dict(self._conditions.background_bps)
+        for flow, path in paths.items():
+            planned = self._planned[flow]
+            if (key := connection_key(planned.flow)) not in changed:
+                if not total_bps[key]:
+                    return {}
+                kept[flow] = planned.demand_bps / total_bps[key]
+                for hop in path.hops:
+                    background_bps[hop] = background_bps.get(hop, 0.0) + planned.demand_bps
+        conditions = msgspec.structs.replace(self._conditions, background_bps=background_bps)
+        mine = [flow for flow in self.flows if connection_key(flow) in changed]
+        return kept | shares(mine, paths, conditions, fill=True)
 
     def _register(self, flows: Iterable[Flow]) -> list[PlannedFlow]:
         planned = [PlannedFlow(flow, self._demand_bps(flow)) for flow in flows]

@@ -34,28 +34,39 @@ _ZERO = 1e-9
 _ZERO_WEIGHT = 1e-7
 
 
-def shares(flows: Iterable[Flow], paths: Mapping[str, Path], conditions: Conditions | None = None) -> dict[str, float]:
+def shares(
+    flows: Iterable[Flow], paths: Mapping[str, Path], conditions: Conditions | None = None, *, fill: bool = False
+) -> dict[str, float]:
     """Each QP's share of its connection, by flow id, so that the worst link load is lowest for these paths.
 
     The shares of a connection sum to 1. Its demand is the sum of its flows' demands, also of those without a path;
     these are left out. The worst load is within 1 % of the optimum of linear programming, and few QPs have a share
     (`fewest`). Connections that do not cross the worst link are divided again so that the worst of the other links is
-    lowest, and so on for some levels (max-min fairness); of more than 512 QPs only the worst load is made lowest.
+    lowest, and so on for some levels (max-min fairness); of more than 512 QPs only the worst load is made lowest. With
+    `fill` only that is, and each connection fills one path after the other, which leaves others room for more.
     """
     every = list(flows)
     left = sorted((flow for flow in every if flow.id in paths), key=lambda flow: flow.id)
     conditions = conditions or Conditions()
     divided: dict[str, float] = {}
-    for _ in range(_LEVELS if len(left) <= _MAX_QPS else 1):
+    for _ in range(1 if fill or len(left) > _MAX_QPS else _LEVELS):
         if not left:
             break
         problem = _Problem(every, left, paths, conditions)
-        solved = problem.solve()
+        solved = problem.solve(fill=fill)
         divided |= dict(zip((flow.id for flow in left), solved.tolist(), strict=True))
         decided = problem.decided(solved)
         conditions = problem.with_background(solved, decided, conditions)
         left = [flow for flow, final in zip(left, decided.tolist(), strict=True) if not final]
     return divided
+
+
+def worst_load(
+    flows: Iterable[Flow], paths: Mapping[str, Path], conditions: Conditions, shares: Mapping[str, float]
+) -> float:
+    """The greatest load of a link with these shares, as `shares` counts it; 0 without a flow that has a path."""
+    known = sorted((flow for flow in flows if flow.id in paths), key=lambda flow: flow.id)
+    return _Problem(list(flows), known, paths, conditions).worst([shares[flow.id] for flow in known]) if known else 0.0
 
 
 class _Problem:
@@ -85,9 +96,15 @@ class _Problem:
                 self._demand[index] += flow.demand_bps * conditions.shares.get(flow.job, 1.0)
         self._scale = float(self._loads(self._normal(np.zeros(len(self._of)))).max()) or 1.0
 
-    def solve(self) -> Array:
+    def worst(self, share: Sequence[float]) -> float:
+        """The greatest load of a link with these shares, in order of the QPs."""
+        return float(self._loads(np.array(share)).max())
+
+    def solve(self, *, fill: bool = False) -> Array:
         """The shares, summing to 1 in each connection."""
         spread = self._spread()
+        if fill:
+            return self._filled(float(self._loads(spread).max()), spread)
         few = fewest(spread, self._of, self._links, self._demand, len(self._weight) - 1)
         few[few < _LEAST_SHARE] = 0.0
         few /= np.bincount(self._of, few)[self._of]
@@ -110,6 +127,27 @@ class _Problem:
                 if link < len(self._hops):
                     background[self._hops[link]] += share[qp] * self._demand[self._of[qp]]
         return msgspec.structs.replace(conditions, background_bps=dict(background))
+
+    def _filled(self, worst: float, otherwise: Array) -> Array:
+        """Shares with which each connection fills its paths in turn, the emptiest first, to no more than `worst`.
+
+        `otherwise` if they do not fit.
+        """
+        room = worst - self._background
+        share = np.zeros(len(self._of))
+        for connection, demand_bps in enumerate(self._demand.tolist()):
+            left, added = 1.0, demand_bps * self._weight
+            mine = np.flatnonzero(self._of == connection)
+            while left > _ZERO and len(mine):
+                fits = [_fit(room[links], added[links]) for links in self._links[mine]]
+                best = int(np.argmax(fits))
+                qp, mine = mine[best], np.delete(mine, best)
+                share[qp] = min(left, max(0.0, fits[best]))
+                room[self._links[qp]] -= share[qp] * added[self._links[qp]]
+                left -= share[qp]
+            if left > _ZERO:
+                return otherwise
+        return share
 
     def _spread(self) -> Array:
         """Shares over all QPs for which the worst link load is lowest."""
@@ -174,6 +212,12 @@ class _Problem:
     def _bound(self, cost: Array, price: Array) -> float:
         """A lower bound of the worst load: the cost of all demand on the cheapest QPs (LP duality)."""
         return float((self._demand * self._cheapest(cost)).sum() + (price * self._background).sum())
+
+
+def _fit(room: Array, added: Array) -> float:
+    """Which part of a connection fits on a path: `room` is what is left on its links, `added` what all of it adds."""
+    used = added > 0
+    return float((room[used] / added[used]).min()) if used.any() else 1.0
 
 
 def fewest(share: Array, of: IndexArray, links: IndexArray, demand: Array, count: int) -> Array:

@@ -1,7 +1,8 @@
 // Summary, jobs, links and hosts: what a `fleet` message has.
 
 import { Keyed, byId, element, setClass, setText } from "./dom.js";
-import { duration, rate } from "./format.js";
+import { carriedShare } from "./fabric.js";
+import { duration, percent, rate } from "./format.js";
 
 const LATE_S = 2;
 const FULL = 0.95;
@@ -27,14 +28,21 @@ function hostState(host) {
 
 const RANK = { bad: 0, warn: 1, good: 2 };
 const lag = (host) => (host.lag_s === null ? "–" : `${host.lag_s.toFixed(1)} s`);
-const use = (link) => (link.rate_bps ? link.offered_bps / link.rate_bps : null);
-const planned = (link) => (use(link) === null ? rate(link.offered_bps) : `${percent(use(link))} of ${rate(link.rate_bps)}`);
-const percent = (share) => `${Math.round(100 * share)} %`;
 
-/** The load that switches counted, as the planned one is shown. */
-function counted(link) {
-  if (link.carried_bps === null) return "";
-  return `counted ${link.rate_bps ? percent(link.carried_bps / link.rate_bps) : rate(link.carried_bps)}`;
+/** What switches counted on a link, of what it can carry. */
+function carried(link) {
+  if (link.carried_bps === null) return "not counted";
+  const share = carriedShare(link);
+  return share === null ? `carries ${rate(link.carried_bps)}` : `carries ${percent(share)} of ${rate(link.rate_bps)}`;
+}
+
+const atOnceShare = (link) => (link.rate_bps ? link.offered_bps / link.rate_bps : null);
+
+/** What the plan would make of a link if all NICs sent at once. */
+function atOnce(link) {
+  if (!link.flows) return "no planned flows";
+  const share = atOnceShare(link);
+  return `${share === null ? rate(link.offered_bps) : percent(share)} if all sent at once`;
 }
 
 export class FleetView {
@@ -52,7 +60,7 @@ export class FleetView {
       (node, job) => this.fillJob(node, job),
     );
     this.hosts = new Keyed(byId("hosts-table").tBodies[0], () => row(["", "", "number", "number", ""]), fillHost);
-    this.links = new Keyed(byId("links-list"), makeLink, (node, link) => fillLink(node, link, this.busiest));
+    this.links = new Keyed(byId("links-list"), makeLink, fillLink);
   }
 
   show(fleet) {
@@ -61,11 +69,10 @@ export class FleetView {
     byId("jobs-empty").hidden = fleet.jobs.length > 0;
     byId("jobs-table").parentNode.hidden = fleet.jobs.length === 0;
     this.jobs.show(fleet.jobs.map((job) => [job.name, job]));
-    byId("links-empty").hidden = fleet.links.length > 0;
-    this.busiest = Math.max(1, ...fleet.links.map((link) => link.offered_bps));
-    byId("links-list").parentNode.hidden = fleet.links.length === 0;
-    const links = fleet.links.map((link) => [link.link, link]);
+    const links = fleet.links.filter((link) => link.flows || link.carried_bps || link.state !== "open").map((link) => [link.link, link]);
     links.sort(([, a], [, b]) => Number(a.state === "open") - Number(b.state === "open"));
+    byId("links-empty").hidden = links.length > 0;
+    byId("links-parts").hidden = links.length === 0;
     this.links.show(links);
     this.showHosts(fleet.hosts);
   }
@@ -74,12 +81,14 @@ export class FleetView {
     const connected = fleet.hosts.filter((host) => host.connected).length;
     const out = fleet.hosts.filter((host) => host.out).length;
     const closed = fleet.links.filter((link) => link.state !== "open").length;
+    const shares = fleet.links.map(carriedShare).filter((share) => share !== null);
     const latest = Math.max(0, ...fleet.hosts.map((host) => host.lag_s ?? 0));
     const tiles = [
       ["agents connected", `${connected} of ${fleet.hosts.length}`, connected < fleet.hosts.length],
       ["hosts out of service", String(out), out > 0],
       ["jobs", String(fleet.jobs.length), false],
       ["links not in use", String(closed), closed > 0],
+      ["busiest link", shares.length ? percent(Math.max(...shares)) : "not counted", false],
       ["longest lag", `${latest.toFixed(1)} s`, latest > LATE_S],
     ];
     this.tiles.show(tiles.map((tile) => [tile[0], tile]));
@@ -144,20 +153,25 @@ function makeLink() {
   const made = element("li");
   const meter = element("meter");
   meter.min = meter.optimum = 0;
-  made.append(element("span", "name"), meter, element("span", "load"), element("span", "counted"), element("span"));
+  made.append(
+    element("span", "name"), element("span", "address"), element("span"),
+    meter, element("span", "carried"), element("span", "at-once"),
+  );
   return made;
 }
 
-function fillLink(node, link, busiest) {
-  const [name, meter, load, carried, state] = node.children;
-  const share = use(link) ?? link.offered_bps / busiest;
-  setText(name, link.link);
-  setText(load, planned(link));
-  setText(carried, counted(link));
-  meter.max = Math.max(1, share);
-  meter.high = link.rate_bps ? FULL : meter.max;
-  if (meter.value !== share) meter.value = share;
-  meter.setAttribute("aria-label", `planned load of ${link.link}`);
+function fillLink(node, link) {
+  const [name, address, state, meter, carries, planned] = node.children;
+  const share = carriedShare(link);
+  setText(name, link.name);
+  setText(address, link.name === link.link ? "" : link.link);
   setText(state, link.state === "open" ? "" : link.state);
   setClass(state, link.state === "missing" ? "bad" : "warn");
+  setText(carries, carried(link));
+  setText(planned, atOnce(link));
+  meter.hidden = share === null;
+  meter.max = Math.max(1, share);
+  meter.high = FULL;
+  if (meter.value !== share) meter.value = share ?? 0;
+  meter.setAttribute("aria-label", `share of its rate that ${link.name} carries`);
 }

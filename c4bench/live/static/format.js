@@ -19,6 +19,9 @@ export function rate(bps) {
   return `${Number((bps / scale).toPrecision(3))} ${unit}`;
 }
 
+/** A share as text: 0.051 is "5 %"; less than half a percent is not nothing. */
+export const percent = (share) => (share > 0 && share < 0.005 ? "< 1 %" : `${Math.round(100 * share)} %`);
+
 /** The value in the middle of some numbers; NaN of none. */
 export function median(values) {
   const sorted = [...values].sort((a, b) => a - b);

@@ -6,6 +6,8 @@ import { duration, median } from "./format.js";
 const SVG = "http://www.w3.org/2000/svg";
 const [WIDTH, HEIGHT] = [640, 160];
 const SLOWEST = 10;
+// As many names stand at an axis of the matrix; with more NICs, every second one, or third, and so on.
+const NAMES = 12;
 // From blue by grey to red, as in the reports: a cell at the median is grey, at twice the median red.
 const COLOURS = [[59, 76, 192], [221, 221, 221], [180, 4, 38]];
 const SHADES = 256;
@@ -69,6 +71,7 @@ export class JobView {
       return;
     }
     if (canvas.width !== size) canvas.width = canvas.height = size;
+    this.showAxes(nics);
     const context = canvas.getContext("2d");
     const image = context.createImageData(size, size);
     const pixels = new Uint32Array(image.data.buffer);
@@ -84,6 +87,22 @@ export class JobView {
       `Rows send, columns receive: ${size} NICs, ${values.length} cells with data, median ${Math.round(typical)} ps per byte.`,
     );
     this.showSlowest(nics, flat, values[Math.max(0, values.length - SLOWEST)]);
+  }
+
+  /** The names of NICs beside the rows and above the columns, each at its own. */
+  showAxes(nics) {
+    const key = nics.join("\n");
+    if (key === this.axes) return;
+    this.axes = key;
+    const every = Math.ceil(nics.length / NAMES);
+    for (const [axis, side] of [[byId("matrix-rows"), "top"], [byId("matrix-columns"), "left"]]) {
+      const names = nics.map((nic, index) => [nic, index]).filter(([, index]) => index % every === 0);
+      axis.replaceChildren(...names.map(([nic, index]) => {
+        const label = element("span", "", nic);
+        label.style[side] = `${(100 * (index + 0.5)) / nics.length}%`;
+        return label;
+      }));
+    }
   }
 
   /** List the slowest cells: those of at least `least`, of which there are about as many as are shown. */

@@ -1,6 +1,7 @@
 // Follows the master's stream and shows what it brings. A lost connection is opened again by the browser.
 
 import { byId, setText } from "./dom.js";
+import { FabricView, showLegend } from "./fabric.js";
 import { FleetView } from "./fleet.js";
 import { JobView } from "./job.js";
 import { TimelineView } from "./timeline.js";
@@ -9,6 +10,7 @@ const AGAIN_MS = 2000;
 const job = new JobView();
 const timeline = new TimelineView();
 const fleet = new FleetView(follow);
+const fabric = new FabricView();
 let stream = null;
 
 function connection(state, text) {
@@ -26,8 +28,13 @@ function follow(name) {
   stream.addEventListener("error", () => lost());
   stream.addEventListener("timeline", (event) => timeline.reset(JSON.parse(event.data)));
   stream.addEventListener("entries", (event) => timeline.add(JSON.parse(event.data)));
-  stream.addEventListener("fleet", (event) => fleet.show(JSON.parse(event.data)));
+  stream.addEventListener("fleet", (event) => showFleet(JSON.parse(event.data)));
   stream.addEventListener("job", (event) => showJob(JSON.parse(event.data)));
+}
+
+function showFleet(state) {
+  fleet.show(state);
+  fabric.show(state);
 }
 
 function showJob(detail) {
@@ -44,4 +51,5 @@ async function lost() {
   else setTimeout(() => follow(fleet.chosen), AGAIN_MS);
 }
 
+showLegend();
 follow("");

@@ -47,17 +47,30 @@ def test_plan_beats_ecmp(
         measure("c4p.gain_over_ecmp", gain.mean, at_least=1.0, qps=label, seeds=DRAWS, **interval)
         assert gain.low > 1.0, f"the plan's gain over ECMP with {label} QPs is within the noise of the draws"
     if switches.any:
-        typical = len(ROUNDS) * sorted(range(DRAWS), key=means[SAME].__getitem__)[DRAWS // 2]
         save("fabric", drawn(rdma_hosts, atlas, readings[0]))
-        cases = loads("ECMP", readings, typical + ROUNDS.index(SAME)), loads("C4P", readings, ROUNDS.index(PLANNED))
+        draws = {paths: loads(readings, start) for start, paths in enumerate(ROUNDS)}
+        for paths in ROUNDS:
+            measure("c4p.busiest_link", busiest(typical(draws[paths])), paths=paths, draws=DRAWS)
+        cases = LoadCase("ECMP", typical(draws[SAME])), LoadCase("C4P", typical(draws[PLANNED]))
         save("link_loads", LinkLoads(cases))
 
 
-def loads(label, readings, draw):
-    """Each link's load in a draw, relative to what one NIC sends: 1 is one flow, 2 is two flows on one link."""
+def loads(readings, start):
+    """Each link's load in every third draw, from its first operation on: 1 is what one NIC sends, 2 is two of them."""
     sent = SIZE_BYTES * (OPERATIONS + 1) * 4154 / 4096
-    carried = carried_bytes(readings[draw], readings[draw + 1])
-    return LoadCase(label, {hop: round(count / sent, 3) for hop, count in carried.items()})
+    ends = range(start, len(readings) - 1, len(ROUNDS))
+    carried = (carried_bytes(readings[draw], readings[draw + 1]) for draw in ends)
+    return [{hop: round(count / sent, 3) for hop, count in of_draw.items()} for of_draw in carried]
+
+
+def typical(draws):
+    """The draw whose busiest link is the median of all."""
+    return sorted(draws, key=busiest)[len(draws) // 2]
+
+
+def busiest(of_draw):
+    """The load of the busiest link."""
+    return max(of_draw.values())
 
 
 def by_draw(results, start):

@@ -232,3 +232,20 @@ def test_a_link_carries_what_its_flows_offer():
             assert loads[hop].rate_bps is None
     hop = controller.path(live[0].id).hops[0]
     assert controller.live_flows.link_loads({hop: RATE})[hop].rate_bps == RATE
+
+
+def test_a_nic_sends_no_faster_than_its_rate():
+    """Seven flows of one NIC bring a link its rate, not seven times as much; each by its demand, others unchanged."""
+    world = World()
+    pairs = [(f"h{source}/0", f"h{8 + n}/0") for source, count in ((0, 7), (1, 1)) for n in range(count)]
+    live = [Flow(f"j/j:data/{n}>0/0.0", "j", *pair, RATE) for n, pair in enumerate(pairs)]
+    controller = running(world, live)
+    first = [controller.path(flow.id).hops[0] for flow in live]
+    unbound = controller.live_flows.link_loads({})
+    bound = controller.live_flows.link_loads({}, {"h0/0": RATE, "h1/0": RATE})
+    assert unbound[first[0]].offered_bps == pytest.approx(7 * RATE)
+    assert bound[first[0]].offered_bps == pytest.approx(RATE)
+    assert bound[first[7]].offered_bps == pytest.approx(RATE)
+    assert {hop: load.flows for hop, load in bound.items()} == {hop: load.flows for hop, load in unbound.items()}
+    last = controller.path(live[1].id).hops[-1]
+    assert bound[last].offered_bps == pytest.approx(RATE / 7)

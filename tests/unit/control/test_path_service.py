@@ -86,7 +86,7 @@ def test_plans_and_replans_are_logged_with_their_reasons(caplog):
         "INFO planning paths between 4 NICs, by 8 source ports",
         "INFO learnt 8 paths of 1 pairs of NICs",
         "INFO 2 changes of paths or weights: new flows of j",
-        "INFO 1 changes of paths or weights: diagnosis of link s0",
+        "INFO 2 changes of paths or weights: diagnosis of link s0",
     ]
 
 

@@ -123,6 +123,7 @@ BAD = [
         "C4benchLinkOverloaded",
         {
             'c4bench_link_offered_bytes_per_second{link="a"}': "20x60",
+            'c4bench_link_carried_bytes_per_second{link="a"}': "9.8x60",
             'c4bench_link_rate_bytes_per_second{link="a"}': "10x60",
         },
         {"link": "a"},
@@ -144,6 +145,22 @@ def test_an_alert_fires_for_what_it_is_about(tmp_path, alert, series, labels):
     found = unexpected(tmp_path, series, AT.get(alert, "8m"), alert)
     for name, text in (labels | {"alertname": alert}).items():
         assert f'{name}="{text}"' in found
+
+
+HEALTHY = {
+    "much is planned, little is carried": {"offered": 70, "carried": 0.5, "rate": 10},
+    "all that a balanced plan brings is carried": {"offered": 10, "carried": 9.9, "rate": 10},
+    "others fill the link": {"offered": 1, "carried": 9.9, "rate": 10},
+    "the link is not counted": {"offered": 70, "rate": 10},
+    "the rate is not known": {"offered": 70, "carried": 9.9},
+}
+
+
+@pytest.mark.parametrize("series", HEALTHY.values(), ids=HEALTHY)
+def test_no_link_is_overloaded_in_a_healthy_job(tmp_path, series):
+    """What could be sent at once is no alarm; nor is a link that carries all that it is planned to carry."""
+    given = {f'c4bench_link_{name}_bytes_per_second{{link="a"}}': f"{value}x60" for name, value in series.items()}
+    assert unexpected(tmp_path, given, "14m", "C4benchLinkOverloaded") == ""
 
 
 def test_prometheus_scrapes_a_real_master(tmp_path):

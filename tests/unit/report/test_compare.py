@@ -99,7 +99,7 @@ def test_a_summary_says_what_failed_and_how_to_run_it_again(tmp_path):
     text = target.read_text()
     assert text.startswith("before\n## Failed: ")
     assert "scenarios: 1 passed, 1 failed, 1 skipped; 2 of 2 limits met" in text
-    assert "* **x** failed: no &lt;agent> \\| on h1" in text
+    assert r"* **x** failed: no \<agent\> \| on h1" in text
     assert "`pytest --hosts softroce tests/scenarios/test_x.py::test_x --c4-seed 7`" in text
     assert "* 1 skipped: no-gpu: none" in text
     assert (

@@ -222,7 +222,8 @@ def test_garbage_ends_no_detector_and_no_master(scene):
         for kind in kinds:
             assert said.count(f"as 'unreadable {kind}'") == 1, said
         assert "Traceback" not in said
-    assert health["left_out"]["unreadable lease"] >= len(GARBAGE)
+    # Nothing, in a key, is no lease, and no garbage.
+    assert health["left_out"]["unreadable lease"] >= len(GARBAGE) - 1
 
 
 async def write_garbage(scene):
@@ -230,21 +231,21 @@ async def write_garbage(scene):
     written = {
         "detector": (
             f"$KV.{S.leases}.job.job0",
-            f"$KV.{S.leases}.detector.evil",
+            f"$KV.{S.leases}.detector.evil{{}}",
             f"$KV.{S.leases}.job.=FF",
             S.finding("job0"),
             S.shared("traffic", "evil"),
         ),
-        "bus-master": (S.shared("paths", "master"), f"$KV.{S.jobs}.evil", S.report("job0")),
+        "bus-master": (S.shared("paths", "master"), f"$KV.{S.jobs}.evil{{}}", S.report("job0")),
         "h0": (S.window("job0", "h0"), S.window("job0", "h0", "begin"), S.window("job0", "h0", "change")),
     }
     for name, subjects in written.items():
         async with opened(scene.bus(name)) as bus:
-            for body in GARBAGE.values():
-                for subject in subjects:
-                    await bus.client.publish(subject, body)
             for subject in subjects:
                 await bus.client.publish(subject, b"", headers={"KV-Operation": "DEL"})
+                for number, body in enumerate(GARBAGE.values()):
+                    # A key has only its newest value.
+                    await bus.client.publish(subject.replace("{}", str(number)), body)
             await bus.client.flush(5)
 
 

@@ -22,6 +22,8 @@ from c4bench.model.fabric import Flow
 from c4bench.model.fabric import Path as FabricPath
 
 T = TypeVar("T")
+# A thousand times the fastest link there is.
+_DEMAND_AT_MOST_BPS = 1e15
 
 
 class _Placed(msgspec.Struct, frozen=True):
@@ -54,6 +56,9 @@ def register(commands: Commands) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     flows = _read(arguments.flows, tuple[Flow, ...])
+    for flow in flows:
+        if not 0 <= flow.demand_bps <= _DEMAND_AT_MOST_BPS:
+            raise UsageError(f"{arguments.flows}: {flow.id}: demand_bps {flow.demand_bps:g} is no rate of a link")
     conditions = _read(arguments.conditions, Conditions) if arguments.conditions else Conditions()
     atlas = Atlas.from_json(_bytes(arguments.atlas))
     planner = Planner(atlas, conditions)

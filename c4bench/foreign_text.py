@@ -4,6 +4,7 @@ A terminal obeys control characters, a log is read line by line, and Markdown an
 escaped by the templates (`report/html.py`), JSON by its encoder.
 """
 
+import json
 import re
 from pathlib import PurePath
 
@@ -26,6 +27,14 @@ def one_line(text: object, longest: int = LONGEST) -> str:
     if not shown.isprintable():
         shown = "".join(char if char.isprintable() else _escape(char) for char in shown)
     return shown + ("..." if len(given) > longest else "")
+
+
+def json_line(encoded: bytes) -> str:
+    """One line of JSON as it may be printed: what does not print is escaped within its strings, as JSON does."""
+    text = encoded.decode()
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
 
 
 def lines(text: object, longest: int = 100_000) -> str:

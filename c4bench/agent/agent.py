@@ -31,17 +31,10 @@ from c4bench.verbs.ticks import Ticks
 from c4bench.wire.channel import MESSAGE_BYTES_MAX, ChannelClosed, StreamChannel
 from c4bench.wire.framing import LENGTH_BYTES, frame
 from c4bench.wire.master import master_channel
-from c4bench.wire.messages import (
-    BurstRequest,
-    Empty,
-    Hello,
-    ProbeAnswer,
-    ProbeRequest,
-    StartRanks,
-    StopRanks,
-)
+from c4bench.wire.messages import Empty, Hello, StartRanks, StopRanks
 from c4bench.wire.numbered_packets import HeardRequest, ListenRequest, NumberRequest
 from c4bench.wire.peer import Handler, LostError, Peer
+from c4bench.wire.probes import BurstRequest, ProbeAnswer, ProbeRequest
 from c4bench.wire.ras_report import RasReport
 from c4bench.wire.requests import OF_RANKS, Relay, Request
 

@@ -19,16 +19,13 @@ from c4bench.c4p.knowledge.path_changes import PathChanges
 from c4bench.c4p.knowledge.path_checks import Check, CheckResults, PathChecks, Position
 from c4bench.c4p.knowledge.path_knowledge import PROBES, PathKnowledge, Trace
 from c4bench.c4p.knowledge.path_search import PathSearch
-from c4bench.c4p.policy import PathPolicy
+from c4bench.c4p.policy import REMARKS_AT_MOST, PathPolicy
 from c4bench.c4p.weights.qp_count import needed_qps
 from c4bench.c4p.weights.tuning import WeightTuner
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.fabric import Flow, MissingLink, Path
 from c4bench.model.qp_address import connection_key
 from c4bench.model.window import Window
-
-# After so many remarks nothing more is said of single flows, since ranks may bring ever new ones.
-_REMARKS_AT_MOST = 1000
 
 
 class PathController:
@@ -156,7 +153,7 @@ class PathController:
         live = self.live_flows[flow]
         if not live.pinned:
             self.live_flows.pin(live, port)
-            if len(self.remarks) < _REMARKS_AT_MOST:
+            if len(self.remarks) < REMARKS_AT_MOST:
                 self.remarks.append(f"flow {flow} stays where it is: {reason}")
             self._plans.rebuild()
 

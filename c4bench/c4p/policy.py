@@ -4,6 +4,9 @@ from typing import Literal
 
 import msgspec
 
+# After so many remarks nothing more is said of single flows: ranks may bring ever new ones.
+REMARKS_AT_MOST = 1000
+
 
 class HoldDown(msgspec.Struct, frozen=True):
     """How long a link that is back must stay up before it is used (RFC 2439), in seconds.

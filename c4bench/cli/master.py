@@ -20,6 +20,7 @@ from c4bench.control.path_learning import PlannedFabric
 from c4bench.control.switches import Switches
 from c4bench.deploy import authority
 from c4bench.errors import UnhealthyError, UsageError
+from c4bench.foreign_text import json_line
 from c4bench.model.event import Diagnosed, Event
 from c4bench.record.archive import Archive, Bounds
 from c4bench.record.encoding import encode
@@ -203,7 +204,7 @@ async def _follow(arguments: argparse.Namespace) -> None:
 
 def _print(event: Event, *, whole: bool) -> None:
     if whole or isinstance(event, Diagnosed):
-        _write_line(encode(event if whole else event.diagnosis).decode())  # type: ignore[union-attr]
+        _write_line(json_line(encode(event if whole else event.diagnosis)))  # type: ignore[union-attr]
 
 
 def _write_line(line: str) -> None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Annotated, Any
 
 import msgspec
 
@@ -16,7 +17,9 @@ from c4bench.cli.lab import kept_or_scratch
 from c4bench.control import foreground
 from c4bench.control.client import dial
 from c4bench.control.cluster import Cluster
+from c4bench.decoding import DecodingError, decoding
 from c4bench.errors import UsageError
+from c4bench.foreign_text import one_line
 from c4bench.lab import topology_file
 from c4bench.lab.machine.launch import launch, trust_directory
 from c4bench.lab.spec import INVENTORY
@@ -28,7 +31,15 @@ from c4bench.workload import job_file
 LAB = "softroce"
 _AGENTS_WITHIN_S = 60.0
 _INTERRUPTED = 130
+_LONGEST = 2000  # characters of a line
 _ANY = "0.0.0.0"  # noqa: S104  (agents of other machines connect to it)
+
+
+class _Losses(msgspec.Struct, frozen=True):
+    """The losses of consecutive steps, in hexadecimal, as a rank reports them."""
+
+    first: int
+    losses: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
 
 
 def register(commands: Commands) -> None:
@@ -129,13 +140,24 @@ def _copies(files: Sequence[Path], folder: Path) -> list[str]:
 
 
 def _show(job: str, result: Result) -> None:
+    """One line of what a rank reports, which may be anything."""
     fields = dict(result.body)
-    kind = fields.pop("kind")
+    kind = fields.pop("kind", "")
     if kind == "losses":
-        first, losses = fields["first"], fields["losses"]
-        fields = {"step": first + len(losses) - 1, "loss": f"{float.fromhex(losses[-1]):.4f}"}
+        fields = _newest_loss(fields)
     words = " ".join(f"{name}={value}" for name, value in fields.items())
-    _write_line(f"{job} rank {result.rank}: {kind} {words}".rstrip())
+    _write_line(one_line(f"{job} rank {result.rank}: {kind} {words}".rstrip(), _LONGEST))
+
+
+def _newest_loss(fields: dict[str, Any]) -> dict[str, Any]:
+    """The newest of the losses that a rank reports; what it reports, if that is something else."""
+    try:
+        with decoding():
+            losses = msgspec.convert(fields, _Losses)
+            newest = float.fromhex(losses.losses[-1])
+    except DecodingError:
+        return fields
+    return {"step": losses.first + len(losses.losses) - 1, "loss": f"{newest:.4f}"}
 
 
 def _show_json(job: str, result: Result) -> None:

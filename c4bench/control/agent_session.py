@@ -18,6 +18,7 @@ from c4bench.control.rank_requests import RankRequests
 from c4bench.control.ras_reports import RasReports
 from c4bench.control.telemetry import TelemetryLoop
 from c4bench.decoding import DecodingError, decoding
+from c4bench.foreign_text import one_line
 from c4bench.wire.channel import MESSAGE_BYTES_MAX, Channel
 from c4bench.wire.messages import Empty, Hello, StopRanks
 from c4bench.wire.peer import Handler, Peer, Receiver
@@ -81,6 +82,8 @@ class AgentSessions:
                 await self._agents.announce()
 
     async def _introduce(self, hello: Hello, peer: Peer) -> None:
+        shown = {field: one_line(getattr(hello, field)) for field in ("version", "code", "rdma")}
+        hello = msgspec.structs.replace(hello, **shown)
         self._agents.add(AgentConnection(hello, peer))
         log_connected(hello)
         event = self._liveness.connected(hello.host, time.time())

@@ -2,9 +2,12 @@
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from c4bench.budget import AGENT, OverBudgetError
+from c4bench.c4p.guidance.live_flows import LiveFlows
 from c4bench.control.jobs import Job
 from c4bench.errors import C4Error, UnhealthyError, UsageError
 from c4bench.foreign_text import one_line
@@ -97,6 +100,14 @@ class Authorisation:
         return self._nic(source) or job.nics[source]
 
 
+def check_room(live: LiveFlows, flows: Iterable[Flow]) -> None:
+    """Raises OverBudgetError if a host would have more live flows than one agent may."""
+    new = Counter(host_of_nic(flow.source) for flow in flows if flow.id not in live)
+    for host, count in new.items():
+        if live.of_host(host) + count > AGENT.names:
+            raise OverBudgetError(f"{host}: more than {AGENT.names:,} flows, which is the most that is planned")
+
+
 def _check_host(host: str, said: str) -> None:
     if said != host:
         raise NotTheirsError(f"the certificate says {host!r}, the agent {one_line(said, 80)!r}")
@@ -110,9 +121,10 @@ def _must_be_late(request: Request, job: str) -> bool:
 
 
 def _check_names(names: Iterable[str]) -> None:
-    longest = max(map(len, names), default=0)
-    if longest > _NAME_AT_MOST:
-        raise UsageError(f"a name of {longest:,} characters; names of communicators and flows have {_NAME_AT_MOST:,}")
+    wrong = next((name for name in names if len(name) > _NAME_AT_MOST or not name.isprintable()), None)
+    if wrong is not None:
+        begin = one_line(wrong, 40)
+        raise UsageError(f"the name {begin!r} is not of up to {_NAME_AT_MOST:,} printable characters; choose another")
 
 
 def _check_places(host: str, claims: Claims, job: Job) -> None:

@@ -27,7 +27,8 @@ from c4bench.model.fabric import Path as FabricPath
 from c4bench.model.steering import Incident, Policy
 from c4bench.model.window import Window
 from c4bench.record.telemetry import Recording
-from c4bench.wire.messages import Burst, Exchange, Hello, JobSpec, LaunchJob
+from c4bench.wire.messages import Exchange, Hello, JobSpec, LaunchJob
+from c4bench.wire.probes import Burst
 from c4bench.workload import programs
 
 Answer = TypeVar("Answer")

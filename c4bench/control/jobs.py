@@ -8,6 +8,9 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
+import msgspec
+
+from c4bench.budget import JOB
 from c4bench.control.store import Entry, RankResult, Store
 from c4bench.errors import UnhealthyError
 from c4bench.foreign_text import one_line
@@ -41,6 +44,9 @@ class Job:
         self._store = store or Store(None)
         self._kept = max(_RESULTS_KEPT, 4 * len(spec.members)) if self._store.durable else None
         self.results: deque[Result] = deque(maxlen=self._kept)
+        # Of a master that runs for long: the bytes of each result, and of all.
+        self._sizes: deque[int] = deque(maxlen=self._kept)
+        self._result_bytes = 0
         self._received: dict[int, int] = {}
         self._count = 0
         for entry in saved:
@@ -76,8 +82,18 @@ class Job:
 
     def _keep(self, result: Result) -> None:
         self._received[result.rank] = max(result.number, self._received.get(result.rank, 0))
+        if self._kept is not None:
+            self._make_room(len(msgspec.msgpack.encode(result.body)), self._kept)
         self.results.append(result)
         self._count += 1
+
+    def _make_room(self, size_bytes: int, kept: int) -> None:
+        """Forget the oldest results for one of this size."""
+        while self._sizes and (self._result_bytes + size_bytes > JOB.bytes or len(self._sizes) == kept):
+            self._result_bytes -= self._sizes.popleft()
+            self.results.popleft()
+        self._sizes.append(size_bytes)
+        self._result_bytes += size_bytes
 
     async def note_ranks(self, records: Iterable[RankRecord]) -> None:
         """Note the states of ranks' processes, as an agent reports them."""

@@ -16,7 +16,7 @@ from c4bench.c4p.knowledge.path_search import MAX_SWITCHES, PathSearch
 from c4bench.control.path_survey import PathSurvey
 from c4bench.control.switches import PortCount, carried_packets
 from c4bench.model.fabric import Nic
-from c4bench.wire.messages import Burst
+from c4bench.wire.probes import Burst
 
 # Packets of each TTL: more than the switches' own traffic, and less than a millisecond of any link.
 _PACKETS = 32

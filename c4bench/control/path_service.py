@@ -3,16 +3,15 @@
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from c4bench.budget import AGENT, OverBudgetError
 from c4bench.c4p.controller import PathController
 from c4bench.c4p.knowledge.atlas import Atlas
 from c4bench.c4p.knowledge.leaf_groups import Pair
 from c4bench.c4p.knowledge.link_names import NamedLinks
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.c4p.policy import PathPolicy
+from c4bench.control.authorisation import check_room
 from c4bench.control.counted_traffic import CountedTraffic
 from c4bench.control.health import UnplannedFlows
 from c4bench.control.jobs import Job
@@ -20,11 +19,12 @@ from c4bench.control.path_learning import PathLearner, PlannedFabric
 from c4bench.control.path_survey import PathSurvey
 from c4bench.control.periodic import Periodic
 from c4bench.control.plan_log import TUNING, PlanLog
+from c4bench.control.published_paths import PublishedPaths
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.foreign_text import one_line
 from c4bench.model.diagnosis import Diagnosis
-from c4bench.model.fabric import USUAL_QPS, Flow, LinkLoad, MissingLink, Nic, host_of_nic
-from c4bench.model.recording import LinkRates, LinksMissing, PathsLearnt, PlannerRecord
+from c4bench.model.fabric import USUAL_QPS, Flow, LinkLoad, Nic
+from c4bench.model.recording import PlannerRecord
 from c4bench.model.window import Window
 from c4bench.wire.messages import ChooseQps, Empty, FollowGuidance, Guidance, Release, Route
 from c4bench.wire.peer import Peer
@@ -55,10 +55,7 @@ class PathService:
         self.controller = PathController(policy or PathPolicy())
         self.survey = PathSurvey(agent)
         self._keep = keep
-        self._publish = publish
-        self._paths: dict[tuple[str, str, int], tuple[str, ...]] = {}
-        self._missing: tuple[MissingLink, ...] = ()
-        self._rates: Mapping[str, float] = {}
+        self._published = PublishedPaths(publish)
         # The jobs, and how often flows and paths had changed, when flows were placed last.
         self._placed: tuple[list[Job], int, int] | None = None
         self.counted = CountedTraffic()
@@ -161,28 +158,10 @@ class PathService:
         self._note("paths were learnt")
         self._keep(self.controller.knowledge)
         entries = ((pair, self.controller.knowledge.entries(pair)) for pair in pairs)
-        self._publish_paths({(*pair, port): entry.hops for pair, ports in entries for port, entry in ports.items()})
-        self._publish_missing()
-        self._publish_rates()
-
-    def _publish_rates(self) -> None:
-        if self._learner and self._learner.rates != self._rates:
-            self._rates = self._learner.rates
-            self._publish(LinkRates(time.time(), dict(self._rates)))
-
-    def _publish_paths(self, paths: Mapping[tuple[str, str, int], tuple[str, ...]]) -> None:
-        new = {key: hops for key, hops in paths.items() if self._paths.get(key) != hops}
-        if new:
-            self._paths |= new
-            self._publish(PathsLearnt(time.time(), tuple((*key, hops) for key, hops in sorted(new.items()))))
-
-    def _publish_missing(self) -> None:
-        if self.controller.missing != self._missing:
-            names = ", ".join(link.name for link in self.controller.missing)
-            level = logging.WARNING if names else logging.INFO
-            _logger.log(level, "links missing: %s", names or "none", extra={"links": names})
-            self._missing = self.controller.missing
-            self._publish(LinksMissing(time.time(), self._missing))
+        self._published.paths({(*pair, port): entry.hops for pair, ports in entries for port, entry in ports.items()})
+        self._published.missing(self.controller.missing)
+        if self._learner:
+            self._published.rates(self._learner.rates)
 
     # Requests of ranks; `Authorisation` has checked that they speak for their sender's flows
 
@@ -209,20 +188,12 @@ class PathService:
 
     async def _join(self, job: str, flows: Sequence[Flow], ports: Mapping[str, int]) -> None:
         """Have these flows of a job planned; those that run already on known `ports`, by flow id, stay there."""
-        self._limit_flows(flows)
+        check_room(self.controller.live_flows, flows)
         await self._learn_unknown([(flow.source, flow.destination) for flow in flows])
         running = self._jobs.get(job)
         self.controller.join(flows, running.spec.share if running else 1.0, ports)
         self._warn_unplanned(job)
         await self._apply_changes(f"new flows of {job}")
-
-    def _limit_flows(self, flows: Sequence[Flow]) -> None:
-        """Raises OverBudgetError if a host would have more live flows than an agent may."""
-        live = self.controller.live_flows
-        new = Counter(host_of_nic(flow.source) for flow in flows if flow.id not in live)
-        for host, count in new.items():
-            if live.of_host(host) + count > AGENT.names:
-                raise OverBudgetError(f"{host}: more than {AGENT.names:,} flows, which is the most that is planned")
 
     async def _learn_unknown(self, pairs: Iterable[Pair]) -> None:
         if unknown := self.controller.pairs_to_learn(pairs, time.time()):
@@ -328,7 +299,7 @@ class PathService:
         for job in state[0] if state != self._placed else ():
             placed = self.controller.placed(job.spec.id)
             job.place(placed)
-            self._publish_paths({(f.source, f.destination, path.source_port): path.hops for f, path in placed.items()})
+            self._published.placed(placed)
         self._placed = state
         await self._notify(why, ended=ended)
 

@@ -25,7 +25,7 @@ _WITHIN_S = 20.0
 # Of this many, at least one meets no other traffic, and each takes long beside the latency of the hops.
 _PROBE_MESSAGES = 10
 _numbers = itertools.count(1)
-Told = TypeVar("Told")
+Reported = TypeVar("Reported")
 
 
 # Times and rates of a rank, which may say anything.
@@ -63,7 +63,7 @@ class _Rates(msgspec.Struct, frozen=True):
     found: tuple[_Rate, ...]
 
 
-def _told(body: Mapping[str, Any], kind: type[Told]) -> Told:
+def _reported(body: Mapping[str, Any], kind: type[Reported]) -> Reported:
     """What a rank has reported. Raises UnhealthyError if it is of another form."""
     try:
         with decoding():
@@ -99,7 +99,7 @@ class ProbeJobs:
         The probes of a step, each with NICs of its own, run at once. Raises UnhealthyError if they cannot be sent.
         """
         reports = await self._run(_probing(steps, nics), "pairs")
-        rows = [row for report in reports for row in _told(report, _Rates).found]
+        rows = [row for report in reports for row in _reported(report, _Rates).found]
         rates = {(row.source, row.destination, row.source_port): row.rate_bps for row in rows}
         probes = list(itertools.chain.from_iterable(steps))
         bounds = [payload_bound(min(nics[flow.source].rate_bps, nics[flow.destination].rate_bps)) for flow in probes]
@@ -125,7 +125,7 @@ class ProbeJobs:
             nics=ends,
             parameters={"sizes_bytes": [_MESSAGE_BYTES], "total_bytes": total_bytes, "profile": "brisk"},
         )
-        (sent,) = _told((await self._run(spec, "link"))[0], _Link).sent
+        (sent,) = _reported((await self._run(spec, "link"))[0], _Link).sent
         duration_s = sent.ended_s - sent.began_s
         if duration_s <= 0:
             raise UnhealthyError(f"{source.host} says that it sent {sent.messages} messages in {duration_s:g} s")

@@ -6,18 +6,23 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from c4bench.control.authorisation import Authorisation
 from c4bench.control.jobs import Job
 from c4bench.control.meetings import Meetings
 from c4bench.control.path_service import PathService
 from c4bench.control.rendezvous import RendezvousService
 from c4bench.control.telemetry import Detection
+from c4bench.foreign_text import one_line
 from c4bench.model.recording import FailureReported, LossReported
 from c4bench.model.telemetry import Failure
 from c4bench.wire.messages import Empty, Fail, Meet, NetworkLost, RelayMessage, Result, Watch
 from c4bench.wire.peer import Handler
 from c4bench.wire.requests import OF_RANKS, Request, seat_of
 
+# Characters.
+_STATUS_AT_MOST = 80
 _logger = logging.getLogger(__name__)
 
 
@@ -67,6 +72,12 @@ class RankRequests:
         return Empty()
 
     async def _fail(self, request: Fail) -> Empty:
+        # Other ranks write it into their logs.
+        said = request.failure
+        failure = msgspec.structs.replace(
+            said, reason=one_line(said.reason), status=one_line(said.status, _STATUS_AT_MOST)
+        )
+        request = msgspec.structs.replace(request, failure=failure)
         self._rendezvous.fail(request)
         seat = seat_of(request.failure.rank, request.seats)
         record = FailureReported(time.time(), request.job, request.comm, request.failure, seat)

@@ -9,12 +9,14 @@ paths, which can be learnt again, and `evidence/` the newest report of NCCL's RA
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
 from c4bench import files
+from c4bench.budget import JOB
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.control.state_folder import StateFiles, StateFolder
 from c4bench.decoding import DecodingError, decoding, from_json
@@ -154,8 +156,8 @@ class Store:
             return
         size = self._files.append(_log_of(attempt), msgspec.json.encode(entry))
         if size > self._most_bytes.get(attempt, _ENTRIES_AT_MOST_BYTES):
-            kept = compacted(self.entries(attempt))
-            size = self._files.rewrite(_log_of(attempt), map(msgspec.json.encode, kept))
+            lines = newest([msgspec.json.encode(entry) for entry in compacted(self.entries(attempt))], 2 * JOB.bytes)
+            size = self._files.rewrite(_log_of(attempt), lines)
             self._most_bytes[attempt] = max(_ENTRIES_AT_MOST_BYTES, 2 * size)
 
     def entries(self, attempt: str) -> list[Entry]:
@@ -223,6 +225,12 @@ def compacted(entries: Sequence[Entry]) -> list[Entry]:
         elif counts[type(entry)] < _NEWEST_KEPT.get(type(entry), len(entries)):
             kept.append(entry)
     return [*kept, *(entry for held in messages.values() for entry in held)]
+
+
+def newest(lines: Sequence[bytes], most_bytes: int) -> list[bytes]:
+    """The last of these lines that have so many bytes together."""
+    kept = list(takewhile(lambda size: size <= most_bytes, accumulate(map(len, reversed(lines)))))
+    return list(lines[len(lines) - len(kept) :])
 
 
 class SavedPaths:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import msgspec
 
 from c4bench.model.diagnosis import NetworkLoss
-from c4bench.model.fabric import Flow, HopAnswer, HopProbe, Host, Nic
+from c4bench.model.fabric import Flow, Host, Nic
 from c4bench.model.meeting import Meeting
 from c4bench.model.steering import Policy
 from c4bench.model.telemetry import Failure, Member
@@ -267,48 +267,6 @@ class Result(msgspec.Struct, frozen=True):
     rank: int
     body: dict[str, Any]
     number: int = 0
-
-
-class ProbeRequest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Master to agent: send these probes from this NIC to UDP port `to_port`, `rate_pps` a second at most.
-
-    Each is repeated while it has no answer, for `timeout_s` in all. `traffic_class` is the NIC's in the master's
-    inventory.
-    """
-
-    nic: int
-    probes: tuple[HopProbe, ...]
-    timeout_s: float
-    rate_pps: float
-    to_port: int
-    traffic_class: int = 0
-
-
-class ProbeAnswer(msgspec.Struct, frozen=True):
-    """The answer to each probe."""
-
-    answers: tuple[HopAnswer, ...]
-
-
-class Burst(msgspec.Struct, frozen=True):
-    """`count` packets from a source port that go `hops` switches far."""
-
-    source_port: int
-    hops: int
-    count: int
-
-
-class BurstRequest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Master to agent: send these from this NIC to that address, for switches to count; `rate_pps` at most.
-
-    `traffic_class` is as in a `ProbeRequest`.
-    """
-
-    nic: int
-    destination: str
-    bursts: tuple[Burst, ...]
-    rate_pps: float
-    traffic_class: int = 0
 
 
 class Empty(msgspec.Struct, frozen=True):

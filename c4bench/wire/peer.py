@@ -94,9 +94,9 @@ class Peer:
         elif isinstance(message, Note) and isinstance(receiver := self._handlers.get(message.method), Receiver):
             self._receive(receiver, message)
         else:
-            await self._take(message, len(data))
+            await self._begin_handling(message, len(data))
 
-    async def _take(self, message: Call | Note, size_bytes: int) -> None:
+    async def _begin_handling(self, message: Call | Note, size_bytes: int) -> None:
         """Begin to handle a call or a note, if the peer may have one more under way."""
         try:
             self._check(message)

@@ -103,6 +103,12 @@ def _fail(request: Fail) -> Claims:
     return Claims(request.job, places=(sender,), others=others, seats=request.seats, names=(request.comm,))
 
 
+def _lost(request: NetworkLost) -> Claims:
+    loss = request.loss
+    names = [component.name for component in (loss.component, *loss.alternatives)]
+    return Claims(request.job, places=(loss.rank,), seats=request.seats, names=(request.comm, *names))
+
+
 def _exchange(request: Exchange) -> Claims:
     names = request.comm, request.key
     return Claims(request.job, places=(request.rank,), seats=request.seats, size=request.size, names=names)
@@ -142,7 +148,7 @@ REQUESTS = (
         NetworkLost,
         Empty,
         Relay.REPEATED,
-        lambda it: Claims(it.job, places=(it.loss.rank,), seats=it.seats, names=(it.comm,)),
+        _lost,
     ),
     Request("watch", Watch, Failure, Relay.WAITING, lambda it: Claims(it.job, seats=it.seats, names=(it.comm,))),
     Request("word", RelayMessage, Empty, Relay.REPEATED, _word),

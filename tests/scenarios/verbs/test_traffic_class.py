@@ -3,7 +3,7 @@
 import pytest
 
 from c4bench.verbs import probe
-from c4bench.wire.messages import Burst
+from c4bench.wire.probes import Burst
 from c4bench.workload.jobs import job
 
 # Opcodes of reliable connections (InfiniBand Architecture Specification, volume 1, 9.2.1).

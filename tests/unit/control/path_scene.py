@@ -7,7 +7,8 @@ from c4bench.control.path_service import PathService
 from c4bench.control.switches import PortCount
 from c4bench.errors import UnhealthyError
 from c4bench.model.fabric import Flow, HopAnswer, Host, Nic
-from c4bench.wire.messages import Empty, ProbeAnswer
+from c4bench.wire.messages import Empty
+from c4bench.wire.probes import ProbeAnswer
 
 PORTS = range(50001, 50009)
 HOSTS = tuple(Host(f"h{n}", "", (Nic(f"h{n}", 0, "", "", f"10.0.{n}.1", 1e10),)) for n in range(4))

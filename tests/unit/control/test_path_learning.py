@@ -17,7 +17,8 @@ from c4bench.control.switches import PortCount
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.fabric import HopAnswer
 from c4bench.model.graph import FabricGraph, HostPort, Trunk
-from c4bench.wire.messages import ChooseQps, ProbeAnswer, Route
+from c4bench.wire.messages import ChooseQps, Route
+from c4bench.wire.probes import ProbeAnswer
 
 
 def test_a_pair_is_learnt_when_a_flow_needs_it():

@@ -18,7 +18,7 @@ from c4bench.record import RunDirectory
 from c4bench.record.artefacts import Mutants
 from c4bench.record.begin import ROOT
 from c4bench.record.encoding import encode
-from c4bench.report import Verdict, evaluate_run, mutants, render, settle
+from c4bench.report import Verdict, conclude, evaluate_run, mutants, render
 from c4bench.report.headlines import short
 from c4bench.report.nights import NIGHT, Comparison, compare, nights, prune, read
 
@@ -53,7 +53,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if not run.started:
         run.path.rmdir()  # nothing has run: an argument was wrong, or asked for no test
         return ended or InconclusiveError.exit_code
-    ended = settle(run, ended)
+    ended = conclude(run, ended)
     verdict = evaluate_run(run.path)
     render(run.path)
     baseline = (root / _BASELINE).resolve() if (root / _BASELINE).exists() else None

@@ -55,14 +55,13 @@ class Group:
         self.guard = FailureGuard(name, rank, process.rendezvous)
         self._before_operation = process.before_operation
         self._seq = 0
+        self._registrations: list[Registrations] = []
         with ExitStack() as undo, self.guard.during("connecting"):
             process.rendezvous.enter(name, [member.seat for member in members])
             undo.callback(process.rendezvous.leave, name)
             failure_signal = process.rendezvous.failure_signal(name)
             undo.callback(failure_signal.close)
-            # Memory is taken back after the connections: a peer that has yet to hear of a failure and still writes here
-            # then gets no answer. It would get a remote access error otherwise, and take it for a failure of its own.
-            self._registrations: list[Registrations] = []
+            # Memory goes after the connections: a peer that still writes here gets no answer then, not an access error.
             undo.callback(self._deregister)
             site = open_site(undo, name, rank, members, process, options, nics)
             self.site = with_qps(site, closed=closed)

@@ -54,7 +54,7 @@ class Cluster:
         self._beside: list[concurrent.futures.Future[None]] = []
         self._agents, self._jobs, self._log = parts.agents, parts.jobs, parts.log
         self._detection, self._paths = parts.detection, parts.paths
-        self._paths.plan_on_request(NO_FIXTURE)
+        self._paths.requested.only_explicit(NO_FIXTURE)
         self._rendezvous, self._meetings = parts.rendezvous, parts.meetings
         self._server = self._call_soon(lambda: Master(parts, trust, address, port))
         self._serving = self._serve()

@@ -19,6 +19,7 @@ from c4bench.control.path_learning import PathLearner, PlannedFabric
 from c4bench.control.path_survey import PathSurvey
 from c4bench.control.periodic import Periodic
 from c4bench.control.plan_log import TUNING, PlanLog
+from c4bench.control.plan_requests import PlanRequests
 from c4bench.control.published_paths import PublishedPaths
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.foreign_text import one_line
@@ -33,8 +34,6 @@ _logger = logging.getLogger(__name__)
 
 # Weights closer than this are treated as equal, because every change costs a message.
 _SAME_WEIGHT = 0.005
-_PLANNED = "planned"
-NO_INVENTORY = "this master plans no paths; start it with --hosts INVENTORY"
 
 
 class PathService:
@@ -63,7 +62,7 @@ class PathService:
         self._jobs = jobs
         self._learner: PathLearner | None = None
         self._warned: set[str] = set()
-        self._advice, self._default_asks = NO_INVENTORY, True
+        self.requested = PlanRequests(jobs)
         self._notified = 0
         self._changes = PlanLog()
         self._changed = asyncio.Condition()
@@ -106,13 +105,6 @@ class PathService:
         self._learner = PathLearner(self.controller, self.survey, fabric)
         _logger.info("planning paths between %d NICs, by %d source ports", len(fabric.nics), len(fabric.source_ports))
 
-    def plan_on_request(self, advice: str) -> None:
-        """While nothing is planned, a job asks for paths only by its own parameters, not by its program's default.
-
-        `advice` is what such a job is told.
-        """
-        self._advice, self._default_asks = advice, False
-
     def plan_by(self, policy: PathPolicy) -> None:
         """Plan by another policy from now on. Raises UsageError while flows are live."""
         if self.controller.pairs():
@@ -140,7 +132,7 @@ class PathService:
         Raises UnhealthyError if nothing is planned here, UsageError for a host that has no NIC in the fabric.
         """
         if self._learner is None:
-            raise UnhealthyError(self._advice)
+            raise UnhealthyError(self.requested.advice)
         nics = {host: [name for name, nic in self._learner.nics.items() if nic.host == host] for host in hosts}
         if unknown := [host for host in hosts if not nics[host]]:
             raise UsageError(f"{unknown[0]} has no NIC in the master's inventory")
@@ -209,23 +201,13 @@ class PathService:
 
     def unplanned(self) -> dict[str, UnplannedFlows]:
         """The live flows that asked for a path and are left to ECMP, by job."""
-        by_job: dict[str, list[Flow]] = {}
-        for flow in self.controller.unplanned():
-            if self._learner or self._default_asks or self._asks(flow.job):
-                by_job.setdefault(flow.job, []).append(flow)
+        by_job = self.requested.by_job(self.controller.unplanned(), planning=self._learner is not None)
         return {job: UnplannedFlows(len(flows), self._why_unplanned(flows[0])) for job, flows in by_job.items()}
-
-    def _asks(self, job: str) -> bool:
-        """Whether a job's parameters ask for planned paths, by the word that all programs have for it."""
-        running = self._jobs.get(job)
-        values = running.spec.parameters.values() if running else ()
-        words = (word for value in values for word in (value if isinstance(value, list | tuple) else (value,)))
-        return any(isinstance(word, str) and word.startswith(_PLANNED) for word in words)
 
     def _why_unplanned(self, flow: Flow) -> str:
         pair = flow.source, flow.destination
         if self._learner is None:
-            return self._advice
+            return self.requested.advice
         if missing := self._learner.missing_nics(pair):
             return f"the master's inventory has no NIC {missing[0]}"
         if not self.controller.knowledge.entries(pair):

@@ -16,7 +16,7 @@ from c4bench.pytest_plugin.lab_files import carried
 from c4bench.pytest_plugin.lab_progress import LabProgress
 from c4bench.pytest_plugin.start import start_run
 from c4bench.record import Ledger, RunDirectory
-from c4bench.report import render, settle
+from c4bench.report import conclude, render
 
 LAB = "softroce"
 _PYTEST = "pytest"  # in the lab's folder of the run directory: what pytest writes in the lab
@@ -53,7 +53,7 @@ def run_in_lab(config: pytest.Config) -> int:
             limit_s=3600 * option.c4_limit,
         )
     record_times(run, built, lab, booted=not interactive)
-    code = settle(run, lab.exit_code)
+    code = conclude(run, lab.exit_code)
     sys.stdout.write(f"c4bench: report {render(run.path)}\n")
     return code
 

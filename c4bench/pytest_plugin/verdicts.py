@@ -14,7 +14,7 @@ from c4bench.errors import InconclusiveError
 from c4bench.foreign_text import one_line
 from c4bench.model.measurement import Outcome
 from c4bench.record import Ledger, RunDirectory
-from c4bench.report import evaluate_run, render, settle
+from c4bench.report import conclude, evaluate_run, render
 from c4bench.report.headlines import sentence
 
 IN_LAB = "C4BENCH_IN_LAB" in os.environ
@@ -138,7 +138,7 @@ class Verdicts:
         self._run.write_provenance(msgspec.structs.replace(self._run.provenance(), **counted))
         _tell_junit(session.config, verdict.outcome)
         yield
-        session.exitstatus = settle(self._run, int(session.exitstatus))
+        session.exitstatus = conclude(self._run, int(session.exitstatus))
 
     def _end_session(self, session: pytest.Session) -> None:
         """Record what was not collected, and whether all tests were run. A resumed run may have none left."""
@@ -150,7 +150,7 @@ class Verdicts:
                 self._run.end_session()
             return
         self._run.end_session(*self._session_end(session))
-        settle(self._run, int(session.exitstatus) if session.exitstatus == pytest.ExitCode.TESTS_FAILED else 0)
+        conclude(self._run, int(session.exitstatus) if session.exitstatus == pytest.ExitCode.TESTS_FAILED else 0)
 
     def _session_end(self, session: pytest.Session) -> tuple[Outcome, str]:
         """How the session itself ended, and why not well."""

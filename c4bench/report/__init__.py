@@ -2,6 +2,6 @@
 
 from c4bench.report.html import render
 from c4bench.report.readme import rewrite
-from c4bench.report.verdict import Verdict, evaluate_run, settle
+from c4bench.report.verdict import Verdict, conclude, evaluate_run
 
-__all__ = ["Verdict", "evaluate_run", "render", "rewrite", "settle"]
+__all__ = ["Verdict", "conclude", "evaluate_run", "render", "rewrite"]

@@ -100,7 +100,7 @@ def evaluate_run(run_dir: Path) -> Verdict:
     return Verdict(measurements, timings, _endings(run), changed, _problems(run))
 
 
-def settle(run: RunDirectory, code: int) -> int:
+def conclude(run: RunDirectory, code: int) -> int:
     """The exit code for a run whose pytest has ended with `code`: the verdict's; a code that says more stays.
 
     A code that the records do not explain is recorded: hosts were lost, pytest has died, or a plugin has had its say.
@@ -134,11 +134,11 @@ def _endings(run: RunDirectory) -> tuple[Ending, ...]:
 
 def _problems(run: RunDirectory) -> tuple[Ending, ...]:
     """What went wrong outside every scenario; of several sessions the last one has had to run to its end."""
-    told = _recorded(run, "problem")
+    noted = _recorded(run, "problem")
     last = run.last_session()
     if last is not None:
-        told += [_ending(run, {"scenario": SESSION} | dict(last))]
-    return tuple(problem for problem in told if problem.outcome in _NOT_PASSED)
+        noted += [_ending(run, {"scenario": SESSION} | dict(last))]
+    return tuple(problem for problem in noted if problem.outcome in _NOT_PASSED)
 
 
 def _recorded(run: RunDirectory, kind: str) -> list[Ending]:

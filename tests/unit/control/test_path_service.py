@@ -12,7 +12,8 @@ from c4bench.control.cluster import NO_FIXTURE
 from c4bench.control.health import UnplannedFlows
 from c4bench.control.jobs import Job
 from c4bench.control.path_learning import PlannedFabric
-from c4bench.control.path_service import NO_INVENTORY, PathService
+from c4bench.control.path_service import PathService
+from c4bench.control.plan_requests import NO_INVENTORY
 from c4bench.control.switches import PortCount
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
@@ -212,7 +213,7 @@ def test_where_nothing_is_planned_only_a_job_that_asks_for_it_is_warned(caplog, 
         scene = Scene()
         job = Job(JobSpec("j", "training", (), (), parameters))
         scene.paths = PathService({"j": job}, scene.agent)
-        scene.paths.plan_on_request(NO_FIXTURE)
+        scene.paths.requested.only_explicit(NO_FIXTURE)
         await scene.paths.route(Route("j", (flow(0, 2),)))
         alone = scene.paths.unplanned()
         scene.paths.plan(PlannedFabric(HOSTS[:2], PORTS))

@@ -9,7 +9,7 @@ from c4bench.errors import UsageError
 from c4bench.model.measurement import Clock, Outcome
 from c4bench.record import Ledger, RunDirectory
 from c4bench.record.provenance import collect
-from c4bench.report import evaluate_run, render, settle
+from c4bench.report import conclude, evaluate_run, render
 from c4bench.report.markdown import summary
 
 
@@ -160,8 +160,8 @@ def test_every_report_gives_the_verdict_of_the_records(tmp_path_factory, endings
     title = {"pass": "Passed", "fail": "Failed", "inconclusive": "Inconclusive"}[judged.outcome]
     assert f"<h1>{title}</h1>" in page
     assert summary(run, judged).startswith(f"## {title}: ")
-    assert settle(run, 0) == judged.exit_code
-    assert settle(run, 7) == 7
+    assert conclude(run, 0) == judged.exit_code
+    assert conclude(run, 7) == 7
     assert evaluate_run(run.path).outcome is not Outcome.PASS
 
 
@@ -188,7 +188,7 @@ def test_only_the_last_session_must_have_come_to_its_end(run):
     run.begin_session()
     run.end_session()
     assert (verdict(run), run.finished) == ((Outcome.PASS, 0), True)
-    assert settle(run, 3) == 3
+    assert conclude(run, 3) == 3
     assert (verdict(run), run.finished) == ((Outcome.INCONCLUSIVE, 4), False)
 
 

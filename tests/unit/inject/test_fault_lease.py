@@ -103,6 +103,16 @@ def test_a_failing_apply_is_undone(place, tmp_path, monkeypatch):
     assert place.entries() == []
 
 
+def test_what_could_not_be_read_again_is_not_written(place, tmp_path, monkeypatch):
+    """An entry with a number that JSON lacks is refused before anything is changed: nobody could revert it."""
+    plan = Plan(("x",), (SetKnob(str(tmp_path / "controls"), "compute_factor", float("nan")),), ())
+    monkeypatch.setattr(planning, "DRIVERS", {**DRIVERS, "process.slow": lambda *_: plan})
+    with pytest.raises(UsageError, match="Expected `float`"):
+        run_hold(place, [])
+    assert factor(tmp_path) == 1.0
+    assert list(tmp_path.glob("state/faults/*")) == []
+
+
 def test_every_action_of_a_revert_is_tried(place, tmp_path):
     """One that has nothing left to undo is told and does not keep the others from theirs."""
     controls = str(tmp_path / "controls")

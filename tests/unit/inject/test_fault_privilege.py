@@ -73,6 +73,29 @@ def test_root_stays_root():
     privilege.become_root(["heal"], needed=True)
 
 
+@pytest.mark.parametrize(
+    ("said", "login", "who"),
+    [
+        ({}, "4294967295", 0),
+        ({}, "0", 0),
+        ({"SUDO_UID": ""}, None, 0),
+        ({"SUDO_UID": "1000"}, "4294967295", 1000),
+        ({"SUDO_UID": "0"}, "1000", 1000),
+        ({"PKEXEC_UID": "1001"}, None, 1001),
+        ({"SUDO_UID": "root"}, None, privilege.UNKNOWN),
+    ],
+)
+def test_root_by_login_is_told_from_root_by_another_way(monkeypatch, tmp_path, said, login, who):
+    """Either of what sudo says and what the kernel has kept since the login makes a caller somebody else."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(privilege, "_LOGIN_USER", tmp_path / "loginuid")
+    if login is not None:
+        (tmp_path / "loginuid").write_text(login)
+    for name in ("SUDO_UID", "PKEXEC_UID"):
+        monkeypatch.setenv(name, said.get(name, ""))
+    assert privilege.caller() == who
+
+
 @given(st.text(max_size=20))
 def test_a_name_stays_in_its_folder(name):
     """Whatever is let through as a name is one entry of the folder it is looked up in."""

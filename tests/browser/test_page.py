@@ -87,7 +87,7 @@ def test_a_missing_link_is_marked(page, scene):
     scene.call(lambda: health.mark_lost([hop], scene.now_s()))
     page.locator("#fabric-picture line.missing").wait_for(state="attached", timeout=3000)
     assert page.locator("#fabric-picture text.missing").all_text_contents() == ["✕"]
-    assert "Missing: leaf0 > spine2/down0." in page.locator("#fabric-text").inner_text()
+    assert "Missing: leaf0/up2 > spine2/down0." in page.locator("#fabric-text").inner_text()
     scene.call(lambda: health.mark_answered([hop], scene.now_s()))
     scene.call(lambda: health.reopen_due(scene.now_s() + 1e6))
 

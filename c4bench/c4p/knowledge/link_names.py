@@ -40,16 +40,19 @@ def name_links(
     switches = {address: port[0] for address, port in ports.items()}
     found = infer(atlas, switches) if graph is None else recognise(atlas, graph, switches).links
     links = {link.hop: link for link in found}
-    ends = _Ends(graph)
+    ends = _Ends(graph, found, ports)
     nics = {nic for pair in atlas.pairs for nic in pair}
-    names = {hop: " > ".join(ends.of(link, port_at(hop, ports))) for hop, link in links.items()}
+    names = {hop: " > ".join(ends.of(link, _port_of(link, ports))) for hop, link in links.items()}
     return NamedLinks(links, names, tiers(found, nics))
 
 
 class _Ends:
-    """The ends of links with their ports, by the cables that a graph states."""
+    """The ends of links with their ports, by the cables that a graph states, else by the other direction's link."""
 
-    def __init__(self, graph: FabricGraph | None) -> None:
+    def __init__(self, graph: FabricGraph | None, links: Iterable[Link], ports: Mapping[str, Port]) -> None:
+        self._entered: dict[tuple[str, str], list[str]] = defaultdict(list)
+        for link in links:
+            self._entered[link.source, link.target].append(_port_of(link, ports))
         # By a port of either end, and by the nodes alone: the ports at (source, target) of the directed links there.
         self._stated: dict[tuple[str, str, str], list[tuple[str, str]]] = defaultdict(list)
         for source, source_port, target, target_port in _directed(graph):
@@ -57,12 +60,19 @@ class _Ends:
             if target_port:
                 self._stated[source, target, ""].append((source_port, target_port))
 
-    def of(self, link: Link, port: Port) -> tuple[str, str]:
-        """The near and the far end; `port` is the one at the far end, as far as its switch says."""
-        asked = port[1] if port[0] == link.target else ""
+    def of(self, link: Link, asked: str) -> tuple[str, str]:
+        """The near and the far end; `asked` is the port at the far end, "" where its switch does not say."""
         stated = self._stated.get((link.source, link.target, asked), [])
         near, far = stated[0] if len(stated) == 1 else ("", "")
+        back = self._entered.get((link.target, link.source), [])
+        near = near or (back[0] if len(back) == 1 else "")
         return _end(link.source, near), _end(link.target, asked or far)
+
+
+def _port_of(link: Link, ports: Mapping[str, Port]) -> str:
+    """The port at the far end of a link, as its switch says."""
+    switch, port = port_at(link.hop, ports)
+    return port if switch == link.target else ""
 
 
 def _directed(graph: FabricGraph | None) -> Iterable[tuple[str, str, str, str]]:

@@ -43,11 +43,11 @@ def test_without_anything_stated_a_link_is_called_by_addresses():
 
 
 def test_a_port_that_a_switch_tells_is_the_far_end():
-    """The switch knows the port at which a link enters it, and no graph says from which port it comes."""
+    """A switch knows the port at which a link enters it: that of the other direction is the port at the near end."""
     named = name_links(ATLAS, None, asked({"up": "down{}", "down": "up{}", "in": "e1"}))
-    assert named.names["up:0>1"] == "leaf0 > spine1/down0"
-    assert named.names["down:1>0"] == "spine1 > leaf0/up1"
-    assert named.names["out:h0/0"] == "leaf0 > h0/0"
+    assert named.names["up:0>1"] == "leaf0/up1 > spine1/down0"
+    assert named.names["down:1>0"] == "spine1/down0 > leaf0/up1"
+    assert named.names["out:h0/0"] == "leaf0/e1 > h0/0"
 
 
 def test_the_graph_tells_the_port_at_the_near_end():

@@ -205,9 +205,3 @@ def test_one_importer(library, package):
 def test_pure_packages_do_no_io(package):
     """A pure package imports no module that reads a clock or does input or output."""
     assert {f"{file} imports {top}" for own, top, _, file in IMPORTS if own == package and top in IMPURE} == set()
-
-
-def test_modules_are_small():
-    """A module has one idea, and at most 300 lines."""
-    lengths = {path.relative_to(PACKAGE): len(path.read_text().splitlines()) for path in PACKAGE.rglob("*.py")}
-    assert {path: length for path, length in lengths.items() if length > 300} == {}

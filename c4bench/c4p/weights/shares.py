@@ -232,12 +232,13 @@ def fewest(share: Array, of: IndexArray, links: IndexArray, demand: Array, count
         return share
     sparse = share.copy()
     columns = _columns(of, links, demand, count)
+    products = columns.T @ columns
     kept: list[int] = []
     for qp in np.argsort(-share, kind="stable").tolist():
         if sparse[qp] <= _ZERO:
             continue
         kept.append(qp)
-        _reduce(sparse, columns, kept)
+        _reduce(sparse, columns, products, kept)
     sparse[sparse <= _ZERO] = 0.0
     return sparse
 
@@ -255,13 +256,21 @@ def _columns(of: IndexArray, links: IndexArray, demand: Array, count: int) -> Ar
     return columns
 
 
-def _reduce(share: Array, columns: Array, kept: list[int]) -> None:
-    """If the last QP's column depends on the others' columns, shift load among them until one has none left."""
+def _reduce(share: Array, columns: Array, products: Array, kept: list[int]) -> None:
+    """If the last QP's column depends on the others' columns, shift load among them until one has none left.
+
+    `products` are the columns' inner products.
+    """
     *others, last = kept
     if not others:
         return
-    weights, *_ = np.linalg.lstsq(columns[:, others], columns[:, last], rcond=None)
-    if np.abs(columns[:, others] @ weights - columns[:, last]).max() > _ZERO:
+    # Least squares by the normal equations: the others' columns are independent, if only just where demands are tiny.
+    with np.errstate(over="ignore", invalid="ignore"):
+        try:
+            weights = np.linalg.solve(products[np.ix_(others, others)], products[others, last])
+        except np.linalg.LinAlgError:
+            return
+    if not np.abs(columns[:, others] @ weights - columns[:, last]).max() <= _ZERO:
         return
     # `step` less of the last QP's share is `step * weights` more for the others; some of that may be negative.
     steps = [share[last]] + [

@@ -67,6 +67,19 @@ def test_no_load_is_moved_to_a_link_that_is_the_worst():
     assert found["c1.1"] == 1.0
 
 
+@given(st.lists(st.floats(-14, 0), min_size=2, max_size=6))
+def test_connections_of_any_demand_are_divided(exponents):
+    """Demands that differ by up to 14 orders of magnitude, as any agent may state them, leave shares that sum to 1."""
+    flows = [
+        Flow(f"c{n}.{qp}", "a", f"h{n}/0", "x/0", RATE * 10**e) for n, e in enumerate(exponents) for qp in (0, 1, 2)
+    ]
+    hops = {"0": ("left",), "1": ("right",), "2": ("left",)}
+    paths = {flow.id: Path(1, hops[flow.id[-1]]) for flow in flows}
+    found = shares(flows, paths, Conditions({"left": RATE, "right": RATE}))
+    for n in range(len(exponents)):
+        assert sum(found[f"c{n}.{qp}"] for qp in (0, 1, 2)) == pytest.approx(1)
+
+
 @settings(max_examples=40)
 @given(st.data())
 def test_shares_reach_the_optimum(data):

@@ -101,13 +101,16 @@ class Scope:
         tenancy = self._config.stash.get(TENANCY, None)
         return {*self._config.option.c4_require, *(tenancy.inventory.requires if tenancy else ())}
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+    @pytest.hookimpl(wrapper=True, tryfirst=True)  # before the verdict is given and any report is written
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, None, None]:
         """End as unhealthy when a broken host has stopped the run, unless a test failed for another reason."""
         tenancy = self._config.stash.get(TENANCY, None)
-        if tenancy is None:
-            return
-        tenancy.recheck()
+        if tenancy is not None:
+            tenancy.recheck()
+            self._end(session, tenancy)
+        yield
+
+    def _end(self, session: pytest.Session, tenancy: Tenancy) -> None:
         unjudged = {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
         if not self._real_failure:
             unjudged.add(pytest.ExitCode.TESTS_FAILED)

@@ -150,7 +150,7 @@ class Verdicts:
                 self._run.end_session()
             return
         self._run.end_session(*self._session_end(session))
-        conclude(self._run, int(session.exitstatus) if session.exitstatus == pytest.ExitCode.TESTS_FAILED else 0)
+        conclude(self._run, int(session.exitstatus))
 
     def _session_end(self, session: pytest.Session) -> tuple[Outcome, str]:
         """How the session itself ended, and why not well."""

@@ -4,20 +4,19 @@ Every action is idempotent or harmless when repeated, so a revert that was kille
 """
 
 import os
-import select
 import shlex
 import signal
 import stat
 import subprocess
 import time
 from pathlib import Path
-from typing import NoReturn
 
 import msgspec
 
 from c4bench import namespaces
 from c4bench.errors import C4Error, UnhealthyError
 from c4bench.inject import processes
+from c4bench.inject.exhaustion import exhaust
 from c4bench.workload.controls import ControlsFile, Knob
 
 # `ip` and `tc` finish in milliseconds; after this time the kernel hangs.
@@ -203,10 +202,7 @@ class ExhaustMemory(msgspec.Struct, frozen=True, tag="exhaust"):
     def perform(self) -> None:
         """Exhaust it. Raises UnhealthyError when no process was killed."""
         group = Path(self.group)
-        child = os.fork()
-        if child == 0:
-            _exhaust_memory(group, self.limit_bytes)
-        _wait_for(child)
+        exhaust(group, self.limit_bytes)
         try:
             events = (group / "memory.events").read_text().splitlines()
             # Processes that are left there may allocate again.
@@ -217,17 +213,6 @@ class ExhaustMemory(msgspec.Struct, frozen=True, tag="exhaust"):
             ) from None
         if "oom_kill 0" in events:
             raise UnhealthyError(f"{self.group}: the kernel has killed no process")
-
-
-def _wait_for(child: int) -> None:
-    """Wait until it has ended, and end it where the kernel cannot make room for it."""
-    descriptor = os.pidfd_open(child)
-    try:
-        if not select.select([descriptor], [], [], _COMMAND_TIMEOUT_S)[0]:
-            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-        os.waitpid(child, 0)
-    finally:
-        os.close(descriptor)
 
 
 def _require_own_file(descriptor: int, path: str) -> None:
@@ -282,20 +267,6 @@ def together(*plans: Plan) -> Plan:
         revert=tuple(action for plan in plans for action in plan.revert),
         sudden=len(effects),
     )
-
-
-def _exhaust_memory(group: Path, limit_bytes: int) -> NoReturn:
-    try:
-        # Exempt this process from the out-of-memory killer.
-        Path("/proc/self/oom_score_adj").write_text("-1000")
-        # The process that is killed must run first: the kernel retries the allocation until that process has ended.
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-        (group / "cgroup.procs").write_text(str(os.getpid()))
-        (group / "memory.max").write_text(str(limit_bytes))
-        # One call, which fails and frees everything; touching page by page would block in a page fault at the limit.
-        os.posix_fallocate(os.memfd_create("c4bench"), 0, 2 * limit_bytes)
-    finally:
-        os._exit(0)
 
 
 def run(argv: tuple[str, ...], netns: str | None, stdin: str = "") -> str:

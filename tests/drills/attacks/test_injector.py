@@ -5,6 +5,7 @@ import os
 import shlex
 import tarfile
 import time
+from pathlib import Path
 
 import netns_hosts
 import pytest
@@ -13,6 +14,7 @@ from operator_host import INJECT, OPERATOR, RANK, operated
 from c4bench import remote
 from c4bench.model.measurement import Clock, Outcome
 from c4bench.record import Ledger
+from c4bench.reserve import reservation
 
 REASON = netns_hosts.missing("sudo", "visudo", "runuser")
 pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
@@ -294,6 +296,7 @@ def test_an_empty_quarantine_is_a_line(host, refused):
 
 
 LEASE_S = 2.0
+KEEPER = Path(reservation.__file__).with_name("keeper.py").read_text()
 DOWN = {"nic": NIC, "lease_s": LEASE_S, "witness_s": 0.05}
 
 
@@ -364,7 +367,8 @@ def test_a_stranger_can_lock_nothing_of_ours(host, refused):
     host.asked("echo > /dev/shm/c4bench.reservation; flock -n /dev/shm/c4bench.reservation sleep 20 >/dev/null 2>&1 &")
     claim = '{"id": "%s", "user": "u", "command": "c", "ttl_s": 5}'
     reserve = f"sudo -n {INJECT} reserve"
-    host.asked(f"(sleep 3 | {reserve} '{claim % 'a'}' >/tmp/first 2>&1) >/dev/null 2>&1 & sleep 1")
+    keeper = shlex.join([*remote.BARE_PYTHON, KEEPER, json.dumps(json.loads(claim % "a") | {"inject": INJECT})])
+    host.asked(f"(sleep 3 | {keeper} >/tmp/first 2>&1) >/dev/null 2>&1 & sleep 1")
     other = host.asked(f"{reserve} '{claim % 'b'}' </dev/null")[1]
     files = host.root("find /run/c4bench-reservation /run/c4bench/agent.pid -type f").split()
     tried = [host.asked(f"flock -n {file} true")[0] for file in files]

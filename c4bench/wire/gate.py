@@ -119,7 +119,7 @@ class Gate:
         return True
 
     def _drop(self, peer: Address) -> None:
-        """End a connection, which is closed when the event loop has noticed."""
+        """End a connection; it is closed when the event loop has noticed, which accepts up to a hundred at once."""
         waiting = self._waiting[_source(peer)][peer]
         self.leave(peer)
         try:

@@ -206,6 +206,8 @@ class Peer:
             raise LostError(f"{method}: the connection is closed ({error})") from None
         finally:
             self._waiting.pop(number, None)
+            if future.done() and not future.cancelled():
+                future.exception()  # the channel may have closed before anybody waited
         if answered.error:
             raise UnhealthyError(one_line(answered.error))
         return bytes(answered.body)

@@ -5,30 +5,37 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
 from c4bench.control.authorisation import Authorisation
 from c4bench.control.jobs import Job
 from c4bench.control.meetings import Meetings
 from c4bench.control.rank_requests import RankRequests
 from c4bench.control.rendezvous import RendezvousService
-from c4bench.errors import UnhealthyError
+from c4bench.errors import C4Error, UnhealthyError
 from c4bench.model.diagnosis import Component, NetworkLoss
+from c4bench.model.fabric import Flow, Nic
 from c4bench.model.recording import FailureReported, LossReported
 from c4bench.model.telemetry import Failure, Member
 from c4bench.wire.messages import (
+    ChooseQps,
     Empty,
     Exchange,
     Exchanged,
     Fail,
+    FollowGuidance,
     InboxBatch,
     JobSpec,
     Meet,
     NetworkLost,
     PollInbox,
     RelayMessage,
+    Release,
     Result,
+    Route,
     Watch,
 )
+from c4bench.wire.requests import OF_RANKS
 
 
 class Scene:
@@ -158,3 +165,68 @@ def test_a_host_without_ranks_of_a_job_says_nothing_about_it(method, caplog):
 
     play(scene)
     assert f"agent of h9 refused: its {method} of j: the agent of h9 does not speak for these ranks" in caplog.text
+
+
+def test_every_request_of_the_table_has_an_answer_and_no_other_has():
+    """The table of requests and the methods that answer them name the same requests."""
+    requests = Scene().requests
+    assert requests._answers.keys() == OF_RANKS.keys()
+    assert requests.handlers("h0").keys() == OF_RANKS.keys()
+    assert {name for name, handler in requests.handlers("h0").items() if handler.most_bytes > 1 << 20} == set()
+
+
+NIC = Nic("h0", 0, "", "", "10.0.0.1", 1e10)
+FLOW = Flow("j/j:data/0>1/0.0", "j", "h0/0", "h1/0", 1e10)
+
+
+@pytest.mark.parametrize(
+    ("method", "request_", "words"),
+    [
+        ("route", Route("j", (replace(FLOW, source="h1/0", destination="h0/0"),)), "h1/0 is no NIC of h0 in job j"),
+        ("route", Route("j", (replace(FLOW, destination="h9/0"),)), "h9/0 is no NIC of job j"),
+        ("route", Route("j", (replace(FLOW, job="k"),)), "is of another job than j"),
+        ("route", Route("j", (replace(FLOW, id="k/k:data/0>1/0.0"),)), "is of another job than j"),
+        ("route", Route("j", (replace(FLOW, demand_bps=1.1e10),)), "asks for 1.1e\\+10 bit/s; h0/0 sends 1e\\+10"),
+        ("route", Route("j", (replace(FLOW, id="j/taken"),)), "is one of h1/0 to h0/0 already"),
+        ("release", Release("j", ("j/taken",)), "flow j/taken is not one of h0 in job j"),
+        ("qps", ChooseQps("j", (("h1/0", "h0/0"),)), "h1/0 is no NIC of h0"),
+        ("follow", FollowGuidance("j", (FLOW,), (), (1.0,)), "an id, a port and a weight"),
+        ("follow", FollowGuidance("j", (FLOW,), (1 << 16,), (1.0,)), "65536 is no port of a flow"),
+        ("follow", FollowGuidance("j", (FLOW,), (1,), (-0.1,)), "-0.1 is no weight of a flow"),
+        ("follow", FollowGuidance("j", (FLOW,), (1,), (1.0,), {"j/other": ""}), "refused flows are not among those"),
+        ("exchange", Exchange("j", "c", "k", 0, 2, b"", 1.0, (2, 0)), "does not speak for these ranks"),
+        ("exchange", Exchange("j", "c", "k", 0, 2, b"", 1.0, (0, 0)), "different ranks of job j"),
+        ("exchange", Exchange("j", "c", "k", 0, 2, b"", 1.0, (0, 7)), "different ranks of job j"),
+        ("exchange", Exchange("j", "c", "k", 0, 3, b"", 1.0, (0, 1)), "3 ranks take part, of 2 seats"),
+        ("exchange", Exchange("j", "c", "k", 0, 5, b"", 1.0), "5 ranks take part, of job j, which has 3"),
+        ("exchange", Exchange("j", "c", "k", 3, 3, b"", 1.0), "rank 3 of 3 is none"),
+        ("watch", Watch("j", "c", (2,)), "does not speak for these ranks"),
+        ("watch", Watch("j", "c" * 1025), "is not of up to 1,024 printable characters"),
+        ("fail", Fail("j", "c", Failure(1, "x"), 0), "rank 0 reports a failure of rank 1"),
+        ("word", RelayMessage("j", "c", 0, 9, b""), "rank 9 of 4 is none"),
+    ],
+)
+def test_a_request_is_held_against_what_it_speaks_for(method, request_, words):
+    """Each thing that a request names must be its sender's, or exist; it says which is not."""
+
+    async def scene(it):
+        it.job.nics = {"h0/0": NIC, "h1/0": NIC}
+        it.live["j/taken"] = Flow("j/taken", "j", "h1/0", "h0/0", 1.0)
+        with pytest.raises(C4Error, match=words):
+            await it.ask("h0", method, request_)
+
+    play(scene)
+
+
+def test_a_rank_speaks_by_its_seat_and_of_a_host_that_is_lost():
+    """Numbers in a communicator are the job's ranks by its seats; a lost host's rank is reported by another one."""
+
+    async def scene(it):
+        it.job.nics = {"h0/0": NIC, "h1/0": NIC}
+        assert await it.ask("h0", "route", Route("j", (FLOW,))) == Route("j", (FLOW,))
+        lost = Failure(1, "no NIC of rank 1's host can be reached", "HOST_LOST", 1)
+        assert await it.ask("h0", "fail", Fail("j", "c", lost, 0, (1, 2))) == Empty()
+        ((_, record),) = it.ingested
+        assert (record.failure, record.seat) == (lost, 2)
+
+    play(scene)

@@ -105,7 +105,7 @@ def _page(path: Path, ended: int, verdict: Verdict, comparison: Comparison, show
     """One page, with the most urgent results first; `shown` writes a line of a run for a terminal or as Markdown."""
     section = partial(_list, shown)
     missed = [item for item in (*verdict.measurements, *verdict.timings) if item.outcome is Outcome.FAIL]
-    failed = [item for item in verdict.scenarios if item.outcome not in {Outcome.PASS, Outcome.SKIP}]
+    failed = verdict.not_passed
     skipped = verdict.scenario_counts.get(Outcome.SKIP, 0)
     lines = [
         f"# {path.name}: {_headline(ended, verdict, comparison)}",
@@ -118,7 +118,7 @@ def _page(path: Path, ended: int, verdict: Verdict, comparison: Comparison, show
     lines += section("Without these hosts", [f"{host}: {reason}" for host, reason in run.lost_hosts().items()])
     lines += section("Nights not compared", list(comparison.apart))
     lines += section("Worse", [str(change) for change in comparison.of("worse")])
-    lines += section("Did not pass", [f"{one.scenario}: {one.reason or one.outcome}" for one in verdict.not_passed])
+    lines += section("Did not pass", [f"{one.scenario}: {one.reason or one.outcome}" for one in failed])
     lines += section("Skipped", [f"{count} scenarios: {reason}" for reason, count in verdict.skips.items()])
     lines += section("Ran last night, not tonight", [short(scenario) for scenario in comparison.not_run])
     lines += section("Not measured tonight", list(comparison.lost))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from property_examples import examples
 
 from c4bench.cli.main import main
+from c4bench.foreign_text import markdown
 from c4bench.model.measurement import Outcome
 from c4bench.record import RunDirectory
 from c4bench.report import evaluate_run
@@ -189,7 +190,7 @@ def test_a_night_says_the_same(project, called, told, case):
     assert ended == code, page
     report_code, verdicts, _ = told(project / "nights/latest")
     assert (report_code, verdicts) == (CODES[verdict], {verdict})
-    assert reason in page
+    assert markdown(reason) in page
     if code in CODES.values():
         assert f"night: {verdict}, 0 worse" in page
     assert (project / "nights/baseline").exists() is (code == 0)

@@ -23,6 +23,8 @@ _MOST_DIGITS = 20
 # ValueError has UnicodeError, OverflowError is what a number gives that is too large for its type.
 _DECODING = (msgspec.MsgspecError, yaml.YAMLError, ValueError, RecursionError, OverflowError, struct.error, zlib.error)
 _LONGEST_REASON = 300
+# Lines before the JSON text that a command prints may begin as JSON does (`[WARN]`); so many lines are tried.
+_MOST_STARTS = 20
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # PyYAML takes time by the square of the depth. Of nodes, one counts as often as aliases repeat it.
 _DEEPEST_YAML, _MOST_YAML_NODES = 64, 1_000_000
@@ -113,13 +115,20 @@ def from_msgpack(data: bytes | msgspec.Raw, kind: type[T]) -> T:
 def json_in(output: str | bytes, kind: type[T]) -> T:
     """The `kind` in the JSON text that a command printed, which lines of other text may stand before.
 
-    Raises DecodingError.
+    It begins with the first line from which all that follows can be decoded. Raises DecodingError.
     """
     with decoding():
         text = output.decode() if isinstance(output, bytes) else output
     lines = text.splitlines(keepends=True)
-    first = next((number for number, line in enumerate(lines) if line.lstrip().startswith(("{", "["))), 0)
-    return from_json("".join(lines[first:]), kind)
+    starts = [number for number, line in enumerate(lines) if line.lstrip().startswith(("{", "["))]
+    problem: DecodingError | None = None
+    for start in starts[:_MOST_STARTS] or [0]:
+        try:
+            return from_json("".join(lines[start:]), kind)
+        except DecodingError as error:
+            problem = problem or error
+    assert problem is not None
+    raise problem
 
 
 def whole_number(text: str) -> int:

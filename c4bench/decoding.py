@@ -23,6 +23,8 @@ _MOST_DIGITS = 20
 # ValueError has UnicodeError, OverflowError is what a number gives that is too large for its type.
 _DECODING = (msgspec.MsgspecError, yaml.YAMLError, ValueError, RecursionError, OverflowError, struct.error, zlib.error)
 _LONGEST_REASON = 300
+# Lines before the JSON text that a command prints may begin as JSON does (`[WARN]`); so many lines are tried.
+_MOST_STARTS = 20
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # PyYAML takes time by the square of the depth. Of nodes, one counts as often as aliases repeat it.
 _DEEPEST_YAML, _MOST_YAML_NODES = 64, 1_000_000
@@ -46,13 +48,12 @@ def decoding() -> Iterator[None]:
     except _DECODING as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else None
-        text = _yaml_problem(error, line) if isinstance(error, yaml.MarkedYAMLError) and line else str(error)
+        text = f"{_of_yaml(error)} in line {line}" if isinstance(error, yaml.MarkedYAMLError) and line else str(error)
         raise DecodingError(one_line(" ".join(text.split()), _LONGEST_REASON) or type(error).__name__, line) from None
 
 
-def _yaml_problem(error: yaml.MarkedYAMLError, line: int) -> str:
-    """What is wrong, while what was read, and where."""
-    return f"{f'{error.context}: ' if error.context else ''}{error.problem} in line {line}"
+def _of_yaml(error: yaml.MarkedYAMLError) -> str:
+    return ": ".join(part for part in (error.context, error.problem) if part)
 
 
 class YamlLoader(yaml.SafeLoader):
@@ -118,13 +119,20 @@ def from_msgpack(data: bytes | msgspec.Raw, kind: type[T]) -> T:
 def json_in(output: str | bytes, kind: type[T]) -> T:
     """The `kind` in the JSON text that a command printed, which lines of other text may stand before.
 
-    Raises DecodingError.
+    It begins with the first line from which all that follows can be decoded. Raises DecodingError.
     """
     with decoding():
         text = output.decode() if isinstance(output, bytes) else output
     lines = text.splitlines(keepends=True)
-    first = next((number for number, line in enumerate(lines) if line.lstrip().startswith(("{", "["))), 0)
-    return from_json("".join(lines[first:]), kind)
+    starts = [number for number, line in enumerate(lines) if line.lstrip().startswith(("{", "["))]
+    problem: DecodingError | None = None
+    for start in starts[:_MOST_STARTS] or [0]:
+        try:
+            return from_json("".join(lines[start:]), kind)
+        except DecodingError as error:
+            problem = problem or error
+    assert problem is not None
+    raise problem
 
 
 def whole_number(text: str) -> int:

@@ -12,10 +12,12 @@ from c4bench.agent.config import load
 from c4bench.agent.daemon import Daemon
 from c4bench.agent.spawner import RankMain, start
 from c4bench.errors import C4Error
+from c4bench.foreign_text import one_line
 from c4bench.model.agent import AgentConfig
 
 _START_S = 30.0
 _STOP_S = 10.0
+_LONGEST_ERROR = 8000
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -38,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
         else:
             return _serve(config, options)
     except C4Error as error:
-        print(f"c4bench-agent: {error}", file=sys.stderr)  # noqa: T201  (output of the command line)
+        print(f"c4bench-agent: {one_line(error, _LONGEST_ERROR)}", file=sys.stderr)  # noqa: T201  (the command line)
         return error.exit_code
     return 0
 

@@ -16,6 +16,7 @@ import yaml
 from c4bench import logs, remote
 from c4bench.cli import Commands
 from c4bench.errors import UnhealthyError, UsageError
+from c4bench.foreign_text import one_line
 from c4bench.inject import catalogue, places, quantities
 from c4bench.inject.controller import Injector, check_targets
 from c4bench.inject.history import HistoryFile
@@ -184,7 +185,7 @@ def _ask_all(
             codes.append(code)
             lines += shown
         except UnhealthyError as error:
-            sys.stderr.write(f"c4bench: {error}\n")
+            sys.stderr.write(f"c4bench: {one_line(error)}\n")
             codes.append(error.exit_code)
     if any_suffices and 0 not in codes:
         raise UsageError(

@@ -22,6 +22,7 @@ from c4bench.control.path_learning import SOURCE_PORTS
 from c4bench.control.store import SavedPaths
 from c4bench.control.switches import Switches
 from c4bench.errors import UnhealthyError, UsageError
+from c4bench.foreign_text import one_line
 from c4bench.inventory import Inventory, load, select
 from c4bench.model.fabric import Host
 from c4bench.remote import connect
@@ -72,7 +73,7 @@ def _run(arguments: argparse.Namespace) -> int:
         sys.stdout.write(_document(known, differences).decode() + "\n")
     else:
         sys.stdout.writelines(line + "\n" for pair in known.pairs for line in table(known, pair, time.time()))
-    sys.stderr.writelines(f"{remark}\n" for remark in [*gaps(known.atlas()), *map(str, differences)])
+    sys.stderr.writelines(f"{one_line(remark)}\n" for remark in [*gaps(known.atlas()), *map(str, differences)])
     if not known.pairs and arguments.saved:
         raise UnhealthyError(f"no paths of these hosts are saved in {saved.path}; leave out --saved to learn them")
     expected = {(a.name, b.name) for x, y in permutations(ends) for a in x.nics for b in y.nics}

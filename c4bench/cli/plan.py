@@ -18,6 +18,7 @@ from c4bench.c4p.weights.shares import assign_idle_qps
 from c4bench.cli import Commands
 from c4bench.decoding import DecodingError, from_yaml
 from c4bench.errors import UsageError
+from c4bench.foreign_text import one_line
 from c4bench.model.fabric import Flow
 from c4bench.model.fabric import Path as FabricPath
 
@@ -71,7 +72,7 @@ def _run(arguments: argparse.Namespace) -> int:
     remarks = _remarks(planner, placed, atlas, conditions)
     if arguments.exact:
         remarks.append(_comparison(planner, flows, atlas, conditions))
-    sys.stderr.writelines(remark + "\n" for remark in remarks)
+    sys.stderr.writelines(f"{one_line(remark)}\n" for remark in remarks)
     return 0
 
 

@@ -5,6 +5,7 @@ import sys
 
 from c4bench.cli import Commands
 from c4bench.errors import UnhealthyError
+from c4bench.foreign_text import one_line
 from c4bench.lab.machine import packages, pyverbs
 from c4bench.lab.machine.checks import immutable_checks, local_checks
 from c4bench.lab.machine.kernel import build
@@ -53,7 +54,7 @@ def _install_packages() -> None:
 def _report_missing(checks: list[Check]) -> int:
     """One line, with the fix, for each check that fails; the exit code."""
     bad = [check for check in checks if not check.ok]
-    sys.stderr.writelines(f"c4bench: {check.name}: {check.detail}; {check.fix}\n" for check in bad)
+    sys.stderr.writelines(f"c4bench: {one_line(f'{check.name}: {check.detail}; {check.fix}')}\n" for check in bad)
     return UnhealthyError.exit_code if bad else 0
 
 

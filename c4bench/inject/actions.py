@@ -10,14 +10,18 @@ import stat
 import subprocess
 import time
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from c4bench import namespaces
+from c4bench.decoding import DecodingError, json_in
 from c4bench.errors import C4Error, UnhealthyError
 from c4bench.inject import processes
 from c4bench.inject.exhaustion import exhaust
 from c4bench.workload.controls import ControlsFile, Knob
+
+T = TypeVar("T")
 
 # `ip` and `tc` finish in milliseconds; after this time the kernel hangs.
 _COMMAND_TIMEOUT_S = 20.0
@@ -290,3 +294,11 @@ def run(argv: tuple[str, ...], netns: str | None, stdin: str = "") -> str:
         complaint = (done.stderr or done.stdout).strip().replace("\n", "; ")
         raise UnhealthyError(f"`{shlex.join(argv)}` was refused: {complaint or f'exit code {done.returncode}'}")
     return done.stdout
+
+
+def json_of(tool: str, output: str, kind: type[T]) -> T:
+    """The `kind` in the JSON that a tool has printed. Raises UnhealthyError, which names the tool."""
+    try:
+        return json_in(output, kind)
+    except DecodingError as error:
+        raise UnhealthyError(f"{tool} printed what c4bench cannot read ({error}); see what it prints here") from None

@@ -4,6 +4,7 @@ import shutil
 
 import msgspec
 
+from c4bench.decoding import DecodingError, whole_number
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inject.actions import run
 from c4bench.model.fault import FaultRequest
@@ -66,6 +67,13 @@ def parse(text: str) -> dict[int, GpuTarget]:
 
 
 def parse_xid(text: str) -> float:
-    """The newest error's number in what `dcgmi dmon` prints; 0 for none."""
+    """The newest error's number in what `dcgmi dmon` prints; 0 for none. Raises UnhealthyError for another table."""
     rows = [line.split() for line in text.splitlines() if line.startswith("GPU")]
-    return float(rows[-1][2]) if rows and rows[-1][2] != "N/A" else 0.0
+    if not rows:
+        return 0.0
+    # `GPU`, its number, and the value.
+    value = rows[-1][2] if len(rows[-1]) > 2 else ""
+    try:
+        return 0.0 if value == "N/A" else float(whole_number(value))
+    except DecodingError:
+        raise UnhealthyError(f"dcgmi printed {' '.join(rows[-1])!r}, where the number of an XID is expected") from None

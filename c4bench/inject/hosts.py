@@ -1,6 +1,5 @@
 """The state of a host: NICs, management interface, memory, disk and clock."""
 
-import json
 import os
 import time
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from c4bench.inject import interfaces
-from c4bench.inject.actions import run
+from c4bench.inject.actions import json_of, run
 from c4bench.inject.interfaces import InterfaceTarget
 from c4bench.model.fault import FaultRequest, SwitchPort
 
@@ -20,6 +19,10 @@ _SYSRQ = (Path("/proc/sysrq-trigger"), Path("/run/sysrq-trigger"))
 _DEFAULT_ROUTE = ("ip", "-4", "-json", "route", "show", "default", "table", "main")
 # Inode of the initial PID namespace (PROC_PID_INIT_INO).
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC
+
+
+class _Route(msgspec.Struct, frozen=True):
+    dev: str = ""
 
 
 class HostTarget(msgspec.Struct, frozen=True):
@@ -64,8 +67,8 @@ def examine(request: FaultRequest) -> HostTarget:
 
 def management_interface(netns: str | None) -> str:
     """The interface of the default route of the main table; "" where there is none."""
-    routes = json.loads(run(_DEFAULT_ROUTE, netns))
-    return next((str(route["dev"]) for route in routes if "dev" in route), "")
+    routes = json_of("ip", run(_DEFAULT_ROUTE, netns), tuple[_Route, ...])
+    return next((route.dev for route in routes if route.dev), "")
 
 
 def memory_available_bytes() -> int:

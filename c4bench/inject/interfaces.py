@@ -6,13 +6,14 @@ import re
 import socket
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self
 
 import msgspec
 
 from c4bench import namespaces
+from c4bench.decoding import DecodingError, decoding
 from c4bench.errors import UnhealthyError, UsageError
-from c4bench.inject.actions import run
+from c4bench.inject.actions import json_of, run
 from c4bench.model.fault import Interface, SwitchPort
 
 _INFINIBAND = Path("/sys/class/infiniband")
@@ -22,8 +23,39 @@ IFB_PREFIX = "c4ifb"
 _TICK_S = 64e-9
 # One `ip -batch` process: processes are expensive in the lab, and the lines of these two can be told apart.
 _TEXTS = "neighbour show dev {} nud permanent\nroute show table all\n"
+# Queueing disciplines to which filters of received packets belong.
+INGRESS = frozenset({"ingress", "clsact"})
 # These count down, or show the progress of duplicate address detection.
 _VOLATILE = ("valid_life_time", "preferred_life_time", "tentative")
+
+
+class Address(msgspec.Struct, frozen=True):
+    """An address of an interface, as `ip -json` has it."""
+
+    local: str = ""
+    prefixlen: int = 0
+    family: str = ""
+    scope: str = ""
+    label: str = ""
+    broadcast: str = ""
+    dynamic: bool = False
+
+
+class Link(msgspec.Struct, frozen=True):
+    """An interface and its addresses, as `ip -json` has them; an MTU of 0 is not known."""
+
+    mtu: Annotated[int, msgspec.Meta(ge=0, le=1 << 31)] = 0
+    addr_info: tuple[Address, ...] = ()
+
+
+class Qdisc(msgspec.Struct, frozen=True):
+    """A queueing discipline, as `tc -json` has it."""
+
+    kind: str = "noop"
+    handle: str = "0:"
+    parent: str = ""
+    root: bool = False
+    options: dict[str, Any] = {}
 
 
 class Shaper(msgspec.Struct, frozen=True):
@@ -72,48 +104,49 @@ class InterfaceTarget(msgspec.Struct, frozen=True):
         """The ifb device through which faults on received packets lead them."""
         return ifb_name(self.index)
 
-    def qdiscs(self) -> list[dict[str, Any]]:
-        """Its queueing disciplines, as `tc -json` has them."""
-        qdiscs: list[dict[str, Any]] = json.loads(self.printed["qdisc"])
-        return qdiscs
+    def qdiscs(self) -> list[Qdisc]:
+        """Its queueing disciplines."""
+        return _qdiscs(self.printed["qdisc"])
 
     @property
-    def root(self) -> dict[str, Any]:
+    def root(self) -> Qdisc:
         """The root queueing discipline; a NIC that is down may list none."""
-        return next((qdisc for qdisc in self.qdiscs() if qdisc.get("root")), {"kind": "noop", "handle": "0:"})
+        return next((qdisc for qdisc in self.qdiscs() if qdisc.root), Qdisc())
 
     def shaper(self) -> Shaper | None:
         """The root, if it is a token bucket that can be restored exactly; None otherwise."""
-        options = self.root.get("options", {})
-        if self.root["kind"] != "tbf" or "peakrate" in options:
+        root = self.root
+        if root.kind != "tbf" or "peakrate" in root.options:
             return None
-        return Shaper(options["rate"] * 8.0, _burst_bytes(options), options["limit"])
+        try:
+            options = _Tbf.of(root.options)
+        except DecodingError:
+            return None
+        return Shaper(options.rate * 8.0, options.burst_bytes, options.limit)
 
-    def below_shaper(self) -> dict[str, Any] | None:
+    def below_shaper(self) -> Qdisc | None:
         """The queueing discipline that is configured below its token bucket; None where there is none."""
-        parent = f"{self.root['handle']}1"
-        children = (qdisc for qdisc in self.qdiscs() if self.shaper() and qdisc.get("parent") == parent)
+        parent = f"{self.root.handle}1"
+        children = (qdisc for qdisc in self.qdiscs() if self.shaper() and qdisc.parent == parent)
         return next(children, None)
 
-    def delay(self) -> dict[str, Any] | None:
+    def delay(self) -> Qdisc | None:
         """Its netem: the root, or right below a token bucket; None where there is none."""
         inner = self.below_shaper() or self.root
-        return inner if inner["kind"] == "netem" else None
+        return inner if inner.kind == "netem" else None
 
-    def links(self) -> list[dict[str, Any]]:
-        """Its link and addresses, as `ip -json` has them: one entry."""
-        links: list[dict[str, Any]] = json.loads(self.printed["address"])
-        return links
+    def link(self) -> Link:
+        """Its link and addresses."""
+        return _links(self.printed["address"])[0]
 
     @property
     def mtu_bytes(self) -> int:
         """The MTU, IP headers included."""
-        return int(self.links()[0]["mtu"])
+        return self.link().mtu
 
-    def addresses(self) -> list[dict[str, Any]]:
-        """Its IPv4 addresses of global scope, as `ip -json` has them."""
-        entries = self.links()[0].get("addr_info", ())
-        return [entry for entry in entries if entry["family"] == "inet" and entry["scope"] == "global"]
+    def addresses(self) -> list[Address]:
+        """Its IPv4 addresses of global scope."""
+        return [entry for entry in self.link().addr_info if entry.family == "inet" and entry.scope == "global"]
 
     @property
     def neighbour(self) -> str:
@@ -194,8 +227,9 @@ def examine(interface: Interface) -> InterfaceTarget:
 def listing(interface: Interface) -> dict[str, str]:
     """Everything a fault may change, one text per section; equal texts mean an equal state."""
     netdev, netns = interface.netdev, netns_of(interface)
+    addresses = run(("ip", "-json", "address", "show", "dev", netdev), netns)
     sections = {
-        "address": json.dumps(_stable(json.loads(run(("ip", "-json", "address", "show", "dev", netdev), netns)))),
+        "address": json.dumps(_stable(json_of("ip", addresses, list[Any]))),
         "qdisc": run(("tc", "-raw", "-json", "qdisc", "show", "dev", netdev), netns),
         "filter": "",
     }
@@ -203,7 +237,8 @@ def listing(interface: Interface) -> dict[str, str]:
     neighbours = [line for line in texts if " lladdr " in line]
     sections["neighbour"] = "".join(f"{line}\n" for line in neighbours)
     sections |= _routes([line for line in texts if line not in neighbours], netdev)
-    if any(qdisc["kind"] in {"ingress", "clsact"} for qdisc in json.loads(sections["qdisc"])):
+    _links(sections["address"])
+    if any(qdisc.kind in INGRESS for qdisc in _qdiscs(sections["qdisc"])):
         sections["filter"] = run(("tc", "-json", "filter", "show", "dev", netdev, "ingress"), netns)
     return sections
 
@@ -261,9 +296,32 @@ def _through(routes: Iterable[str], netdev: str) -> list[str]:
     return [line for line in routes if f" dev {netdev} " in f"{line} "]
 
 
-def _burst_bytes(options: dict[str, Any]) -> int:
-    """A burst that the kernel lists with the same number of ticks: whole KiB where possible."""
-    ticks, rate = int(options["burst_raw"], 16), int(options["rate"])
-    low, high = math.ceil(ticks * _TICK_S * rate), math.ceil((ticks + 1) * _TICK_S * rate) - 1
-    whole = high // 1024 * 1024
-    return whole if whole >= low else (low + high) // 2
+def _qdiscs(text: str) -> list[Qdisc]:
+    return json_of("tc", text, list[Qdisc])
+
+
+def _links(text: str) -> list[Link]:
+    """The one interface. Raises UnhealthyError where there is none."""
+    return json_of("ip", text, Annotated[list[Link], msgspec.Meta(min_length=1)])  # type: ignore[arg-type]
+
+
+class _Tbf(msgspec.Struct, frozen=True):
+    """The options of a token bucket, of which the kernel counts the burst in ticks."""
+
+    rate: Annotated[int, msgspec.Meta(ge=1, le=1 << 62)]
+    burst_raw: Annotated[str, msgspec.Meta(pattern="^(0x)?[0-9a-f]{1,8}$")]
+    limit: Annotated[int, msgspec.Meta(ge=0, le=1 << 32)]
+
+    @classmethod
+    def of(cls, options: dict[str, Any]) -> Self:
+        """The options, decoded. Raises DecodingError."""
+        with decoding():
+            return msgspec.convert(options, cls)
+
+    @property
+    def burst_bytes(self) -> int:
+        """A burst that the kernel lists with the same number of ticks: whole KiB where possible."""
+        ticks = int(self.burst_raw, 16)
+        low, high = math.ceil(ticks * _TICK_S * self.rate), math.ceil((ticks + 1) * _TICK_S * self.rate) - 1
+        whole = high // 1024 * 1024
+        return whole if whole >= low else (low + high) // 2

@@ -146,4 +146,5 @@ def _name(names: Sequence[_Name | None], number: int) -> _Name | None:
 
 def ranks_in(bits: bytes) -> tuple[int, ...]:
     """The ranks whose bits are set."""
-    return tuple(rank for rank in range(8 * len(bits)) if bits[rank >> 3] >> (rank & 7) & 1)
+    some = ((8 * at, byte) for at, byte in enumerate(bits) if byte)
+    return tuple(first + bit for first, byte in some for bit in range(8) if byte >> bit & 1)

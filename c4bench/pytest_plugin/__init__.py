@@ -154,12 +154,13 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
     if not config.stash.get(_asks, False) or not option.hosts or _is_asked(config, _SHOWN):
         return None
     from c4bench.errors import C4Error  # noqa: PLC0415
+    from c4bench.foreign_text import one_line  # noqa: PLC0415
     from c4bench.pytest_plugin import outside  # noqa: PLC0415
 
     try:
         return outside.prepare(config)
     except C4Error as error:
-        sys.stderr.write(f"c4bench: {error}\n")
+        sys.stderr.write(f"c4bench: {one_line(error)}\n")
         return error.exit_code
     except KeyboardInterrupt:
         sys.stderr.write("c4bench: interrupted\n")

@@ -1,15 +1,18 @@
 """Which scenarios run, and on what: needs and skips, health between modules, resumption, what will be touched."""
 
-import json
 import sys
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from c4bench.decoding import DecodingError, from_json
 from c4bench.doctor import capabilities
 from c4bench.errors import C4Error, UnhealthyError, UsageError, meant
+from c4bench.foreign_text import one_line
 from c4bench.inject import catalogue
 from c4bench.pytest_plugin.tenancy import TENANCY, Tenancy
 from c4bench.pytest_plugin.verdicts import NOTHING_LEFT, scenario_name, skip_reason
@@ -128,7 +131,7 @@ class Scope:
             try:
                 tenancy.close()
             except C4Error as error:
-                sys.stderr.write(f"c4bench: {error}\n")
+                sys.stderr.write(f"c4bench: {one_line(error)}\n")
 
 
 def _without_failures(nodes: Mapping[str, str], ended: Iterable[Mapping[str, Any]]) -> dict[str, str]:
@@ -211,14 +214,20 @@ def faults_of(item: pytest.Item) -> set[str]:
     return {name for name in known if name in strings}
 
 
+class _Ended(msgspec.Struct, frozen=True):
+    node: str
+    duration_s: float
+
+
 def past_durations(runs: Path) -> dict[str, float]:
     """How long each scenario took when it last ended, by node, as the runs in that folder tell."""
     durations: dict[str, float] = {}
     for path in sorted(runs.glob("*/events.jsonl")):
-        for line in path.read_text().splitlines():
+        for line in path.read_text(errors="replace").splitlines():
             if f'"{_ENDED}"' in line:
-                event = json.loads(line)
-                durations[event["node"]] = event["duration_s"]
+                with suppress(DecodingError):
+                    ended = from_json(line, _Ended)
+                    durations[ended.node] = ended.duration_s
     return durations
 
 

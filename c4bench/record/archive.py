@@ -12,9 +12,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
-
 from c4bench import files
+from c4bench.budget import OverBudgetError
+from c4bench.decoding import DecodingError, decoding
 from c4bench.errors import UsageError
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.recording import Entry, Record
@@ -110,8 +110,10 @@ def read_archive(path: Path) -> tuple[list[Followed], int]:
         for attempt, since_s, kind, body in _rows(file):
             key = attempt, since_s
             try:
-                found.setdefault(key, []).append(record_of(kind, body, decoders[key]))
-            except msgspec.DecodeError as error:
+                with decoding():
+                    record = record_of(kind, body, decoders[key])
+                found.setdefault(key, []).append(record)
+            except (DecodingError, OverBudgetError) as error:
                 torn += 1
                 problem = f"{file}: {error}"
     if torn and not any(found.values()):

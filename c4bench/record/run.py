@@ -90,8 +90,12 @@ class RunDirectory:
         self._append("events.jsonl", {"time_s": time_s, "kind": kind} | dict(sorted(fields.items())), sort=False)
 
     def events(self) -> tuple[Mapping[str, Any], ...]:
-        """What happened, in the order of writing."""
-        return tuple(self._lines("events.jsonl", dict[str, Any]))
+        """What happened, in the order of writing, each with its `kind`. Raises UsageError for a damaged file."""
+        events = self._lines("events.jsonl", dict[str, Any])
+        for number, event in enumerate(events, start=1):
+            if not isinstance(event.get("kind"), str):
+                raise UsageError(f"{self.path / 'events.jsonl'}:{number} is no event: it has no kind; run again")
+        return tuple(events)
 
     def finish_scenario(
         self, scenario: str, outcome: Outcome, reason: str = "", time_s: float = 0.0, *, plain: bool = False
@@ -135,15 +139,18 @@ class RunDirectory:
 
     def lost_hosts(self) -> dict[str, str]:
         """The hosts that the run lost, and why."""
-        return {event["host"]: event["reason"] for event in self.events() if event["kind"] == "host_lost"}
+        lost = (event for event in self.events() if event.get("kind") == "host_lost")
+        return {str(event.get("host")): str(event.get("reason")) for event in lost}
 
     def keep_scenarios(self, names: Collection[str]) -> None:
         """Drop the measurements and outcomes of all other scenarios, which are about to run again."""
         for file in ("measurements.jsonl", "timings.jsonl", "events.jsonl"):
             path = self.path / file
             if path.exists():
-                lines = [line for line in path.read_bytes().splitlines(keepends=True) if _of(line) in {None, *names}]
-                files.replace(path, lines)
+                lines = path.read_bytes().splitlines(keepends=True)
+                scenarios = [_of(line, path, number) for number, line in enumerate(lines, start=1)]
+                kept = {None, *names}
+                files.replace(path, [line for line, of in zip(lines, scenarios, strict=True) if of in kept])
 
     def save_telemetry(self, job: str, records: Iterable[Record]) -> None:
         """Write the telemetry of a job to `telemetry/<job>.jsonl`, as `c4bench detect` reads it."""
@@ -216,9 +223,9 @@ class RunDirectory:
         return decode(data, kind, str(path))
 
 
-def _of(line: bytes) -> str | None:
-    """The scenario a line belongs to, None where it belongs to the run."""
-    scenario = msgspec.json.decode(line).get("scenario")
+def _of(line: bytes, path: Path, number: int) -> str | None:
+    """The scenario a line belongs to, None where it belongs to the run. Raises UsageError for what is no record."""
+    scenario = decode(line, dict[str, Any], f"{path}:{number}").get("scenario")
     return None if scenario is None else str(scenario)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from c4bench.decoding import DecodingError, decoding
 from c4bench.errors import InconclusiveError, UnhealthyError, UsageError
 from c4bench.model.measurement import Measurement, Outcome, evaluate
 from c4bench.record import RunDirectory
@@ -147,6 +148,7 @@ def _recorded(run: RunDirectory, kind: str) -> list[Ending]:
 
 def _ending(run: RunDirectory, event: Mapping[str, Any]) -> Ending:
     try:
-        return msgspec.convert(event, Ending)
-    except msgspec.ValidationError as error:
+        with decoding():
+            return msgspec.convert(event, Ending)
+    except DecodingError as error:
         raise UsageError(f"{run.path}/events.jsonl has a scenario without an ending ({error}); run again") from None

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 from c4bench.collective.rendezvous import AbsentError, FailedError, FailureSignal, RelayChannel
 from c4bench.errors import UnhealthyError
+from c4bench.foreign_text import one_line
 from c4bench.model.diagnosis import NetworkLoss
 from c4bench.model.fabric import USUAL_QPS, Flow
 from c4bench.model.telemetry import Failure
@@ -141,7 +142,7 @@ class AgentRendezvous:
         try:
             return self._link.call("qps", ChooseQps(self.job, tuple(pairs)), int)
         except UnhealthyError as error:
-            sys.stderr.write(f"c4bench: C4P does not answer ({error}); connections have {USUAL_QPS} QPs\n")
+            sys.stderr.write(f"c4bench: C4P does not answer ({one_line(error)}); connections have {USUAL_QPS} QPs\n")
             return USUAL_QPS
 
     def route(self, flows: Sequence[Flow]) -> list[int]:
@@ -149,7 +150,9 @@ class AgentRendezvous:
         try:
             ports = self._link.call("route", Route(self.job, tuple(flows)), list[int])
         except UnhealthyError as error:
-            sys.stderr.write(f"c4bench: C4P does not answer ({error}); {len(flows)} flows run on ECMP until it does\n")
+            sys.stderr.write(
+                f"c4bench: C4P does not answer ({one_line(error)}); {len(flows)} flows run on ECMP until it does\n"
+            )
             ports = [0] * len(flows)
         self.routed |= {flow.id: (flow, port) for flow, port in zip(flows, ports, strict=True)}
         return ports

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from c4bench import files
+from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import UnhealthyError
 
 DIGEST_BYTES = 32
@@ -67,9 +68,9 @@ class Checkpoints:
 
     def _shards(self, step: int) -> list[bytes] | None:
         try:
-            manifest = msgspec.json.decode((self._step_folder(step) / _MANIFEST).read_bytes(), type=Manifest)
+            manifest = from_json((self._step_folder(step) / _MANIFEST).read_bytes(), Manifest)
             shards = list(self._read(step, manifest))
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        except (OSError, DecodingError):
             return None
         digests = tuple(hashlib.sha256(shard).hexdigest() for shard in shards)
         return shards if manifest.step == step and digests == manifest.digests else None

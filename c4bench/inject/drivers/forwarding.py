@@ -2,7 +2,7 @@
 
 from c4bench.errors import UnhealthyError
 from c4bench.inject.actions import Plan, Run
-from c4bench.inject.interfaces import InterfaceTarget, device_of, words
+from c4bench.inject.interfaces import INGRESS, InterfaceTarget, device_of, words
 from c4bench.inject.registry import driver
 from c4bench.model.fault import FaultRequest
 
@@ -36,7 +36,7 @@ def ecmp_member(request: FaultRequest, target: InterfaceTarget) -> Plan:
 def acks_lost(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Drop only the acknowledgements that leave by the port."""
     netdev, netns = target.interface.netdev, target.netns
-    if any(qdisc["kind"] in {"ingress", "clsact"} for qdisc in target.qdiscs()):
+    if any(qdisc.kind in INGRESS for qdisc in target.qdiscs()):
         raise UnhealthyError(
             f"{request.where} has its own filters; remove them first: tc qdisc del dev {netdev} clsact"
         )

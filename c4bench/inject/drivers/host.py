@@ -7,6 +7,7 @@ from c4bench.inject import hosts
 from c4bench.inject.actions import Delete, Fill, Plan, Run, StepClock, Write, together
 from c4bench.inject.drivers import netdev
 from c4bench.inject.hosts import HostTarget
+from c4bench.inject.interfaces import INGRESS
 from c4bench.inject.registry import driver
 from c4bench.model.fault import FaultRequest
 
@@ -76,7 +77,7 @@ def management_cut(request: FaultRequest, target: HostTarget) -> Plan:
     """Drop everything on the interface of the default route."""
     if target.management is None:
         raise UnhealthyError(f"{request.host} has no default route, so its management interface is unknown; add one")
-    if any(qdisc["kind"] in {"ingress", "clsact"} for qdisc in target.management.qdiscs()):
+    if any(qdisc.kind in INGRESS for qdisc in target.management.qdiscs()):
         raise UnhealthyError(
             f"{request.host}: its management interface has its own filters; remove them first: tc qdisc del"
         )

@@ -7,13 +7,12 @@ shallow one.
 
 import math
 from collections.abc import Callable
-from itertools import chain
 
 import msgspec
 
 from c4bench.errors import UnhealthyError
 from c4bench.inject.actions import Plan, Run, Schedule, together
-from c4bench.inject.interfaces import InterfaceTarget, Shaper, words
+from c4bench.inject.interfaces import INGRESS, InterfaceTarget, Shaper, words
 from c4bench.inject.registry import driver
 from c4bench.model.fault import FaultRequest
 from c4bench.units import format_rate
@@ -113,9 +112,9 @@ def gid(request: FaultRequest, target: InterfaceTarget) -> Plan:
     dev, addresses = target.interface.netdev, target.addresses()
     if len(addresses) != 1:
         raise UnhealthyError(f"{request.where} has {len(addresses)} IPv4 addresses; this fault can restore exactly one")
-    address = f"{addresses[0]['local']}/{addresses[0]['prefixlen']}"
-    label = addresses[0].get("label", dev)
-    wide = ("broadcast", addresses[0]["broadcast"]) if "broadcast" in addresses[0] else ()
+    address = f"{addresses[0].local}/{addresses[0].prefixlen}"
+    label = addresses[0].label or dev
+    wide = ("broadcast", addresses[0].broadcast) if addresses[0].broadcast else ()
     again = _run(target, "ip", "-4", "address", "replace", address, "dev", dev, "label", label, *wide)
     lost = _run(target, "ip", "-4", "address", "del", address, "dev", dev)
     # A link change meanwhile would drop, or restore, other routes.
@@ -165,17 +164,17 @@ def _shape_egress(request: FaultRequest, target: InterfaceTarget, slower: Shaper
 
 def _netem_egress(target: InterfaceTarget, netem: tuple[str, ...]) -> Plan:
     delay, shaper = target.delay(), target.shaper()
-    if delay is not None and delay["handle"] != _OWN_HANDLE:
+    if delay is not None and delay.handle != _OWN_HANDLE:
         # A long link's delay stays as it is: packets come to the fault after it.
-        place = ("dev", target.interface.netdev, "parent", f"{delay['handle']}1")
+        place = ("dev", target.interface.netdev, "parent", f"{delay.handle}1")
         add, delete = _run(target, "tc", "qdisc", "add", *place, *netem), _run(target, "tc", "qdisc", "del", *place)
         return Plan((_egress(target),), (add,), (delete,))
     if shaper is None:
         return _replace_root(target, netem)
-    child = ("dev", target.interface.netdev, "parent", f"{target.root['handle']}1")
+    child = ("dev", target.interface.netdev, "parent", f"{target.root.handle}1")
     if below := target.below_shaper():
         raise UnhealthyError(
-            f"{target.interface.name} has its own {below['kind']} below its shaper, which cannot be restored exactly; "
+            f"{target.interface.name} has its own {below.kind} below its shaper, which cannot be restored exactly; "
             f"remove it first: tc qdisc del {' '.join(child)}"
         )
     # A shaper without a child qdisc drops everything; setting its parameters again creates one.
@@ -192,7 +191,7 @@ def _time(time_s: float) -> str:
 
 
 def _reshape(target: InterfaceTarget, shaper: Shaper) -> Run:
-    root = ("dev", target.interface.netdev, "root", "handle", target.root["handle"])
+    root = ("dev", target.interface.netdev, "root", "handle", target.root.handle)
     return _run(target, "tc", "qdisc", "change", *root, *shaper.tc_arguments)
 
 
@@ -200,9 +199,9 @@ def _replace_root(target: InterfaceTarget, qdisc: tuple[str, ...]) -> Plan:
     """Add a root qdisc. The kernel restores its default one when ours is deleted."""
     root = target.root
     # A root with our handle belongs to another fault; its claims give the better error.
-    if root["handle"] not in {"0:", _OWN_HANDLE}:
+    if root.handle not in {"0:", _OWN_HANDLE}:
         raise UnhealthyError(
-            f"{target.interface.name} has its own root qdisc {root['kind']}, which cannot be restored exactly; "
+            f"{target.interface.name} has its own root qdisc {root.kind}, which cannot be restored exactly; "
             f"remove it first: tc qdisc del dev {target.interface.netdev} root"
         )
     place = ("dev", target.interface.netdev, "root")
@@ -213,7 +212,7 @@ def _replace_root(target: InterfaceTarget, qdisc: tuple[str, ...]) -> Plan:
 def _impair_ingress(target: InterfaceTarget, qdisc: tuple[str, ...]) -> Plan:
     """Redirect every received packet through an ifb device with the root `qdisc`, before any protocol sees it."""
     netdev, ifb = target.interface.netdev, target.ifb
-    hook = any(qdisc["kind"] in {"ingress", "clsact"} for qdisc in target.qdiscs())
+    hook = any(qdisc.kind in INGRESS for qdisc in target.qdiscs())
     matched = ("dev", netdev, "ingress", "pref", _FILTER_PREFERENCE, "protocol", "all", "matchall")
     if f'"pref":{_FILTER_PREFERENCE},' in target.printed.get("filter", ""):
         raise UnhealthyError(
@@ -253,11 +252,10 @@ def _restore_after_link_down(target: InterfaceTarget) -> list[Run]:
 
 def _global_addresses(target: InterfaceTarget) -> list[str]:
     """Static IPv6 addresses; link-local and advertised ones come back by themselves."""
-    entries = chain.from_iterable(link.get("addr_info", ()) for link in target.links())
     return [
-        f"{entry['local']}/{entry['prefixlen']}"
-        for entry in entries
-        if entry["family"] == "inet6" and entry["scope"] == "global" and not entry.get("dynamic")
+        f"{entry.local}/{entry.prefixlen}"
+        for entry in target.link().addr_info
+        if entry.family == "inet6" and entry.scope == "global" and not entry.dynamic
     ]
 
 

@@ -49,7 +49,7 @@ def gid_table(request: FaultRequest) -> Figure:
     """The number of the port's GIDs that hold the NIC's IPv4 address."""
     nic = request.interface
     table = _INFINIBAND / nic.device / "ports/1/gids"
-    mapped = ipaddress.IPv6Address(f"::ffff:{interfaces.examine(nic).addresses()[0]['local']}")
+    mapped = ipaddress.IPv6Address(f"::ffff:{interfaces.examine(nic).addresses()[0].local}")
     own = mapped.packed.hex(":", 2)
 
     def read() -> float:

@@ -66,7 +66,7 @@ class Prober:
     def __init__(self, target: InterfaceTarget) -> None:
         interface = target.interface
         addresses = target.addresses()
-        self._source, self._peer = addresses[0]["local"] if addresses else "", target.neighbour
+        self._source, self._peer = addresses[0].local if addresses else "", target.neighbour
         if not self._source or not self._peer:
             missing = "neighbour or gateway" if self._source else "IPv4 address"
             raise UnhealthyError(f"{interface.name} cannot be probed: it has no {missing}")

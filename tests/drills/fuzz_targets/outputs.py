@@ -32,8 +32,8 @@ _NEXT = b"\x1e"
 class _Host:
     """A connection to a host or a switch on which commands print these outputs, one after the other, then the last."""
 
-    def __init__(self, *outputs):
-        self._left, self._last = [*outputs], b""
+    def __init__(self, *outputs, sonic=True):
+        self._left, self._last, self._sonic = [*outputs], b"", sonic
 
     def __enter__(self):
         return self
@@ -42,9 +42,9 @@ class _Host:
         """Nothing is left to close."""
 
     def run(self, argv, **_):
-        """A command of which is only asked whether it is there, is there."""
+        """A command of which is only asked whether it is there, is there if this is a SONiC switch."""
         if argv[0] == "sh" and "command -v" in argv[-1]:
-            return Completed(0, b"/usr/bin/x\n", b"")
+            return Completed(0, b"/usr/bin/x\n", b"") if self._sonic else Completed(1, b"", b"")
         return Completed(0, self._next(), b"")
 
     def start(self, _argv):
@@ -97,12 +97,12 @@ def _sonic_counters(_folder):
 
 
 @contextmanager
-def _audited(folder):
-    """A SONiC switch's neighbours, settings and counters, as `c4bench doctor` prints what is wrong with them."""
+def _audited(folder, *, sonic=True):
+    """A switch's neighbours, settings and counters, as `c4bench doctor` prints what is wrong with them."""
     known = _inventory(folder)
 
     def consume(data):
-        reports = switches.audit_all(known, lambda *_: _Host(*data.split(_NEXT)))
+        reports = switches.audit_all(known, lambda *_: _Host(*data.split(_NEXT), sonic=sonic), 0.0)
         _shown(table.switch_lines(reports))
         _shown(table.cable_lines(document.document(known, (), reports)))
 
@@ -249,8 +249,7 @@ TARGETS = (
     Target("doctor-portstat", of("json", _PORTSTAT), lambda folder: _audited_one(folder, 2)),
     Target("doctor-lldp", of("json", _LLDP, _NETWORKD, *recorded("lldpctl.json")),
            partial(_read, read=neighbours)),
-    Target("doctor-links", of("json", _LINKS),
-           partial(_read, read=lambda data: _shown(switches.link_errors(data)))),
+    Target("doctor-links", of("text", _NEXT.join((_LLDP, _LINKS))), partial(_audited, sonic=False)),
     Target("doctor-host", _report, _looked_at),
     Target("doctor-tools", of("text", *recorded(*_TOOLS)), partial(_read, read=_tools)),
     Target("keeper-answer", of("json", _json(_HELD), _json({"held": True}), _json({"left": ["x"]})),

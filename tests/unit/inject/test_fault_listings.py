@@ -99,7 +99,7 @@ def test_an_examined_interface_has_its_index(tools):
     """The loopback interface of this machine is number 1; one that is not there is refused with where to look."""
     found = interfaces.examine(Nic("h5", 0, "", "lo", "127.0.0.1", 1e9))
     assert (found.index, found.ifb, found.mtu_bytes) == (socket.if_nametoindex("lo"), f"c4ifb{found.index}", 4200)
-    assert [address["local"] for address in found.addresses()] == ["10.1.1.1"]
+    assert [address.local for address in found.addresses()] == ["10.1.1.1"]
     assert len(tools.asked) == 3
     with pytest.raises(UsageError, match=r"h5/0: this host has no interface nosuch; see `ip link`"):
         interfaces.examine(Nic("h5", 0, "", "nosuch", "", 1e9))

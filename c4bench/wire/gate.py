@@ -149,7 +149,8 @@ class _Listener(socket.socket):
     @classmethod
     def open(cls, family: int, place: Address, gate: Gate) -> Self:
         """Listen at this place."""
-        made = cls(family, socket.SOCK_STREAM)
+        # asyncio sends at once (TCP_NODELAY) only on sockets of this protocol.
+        made = cls(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             made.gate = gate
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -43,6 +43,25 @@ async def knock(place, source="127.0.0.1"):
     return await asyncio.open_connection(*place, local_addr=(source, 0))
 
 
+def test_what_a_server_says_goes_out_at_once():
+    """A short answer does not wait until the peer has acknowledged the one before (TCP_NODELAY)."""
+    at_once = []
+
+    async def noted(_reader, writer):
+        at_once.append(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    async def scene():
+        (listening,) = Gate("test", Limits()).listen("127.0.0.1", 0)
+        async with await asyncio.start_server(noted, sock=listening):
+            reader, writer = await asyncio.open_connection(*listening.getsockname())
+            await reader.read()
+            writer.close()
+
+    asyncio.run(scene())
+    assert at_once[0] != 0
+
+
 def test_one_address_has_a_share_and_others_get_in():
     """Beyond its share an address is refused at once, and another address still gets a connection."""
 

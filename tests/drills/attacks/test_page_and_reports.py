@@ -177,7 +177,7 @@ def test_markdown_of_a_run_is_text(tmp_path, text):
     run = recorded(tmp_path, text)
     verdict = evaluate_run(run.path)
     night = _page(run.path, 1, verdict, Comparison("n", 3, 1, (), (text,), (text,), (text,)), markdown)
-    empty = types.SimpleNamespace(measurements=(), timings=(), scenarios=())
+    empty = types.SimpleNamespace(measurements=(), timings=(), scenarios=(), problems=())
     differing = comparison((text, text), compare(empty, verdict))
     for page in (summary(run, verdict), night, differing):
         assert live_markdown(page) == []

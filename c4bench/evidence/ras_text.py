@@ -108,7 +108,7 @@ def text_report(data: bytes, file: str, form: str) -> TextReport:
     for section in sections:
         if section.word == "MISMATCH":
             try:
-                found = list(_mismatch(section, file, form, account))
+                found = list(_mismatch(section, file, form, account, ranks))
             except OverBudgetError as error:
                 reason = f"{str(error).removeprefix(f'{file}: ')}; this communicator is not used"
                 problems.append(Problem(file, reason, f"communicator {section.comm}"))
@@ -164,10 +164,10 @@ def _sections(lines: list[str], sizes: dict[str, int]) -> Iterator[_Section]:
     yield section
 
 
-def _mismatch(section: _Section, file: str, form: str, account: Account) -> Iterator[MemberEvidence]:
+def _mismatch(section: _Section, file: str, form: str, account: Account, ranks: int) -> Iterator[MemberEvidence]:
     """Members by what they have launched; those that are not listed are of the first and largest group.
 
-    Raises OverBudgetError before it makes more members than a report may have.
+    Raises OverBudgetError before it makes more members than a report, or its job of so many `ranks`, may have.
     """
     counts: dict[int, dict[str, int]] = defaultdict(dict)
     where: dict[int, tuple[int, str, int]] = {}
@@ -189,6 +189,8 @@ def _mismatch(section: _Section, file: str, form: str, account: Account) -> Iter
                 where[rank] = integer(place[1]), short_name(place[2]), _gpu(line)
     # Counts of ranks that the table of communicators contradicts are not followed.
     size = section.size or max(size, total)
+    if 0 < ranks < size:
+        raise OverBudgetError(f"{file}: {size:,} ranks in a job of {ranks:,}")
     if size > 0:
         account.spend(records=size, names=size)
     like_most = tuple(sorted(usual.items()))

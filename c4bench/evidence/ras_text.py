@@ -209,15 +209,15 @@ def _missing(sections: list[_Section], file: str, form: str, account: Account) -
     of_ranks: list[tuple[_Section, int, _Process]] = []
     numbers: list[tuple[_Section, list[int]]] = []
     for section in sections:
+        within = section.size or RAS.names
         for line in section.lines if section.word in _GONE else ():
             place, rank = _WHERE.search(line), _ONE.match(line)
             if listed := _MISSING.match(line):
-                within = section.size or RAS.names
                 numbers.append((section, [rank for rank in _listed(listed[1], account) if rank < within]))
             elif place is not None:
                 account.spend(records=1, names=1)
                 process = short_name(place[2]), integer(place[1])
-                if section.comm and rank:
+                if section.comm and rank and integer(rank[1]) < within:
                     of_ranks.append((section, integer(rank[1]), process))
                     processes.setdefault(process, _Gone(_GONE[section.word], _gpu(line)))
                 else:

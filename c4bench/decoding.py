@@ -48,12 +48,13 @@ def decoding() -> Iterator[None]:
     except _DECODING as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark else None
-        text = f"{_of_yaml(error)} in line {line}" if isinstance(error, yaml.MarkedYAMLError) and line else str(error)
+        text = _yaml_problem(error, line) if isinstance(error, yaml.MarkedYAMLError) and line else str(error)
         raise DecodingError(one_line(" ".join(text.split()), _LONGEST_REASON) or type(error).__name__, line) from None
 
 
-def _of_yaml(error: yaml.MarkedYAMLError) -> str:
-    return ": ".join(part for part in (error.context, error.problem) if part)
+def _yaml_problem(error: yaml.MarkedYAMLError, line: int) -> str:
+    """What is wrong, while what was read, and where."""
+    return f"{f'{error.context}: ' if error.context else ''}{error.problem} in line {line}"
 
 
 class YamlLoader(yaml.SafeLoader):

@@ -20,7 +20,7 @@ from c4bench.errors import UsageError
 from c4bench.evidence.formats import format_of
 from c4bench.evidence.limits import MOST_RANKS, UnreadableError, read_bytes
 from c4bench.files import read_bounded
-from c4bench.foreign_text import file_name, one_line
+from c4bench.foreign_text import file_name, json_line, one_line
 from c4bench.inventory.document import located
 from c4bench.inventory.validation import split
 from c4bench.model.benign import BenignSlowdown
@@ -143,7 +143,7 @@ def _print_found(path: Path, recordings: Iterable[list[Record]], torn: int, *, a
     for reason, count in sorted((+dropped).items()):
         sys.stderr.write(f"c4bench: {file_name(path)}: {count} x {one_line(reason)}, dropped\n")
     if as_json:
-        sys.stdout.write(msgspec.json.encode(explained if explain else diagnoses).decode() + "\n")
+        sys.stdout.write(json_line(msgspec.json.encode(explained if explain else diagnoses)) + "\n")
     elif explain:
         _print(line for one in explained for line in _explanation_lines(one))
     else:
@@ -180,7 +180,7 @@ def _benign_lines(slowdown: BenignSlowdown) -> list[str]:
 def _downtime(arguments: argparse.Namespace) -> int:
     rows = _table(arguments.faults, _measured(RunDirectory(arguments.measured)) if arguments.measured else {})
     if arguments.json:
-        sys.stdout.write(msgspec.json.encode(rows).decode() + "\n")
+        sys.stdout.write(json_line(msgspec.json.encode(rows)) + "\n")
         return 0
     sys.stdout.write(f"{'':22}{'before':>9}{'after':>9}\n")
     sys.stdout.writelines(f"{row.name:22}{row.before:9.2%}{row.after:9.2%}\n" for row in rows)

@@ -11,7 +11,7 @@ from c4bench.doctor import look_at, table
 from c4bench.doctor.document import document
 from c4bench.doctor.switches import audit_all
 from c4bench.errors import UnhealthyError
-from c4bench.foreign_text import one_line
+from c4bench.foreign_text import json_line, one_line
 from c4bench.inventory import load
 from c4bench.lab.machine.checks import local_checks
 
@@ -38,7 +38,7 @@ def _hosts(arguments: argparse.Namespace) -> int:
     inventory = load(arguments.hosts)
     found = document(inventory, look_at(inventory), audit_all(inventory))
     if arguments.json:
-        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+        sys.stdout.write(json_line(msgspec.json.encode(found)) + "\n")
     else:
         page = [*table.lines(found.hosts), *table.switch_lines(found.switches)]
         page += [f"BAD  {line}" for line in found.disagreements]
@@ -50,7 +50,7 @@ def _hosts(arguments: argparse.Namespace) -> int:
 def _machine(arguments: argparse.Namespace) -> int:
     checks = local_checks()
     if arguments.json:
-        sys.stdout.write(msgspec.json.encode(checks).decode() + "\n")
+        sys.stdout.write(json_line(msgspec.json.encode(checks)) + "\n")
     width = max(len(check.name) for check in checks)
     for check in () if arguments.json else checks:
         advice = "" if check.ok else f"  -> {check.fix}"

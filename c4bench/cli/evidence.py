@@ -17,7 +17,7 @@ from c4bench.errors import InconclusiveError, UsageError
 from c4bench.evidence import benchmarks, ras, ras_client
 from c4bench.evidence.collect import Collector, one_job
 from c4bench.evidence.limits import UnreadableError
-from c4bench.foreign_text import file_name, one_line
+from c4bench.foreign_text import file_name, json_line, one_line
 from c4bench.model.diagnosis import Cause, Component
 from c4bench.model.evidence import BenchmarkResult, EvidenceReport, EvidenceVerdict, Problem, Reading, State
 from c4bench.report.evidence_page import evidence_page
@@ -105,7 +105,7 @@ def _show(report: EvidenceReport, options: Options) -> None:
         except OSError as error:
             raise UsageError(f"{options.html}: {error.strerror}; give a file that can be written to") from None
     if options.as_json:
-        sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
+        sys.stdout.write(json_line(msgspec.json.encode(report)) + "\n")
     elif options.reasons:
         _print(line for verdict in report.verdicts for line in REASONS[options.reasons](verdict))
         _print(() if report.verdicts else (f"# {summary(report)}",))

@@ -16,7 +16,7 @@ import yaml
 from c4bench import logs, remote
 from c4bench.cli import Commands
 from c4bench.errors import UnhealthyError, UsageError
-from c4bench.foreign_text import one_line
+from c4bench.foreign_text import json_line, one_line
 from c4bench.inject import catalogue, places, quantities
 from c4bench.inject.controller import Injector, check_targets
 from c4bench.inject.history import HistoryFile
@@ -263,5 +263,5 @@ def _without_empty(value: Any) -> Any:  # noqa: ANN401  (JSON)
 
 
 def _write_json(what: object) -> None:
-    sys.stdout.write(msgspec.json.encode(what).decode() + "\n")
+    sys.stdout.write(json_line(msgspec.json.encode(what)) + "\n")
     sys.stdout.flush()

@@ -8,6 +8,7 @@ import msgspec
 
 from c4bench.cli import Commands
 from c4bench.errors import UsageError
+from c4bench.foreign_text import json_line
 from c4bench.inventory import load
 from c4bench.inventory.review import Review, review
 
@@ -27,7 +28,7 @@ def register(commands: Commands) -> None:
 def _check(arguments: argparse.Namespace) -> int:
     report = review(load(arguments.inventory))
     if arguments.json:
-        sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
+        sys.stdout.write(json_line(msgspec.json.encode(report)) + "\n")
     else:
         sys.stdout.writelines(f"{line}\n" for line in _lines(report))
     return UsageError.exit_code if report.problems else 0

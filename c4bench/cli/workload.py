@@ -19,7 +19,7 @@ from c4bench.control.client import dial
 from c4bench.control.cluster import Cluster
 from c4bench.decoding import DecodingError, decoding
 from c4bench.errors import UsageError
-from c4bench.foreign_text import one_line
+from c4bench.foreign_text import json_line, one_line
 from c4bench.lab import topology_file
 from c4bench.lab.machine.launch import launch, trust_directory
 from c4bench.lab.spec import INVENTORY
@@ -161,7 +161,7 @@ def _newest_loss(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _show_json(job: str, result: Result) -> None:
-    _write_line(msgspec.json.encode({"job": job, "rank": result.rank} | result.body).decode())
+    _write_line(json_line(msgspec.json.encode({"job": job, "rank": result.rank} | result.body)))
 
 
 def _write_line(line: str) -> None:

@@ -31,6 +31,7 @@ _SO_BINDTODEVICE = 25
 _MTUS = (4096, 2048, 1024, 512, 256)
 _HEADERS = 20 + 8 + 12 + 16 + 4
 _SYS = Path("/sys/class")
+_MOST_STARTS = 20  # lines from which the JSON of a tool is tried
 
 
 def read(path: Path) -> str:
@@ -46,7 +47,15 @@ def run(*argv: str, text: str = "") -> tuple[int, str, str] | None:
     if shutil.which(argv[0]) is None:
         return None
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, input=text, timeout=_COMMAND_S, check=False)
+        done = subprocess.run(
+            argv,
+            capture_output=True,
+            text=True,
+            errors="backslashreplace",
+            input=text,
+            timeout=_COMMAND_S,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.returncode, done.stdout, done.stderr
@@ -145,8 +154,7 @@ def pfc(name: str) -> list[int] | None:
     """The priorities with PFC, None where no tool reports them."""
     done = run("dcb", "-j", "pfc", "show", "dev", name)
     if done and done[0] == 0:
-        enabled = json.loads(done[1] or "{}").get("prio-pfc", [])
-        return [priority for priority, on in enumerate(enabled) if on in (True, "on")]
+        return dcb_pfc(done[1])
     done = run("mlnx_qos", "-i", name)
     return priorities(done[1]) if done and done[0] == 0 else None
 
@@ -175,10 +183,32 @@ def mlnx_trust(text: str) -> tuple[str, list[int]]:
     return (state, mapped(pairs)) if state == "dscp" else (state if state == "pcp" else "", [])
 
 
+def dcb_pfc(text: str) -> list[int] | None:
+    """The priorities with PFC in what dcb prints; None where it does not say."""
+    enabled = json_of(text).get("prio-pfc", [] if not text.strip() else None)
+    return (
+        [priority for priority, on in enumerate(enabled) if on in (True, "on")] if isinstance(enabled, list) else None
+    )
+
+
 def dcb_trust(text: str) -> tuple[str, list[int]]:
     """Both from the APP table that dcb prints; without a DSCP in it, what is trusted is unknown."""
-    pairs = json.loads(text or "{}").get("dscp_prio", [])
+    rows = json_of(text).get("dscp_prio")
+    rows = rows if isinstance(rows, list) else []
+    pairs = [row for row in rows if isinstance(row, list) and list(map(type, row)) == [int, int]]
     return ("dscp", mapped(pairs)) if pairs else ("", [])
+
+
+def json_of(text: str) -> dict[str, Any]:
+    """The JSON object that a tool has printed, which lines of other text may stand before; empty if there is none."""
+    lines = text.splitlines(keepends=True)
+    for start in range(min(len(lines), _MOST_STARTS)):
+        try:
+            found = json.loads("".join(lines[start:]))
+        except (ValueError, RecursionError):
+            continue
+        return found if isinstance(found, dict) else {}
+    return {}
 
 
 def mapped(pairs: list[Any]) -> list[int]:
@@ -194,8 +224,9 @@ def knob(python: str, nic: dict[str, Any]) -> dict[str, str]:
     if done is None or done[0]:
         printed = done[2].strip().splitlines() if done else ["not tried"]
         return {"name": "", "why": (printed or ["it printed nothing"])[-1]}
-    answer = json.loads(done[1].splitlines()[-1])
-    return {"name": answer.get("answer", {}).get("paths", ""), "why": answer.get("error", "")}
+    answer = json_of((done[1].splitlines() or [""])[-1])
+    state = answer.get("answer")
+    return {"name": state.get("paths", "") if isinstance(state, dict) else "", "why": answer.get("error", "")}
 
 
 def gpus() -> list[str]:
@@ -223,10 +254,9 @@ def injector(python: str) -> dict[str, Any]:
 def refusal(asked: tuple[int, str, str] | None) -> str:
     """Why the injector did not answer: its error, or the last line of output."""
     words = (asked[1] or asked[2]).strip().splitlines() if asked else []
-    try:
-        return str(json.loads(words[-1])["error"])
-    except (ValueError, KeyError, IndexError, TypeError):
-        return words[-1] if words else "no such command"
+    if not words:
+        return "no such command"
+    return str(json_of(words[-1]).get("error", words[-1]))
 
 
 def mtu(asked: dict[str, Any]) -> dict[str, int]:

@@ -15,7 +15,7 @@ import msgspec
 
 from c4bench.budget import RAS, Account, OverBudgetError
 from c4bench.evidence.fields import integer, kind
-from c4bench.evidence.limits import MOST_LINES, MOST_RANKS, UnreadableError, short_name
+from c4bench.evidence.limits import MOST_LINES, UnreadableError, short_name
 from c4bench.evidence.watchdog import timed_out
 from c4bench.model.evidence import MemberEvidence, Problem, TimedOut
 
@@ -96,6 +96,7 @@ def text_report(data: bytes, file: str, form: str) -> TextReport:
     account = Account(file, RAS)
     groups = {group[1]: _group(group) for line in lines if (group := _GROUP.match(line))}
     ranks, per_host = _job(lines, groups.values())
+    ranks = ranks if ranks <= RAS.names else 0
     sections = list(_sections(lines, {number: group.size for number, group in groups.items()}))
     problems: list[Problem] = []
     try:
@@ -107,7 +108,7 @@ def text_report(data: bytes, file: str, form: str) -> TextReport:
     for section in sections:
         if section.word == "MISMATCH":
             try:
-                found = list(_mismatch(section, file, form, account))
+                found = list(_mismatch(section, file, form, account, ranks))
             except OverBudgetError as error:
                 reason = f"{str(error).removeprefix(f'{file}: ')}; this communicator is not used"
                 problems.append(Problem(file, reason, f"communicator {section.comm}"))
@@ -115,7 +116,7 @@ def text_report(data: bytes, file: str, form: str) -> TextReport:
                 members += [one for one in found if (one.comm, one.member) not in missing]
     shown = short_name(version[1]) if version else "unknown"
     placed = tuple(_in_job(one, ranks) for one in members)
-    return TextReport(shown, placed, min(ranks, MOST_RANKS), per_host, timeouts, tuple(problems))
+    return TextReport(shown, placed, ranks, per_host, timeouts, tuple(problems))
 
 
 def _group(found: re.Match[str]) -> _Group:
@@ -163,10 +164,10 @@ def _sections(lines: list[str], sizes: dict[str, int]) -> Iterator[_Section]:
     yield section
 
 
-def _mismatch(section: _Section, file: str, form: str, account: Account) -> Iterator[MemberEvidence]:
+def _mismatch(section: _Section, file: str, form: str, account: Account, ranks: int) -> Iterator[MemberEvidence]:
     """Members by what they have launched; those that are not listed are of the first and largest group.
 
-    Raises OverBudgetError before it makes more members than a report may have.
+    Raises OverBudgetError before it makes more members than a report, or its job of so many `ranks`, may have.
     """
     counts: dict[int, dict[str, int]] = defaultdict(dict)
     where: dict[int, tuple[int, str, int]] = {}
@@ -186,7 +187,10 @@ def _mismatch(section: _Section, file: str, form: str, account: Account) -> Iter
             total += " has " in line
             if place := _WHERE.search(line):
                 where[rank] = integer(place[1]), short_name(place[2]), _gpu(line)
-    size = max(size, total)
+    # Counts of ranks that the table of communicators contradicts are not followed.
+    size = section.size or max(size, total)
+    if 0 < ranks < size:
+        raise OverBudgetError(f"{file}: {size:,} ranks in a job of {ranks:,}")
     if size > 0:
         account.spend(records=size, names=size)
     like_most = tuple(sorted(usual.items()))
@@ -205,14 +209,15 @@ def _missing(sections: list[_Section], file: str, form: str, account: Account) -
     of_ranks: list[tuple[_Section, int, _Process]] = []
     numbers: list[tuple[_Section, list[int]]] = []
     for section in sections:
+        within = section.size or RAS.names
         for line in section.lines if section.word in _GONE else ():
             place, rank = _WHERE.search(line), _ONE.match(line)
             if listed := _MISSING.match(line):
-                numbers.append((section, _listed(listed[1], account)))
+                numbers.append((section, [rank for rank in _listed(listed[1], account) if rank < within]))
             elif place is not None:
                 account.spend(records=1, names=1)
                 process = short_name(place[2]), integer(place[1])
-                if section.comm and rank:
+                if section.comm and rank and integer(rank[1]) < within:
                     of_ranks.append((section, integer(rank[1]), process))
                     processes.setdefault(process, _Gone(_GONE[section.word], _gpu(line)))
                 else:

@@ -10,7 +10,7 @@ import stat
 import subprocess
 import time
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
@@ -48,11 +48,13 @@ class Signal(msgspec.Struct, frozen=True, tag="signal"):
     pid: int
     started_ticks: int
     user: int
-    number: int
+    number: Annotated[int, msgspec.Meta(ge=1, le=64)]
 
     def __str__(self) -> str:
         """As an engineer would type it."""
-        return f"kill -{signal.Signals(self.number).name.removeprefix('SIG')} {self.pid}"
+        known = self.number in set(signal.Signals)
+        name = signal.Signals(self.number).name.removeprefix("SIG") if known else str(self.number)
+        return f"kill -{name} {self.pid}"
 
     def perform(self) -> None:
         """Send it. Raises UnhealthyError when that process has ended."""

@@ -38,7 +38,9 @@ def main(claim: dict[str, object]) -> None:
         command = ("sudo", "-n", inject, "reserve", json.dumps(claim))
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         holder = process.stdout
-        answer = json.loads(holder.readline() or "{}") if holder else {}
+        answer = decoded(holder.readline(_LONGEST_ANSWER)) if holder else {}
+        if not isinstance(answer.get("held"), bool):
+            answer = {"held": False, "error": f"sudo {inject} does not answer; run it there to see why"}
     else:
         answer = reserve(claim)
     send(answer)
@@ -102,8 +104,13 @@ def own_folder() -> Path:
 
 def read(descriptor: int) -> dict[str, object]:
     """Who has the host; empty if the file does not say."""
+    return decoded(os.pread(descriptor, _LONGEST_ANSWER, 0))
+
+
+def decoded(text: str | bytes) -> dict[str, object]:
+    """The JSON object in a text; empty if it is none."""
     try:
-        found = json.loads(os.pread(descriptor, _LONGEST_ANSWER, 0))
+        found = json.loads(text)
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

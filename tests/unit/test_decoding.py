@@ -41,6 +41,14 @@ def test_a_line_before_the_json_of_a_command_is_passed_over():
     assert json_in("Warning: old driver\n[1, 2]\n", list[int]) == [1, 2]
 
 
+def test_a_line_that_begins_as_json_does_is_passed_over():
+    """`[WARN]` before the answer is no answer, and of many such lines only some are tried."""
+    warnings = "[WARN] old driver\n{debug}\n"
+    assert json_in(f"{warnings}[1,\n2]\n", list[int]) == [1, 2]
+    with pytest.raises(DecodingError):
+        json_in(warnings * 1000 + "[1]", list[int])
+
+
 def test_a_yaml_error_states_its_line():
     """The user is sent to the line."""
     with pytest.raises(DecodingError) as raised:

@@ -108,10 +108,10 @@ def _times(job: JobEvidence, clock_of: dict[int, int]) -> tuple[_Times, _Times]:
     left: list[tuple[int, int, float]] = []
     op = 0
     for comm in job.comms.values():
+        called = [(clock_of[rank], member.calls) for rank, member in comm.members.items() if member.calls]
         newest = max((member.last for member in comm.members.values()), default=-1)
-        for seq in range(max(0, newest - _RECENT_OPS), newest + 1):
-            calls = [(clock_of[rank], call) for rank, member in comm.members.items()
-                     if (call := member.calls.get(seq)) is not None]  # fmt: skip
+        for seq in range(max(0, newest - _RECENT_OPS), newest + 1) if called else ():
+            calls = [(clock, call) for clock, made in called if (call := made.get(seq)) is not None]
             if len(calls) > 1 and all(call.kind in _SYNCHRONISING for _, call in calls):
                 entered += [(clock, op, call.created_s) for clock, call in calls if call.created_s > 0]
                 left += [(clock, op, call.finished_s) for clock, call in calls if call.finished_s > 0]

@@ -1,7 +1,7 @@
 """The atlas: which UDP source port takes which path through the fabric, as probing found it."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple, Self
+from typing import Annotated, NamedTuple, Self
 
 import msgspec
 
@@ -54,11 +54,15 @@ class PairPaths(NamedTuple):
         return tuple(links)
 
 
+# A UDP source port.
+_Port = Annotated[int, msgspec.Meta(ge=1, le=65_535)]
+
+
 class _Document(msgspec.Struct, frozen=True):
     """The atlas as JSON."""
 
     hops: tuple[str, ...]
-    pairs: tuple[tuple[str, str, tuple[tuple[int, LinkPath], ...]], ...]
+    pairs: tuple[tuple[str, str, tuple[tuple[_Port, LinkPath], ...]], ...]
     incomplete: int
 
 

@@ -170,6 +170,32 @@ def _follower(_folder, subjects):
 
 
 @contextmanager
+def _subjects(_folder):
+    """Subjects and keys that a publisher chose, as a job's detector and the reader of jobs take them."""
+    with loop() as run:
+        spec, number = job_spec("j"), [0]
+
+        async def made():
+            judge, dropped = JobJudges().judge(spec, defaultdict(Counter)), defaultdict(Counter)
+            return JobFollower(_bus(), JobEntry(spec, 1), judge, dropped, Held(""), asyncio.Lock())
+
+        follower, entries, body = run(made()), JobEntries(_bus()), encoded_windows()[0]
+        entries._reader = stream = _Read()
+
+        async def ingest(stored):
+            follower._ingest(stored)
+
+        def consume(data):
+            number[0] += 1
+            subject = data.decode(errors="replace")
+            run(ingest(Stored(number[0], 1.0, subject, body)))
+            stream.deliver(subject, _msgpack(JobEntry(spec, 1)))
+            run(entries.read(0.0))
+
+        yield consume
+
+
+@contextmanager
 def _headers(_folder):
     """Messages with headers and subjects that their publisher chose."""
     with loop() as run:
@@ -179,6 +205,7 @@ def _headers(_folder):
             reader = StreamReader(bus, "stream", ">")
             number[0] += 1
             reader._word_s, reader._subscription = time.monotonic(), await _Unsubscribed.made()
+            reader._inbox = "_INBOX.fuzz.1"
             reply = f"$JS.ACK.stream.consumer.1.{number[0]}.1.1700000000000000000.0"
             reader._arrived.append(Msg(bus.client, subject, reply, b"", headers))
             found = await reader.read(0.0)
@@ -253,5 +280,6 @@ TARGETS = (
     Target("bus-finding", _diagnoses, _findings),
     Target("bus-window", _windows, partial(_follower, subjects=_NAMES)),
     Target("bus-report", _reports, partial(_follower, subjects=(f"{_SUBJECT}.report",))),
+    Target("bus-subject", of("text", *(name.encode() for name in (*_NAMES, "$KV.c4_c4_jobs.j"))), _subjects),
     Target("bus-headers", _published, _headers, sound=False),
 )

@@ -141,6 +141,8 @@ def _tools(data):
     look.mlnx_trust(text)
     look.priorities(text)
     look.forced_class(text)
+    look.dcb_trust(text)
+    look.dcb_pfc(text)
 
 
 class _Line:
@@ -209,6 +211,7 @@ _CONFIG = _json({
     "WRED_PROFILE": {"A": {"ecn": "ecn_all"}}, "PFC_WD": {"Ethernet0": {"action": "drop"}},
     "DSCP_TO_TC_MAP": {"AZURE": {"0": "0", "26": "3"}}})  # fmt: skip
 _PORTSTAT = _json({"Ethernet0": {"STATE": "U", "RX_ERR": "1,204", "RX_DRP": "0", "TX_ERR": "N/A", "TX_DRP": "0"}})
+_DCB = _json({"dscp_prio": [[26, 3], [48, 6]], "prio-pfc": [False, True, "on"]})
 _LLDP = _json({"lldp": [{"interface": [{"name": "eth2", "chassis": [{"name": [{"value": "leaf0.dc1.example"}]}],
                                         "port": [{"id": [{"value": "Ethernet0"}]}]}]}]})  # fmt: skip
 _NETWORKD = _json(
@@ -252,6 +255,7 @@ TARGETS = (
     Target("doctor-links", of("text", _NEXT.join((_LLDP, _LINKS))), partial(_audited, sonic=False)),
     Target("doctor-host", _report, _looked_at),
     Target("doctor-tools", of("text", *recorded(*_TOOLS)), partial(_read, read=_tools)),
+    Target("doctor-dcb", of("json", _DCB), partial(_read, read=_tools)),
     Target("keeper-answer", of("json", _json(_HELD), _json({"held": True}), _json({"left": ["x"]})),
            partial(_read, read=_kept), (UnhealthyError,), sound=False),
     Target("keeper-file", of("json", _json(_HELD["by"])), _lock_file),

@@ -12,7 +12,7 @@ from c4bench.doctor import State
 from c4bench.doctor.capabilities import evaluate
 from c4bench.doctor.document import document
 from c4bench.doctor.findings import Netdev
-from c4bench.doctor.look import dcb_trust, forced_class, mlnx_trust
+from c4bench.doctor.look import dcb_pfc, dcb_trust, forced_class, mlnx_trust
 from c4bench.doctor.switches import audit_all, dropped, queues
 from c4bench.doctor.traffic_class import disagreements
 from c4bench.inventory import load
@@ -42,6 +42,21 @@ def test_trust_is_read_off_dcb():
     trust, priorities = dcb_trust('{"dscp_prio":[[26,3],[48,6]]}')
     assert (trust, priorities[26], priorities[48], sum(priorities)) == ("dscp", 3, 6, 9)
     assert dcb_trust("{}") == dcb_trust("") == ("", [])
+
+
+@pytest.mark.parametrize(
+    "text", ["[WARN] old", "[", "[]", '{"dscp_prio": 1, "prio-pfc": 1}', '{"dscp_prio": [[[], 1], 3]}', "[" * 5000]
+)
+def test_what_dcb_prints_otherwise_says_nothing(text):
+    """Other text than the tool's is no report, and does not end that of the host."""
+    assert dcb_trust(text) == ("", [])
+    assert dcb_pfc(text) is None
+
+
+def test_a_warning_before_the_answer_of_dcb_is_passed_over():
+    """What is trusted and where PFC is on is read behind it."""
+    assert dcb_pfc('[WARN] old\n{"prio-pfc": [false, "on"]}') == [1]
+    assert dcb_trust('Warning\n{"dscp_prio": [[26, 3]]}')[0] == "dscp"
 
 
 def test_host_that_leaves_out_priorities_is_not_believed():

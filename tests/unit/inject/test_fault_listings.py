@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from fakes import NIC, NOQUEUE, TBF, target
 
-from c4bench.errors import UsageError
+from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inject import hosts, interfaces, switches
 from c4bench.model.fabric import Nic
 from c4bench.model.fault import FaultRequest, SwitchPort
@@ -103,6 +103,20 @@ def test_an_examined_interface_has_its_index(tools):
     assert len(tools.asked) == 3
     with pytest.raises(UsageError, match=r"h5/0: this host has no interface nosuch; see `ip link`"):
         interfaces.examine(Nic("h5", 0, "", "nosuch", "", 1e9))
+
+
+@pytest.mark.parametrize("text", ["", "[WARN] old kernel", "[]", '[{"mtu": "x"}]', "[" * 5000])
+def test_what_ip_and_tc_print_otherwise_is_refused_in_one_line(monkeypatch, text):
+    """Other JSON than theirs, or none, is no traceback and no state of an interface."""
+    monkeypatch.setattr(interfaces, "run", lambda *_: text)
+    with pytest.raises(UnhealthyError, match="ip printed what c4bench cannot read") as raised:
+        interfaces.listing(NIC)
+    assert str(raised.value).isprintable()
+    switch = FaultRequest("switch.down", "leaf0", netns="/run/netns/leaf0")
+    for module, read in ((switches, lambda: switches.ports(switch)), (hosts, lambda: hosts.management_interface(None))):
+        monkeypatch.setattr(module, "run", lambda *_: "[1]")
+        with pytest.raises(UnhealthyError, match="ip printed what c4bench cannot read"):
+            read()
 
 
 def test_the_neighbour_is_the_gateway_or_a_fixed_one():

@@ -233,3 +233,9 @@ def test_plans_that_are_joined_take_effect_together():
     assert [action.argv[0] for action in joined.apply] == ["p1", "p2", "e1", "e2", "e3"]
     assert [action.argv[0] for action in joined.revert] == ["r1", "r2"]
     assert joined.sudden == 3
+
+
+@pytest.mark.parametrize(("number", "shown"), [(18, "kill -CONT 7"), (33, "kill -33 7")])
+def test_a_signal_is_shown_also_where_it_has_no_name(number, shown):
+    """A plan that was read from a journal can always be printed."""
+    assert str(Signal(7, 8, 9, number)) == shown

@@ -183,3 +183,10 @@ def test_gpus_are_read_whole_or_not_at_all(monkeypatch):
 def test_the_newest_error_of_a_gpu_is_read(text, number):
     """No error at all reads as none."""
     assert gpus.parse_xid(printed("dcgmi_dmon.txt") if text is None else text) == number
+
+
+@pytest.mark.parametrize("row", ["GPU", "GPU 0", "GPU 0 x", f"GPU 0 {'9' * 5000}"])
+def test_another_table_of_dcgmi_is_refused(row):
+    """A row without a number of an error is no traceback."""
+    with pytest.raises(UnhealthyError, match="where the number of an XID is expected"):
+        gpus.parse_xid(f"{row}\n")

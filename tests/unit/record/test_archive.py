@@ -126,6 +126,19 @@ def test_old_days_go_and_todays_stay(tmp_path, records):
     assert [path.parent.name for path in files(tmp_path, "records")] == [f"day=1970-01-0{day}" for day in (4, 5, 6)]
 
 
+@pytest.mark.parametrize("body", [b"", b"\xc1", b"\x91" * 5000, b"\xa1\xff"])
+def test_a_row_that_cannot_be_read_is_counted(tmp_path, records, body):
+    """One damaged row, however it is damaged, does not hide the others."""
+    Archive(tmp_path, ROOMY).write(entries(records[:10]), [], 1e9)
+    (path,) = files(tmp_path, "records")
+    table = parquet.read_table(path, partitioning=None)
+    bodies = [*table.column("body").to_pylist()[:-1], body]
+    column = table.schema.get_field_index("body")
+    parquet.write_table(table.set_column(column, table.schema.field(column), [bodies]), path)
+    (followed,), torn = read_archive(tmp_path)
+    assert (len(followed.records), torn) == (table.num_rows - 1, 1)
+
+
 def test_what_is_no_archive_is_refused_in_one_line(tmp_path):
     """A file that is no Parquet file is named."""
     torn = tmp_path / "torn.parquet"

@@ -247,6 +247,18 @@ def test_scenarios_that_run_again_lose_their_earlier_lines(run):
     assert (lost["time_s"], lost["kind"]) == (0.0, "host_lost")
 
 
+@pytest.mark.parametrize("line", ["[]", "{", '{"time_s": 0}', '{"kind": []}', "[" * 5000])
+def test_a_damaged_line_of_events_is_named(run, line):
+    """Whoever reads or continues the run is sent to the line, and the file stays as it is."""
+    (run.path / "events.jsonl").write_text(f"{line}\n")
+    with pytest.raises(UsageError, match=r"events\.jsonl:1 is"):
+        run.events()
+    if "time_s" not in line and "kind" not in line:
+        with pytest.raises(UsageError, match=r"events\.jsonl:1 is"):
+            run.keep_scenarios([])
+    assert (run.path / "events.jsonl").read_text() == f"{line}\n"
+
+
 def test_a_page_replaces_a_link_and_is_whole(run, tmp_path):
     """A link of the page's name is not followed; nothing else is left in the directory."""
     other = tmp_path / "other"

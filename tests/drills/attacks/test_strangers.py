@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import socket
-import ssl
 import time
 from pathlib import Path
 
@@ -100,24 +99,6 @@ def test_an_agent_connects_beside_strangers(scene, sources, begin, more):
 
     assert asyncio.run(asyncio.wait_for(play(), 30)) <= more
     assert scene.health()["agents"]["h0"]
-
-
-@pytest.mark.attack("49.9 variant: no certificate after the handshake")
-def test_whoever_has_no_certificate_keeps_no_place(scene):
-    """Clients that finish the handshake without a certificate are closed at once, and leave no descriptor."""
-    bare = ssl.create_default_context(cafile=scene.trust / "ca.pem")
-    bare.check_hostname = False
-
-    async def play():
-        before = descriptors(scene)
-        for _ in range(60):
-            with contextlib.suppress(OSError, ssl.SSLError):
-                _, writer = await asyncio.open_connection("127.0.0.1", scene.port, ssl=bare)
-                writer.close()
-        await asyncio.sleep(0.3)
-        return descriptors(scene) - before
-
-    assert asyncio.run(play()) <= 8
 
 
 @pytest.mark.attack("49.9 variant: many connections of one agent")

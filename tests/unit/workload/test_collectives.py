@@ -45,12 +45,6 @@ class Solitude:
     def exchange(self, _comm, _key, _rank, _size, payload, _timeout_s):
         return [payload]
 
-    def enter(self, _comm, _seats):
-        pass
-
-    def leave(self, _comm):
-        pass
-
     def fail(self, comm, _failure, _sender):
         self.failures.append(comm)
 

@@ -108,9 +108,9 @@ def run(*arguments, peak=os.devnull):
 @pytest.mark.parametrize(
     "report",
     [
-        pytest.param(warned(3, 1_000_000), marks=pytest.mark.attack("49.8 text of few bytes is millions of records")),
-        pytest.param(MISSING, marks=pytest.mark.attack("49.8 variant: a list of ranks is a range of millions")),
-        pytest.param(MANY_GROUPS, marks=pytest.mark.attack("49.8 variant: many communicators within the bound each")),
+        pytest.param(warned(3, 1_000_000), marks=pytest.mark.attack("text of few bytes is millions of records")),
+        pytest.param(MISSING, marks=pytest.mark.attack("variant: a list of ranks is a range of millions")),
+        pytest.param(MANY_GROUPS, marks=pytest.mark.attack("variant: many communicators within the bound each")),
     ],
     ids=["records", "range", "communicators"],
 )
@@ -180,7 +180,7 @@ def polled(place, users=()):
     return sent
 
 
-@pytest.mark.attack("49.8 any user listens on RAS's port")
+@pytest.mark.attack("any user listens on RAS's port")
 def test_a_stranger_on_the_port_of_ras_is_not_believed(caplog):
     """What another user answers reaches no master; the log says who it is and what to do. A named user is believed."""
     logged(caplog)
@@ -193,7 +193,7 @@ def test_a_stranger_on_the_port_of_ras_is_not_believed(caplog):
         assert len(polled(f"127.0.0.1:{port}")) == 1
 
 
-@pytest.mark.attack("49.8 variant: RAS on another host")
+@pytest.mark.attack("variant: RAS on another host")
 def test_a_port_of_another_host_is_not_asked(caplog):
     """Whose the port of another host is cannot be seen: it is not asked, though the same port here is trusted."""
     logged(caplog)
@@ -216,7 +216,7 @@ def flood(connection):
 
 
 @pytest.mark.parametrize("answer", [drip, flood])
-@pytest.mark.attack("49.8 variant: a listener that never ends")
+@pytest.mark.attack("variant: a listener that never ends")
 def test_an_answer_without_end_is_cut_off(answer):
     """Whoever answers slowly for ever, or without end, is left after the time and bytes of a report."""
     with listening(os.geteuid(), answer) as port, little_memory():
@@ -226,7 +226,7 @@ def test_an_answer_without_end_is_cut_off(answer):
         assert time.monotonic() - began_s < 5.0
 
 
-@pytest.mark.attack("49.8 what the master keeps of reports never shrinks")
+@pytest.mark.attack("what the master keeps of reports never shrinks")
 def test_jobs_that_are_not_heard_of_any_more_are_forgotten():
     """Reports of ever new jobs, and large ones of many hosts, leave no more with the master than the budget."""
     reports = RasReports(lambda *_: None, lambda *_: None)
@@ -260,11 +260,11 @@ def odd(tmp_path):
 @pytest.mark.parametrize(
     ("command", "what", "words"),
     [
-        pytest.param("detect", "device", "no regular file", marks=pytest.mark.attack("49.18 detect /dev/zero")),
-        pytest.param("detect", "sparse", "more than 268,435,456 bytes", marks=pytest.mark.attack("49.18 sparse file")),
-        pytest.param("detect", "pipe", "it is a pipe", marks=pytest.mark.attack("49.18 variant: a pipe")),
-        pytest.param("convert", "link", "no regular file", marks=pytest.mark.attack("49.18 variant: convert a link")),
-        pytest.param("downtime", "sparse", "more than", marks=pytest.mark.attack("49.18 variant: downtime")),
+        pytest.param("detect", "device", "no regular file", marks=pytest.mark.attack("detect /dev/zero")),
+        pytest.param("detect", "sparse", "more than 268,435,456 bytes", marks=pytest.mark.attack("sparse file")),
+        pytest.param("detect", "pipe", "it is a pipe", marks=pytest.mark.attack("variant: a pipe")),
+        pytest.param("convert", "link", "no regular file", marks=pytest.mark.attack("variant: convert a link")),
+        pytest.param("downtime", "sparse", "more than", marks=pytest.mark.attack("variant: downtime")),
     ],
 )  # fmt: skip
 def test_what_is_no_file_is_refused(odd, tmp_path, command, what, words):
@@ -277,7 +277,7 @@ def test_what_is_no_file_is_refused(odd, tmp_path, command, what, words):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.attack("49.18 variant: a folder of them, and of too many files")
+@pytest.mark.attack("variant: a folder of them, and of too many files")
 def test_a_folder_keeps_to_the_bounds(odd, tmp_path, capsys, monkeypatch):
     """In a folder each of them is named and left out; one of more files than the bound is cut, and that is said."""
     assert main(["detect", str(tmp_path)]) == 2
@@ -295,14 +295,14 @@ def test_a_folder_keeps_to_the_bounds(odd, tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        pytest.param(EVIL, "nothing", marks=pytest.mark.attack("49.19 control characters in file names")),
+        pytest.param(EVIL, "nothing", marks=pytest.mark.attack("control characters in file names")),
         pytest.param(
             os.fsdecode(b"\xff\xfe") + EVIL, MISSING.replace("a0", "b"),
-            marks=pytest.mark.attack("49.19 variant: a name that is no UTF-8"),
+            marks=pytest.mark.attack("variant: a name that is no UTF-8"),
         ),
         pytest.param(
             "ras.txt", warned(1, 9).replace("n7", "\x1b[2J\x1b]0;x\x07\u202e"),
-            marks=pytest.mark.attack("49.19 variant: control characters in a host's name"),
+            marks=pytest.mark.attack("variant: control characters in a host's name"),
         ),
     ],
 )  # fmt: skip

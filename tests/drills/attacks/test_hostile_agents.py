@@ -56,35 +56,35 @@ def follow(*flows, port=49999, weight=1.0, refused=None):
 
 
 PATH_ATTACKS = {
-    "49.10 release another job's flow": ("release", Release("shared", (OTHERS.id,))),
-    "49.10 variant: release it in that job's name": ("release", Release("other", (OTHERS.id,))),
-    "49.10 release another host's flow": ("release", Release("shared", (FLOW.id,))),
-    "49.10 pin another host's flow": ("follow", follow(FLOW, refused={FLOW.id: "pinned"})),
-    "49.10 a flow between other hosts": ("route", Route("shared", (flow("h0", "h9"),))),
-    "49.10 a demand of 1e18": ("route", Route("shared", (flow("h1", "h0", demand_bps=1e18, rank=1),))),
-    "49.10 a demand of NaN": ("route", Route("shared", (flow("h1", "h0", demand_bps=math.nan, rank=1),))),
-    "49.10 a demand of -5": ("route", Route("shared", (flow("h1", "h0", demand_bps=-5.0, rank=1),))),
-    "49.10 variant: the id of another host's flow": ("route", Route("shared", (flow("h1", "h0", rank=0),))),
-    "49.10 variant: paths between other hosts": ("qps", ChooseQps("shared", (("h0/0", "h1/0"),))),
-    "49.10 variant: to a NIC of no job of its own": ("qps", ChooseQps("shared", (("h1/0", "h9/0"),))),
-    "49.10 variant: weights that are no shares": ("follow", follow(flow("h1", "h0", rank=1), weight=math.inf)),
+    "release another job's flow": ("release", Release("shared", (OTHERS.id,))),
+    "variant: release it in that job's name": ("release", Release("other", (OTHERS.id,))),
+    "release another host's flow": ("release", Release("shared", (FLOW.id,))),
+    "pin another host's flow": ("follow", follow(FLOW, refused={FLOW.id: "pinned"})),
+    "a flow between other hosts": ("route", Route("shared", (flow("h0", "h9"),))),
+    "a demand of 1e18": ("route", Route("shared", (flow("h1", "h0", demand_bps=1e18, rank=1),))),
+    "a demand of NaN": ("route", Route("shared", (flow("h1", "h0", demand_bps=math.nan, rank=1),))),
+    "a demand of -5": ("route", Route("shared", (flow("h1", "h0", demand_bps=-5.0, rank=1),))),
+    "variant: the id of another host's flow": ("route", Route("shared", (flow("h1", "h0", rank=0),))),
+    "variant: paths between other hosts": ("qps", ChooseQps("shared", (("h0/0", "h1/0"),))),
+    "variant: to a NIC of no job of its own": ("qps", ChooseQps("shared", (("h1/0", "h9/0"),))),
+    "variant: weights that are no shares": ("follow", follow(flow("h1", "h0", rank=1), weight=math.inf)),
 }
 RANK_ATTACKS = {
-    "49.11 exchange as another": ("exchange", Exchange("shared", "shared:data", "k", 0, 2, b"lie", 1.0)),
-    "49.11 fail as another": ("fail", Fail("shared", "shared:data", Failure(0, "a lie"))),
-    "49.11 word as another": ("word", RelayMessage("shared", "shared:data", 0, 1, b"lie")),
-    "49.11 variant: fail for another": ("fail", Fail("shared", "shared:data", Failure(0, "a lie"), 1)),
-    "49.11 variant: read another's messages": ("news", PollInbox("shared", "shared:data", 0, 0)),
-    "49.11 variant: lose another's NIC": (
+    "exchange as another": ("exchange", Exchange("shared", "shared:data", "k", 0, 2, b"lie", 1.0)),
+    "fail as another": ("fail", Fail("shared", "shared:data", Failure(0, "a lie"))),
+    "word as another": ("word", RelayMessage("shared", "shared:data", 0, 1, b"lie")),
+    "variant: fail for another": ("fail", Fail("shared", "shared:data", Failure(0, "a lie"), 1)),
+    "variant: read another's messages": ("news", PollInbox("shared", "shared:data", 0, 0)),
+    "variant: lose another's NIC": (
         "lost",
         NetworkLost("shared", "shared:data", NetworkLoss(0, Component("nic", "h0/0"), 1.0)),
     ),
-    "49.11 variant: seats of ranks elsewhere": (
+    "variant: seats of ranks elsewhere": (
         "exchange",
         Exchange("shared", "shared:data", "k", 1, 2, b"lie", 1.0, (1, 0)),
     ),
-    "49.11 variant: a size without end": ("exchange", Exchange("shared", "x", "k", 1, 1 << 62, b"", 1.0)),
-    "49.11 variant: wait for NaN seconds": ("exchange", Exchange("shared", "x", "k", 1, 2, b"", math.nan)),
+    "variant: a size without end": ("exchange", Exchange("shared", "x", "k", 1, 1 << 62, b"", 1.0)),
+    "variant: wait for NaN seconds": ("exchange", Exchange("shared", "x", "k", 1, 2, b"", math.nan)),
 }
 
 
@@ -121,7 +121,7 @@ def test_an_agent_speaks_for_its_own_ranks_and_flows_only(answers, method, reque
     assert [health["unplanned"][job]["flows"] for job in ("shared", "other")] == [1, 1]
 
 
-@pytest.mark.attack("49.11 variant: an answer prepared for others")
+@pytest.mark.attack("variant: an answer prepared for others")
 def test_others_do_not_get_an_answer_that_one_rank_has_prepared(scene):
     """Whoever exchanges alone, under the others' names, meets only itself: they get each other's payloads."""
 
@@ -142,7 +142,7 @@ def test_others_do_not_get_an_answer_that_one_rank_has_prepared(scene):
     assert asyncio.run(play()) == [Exchanged((b"0", b"1"))] * 2
 
 
-@pytest.mark.attack("49.10 variant: flows of a job that has ended")
+@pytest.mark.attack("variant: flows of a job that has ended")
 def test_nothing_is_planned_for_a_job_that_does_not_run(scene):
     """Requests about flows of a job that is over, or never was, are refused, also to follow them."""
 
@@ -175,17 +175,17 @@ def calls(method, bodies):
 
 # Those whose memory is kept come first: what others have freed is used again.
 FLOODS = {
-    "49.12 variant: answers that are kept": [
+    "variant: answers that are kept": [
         Exchange("shared", "shared:data", f"k{n}", 0, 1, bytes(1 << 20)[:-200], 600.0, (1,)) for n in range(120)
     ],
-    "49.12 variant: results": [Result("shared", 1, {"kind": "x", "more": "x" * (900 << 10)}) for _ in range(150)],
-    "49.12 bodies of waiting calls": [
+    "variant: results": [Result("shared", 1, {"kind": "x", "more": "x" * (900 << 10)}) for _ in range(150)],
+    "bodies of waiting calls": [
         Exchange("shared", "shared:data", f"k{n}", 1, 2, bytes(2 << 20), 600.0) for n in range(200)
     ],
-    "49.12 variant: bodies that are just allowed": [
+    "variant: bodies that are just allowed": [
         Exchange("shared", "shared:data", f"k{n}", 1, 2, bytes((1 << 20) - 200), 600.0) for n in range(200)
     ],
-    "49.12 variant: names of communicators": [
+    "variant: names of communicators": [
         Exchange("shared", f"{n}{'x' * 900_000}", "k", 1, 2, b"", 600.0) for n in range(150)
     ],
 }
@@ -211,7 +211,7 @@ def test_what_an_agent_has_under_way_is_bounded(scene, method, bodies):
     assert asyncio.run(play()) < GROWTH_AT_MOST_BYTES
 
 
-@pytest.mark.attack("49.12 answers that nobody reads")
+@pytest.mark.attack("answers that nobody reads")
 def test_an_agent_that_reads_no_answers_costs_one(scene):
     """It asks again and again for a large answer that is kept, and reads none: they are not made in advance."""
     big = Exchange("shared", "shared:data", "k", 0, 1, bytes(900 << 10), 600.0, (1,))
@@ -244,8 +244,8 @@ def named_window(number, comms, members):
 @pytest.mark.parametrize(
     ("comms", "members"),
     [
-        pytest.param(1, 100_000, marks=pytest.mark.attack("49.12 names of windows")),
-        pytest.param(6000, 5, marks=pytest.mark.attack("49.12 variant: many names of windows")),
+        pytest.param(1, 100_000, marks=pytest.mark.attack("names of windows")),
+        pytest.param(6000, 5, marks=pytest.mark.attack("variant: many names of windows")),
     ],
 )
 def test_names_of_windows_are_bounded(scene, comms, members):
@@ -281,14 +281,12 @@ def claims(prefix, count, members=MEMBERS):
 @pytest.mark.parametrize(
     ("hellos", "most"),
     [
-        pytest.param([claims("a", 2001)], 64, marks=pytest.mark.attack("49.13 2,001 jobs from one hello")),
-        pytest.param(
-            [claims(f"b{n}-", 60) for n in range(4)], 64, marks=pytest.mark.attack("49.13 variant: few at a time")
-        ),
+        pytest.param([claims("a", 2001)], 64, marks=pytest.mark.attack("2,001 jobs from one hello")),
+        pytest.param([claims(f"b{n}-", 60) for n in range(4)], 64, marks=pytest.mark.attack("variant: few at a time")),
         pytest.param(
             [claims("c", 3, (*MEMBERS, *(Member(rank, "h1", ()) for rank in range(2, 30_000))))],
             2,
-            marks=pytest.mark.attack("49.13 variant: jobs of many ranks"),
+            marks=pytest.mark.attack("variant: jobs of many ranks"),
         ),
     ],
 )
@@ -312,7 +310,7 @@ def test_an_agent_brings_back_a_bounded_number_of_jobs(tmp_path, hellos, most):
     assert len(log) < 4 * 64 + 20
 
 
-@pytest.mark.attack("49.19 control characters from ranks")
+@pytest.mark.attack("control characters from ranks")
 def test_text_of_ranks_and_agents_is_fit_for_logs(tmp_path):
     """Reasons, results and versions with control characters are escaped in the log, and names with such refused."""
     scene, red = make_scene(tmp_path), "\x1b[31m\x9b\u202e\nroot: all is well"

@@ -300,7 +300,7 @@ KEEPER = Path(reservation.__file__).with_name("keeper.py").read_text()
 DOWN = {"nic": NIC, "lease_s": LEASE_S, "witness_s": 0.05}
 
 
-@pytest.mark.attack("49.3 output that nobody reads")
+@pytest.mark.attack("output that nobody reads")
 def test_a_pipe_that_nobody_reads_holds_neither_lock_nor_lease(host, refused):
     """With stdout and stderr full, at the level debug, the lease ends in time and others' `heal` is answered."""
     found, said = host.as_operator(UNREAD, INJECT, asked("nic.down", **DOWN))
@@ -317,7 +317,7 @@ def check_roots(found):
     )
 
 
-@pytest.mark.attack("49.15 what a caller leaves to the watchdog")
+@pytest.mark.attack("what a caller leaves to the watchdog")
 @pytest.mark.parametrize("frozen", [True, False])
 def test_injector_and_watchdog_have_nothing_of_their_callers(host, refused, frozen):
     """Priority, class, limits, signals, mask and group are root's: the lease ends in time, also in a frozen group."""
@@ -340,7 +340,7 @@ def test_injector_and_watchdog_have_nothing_of_their_callers(host, refused, froz
     )
 
 
-@pytest.mark.attack("49.15 variant: a limit that only few may raise")
+@pytest.mark.attack("variant: a limit that only few may raise")
 def test_a_limit_of_the_callers_ends_no_watchdog(host, refused):
     """A hard limit of processor time is raised, or the fault is refused before anything is changed."""
     request = shlex.quote(asked("nic.down", **DOWN))
@@ -349,7 +349,7 @@ def test_a_limit_of_the_callers_ends_no_watchdog(host, refused):
     refused("processor time", holds)
 
 
-@pytest.mark.attack("49.14 any interface, where nothing is deployed")
+@pytest.mark.attack("any interface, where nothing is deployed")
 @pytest.mark.parametrize("setting", ["", "SUDO_UID=0", "PKEXEC_UID=0"])
 def test_an_operator_is_never_root_itself(host, refused, setting):
     """Without root's file of targets an operator may name no interface, and cannot say that it is root."""
@@ -361,7 +361,7 @@ def test_an_operator_is_never_root_itself(host, refused, setting):
     refused(f"no targets, {setting}", code != 0 and says and "Traceback" not in output)
 
 
-@pytest.mark.attack("49.16 locks of root's and of the agent's")
+@pytest.mark.attack("locks of root's and of the agent's")
 def test_a_stranger_can_lock_nothing_of_ours(host, refused):
     """Neither the agent's pid file nor a reservation can be opened by others; a file in /dev/shm holds nobody."""
     host.asked("echo > /dev/shm/c4bench.reservation; flock -n /dev/shm/c4bench.reservation sleep 20 >/dev/null 2>&1 &")

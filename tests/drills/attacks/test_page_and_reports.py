@@ -81,7 +81,7 @@ def refused_in_one_line(scene, request, caplog):
     return status in TOLD and body.count(b"\n") == 1 and not traced
 
 
-@pytest.mark.attack("49.22 a request target that is no URL")
+@pytest.mark.attack("a request target that is no URL")
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_request_target_that_is_none(scene, caplog, target):
     """A target with brackets or other characters that no path has is refused in one line, without a traceback."""
@@ -90,7 +90,7 @@ def test_a_request_target_that_is_none(scene, caplog, target):
     assert scene.request("/")[0] == 200
 
 
-@pytest.mark.attack("49.22 variant: a query, a cookie and a form that cannot be decoded")
+@pytest.mark.attack("variant: a query, a cookie and a form that cannot be decoded")
 @pytest.mark.parametrize(
     "request_bytes",
     [
@@ -108,7 +108,7 @@ def test_a_request_that_cannot_be_decoded(scene, caplog, request_bytes):
     assert refused_in_one_line(scene, request_bytes, caplog)
 
 
-@pytest.mark.attack("49.22 variant: requests by chance")
+@pytest.mark.attack("variant: requests by chance")
 def test_requests_by_chance():
     """Whatever bytes come, a request is read, or refused as one; nothing else is raised."""
     chance = random.Random(1)
@@ -129,7 +129,7 @@ async def read(request):
         return
 
 
-@pytest.mark.attack("49.22 variant: a history of faults that no page can show")
+@pytest.mark.attack("variant: a history of faults that no page can show")
 def test_a_history_that_cannot_be_shown(tmp_path):
     """Deep nesting, numbers without end, times of no calendar and a line of 3 MiB bring no entry and no traceback."""
     lines = [
@@ -170,7 +170,7 @@ def live_markdown(text):
     return kept + [word for word in ("![", "](", "<img", "www.", "://", "\n## Passed", "`") if word in shown]
 
 
-@pytest.mark.attack("49.22 Markdown of a run")
+@pytest.mark.attack("Markdown of a run")
 @pytest.mark.parametrize("text", EVIL)
 def test_markdown_of_a_run_is_text(tmp_path, text):
     """Names and errors of a run in the summary, the comparison and the night's page begin no image, link or HTML."""
@@ -183,7 +183,7 @@ def test_markdown_of_a_run_is_text(tmp_path, text):
         assert live_markdown(page) == []
 
 
-@pytest.mark.attack("49.22 variant: a page of a run")
+@pytest.mark.attack("variant: a page of a run")
 @pytest.mark.parametrize("text", EVIL)
 def test_a_page_of_a_run_is_text(tmp_path, text):
     """The report's HTML shows what a run recorded as text: no element, and no character that a reader cannot see."""

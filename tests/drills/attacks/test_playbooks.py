@@ -147,7 +147,7 @@ def discovered(hosts, ansible):
     return done, {line.split("]")[0].rpartition("[")[2]: line for line in refusals}, files, read, mark
 
 
-@pytest.mark.attack("49.2 strings of a host as templates")
+@pytest.mark.attack("strings of a host as templates")
 def test_what_a_host_says_is_never_code_here(discovered):
     """A template in what a host or its neighbour reports is refused with host and key, and is not evaluated."""
     done, refusals, files, _, mark = discovered
@@ -159,7 +159,7 @@ def test_what_a_host_says_is_never_code_here(discovered):
     assert "Traceback" not in done.stdout + done.stderr
 
 
-@pytest.mark.attack("49.2 variant: a tool on the host reports a template")
+@pytest.mark.attack("variant: a tool on the host reports a template")
 def test_what_a_tool_on_a_host_says_is_never_code_here(discovered):
     """The name of a GPU, which our own program passes on, is checked like any other text."""
     _, refusals, _, _, mark = discovered
@@ -167,7 +167,7 @@ def test_what_a_tool_on_a_host_says_is_never_code_here(discovered):
     assert not mark.exists()
 
 
-@pytest.mark.attack("49.2 a host permits faults on itself")
+@pytest.mark.attack("a host permits faults on itself")
 def test_a_host_does_not_permit_faults(discovered):
     """A host that says `disruptive` is refused; of the others every file says that faults are not permitted."""
     _, refusals, files, _, _ = discovered
@@ -184,7 +184,7 @@ def test_what_an_honest_host_says_is_read_alike_by_ansible_and_by_c4bench(hosts,
     assert (facts.gpus[0].pci, facts.nics[0].leaf) == ("0000:17:00.0", "leaf0/Ethernet1/1")
 
 
-@pytest.mark.attack("49.2 variant: a problem that check.yml reports is a template")
+@pytest.mark.attack("variant: a problem that check.yml reports is a template")
 def test_a_problem_that_a_host_reports_is_text(hosts, ansible):
     """`check.yml` shows it in printable ASCII, and evaluates nothing."""
     mark = hosts.directory / "checked"
@@ -198,7 +198,7 @@ def test_a_problem_that_a_host_reports_is_text(hosts, ansible):
     assert not mark.exists()
 
 
-@pytest.mark.attack("49.2 variant: a host names the files that are copied to it")
+@pytest.mark.attack("variant: a host names the files that are copied to it")
 def test_a_host_does_not_choose_what_is_copied_to_it(hosts, ansible):
     """Modules whose results set variables, as facts may, do not make `deploy.yml` send another file of this machine."""
     (hosts.directory / "bundle").write_text("the bundle")
@@ -235,7 +235,7 @@ def collected(hosts, ansible):
     return first, kept, stopped, elapsed_s, left.splitlines()
 
 
-@pytest.mark.attack("49.1 logs become links")
+@pytest.mark.attack("logs become links")
 def test_root_writes_through_no_link_of_the_agents_user(hosts, collected):
     """Whatever the agent's user makes of its logs, root's file is as before; the archive is private."""
     first, (content, mode), *_ = collected
@@ -248,7 +248,7 @@ def test_root_writes_through_no_link_of_the_agents_user(hosts, collected):
     assert mode == 0o600
 
 
-@pytest.mark.attack("49.1 variant: a link beside root's folder")
+@pytest.mark.attack("variant: a link beside root's folder")
 def test_nothing_is_written_beside_roots_folder(collected):
     """The archive is made in the folder that only root can enter, and nothing stays on the host."""
     first, *_, left = collected
@@ -256,7 +256,7 @@ def test_nothing_is_written_beside_roots_folder(collected):
     assert [path for path in left if path.startswith("/tmp") and not path.endswith(".tar.gz")] == []
 
 
-@pytest.mark.attack("49.18 a stopped tar")
+@pytest.mark.attack("a stopped tar")
 def test_a_stopped_tar_holds_up_nobody(collected):
     """A `tar` of the agent's user that stands still is given up after its time; all else is brought home."""
     _, _, stopped, elapsed_s, left = collected

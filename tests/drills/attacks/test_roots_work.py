@@ -73,7 +73,7 @@ def running(script, *arguments):
         process.stdout.close()
 
 
-@pytest.mark.attack("49.17 files that are cut while root reads them")
+@pytest.mark.attack("files that are cut while root reads them")
 def test_a_file_that_is_cut_kills_nobody(places):
     """A rank that cuts and mends its controls and its telemetry all the time gets a refusal, never root's death."""
     Controls.create(places.controls("train", 2))
@@ -99,7 +99,7 @@ def test_a_file_that_is_cut_kills_nobody(places):
     assert int(done.stdout) > 0
 
 
-@pytest.mark.attack("49.17 variant: a factor that is no number")
+@pytest.mark.attack("variant: a factor that is no number")
 def test_a_factor_that_is_no_number_leaves_no_fault_that_cannot_be_reverted(places, tmp_path):
     """NaN in a rank's controls would make an entry of the journal that nobody can read: it is refused before."""
     with running(THREAD.replace("os.getpid = lambda: thread.native_id", ""), places.ring("train", 2)):
@@ -110,7 +110,7 @@ def test_a_factor_that_is_no_number_leaves_no_fault_that_cannot_be_reverted(plac
     assert list(tmp_path.glob("state/**/*.json")) == []
 
 
-@pytest.mark.attack("49.17 variant: a file system of the caller's own")
+@pytest.mark.attack("variant: a file system of the caller's own")
 def test_a_file_system_below_the_rings_is_not_entered(places):
     """A job's folder that is a mount, whose owner could let every look into it wait, is refused without a look."""
     job = places.ring("train", 2).parent
@@ -124,7 +124,7 @@ def test_a_file_system_below_the_rings_is_not_entered(places):
         subprocess.run(["umount", job], check=True)
 
 
-@pytest.mark.attack("49.20 the number of a thread in a ring")
+@pytest.mark.attack("the number of a thread in a ring")
 def test_the_number_of_a_thread_is_refused_and_skips_no_revert(places):
     """A ring that names a thread is refused in a line; an action on one is an error, and the next is done."""
     Controls.create(places.controls("train", 2)).set("compute_factor", 3.0)
@@ -138,14 +138,14 @@ def test_the_number_of_a_thread_is_refused_and_skips_no_revert(places):
     assert Controls.open(places.controls("train", 2)).read("compute_factor") == 1.0
 
 
-@pytest.mark.attack("49.20 variant: numbers that are no process")
+@pytest.mark.attack("variant: numbers that are no process")
 @pytest.mark.parametrize("number", [-1, 0, 1 << 40, 1 << 63])
 def test_a_number_that_no_process_can_have_is_a_line(number):
     """Whatever number a ring states, acting on it is one error of ours."""
     assert actions.attempt(Signal(number, 1, 0, signal.SIGKILL)) == f"process {number} has ended"
 
 
-@pytest.mark.attack("49.20 variant: a process whose name is no text")
+@pytest.mark.attack("variant: a process whose name is no text")
 def test_a_process_may_have_any_name():
     """A name of bytes that are no UTF-8, with a bracket and a space, hides neither its state nor its start."""
     renamed = (
@@ -175,7 +175,7 @@ def members(group):
     return (group / "cgroup.procs").read_text().split()
 
 
-@pytest.mark.attack("49.21 the memory fault of a process that has another's number")
+@pytest.mark.attack("the memory fault of a process that has another's number")
 def test_only_the_process_that_was_found_is_moved(group):
     """A process of that number which began later, or is another user's, stays; the one that was found moves."""
     with running("import time; print(flush=True); time.sleep(60)") as (process, _):
@@ -187,7 +187,7 @@ def test_only_the_process_that_was_found_is_moved(group):
         assert members(group) == [str(pid)]
 
 
-@pytest.mark.attack("49.22 a fault history that is nested deeply")
+@pytest.mark.attack("a fault history that is nested deeply")
 @pytest.mark.parametrize("line", [b"[" * 200_000, b'{"a":' * 200_000, b"\xff\xfe", b"1" * 5000, b"x" * (3 << 20)])
 def test_a_line_that_is_none_of_a_history_hides_no_other(tmp_path, line):
     """Deep, huge and garbled lines are skipped, and a fault that stands after them is read."""
@@ -214,7 +214,7 @@ class Host:
         pass
 
 
-@pytest.mark.attack("49.16 what a reservation says of its holder")
+@pytest.mark.attack("what a reservation says of its holder")
 @pytest.mark.parametrize(
     ("by", "says"),
     [
@@ -237,7 +237,7 @@ def test_a_holder_writes_nothing_to_the_terminal_of_another(by, says):
     assert len(said) < 1000
 
 
-@pytest.mark.attack("49.16 variant: a folder that somebody else has made first")
+@pytest.mark.attack("variant: a folder that somebody else has made first")
 def test_a_folder_of_a_strangers_is_not_used(tmp_path):
     """The keeper refuses a folder that others can change, and a link in a file's place, in a line."""
     keeper = Path(reservation.__file__).with_name("keeper.py").read_text()

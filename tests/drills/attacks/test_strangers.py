@@ -66,19 +66,19 @@ async def crowd(scene, sources, begin, stack):
             ["127.0.0.1"],
             say_nothing,
             MORE_OF_ONE_AT_MOST,
-            marks=pytest.mark.attack("49.9 half-open connections"),
+            marks=pytest.mark.attack("half-open connections"),
         ),
         pytest.param(
             ["127.0.0.1"],
             begin_to_shake_hands,
             MORE_OF_ONE_AT_MOST,
-            marks=pytest.mark.attack("49.9 variant: half a TLS record"),
+            marks=pytest.mark.attack("variant: half a TLS record"),
         ),
         pytest.param(
             [f"127.0.1.{number}" for number in range(1, 101)],
             say_nothing,
             MORE_AT_MOST,
-            marks=pytest.mark.attack("49.9 variant: strangers from many addresses"),
+            marks=pytest.mark.attack("variant: strangers from many addresses"),
         ),
     ],
 )
@@ -101,7 +101,7 @@ def test_an_agent_connects_beside_strangers(scene, sources, begin, more):
     assert scene.health()["agents"]["h0"]
 
 
-@pytest.mark.attack("49.9 variant: many connections of one agent")
+@pytest.mark.attack("variant: many connections of one agent")
 def test_one_agent_has_few_connections(scene):
     """An agent that connects again and again has its older connections closed; its newest one is served."""
 
@@ -116,7 +116,7 @@ def test_one_agent_has_few_connections(scene):
     assert asyncio.run(asyncio.wait_for(play(), 30)) <= 8
 
 
-@pytest.mark.attack("49.9 the page: half-open connections")
+@pytest.mark.attack("the page: half-open connections")
 def test_a_viewer_gets_the_page_beside_strangers(tmp_path):
     """The page's strangers are bounded as well, and an operator's certificate still opens it."""
     scene, strangers = PageScene(tmp_path, hosts=2, per_leaf=1, spines=1), []

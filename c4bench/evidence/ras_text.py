@@ -209,7 +209,7 @@ def _missing(sections: list[_Section], file: str, form: str, account: Account) -
     of_ranks: list[tuple[_Section, int, _Process]] = []
     numbers: list[tuple[_Section, list[int]]] = []
     for section in sections:
-        within = section.size or RAS.names
+        within = min(section.size or RAS.names, RAS.names)
         for line in section.lines if section.word in _GONE else ():
             place, rank = _WHERE.search(line), _ONE.match(line)
             if listed := _MISSING.match(line):

@@ -2,6 +2,7 @@
 
 import re
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,6 +30,14 @@ def test_lines_keep_their_breaks_and_nothing_else_that_a_terminal_obeys(text):
 def test_what_does_not_print_is_written_as_its_escape():
     """An operator sees that something odd was there."""
     assert foreign_text.one_line("a\x1b[31mb\u202ec\nd\udc80") == r"a\x1b[31mb\u202ec\nd\udc80"
+
+
+@given(st.text())
+def test_a_line_of_json_prints_and_says_the_same(text):
+    """What does not print is escaped within the strings."""
+    line = foreign_text.json_line(msgspec.json.encode([text]))
+    assert line.isprintable()
+    assert msgspec.json.decode(line) == [text]
 
 
 def test_a_long_text_is_cut_and_says_so():

@@ -10,7 +10,7 @@ from c4bench.model.fault import FaultRequest
 
 _CLASSES = 8
 _MODE = re.compile(r"\d+base\S+/\S+")
-_LIMIT = re.compile(r"^tc: (\d) ratelimit: (unlimited|([\d.]+) (Gbps|Mbps))", re.MULTILINE)
+_LIMIT = re.compile(r"^tc: (\d) ratelimit: (unlimited|(\d+(?:\.\d+)?) (Gbps|Mbps))", re.MULTILINE)
 
 
 @driver("mlx5.speed")
@@ -41,7 +41,7 @@ def _restore(request: FaultRequest, text: str, found_mbps: int) -> tuple[str, ..
 
 
 def _speed_mbps(text: str) -> int:
-    match = re.search(r"Speed: (\d+)Mb/s", text)
+    match = re.search(r"Speed: (\d{1,9})Mb/s", text)
     if match is None:
         raise UnhealthyError("ethtool reports no speed; check that the link is up")
     return int(match[1])

@@ -1,5 +1,6 @@
 """A device's PCIe link, through the registers of its upstream port (PCI Express Base Specification 7.5.3)."""
 
+from c4bench.decoding import decoding
 from c4bench.errors import UnhealthyError
 from c4bench.inject.actions import Plan, Run, run
 from c4bench.inject.interfaces import InterfaceTarget
@@ -16,7 +17,9 @@ def speed(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Lower the target speed and retrain the link; the revert does the same with the speed before."""
     device = run(("readlink", "-f", f"/sys/class/infiniband/{target.interface.device}/device"), None).strip()
     above = device.split("/")[-2]
-    current = int(run(("setpci", "-s", above, _TARGET), None).strip(), 16)
+    printed = run(("setpci", "-s", above, _TARGET), None).strip()
+    with decoding():
+        current = int(printed, 16)
     requested = int(request.number("generation"))
     if requested >= current & _SPEED_BITS:
         raise UnhealthyError(f"{request.where} runs at generation {current & _SPEED_BITS} at most; ask for a lower one")

@@ -1,5 +1,6 @@
 """SONiC switch ports, with the switch's own commands: the ASIC does not follow the kernel's interface."""
 
+from c4bench.decoding import whole_number
 from c4bench.errors import UnhealthyError
 from c4bench.inject.actions import Plan, Run, run
 from c4bench.inject.interfaces import InterfaceTarget
@@ -24,7 +25,7 @@ def speed(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Set the fastest speed at or below the requested share; both ends must support it."""
     port = target.interface.netdev
     row = status(run(("show", "interfaces", "status", port), None), port)
-    current_mbps = int(row["Speed"].removesuffix("G")) * 1000
+    current_mbps = whole_number(row["Speed"].removesuffix("G")) * 1000
     slower = [speed for speed in _SPEEDS_MBPS if speed <= current_mbps * request.number("fraction")]
     if not slower or request.choice("direction") != "both":
         raise UnhealthyError(

@@ -13,11 +13,13 @@ import sys
 import time
 import tracemalloc
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from c4bench.agent.ras_poll import RasPoller
 from c4bench.budget import RAS_REPORTS
+from c4bench.c4d.evidence.judge import judge
 from c4bench.cli.main import main
 from c4bench.control.ras_reports import RasReports
 from c4bench.evidence import collect as collecting
@@ -123,6 +125,31 @@ def test_a_short_report_does_not_become_millions_of_records(tmp_path, report):
     assert "which is the most that is accepted" in error
     assert all(line.startswith("c4bench: ") for line in error.splitlines())
     assert int((tmp_path / "peak").read_text()) << 10 < RESIDENT
+
+
+GONE = f"""{TABLE} 0 1 1 4 4 4 RUNNING INCOMPLETE
+#0-0 (a0) INCOMPLETE
+  Missing communicator data from 1 rank
+  Rank 9007199254740992 -- GPU 0 managed by process 903 on node n7
+"""
+MORE_THAN_ALL = warned(1, 4).replace("3 ranks have", "65535 ranks have")
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        pytest.param(GONE, marks=pytest.mark.attack("49.8 variant: a rank that no communicator has")),
+        pytest.param(MORE_THAN_ALL, marks=pytest.mark.attack("49.8 variant: more ranks than the communicator has")),
+    ],
+    ids=["rank", "count"],
+)
+def test_what_the_table_of_communicators_contradicts_is_not_followed(report):
+    """A number beyond the communicator makes no ranks, neither in the reading nor in the judgement of it."""
+    began_s = time.process_time()
+    reading = collecting.parse(report.encode(), Path("ras.txt"))
+    assert len(reading.members) <= 5
+    assert judge(reading).ranks <= 4
+    assert time.process_time() - began_s < 1.0
 
 
 @contextmanager

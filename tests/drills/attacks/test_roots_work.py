@@ -7,6 +7,7 @@ import pwd
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -259,3 +260,23 @@ def test_a_folder_of_a_strangers_is_not_used(tmp_path):
     (folder / f"{os.uname().nodename}.lock").symlink_to(tmp_path / "victim")
     assert "error" in answer()
     assert not (tmp_path / "victim").exists()
+
+
+@pytest.mark.attack("49.16 variant: a sudo that does not answer")
+@pytest.mark.parametrize("says", ["", "[WARN]", "[]", '{"held": 1}', "[" * 5000])
+def test_a_sudo_that_does_not_answer_holds_no_host(says):
+    """An operator's keeper whose sudo ends, or says anything else than whether the host is held, holds none."""
+    keeper = Path(reservation.__file__).with_name("keeper.py").read_text()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        for tool in ("sudo", "inject"):
+            (folder / tool).write_text(f"#!/bin/sh\n[ \"$2\" = -l ] || echo '{says}'\n")
+            (folder / tool).chmod(0o755)
+        claim = json.dumps({"id": "a", "user": "u", "command": "c", "ttl_s": 1.0, "inject": str(folder / "inject")})
+        argv = ["/usr/bin/python3", "-I", "-S", "-u", "-c", keeper, claim]
+        path = {"PATH": f"{folder}:/usr/bin:/bin"}
+        done = subprocess.run(argv, user=NOBODY, env=path, cwd="/", capture_output=True, check=True, input=b"")
+    answer = json.loads(done.stdout)
+    assert answer["held"] is False
+    assert "does not answer; run it there to see why" in answer["error"]

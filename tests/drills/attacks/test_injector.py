@@ -12,12 +12,15 @@ import pytest
 from operator_host import INJECT, OPERATOR, RANK, operated
 
 from c4bench import remote
-from c4bench.model.measurement import Clock, Outcome
+from c4bench.model.measurement import Clock
 from c4bench.record import Ledger
 from c4bench.reserve import reservation
 
 REASON = netns_hosts.missing("sudo", "visudo", "runuser")
-pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
+pytestmark = [
+    pytest.mark.skipif(bool(REASON), reason=REASON),
+    pytest.mark.attack("an operator, a rank or a stranger against root"),
+]
 NIC = {"host": "n1", "index": 0, "device": "", "netdev": "nic0", "address": "", "rate_bps": 1e9}
 AS_AGENT = "runuser -u c4bench --"
 TARGETS = "/etc/c4bench/targets.json"
@@ -104,17 +107,15 @@ def host(tmp_path_factory):
 
 @pytest.fixture
 def refused(host, drills, request):
-    """Record at the end of an attack that it was refused, and that the host is as it was before."""
+    """Check at the end of an attack that it was refused, and record that the host is as it was before."""
     before = state(host)
 
     def judge(how, holds):
         whole = state(host) == before
         ledger = Ledger(drills, request.node.nodeid)
-        found = [
-            ledger.measure("attack.refused_fraction", float(holds), "1", equals=1, clock=Clock.NONE, how=how),
-            ledger.measure("hosts.clean_after_drill_fraction", float(whole), "1", equals=1, clock=Clock.NONE, how=how),
-        ]
-        assert all(measurement.outcome is Outcome.PASS for measurement in found), how
+        ledger.measure("hosts.clean_after_drill_fraction", float(whole), "1", equals=1, clock=Clock.NONE, how=how)
+        assert holds, how
+        assert whole, f"{how}: something is left"
 
     return judge
 

@@ -89,6 +89,13 @@ class _Client(Client):
         """The message; bytes of its subject that are no UTF-8 become text that is no name (see `name_of`)."""
         return super()._build_message(sid, _printable(subject), _printable(reply), *rest)
 
+    async def hang_up(self) -> None:
+        """Close the socket of a connection that the server has refused: nats-py leaves it open."""
+        if self._transport is not None:
+            with suppress(*FAILURES, AttributeError):
+                self._transport.close()
+                await asyncio.wait_for(self._transport.wait_closed(), ANSWER_WITHIN_S)  # type: ignore[no-untyped-call]
+
 
 class Bus:
     """A client of this `role`, whose connection comes back by itself; `reconnects` counts how often it did.
@@ -142,6 +149,7 @@ class Bus:
             self.client.options |= {"allow_reconnect": True, "max_reconnect_attempts": -1}
             self._opened = True
         except FAILURES as error:
+            await self.client.hang_up()
             asks = "is nats-server there, with a configuration of c4bench bus config?"
             raise UnhealthyError(f"bus {self.address}: {self._trouble or _why(error)}; {asks}") from None
 

@@ -93,7 +93,7 @@ class _Client(Client):
         """Close the socket of a connection that the server has refused: nats-py leaves it open."""
         if self._transport is not None:
             with suppress(*FAILURES, AttributeError):
-                self._transport.close()
+                self._transport.close()  # type: ignore[no-untyped-call]
                 await asyncio.wait_for(self._transport.wait_closed(), ANSWER_WITHIN_S)  # type: ignore[no-untyped-call]
 
 

@@ -11,7 +11,7 @@ from pathlib import PurePath
 LONGEST = 500
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 # What Markdown obeys anywhere, at the beginning of a block, and in addresses that become links by themselves.
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]()#!|<>&~@]|^[+=-](?=[\s=-]|$)|:(?=//)|(?<=www)\.)", re.IGNORECASE)
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]()#!|<>&~@]|^[+-](?=[\s=-]|$)|^=(?==*\s*$)|:(?=//)|(?<=www)\.)", re.IGNORECASE)
 _NUMBERED = re.compile(r"^(\d+)\.(?=\s|$)")
 _TICKS = re.compile("`+")
 

@@ -203,7 +203,7 @@ class Store:
             raise UsageError(f"{where} is damaged ({error}); move it away to continue without it") from None
         except OSError as error:
             where = self._files.where(name)
-            raise UsageError(f"{where} cannot be read ({error.strerror}); move it away, or mend it") from None
+            raise UsageError(f"{where} cannot be read ({error.strerror}); move it away, or repair it") from None
 
     def close(self) -> None:
         """Let another master have the state."""

@@ -1,4 +1,4 @@
-"""Listening sockets that bound the connections of peers who have not authenticated: how many, of whom, for how long.
+"""Listening sockets that bound the peers who have connected and not authenticated: in all, by address, and in time.
 
 A connection counts from when it is accepted, so also during the TLS handshake. Descriptors for authenticated peers are
 kept free, however many strangers there are.

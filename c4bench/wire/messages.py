@@ -13,7 +13,7 @@ from c4bench.model.telemetry import Failure, Member
 PORT = 7447
 # How long somebody waits, seconds: a number, and not infinity.
 Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e7)]
-# The job's rank of each rank of a communicator, or of another set of ranks that are numbered anew. Empty: the numbers
+# The job's rank of each rank of a communicator, or of another set of ranks that are numbered again. Empty: the numbers
 # are the job's ranks. Those that give different seats are different communicators, whatever their names.
 Seats = tuple[int, ...]
 

@@ -27,7 +27,7 @@ from c4bench.workload.controls import Controls
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 NOBODY = pwd.getpwnam("nobody").pw_uid
-# Cuts its files and mends them, as fast as it can.
+# Cuts its files and restores them, as fast as it can.
 CUTTER = """
 import os, sys
 files = [(os.open(path, os.O_RDWR), open(path, "rb").read()) for path in sys.argv[1:]]
@@ -76,7 +76,7 @@ def running(script, *arguments):
 
 @pytest.mark.attack("files that are cut while root reads them")
 def test_a_file_that_is_cut_kills_nobody(places):
-    """A rank that cuts and mends its controls and its telemetry all the time gets a refusal, never root's death."""
+    """A rank that cuts and restores its controls and its telemetry all the time gets a refusal, never root's death."""
     Controls.create(places.controls("train", 2))
     Recorder(places.ring("train", 2), "train", 2)
     reader = (

@@ -39,7 +39,7 @@ def test_connections_that_come_one_by_one_stay_where_they_were_put(seed):
 
 
 def test_others_make_room_where_that_is_lighter():
-    """Where new connections fit only if those before them are divided anew, they are."""
+    """Where new connections fit only if those before them are divided again, they are."""
     fabric = clos(6, 3, 2)
     flows = [flow for n in range(3) for flow in connection(n, f"h{n}/0", f"h{n + 3}/0")]
     atlas = fabric.atlas((flow.source, flow.destination) for flow in flows)

@@ -163,7 +163,7 @@ def pytest_cmdline_main(config):
 
 @pytest.mark.parametrize("words", [["-q"], ["-qq", "--no-summary"], ["-v"]])
 def test_tests_are_counted_however_much_pytest_says(tmp_path, words):
-    """Options about how much pytest says, by which progress would be told of 0 tests, do not change their number."""
+    """Options about how much pytest prints do not change the number of tests in its progress."""
     assert run(tmp_path, *words, conftest=COUNTED)[1].endswith("counted (0, 2)")
 
 

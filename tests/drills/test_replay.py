@@ -160,12 +160,13 @@ def load():
 
 
 def copied(place):
-    """A checkout as it is when it is new, with so many more files that its folder takes longer to read."""
+    """A checkout as it is when it is new, with so many more files and folders that it takes longer to read."""
     for part in ("c4bench", "tests", "playbooks", "faults", "reports"):
         shutil.copytree(REPOSITORY / part, place / part, ignore=shutil.ignore_patterns("__pycache__", "runs"))
     shutil.copy(REPOSITORY / "pyproject.toml", place)
     for number in range(64):
         (place / f"notes-{number}").touch()
+        (place / f"folder-{number}").mkdir()
     return place
 
 

@@ -39,7 +39,7 @@ from c4bench.wire.ras_report import RasReport
 from c4bench.wire.requests import OF_RANKS, Relay, Request
 
 if TYPE_CHECKING:  # it needs nats-py, which only agents with a bus have
-    from c4bench.agent.bus_windows import BusWindows
+    from c4bench.bus.agent_windows import BusWindows
 
 _logger = logging.getLogger(__name__)
 

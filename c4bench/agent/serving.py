@@ -15,7 +15,7 @@ from c4bench.model.agent import AgentConfig
 from c4bench.wire.trust import client_context
 
 if TYPE_CHECKING:
-    from c4bench.agent.bus_windows import BusWindows
+    from c4bench.bus.agent_windows import BusWindows
 
 _logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ def serve(config: AgentConfig, spawner: socket.socket) -> None:
 
 def _bus(config: AgentConfig, tls: ssl.SSLContext) -> "BusWindows":
     """What sends windows to the bus. Raises UsageError where nats-py is not installed, or for a wrong address."""
-    from c4bench.agent.bus_windows import BusWindows  # noqa: PLC0415  (nats-py, which other agents do not need)
+    from c4bench.bus.agent_windows import BusWindows  # noqa: PLC0415  (nats-py, which other agents do not need)
     from c4bench.bus.connection import Bus  # noqa: PLC0415
     from c4bench.bus.subjects import Subjects  # noqa: PLC0415
 

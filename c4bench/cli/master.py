@@ -16,8 +16,8 @@ from c4bench import inventory, logs, remote
 from c4bench.cli import Commands, connection, page
 from c4bench.control.client import dial
 from c4bench.control.master import Master, Parts
-from c4bench.control.path_learning import PlannedFabric
-from c4bench.control.switches import Switches
+from c4bench.control.paths.learning import PlannedFabric
+from c4bench.control.paths.switches import Switches
 from c4bench.deploy import authority
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.foreign_text import json_line

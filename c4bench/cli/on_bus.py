@@ -9,12 +9,12 @@ from pathlib import Path
 
 from c4bench.bus.connection import FAILURES, Bus, bus_tls, opened
 from c4bench.bus.leader import Leader
+from c4bench.bus.master import BusDetection
 from c4bench.bus.streams import Limits, make
 from c4bench.bus.subjects import Subjects
-from c4bench.control.bus_detection import BusDetection
 from c4bench.control.master import Parts
-from c4bench.control.path_learning import PlannedFabric
-from c4bench.control.store import Store
+from c4bench.control.paths.learning import PlannedFabric
+from c4bench.control.state.store import Store
 from c4bench.errors import UnhealthyError
 from c4bench.wire.trust import Role
 

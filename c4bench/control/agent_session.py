@@ -8,15 +8,15 @@ import msgspec
 from websockets.asyncio.server import ServerConnection
 
 from c4bench.budget import AGENT, Account, OverBudgetError
-from c4bench.control.agent_connections import AgentConnection, AgentConnections, log_connected
 from c4bench.control.agent_liveness import AgentLiveness
+from c4bench.control.agents.connections import AgentConnection, AgentConnections, log_connected
 from c4bench.control.authorisation import Authorisation
-from c4bench.control.event_log import EventLog
-from c4bench.control.job_attempts import JobAttempts
-from c4bench.control.job_registry import JobRegistry
+from c4bench.control.detection.ras_reports import RasReports
+from c4bench.control.detection.telemetry import TelemetryLoop
+from c4bench.control.jobs.attempts import JobAttempts
 from c4bench.control.rank_requests import RankRequests
-from c4bench.control.ras_reports import RasReports
-from c4bench.control.telemetry import TelemetryLoop
+from c4bench.control.state.event_log import EventLog
+from c4bench.control.state.registry import JobRegistry
 from c4bench.decoding import DecodingError, decoding
 from c4bench.foreign_text import one_line
 from c4bench.wire.channel import MESSAGE_BYTES_MAX, Channel

@@ -8,7 +8,7 @@ from typing import Any
 
 from c4bench.budget import AGENT, OverBudgetError
 from c4bench.c4p.guidance.live_flows import LiveFlows
-from c4bench.control.jobs import Job
+from c4bench.control.jobs.job import Job
 from c4bench.errors import C4Error, UnhealthyError, UsageError
 from c4bench.foreign_text import one_line
 from c4bench.model.fabric import Flow, Nic, host_of_nic

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from msgspec.structs import replace
 
-from c4bench.control.path_counting import Read
+from c4bench.control.paths.counting import Read
+from c4bench.control.paths.switches import PortCount, carried_bytes
 from c4bench.control.periodic import Periodic
-from c4bench.control.switches import PortCount, carried_bytes
 from c4bench.model.fabric import LinkLoad
 
 # Given the bytes of each link, and the seconds in which it carried them.

@@ -3,8 +3,8 @@
 import logging
 from collections.abc import Callable, Sequence
 
-from c4bench.control.event_log import EventLog
-from c4bench.control.path_service import PathService
+from c4bench.control.paths.service import PathService
+from c4bench.control.state.event_log import EventLog
 from c4bench.model.benign import BenignSlowdown
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.event import Diagnosed

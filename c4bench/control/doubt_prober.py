@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from c4bench.c4d.probing.doubts import Doubts
 from c4bench.c4p.knowledge.path_checks import Check
-from c4bench.control.job_registry import JobRegistry, name_of
-from c4bench.control.path_service import PathService
-from c4bench.control.telemetry import Detection
+from c4bench.control.detection.telemetry import Detection
+from c4bench.control.paths.service import PathService
+from c4bench.control.state.registry import JobRegistry, name_of
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.fabric import Nic
 from c4bench.model.recording import DeliveriesCounted, ExpiringProbe, HopsProbed, ProbingEnded, TrainsTimed

@@ -2,10 +2,10 @@
 
 import time
 
-from c4bench.control.agent_connections import AgentConnections
-from c4bench.control.job_attempts import JobAttempts
-from c4bench.control.job_registry import JobRegistry
-from c4bench.control.store import RunningJob
+from c4bench.control.agents.connections import AgentConnections
+from c4bench.control.jobs.attempts import JobAttempts
+from c4bench.control.state.registry import JobRegistry
+from c4bench.control.state.store import RunningJob
 from c4bench.model.fabric import Host
 from c4bench.steer.decide import Fleet
 

@@ -10,7 +10,7 @@ import msgspec
 from websockets.datastructures import Headers
 from websockets.http11 import Response
 
-from c4bench.control.health import Health
+from c4bench.control.pages.health import Health
 
 _JSON = "application/json"
 _TEXT = "text/plain"

@@ -12,35 +12,35 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.http11 import Request, Response
 
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
-from c4bench.control.agent_connections import AgentConnections
 from c4bench.control.agent_liveness import AgentLiveness
 from c4bench.control.agent_session import AgentSessions
-from c4bench.control.archiving import Archiving
+from c4bench.control.agents.connections import AgentConnections
 from c4bench.control.authorisation import Authorisation
+from c4bench.control.detection.probing import ProbeSweeper
+from c4bench.control.detection.ras_reports import RasReports
+from c4bench.control.detection.telemetry import Detection, TelemetryLoop
 from c4bench.control.diagnosis_dispatch import DiagnosisDispatch
 from c4bench.control.doubt_prober import DoubtProber
-from c4bench.control.event_log import EventLog
 from c4bench.control.fleet_state import FleetState
 from c4bench.control.garbage import seldom_collected
-from c4bench.control.health import Health, agent_health
 from c4bench.control.health_page import page, refusal
-from c4bench.control.host_recheck import HostRecheck
-from c4bench.control.job_attempts import JobAttempts
-from c4bench.control.job_registry import JobRegistry
-from c4bench.control.job_service import JobService
-from c4bench.control.jobs import Job
-from c4bench.control.meetings import Meetings
+from c4bench.control.jobs.attempts import JobAttempts
+from c4bench.control.jobs.job import Job
+from c4bench.control.jobs.meetings import Meetings
+from c4bench.control.jobs.probe_jobs import ProbeJobs
+from c4bench.control.jobs.rendezvous import RendezvousService
+from c4bench.control.jobs.service import JobService
 from c4bench.control.operator_session import OperatorSession
-from c4bench.control.path_learning import PlannedFabric
-from c4bench.control.path_service import PathService
-from c4bench.control.probe_jobs import ProbeJobs
-from c4bench.control.probe_sweeper import ProbeSweeper
+from c4bench.control.pages.health import Health, agent_health
+from c4bench.control.paths.learning import PlannedFabric
+from c4bench.control.paths.service import PathService
 from c4bench.control.rank_requests import RankRequests
-from c4bench.control.ras_reports import RasReports
-from c4bench.control.rendezvous import RendezvousService
-from c4bench.control.steering import Steering
-from c4bench.control.store import Store
-from c4bench.control.telemetry import Detection, TelemetryLoop
+from c4bench.control.state.archiving import Archiving
+from c4bench.control.state.event_log import EventLog
+from c4bench.control.state.registry import JobRegistry
+from c4bench.control.state.store import Store
+from c4bench.control.steering.hosts import HostRecheck
+from c4bench.control.steering.steering import Steering
 from c4bench.errors import UnhealthyError, report_bug
 from c4bench.model.event import Diagnosed
 from c4bench.record.archive import Archive

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from c4bench.control.jobs import Job
+from c4bench.control.jobs.job import Job
 from c4bench.model.fabric import Flow
 
 NO_INVENTORY = "this master plans no paths; start it with --hosts INVENTORY"

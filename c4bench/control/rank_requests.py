@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from c4bench.control.authorisation import Authorisation
-from c4bench.control.jobs import Job
-from c4bench.control.meetings import Meetings
-from c4bench.control.path_service import PathService
-from c4bench.control.rendezvous import RendezvousService
-from c4bench.control.telemetry import Detection
+from c4bench.control.detection.telemetry import Detection
+from c4bench.control.jobs.job import Job
+from c4bench.control.jobs.meetings import Meetings
+from c4bench.control.jobs.rendezvous import RendezvousService
+from c4bench.control.paths.service import PathService
 from c4bench.foreign_text import one_line
 from c4bench.model.recording import FailureReported, LossReported
 from c4bench.model.telemetry import Failure

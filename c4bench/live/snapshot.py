@@ -8,12 +8,12 @@ import msgspec
 
 from c4bench.attribution.localise import Cell
 from c4bench.c4p.knowledge.link_names import NamedLinks
-from c4bench.control.agent_connections import AgentConnections
 from c4bench.control.agent_liveness import AgentLiveness
-from c4bench.control.event_log import EventLog
-from c4bench.control.job_registry import JobRegistry
-from c4bench.control.path_service import PathService
-from c4bench.control.telemetry import Detection
+from c4bench.control.agents.connections import AgentConnections
+from c4bench.control.detection.telemetry import Detection
+from c4bench.control.paths.service import PathService
+from c4bench.control.state.event_log import EventLog
+from c4bench.control.state.registry import JobRegistry
 from c4bench.foreign_text import one_line
 from c4bench.model.event import Diagnosed
 from c4bench.model.fabric import LinkLoad

@@ -11,7 +11,7 @@ from c4bench import remote
 from c4bench.c4p.knowledge.atlas import Atlas
 from c4bench.control.cluster import Cluster
 from c4bench.control.job_views import C4D, SteeredJob
-from c4bench.control.switches import Switches
+from c4bench.control.paths.switches import Switches
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inject import places
 from c4bench.inject.controller import Injector

@@ -10,10 +10,10 @@ import time
 import urllib.request
 
 from c4bench.bench.fabrics import clos
-from c4bench.control.agent_connections import AgentConnection
+from c4bench.control.agents.connections import AgentConnection
 from c4bench.control.master import Parts
-from c4bench.control.path_learning import PlannedFabric
-from c4bench.control.switches import PortCount
+from c4bench.control.paths.learning import PlannedFabric
+from c4bench.control.paths.switches import PortCount
 from c4bench.deploy import authority
 from c4bench.live import certificate
 from c4bench.live.feed import Feed

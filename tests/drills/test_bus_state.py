@@ -12,8 +12,8 @@ from c4bench.bus.leader import Leader
 from c4bench.bus.lease import Held, Lease, Renewals
 from c4bench.bus.reader import StreamReader
 from c4bench.bus.streams import Limits, make
+from c4bench.control.state.store import FinishedExchange, Store
 from c4bench.control.state_folder import StateFolder
-from c4bench.control.store import FinishedExchange, Store
 from c4bench.errors import UnhealthyError
 from c4bench.model.event import AgentBack
 from c4bench.wire.messages import Exchanged

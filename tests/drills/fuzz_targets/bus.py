@@ -18,12 +18,12 @@ from c4bench.bus.detector import Detector
 from c4bench.bus.findings import JobFindings
 from c4bench.bus.job_follower import JobFollower
 from c4bench.bus.jobs import JobEntries, JobEntry
+from c4bench.bus.judge import JobJudges
 from c4bench.bus.lease import Held
+from c4bench.bus.master import BusDetection
 from c4bench.bus.reader import StreamReader
 from c4bench.bus.subjects import Subjects, bucket_key
-from c4bench.control.bus_detection import BusDetection
-from c4bench.control.bus_judge import JobJudges
-from c4bench.control.store import Store
+from c4bench.control.state.store import Store
 from c4bench.model.diagnosis import Component, Diagnosis, NetworkLoss, Syndrome
 from c4bench.model.recording import LinkRates, LossReported, PathsLearnt, ProbingEnded
 from fuzz_targets.wire import deliveries, encoded_windows, job_spec, loop

@@ -16,7 +16,7 @@ from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.campaign.trial_record import TrialRecord, named_findings, read_trials
 from c4bench.cli import detect as detect_command
 from c4bench.cli import plan as plan_command
-from c4bench.control.store import FinishedExchange, RankResult, RunningJob, State, Store
+from c4bench.control.state.store import FinishedExchange, RankResult, RunningJob, State, Store
 from c4bench.inventory import ansible, load
 from c4bench.inventory.patterns import select
 from c4bench.inventory.review import review

@@ -12,13 +12,13 @@ from fuzzing import Target
 from c4bench.bench.fabrics import clos
 from c4bench.c4d.detector import Detector
 from c4bench.c4p.controller import PathController
-from c4bench.control.jobs import Job
+from c4bench.control.detection.ras_reports import RasReports
+from c4bench.control.detection.window_parts import WindowParts
+from c4bench.control.jobs.job import Job
 from c4bench.control.master import Parts
 from c4bench.control.operator_session import OperatorSession
-from c4bench.control.path_learning import PlannedFabric
-from c4bench.control.ras_reports import RasReports
-from c4bench.control.store import Store
-from c4bench.control.window_parts import WindowParts
+from c4bench.control.paths.learning import PlannedFabric
+from c4bench.control.state.store import Store
 from c4bench.errors import UnhealthyError
 from c4bench.model.diagnosis import Component, NetworkLoss
 from c4bench.model.fabric import Flow, Host, Nic

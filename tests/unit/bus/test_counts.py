@@ -7,9 +7,9 @@ import pytest
 from c4bench.budget import BUS_MESSAGE, OverBudgetError
 from c4bench.bus.connection import Bus
 from c4bench.bus.lease import Held
+from c4bench.bus.master import BusDetection
 from c4bench.bus.subjects import Subjects
-from c4bench.control.bus_detection import BusDetection
-from c4bench.control.store import Store
+from c4bench.control.state.store import Store
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from c4bench.bus.connection import Bus, Stored
 from c4bench.bus.findings import is_repeat
 from c4bench.bus.job_follower import JobFollower
 from c4bench.bus.jobs import JobEntry
+from c4bench.bus.judge import JobJudges
 from c4bench.bus.lease import Held
 from c4bench.bus.subjects import Subjects
 from c4bench.c4d import detector
-from c4bench.control.bus_judge import JobJudges
 from c4bench.model.fabric import Nic
 from c4bench.model.step import StepOp
 from c4bench.sim.job import simulate

@@ -20,8 +20,8 @@ from websockets.exceptions import WebSocketException
 from c4bench.agent.agent import Agent
 from c4bench.agent.spawner import start as start_spawner
 from c4bench.control.client import dial
-from c4bench.control.jobs import Job
-from c4bench.control.window_parts import WindowParts
+from c4bench.control.detection.window_parts import WindowParts
+from c4bench.control.jobs.job import Job
 from c4bench.deploy import authority
 from c4bench.errors import UnhealthyError
 from c4bench.model.meeting import Meeting

@@ -1,0 +1,79 @@
+"""Learns paths by the switches' packet counters, where switches do not answer probes, or not often enough.
+
+Packets of one source port are sent with every TTL, equally many of each. The first link carries all of them, the next
+all but those that expire before it, and so on. So the count shows a link's place in the path. Where all paths of a pair
+are known, packets that do not expire show which of them it is.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from c4bench.c4p.knowledge.atlas import Probe
+from c4bench.c4p.knowledge.leaf_groups import Pair
+from c4bench.c4p.knowledge.path_knowledge import Trace
+from c4bench.c4p.knowledge.path_search import MAX_SWITCHES, PathSearch
+from c4bench.control.paths.survey import PathSurvey
+from c4bench.control.paths.switches import PortCount, carried_packets
+from c4bench.model.fabric import Nic
+from c4bench.wire.probes import Burst
+
+# Packets of each TTL: more than the switches' own traffic, and less than a millisecond of any link.
+_PACKETS = 32
+_TTLS = range(1, MAX_SWITCHES + 1)
+# Packets that cross all of a path.
+_WHOLE, _ANY_TTL = 128, 64
+_SLACK = 0.2
+_COUNTED_S = 0.05
+
+Read = Callable[[], Mapping[str, PortCount]]
+
+
+class PathCounter:
+    """Counts the path of one source port at a time; `read` reads the switches' counters and may block."""
+
+    def __init__(self, survey: PathSurvey, read: Read, nics: Mapping[str, Nic]) -> None:
+        self._survey, self._read, self._nics = survey, read, nics
+        self._before: Mapping[str, PortCount] | None = None
+
+    async def hops(self, pair: Pair, source_port: int) -> tuple[str, ...]:
+        """The links between switches on a path, in order; none if the counts fit no path.
+
+        There was other traffic then, or a switch is not read.
+        """
+        return counted_hops(await self._carried(pair, [Burst(source_port, ttl, _PACKETS) for ttl in _TTLS]))
+
+    async def links(self, pair: Pair, source_port: int) -> frozenset[str]:
+        """The links between switches that a path crosses. No packet expires, so that no switch spends an answer."""
+        carried = await self._carried(pair, [Burst(source_port, _ANY_TTL, _WHOLE)])
+        return frozenset(hop for hop, count in carried.items() if abs(count / _WHOLE - 1) <= _SLACK)
+
+    async def _carried(self, pair: Pair, bursts: Sequence[Burst]) -> dict[str, int]:
+        before = await asyncio.to_thread(self._read) if self._before is None else self._before
+        await self._survey.burst((self._nics[pair[0]], self._nics[pair[1]]), bursts)
+        await asyncio.sleep(_COUNTED_S)
+        self._before = now = await asyncio.to_thread(self._read)
+        return carried_packets(before, now)
+
+    def forget_reading(self) -> None:
+        """Others have sent packets since the last count."""
+        self._before = None
+
+
+async def count_paths(counter: PathCounter, search: PathSearch) -> dict[Probe, Trace]:
+    """Find what a search looks for by the switches' counters alone; ports whose counts fit no path are left out."""
+    traces: dict[Probe, Trace] = {}
+    while search.open_pairs:
+        search.begin_round(time.monotonic())
+        for pair, port in search.open_ports():
+            search.record_path(pair, port, await counter.hops(pair, port))
+        traces |= {probe: hops for probe, hops in search.end_round(time.monotonic()).items() if None not in hops}
+    return traces
+
+
+def counted_hops(carried: Mapping[str, int]) -> tuple[str, ...]:
+    """The links of a path in order, from the packets that each has carried; empty if the counts do not fit a path."""
+    busy = {hop: count / _PACKETS for hop, count in carried.items() if count > _PACKETS / 2}
+    order = sorted(busy, key=lambda hop: -busy[hop])
+    fits = all(abs(busy[hop] - (MAX_SWITCHES - place)) <= _SLACK for place, hop in enumerate(order))
+    return tuple(order) if fits else ()

@@ -10,7 +10,7 @@ import ssl
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 from websockets.exceptions import WebSocketException
@@ -38,9 +38,6 @@ from c4bench.wire.probes import BurstRequest, ProbeAnswer, ProbeRequest
 from c4bench.wire.ras_report import RasReport
 from c4bench.wire.requests import OF_RANKS, Relay, Request
 
-if TYPE_CHECKING:  # it needs nats-py, which only agents with a bus have
-    from c4bench.bus.agent_windows import BusWindows
-
 _logger = logging.getLogger(__name__)
 
 _RECONNECT_S = 0.5
@@ -51,11 +48,21 @@ _PING_WITHIN_S = 10.0
 _MASTER_GETS_EVERY = 10
 
 
+class WindowSender(Protocol):
+    """What takes windows to detectors."""
+
+    def put(self, window: Window) -> None:
+        """Send the window as soon as possible; if an earlier one still waits, that one is left out."""
+
+    async def run(self) -> None:
+        """Send windows until cancelled."""
+
+
 class Agent:
     """One host's agent. Windows for detectors go to the `bus`, if there is one."""
 
     def __init__(
-        self, config: AgentConfig, tls: ssl.SSLContext, spawner: socket.socket, bus: "BusWindows | None" = None
+        self, config: AgentConfig, tls: ssl.SSLContext, spawner: socket.socket, bus: WindowSender | None = None
     ) -> None:
         self._config = config
         self._tls = tls

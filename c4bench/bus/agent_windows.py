@@ -6,12 +6,14 @@ their numbers that one is missing.
 
 import asyncio
 import logging
+import ssl
 from contextlib import suppress
 
 from c4bench.agent.window_message import WindowMessages
 from c4bench.bus.connection import FAILURES, Bus
-from c4bench.bus.subjects import BEGIN, CHANGE
+from c4bench.bus.subjects import BEGIN, CHANGE, Subjects
 from c4bench.errors import UnhealthyError
+from c4bench.model.agent import AgentConfig
 from c4bench.model.window import Window
 from c4bench.wire.job_names import is_check
 
@@ -88,3 +90,8 @@ class BusWindows:
 
     def _many_changes(self) -> bool:
         return self._changes >= _CHANGES_AT_MOST
+
+
+def of_agent(config: AgentConfig, tls: ssl.SSLContext) -> BusWindows:
+    """What sends the windows of an agent that has a bus. Raises UsageError for a wrong address."""
+    return BusWindows(Bus(config.bus, tls, config.name, Subjects(config.cluster)))

@@ -5,22 +5,32 @@ import logging
 import time
 from collections import Counter, defaultdict
 from contextlib import suppress
-from typing import Protocol
 
 import msgspec
 
 from c4bench.bus.connection import FAILURES, Bus, for_ever
-from c4bench.bus.heartbeat import DETECTOR, GONE_AFTER_S, Heartbeat, heartbeat_key
 from c4bench.bus.incoming import SOURCE, Kind, check_rates, check_times
-from c4bench.bus.job_follower import Dropped, JobFollower, Judge
+from c4bench.bus.job_follower import JobFollower
 from c4bench.bus.jobs import JobEntries, JobEntry
-from c4bench.bus.lease import ENDS_AFTER_S, RENEWED_EVERY_S, Held, Lease, Renewals, fair_share, read_lease
+from c4bench.bus.judge import Dropped, JobJudges
+from c4bench.bus.lease import (
+    DETECTOR,
+    ENDS_AFTER_S,
+    GONE_AFTER_S,
+    RENEWED_EVERY_S,
+    Heartbeat,
+    Held,
+    Lease,
+    Renewals,
+    fair_share,
+    heartbeat_key,
+    read_lease,
+)
 from c4bench.bus.reader import StreamReader
 from c4bench.bus.subjects import bucket_key, bucket_stream, token
 from c4bench.decoding import from_msgpack
 from c4bench.errors import report_bug
-from c4bench.model.recording import FabricRecord, LinkRates, TrafficArrival, TrafficCarried, TrafficRecord
-from c4bench.wire.messages import JobSpec
+from c4bench.model.recording import FabricRecord, LinkRates, TrafficArrival, TrafficCarried
 
 _logger = logging.getLogger(__name__)
 
@@ -44,19 +54,6 @@ def _fabric_record(body: bytes) -> FabricRecord:
 SHARED = Kind("record of the fabric", _fabric_record)
 
 
-class Judges(Protocol):
-    """What judges the jobs, and what its judges share about the fabric."""
-
-    def judge(self, spec: JobSpec, dropped: Dropped) -> Judge:
-        """A judge of an attempt, which counts what it rejects."""
-
-    def share(self, record: FabricRecord) -> None:
-        """Ingest what path planning or another detector has learnt about the fabric."""
-
-    def traffic(self) -> list[TrafficRecord]:
-        """What was seen of our own jobs' traffic since the last call."""
-
-
 class _Following:
     """A job that we judge: its lease, when that was renewed last (s, monotonic), and who follows it."""
 
@@ -77,10 +74,10 @@ class _Following:
         await asyncio.wait((self.task,))
 
 
-class Detector:
+class BusDetector:
     """The detector called `name`, which no other may be called; `judges` judge its jobs."""
 
-    def __init__(self, bus: Bus, name: str, judges: Judges) -> None:
+    def __init__(self, bus: Bus, name: str, judges: JobJudges) -> None:
         self._bus, self._name, self._judges = bus, name, judges
         self._jobs, self._renewals, self._detectors = JobEntries(bus), Renewals(), Renewals(GONE_AFTER_S)
         names = bus.subjects

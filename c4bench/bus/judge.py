@@ -1,8 +1,8 @@
 """What a detector on the bus judges a job with: the job's part of each window, and C4D."""
 
 import statistics
+from collections import Counter, defaultdict
 
-from c4bench.bus.job_follower import Dropped
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.ingest.shared_fabric import SharedFabric
 from c4bench.c4d.network.thresholds import (
@@ -13,20 +13,24 @@ from c4bench.c4d.network.thresholds import (
     WARM_UP_SPANS,
     span_s,
 )
-from c4bench.control.detection.window_parts import WindowParts
-from c4bench.control.diagnosis_dispatch import log_benign
+from c4bench.control.detection.telemetry import log_benign
+from c4bench.control.detection.windows import WindowParts
 from c4bench.control.jobs.job import Job
 from c4bench.model.diagnosis import Component, Diagnosis
 from c4bench.model.recording import FabricRecord, Record, TrafficRecord
 from c4bench.model.window import Window
 from c4bench.wire.messages import JobSpec
 
+Dropped = defaultdict[str, Counter[str]]
 # A floor is learnt from, and a departure is named after, no more spans of the delay matrix than these together.
 MEMORY_SPANS = WARM_UP_SPANS + BASELINE_SETTLED_SPANS + UNSURE_SPANS + NAME_SPANS + POINT_SPANS
 
 
 class JobJudge:
-    """C4D for one attempt. Rejected records are counted in `dropped`, by host and reason."""
+    """C4D for one attempt, which learns what is normal from the last `memory_s` seconds, or from more.
+
+    Rejected records are counted in `dropped`, by host and reason.
+    """
 
     def __init__(self, spec: JobSpec, fabric: SharedFabric, dropped: Dropped) -> None:
         self._parts, self._dropped = WindowParts({spec.id: Job(spec)}), dropped

@@ -1,32 +1,40 @@
-"""C4D in other processes: the master tells detectors on the bus what to judge, and reads what they find."""
+"""A master on the bus: it waits until it leads, and has detectors on the bus judge the jobs."""
 
 import asyncio
 import logging
+import os
+import socket
 import time
-from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter, defaultdict, deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 
 import msgspec
 
 from c4bench.attribution.localise import Cell
 from c4bench.budget import BUS_MESSAGE, Account
-from c4bench.bus.connection import Bus, again, for_ever
+from c4bench.bus.connection import FAILURES, Bus, again, bus_tls, for_ever, opened
 from c4bench.bus.findings import read_finding
-from c4bench.bus.heartbeat import DETECTOR
 from c4bench.bus.incoming import SOURCE
 from c4bench.bus.jobs import JobEntries
-from c4bench.bus.lease import Held, Renewals, read_lease
+from c4bench.bus.leader import Leader
+from c4bench.bus.lease import DETECTOR, Held, Renewals, read_lease
 from c4bench.bus.reader import StreamReader
-from c4bench.bus.subjects import bucket_key, bucket_stream
+from c4bench.bus.streams import Limits, make
+from c4bench.bus.subjects import Subjects, bucket_key, bucket_stream
 from c4bench.c4d.probing.doubts import Doubts
-from c4bench.control.detection.telemetry import Detection
 from c4bench.control.jobs.job import Job
+from c4bench.control.parts import Parts, compose
+from c4bench.control.paths.learning import PlannedFabric
 from c4bench.control.state.event_log import EventLog
 from c4bench.control.state.store import Store
+from c4bench.errors import UnhealthyError
 from c4bench.model.benign import BenignSlowdown
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.recording import LinkRates, PathsLearnt, PlannerRecord, Record
 from c4bench.model.window import Window
+from c4bench.wire.trust import Role
 
 _logger = logging.getLogger(__name__)
 
@@ -36,15 +44,16 @@ _WAITING_AT_MOST = 10_000
 _encode = msgspec.msgpack.encode
 
 
-class BusDetection(Detection):
-    """In the place of detectors of our own; `run` connects it.
+class BusDetection:
+    """A `Detection`: tells detectors on the bus what to judge, and reads what they find; `run` connects it.
 
     Doubts, delay matrices and intervals are in the detectors, so the master does not probe for doubts, and its page
     shows no matrices.
     """
 
     def __init__(self, bus: Bus, store: Store) -> None:
-        super().__init__()
+        self.dropped: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self.left_out: Counter[str] = Counter()
         self._bus, self._store = bus, store
         self._jobs: dict[str, Job] = {}
         self._entries, self._renewals = JobEntries(bus), Renewals()
@@ -170,3 +179,76 @@ class BusDetection(Detection):
         for host, reasons in more.items():
             self.dropped[host] += reasons
         self._counted[source] = held.dropped
+
+
+def own_name() -> str:
+    """What this process is called on the bus."""
+    return f"{socket.gethostname()}-{os.getpid()}"
+
+
+class LeadingMaster:
+    """A master that leads."""
+
+    def __init__(self, address: str, cluster: str, trust: Path, limits: Limits) -> None:
+        self._subjects, self._limits = Subjects(cluster), limits
+        self._address, self._trust = address, trust
+        self.leader = Leader(self._bus(Role.BUS_LEADER), own_name(), self._lost)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._serving: asyncio.Task[None] | None = None
+
+    def _bus(self, role: Role) -> Bus:
+        return Bus(self._address, bus_tls(self._trust, role), own_name(), self._subjects, role)
+
+    def _lost(self, _: str) -> None:
+        if self._loop is not None and self._serving is not None:
+            self._loop.call_soon_threadsafe(self._serving.cancel)
+
+    async def run(self, fabric: PlannedFabric | None, serve: Callable[[Parts], Awaitable[None]]) -> None:
+        """Serve as the leader. Raises UnhealthyError when we lead no more."""
+        self._loop, self._serving = asyncio.get_running_loop(), asyncio.ensure_future(self._serve(fabric, serve))
+        try:
+            await self._serving
+        except (asyncio.CancelledError, Exception):
+            if not self.leader.lost:
+                raise
+            # Whatever failed, this is why.
+            raise UnhealthyError(self.leader.lost) from None
+
+    async def _serve(self, fabric: PlannedFabric | None, serve: Callable[[Parts], Awaitable[None]]) -> None:
+        async with opened(self._bus(Role.BUS_MASTER)) as bus:
+            await self._make_streams(bus)
+            store = Store(self.leader)
+            detection = BusDetection(bus, store)
+            parts = compose(store, fabric, detection=detection)
+            detection.recall(parts.log)
+            # Before detectors are told which jobs there are.
+            parts.jobs.restore()
+            tasks = {asyncio.ensure_future(detection.run()), asyncio.ensure_future(serve(parts))}
+            try:
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _make_streams(self, bus: Bus) -> None:
+        try:
+            await make(bus, self._limits)
+        except FAILURES as error:
+            raise UnhealthyError(f"bus {bus.address}: its streams cannot be made: {error}") from None
+
+
+@contextmanager
+def leading(address: str, cluster: str, trust: Path, keeps_bytes: int) -> Iterator[LeadingMaster]:
+    """A master that leads, which is waited for; the bus keeps so much telemetry.
+
+    Raises UnhealthyError if the bus cannot be reached.
+    """
+    master = LeadingMaster(address, cluster, trust, Limits(size_bytes=keeps_bytes))
+    try:
+        master.leader.lead()
+        yield master
+    finally:
+        master.leader.close()

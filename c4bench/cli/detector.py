@@ -70,14 +70,14 @@ def _detector(arguments: argparse.Namespace) -> int:
 
 async def _judge(arguments: argparse.Namespace) -> None:
     from c4bench.bus.connection import Bus, bus_tls, opened  # noqa: PLC0415  (nats-py, which is an extra)
-    from c4bench.bus.detector import Detector  # noqa: PLC0415
+    from c4bench.bus.detector import BusDetector  # noqa: PLC0415
     from c4bench.bus.judge import JobJudges  # noqa: PLC0415
+    from c4bench.bus.master import own_name  # noqa: PLC0415
     from c4bench.bus.subjects import Subjects  # noqa: PLC0415
-    from c4bench.cli.on_bus import own_name  # noqa: PLC0415
 
     tls, name = bus_tls(arguments.trust, Role.DETECTOR), own_name()
     async with opened(Bus(arguments.bus, tls, name, Subjects(arguments.cluster), Role.DETECTOR)) as bus:
-        judging = asyncio.ensure_future(Detector(bus, name, JobJudges()).run())
+        judging = asyncio.ensure_future(BusDetector(bus, name, JobJudges()).run())
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, judging.cancel)
         sys.stdout.write(f"connected to {bus.address} as {name}\n")

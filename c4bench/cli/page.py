@@ -17,12 +17,11 @@ from pathlib import Path
 import msgspec
 
 from c4bench.cli import Commands, connection
+from c4bench.control.parts import Parts
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.live import certificate
-from c4bench.live.feed import Feed
-from c4bench.live.run_feed import RunFeed
+from c4bench.live.feed import Feed, RunFeed
 from c4bench.live.server import PageServer, page_context
-from c4bench.live.snapshot import Sources
 from c4bench.live.tokens import TokenFile
 
 PORT = 7448
@@ -107,7 +106,7 @@ def _is_any(address: str) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def serving(page: Page | None, sources: Sources) -> AsyncIterator[None]:
+async def serving(page: Page | None, sources: Parts) -> AsyncIterator[None]:
     """Serve the page of these parts while the body runs. Raises UnhealthyError if its port cannot be opened."""
     if page is None:
         yield

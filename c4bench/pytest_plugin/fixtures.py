@@ -17,7 +17,7 @@ from c4bench.inject import places
 from c4bench.inject.controller import Injector
 from c4bench.inject.protocol import Applied as Fault
 from c4bench.inventory import Inventory, select
-from c4bench.live.run_feed import keep_state
+from c4bench.live.feed import keep_state
 from c4bench.model.fabric import Host
 from c4bench.model.measurement import Clock, Measurement
 from c4bench.model.steering import Policy

@@ -11,7 +11,7 @@ import urllib.request
 
 from c4bench.bench.fabrics import clos
 from c4bench.control.agents.connections import AgentConnection
-from c4bench.control.master import Parts
+from c4bench.control.parts import compose
 from c4bench.control.paths.learning import PlannedFabric
 from c4bench.control.paths.switches import PortCount
 from c4bench.deploy import authority
@@ -60,7 +60,7 @@ class PageScene:
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
-        self.parts = self.call(Parts)
+        self.parts = self.call(compose)
         self.job = SimJob(hosts, ops, name="train", seed=1, clock_offsets_s=(self.began_s,) * hosts)
         self.ticks = simulate(self.job, faults, 1e6)
         self.call(lambda: self.populate(clos(hosts, per_leaf, spines)))

@@ -7,13 +7,11 @@ import pytest
 from bus_scene import SUBJECTS, BusScene, needs_nats
 
 from c4bench.bus.connection import opened
-from c4bench.bus.heartbeat import DETECTOR, GONE_AFTER_S, Heartbeat, heartbeat_key
 from c4bench.bus.leader import Leader
-from c4bench.bus.lease import Held, Lease, Renewals
+from c4bench.bus.lease import DETECTOR, GONE_AFTER_S, Heartbeat, Held, Lease, Renewals, heartbeat_key
 from c4bench.bus.reader import StreamReader
 from c4bench.bus.streams import Limits, make
-from c4bench.control.state.store import FinishedExchange, Store
-from c4bench.control.state_folder import StateFolder
+from c4bench.control.state.store import FinishedExchange, StateFolder, Store
 from c4bench.errors import UnhealthyError
 from c4bench.model.event import AgentBack
 from c4bench.wire.messages import Exchanged

@@ -192,7 +192,7 @@ def test_parts_of_the_master_do_not_import_it():
         for path in PACKAGE.rglob("*.py")
         if "c4bench.control.master import" in path.read_text()
     }
-    assert importers == {"control/cluster.py", "cli/master.py", "cli/on_bus.py", "bench/intake_master.py"}
+    assert importers == {"control/cluster.py", "cli/master.py", "bus/master.py", "bench/intake_master.py"}
 
 
 @pytest.mark.parametrize(("library", "package"), ONLY_IN.items())

@@ -1,36 +1,34 @@
-"""The master's telemetry: windows of agents go in, and diagnoses and missing agents come out at fixed times."""
+"""The master's telemetry: windows of agents go in, and diagnoses and missing agents come out at fixed times.
+
+Windows wait to be ingested: at most one of each host, so that a master that falls behind stays current. Receiving costs
+little and is never held up by ingesting and evaluating. A newer window of a host replaces the one that waits, and what
+that held is in it, because counters are cumulative. Only operations may be lost. Garbage is collected in pauses, and
+not in the middle of a round of windows.
+"""
 
 import asyncio
+import gc
 import logging
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from functools import partial
 
 import msgspec
 
-from c4bench.attribution.localise import Cell
-from c4bench.c4d.detector import Detector
-from c4bench.c4d.ingest.shared_fabric import SharedFabric
-from c4bench.c4d.probing.doubts import Doubts
-from c4bench.control.agent_liveness import AgentLiveness
-from c4bench.control.detection.window_parts import WindowParts
-from c4bench.control.diagnosis_dispatch import DiagnosisDispatch, log_benign
-from c4bench.control.evaluation_times import EvaluationTimes
-from c4bench.control.garbage import collect_in_pause
+from c4bench.control.agents.connections import AgentLiveness
+from c4bench.control.detection.detection import Detection
+from c4bench.control.detection.windows import WindowParts
 from c4bench.control.jobs.job import Job
 from c4bench.control.paths.service import PathService
-from c4bench.control.periodic import Periodic
-from c4bench.control.state.archiving import Archiving
 from c4bench.control.state.event_log import EventLog
-from c4bench.control.window_inbox import WindowInbox
-from c4bench.errors import RepeatedFailures
+from c4bench.errors import Periodic, report_bug
 from c4bench.model.agent import WINDOWS_WITHIN
 from c4bench.model.benign import BenignSlowdown
 from c4bench.model.diagnosis import Diagnosis
-from c4bench.model.event import AgentMissing, SlowdownExplained
-from c4bench.model.recording import Evaluated, PlannerRecord, Record
+from c4bench.model.event import AgentMissing, Diagnosed, SlowdownExplained
 from c4bench.model.window import Window
 from c4bench.verbs.ticks import Ticks
 
@@ -40,133 +38,136 @@ _EVERY_S = 0.1
 _PHASE = (1 + WINDOWS_WITHIN) / 2
 # An evaluation that comes later than this (s) shows a master that has no time.
 _LATE_S = 0.5
+# So long windows are ingested at a time (s), before others have their turn: connections, requests and evaluation.
+_TURN_S = 0.02
+# Upper bounds (s) of the durations that are counted together. Telemetry is evaluated ten times a second.
+BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+# A window that is kept has a few new containers. With Python's 700 a collection would come with every few hundred of
+# them, and every hundredth of these would visit all that the master holds.
+_THRESHOLDS = (50_000, 20, 100)
+# From so many new containers on there is a collection in a pause, long before one comes by itself.
+_DUE = _THRESHOLDS[0] // 2
+
+# Begins to act on an attempt's new diagnoses.
+Consumer = Callable[[str, Sequence[Diagnosis]], None]
 
 
-def _raised(message: str, failure: Exception) -> None:  # noqa: ARG001  (as `on_failure` is called)
-    raise failure
+def collect_in_pause() -> None:
+    """Collect what is due, where nothing waits for the master; the older generations as rarely as by themselves."""
+    new, middle, old = gc.get_count()
+    if new > _DUE:
+        gc.collect(2 if old > _THRESHOLDS[2] else 1 if middle > _THRESHOLDS[1] else 0)
 
 
-class _Followed(msgspec.Struct):
-    """An attempt that is followed since `since_s`, its detector, and errors in evaluating it."""
-
-    job: Job
-    detector: Detector
-    since_s: float
-    archiving: Archiving | None
-    failures: RepeatedFailures
-
-    def ingest(self, record: Record) -> list[Diagnosis]:
-        """Pass a record to the detector; recording and archive have all of them in the same order."""
-        self.note(record)
-        return self.detector.ingest(record)
-
-    def note(self, record: Record) -> None:
-        """Record what the detector learns, also from others."""
-        self.job.recording.append(record)
-        if self.archiving:
-            self.archiving.add(self.job.spec.id, self.since_s, record)
+@contextmanager
+def seldom_collected() -> Iterator[None]:
+    """Leave what exists now out of all collections, and have few of them, until the end."""
+    before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_THRESHOLDS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
-class Detection:
-    """A detector for each followed attempt; records of other attempts are ignored.
+class EvaluationTimes(msgspec.Struct, frozen=True):
+    """`counts` evaluations took as long as each of `BOUNDS_S` at most and longer than the one before.
 
-    `windows` and `dropped` count the windows of each host, and the rejected records by reason. `window_bytes` are those
-    of all messages with windows that came. `window_ends_s` is when each host's newest window ends, on the host's clock.
-    `left_out` counts, by reason, what came over a bus and could not be used.
-    `on_failure` gets an error in evaluating an attempt, and what to say of it; unless it raises, other attempts follow.
+    The last of them took longer than all bounds. `sum_s` is what all took together (s).
     """
 
-    def __init__(
-        self, archiving: Archiving | None = None, on_failure: Callable[[str, Exception], None] = _raised
-    ) -> None:
-        self._archiving, self._on_failure = archiving, on_failure
-        self._fabric = SharedFabric()
-        self._followed: dict[str, _Followed] = {}
-        self.windows: Counter[str] = Counter()
-        self.window_bytes: Counter[str] = Counter()
-        self.window_ends_s: dict[str, float] = {}
-        self.dropped: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        self.left_out: Counter[str] = Counter()
+    counts: tuple[int, ...] = (0,) * (len(BOUNDS_S) + 1)
+    sum_s: float = 0.0
 
-    def obstacle(self) -> str:
-        """Why nothing is judged; "" if nothing prevents it."""
-        return ""
+    def plus(self, took_s: float) -> "EvaluationTimes":
+        """With one more evaluation, which took so long (s)."""
+        place = bisect_left(BOUNDS_S, took_s)
+        counts = (*self.counts[:place], self.counts[place] + 1, *self.counts[place + 1 :])
+        return EvaluationTimes(counts, self.sum_s + took_s)
 
-    def drop(self, host: str, reason: str) -> None:
-        """Count a window of a host that is not ingested."""
-        self.dropped[host][reason] += 1
 
-    def follow(self, job: Job, now_s: float) -> None:
-        """Evaluate this attempt's telemetry from now on."""
-        detector, failures = Detector(self._fabric, self.dropped), RepeatedFailures(self._on_failure)
-        followed = _Followed(job, detector, now_s, self._archiving, failures)
-        self._followed[job.spec.id] = followed
-        for record in self._fabric.snapshot(now_s, {nic.name for nic in job.spec.nics}):
-            followed.note(record)
+class WindowInbox:
+    """Passes windows to `ingest` in order of arrival; `replaced` gets the host of each that is not ingested."""
 
-    def forget(self, attempt: str) -> None:
-        """Drop the detector of an attempt that has ended."""
-        self._followed.pop(attempt, None)
+    def __init__(self, ingest: Callable[[Window], Awaitable[None]], replaced: Callable[[str], None]) -> None:
+        self._ingest, self._replaced = ingest, replaced
+        self._waiting: dict[str, Window] = {}
+        self._filled = asyncio.Event()
 
-    def ingest(self, attempt: str, record: Record) -> None:
-        """Ingest a record of an attempt: its part of a host's window, or what one of its ranks reports."""
-        if attempt in self._followed:
-            self._followed[attempt].ingest(record)
+    def put(self, window: Window) -> None:
+        """Add a host's newest window; it takes the place of one that waits."""
+        if window.host in self._waiting:
+            self._replaced(window.host)
+        self._waiting[window.host] = window
+        self._filled.set()
 
-    def ingest_fabric(self, record: PlannerRecord) -> None:
-        """Ingest what path planning has learnt about the fabric, for all attempts."""
-        self._fabric.ingest(record)
-        for followed in self._followed.values():
-            followed.note(record)
+    async def run(self) -> None:
+        """Ingest windows until cancelled."""
+        while True:
+            await self._filled.wait()
+            self._filled.clear()
+            until_s = time.monotonic() + _TURN_S
+            while self._waiting:
+                host = next(iter(self._waiting))
+                await self._pass_on(self._waiting.pop(host))
+                if time.monotonic() > until_s:
+                    await asyncio.sleep(0)
+                    until_s = time.monotonic() + _TURN_S
 
-    def evaluate(self, now_s: float) -> dict[str, list[Diagnosis]]:
-        """New diagnoses by attempt."""
-        diagnoses = {attempt: self._evaluate(followed, now_s) for attempt, followed in self._followed.items()}
-        return {attempt: new for attempt, new in diagnoses.items() if new}
-
-    def _evaluate(self, followed: _Followed, now_s: float) -> list[Diagnosis]:
-        """Evaluate one attempt, and record what its detector shares of its traffic in the recordings of all others.
-
-        Their detectors read the same traffic from the shared fabric.
-        """
+    async def _pass_on(self, window: Window) -> None:
+        """Ingest a window; an error in doing so is reported, and other windows follow."""
         try:
-            diagnoses = followed.ingest(Evaluated(now_s))
+            await self._ingest(window)
         except Exception as failure:
-            followed.failures.note(f"{followed.job.spec.id} was not evaluated", failure)
-            return []
-        if self._archiving:
-            self._archiving.add_findings(diagnoses)
-        for traffic in self._fabric.poll():
-            for other in self._followed.values():
-                if other is not followed:
-                    other.note(traffic)
-        return diagnoses
+            message = f"a window of {window.host} was not ingested: {type(failure).__name__}: {failure}"
+            report_bug(message, failure)
 
-    def poll_benign(self) -> list[BenignSlowdown]:
-        """Slowdowns without a fault that were explained since the last call."""
-        return [slowdown for followed in self._followed.values() for slowdown in followed.detector.poll_benign()]
 
-    def doubts(self, attempt: str) -> Doubts | None:
-        """The findings about an attempt that probes may make more exact; None before it sends telemetry."""
-        followed = self._followed.get(attempt)
-        return followed.detector.doubts(attempt) if followed else None
+class DiagnosisDispatch:
+    """Publishes each diagnosis to `log` and `paths`, then an attempt's new diagnoses together to the `consumers`."""
 
-    def cells(self, attempt: str) -> Mapping[Cell, float]:
-        """The newest delay matrix of an attempt, seconds per byte; empty before the first."""
-        followed = self._followed.get(attempt)
-        return followed.detector.cells(attempt) if followed else {}
+    def __init__(self, log: EventLog, paths: PathService, consumers: Sequence[Consumer]) -> None:
+        self._log, self._paths, self._consumers = log, paths, consumers
 
-    def intervals_s(self, attempt: str) -> tuple[float, ...]:
-        """The newest times between like operations of an attempt, seconds, oldest first; empty before the first."""
-        followed = self._followed.get(attempt)
-        return followed.detector.intervals_s(attempt) if followed else ()
+    async def publish(self, attempt: str, diagnoses: Sequence[Diagnosis], now_s: float) -> None:
+        """Publish an attempt's new diagnoses."""
+        for diagnosis in diagnoses:
+            _log_diagnosis(diagnosis)
+            self._log.publish(Diagnosed(now_s, diagnosis))
+            await self._paths.apply_diagnosis(diagnosis)
+        for consume in self._consumers:
+            consume(attempt, diagnoses)
+
+
+def log_benign(slowdown: BenignSlowdown) -> None:
+    """Log why a job is slower without a fault."""
+    values = slowdown.job, slowdown.reason, slowdown.component, "; ".join(slowdown.evidence)
+    fields = {"attempt": slowdown.job, "component": slowdown.component, "reason": slowdown.reason}
+    _logger.info("%s: no fault but %s, %s is slower: %s", *values, extra=fields)
+
+
+def _log_diagnosis(diagnosis: Diagnosis) -> None:
+    cause = f", {diagnosis.cause}" if diagnosis.cause else ""
+    others = f"; or {', '.join(map(str, diagnosis.alternatives))}" if diagnosis.alternatives else ""
+    values = (diagnosis.job, diagnosis.syndrome, diagnosis.component, cause, diagnosis.confidence, others)
+    fields = {
+        "attempt": diagnosis.job,
+        "syndrome": diagnosis.syndrome,
+        "component": diagnosis.component,
+        "cause": diagnosis.cause,
+    }
+    _logger.warning("%s: %s: %s%s, confidence %.2f%s", *values, extra=fields)
 
 
 class TelemetryLoop:
     """Passes windows to path planning and C4D, and diagnoses of C4D to `dispatch`.
 
-    `evaluated_s` is the master's time of the newest evaluation, None before the first; `evaluations` says how long
-    all have taken.
+    `windows` counts the windows of each host that were ingested; `window_bytes` are those of all messages with windows
+    that came, and `window_ends_s` is when each host's newest window ends, on the host's clock. `evaluated_s` is the
+    master's time of the newest evaluation, None before the first; `evaluations` says how long all have taken.
     """
 
     def __init__(
@@ -182,16 +183,19 @@ class TelemetryLoop:
         self._detection, self._dispatch, self._log = detection, dispatch, log
         self._parts = WindowParts(jobs)
         self._inbox = WindowInbox(self.ingest, lambda host: self.drop(host, "overload"))
+        self.windows: Counter[str] = Counter()
+        self.window_bytes: Counter[str] = Counter()
+        self.window_ends_s: dict[str, float] = {}
         self.evaluated_s: float | None = None
         self.evaluations = EvaluationTimes()
 
     def drop(self, host: str, reason: str) -> None:
         """Count a window of a host that is not ingested."""
-        self._detection.drop(host, reason)
+        self._detection.dropped[host][reason] += 1
 
     def count_bytes(self, host: str, size_bytes: int) -> None:
         """Count a message with a window of a host, whatever becomes of it."""
-        self._detection.window_bytes[host] += size_bytes
+        self.window_bytes[host] += size_bytes
 
     def receive(self, window: Window) -> None:
         """A window has come from its host's agent; it is ingested while `run` runs."""
@@ -204,8 +208,8 @@ class TelemetryLoop:
         if foreign:
             self._detection.dropped[host]["foreign rank"] += foreign
         await self._paths.ingest(window)
-        self._detection.windows[host] += 1
-        self._detection.window_ends_s[host] = window.end_s
+        self.windows[host] += 1
+        self.window_ends_s[host] = window.end_s
         self._liveness.ingest(window)
         for attempt, part in self._parts.parts(window).items():
             await self._jobs[attempt].note_ranks(part.ranks)

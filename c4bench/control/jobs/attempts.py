@@ -4,13 +4,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Collection
+from typing import Protocol
 
 from c4bench.control.agents.connections import AgentConnections, start_on, stop_on
-from c4bench.control.detection.telemetry import Detection
 from c4bench.control.jobs.job import Job
 from c4bench.control.jobs.meetings import Meetings
 from c4bench.control.jobs.rendezvous import RendezvousService
-from c4bench.control.paths.service import PathService
 from c4bench.control.state.registry import JobRegistry, name_of
 from c4bench.control.state.store import Store
 from c4bench.errors import AbsentHostsError, UsageError
@@ -18,6 +17,23 @@ from c4bench.wire.job_names import is_check
 from c4bench.wire.messages import JobSpec, StartRanks
 
 _logger = logging.getLogger(__name__)
+
+
+class _Detection(Protocol):
+    """What attempts need of detection."""
+
+    def follow(self, job: Job, now_s: float) -> None:
+        """Evaluate this attempt's telemetry from now on."""
+
+    def forget(self, attempt: str) -> None:
+        """Follow an attempt that has ended no longer."""
+
+
+class _Paths(Protocol):
+    """What attempts need of path planning."""
+
+    async def forget(self, job: str) -> None:
+        """Remove all flows of an attempt that has ended."""
 
 
 class JobAttempts:
@@ -31,8 +47,8 @@ class JobAttempts:
         registry: JobRegistry,
         rendezvous: RendezvousService,
         meetings: Meetings,
-        detection: Detection,
-        paths: PathService,
+        detection: _Detection,
+        paths: _Paths,
     ) -> None:
         self._jobs, self._agents, self._store, self._registry = jobs, agents, store, registry
         self._rendezvous, self._meetings, self._detection, self._paths = rendezvous, meetings, detection, paths

@@ -1,15 +1,23 @@
 """The health of the master's agents and jobs, as plain data."""
 
+import time
 from collections.abc import Mapping
 from types import MappingProxyType
 
 import msgspec
 
-from c4bench.control.evaluation_times import EvaluationTimes
+from c4bench.control.agents.connections import AgentConnections, AgentLiveness
+from c4bench.control.detection.detection import Detection
+from c4bench.control.detection.telemetry import EvaluationTimes, TelemetryLoop
+from c4bench.control.paths.service import PathService, UnplannedFlows
+from c4bench.control.state.event_log import EventLog
+from c4bench.control.state.registry import JobHealth, JobRegistry
 from c4bench.model.event import AgentMissing
 from c4bench.model.fabric import LinkLoad
 from c4bench.model.steering import IsolatedHost
-from c4bench.wire.messages import Hello
+
+# Telemetry is evaluated ten times a second; a master that has not for this long is not ready.
+_EVALUATED_WITHIN_S = 2.0
 
 
 class AgentHealth(msgspec.Struct, frozen=True):
@@ -27,21 +35,6 @@ class AgentHealth(msgspec.Struct, frozen=True):
     refused: int
     lag_s: float | None = None
     window_bytes: int = 0
-
-
-class JobHealth(msgspec.Struct, frozen=True):
-    """One job: the attempt that runs, its ranks, and how often it has been restarted."""
-
-    attempt: str
-    ranks: int
-    restarts: int
-
-
-class UnplannedFlows(msgspec.Struct, frozen=True):
-    """How many live flows of a job asked for a path and are left to ECMP, and why."""
-
-    flows: int
-    reason: str
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -64,16 +57,58 @@ class Health(msgspec.Struct, frozen=True):
     left_out: Mapping[str, int] = MappingProxyType({})
 
 
-def agent_health(
-    hello: Hello | None,
-    *,
-    connected: bool,
-    windows: int,
-    dropped: Mapping[str, int],
-    refused: int,
-    lag_s: float | None = None,
-    window_bytes: int = 0,
-) -> AgentHealth:
-    """The health of one agent; `hello` is the newest that it sent, None if it has sent none."""
-    version, rdma = (hello.version, hello.rdma) if hello else ("", "")
-    return AgentHealth(connected, version, rdma, windows, dict(dropped), refused, lag_s, window_bytes)
+class MasterHealth:
+    """Takes the health of a master's parts."""
+
+    def __init__(
+        self,
+        agents: AgentConnections,
+        liveness: AgentLiveness,
+        registry: JobRegistry,
+        log: EventLog,
+        paths: PathService,
+        detection: Detection,
+        telemetry: TelemetryLoop,
+    ) -> None:
+        self._agents, self._liveness, self._registry, self._log = agents, liveness, registry, log
+        self._paths, self._detection, self._telemetry = paths, detection, telemetry
+
+    def unready(self) -> str:
+        """Why telemetry is not being evaluated; "" if it is."""
+        if obstacle := self._detection.obstacle():
+            return obstacle
+        evaluated_s = self._telemetry.evaluated_s
+        if evaluated_s is None:
+            return "telemetry has not been evaluated yet"
+        late_s = time.time() - evaluated_s
+        return f"telemetry has not been evaluated for {late_s:.1f} s" if late_s > _EVALUATED_WITHIN_S else ""
+
+    def take(self) -> Health:
+        """The health of agents, jobs and links now."""
+        now_s = time.time()
+        return Health(
+            agents={host: self._agent(host, now_s) for host in self._agents.refused},
+            jobs=self._registry.health(),
+            missing=tuple(self._liveness.missing.values()),
+            out=self._registry.isolated(),
+            diagnoses=self._log.counts(),
+            unplanned=self._paths.unplanned(),
+            links=self._paths.link_loads(),
+            missing_links=tuple(sorted(link.name for link in self._paths.controller.missing)),
+            evaluations=self._telemetry.evaluations,
+            left_out=dict(self._detection.left_out),
+        )
+
+    def _agent(self, host: str, now_s: float) -> AgentHealth:
+        hello, telemetry = self._agents.newest_hello(host), self._telemetry
+        ends_s = telemetry.window_ends_s.get(host)
+        return AgentHealth(
+            connected=host in self._agents.by_host,
+            version=hello.version if hello else "",
+            rdma=hello.rdma if hello else "",
+            windows=telemetry.windows[host],
+            dropped=dict(self._detection.dropped[host]),
+            refused=self._agents.refused[host],
+            lag_s=None if ends_s is None else now_s - ends_s,
+            window_bytes=telemetry.window_bytes[host],
+        )

@@ -7,7 +7,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCol
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 
-from c4bench.control.evaluation_times import BOUNDS_S, EvaluationTimes
+from c4bench.control.detection.telemetry import BOUNDS_S, EvaluationTimes
 from c4bench.control.pages.health import Health
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST

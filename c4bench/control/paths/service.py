@@ -3,29 +3,28 @@
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import msgspec
+
+from c4bench.budget import AGENT, OverBudgetError
 from c4bench.c4p.controller import PathController
+from c4bench.c4p.guidance.live_flows import LiveFlows
 from c4bench.c4p.knowledge.atlas import Atlas
 from c4bench.c4p.knowledge.leaf_groups import Pair
 from c4bench.c4p.knowledge.link_names import NamedLinks
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.c4p.policy import PathPolicy
-from c4bench.control.authorisation import check_room
-from c4bench.control.counted_traffic import CountedTraffic
 from c4bench.control.jobs.job import Job
-from c4bench.control.pages.health import UnplannedFlows
+from c4bench.control.paths.counting import CountedTraffic
 from c4bench.control.paths.learning import PathLearner, PlannedFabric
 from c4bench.control.paths.survey import PathSurvey
-from c4bench.control.periodic import Periodic
-from c4bench.control.plan_log import TUNING, PlanLog
-from c4bench.control.plan_requests import PlanRequests
-from c4bench.control.published_paths import PublishedPaths
-from c4bench.errors import UnhealthyError, UsageError
+from c4bench.errors import Periodic, UnhealthyError, UsageError
 from c4bench.foreign_text import one_line
 from c4bench.model.diagnosis import Diagnosis
-from c4bench.model.fabric import USUAL_QPS, Flow, LinkLoad, Nic
-from c4bench.model.recording import PlannerRecord
+from c4bench.model.fabric import USUAL_QPS, Flow, LinkLoad, MissingLink, Nic, Path, host_of_nic
+from c4bench.model.recording import LinkRates, LinksMissing, PathsLearnt, PlannerRecord
 from c4bench.model.window import Window
 from c4bench.wire.messages import ChooseQps, Empty, FollowGuidance, Guidance, Release, Route
 from c4bench.wire.peer import Peer
@@ -34,6 +33,78 @@ _logger = logging.getLogger(__name__)
 
 # Weights closer than this are treated as equal, because every change costs a message.
 _SAME_WEIGHT = 0.005
+# Repeated for as long as a connection is tuned, so logged at DEBUG.
+TUNING = "weights follow completion times"
+NO_INVENTORY = "this master plans no paths; start it with --hosts INVENTORY"
+_PLANNED = "planned"  # by this word all programs' parameters ask for it
+
+
+class UnplannedFlows(msgspec.Struct, frozen=True):
+    """How many live flows of a job asked for a path and are left to ECMP, and why."""
+
+    flows: int
+    reason: str
+
+
+class PublishedPaths:
+    """Calls `publish` with what is new: paths by pair of NICs and source port, missing links, and rates of links."""
+
+    def __init__(self, publish: Callable[[PlannerRecord], None]) -> None:
+        self._publish = publish
+        self._paths: dict[tuple[str, str, int], tuple[str, ...]] = {}
+        self._missing: tuple[MissingLink, ...] = ()
+        self._rates: Mapping[str, float] = {}
+
+    def paths(self, paths: Mapping[tuple[str, str, int], tuple[str, ...]]) -> None:
+        """Publish the paths that are new, or lead elsewhere now."""
+        new = {key: hops for key, hops in paths.items() if self._paths.get(key) != hops}
+        if new:
+            self._paths |= new
+            self._publish(PathsLearnt(time.time(), tuple((*key, hops) for key, hops in sorted(new.items()))))
+
+    def placed(self, flows: Mapping[Flow, Path]) -> None:
+        """Publish the paths of these flows that are new, or lead elsewhere now."""
+        self.paths({(flow.source, flow.destination, path.source_port): path.hops for flow, path in flows.items()})
+
+    def missing(self, links: tuple[MissingLink, ...]) -> None:
+        """Publish and log the missing links, if they are others than before."""
+        if links != self._missing:
+            names = ", ".join(link.name for link in links)
+            level = logging.WARNING if names else logging.INFO
+            _logger.log(level, "links missing: %s", names or "none", extra={"links": names})
+            self._missing = links
+            self._publish(LinksMissing(time.time(), links))
+
+    def rates(self, bps: Mapping[str, float]) -> None:
+        """Publish the rates of links, bit/s by hop, if they are others than before."""
+        if bps != self._rates:
+            self._rates = bps
+            self._publish(LinkRates(time.time(), dict(bps)))
+
+
+class PlanLog:
+    """Counts changes of paths and weights by reason; `report` logs one line for each reason."""
+
+    def __init__(self) -> None:
+        self._noted = 0
+        self._changes: Counter[str] = Counter()
+        self._remarks = 0
+
+    def note(self, changes: int, why: str) -> None:
+        """Count changes for a reason; `changes` is the total so far."""
+        if changes != self._noted:
+            self._changes[why] += changes - self._noted
+            self._noted = changes
+
+    def report(self, remarks: Sequence[str]) -> None:
+        """Log the changes and remarks since the last report; `remarks` are all so far."""
+        for why, count in self._changes.items():
+            level = logging.DEBUG if why == TUNING else logging.INFO
+            _logger.log(level, "%d changes of paths or weights: %s", count, why, extra={"changes": count, "why": why})
+        self._changes.clear()
+        for remark in remarks[self._remarks :]:
+            _logger.warning("%s", remark)
+        self._remarks = len(remarks)
 
 
 class PathService:
@@ -180,7 +251,7 @@ class PathService:
 
     async def _join(self, job: str, flows: Sequence[Flow], ports: Mapping[str, int]) -> None:
         """Have these flows of a job planned; those that run already on known `ports`, by flow id, stay there."""
-        check_room(self.controller.live_flows, flows)
+        _check_room(self.controller.live_flows, flows)
         await self._learn_unknown([(flow.source, flow.destination) for flow in flows])
         running = self._jobs.get(job)
         self.controller.join(flows, running.spec.share if running else 1.0, ports)
@@ -291,3 +362,37 @@ class PathService:
             self._notified = self.controller.changes
             async with self._changed:
                 self._changed.notify_all()
+
+
+class PlanRequests:
+    """The requests of `jobs`. At first a program's default counts as a request."""
+
+    def __init__(self, jobs: Mapping[str, Job]) -> None:
+        self._jobs = jobs
+        self._default_asks = True
+        self.advice = NO_INVENTORY
+
+    def only_explicit(self, advice: str) -> None:
+        """A job asks for paths only by its own parameters, not by its program's default; `advice` is for those."""
+        self._default_asks, self.advice = False, advice
+
+    def by_job(self, flows: Iterable[Flow], *, planning: bool) -> dict[str, list[Flow]]:
+        """These flows by job, of the jobs that have asked for paths; of all jobs where the master is `planning`."""
+        found: dict[str, list[Flow]] = {}
+        for flow in flows:
+            found.setdefault(flow.job, []).append(flow)
+        return {job: of_job for job, of_job in found.items() if planning or self._asks(job)}
+
+    def _asks(self, job: str) -> bool:
+        running = self._jobs.get(job)
+        values = running.spec.parameters.values() if running else ()
+        words = (word for value in values for word in (value if isinstance(value, list | tuple) else (value,)))
+        return self._default_asks or any(isinstance(word, str) and word.startswith(_PLANNED) for word in words)
+
+
+def _check_room(live: LiveFlows, flows: Iterable[Flow]) -> None:
+    """Raises OverBudgetError if a host would have more live flows than one agent may."""
+    new = Counter(host_of_nic(flow.source) for flow in flows if flow.id not in live)
+    for host, count in new.items():
+        if live.of_host(host) + count > AGENT.names:
+            raise OverBudgetError(f"{host}: more than {AGENT.names:,} flows, which is the most that is planned")

@@ -2,7 +2,11 @@
 
 A hop of the atlas is the address of a switch's ingress interface, so a port's received bytes are what crossed that
 link. Switches are Linux hosts of the inventory's `switches` group. They are read with `ip`, whose counters are those of
-the ports on Cumulus and plain Linux; on SONiC the counters are those of its own database.
+the ports on Cumulus and plain Linux.
+
+The kernel of a SONiC switch counts only packets that go to its processor. What its ports forward is in COUNTERS_DB,
+which the switch refreshes every second unless set otherwise. Its reader is written from SONiC's documented tables
+(`sonic-db-dump`, SAI's port counters); it has never run on hardware.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,9 +17,7 @@ import msgspec
 from c4bench.budget import SWITCH, Account, OverBudgetError
 from c4bench.c4p.knowledge.atlas import Atlas
 from c4bench.c4p.knowledge.nic_links import nic_address
-from c4bench.control import sonic_counters
-from c4bench.control.sonic_counters import PortCounters, port_counters
-from c4bench.decoding import DecodingError, json_in
+from c4bench.decoding import DecodingError, json_in, whole_number
 from c4bench.errors import UnhealthyError
 from c4bench.inventory import Inventory
 from c4bench.model.fabric import Host
@@ -26,6 +28,60 @@ from c4bench.units import parse_rate
 _TIMEOUT_S = 20.0
 # A counter, of 63 bits: what has more is no count of a port.
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+_DUMP = ("sonic-db-dump", "-n", "COUNTERS_DB", "-k")
+_PORT_NAMES = (*_DUMP, "COUNTERS_PORT_NAME_MAP")
+# Object identifiers of ports begin so; those of queues and buffers, which are many more, do not.
+_PORT_COUNTERS = (*_DUMP, "COUNTERS:oid:0x1000*")
+_SONIC = f"command -v {_DUMP[0]}"
+_RECEIVED, _SENT = "SAI_PORT_STAT_IF_IN_OCTETS", "SAI_PORT_STAT_IF_OUT_OCTETS"
+_PACKETS = ("SAI_PORT_STAT_IF_IN_UCAST_PKTS", "SAI_PORT_STAT_IF_IN_NON_UCAST_PKTS")
+_TABLE = "COUNTERS_PORT_NAME_MAP"
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    value: dict[str, str] = {}
+
+
+class PortCounters(msgspec.Struct, frozen=True):
+    """What a port has received, in bytes and packets, and sent, in bytes."""
+
+    received_bytes: int
+    received_packets: int
+    sent_bytes: int
+
+
+def port_counters(switch: str, names: bytes, counters: bytes) -> dict[str, PortCounters]:
+    """The counters by port, from the output of `_PORT_NAMES` and `_PORT_COUNTERS`; a port without counters is left out.
+
+    Raises UnhealthyError if the output is of another form.
+    """
+    ports, rows = _decode(switch, names), _decode(switch, counters)
+    found = {port: rows.get(f"COUNTERS:{oid}") for port, oid in ports.get(_TABLE, _Entry()).value.items()}
+    try:
+        return {port: _counted(row.value) for port, row in found.items() if row is not None and _RECEIVED in row.value}
+    except DecodingError as error:
+        raise UnhealthyError(f"{switch}: {_DUMP[0]} printed a counter that is none: {error}") from None
+
+
+def _decode(switch: str, output: bytes) -> dict[str, _Entry]:
+    try:
+        Account(switch, SWITCH).spend(bytes=len(output))
+        return json_in(output, dict[str, _Entry])
+    except (DecodingError, OverBudgetError):
+        raise UnhealthyError(
+            f"{switch}: {_DUMP[0]} printed no counters: {output[:80]!r}; is this version of SONiC supported?"
+        ) from None
+
+
+def _counted(row: Mapping[str, str]) -> PortCounters:
+    packets = sum(_number(row, name) for name in _PACKETS)
+    return PortCounters(_number(row, _RECEIVED), packets, _number(row, _SENT))
+
+
+def _number(row: Mapping[str, str], name: str) -> int:
+    """A counter; 0 for one that the platform does not have (`N/A`). Raises DecodingError."""
+    text = row.get(name, "")
+    return whole_number(text) if text.isdecimal() else 0
 
 
 class _Address(msgspec.Struct, frozen=True):
@@ -95,11 +151,11 @@ class Switches:
         """The counters of a SONiC switch's ports; none for any other switch."""
         connection = self._connect(switch)
         if switch not in self._sonic:
-            present = connection.run(["sh", "-c", sonic_counters.PRESENT], timeout_s=_TIMEOUT_S, check=False)
+            present = connection.run(["sh", "-c", _SONIC], timeout_s=_TIMEOUT_S, check=False)
             self._sonic[switch] = present.code == 0
         if not self._sonic[switch]:
             return {}
-        commands = (sonic_counters.NAMES, sonic_counters.COUNTERS)
+        commands = (_PORT_NAMES, _PORT_COUNTERS)
         return port_counters(switch, *(connection.run(argv, timeout_s=_TIMEOUT_S).stdout for argv in commands))
 
 

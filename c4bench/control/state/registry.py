@@ -9,14 +9,12 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from c4bench.budget import ADOPTED, Account, OverBudgetError
-from c4bench.control.pages.health import JobHealth
 from c4bench.control.state.store import RunningJob, Store
 from c4bench.errors import UsageError
 from c4bench.model.diagnosis import Component
 from c4bench.model.fabric import Host
 from c4bench.model.steering import Incident, IsolatedHost
-from c4bench.steer.decide import HOUR_S
-from c4bench.steer.move_ranks import move_ranks
+from c4bench.steer.decide import HOUR_S, move_ranks
 from c4bench.wire.job_names import check_job_id, is_check
 from c4bench.wire.messages import Hello, JobSpec, LaunchJob, StartRanks
 
@@ -27,6 +25,14 @@ _ENDED_KEPT = 1000
 def name_of(attempt: str) -> str:
     """The name of an attempt's job."""
     return attempt.partition(_RESTART)[0]
+
+
+class JobHealth(msgspec.Struct, frozen=True):
+    """One job: the attempt that runs, its ranks, and how often it has been restarted."""
+
+    attempt: str
+    ranks: int
+    restarts: int
 
 
 class JobRegistry:

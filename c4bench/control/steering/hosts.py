@@ -1,25 +1,58 @@
-"""Tests hosts that are out of service with an idle spare, and puts back those that are fast enough."""
+"""Which hosts are idle and in service, and when one that is out of service is put back."""
 
 import asyncio
 import logging
 import time
 
-from c4bench.control.fleet_state import FleetState
+from c4bench.control.agents.connections import AgentConnections
+from c4bench.control.jobs.attempts import JobAttempts
 from c4bench.control.jobs.probe_jobs import ProbeJobs
-from c4bench.control.periodic import Periodic
 from c4bench.control.state.event_log import EventLog
 from c4bench.control.state.registry import JobRegistry
-from c4bench.errors import UnhealthyError
+from c4bench.control.state.store import RunningJob
+from c4bench.errors import Periodic, UnhealthyError
 from c4bench.model.event import HostReturned
 from c4bench.model.fabric import Host
+from c4bench.steer.decide import Fleet
 
 _logger = logging.getLogger(__name__)
 
 _EVERY_S = 1.0
 
 
+class FleetState:
+    """Which hosts are connected, in service and idle."""
+
+    def __init__(self, registry: JobRegistry, agents: AgentConnections, attempts: JobAttempts) -> None:
+        self._registry, self._agents, self._attempts = registry, agents, attempts
+
+    def fleet(self, running: RunningJob) -> Fleet:
+        """The input of a decision about a job."""
+        return Fleet(
+            now_s=time.time(),
+            members=running.spec.members,
+            wanted=running.wanted,
+            spares=tuple(self.idle_spares(running)),
+            taken_s=self._registry.isolated_at_s(),
+            restarts_s=tuple(running.restarts_s),
+        )
+
+    def idle_spares(self, running: RunningJob) -> list[Host]:
+        """The spares of a job that could run ranks now, in the order of choice."""
+        isolated = {isolated.host for isolated in self._registry.isolated()}
+        return [spare for spare in running.spares if spare.name not in isolated and self.idle(spare.name)]
+
+    def idle(self, host: str) -> bool:
+        """Whether a host's agent is connected, its RDMA devices work, and no attempt has ranks on it."""
+        connection = self._agents.by_host.get(host)
+        return connection is not None and not connection.hello.rdma and host not in self._attempts.busy()
+
+
 class HostRecheck:
-    """One task for the whole master."""
+    """Tests hosts that are out of service with an idle spare, and puts back those that are fast enough.
+
+    One task for the whole master.
+    """
 
     def __init__(self, registry: JobRegistry, fleet: FleetState, probes: ProbeJobs, log: EventLog) -> None:
         self._registry, self._fleet, self._probes, self._log = registry, fleet, probes, log

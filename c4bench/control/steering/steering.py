@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from c4bench.control.agents.connections import AgentConnections
-from c4bench.control.fleet_state import FleetState
 from c4bench.control.jobs.attempts import JobAttempts
 from c4bench.control.jobs.job import Job
 from c4bench.control.jobs.probe_jobs import ProbeJobs
@@ -17,6 +16,7 @@ from c4bench.control.paths.service import PathService
 from c4bench.control.state.event_log import EventLog
 from c4bench.control.state.registry import JobRegistry, host_of, name_of
 from c4bench.control.state.store import RunningJob
+from c4bench.control.steering.hosts import FleetState
 from c4bench.errors import AbsentHostsError, UnhealthyError
 from c4bench.model.diagnosis import Cause, Diagnosis, Syndrome
 from c4bench.model.event import SteeringStage

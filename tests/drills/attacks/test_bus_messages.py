@@ -17,7 +17,7 @@ from bus_scene import HOSTS, SUBJECTS, BusScene, SimulatedJobs, needs_nats
 from c4bench.budget import BUS_VALUE, OverBudgetError
 from c4bench.bus import detector, findings, incoming, job_follower, jobs, lease
 from c4bench.bus.connection import opened
-from c4bench.bus.host_windows import LOST, UNREADABLE, HostWindows
+from c4bench.bus.job_follower import LOST, UNREADABLE, HostWindows
 from c4bench.bus.reader import StreamReader
 from c4bench.bus.subjects import place
 from c4bench.decoding import DecodingError

@@ -14,7 +14,7 @@ from nats.aio.msg import Msg
 
 from c4bench.bus import findings
 from c4bench.bus.connection import Bus, Stored
-from c4bench.bus.detector import Detector
+from c4bench.bus.detector import BusDetector
 from c4bench.bus.findings import JobFindings
 from c4bench.bus.job_follower import JobFollower
 from c4bench.bus.jobs import JobEntries, JobEntry
@@ -69,7 +69,7 @@ def _leases(_folder):
     with loop() as run:
 
         async def made():
-            return Detector(_bus(), "d", JobJudges()), BusDetection(_bus(), Store(None))
+            return BusDetector(_bus(), "d", JobJudges()), BusDetection(_bus(), Store(None))
 
         detector, master = run(made())
         detector._leases = master._leases = stream = _Read()
@@ -90,7 +90,7 @@ def _shared(_folder):
     with loop() as run:
 
         async def made():
-            return Detector(_bus(), "d", JobJudges())
+            return BusDetector(_bus(), "d", JobJudges())
 
         detector = run(made())
         detector._shared = stream = _Read()

@@ -13,10 +13,10 @@ from c4bench.bench.fabrics import clos
 from c4bench.c4d.detector import Detector
 from c4bench.c4p.controller import PathController
 from c4bench.control.detection.ras_reports import RasReports
-from c4bench.control.detection.window_parts import WindowParts
+from c4bench.control.detection.windows import WindowParts
 from c4bench.control.jobs.job import Job
-from c4bench.control.master import Parts
 from c4bench.control.operator_session import OperatorSession
+from c4bench.control.parts import compose
 from c4bench.control.paths.learning import PlannedFabric
 from c4bench.control.state.store import Store
 from c4bench.errors import UnhealthyError
@@ -127,7 +127,7 @@ def _master(folder):
     with loop() as run:
 
         async def made():
-            parts = Parts(folder / "state")
+            parts = compose(Store(folder / "state"))
             fabric = clos(HOSTS, 2, 2)
             parts.paths.plan(PlannedFabric([Host(f"h{number}", "", (NICS[number],)) for number in range(HOSTS)]))
             pairs = [("h0/0", "h1/0"), ("h0/0", "h2/0"), ("h1/0", "h0/0")]

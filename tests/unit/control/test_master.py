@@ -20,7 +20,7 @@ from websockets.exceptions import WebSocketException
 from c4bench.agent.agent import Agent
 from c4bench.agent.spawner import start as start_spawner
 from c4bench.control.client import dial
-from c4bench.control.detection.window_parts import WindowParts
+from c4bench.control.detection.windows import WindowParts
 from c4bench.control.jobs.job import Job
 from c4bench.deploy import authority
 from c4bench.errors import UnhealthyError

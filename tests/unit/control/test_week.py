@@ -12,8 +12,8 @@ from c4bench.c4d.detector import Detector
 from c4bench.c4d.ingest.operation_intervals import OperationIntervals
 from c4bench.c4p.weights.tuning import WeightTuner
 from c4bench.control.agents.connections import AgentConnection, AgentConnections
-from c4bench.control.detection.telemetry import Detection
-from c4bench.control.detection.window_parts import WindowParts
+from c4bench.control.detection.detection import LocalDetection
+from c4bench.control.detection.windows import WindowParts
 from c4bench.control.jobs.job import Job
 from c4bench.control.jobs.rendezvous import RendezvousService
 from c4bench.control.state.event_log import EventLog
@@ -138,7 +138,7 @@ def test_paths_that_connections_have_left_leave_nothing(monkeypatch):
 
 def test_jobs_that_come_and_go_leave_nothing():
     """A new job every hour for a week, each with new communicators, on hosts that stay."""
-    jobs, detection = {}, Detection()
+    jobs, detection = {}, LocalDetection()
     parts, found = WindowParts(jobs), []
 
     def step(number):

@@ -8,7 +8,7 @@ import pytest
 
 from c4bench.c4d.offline import detect
 from c4bench.c4d.probing.sweep import plan_sweep
-from c4bench.control.detection.telemetry import Detection
+from c4bench.control.detection.detection import LocalDetection
 from c4bench.control.jobs.job import Job
 from c4bench.model.diagnosis import Component, NetworkLoss
 from c4bench.model.fabric import MissingLink, Nic, Train
@@ -93,7 +93,7 @@ LOST = LossReported(AT_S, "job", "job.world", NetworkLoss(2, Component("nic", "h
 
 def live(fault, *, reports=(), learnt=(), beside=False, step=STEP):
     """Run a job while its ranks report, C4P learns, or another job starts; return it and its diagnoses."""
-    detection, diagnoses = Detection(), []
+    detection, diagnoses = LocalDetection(), []
     job, other = (Job(JobSpec(name, "", (), NICS)) for name in ("job", "other"))
     detection.follow(job, AHEAD_S)
     others = simulate(SimJob(RANKS, STEP, name="other", seed=2), (), UNTIL_S)

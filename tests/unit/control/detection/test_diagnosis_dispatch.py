@@ -2,7 +2,7 @@
 
 import asyncio
 
-from c4bench.control.diagnosis_dispatch import DiagnosisDispatch
+from c4bench.control.detection.telemetry import DiagnosisDispatch
 from c4bench.control.state.event_log import EventLog
 from c4bench.control.state.store import Store
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome

@@ -8,7 +8,7 @@ from test_probe_sweeper import NICS, SPEC, finding
 
 from c4bench.c4d.diagnosis import Finding
 from c4bench.c4d.probing.doubts import Doubts
-from c4bench.control.doubt_prober import DoubtProber
+from c4bench.control.detection.probing import DoubtProber
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 from c4bench.model.fabric import Train
 from c4bench.model.recording import DeliveriesCounted, Delivery, HopsProbed, ProbingEnded, TimedFlow, TrainsTimed

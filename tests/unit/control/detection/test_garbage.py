@@ -3,7 +3,7 @@
 import gc
 
 from c4bench.bench import intake_load
-from c4bench.control.garbage import collect_in_pause, seldom_collected
+from c4bench.control.detection.telemetry import collect_in_pause, seldom_collected
 from c4bench.wire.peer import encode
 from c4bench.wire.window_codec import WindowDecoder, WindowEncoder, from_message
 
@@ -31,8 +31,8 @@ def test_windows_are_taken_in_without_collections():
 
 def test_collections_come_in_pauses(monkeypatch):
     """Where windows are kept, with an evaluation after every hundred, all collections come after evaluations."""
-    monkeypatch.setattr("c4bench.control.garbage._THRESHOLDS", (1000, 20, 100))
-    monkeypatch.setattr("c4bench.control.garbage._DUE", 500)
+    monkeypatch.setattr("c4bench.control.detection.telemetry._THRESHOLDS", (1000, 20, 100))
+    monkeypatch.setattr("c4bench.control.detection.telemetry._DUE", 500)
     collected, paused = [], False
     message, decoder = busy_message()
     gc.callbacks.append(lambda phase, _: collected.append((phase, paused)))

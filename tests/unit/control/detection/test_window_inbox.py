@@ -5,9 +5,8 @@ from collections import Counter
 
 import pytest
 
-from c4bench.control.agent_liveness import AgentLiveness
-from c4bench.control.detection.telemetry import Detection
-from c4bench.control.window_inbox import WindowInbox
+from c4bench.control.agents.connections import AgentLiveness
+from c4bench.control.detection.telemetry import WindowInbox
 from c4bench.model.numbering import window_of
 
 HOSTS = ("h0", "h1", "h2")
@@ -52,7 +51,7 @@ def test_windows_are_ingested_at_once_and_in_order():
 
 def test_the_newest_window_of_each_host_wins_and_the_others_are_counted():
     """Of a hundred windows of each host that come meanwhile, the last is ingested next, and 99 are dropped."""
-    seen, detection = [], Detection()
+    seen, replaced = [], Counter()
     busy, free = asyncio.Event(), asyncio.Event()
 
     async def ingest(one):
@@ -70,14 +69,14 @@ def test_the_newest_window_of_each_host_wins_and_the_others_are_counted():
         while len(seen) < 4:
             await asyncio.sleep(0)
 
-    served(work, ingest, lambda host: detection.drop(host, "overload"))
+    served(work, ingest, lambda host: replaced.update([host]))
     assert seen == [("h0", 0), ("h0", 100), ("h1", 100), ("h2", 100)]
-    assert detection.dropped == {host: Counter(overload=99) for host in HOSTS}
+    assert replaced == dict.fromkeys(HOSTS, 99)
 
 
 def test_others_have_their_turn_while_windows_wait(monkeypatch):
     """Connections and evaluation are served between windows, however many wait."""
-    monkeypatch.setattr("c4bench.control.window_inbox._TURN_S", 0.0)
+    monkeypatch.setattr("c4bench.control.detection.telemetry._TURN_S", 0.0)
     seen = []
 
     async def ingest(one):

@@ -1,6 +1,6 @@
 """A host's window is cut into the parts of the attempts that run there."""
 
-from c4bench.control.detection.window_parts import WindowParts
+from c4bench.control.detection.windows import WindowParts
 from c4bench.control.jobs.job import Job
 from c4bench.model.numbering import window_of
 from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, Member, OpRecord, RankRecord

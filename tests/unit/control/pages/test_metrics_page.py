@@ -1,6 +1,6 @@
 """The metrics page has a sample of everything in the master's health."""
 
-from c4bench.control.evaluation_times import EvaluationTimes
+from c4bench.control.detection.telemetry import EvaluationTimes
 from c4bench.control.pages.health import AgentHealth, Health, JobHealth, UnplannedFlows
 from c4bench.control.pages.metrics import render
 from c4bench.model.diagnosis import Component

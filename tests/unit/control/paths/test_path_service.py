@@ -12,9 +12,8 @@ from c4bench.control.cluster import NO_FIXTURE
 from c4bench.control.jobs.job import Job
 from c4bench.control.pages.health import UnplannedFlows
 from c4bench.control.paths.learning import PlannedFabric
-from c4bench.control.paths.service import PathService
+from c4bench.control.paths.service import NO_INVENTORY, PathService
 from c4bench.control.paths.switches import PortCount
-from c4bench.control.plan_requests import NO_INVENTORY
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.fabric import USUAL_QPS, Flow

@@ -1,6 +1,6 @@
 """The log lines of path planning name the changes and their reasons."""
 
-from c4bench.control.plan_log import TUNING, PlanLog
+from c4bench.control.paths.service import TUNING, PlanLog
 
 
 def logged(caplog):

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from c4bench.control.paths.switches import PortCount, Switches, carried_bytes
-from c4bench.control.sonic_counters import PortCounters, port_counters
+from c4bench.control.paths.switches import PortCount, PortCounters, Switches, carried_bytes, port_counters
 from c4bench.errors import UnhealthyError
 from c4bench.inventory import load
 from c4bench.remote import Completed

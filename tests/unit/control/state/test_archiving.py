@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from c4bench.c4d.offline import detect
-from c4bench.control.detection.telemetry import Detection
+from c4bench.control.detection.detection import LocalDetection
 from c4bench.control.jobs.job import Job
 from c4bench.control.state.archiving import Archiving
 from c4bench.model.step import StepOp
@@ -51,7 +51,7 @@ def run(archiving, for_s=0.05):
 
 def test_a_master_that_ends_leaves_all_in_its_archive(tmp_path, archiving):
     """The archive gives the findings that the live detector published, and has them besides."""
-    found = ingested(Detection(archiving))
+    found = ingested(LocalDetection(archiving))
     assert list(tmp_path.iterdir()) == []
     run(archiving)
     ((attempt, _, records),), torn = read_archive(tmp_path)
@@ -64,13 +64,13 @@ def test_what_waits_is_written_beside_the_event_loop(tmp_path, archiving, monkey
     """Once enough waits, files come while the master goes on; what comes later is in the next ones."""
     monkeypatch.setattr("c4bench.control.state.archiving._FULL_BYTES", 1000)
     monkeypatch.setattr("c4bench.control.state.archiving._LOOK_S", 0.01)
-    ingested(Detection(archiving), 1.0)
+    ingested(LocalDetection(archiving), 1.0)
 
     async def scene():
         running = asyncio.create_task(archiving.run())
         while not list(tmp_path.glob("records/day=*/*.parquet")):
             await asyncio.sleep(0.01)
-        ingested(Detection(archiving), 1.0)
+        ingested(LocalDetection(archiving), 1.0)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
@@ -84,13 +84,13 @@ def test_what_cannot_be_written_waits_within_bounds(tmp_path, archiving, monkeyp
     monkeypatch.setattr("c4bench.control.state.archiving._AT_MOST_BYTES", 200_000)
     monkeypatch.setattr("c4bench.control.state.archiving._LOOK_S", 0.01)
     (tmp_path / "operations").write_bytes(b"")
-    ingested(Detection(archiving), 2.0)
+    ingested(LocalDetection(archiving), 2.0)
 
     async def scene():
         running = asyncio.create_task(archiving.run())
         while "the archive cannot be written" not in caplog.text:
             await asyncio.sleep(0.01)
-        ingested(Detection(archiving), 2.0)
+        ingested(LocalDetection(archiving), 2.0)
         assert archiving.dropped
         (tmp_path / "operations").unlink()
         while not list(tmp_path.glob("records/day=*/*.parquet")):

@@ -5,12 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from c4bench.control.fleet_state import FleetState
 from c4bench.control.state.event_log import EventLog
 from c4bench.control.state.registry import JobRegistry
 from c4bench.control.state.store import Store
 from c4bench.control.steering import hosts as host_recheck
-from c4bench.control.steering.hosts import HostRecheck
+from c4bench.control.steering.hosts import FleetState, HostRecheck
 from c4bench.errors import UnhealthyError
 from c4bench.model.diagnosis import Component
 from c4bench.model.fabric import Host, Nic

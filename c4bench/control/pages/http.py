@@ -29,9 +29,9 @@ def page(path: str, health: Callable[[], Health], unready: Callable[[], str]) ->
             return _response(HTTPStatus.OK, _JSON, msgspec.json.format(msgspec.json.encode(health()), indent=2) + b"\n")
         case "/metrics":
             # The Prometheus library takes long to load, and few masters are asked for metrics.
-            from c4bench.control import metrics_page  # noqa: PLC0415
+            from c4bench.control.pages import metrics  # noqa: PLC0415
 
-            return _response(HTTPStatus.OK, metrics_page.CONTENT_TYPE, metrics_page.render(health()))
+            return _response(HTTPStatus.OK, metrics.CONTENT_TYPE, metrics.render(health()))
         case "/":
             return None
         case _:

@@ -19,7 +19,7 @@ import msgspec
 from c4bench.bus.connection import FAILURES, Bus, OutdatedError, Stored
 from c4bench.bus.lease import RENEWED_EVERY_S, Held, Lease, Renewals, read_lease
 from c4bench.bus.reader import StreamReader
-from c4bench.bus.streams import make_state
+from c4bench.bus.server import make_state
 from c4bench.bus.subjects import bucket_key, bucket_stream, token
 from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import UnhealthyError

@@ -21,7 +21,7 @@ from c4bench.bus.jobs import JobEntries
 from c4bench.bus.leader import Leader
 from c4bench.bus.lease import DETECTOR, Held, Renewals, read_lease
 from c4bench.bus.reader import StreamReader
-from c4bench.bus.streams import Limits, make
+from c4bench.bus.server import StreamLimits, make_streams
 from c4bench.bus.subjects import Subjects, bucket_key, bucket_stream
 from c4bench.c4d.probing.doubts import Doubts
 from c4bench.control.jobs.job import Job
@@ -189,7 +189,7 @@ def own_name() -> str:
 class LeadingMaster:
     """A master that leads."""
 
-    def __init__(self, address: str, cluster: str, trust: Path, limits: Limits) -> None:
+    def __init__(self, address: str, cluster: str, trust: Path, limits: StreamLimits) -> None:
         self._subjects, self._limits = Subjects(cluster), limits
         self._address, self._trust = address, trust
         self.leader = Leader(self._bus(Role.BUS_LEADER), own_name(), self._lost)
@@ -235,7 +235,7 @@ class LeadingMaster:
 
     async def _make_streams(self, bus: Bus) -> None:
         try:
-            await make(bus, self._limits)
+            await make_streams(bus, self._limits)
         except FAILURES as error:
             raise UnhealthyError(f"bus {bus.address}: its streams cannot be made: {error}") from None
 
@@ -246,7 +246,7 @@ def leading(address: str, cluster: str, trust: Path, keeps_bytes: int) -> Iterat
 
     Raises UnhealthyError if the bus cannot be reached.
     """
-    master = LeadingMaster(address, cluster, trust, Limits(size_bytes=keeps_bytes))
+    master = LeadingMaster(address, cluster, trust, StreamLimits(size_bytes=keeps_bytes))
     try:
         master.leader.lead()
         yield master

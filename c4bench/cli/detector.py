@@ -48,7 +48,7 @@ def register(commands: Commands) -> None:
 
 
 def _config(arguments: argparse.Namespace) -> int:
-    from c4bench.bus.server_config import Store, server_config  # noqa: PLC0415  (nats-py, which is an extra)
+    from c4bench.bus.server import BusStore, server_config  # noqa: PLC0415  (nats-py, which is an extra)
     from c4bench.bus.subjects import DEFAULT_CLUSTER, Subjects  # noqa: PLC0415
 
     address, port = connection.listening("--listen", arguments.listen, _PORT)
@@ -58,7 +58,7 @@ def _config(arguments: argparse.Namespace) -> int:
         raise UsageError(f"no certificates in {trust} (c4bench prepare makes them)")
     authority.issue_for_bus(trust, datetime.now(UTC))
     hosts = authority.agents(trust)
-    store = Store(arguments.store.resolve(), arguments.store_holds)
+    store = BusStore(arguments.store.resolve(), arguments.store_holds)
     sys.stdout.write(server_config(trust, store, f"{address}:{port}", clusters, hosts))
     return 0
 

@@ -5,7 +5,7 @@ import contextlib
 import logging
 from typing import Any
 
-from c4bench.control.jobs.service import JobService
+from c4bench.control.jobs.attempts import JobService
 from c4bench.control.paths.service import PathService
 from c4bench.control.state.event_log import EventLog
 from c4bench.errors import UsageError

@@ -14,12 +14,11 @@ from c4bench.control.detection.detection import Detection, LocalDetection
 from c4bench.control.detection.probing import DoubtProber, ProbeSweeper
 from c4bench.control.detection.ras_reports import RasReports
 from c4bench.control.detection.telemetry import DiagnosisDispatch, TelemetryLoop
-from c4bench.control.jobs.attempts import JobAttempts
+from c4bench.control.jobs.attempts import JobAttempts, JobService
 from c4bench.control.jobs.job import Job
 from c4bench.control.jobs.meetings import Meetings
 from c4bench.control.jobs.probe_jobs import ProbeJobs
 from c4bench.control.jobs.rendezvous import RendezvousService
-from c4bench.control.jobs.service import JobService
 from c4bench.control.pages.health import MasterHealth
 from c4bench.control.paths.learning import PlannedFabric
 from c4bench.control.paths.service import PathService

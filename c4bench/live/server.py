@@ -16,9 +16,9 @@ from pathlib import Path
 
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.live import http
+from c4bench.live.credentials import TokenFile
 from c4bench.live.feed import Source
 from c4bench.live.http import BadRequestError, Request, Response
-from c4bench.live.tokens import TokenFile
 from c4bench.wire.gate import Gate, Limits
 from c4bench.wire.trust import Role, peer_identity
 

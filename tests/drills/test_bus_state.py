@@ -10,7 +10,7 @@ from c4bench.bus.connection import opened
 from c4bench.bus.leader import Leader
 from c4bench.bus.lease import DETECTOR, GONE_AFTER_S, Heartbeat, Held, Lease, Renewals, heartbeat_key
 from c4bench.bus.reader import StreamReader
-from c4bench.bus.streams import Limits, make
+from c4bench.bus.server import StreamLimits
 from c4bench.control.state.store import FinishedExchange, StateFolder, Store
 from c4bench.errors import UnhealthyError
 from c4bench.model.event import AgentBack
@@ -26,7 +26,7 @@ def scene(tmp_path):
 
     async def make_streams():
         async with opened(scene.bus()) as bus:
-            await make(bus, Limits())
+            await make_streams(bus, StreamLimits())
 
     with BusScene(tmp_path) as scene:
         asyncio.run(make_streams())

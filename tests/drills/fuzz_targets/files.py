@@ -22,8 +22,8 @@ from c4bench.inventory.patterns import select
 from c4bench.inventory.review import review
 from c4bench.lab.topology_file import DIRECTORY
 from c4bench.lab.topology_file import load as load_topology
+from c4bench.live.credentials import TokenFile
 from c4bench.live.feed import FaultHistory
-from c4bench.live.tokens import TokenFile
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.event import Diagnosed, HostReturned
 from c4bench.model.fabric import Flow, Host

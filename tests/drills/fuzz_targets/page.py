@@ -9,11 +9,11 @@ from fuzzing import Target
 
 from c4bench.control.parts import compose
 from c4bench.live import http
+from c4bench.live.credentials import TokenFile
 from c4bench.live.feed import Feed, RunFeed, RunState
 from c4bench.live.http import BadRequestError
 from c4bench.live.server import PageServer
 from c4bench.live.snapshot import take_fleet
-from c4bench.live.tokens import TokenFile
 from fuzz_targets.wire import loop
 
 _GET = b"GET /?job=a%20b HTTP/1.1\r\nHost: localhost:8443\r\nCookie: __Host-c4bench=token; a=b\r\nAccept: */*\r\n\r\n"

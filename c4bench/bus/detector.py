@@ -9,7 +9,7 @@ from contextlib import suppress
 import msgspec
 
 from c4bench.bus.connection import FAILURES, Bus, for_ever
-from c4bench.bus.incoming import SOURCE, Kind, check_rates, check_times
+from c4bench.bus.incoming import SOURCE, MessageKind, check_rates, check_times
 from c4bench.bus.job_follower import JobFollower
 from c4bench.bus.jobs import JobEntries, JobEntry
 from c4bench.bus.judge import Dropped, JobJudges
@@ -19,7 +19,7 @@ from c4bench.bus.lease import (
     GONE_AFTER_S,
     RENEWED_EVERY_S,
     Heartbeat,
-    Held,
+    HeldLease,
     Lease,
     Renewals,
     fair_share,
@@ -51,7 +51,7 @@ def _fabric_record(body: bytes) -> FabricRecord:
     return record
 
 
-SHARED = Kind("record of the fabric", _fabric_record)
+SHARED = MessageKind("record of the fabric", _fabric_record)
 
 
 class _Following:
@@ -107,7 +107,7 @@ class BusDetector:
         while True:
             self._dropped[SOURCE] = self._bus.incoming.left_out
             dropped = {host: dict(reasons) for host, reasons in self._dropped.items() if reasons}
-            heartbeat.turn(Held(self._name, dropped=dropped))
+            heartbeat.turn(HeldLease(self._name, dropped=dropped))
             await asyncio.sleep(_LOOK_S)
 
     async def _watch_leases(self) -> None:
@@ -198,8 +198,8 @@ class BusDetector:
         """Take a job that is free, unless another detector does. What fails because of the bus is tried again later."""
         lease = Lease(self._bus, f"{JOB}{token(attempt)}")
 
-        def ours(held: Held | None) -> Held:
-            of_this_entry = held if held is not None and held.job == revision else Held("", revision)
+        def ours(held: HeldLease | None) -> HeldLease:
+            of_this_entry = held if held is not None and held.job == revision else HeldLease("", revision)
             return msgspec.structs.replace(of_this_entry, holder=self._name)
 
         with suppress(*FAILURES):

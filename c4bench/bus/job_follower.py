@@ -17,12 +17,12 @@ from c4bench.budget import JOB, OverBudgetError
 from c4bench.bus import incoming
 from c4bench.bus.connection import Bus, Stored, again, for_ever
 from c4bench.bus.findings import JobFindings, has_stood
-from c4bench.bus.incoming import Kind
+from c4bench.bus.incoming import MessageKind
 from c4bench.bus.jobs import JobEntry
 from c4bench.bus.judge import Dropped, JobJudge
-from c4bench.bus.lease import Held
+from c4bench.bus.lease import HeldLease
 from c4bench.bus.reader import StreamReader
-from c4bench.bus.subjects import BEGIN, Place, place
+from c4bench.bus.subjects import BEGIN, SubjectPlace, place
 from c4bench.decoding import DecodingError, decoding, from_msgpack
 from c4bench.errors import RepeatedFailures
 from c4bench.model.diagnosis import Diagnosis
@@ -40,7 +40,7 @@ _WAIT_S = 0.05
 _TURN_S = 0.02
 # Where the server's clock goes on by more (s) at once, the time before that is not judged.
 _GAP_AT_MOST_S = 600.0
-REPORT: Kind[JobReport] = Kind("report", lambda body: from_msgpack(body, JobReport))  # type: ignore[arg-type]
+REPORT: MessageKind[JobReport] = MessageKind("report", lambda body: from_msgpack(body, JobReport))  # type: ignore[arg-type]
 
 
 class _Named(NamedTuple):
@@ -154,7 +154,7 @@ class JobFollower:
     """
 
     def __init__(
-        self, bus: Bus, entry: JobEntry, judge: JobJudge, dropped: Dropped, before: Held, catching_up: asyncio.Lock
+        self, bus: Bus, entry: JobEntry, judge: JobJudge, dropped: Dropped, before: HeldLease, catching_up: asyncio.Lock
     ) -> None:
         self._job = job = entry.spec.id
         since_s = max(0.0, before.judged_s - before.memory_s)
@@ -171,12 +171,12 @@ class JobFollower:
         # Up to when all findings have been published, and what stands named by them.
         self.judged_s, self.standing = 0.0, before.standing
 
-    def progress(self, holder: str) -> Held:
+    def progress(self, holder: str) -> HeldLease:
         """The job's lease, by how far it is judged; `holder` is "" to give it up."""
         if self.judged_s <= self._before.judged_s:
             return msgspec.structs.replace(self._before, holder=holder)
         memory_s, newest = self._judge.memory_s, self._windows.newest
-        return Held(holder, self._before.job, self.judged_s, memory_s, newest, standing=self.standing)
+        return HeldLease(holder, self._before.job, self.judged_s, memory_s, newest, standing=self.standing)
 
     def _drop(self, host: str, reason: str, count: int) -> None:
         self._dropped[host][reason] += count
@@ -210,7 +210,7 @@ class JobFollower:
     def _host_windows(self) -> HostWindows:
         return HostWindows(self._hosts, self._drop, self._before.newest)
 
-    def _place(self, stored: Stored) -> Place | None:
+    def _place(self, stored: Stored) -> SubjectPlace | None:
         """What a message is; None if its subject does not say."""
         return self._bus.incoming.used("subject", stored.subject, lambda: place(stored.subject))
 

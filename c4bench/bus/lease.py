@@ -16,7 +16,7 @@ import msgspec
 
 from c4bench.budget import BUS_VALUE
 from c4bench.bus.connection import Bus, OutdatedError, Stored, cancelled, for_ever, opened
-from c4bench.bus.incoming import COUNT_AT_MOST, TIME_AT_MOST_S, Kind, decoded
+from c4bench.bus.incoming import COUNT_AT_MOST, TIME_AT_MOST_S, MessageKind, decoded
 from c4bench.bus.subjects import bucket_key, bucket_stream, token
 from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import UnhealthyError
@@ -38,7 +38,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=COUNT_AT_MOST)]
 _Time = Annotated[float, msgspec.Meta(ge=0.0, le=TIME_AT_MOST_S)]
 
 
-class Held(msgspec.Struct, frozen=True, omit_defaults=True):
+class HeldLease(msgspec.Struct, frozen=True, omit_defaults=True):
     """A lease's value: its holder ("" if it was given up), and for a job up to when it is judged.
 
     `judged_s` is the server's time up to which all findings have been published, 0 before the first; whoever goes on
@@ -56,14 +56,14 @@ class Held(msgspec.Struct, frozen=True, omit_defaults=True):
     dropped: dict[str, dict[str, _Count]] = {}
 
 
-def read_lease(bus: Bus, stored: Stored) -> Held | None:
+def read_lease(bus: Bus, stored: Stored) -> HeldLease | None:
     """The lease that a message says; None if it was removed, or is none: that is left out."""
     if stored.deleted or not stored.body:
         return None
     return bus.incoming.used(LEASE.name, stored.subject, lambda: _checked(stored))
 
 
-def _checked(stored: Stored) -> Held:
+def _checked(stored: Stored) -> HeldLease:
     """The lease. Raises as `decoded`, also for one up to which nothing can have been judged when it was written."""
     held = decoded(LEASE, stored.body)
     if held.judged_s > stored.at_s + _AHEAD_S:
@@ -71,7 +71,7 @@ def _checked(stored: Stored) -> Held:
     return held
 
 
-LEASE = Kind("lease", lambda body: from_json(body, Held), BUS_VALUE)
+LEASE = MessageKind("lease", lambda body: from_json(body, HeldLease), BUS_VALUE)
 
 
 class Renewals:
@@ -79,9 +79,9 @@ class Renewals:
 
     def __init__(self, ends_after_s: float = ENDS_AFTER_S) -> None:
         self._ends_after_s = ends_after_s
-        self._seen: dict[str, tuple[float, int, Held]] = {}
+        self._seen: dict[str, tuple[float, int, HeldLease]] = {}
 
-    def renewed(self, key: str, revision: int, held: Held, now_s: float) -> None:
+    def renewed(self, key: str, revision: int, held: HeldLease, now_s: float) -> None:
         """A lease was written."""
         self._seen[key] = now_s, revision, held
 
@@ -104,7 +104,7 @@ class Renewals:
         """The newest revision that was seen, 0 if none was."""
         return self._seen[key][1] if key in self._seen else 0
 
-    def live(self, prefix: str, now_s: float) -> dict[str, Held]:
+    def live(self, prefix: str, now_s: float) -> dict[str, HeldLease]:
         """The leases of this prefix that are held now, by key."""
         return {
             key: held
@@ -125,8 +125,8 @@ class Lease:
         self._revision = 0
 
     async def acquire(
-        self, seen: Renewals, change: Callable[[Held | None], Held], *, gone: bool = False
-    ) -> Held | None:
+        self, seen: Renewals, change: Callable[[HeldLease | None], HeldLease], *, gone: bool = False
+    ) -> HeldLease | None:
         """Take a lease that has ended, by what was `seen`, or whose holder is `gone`; None if it is not ours then.
 
         Returns its value after `change`. One that was written since is not taken, and neither is one that somebody
@@ -150,13 +150,13 @@ class Lease:
         await self.look()
         return self._revision != revision
 
-    async def look(self) -> Held | None:
+    async def look(self) -> HeldLease | None:
         """What the store has; None if there is no such lease, or what is none. Raises one of FAILURES."""
         found = await self._bus.last(bucket_stream(self._bucket), self._subject)
         self._revision = found.sequence if found else 0
         return read_lease(self._bus, found) if found else None
 
-    async def write(self, held: Held) -> bool:
+    async def write(self, held: HeldLease) -> bool:
         """Take, renew or give up the lease, as it was seen last; False if somebody else has written it since.
 
         Raises one of FAILURES if it is not known whether it is written.
@@ -193,12 +193,12 @@ class Heartbeat:
 
     def __init__(self, bus: Bus, name: str) -> None:
         self._bus, self._subject = bus, bucket_key(bus.subjects.leases, heartbeat_key(name))
-        self._held, self._turned_s = Held(name), time.monotonic()
+        self._held, self._turned_s = HeldLease(name), time.monotonic()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="c4bench-heartbeat", daemon=True)
         self._task = self._loop.create_task(self._keep())
 
-    def turn(self, held: Held) -> None:
+    def turn(self, held: HeldLease) -> None:
         """The detector's loop turns, and its key is to say this."""
         self._held, self._turned_s = held, time.monotonic()
 

@@ -19,7 +19,7 @@ from c4bench.bus.findings import read_finding
 from c4bench.bus.incoming import SOURCE
 from c4bench.bus.jobs import JobEntries
 from c4bench.bus.leader import Leader
-from c4bench.bus.lease import DETECTOR, Held, Renewals, read_lease
+from c4bench.bus.lease import DETECTOR, HeldLease, Renewals, read_lease
 from c4bench.bus.reader import StreamReader
 from c4bench.bus.server import StreamLimits, make_streams
 from c4bench.bus.subjects import Subjects, bucket_key, bucket_stream
@@ -168,9 +168,9 @@ class BusDetection:
                 key = stored.subject.split(".", 2)[2]
                 self._renewals.renewed(key, stored.sequence, held, time.monotonic())
                 self._bus.incoming.used("count", stored.subject, lambda: self._add(key, held))  # noqa: B023  (called at once)
-        self._add(SOURCE, Held("", dropped={SOURCE: dict(self._bus.incoming.left_out)}))
+        self._add(SOURCE, HeldLease("", dropped={SOURCE: dict(self._bus.incoming.left_out)}))
 
-    def _add(self, source: str, held: Held) -> None:
+    def _add(self, source: str, held: HeldLease) -> None:
         """Add what a detector has dropped since it said so last. Raises OverBudgetError for too many names."""
         before = self._counted.get(source, {})
         more = {host: Counter(reasons) - Counter(before.get(host, {})) for host, reasons in held.dropped.items()}

@@ -18,7 +18,7 @@ from c4bench.control.parts import Parts
 from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import UsageError
 from c4bench.foreign_text import one_line
-from c4bench.live.snapshot import Fleet, JobDetail, take_fleet, take_job
+from c4bench.live.snapshot import FleetView, JobDetail, take_fleet, take_job
 from c4bench.model.event import (
     AgentBack,
     AgentMissing,
@@ -53,7 +53,7 @@ _STAGES = {
 FAULT, ALARM, FINDING, ACTION, HOST, BENIGN = "fault", "alarm", "finding", "action", "host", "benign"
 
 
-class Entry(msgspec.Struct, frozen=True):
+class TimelineEntry(msgspec.Struct, frozen=True):
     """An entry of the timeline. `time_s` is Unix time; `kind` is one of fault, alarm, finding, action, host and benign.
 
     `subject` is the component, host or fault, `job` the job's name or "" and `text` one sentence without its full stop.
@@ -66,33 +66,33 @@ class Entry(msgspec.Struct, frozen=True):
     text: str
 
 
-def entries_of(event: Event) -> tuple[Entry, ...]:
+def entries_of(event: Event) -> tuple[TimelineEntry, ...]:
     """The entries of an event of the master: for a diagnosis its alarm and its finding."""
     match event:
         case Diagnosed(diagnosis=found):
             what, sure = found.syndrome.replace("_", " "), f"confidence {found.confidence:.0%}"
             return (
-                Entry(found.alarmed_s, ALARM, what, found.job, f"the telemetry departs from normal: {what}"),
-                Entry(
+                TimelineEntry(found.alarmed_s, ALARM, what, found.job, f"the telemetry departs from normal: {what}"),
+                TimelineEntry(
                     found.named_s, FINDING, str(found.component), found.job, "; ".join((what, sure, *found.evidence))
                 ),
             )
         case SlowdownExplained(time_s, slowdown):
             text = "; ".join((f"no fault but {slowdown.reason}", *slowdown.evidence))
-            return (Entry(time_s, BENIGN, str(slowdown.component), slowdown.job, text),)
+            return (TimelineEntry(time_s, BENIGN, str(slowdown.component), slowdown.job, text),)
         case SteeringStage(time_s, incident):
-            return (Entry(time_s, ACTION, str(incident.diagnosis.component), incident.job, _stage(incident)),)
+            return (TimelineEntry(time_s, ACTION, str(incident.diagnosis.component), incident.job, _stage(incident)),)
         case AgentMissing(time_s, host, since_s, ranks):
             lasted = f"its agent has not been heard of for {time_s - since_s:.0f} s"
-            return (Entry(time_s, HOST, host, "", f"{lasted}; ranks there: {ranks}"),)
+            return (TimelineEntry(time_s, HOST, host, "", f"{lasted}; ranks there: {ranks}"),)
         case AgentBack(time_s, host, since_s):
-            return (Entry(time_s, HOST, host, "", f"its agent is back after {time_s - since_s:.0f} s"),)
+            return (TimelineEntry(time_s, HOST, host, "", f"its agent is back after {time_s - since_s:.0f} s"),)
         case HostReturned(time_s, host, fraction):
             how = "by hand" if fraction is None else f"a transfer reached {fraction:.0%} of the payload bound"
-            return (Entry(time_s, HOST, host, "", f"in service again: {how}"),)
+            return (TimelineEntry(time_s, HOST, host, "", f"in service again: {how}"),)
 
 
-def printable(entry: Entry) -> Entry:
+def printable(entry: TimelineEntry) -> TimelineEntry:
     """The entry without what does not print in names and text that hosts, ranks and files brought."""
     subject, job, text = (one_line(part, _LONGEST) for part in (entry.subject, entry.job, entry.text))
     return msgspec.structs.replace(entry, subject=subject, job=job, text=text)
@@ -110,7 +110,7 @@ def _stage(incident: Incident) -> str:
     return f"decided to {incident.action}: {incident.reason}" if incident.reason else f"decided to {incident.action}"
 
 
-def entry_of_fault(line: Mapping[str, Any]) -> Entry | None:
+def entry_of_fault(line: Mapping[str, Any]) -> TimelineEntry | None:
     """The entry of a line of a fault history (`c4bench.inject.history`); None for a line of anything else."""
     time_s, stage = line.get("time_s"), _STAGES.get(str(line.get("kind")))
     if stage is None or not isinstance(time_s, int | float) or not 0 <= time_s < _LAST_S:
@@ -118,7 +118,7 @@ def entry_of_fault(line: Mapping[str, Any]) -> Entry | None:
     subject = str(line.get("target") or line.get("where") or line.get("host") or "")
     reason = line.get("reason") or line.get("error")
     text = f"{line.get('fault') or 'a fault'} {stage}" + (f": {reason}" if reason else "")
-    return Entry(float(time_s), FAULT, subject, "", text)
+    return TimelineEntry(float(time_s), FAULT, subject, "", text)
 
 
 class FaultHistory:
@@ -128,7 +128,7 @@ class FaultHistory:
         self._path = path
         self._offset = 0
 
-    def poll(self) -> list[Entry]:
+    def poll(self) -> list[TimelineEntry]:
         """The entries of whole lines since the last call; a file that became shorter is read again.
 
         A line longer than what is read at once is left out.
@@ -160,7 +160,7 @@ class Timeline:
     def __init__(self, sources: Parts, history: FaultHistory) -> None:
         self._sources, self._history = sources, history
         self._events = 0
-        self._entries: deque[Entry] = deque(maxlen=KEPT)
+        self._entries: deque[TimelineEntry] = deque(maxlen=KEPT)
         self.count = 0
 
     def poll(self) -> None:
@@ -173,13 +173,13 @@ class Timeline:
         self._entries += sorted(map(printable, new), key=lambda entry: entry.time_s)
         self.count += len(new)
 
-    def since(self, number: int) -> list[Entry]:
+    def since(self, number: int) -> list[TimelineEntry]:
         """The kept entries from that number on."""
         new = min(self.count - number, len(self._entries))
         return list(self._entries)[len(self._entries) - new :]
 
 
-class Source(Protocol):
+class PageSource(Protocol):
     """Where a page's messages come from."""
 
     def follow(self, job: str) -> AsyncIterator[bytes]:
@@ -248,9 +248,9 @@ def message(event: str, data: object) -> bytes:
 class RunState(msgspec.Struct, frozen=True):
     """What the page shows of a run at one time: `entries` are the newest of the `count` entries of the timeline."""
 
-    fleet: Fleet
+    fleet: FleetView
     jobs: tuple[JobDetail, ...]
-    entries: tuple[Entry, ...]
+    entries: tuple[TimelineEntry, ...]
     count: int
 
 

@@ -71,7 +71,7 @@ class LinkRow(msgspec.Struct, frozen=True):
     state: str
 
 
-class Fleet(msgspec.Struct, frozen=True):
+class FleetView(msgspec.Struct, frozen=True):
     """Everything but the details of single jobs, at `time_s` on the master's clock.
 
     `tiers` are the nodes of links: 0 for a NIC, 1 for a leaf, and so on. `named` are the components that C4D has named
@@ -100,13 +100,13 @@ class JobDetail(msgspec.Struct, frozen=True):
     cells: tuple[int, ...]
 
 
-def take_fleet(parts: Parts, now_s: float) -> Fleet:
+def take_fleet(parts: Parts, now_s: float) -> FleetView:
     """The state of all hosts, jobs and links."""
     named = parts.paths.named
     links = link_rows(parts.paths.link_loads(), *_closed(parts), named)
     nodes = {node for link in links for node in (link.source, link.target)}
     tiers = {node: tier for node, tier in named.tiers.items() if node in nodes}
-    return Fleet(now_s, _hosts(parts, now_s), _jobs(parts), links, tiers, _named(parts))
+    return FleetView(now_s, _hosts(parts, now_s), _jobs(parts), links, tiers, _named(parts))
 
 
 def _named(parts: Parts) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ class Fleet(msgspec.Struct, frozen=True):
     restarts_s: tuple[float, ...] = ()
 
 
-class Decision(msgspec.Struct, frozen=True):
+class SteeringDecision(msgspec.Struct, frozen=True):
     """An incident for each diagnosis. `moves` maps each removed host to its replacement, None if there is none."""
 
     incidents: tuple[Incident, ...]
@@ -43,7 +43,7 @@ class Decision(msgspec.Struct, frozen=True):
         return any(incident.action is Action.RESTART for incident in self.incidents)
 
 
-def decide(job: str, diagnoses: Sequence[Diagnosis], policy: Policy, fleet: Fleet) -> Decision:
+def decide(job: str, diagnoses: Sequence[Diagnosis], policy: Policy, fleet: Fleet) -> SteeringDecision:
     """Decide about diagnoses of the present attempt of `job`, the most confident first, each within all limits.
 
     A bug of the job isolates nothing, because no other host would fix it. A link or a path isolates nothing, because
@@ -54,7 +54,7 @@ def decide(job: str, diagnoses: Sequence[Diagnosis], policy: Policy, fleet: Flee
     decisions = _Decisions(job, policy, fleet)
     ordered = sorted(diagnoses, key=lambda diagnosis: -diagnosis.confidence)
     incidents = tuple(decisions.decide(diagnosis) for diagnosis in ordered)
-    return Decision(incidents, decisions.moves)
+    return SteeringDecision(incidents, decisions.moves)
 
 
 class _Decisions:

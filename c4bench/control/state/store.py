@@ -154,7 +154,7 @@ class RunningJob(msgspec.Struct):
     brought_by: str = ""
 
 
-class State(msgspec.Struct):
+class MasterState(msgspec.Struct):
     """The master's saved state: jobs by name, attempts that have ended (`over`), and hosts.
 
     `roll` are the hosts whose agents are expected, `out` those out of service with `nics` to test them by. `taken_s` is
@@ -221,11 +221,11 @@ class Store:
 
     def __init__(self, place: Path | StateFiles | None) -> None:
         self._files = StateFolder(place) if isinstance(place, Path) else place
-        self.state = State()
+        self.state = MasterState()
         self._most_bytes: dict[str, int] = {}
         if self._files is not None and (saved := self._files.read(_STATE)) is not None:
             try:
-                self.state = _decode(self._files.where(_STATE), saved, State)
+                self.state = _decode(self._files.where(_STATE), saved, MasterState)
             except UsageError:
                 self._files.close()
                 raise

@@ -22,7 +22,7 @@ from c4bench.model.diagnosis import Cause, Diagnosis, Syndrome
 from c4bench.model.event import SteeringStage
 from c4bench.model.fabric import Host
 from c4bench.model.steering import Action, Incident
-from c4bench.steer.decide import Decision, decide
+from c4bench.steer.decide import SteeringDecision, decide
 from c4bench.steer.suspects import after_probes, after_trials, broken_nics, needs_trials, ring_pairs
 from c4bench.workload.learning import RESUMED
 
@@ -141,7 +141,7 @@ class Steering:
             fields = {"host": host.name, "component": incident.component, "job": incident.job}
             _logger.warning("%s taken out of service: %s", host.name, incident.component, extra=fields)
 
-    async def _restart(self, name: str, attempt: str, decision: Decision) -> None:
+    async def _restart(self, name: str, attempt: str, decision: SteeringDecision) -> None:
         """End the attempt everywhere, and start the next one."""
         incidents = [incident for incident in decision.incidents if incident.action is Action.RESTART]
         self._register_next(name, decision.moves, incidents)

@@ -19,7 +19,7 @@ from c4bench.bus.findings import JobFindings
 from c4bench.bus.job_follower import JobFollower
 from c4bench.bus.jobs import JobEntries, JobEntry
 from c4bench.bus.judge import JobJudges
-from c4bench.bus.lease import Held
+from c4bench.bus.lease import HeldLease
 from c4bench.bus.master import BusDetection
 from c4bench.bus.reader import StreamReader
 from c4bench.bus.subjects import Subjects, bucket_key
@@ -150,7 +150,7 @@ def _follower(_folder, subjects):
 
         async def made():
             judge, dropped = JobJudges().judge(spec, defaultdict(Counter)), defaultdict(Counter)
-            return JobFollower(_bus(), JobEntry(spec, 1), judge, dropped, Held(""), asyncio.Lock())
+            return JobFollower(_bus(), JobEntry(spec, 1), judge, dropped, HeldLease(""), asyncio.Lock())
 
         follower = run(made())
         number = [0]
@@ -177,7 +177,7 @@ def _subjects(_folder):
 
         async def made():
             judge, dropped = JobJudges().judge(spec, defaultdict(Counter)), defaultdict(Counter)
-            return JobFollower(_bus(), JobEntry(spec, 1), judge, dropped, Held(""), asyncio.Lock())
+            return JobFollower(_bus(), JobEntry(spec, 1), judge, dropped, HeldLease(""), asyncio.Lock())
 
         follower, entries, body = run(made()), JobEntries(_bus()), encoded_windows()[0]
         entries._reader = stream = _Read()
@@ -253,8 +253,8 @@ def _fabric():
 
 def _held():
     component = Component("nic", "h0/0")
-    held = Held("d2", 3, 10.0, 2.0, {"h0": 7}, (component,), {"h0": {"old window": 3}})
-    return Corpus("json", (_json(held), _json(Held(""))))
+    held = HeldLease("d2", 3, 10.0, 2.0, {"h0": 7}, (component,), {"h0": {"old window": 3}})
+    return Corpus("json", (_json(held), _json(HeldLease(""))))
 
 
 def _diagnoses():

@@ -16,7 +16,7 @@ from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.campaign.trial_record import TrialRecord, named_findings, read_trials
 from c4bench.cli import detect as detect_command
 from c4bench.cli import plan as plan_command
-from c4bench.control.state.store import FinishedExchange, RankResult, RunningJob, State, Store
+from c4bench.control.state.store import FinishedExchange, MasterState, RankResult, RunningJob, Store
 from c4bench.inventory import ansible, load
 from c4bench.inventory.patterns import select
 from c4bench.inventory.review import review
@@ -246,7 +246,7 @@ def _checkpoint(folder):
 
 
 def _state_json():
-    return _json(State(jobs={"j": RunningJob(job_spec("j"), 4)}, roll={"h0"}, over=["k"]))
+    return _json(MasterState(jobs={"j": RunningJob(job_spec("j"), 4)}, roll={"h0"}, over=["k"]))
 
 
 def _lines(*records):

@@ -300,14 +300,14 @@ def rank_main(config, go, job, rank):
 
     def meet(key):
         request = Exchange(job.id, "c", key, rank, len(HOSTS), f"{key}{rank}".encode(), WITHIN_S)
-        return link.call("exchange", request, Exchanged).payloads
+        return link.call(request).payloads
 
     met = [meet("a")]
-    link.call("result", Result(job.id, rank, {"kind": "met"}, 1), Empty)
+    link.call(Result(job.id, rank, {"kind": "met"}, 1))
     while rank == 1 and not go.exists():
         time.sleep(0.02)
     met.append(meet("b"))
-    link.call("result", Result(job.id, rank, {"kind": "done", "met": msgspec.to_builtins(met)}, 2), Empty)
+    link.call(Result(job.id, rank, {"kind": "done", "met": msgspec.to_builtins(met)}, 2))
     time.sleep(WITHIN_S)
     return 0
 

@@ -17,8 +17,8 @@ from c4bench.c4p.policy import PathPolicy
 from c4bench.control.jobs.job import Job
 from c4bench.control.master import Master
 from c4bench.control.parts import compose
-from c4bench.control.paths.counting import Read
 from c4bench.control.paths.learning import SOURCE_PORTS, PlannedFabric
+from c4bench.control.paths.switches import Read
 from c4bench.control.state.registry import name_of
 from c4bench.errors import C4Error, UnhealthyError
 from c4bench.model.diagnosis import Diagnosis

@@ -16,9 +16,8 @@ from c4bench.c4p.knowledge.link_rates import Port, link_rates
 from c4bench.c4p.knowledge.nic_links import NicLinks
 from c4bench.c4p.knowledge.path_knowledge import COUNTERS
 from c4bench.c4p.knowledge.path_search import PathSearch
-from c4bench.control.paths.counting import PathCounter, Read, count_paths
 from c4bench.control.paths.survey import PathSurvey
-from c4bench.control.paths.switches import PortCount
+from c4bench.control.paths.switches import PathCounter, PortCount, Read, count_paths
 from c4bench.errors import UnhealthyError
 from c4bench.model.fabric import Host, LinkLoad, Nic
 from c4bench.model.graph import FabricGraph

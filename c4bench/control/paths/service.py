@@ -17,9 +17,9 @@ from c4bench.c4p.knowledge.link_names import NamedLinks
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.c4p.policy import PathPolicy
 from c4bench.control.jobs.job import Job
-from c4bench.control.paths.counting import CountedTraffic
 from c4bench.control.paths.learning import PathLearner, PlannedFabric
 from c4bench.control.paths.survey import PathSurvey
+from c4bench.control.paths.switches import CountedTraffic
 from c4bench.errors import Periodic, UnhealthyError, UsageError
 from c4bench.foreign_text import one_line
 from c4bench.model.diagnosis import Diagnosis

@@ -22,8 +22,15 @@ from c4bench.model.diagnosis import Cause, Diagnosis, Syndrome
 from c4bench.model.event import SteeringStage
 from c4bench.model.fabric import Host
 from c4bench.model.steering import Action, Incident
-from c4bench.steer.decide import SteeringDecision, decide
-from c4bench.steer.suspects import after_probes, after_trials, broken_nics, needs_trials, ring_pairs
+from c4bench.steer.decide import (
+    SteeringDecision,
+    after_probes,
+    after_trials,
+    broken_nics,
+    decide,
+    needs_trials,
+    ring_pairs,
+)
 from c4bench.workload.learning import RESUMED
 
 _logger = logging.getLogger(__name__)

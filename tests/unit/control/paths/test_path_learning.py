@@ -10,10 +10,9 @@ from path_scene import HOSTS, PORTS, Scene, flow, run
 from c4bench.c4p.controller import PathController
 from c4bench.c4p.knowledge.path_checks import Check
 from c4bench.c4p.knowledge.path_search import MAX_SWITCHES
-from c4bench.control.paths.counting import PathCounter, counted_hops
 from c4bench.control.paths.learning import PathLearner, PlannedFabric
 from c4bench.control.paths.survey import PathSurvey
-from c4bench.control.paths.switches import PortCount
+from c4bench.control.paths.switches import PathCounter, PortCount, counted_hops
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.fabric import HopAnswer
 from c4bench.model.graph import FabricGraph, HostPort, Trunk

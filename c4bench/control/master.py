@@ -111,7 +111,7 @@ class Master:
                 self._refused.add(line)
                 _logger.warning(line)
             return refusal(str(error))
-        answer = page(request.path, self._parts.health.take, self._parts.health.unready)
+        answer = page(request.path, self._parts.health.read, self._parts.health.unready)
         if answer is None:
             self._gate.admit(connection.remote_address)
         return answer

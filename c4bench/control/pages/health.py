@@ -58,7 +58,7 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class MasterHealth:
-    """Takes the health of a master's parts."""
+    """Reads the health of a master's parts."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class MasterHealth:
         late_s = time.time() - evaluated_s
         return f"telemetry has not been evaluated for {late_s:.1f} s" if late_s > _EVALUATED_WITHIN_S else ""
 
-    def take(self) -> Health:
+    def read(self) -> Health:
         """The health of agents, jobs and links now."""
         now_s = time.time()
         return Health(

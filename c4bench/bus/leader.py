@@ -23,7 +23,7 @@ from c4bench.bus.server import make_state
 from c4bench.bus.subjects import bucket_key, bucket_stream, token
 from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import UnhealthyError
-from c4bench.wire.channel import MESSAGE_BYTES_MAX
+from c4bench.wire.framing import MESSAGE_BYTES_MAX
 
 Answer = TypeVar("Answer")
 _logger = logging.getLogger(__name__)

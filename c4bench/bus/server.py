@@ -23,7 +23,7 @@ from nats.js.errors import BadRequestError
 from c4bench.budget import BUS_MESSAGE, BUS_VALUE
 from c4bench.bus.connection import Bus
 from c4bench.bus.subjects import Subjects, bucket_key, bucket_stream, inbox
-from c4bench.wire.channel import MESSAGE_BYTES_MAX
+from c4bench.wire.framing import MESSAGE_BYTES_MAX
 from c4bench.wire.trust import Role
 
 _DAY_S = 86_400.0

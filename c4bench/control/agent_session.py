@@ -27,7 +27,8 @@ from c4bench.decoding import DecodingError, decoding
 from c4bench.foreign_text import one_line
 from c4bench.model.recording import FailureReported, LossReported
 from c4bench.model.telemetry import Failure
-from c4bench.wire.channel import MESSAGE_BYTES_MAX, Channel
+from c4bench.wire.channel import Channel
+from c4bench.wire.framing import MESSAGE_BYTES_MAX
 from c4bench.wire.messages import Empty, Fail, Hello, Meet, NetworkLost, RelayMessage, Result, StopRanks, Watch
 from c4bench.wire.peer import Handler, Peer, Receiver
 from c4bench.wire.ras_report import RasReport

@@ -15,7 +15,8 @@ from c4bench.control.operator_session import OperatorSession
 from c4bench.control.pages.http import page, refusal
 from c4bench.control.parts import Parts
 from c4bench.errors import UnhealthyError
-from c4bench.wire.channel import MESSAGE_BYTES_MAX, WAITING_MESSAGES_MAX, WebSocketChannel
+from c4bench.wire.channel import WAITING_MESSAGES_MAX, WebSocketChannel
+from c4bench.wire.framing import MESSAGE_BYTES_MAX
 from c4bench.wire.gate import Gate
 from c4bench.wire.trust import CLIENTS, Identity, Role, peer_identity, server_context
 

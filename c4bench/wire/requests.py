@@ -14,7 +14,7 @@ import msgspec
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Flow
 from c4bench.model.telemetry import Failure
-from c4bench.wire.channel import CALL_BYTES_MAX, MESSAGE_BYTES_MAX
+from c4bench.wire.framing import CALL_BYTES_MAX, MESSAGE_BYTES_MAX
 from c4bench.wire.messages import (
     ChooseQps,
     Empty,

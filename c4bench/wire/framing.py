@@ -1,4 +1,4 @@
-"""Length-prefixed framing of messages on a stream: all that ranks and their spawner need, beside the requests themselves."""
+"""Length-prefixed framing of messages on a stream, and bounds of their length; ranks need no more to send one."""
 
 LENGTH_BYTES = 4
 # A job of 8,000 ranks is started with a message of 2 MiB; a window of 16 ranks with 100 communicators each has 3 MiB.

@@ -254,7 +254,7 @@ async def write_garbage(scene):
 def test_whatever_comes_is_decoded_or_left_out(examples):
     """Changed and invented bodies and subjects raise the two errors that a reader expects, and none takes long."""
     draw, slowest_s = random.Random(examples), 0.0
-    known = [msgspec.json.encode(lease.Held("x", 3, 5.0, 2.0, {"h0": 5})), encoded(), *GARBAGE.values()]
+    known = [msgspec.json.encode(lease.HeldLease("x", 3, 5.0, 2.0, {"h0": 5})), encoded(), *GARBAGE.values()]
     known.append(msgspec.msgpack.encode(jobs.JobEntry(SPEC, 1)))
     for _ in range(examples):
         body = bytearray(draw.choice(known)[:4096])

@@ -176,7 +176,7 @@ def _agent(folder):
 
         def consume(data):
             run(serve(data))
-            parts.health()
+            parts.health.read()
             _starts_again(folder)
 
         yield consume
@@ -224,7 +224,7 @@ def _operator(folder):
 
         def consume(data):
             run(serve(data))
-            parts.health()
+            parts.health.read()
             _starts_again(folder)
 
         yield consume

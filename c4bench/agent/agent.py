@@ -10,7 +10,7 @@ import ssl
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 from websockets.exceptions import WebSocketException
@@ -28,8 +28,8 @@ from c4bench.model.telemetry import RankRecord
 from c4bench.model.window import Window
 from c4bench.verbs.probe import send_bursts, send_probes
 from c4bench.verbs.ticks import Ticks
-from c4bench.wire.channel import MESSAGE_BYTES_MAX, ChannelClosed, StreamChannel
-from c4bench.wire.framing import LENGTH_BYTES, frame
+from c4bench.wire.channel import ChannelClosed, StreamChannel
+from c4bench.wire.framing import LENGTH_BYTES, MESSAGE_BYTES_MAX, frame
 from c4bench.wire.master import master_channel
 from c4bench.wire.messages import Empty, Hello, StartRanks, StopRanks
 from c4bench.wire.numbered_packets import HeardRequest, ListenRequest, NumberRequest
@@ -37,9 +37,6 @@ from c4bench.wire.peer import Handler, LostError, Peer
 from c4bench.wire.probes import BurstRequest, ProbeAnswer, ProbeRequest
 from c4bench.wire.ras_report import RasReport
 from c4bench.wire.requests import OF_RANKS, Relay, Request
-
-if TYPE_CHECKING:  # it needs nats-py, which only agents with a bus have
-    from c4bench.agent.bus_windows import BusWindows
 
 _logger = logging.getLogger(__name__)
 
@@ -51,11 +48,21 @@ _PING_WITHIN_S = 10.0
 _MASTER_GETS_EVERY = 10
 
 
+class WindowSender(Protocol):
+    """What takes windows to detectors."""
+
+    def put(self, window: Window) -> None:
+        """Send the window as soon as possible; if an earlier one still waits, that one is left out."""
+
+    async def run(self) -> None:
+        """Send windows until cancelled."""
+
+
 class Agent:
     """One host's agent. Windows for detectors go to the `bus`, if there is one."""
 
     def __init__(
-        self, config: AgentConfig, tls: ssl.SSLContext, spawner: socket.socket, bus: "BusWindows | None" = None
+        self, config: AgentConfig, tls: ssl.SSLContext, spawner: socket.socket, bus: WindowSender | None = None
     ) -> None:
         self._config = config
         self._tls = tls

@@ -15,7 +15,7 @@ from c4bench.agent.listeners import is_here, owners, trusted_users, user_name
 from c4bench.evidence.limits import UnreadableError
 from c4bench.evidence.ras_client import address, query
 from c4bench.foreign_text import one_line
-from c4bench.wire.channel import MESSAGE_BYTES_MAX
+from c4bench.wire.framing import MESSAGE_BYTES_MAX
 from c4bench.wire.ras_report import RasReport
 
 _logger = logging.getLogger(__name__)

@@ -2,21 +2,20 @@
 
 import asyncio
 import contextlib
+import importlib
 import logging
 import signal
 import socket
 import ssl
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from c4bench.agent import pages, service
-from c4bench.agent.agent import Agent
+from c4bench.agent.agent import Agent, WindowSender
 from c4bench.model.agent import AgentConfig
 from c4bench.wire.trust import client_context
 
-if TYPE_CHECKING:
-    from c4bench.agent.bus_windows import BusWindows
-
+# The room of the bus needs nats-py, which other agents do not: only its name is known here.
+_ON_BUS = "c4bench.bus.agent_windows"
 _logger = logging.getLogger(__name__)
 
 
@@ -31,13 +30,10 @@ def serve(config: AgentConfig, spawner: socket.socket) -> None:
     _logger.info("agent of %s stopped with its ranks", config.name)
 
 
-def _bus(config: AgentConfig, tls: ssl.SSLContext) -> "BusWindows":
+def _bus(config: AgentConfig, tls: ssl.SSLContext) -> WindowSender:
     """What sends windows to the bus. Raises UsageError where nats-py is not installed, or for a wrong address."""
-    from c4bench.agent.bus_windows import BusWindows  # noqa: PLC0415  (nats-py, which other agents do not need)
-    from c4bench.bus.connection import Bus  # noqa: PLC0415
-    from c4bench.bus.subjects import Subjects  # noqa: PLC0415
-
-    return BusWindows(Bus(config.bus, tls, config.name, Subjects(config.cluster)))
+    sender: WindowSender = importlib.import_module(_ON_BUS).of_agent(config, tls)
+    return sender
 
 
 async def _run(agent: Agent, socket: Path) -> None:

@@ -5,7 +5,7 @@ import logging
 import msgspec
 
 from c4bench.model.window import HostNames, Window
-from c4bench.wire.channel import MESSAGE_BYTES_MAX
+from c4bench.wire.framing import MESSAGE_BYTES_MAX
 from c4bench.wire.peer import encode
 from c4bench.wire.window_codec import EncodedWindow, NamesChange, WindowEncoder
 

@@ -100,7 +100,7 @@ def _c4(*words: str) -> list[str]:
 async def _rounds(trust: Path, address: str, seconds: float, rounds: int) -> tuple[dict[int, list[float]], int]:
     """How long one detector and two take for all that is sent, round after round; and how many windows that is."""
     from c4bench.bus.connection import Bus, bus_tls, opened  # noqa: PLC0415  (nats-py, which is an extra)
-    from c4bench.bus.streams import Limits, make  # noqa: PLC0415
+    from c4bench.bus.server import StreamLimits, make_streams  # noqa: PLC0415
     from c4bench.bus.subjects import Subjects  # noqa: PLC0415
 
     took_s: dict[int, list[float]] = {1: [], 2: []}
@@ -113,7 +113,7 @@ async def _rounds(trust: Path, address: str, seconds: float, rounds: int) -> tup
 
         names = Subjects("c4")
         bus = await connected(Role.BUS_MASTER, Role.BUS_MASTER)
-        await make(bus, Limits(seconds=3600.0))
+        await make_streams(bus, StreamLimits(seconds=3600.0))
         agents = {host: await connected(host, Role.AGENT) for host in host_names(GROUP)}
         sent, newest_s = await _send(agents, simulated), time.time() - 2 * WINDOW_S
         for _ in range(rounds):

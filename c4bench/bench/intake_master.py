@@ -19,7 +19,9 @@ from types import FrameType
 
 import msgspec
 
-from c4bench.control.master import Master, Parts
+from c4bench.control.master import Master
+from c4bench.control.parts import Parts, compose
+from c4bench.control.state.store import Store
 from c4bench.model.event import AgentMissing
 
 # Of the process's own time. The kernel's timer is coarser on some machines; shares do not depend on it.
@@ -113,7 +115,7 @@ class _Watch:
         self.reading = Reading(windows, seconds, cpu_s, shares, lag_s, missing, self._idle_bytes, _resident_bytes())
 
     def _windows(self) -> int:
-        return sum(dict(self._parts.detection.windows).values())
+        return sum(dict(self._parts.telemetry.windows).values())
 
     def _missing(self) -> int:
         return sum(isinstance(event, AgentMissing) for event in list(self._parts.log.events))
@@ -125,7 +127,7 @@ class _Watch:
         while time.monotonic() < until_s:
             if self._parts.telemetry.evaluated_s != evaluated_s:
                 evaluated_s = self._parts.telemetry.evaluated_s
-                end_s = min(dict(self._parts.detection.window_ends_s).values(), default=0.0)
+                end_s = min(dict(self._parts.telemetry.window_ends_s).values(), default=0.0)
             yield time.time() - begin_s - end_s
             time.sleep(_LOOK_S)
 
@@ -136,7 +138,7 @@ def _resident_bytes() -> int:
 
 async def measure(folder: Path, port: int, warm_up_s: float, seconds: float) -> Reading:
     """Serve, with certificates and state in `folder`, until enough has been measured."""
-    parts = Parts(folder / "state")
+    parts = compose(Store(folder / "state"))
     master = Master(parts, folder, "127.0.0.1", port)
     watch = _Watch(parts, _Samples(), warm_up_s, seconds)
     loop = asyncio.get_running_loop()

@@ -5,22 +5,32 @@ import logging
 import time
 from collections import Counter, defaultdict
 from contextlib import suppress
-from typing import Protocol
 
 import msgspec
 
 from c4bench.bus.connection import FAILURES, Bus, for_ever
-from c4bench.bus.heartbeat import DETECTOR, GONE_AFTER_S, Heartbeat, heartbeat_key
-from c4bench.bus.incoming import SOURCE, Kind, check_rates, check_times
-from c4bench.bus.job_follower import Dropped, JobFollower, Judge
+from c4bench.bus.incoming import SOURCE, MessageKind, check_rates, check_times
+from c4bench.bus.job_follower import JobFollower
 from c4bench.bus.jobs import JobEntries, JobEntry
-from c4bench.bus.lease import ENDS_AFTER_S, RENEWED_EVERY_S, Held, Lease, Renewals, fair_share, read_lease
+from c4bench.bus.judge import Dropped, JobJudges
+from c4bench.bus.lease import (
+    DETECTOR,
+    ENDS_AFTER_S,
+    GONE_AFTER_S,
+    RENEWED_EVERY_S,
+    Heartbeat,
+    HeldLease,
+    Lease,
+    Renewals,
+    fair_share,
+    heartbeat_key,
+    read_lease,
+)
 from c4bench.bus.reader import StreamReader
 from c4bench.bus.subjects import bucket_key, bucket_stream, token
 from c4bench.decoding import from_msgpack
 from c4bench.errors import report_bug
-from c4bench.model.recording import FabricRecord, LinkRates, TrafficArrival, TrafficCarried, TrafficRecord
-from c4bench.wire.messages import JobSpec
+from c4bench.model.recording import FabricRecord, LinkRates, TrafficArrival, TrafficCarried
 
 _logger = logging.getLogger(__name__)
 
@@ -41,20 +51,7 @@ def _fabric_record(body: bytes) -> FabricRecord:
     return record
 
 
-SHARED = Kind("record of the fabric", _fabric_record)
-
-
-class Judges(Protocol):
-    """What judges the jobs, and what its judges share about the fabric."""
-
-    def judge(self, spec: JobSpec, dropped: Dropped) -> Judge:
-        """A judge of an attempt, which counts what it rejects."""
-
-    def share(self, record: FabricRecord) -> None:
-        """Ingest what path planning or another detector has learnt about the fabric."""
-
-    def traffic(self) -> list[TrafficRecord]:
-        """What was seen of our own jobs' traffic since the last call."""
+SHARED = MessageKind("record of the fabric", _fabric_record)
 
 
 class _Following:
@@ -77,10 +74,10 @@ class _Following:
         await asyncio.wait((self.task,))
 
 
-class Detector:
+class BusDetector:
     """The detector called `name`, which no other may be called; `judges` judge its jobs."""
 
-    def __init__(self, bus: Bus, name: str, judges: Judges) -> None:
+    def __init__(self, bus: Bus, name: str, judges: JobJudges) -> None:
         self._bus, self._name, self._judges = bus, name, judges
         self._jobs, self._renewals, self._detectors = JobEntries(bus), Renewals(), Renewals(GONE_AFTER_S)
         names = bus.subjects
@@ -110,7 +107,7 @@ class Detector:
         while True:
             self._dropped[SOURCE] = self._bus.incoming.left_out
             dropped = {host: dict(reasons) for host, reasons in self._dropped.items() if reasons}
-            heartbeat.turn(Held(self._name, dropped=dropped))
+            heartbeat.turn(HeldLease(self._name, dropped=dropped))
             await asyncio.sleep(_LOOK_S)
 
     async def _watch_leases(self) -> None:
@@ -201,8 +198,8 @@ class Detector:
         """Take a job that is free, unless another detector does. What fails because of the bus is tried again later."""
         lease = Lease(self._bus, f"{JOB}{token(attempt)}")
 
-        def ours(held: Held | None) -> Held:
-            of_this_entry = held if held is not None and held.job == revision else Held("", revision)
+        def ours(held: HeldLease | None) -> HeldLease:
+            of_this_entry = held if held is not None and held.job == revision else HeldLease("", revision)
             return msgspec.structs.replace(of_this_entry, holder=self._name)
 
         with suppress(*FAILURES):

@@ -6,8 +6,8 @@ import msgspec
 
 from c4bench.budget import BUS_VALUE
 from c4bench.bus.connection import Bus, OutdatedError, Stored
-from c4bench.bus.incoming import Kind, check_times, decoded
-from c4bench.bus.lease import Held
+from c4bench.bus.incoming import MessageKind, check_times, decoded
+from c4bench.bus.lease import HeldLease
 from c4bench.bus.reader import StreamReader
 from c4bench.decoding import DecodingError, from_json
 from c4bench.model.diagnosis import Diagnosis
@@ -22,7 +22,7 @@ def is_repeat(finding: Diagnosis, known: Iterable[Diagnosis]) -> bool:
     return any(_identity(one) == _identity(finding) and finding.onset_s <= one.named_s for one in known)
 
 
-def has_stood(finding: Diagnosis, before: Held) -> bool:
+def has_stood(finding: Diagnosis, before: HeldLease) -> bool:
     """Whether it is about a fault that stood, named, when the job was taken over.
 
     Who begins to read in the middle of a fault sees it begin there, after it was named.
@@ -56,7 +56,7 @@ def _checked(bus: Bus, stored: Stored) -> Diagnosis:
     return finding
 
 
-FINDING = Kind("finding", lambda body: from_json(body, Diagnosis), BUS_VALUE)
+FINDING = MessageKind("finding", lambda body: from_json(body, Diagnosis), BUS_VALUE)
 
 
 class JobFindings:

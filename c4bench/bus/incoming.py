@@ -21,7 +21,7 @@ SOURCE = "bus"
 COUNT_AT_MOST, TIME_AT_MOST_S = 1 << 53, 1e11
 
 
-class Kind(NamedTuple, Generic[T]):
+class MessageKind(NamedTuple, Generic[T]):
     """What a message should be, in words, what decodes it and raises DecodingError, and how much it may bring."""
 
     name: str
@@ -35,7 +35,7 @@ class Incoming:
     def __init__(self) -> None:
         self.left_out: Counter[str] = Counter()
 
-    def decoded(self, kind: Kind[T], subject: str, body: bytes) -> T | None:
+    def decoded(self, kind: MessageKind[T], subject: str, body: bytes) -> T | None:
         """What a message says; None if it cannot be used."""
         return self.used(kind.name, subject, lambda: decoded(kind, body))
 
@@ -54,7 +54,7 @@ class Incoming:
             return None
 
 
-def decoded(kind: Kind[T], body: bytes) -> T:
+def decoded(kind: MessageKind[T], body: bytes) -> T:
     """What a message says. Raises DecodingError, or OverBudgetError where it is too large."""
     Account(f"a {kind.name}", kind.budget).spend(bytes=len(body))
     with _without_collection(), decoding():
@@ -96,4 +96,4 @@ def _without_collection() -> Iterator[None]:
             gc.enable()
 
 
-_WINDOW = Kind("window", from_message)
+_WINDOW = MessageKind("window", from_message)

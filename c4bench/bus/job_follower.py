@@ -1,27 +1,37 @@
-"""Follows one job on the bus: reads its windows, has them judged at the server's times, and publishes what is found."""
+"""Follows one job on the bus: reads its windows, has them judged at the server's times, and publishes what is found.
+
+Names are in some windows only (`c4bench.wire.window_codec`). Those are also kept in a stream of their own. Who begins
+in the middle reads that first: it has the names that a host's windows had when the first one was sent that is read.
+"""
 
 import asyncio
 import math
 import time
-from collections import Counter, defaultdict, deque
-from collections.abc import Sequence
-from typing import Protocol
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
+from c4bench.budget import JOB, OverBudgetError
+from c4bench.bus import incoming
 from c4bench.bus.connection import Bus, Stored, again, for_ever
 from c4bench.bus.findings import JobFindings, has_stood
-from c4bench.bus.host_windows import HostWindows
-from c4bench.bus.incoming import Kind
+from c4bench.bus.incoming import MessageKind
 from c4bench.bus.jobs import JobEntry
-from c4bench.bus.lease import Held
+from c4bench.bus.judge import Dropped, JobJudge
+from c4bench.bus.lease import HeldLease
 from c4bench.bus.reader import StreamReader
-from c4bench.bus.subjects import BEGIN, Place, place
-from c4bench.decoding import from_msgpack
+from c4bench.bus.subjects import BEGIN, SubjectPlace, place
+from c4bench.decoding import DecodingError, decoding, from_msgpack
 from c4bench.errors import RepeatedFailures
-from c4bench.model.diagnosis import Component, Diagnosis
+from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.recording import Evaluated, JobReport, Record
+from c4bench.model.window import Window
+from c4bench.wire.window_codec import EncodedWindow, WindowDecoder
 
+UNREADABLE, FOREIGN, LOST = "unreadable window", "foreign window", "lost on the bus"
+_BAD = (DecodingError, OverBudgetError)
 EVALUATED_EVERY_S = 0.1
 # A message may still be under way to us when it is so old (s).
 _UNDER_WAY_S = 0.05
@@ -30,28 +40,110 @@ _WAIT_S = 0.05
 _TURN_S = 0.02
 # Where the server's clock goes on by more (s) at once, the time before that is not judged.
 _GAP_AT_MOST_S = 600.0
-REPORT: Kind[JobReport] = Kind("report", lambda body: from_msgpack(body, JobReport))  # type: ignore[arg-type]
+REPORT: MessageKind[JobReport] = MessageKind("report", lambda body: from_msgpack(body, JobReport))  # type: ignore[arg-type]
 
 
-class Judge(Protocol):
-    """What judges one job: C4D. It learns what is normal from the last `memory_s` seconds, or from more."""
+class _Named(NamedTuple):
+    """A window's names: whether it has all of its host, the window without tables, and how many bytes it had."""
 
-    @property
-    def memory_s(self) -> float:
-        """So much telemetry another one needs to go on where this one ends (s)."""
-
-    @property
-    def standing(self) -> tuple[Component, ...]:
-        """What has been named and has not healed."""
-
-    def ingest(self, record: Record) -> list[Diagnosis]:
-        """Ingest the next record; return new findings if it is an evaluation."""
-
-    def learns(self, at_s: float) -> bool:
-        """Whether it learns what is normal from an evaluation now; at other times it only looks for faults."""
+    begins: bool
+    window: EncodedWindow
+    size_bytes: int
 
 
-Dropped = defaultdict[str, Counter[str]]
+class _Host:
+    """The decoder of a host's windows, and names that were read before and that it has not reached."""
+
+    def __init__(self) -> None:
+        self.decoder = WindowDecoder()
+        self.ahead: deque[_Named] = deque()
+        self._ahead_bytes = 0
+
+    def note(self, named: _Named) -> None:
+        """Note names; of more than a job may bring, the oldest go."""
+        self.ahead.append(named)
+        self._ahead_bytes += named.size_bytes
+        while self._ahead_bytes > JOB.bytes:
+            self._next()
+
+    def _next(self) -> _Named:
+        named = self.ahead.popleft()
+        self._ahead_bytes -= named.size_bytes
+        return named
+
+    def advance(self, end_s: float) -> None:
+        """Apply the names of windows that ended before."""
+        while self.ahead and self.ahead[0].window.end_s < end_s:
+            named = self._next()
+            if named.begins:
+                self.decoder = WindowDecoder()
+            self.decoder.decode(named.window)
+
+    def passes(self, window: EncodedWindow) -> None:
+        """A window is read, and with it its names."""
+        if self.ahead and self.ahead[0].window.sequence == window.sequence:
+            self._next()
+
+
+class HostWindows:
+    """Decodes the windows of a job's `hosts`; `drop` is called with the host, the reason and how many it loses.
+
+    `newest` has the number of each host's newest window that was read, by an earlier reader to begin with.
+    """
+
+    def __init__(
+        self, hosts: Collection[str], drop: Callable[[str, str, int], None], newest: Mapping[str, int]
+    ) -> None:
+        self._drop = drop
+        self._hosts = {host: _Host() for host in hosts}
+        self.newest = {host: number for host, number in newest.items() if host in self._hosts}
+
+    def note_names(self, host: str, body: bytes, *, begins: bool) -> None:
+        """Note a window with names, of the stream that keeps them; in that stream's order."""
+        if (known := self._hosts.get(host)) is None:
+            return
+        try:
+            window = incoming.window(body)
+        except _BAD:
+            return
+        bare = msgspec.structs.replace(window, op_table=b"", awaits=b"", conn_table=b"", arrival_table=b"")
+        known.note(_Named(begins, bare, len(body)))
+
+    def receive(self, host: str, body: bytes, *, begins: bool = False) -> Window | None:
+        """The next window of a host, which `begins` if it has all names; None if it is none of this host."""
+        if (known := self._hosts.get(host)) is None:
+            self._drop(host, FOREIGN, 1)
+            return None
+        try:
+            encoded = incoming.window(body)
+            if encoded.host != host:
+                self._drop(host, FOREIGN, 1)
+                return None
+            with decoding():
+                window = _decoded(known, encoded, begins=begins)
+        except _BAD:
+            self._drop(host, UNREADABLE, 1)
+            return None
+        self._count_lost(host, encoded.sequence, begins=begins)
+        return window
+
+    def _count_lost(self, host: str, sequence: int, *, begins: bool) -> None:
+        """Count the numbers that are missing; what was read before is read again without that."""
+        lost = sequence - self.newest.get(host, sequence - 1) - 1
+        if lost > 0:
+            self._drop(host, LOST, lost)
+        # An agent that was restarted counts from 0 again.
+        if begins or lost >= 0:
+            self.newest[host] = sequence
+
+
+def _decoded(known: _Host, encoded: EncodedWindow, *, begins: bool) -> Window:
+    """The window with the names that its host has sent before, or only its own where it `begins`."""
+    known.advance(encoded.end_s)
+    known.passes(encoded)
+    if begins:
+        known.decoder = WindowDecoder()
+    return known.decoder.decode(encoded)
 
 
 class JobFollower:
@@ -62,7 +154,7 @@ class JobFollower:
     """
 
     def __init__(
-        self, bus: Bus, entry: JobEntry, judge: Judge, dropped: Dropped, before: Held, catching_up: asyncio.Lock
+        self, bus: Bus, entry: JobEntry, judge: JobJudge, dropped: Dropped, before: HeldLease, catching_up: asyncio.Lock
     ) -> None:
         self._job = job = entry.spec.id
         since_s = max(0.0, before.judged_s - before.memory_s)
@@ -79,12 +171,12 @@ class JobFollower:
         # Up to when all findings have been published, and what stands named by them.
         self.judged_s, self.standing = 0.0, before.standing
 
-    def progress(self, holder: str) -> Held:
+    def progress(self, holder: str) -> HeldLease:
         """The job's lease, by how far it is judged; `holder` is "" to give it up."""
         if self.judged_s <= self._before.judged_s:
             return msgspec.structs.replace(self._before, holder=holder)
         memory_s, newest = self._judge.memory_s, self._windows.newest
-        return Held(holder, self._before.job, self.judged_s, memory_s, newest, standing=self.standing)
+        return HeldLease(holder, self._before.job, self.judged_s, memory_s, newest, standing=self.standing)
 
     def _drop(self, host: str, reason: str, count: int) -> None:
         self._dropped[host][reason] += count
@@ -118,7 +210,7 @@ class JobFollower:
     def _host_windows(self) -> HostWindows:
         return HostWindows(self._hosts, self._drop, self._before.newest)
 
-    def _place(self, stored: Stored) -> Place | None:
+    def _place(self, stored: Stored) -> SubjectPlace | None:
         """What a message is; None if its subject does not say."""
         return self._bus.incoming.used("subject", stored.subject, lambda: place(stored.subject))
 

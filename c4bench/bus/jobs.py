@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 
 from c4bench.bus.connection import Bus, Stored
-from c4bench.bus.incoming import COUNT_AT_MOST, Kind, decoded
+from c4bench.bus.incoming import COUNT_AT_MOST, MessageKind, decoded
 from c4bench.bus.reader import StreamReader
 from c4bench.bus.subjects import bucket_key, bucket_stream, name_of, token
 from c4bench.decoding import DecodingError, from_msgpack
@@ -19,7 +19,7 @@ class JobEntry(msgspec.Struct, frozen=True):
     first: Annotated[int, msgspec.Meta(ge=1, le=COUNT_AT_MOST)]
 
 
-ENTRY = Kind("job entry", lambda body: from_msgpack(body, JobEntry))
+ENTRY = MessageKind("job entry", lambda body: from_msgpack(body, JobEntry))
 
 
 class JobEntries:

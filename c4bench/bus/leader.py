@@ -17,13 +17,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from c4bench.bus.connection import FAILURES, Bus, OutdatedError, Stored
-from c4bench.bus.lease import RENEWED_EVERY_S, Held, Lease, Renewals, read_lease
+from c4bench.bus.lease import RENEWED_EVERY_S, HeldLease, Lease, Renewals, read_lease
 from c4bench.bus.reader import StreamReader
-from c4bench.bus.streams import make_state
+from c4bench.bus.server import make_state
 from c4bench.bus.subjects import bucket_key, bucket_stream, token
 from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import UnhealthyError
-from c4bench.wire.channel import MESSAGE_BYTES_MAX
+from c4bench.wire.framing import MESSAGE_BYTES_MAX
 
 Answer = TypeVar("Answer")
 _logger = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class Leader:
                     renewals.renewed(MASTER, stored.sequence, held, time.monotonic())
             holder = renewals.holder(MASTER)
             if reader.caught_up and (not holder or renewals.ended(MASTER, time.monotonic())):
-                if await lease.acquire(renewals, lambda _: Held(self._name)) is not None:
+                if await lease.acquire(renewals, lambda _: HeldLease(self._name)) is not None:
                     break
             elif holder != waited_for:
                 _logger.info("%s leads; waiting until it does not", holder)
@@ -124,7 +124,7 @@ class Leader:
     async def _renewal_answered(self, lease: Lease) -> bool:
         """Renew the lease, and lose it where another master has it; whether the bus has answered."""
         try:
-            if not await lease.write(Held(self._name)):
+            if not await lease.write(HeldLease(self._name)):
                 self._lose(_ANOTHER)
         except FAILURES as error:
             _logger.debug("bus %s: lease not renewed: %s", self._bus.address, error)
@@ -284,6 +284,6 @@ class Leader:
         try:
             held = await lease.look()
             if held is not None and held.holder == self._name:
-                await lease.write(Held(""))
+                await lease.write(HeldLease(""))
         except FAILURES as error:
             _logger.warning("bus %s: %s", self._bus.address, error)

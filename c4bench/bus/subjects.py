@@ -36,22 +36,22 @@ def name_of(text: str) -> str:
     return name
 
 
-class Place(NamedTuple):
+class SubjectPlace(NamedTuple):
     """What a subject of a job's telemetry is for: a window of `host`, `names` as in `Subjects.window`; "" a report."""
 
     host: str
     names: str = ""
 
 
-def place(subject: str) -> Place:
+def place(subject: str) -> SubjectPlace:
     """What a message of a job's telemetry is. Raises DecodingError for a subject that none has."""
     match subject.split(".")[4:]:
         case ["report"]:
-            return Place("")
+            return SubjectPlace("")
         case ["window", host]:
-            return Place(name_of(host))
+            return SubjectPlace(name_of(host))
         case ["names", host, names] if names in {BEGIN, CHANGE}:
-            return Place(name_of(host), names)
+            return SubjectPlace(name_of(host), names)
     raise DecodingError("no subject of a job's telemetry")
 
 

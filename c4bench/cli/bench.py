@@ -45,8 +45,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _measure(arguments: argparse.Namespace) -> RunDirectory:
     check(arguments.suites)
-    if arguments.baseline and not (arguments.baseline / "c4bench/control/master.py").exists():
-        raise UsageError(f"--baseline {arguments.baseline}: there is no c4bench/control/master.py; give a checkout")
+    if arguments.baseline and not (arguments.baseline / "c4bench/control/parts.py").exists():
+        raise UsageError(f"--baseline {arguments.baseline}: there is no c4bench/control/parts.py; give a checkout")
     built = kernel.require()
     run = begin(
         arguments.run_dir,

@@ -48,7 +48,7 @@ def register(commands: Commands) -> None:
 
 
 def _config(arguments: argparse.Namespace) -> int:
-    from c4bench.bus.server_config import Store, server_config  # noqa: PLC0415  (nats-py, which is an extra)
+    from c4bench.bus.server import BusStore, server_config  # noqa: PLC0415  (nats-py, which is an extra)
     from c4bench.bus.subjects import DEFAULT_CLUSTER, Subjects  # noqa: PLC0415
 
     address, port = connection.listening("--listen", arguments.listen, _PORT)
@@ -58,7 +58,7 @@ def _config(arguments: argparse.Namespace) -> int:
         raise UsageError(f"no certificates in {trust} (c4bench prepare makes them)")
     authority.issue_for_bus(trust, datetime.now(UTC))
     hosts = authority.agents(trust)
-    store = Store(arguments.store.resolve(), arguments.store_holds)
+    store = BusStore(arguments.store.resolve(), arguments.store_holds)
     sys.stdout.write(server_config(trust, store, f"{address}:{port}", clusters, hosts))
     return 0
 
@@ -70,14 +70,14 @@ def _detector(arguments: argparse.Namespace) -> int:
 
 async def _judge(arguments: argparse.Namespace) -> None:
     from c4bench.bus.connection import Bus, bus_tls, opened  # noqa: PLC0415  (nats-py, which is an extra)
-    from c4bench.bus.detector import Detector  # noqa: PLC0415
+    from c4bench.bus.detector import BusDetector  # noqa: PLC0415
+    from c4bench.bus.judge import JobJudges  # noqa: PLC0415
+    from c4bench.bus.master import own_name  # noqa: PLC0415
     from c4bench.bus.subjects import Subjects  # noqa: PLC0415
-    from c4bench.cli.on_bus import own_name  # noqa: PLC0415
-    from c4bench.control.bus_judge import JobJudges  # noqa: PLC0415
 
     tls, name = bus_tls(arguments.trust, Role.DETECTOR), own_name()
     async with opened(Bus(arguments.bus, tls, name, Subjects(arguments.cluster), Role.DETECTOR)) as bus:
-        judging = asyncio.ensure_future(Detector(bus, name, JobJudges()).run())
+        judging = asyncio.ensure_future(BusDetector(bus, name, JobJudges()).run())
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, judging.cancel)
         sys.stdout.write(f"connected to {bus.address} as {name}\n")

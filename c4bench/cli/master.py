@@ -15,9 +15,11 @@ from pathlib import Path
 from c4bench import inventory, logs, remote
 from c4bench.cli import Commands, connection, page
 from c4bench.control.client import dial
-from c4bench.control.master import Master, Parts
-from c4bench.control.path_learning import PlannedFabric
-from c4bench.control.switches import Switches
+from c4bench.control.master import Master
+from c4bench.control.parts import Parts, compose
+from c4bench.control.paths.learning import PlannedFabric
+from c4bench.control.paths.switches import Switches
+from c4bench.control.state.store import Store
 from c4bench.deploy import authority
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.foreign_text import json_line
@@ -137,12 +139,12 @@ def _master(arguments: argparse.Namespace) -> int:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     if arguments.bus:
-        from c4bench.cli.on_bus import leading  # noqa: PLC0415  (nats-py, which is an extra)
+        from c4bench.bus.master import leading  # noqa: PLC0415  (nats-py, which is an extra)
 
         with leading(arguments.bus, arguments.cluster, arguments.trust, arguments.bus_keeps) as leader:
             asyncio.run(leader.run(fabric, serve))
     else:
-        asyncio.run(serve(Parts(arguments.state, fabric, archive)))
+        asyncio.run(serve(compose(Store(arguments.state), fabric, archive)))
     return 0
 
 

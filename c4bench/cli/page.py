@@ -17,13 +17,11 @@ from pathlib import Path
 import msgspec
 
 from c4bench.cli import Commands, connection
+from c4bench.control.parts import Parts
 from c4bench.errors import UnhealthyError, UsageError
-from c4bench.live import certificate
-from c4bench.live.feed import Feed
-from c4bench.live.run_feed import RunFeed
+from c4bench.live.credentials import TokenFile, ensure_certificate, fingerprint
+from c4bench.live.feed import Feed, RunFeed
 from c4bench.live.server import PageServer, page_context
-from c4bench.live.snapshot import Sources
-from c4bench.live.tokens import TokenFile
 
 PORT = 7448
 _HOUR_S = 3600.0
@@ -93,9 +91,9 @@ def prepare(arguments: argparse.Namespace) -> Page | None:
     address, port = connection.listening("--page", arguments.page, PORT)
     arguments.state.mkdir(parents=True, exist_ok=True)
     names = {socket.gethostname(), *(() if _is_any(address) else (address,))}
-    own = arguments.page_certificate or certificate.ensure(arguments.state, names, datetime.now(UTC))
+    own = arguments.page_certificate or ensure_certificate(arguments.state, names, datetime.now(UTC))
     tls = page_context(arguments.trust / "ca.pem", *own)
-    _logger.info("live page: certificate %s, SHA-256 %s", own[0], certificate.fingerprint(own[0]))
+    _logger.info("live page: certificate %s, SHA-256 %s", own[0], fingerprint(own[0]))
     return Page(arguments.page, address, port, tls, arguments.state, arguments.faults)
 
 
@@ -107,7 +105,7 @@ def _is_any(address: str) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def serving(page: Page | None, sources: Sources) -> AsyncIterator[None]:
+async def serving(page: Page | None, sources: Parts) -> AsyncIterator[None]:
     """Serve the page of these parts while the body runs. Raises UnhealthyError if its port cannot be opened."""
     if page is None:
         yield
@@ -145,12 +143,12 @@ def _show_run(arguments: argparse.Namespace) -> int:
     feed = RunFeed(arguments.run_directory)
     with tempfile.TemporaryDirectory(prefix="c4bench-page-") as name, contextlib.suppress(KeyboardInterrupt):
         folder, now_s = Path(name), time.time()
-        own = certificate.ensure(folder, (), datetime.now(UTC))
+        own = ensure_certificate(folder, (), datetime.now(UTC))
         tokens = TokenFile(folder)
         token = tokens.create("page", now_s + _HOUR_S * arguments.hours, now_s)
 
         def ready(port: int) -> None:
-            lines = f"https://localhost:{port}/", f"token {token}", f"SHA-256 {certificate.fingerprint(own[0])}"
+            lines = f"https://localhost:{port}/", f"token {token}", f"SHA-256 {fingerprint(own[0])}"
             sys.stdout.write("\n".join(lines) + "\n")
             sys.stdout.flush()
 

@@ -18,9 +18,9 @@ from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.cli import Commands
 from c4bench.control.client import dial
 from c4bench.control.cluster import Cluster
-from c4bench.control.path_learning import SOURCE_PORTS
-from c4bench.control.store import SavedPaths
-from c4bench.control.switches import Switches
+from c4bench.control.paths.learning import SOURCE_PORTS
+from c4bench.control.paths.switches import Switches
+from c4bench.control.state.store import SavedPaths
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.foreign_text import one_line
 from c4bench.inventory import Inventory, load, select

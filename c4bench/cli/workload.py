@@ -14,8 +14,7 @@ import msgspec
 from c4bench import inventory, logs
 from c4bench.cli import Commands, connection
 from c4bench.cli.lab import kept_or_scratch
-from c4bench.control import foreground
-from c4bench.control.client import dial
+from c4bench.control.client import dial, run_jobs
 from c4bench.control.cluster import Cluster
 from c4bench.decoding import DecodingError, decoding
 from c4bench.errors import UsageError
@@ -107,7 +106,7 @@ def _launches(files: Sequence[Path], hosts: tuple[Host, ...]) -> list[LaunchJob]
 async def _foreground(arguments: argparse.Namespace, launches: Sequence[LaunchJob]) -> int:
     show = _show_json if arguments.json else _show
     async with dial(arguments.master, arguments.trust, Role.OPERATOR) as master:
-        return await foreground.run(master, launches, show)
+        return await run_jobs(master, launches, show)
 
 
 def _in_lab(arguments: argparse.Namespace) -> int:

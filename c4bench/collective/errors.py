@@ -14,10 +14,21 @@ class CollectiveError(C4Error):
     `MEMORY`: a buffer cannot be allocated or registered; `DEVICE_FATAL`: a NIC is lost;
     `HOST_LOST`: no NIC of rank `peer`'s host can be reached (`peer` may be this rank);
     `DEVICE`: a NIC cannot be opened or used; `BROKEN`: an earlier operation failed.
+
+    Where another rank failed first, `cause` is the status of its failure.
     """
 
     def __init__(
-        self, message: str, *, comm: str, rank: int, kind: str, seq: int = -1, peer: int = -1, status: str = ""
+        self,
+        message: str,
+        *,
+        comm: str,
+        rank: int,
+        kind: str,
+        seq: int = -1,
+        peer: int = -1,
+        status: str = "",
+        cause: str = "",
     ) -> None:
         operation = kind if seq < 0 else f"{kind} #{seq}"
         super().__init__(f"rank {rank} of communicator {comm}, {operation}: {message}")
@@ -27,10 +38,10 @@ class CollectiveError(C4Error):
         self.kind = kind
         self.seq = seq
         self.peer = peer
-        self.status = status
+        self.status, self.cause = status, cause
 
     def seen_by(self, comm: str, rank: int, kind: str, peer: int) -> "CollectiveError":
         """The same failure as an error of communicator `comm`, of which this one's is a part."""
         return CollectiveError(
-            self.message, comm=comm, rank=rank, kind=kind, seq=self.seq, peer=peer, status=self.status
+            self.message, comm=comm, rank=rank, kind=kind, seq=self.seq, peer=peer, status=self.status, cause=self.cause
         )

@@ -159,11 +159,11 @@ class Operation:
         """The error for another rank's failure: its reason, and what this rank waits for."""
         text, _ = self.waiting_for()
         message = f"rank {failure.rank} failed: {failure.reason} (waiting here for {text})"
-        return self.error(message, peer=failure.rank, status="ABORTED")
+        return self.error(message, peer=failure.rank, status="ABORTED", cause=failure.status)
 
-    def error(self, message: str, *, peer: int = -1, status: str = "") -> CollectiveError:
+    def error(self, message: str, *, peer: int = -1, status: str = "", cause: str = "") -> CollectiveError:
         """A CollectiveError of this operation."""
         kind = self.signature.kind
         return CollectiveError(
-            message, comm=self.comm, rank=self.rank, kind=kind, seq=self.seq, peer=peer, status=status
+            message, comm=self.comm, rank=self.rank, kind=kind, seq=self.seq, peer=peer, status=status, cause=cause
         )

@@ -2,13 +2,10 @@
 
 import logging
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from c4bench.budget import AGENT, OverBudgetError
-from c4bench.c4p.guidance.live_flows import LiveFlows
-from c4bench.control.jobs import Job
+from c4bench.control.jobs.job import Job
 from c4bench.errors import C4Error, UnhealthyError, UsageError
 from c4bench.foreign_text import one_line
 from c4bench.model.fabric import Flow, Nic, host_of_nic
@@ -98,14 +95,6 @@ class Authorisation:
         if destination not in job.nics:
             raise NotTheirsError(f"{one_line(destination, 80)} is no NIC of job {job.spec.id}")
         return self._nic(source) or job.nics[source]
-
-
-def check_room(live: LiveFlows, flows: Iterable[Flow]) -> None:
-    """Raises OverBudgetError if a host would have more live flows than one agent may."""
-    new = Counter(host_of_nic(flow.source) for flow in flows if flow.id not in live)
-    for host, count in new.items():
-        if live.of_host(host) + count > AGENT.names:
-            raise OverBudgetError(f"{host}: more than {AGENT.names:,} flows, which is the most that is planned")
 
 
 def _check_host(host: str, said: str) -> None:

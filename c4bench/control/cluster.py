@@ -14,11 +14,12 @@ from c4bench.c4d.network.delay_matrix import MatrixTable, matrix_table
 from c4bench.c4p.knowledge.atlas import Atlas
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.c4p.policy import PathPolicy
-from c4bench.control.job_registry import name_of
-from c4bench.control.jobs import Job
-from c4bench.control.master import Master, Parts
-from c4bench.control.path_counting import Read
-from c4bench.control.path_learning import SOURCE_PORTS, PlannedFabric
+from c4bench.control.jobs.job import Job
+from c4bench.control.master import Master
+from c4bench.control.parts import compose
+from c4bench.control.paths.learning import SOURCE_PORTS, PlannedFabric
+from c4bench.control.paths.switches import Read
+from c4bench.control.state.registry import name_of
 from c4bench.errors import C4Error, UnhealthyError
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.event import Diagnosed, Event, SteeringStage
@@ -50,7 +51,7 @@ class Cluster:
         self._loop.set_exception_handler(self._note_bug)
         self._thread = threading.Thread(target=self._loop.run_forever, name="c4bench-master", daemon=True)
         self._thread.start()
-        self.parts = parts = self._call_soon(Parts)
+        self.parts = parts = self._call_soon(compose)
         self._beside: list[concurrent.futures.Future[None]] = []
         self._agents, self._jobs, self._log = parts.agents, parts.jobs, parts.log
         self._detection, self._paths = parts.detection, parts.paths

@@ -1,9 +1,8 @@
-"""The master of a fabric: builds its parts, connects them, and runs the server that agents and operators connect to."""
+"""The server of a master, which agents and operators connect to. `parts.py` composes what it serves."""
 
 import asyncio
 import logging
 import socket
-import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
@@ -11,40 +10,13 @@ from pathlib import Path
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.http11 import Request, Response
 
-from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
-from c4bench.control.agent_connections import AgentConnections
-from c4bench.control.agent_liveness import AgentLiveness
-from c4bench.control.agent_session import AgentSessions
-from c4bench.control.archiving import Archiving
-from c4bench.control.authorisation import Authorisation
-from c4bench.control.diagnosis_dispatch import DiagnosisDispatch
-from c4bench.control.doubt_prober import DoubtProber
-from c4bench.control.event_log import EventLog
-from c4bench.control.fleet_state import FleetState
-from c4bench.control.garbage import seldom_collected
-from c4bench.control.health import Health, agent_health
-from c4bench.control.health_page import page, refusal
-from c4bench.control.host_recheck import HostRecheck
-from c4bench.control.job_attempts import JobAttempts
-from c4bench.control.job_registry import JobRegistry
-from c4bench.control.job_service import JobService
-from c4bench.control.jobs import Job
-from c4bench.control.meetings import Meetings
+from c4bench.control.detection.telemetry import seldom_collected
 from c4bench.control.operator_session import OperatorSession
-from c4bench.control.path_learning import PlannedFabric
-from c4bench.control.path_service import PathService
-from c4bench.control.probe_jobs import ProbeJobs
-from c4bench.control.probe_sweeper import ProbeSweeper
-from c4bench.control.rank_requests import RankRequests
-from c4bench.control.ras_reports import RasReports
-from c4bench.control.rendezvous import RendezvousService
-from c4bench.control.steering import Steering
-from c4bench.control.store import Store
-from c4bench.control.telemetry import Detection, TelemetryLoop
-from c4bench.errors import UnhealthyError, report_bug
-from c4bench.model.event import Diagnosed
-from c4bench.record.archive import Archive
-from c4bench.wire.channel import MESSAGE_BYTES_MAX, WAITING_MESSAGES_MAX, WebSocketChannel
+from c4bench.control.pages.http import page, refusal
+from c4bench.control.parts import Parts
+from c4bench.errors import UnhealthyError
+from c4bench.wire.channel import WAITING_MESSAGES_MAX, WebSocketChannel
+from c4bench.wire.framing import MESSAGE_BYTES_MAX
 from c4bench.wire.gate import Gate
 from c4bench.wire.trust import CLIENTS, Identity, Role, peer_identity, server_context
 
@@ -56,94 +28,6 @@ _PING_WITHIN_S = 3.0
 _CLOSE_WITHIN_S = 1.0
 # Connections that one agent may have; it needs one.
 _OF_AN_AGENT = 4
-# Telemetry is evaluated ten times a second; a master that has not for this long is not ready.
-_EVALUATED_WITHIN_S = 2.0
-
-
-class Parts:
-    """The parts of a master, each given what it needs.
-
-    With a `state` folder they continue where an earlier master was, and adopt the jobs that they find running. Without
-    one they end such jobs, because whoever started them is gone. With a `fabric` they plan its flows from the start.
-    With an `archive` they write to it what C4D ingests and finds. `store` and `detection` take the place of the
-    folder's, and of C4D in this process.
-    """
-
-    def __init__(
-        self,
-        state: Path | None = None,
-        fabric: PlannedFabric | None = None,
-        archive: Archive | None = None,
-        store: Store | None = None,
-        detection: Detection | None = None,
-    ) -> None:
-        jobs: dict[str, Job] = {}
-        self.store = store = store or Store(state)
-        self.agents = agents = AgentConnections()
-        self.log = log = EventLog(store)
-        self.archiving = Archiving(archive) if archive else None
-        self.detection = detection = detection or Detection(self.archiving, report_bug)
-        self.paths = PathService(jobs, agents.peer, keep=self._save_paths, publish=detection.ingest_fabric)
-        if (saved := store.paths()) is not None:
-            self.paths.controller.recall(PathKnowledge.from_json(saved), time.time())
-        if fabric is not None:
-            self.paths.plan(fabric)
-        self.liveness = AgentLiveness(store.state.roll, time.time())
-        self.registry = registry = JobRegistry(store, adopt=store.durable)
-        self.rendezvous, self.meetings = RendezvousService(store), Meetings(jobs)
-        waits = (self.rendezvous, self.meetings)
-        self.attempts = JobAttempts(jobs, agents, store, registry, *waits, detection, self.paths)
-        probes = ProbeJobs(registry, self.attempts)
-        fleet = FleetState(registry, agents, self.attempts)
-        self.steering = Steering(registry, agents, self.attempts, fleet, probes, self.paths, log)
-        self.recheck = HostRecheck(registry, fleet, probes, log)
-        sweeper = ProbeSweeper(registry, detection, probes)
-        prober = DoubtProber(registry, detection, self.paths)
-        releases = self.steering.release, sweeper.release, prober.release
-        self.jobs = JobService(jobs, registry, self.attempts, log, releases)
-        consumers = self.steering.consider, sweeper.consider, prober.consider
-        dispatch = DiagnosisDispatch(log, self.paths, consumers)
-        self.telemetry = TelemetryLoop(jobs, self.paths, self.liveness, detection, dispatch, log)
-        authorisation = Authorisation(jobs, self.paths.live_flow, self.paths.nic)
-        requests = RankRequests(jobs, *waits, detection, self.paths, authorisation)
-        ras = RasReports(lambda time_s, diagnosis: log.publish(Diagnosed(time_s, diagnosis)), store.save_ras)
-        known = agents, self.liveness, registry, self.attempts, self.telemetry, requests, authorisation
-        self.sessions = AgentSessions(*known, log, ras)
-
-    def _save_paths(self, paths: PathKnowledge) -> None:
-        if self.store.durable:
-            self.store.save_paths(paths.to_json())
-
-    def unready(self) -> str:
-        """Why telemetry is not being evaluated; "" if it is."""
-        if obstacle := self.detection.obstacle():
-            return obstacle
-        evaluated_s = self.telemetry.evaluated_s
-        if evaluated_s is None:
-            return "telemetry has not been evaluated yet"
-        late_s = time.time() - evaluated_s
-        return f"telemetry has not been evaluated for {late_s:.1f} s" if late_s > _EVALUATED_WITHIN_S else ""
-
-    def health(self) -> Health:
-        """The health of agents, jobs and links."""
-        now_s, ends_s = time.time(), self.detection.window_ends_s
-        agents = {
-            host: agent_health(
-                self.agents.newest_hello(host),
-                connected=host in self.agents.by_host,
-                windows=self.detection.windows[host],
-                dropped=self.detection.dropped[host],
-                refused=refused,
-                lag_s=now_s - ends_s[host] if host in ends_s else None,
-                window_bytes=self.detection.window_bytes[host],
-            )
-            for host, refused in self.agents.refused.items()
-        }
-        missing = tuple(self.liveness.missing.values())
-        known = agents, self.registry.health(), missing, self.registry.isolated(), self.log.counts()
-        lost = tuple(sorted(link.name for link in self.paths.controller.missing))
-        links, evaluations = self.paths.link_loads(), self.telemetry.evaluations
-        return Health(*known, self.paths.unplanned(), links, lost, evaluations, dict(self.detection.left_out))
 
 
 class Master:
@@ -228,7 +112,7 @@ class Master:
                 self._refused.add(line)
                 _logger.warning(line)
             return refusal(str(error))
-        answer = page(request.path, self._parts.health, self._parts.unready)
+        answer = page(request.path, self._parts.health.read, self._parts.health.unready)
         if answer is None:
             self._gate.admit(connection.remote_address)
         return answer

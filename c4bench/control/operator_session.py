@@ -5,11 +5,12 @@ import contextlib
 import logging
 from typing import Any
 
-from c4bench.control.event_log import EventLog
-from c4bench.control.job_service import JobService
-from c4bench.control.path_service import PathService
+from c4bench.control.jobs.attempts import JobService
+from c4bench.control.paths.service import PathService
+from c4bench.control.state.event_log import EventLog
 from c4bench.errors import UsageError
-from c4bench.wire.channel import MESSAGE_BYTES_MAX, Channel, ChannelClosed
+from c4bench.wire.channel import Channel, ChannelClosed
+from c4bench.wire.framing import MESSAGE_BYTES_MAX
 from c4bench.wire.messages import (
     Empty,
     LaunchJob,

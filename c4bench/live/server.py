@@ -16,9 +16,9 @@ from pathlib import Path
 
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.live import http
-from c4bench.live.feed import Source
+from c4bench.live.credentials import TokenFile
+from c4bench.live.feed import PageSource
 from c4bench.live.http import BadRequestError, Request, Response
-from c4bench.live.tokens import TokenFile
 from c4bench.wire.gate import Gate, Limits
 from c4bench.wire.trust import Role, peer_identity
 
@@ -63,7 +63,7 @@ def page_context(ca: Path | None, certificate: Path, key: Path) -> ssl.SSLContex
 class PageServer:
     """The page of one master; `feed` has what it shows, `tokens` who may look without a certificate."""
 
-    def __init__(self, feed: Source, tokens: TokenFile, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, feed: PageSource, tokens: TokenFile, clock: Callable[[], float] = time.time) -> None:
         self._feed, self._tokens, self._clock = feed, tokens, clock
         self._gate = Gate("live page", _STRANGERS)
         self._connections: set[asyncio.Task[None]] = set()

@@ -2,18 +2,12 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Protocol
 
 import msgspec
 
 from c4bench.attribution.localise import Cell
 from c4bench.c4p.knowledge.link_names import NamedLinks
-from c4bench.control.agent_connections import AgentConnections
-from c4bench.control.agent_liveness import AgentLiveness
-from c4bench.control.event_log import EventLog
-from c4bench.control.job_registry import JobRegistry
-from c4bench.control.path_service import PathService
-from c4bench.control.telemetry import Detection
+from c4bench.control.parts import Parts
 from c4bench.foreign_text import one_line
 from c4bench.model.event import Diagnosed
 from c4bench.model.fabric import LinkLoad
@@ -24,17 +18,6 @@ OPEN, AVOIDED, MISSING = "open", "avoided", "missing"
 _IDLE_AT_MOST = 2000
 # The newest events, among which those are looked for that have named something.
 _EVENTS = 500
-
-
-class Sources(Protocol):
-    """The parts of a master that the page reads, and never changes: `c4bench.control.master.Parts` has them."""
-
-    registry: JobRegistry
-    agents: AgentConnections
-    liveness: AgentLiveness
-    detection: Detection
-    paths: PathService
-    log: EventLog
 
 
 class HostRow(msgspec.Struct, frozen=True):
@@ -88,7 +71,7 @@ class LinkRow(msgspec.Struct, frozen=True):
     state: str
 
 
-class Fleet(msgspec.Struct, frozen=True):
+class FleetView(msgspec.Struct, frozen=True):
     """Everything but the details of single jobs, at `time_s` on the master's clock.
 
     `tiers` are the nodes of links: 0 for a NIC, 1 for a leaf, and so on. `named` are the components that C4D has named
@@ -117,16 +100,16 @@ class JobDetail(msgspec.Struct, frozen=True):
     cells: tuple[int, ...]
 
 
-def take_fleet(parts: Sources, now_s: float) -> Fleet:
+def take_fleet(parts: Parts, now_s: float) -> FleetView:
     """The state of all hosts, jobs and links."""
     named = parts.paths.named
     links = link_rows(parts.paths.link_loads(), *_closed(parts), named)
     nodes = {node for link in links for node in (link.source, link.target)}
     tiers = {node: tier for node, tier in named.tiers.items() if node in nodes}
-    return Fleet(now_s, _hosts(parts, now_s), _jobs(parts), links, tiers, _named(parts))
+    return FleetView(now_s, _hosts(parts, now_s), _jobs(parts), links, tiers, _named(parts))
 
 
-def _named(parts: Sources) -> tuple[str, ...]:
+def _named(parts: Parts) -> tuple[str, ...]:
     """The suspects of the newest diagnoses of attempts that run."""
     attempts = {running.spec.id for running in parts.registry.jobs().values()}
     newest = (event.diagnosis for event in parts.log.events[-_EVENTS:] if isinstance(event, Diagnosed))
@@ -134,7 +117,7 @@ def _named(parts: Sources) -> tuple[str, ...]:
     return tuple(sorted({one_line(f"{suspect.kind} {suspect.name}") for suspect in suspects}))
 
 
-def take_job(parts: Sources, name: str) -> JobDetail | None:
+def take_job(parts: Parts, name: str) -> JobDetail | None:
     """The details of a running job; None if no such job runs."""
     running = parts.registry.jobs().get(name)
     if running is None:
@@ -169,17 +152,17 @@ def _link_row(link: str, load: LinkLoad, state: str, named: NamedLinks) -> LinkR
     return LinkRow(link, name, source, target, load.offered_bps, load.carried_bps, load.rate_bps, load.flows, state)
 
 
-def _closed(parts: Sources) -> tuple[frozenset[str], frozenset[str]]:
+def _closed(parts: Parts) -> tuple[frozenset[str], frozenset[str]]:
     health = parts.paths.controller.health
     return health.missing, health.closed
 
 
-def _hosts(parts: Sources, now_s: float) -> tuple[HostRow, ...]:
+def _hosts(parts: Parts, now_s: float) -> tuple[HostRow, ...]:
     ranks: Counter[str] = Counter()
     for running in parts.registry.jobs().values():
         ranks.update(member.host for member in running.spec.members)
     out = {isolated.host: str(isolated.component) for isolated in parts.registry.isolated()}
-    missing, connected, ends_s = parts.liveness.missing, parts.agents.by_host, parts.detection.window_ends_s
+    missing, connected, ends_s = parts.liveness.missing, parts.agents.by_host, parts.telemetry.window_ends_s
     rows = []
     for host in sorted({*parts.agents.refused, *missing, *out, *ranks}):
         hello = parts.agents.newest_hello(host)
@@ -198,7 +181,7 @@ def _hosts(parts: Sources, now_s: float) -> tuple[HostRow, ...]:
     return tuple(rows)
 
 
-def _jobs(parts: Sources) -> tuple[JobRow, ...]:
+def _jobs(parts: Parts) -> tuple[JobRow, ...]:
     diagnoses, unplanned = parts.log.counts(), parts.paths.unplanned()
     rows = []
     for name, running in sorted(parts.registry.jobs().items()):

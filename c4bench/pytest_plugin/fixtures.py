@@ -11,13 +11,13 @@ from c4bench import remote
 from c4bench.c4p.knowledge.atlas import Atlas
 from c4bench.control.cluster import Cluster
 from c4bench.control.job_views import C4D, SteeredJob
-from c4bench.control.switches import Switches
+from c4bench.control.paths.switches import Switches
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inject import places
 from c4bench.inject.controller import Injector
 from c4bench.inject.protocol import Applied as Fault
 from c4bench.inventory import Inventory, select
-from c4bench.live.run_feed import keep_state
+from c4bench.live.feed import keep_state
 from c4bench.model.fabric import Host
 from c4bench.model.measurement import Clock, Measurement
 from c4bench.model.steering import Policy

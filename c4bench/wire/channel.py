@@ -6,12 +6,8 @@ from typing import Protocol
 from websockets.asyncio.connection import Connection
 from websockets.exceptions import ConnectionClosed
 
-from c4bench.wire.framing import LENGTH_BYTES, frame
+from c4bench.wire.framing import LENGTH_BYTES, MESSAGE_BYTES_MAX, frame
 
-# A job of 8,000 ranks is started with a message of 2 MiB; a window of 16 ranks with 100 communicators each has 3 MiB.
-MESSAGE_BYTES_MAX = 8 << 20
-# What a rank asks has some kilobytes, and with addresses for a thousand peers some hundreds.
-CALL_BYTES_MAX = 1 << 20
 # Messages of a connection that have arrived and wait to be handled.
 WAITING_MESSAGES_MAX = 4
 

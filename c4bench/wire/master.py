@@ -8,7 +8,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from c4bench.errors import UnhealthyError
-from c4bench.wire.channel import MESSAGE_BYTES_MAX, WAITING_MESSAGES_MAX, WebSocketChannel
+from c4bench.wire.channel import WAITING_MESSAGES_MAX, WebSocketChannel
+from c4bench.wire.framing import MESSAGE_BYTES_MAX
 from c4bench.wire.trust import Role, peer_identity
 
 _OPEN_WITHIN_S = 10.0

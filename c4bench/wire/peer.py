@@ -12,7 +12,8 @@ from c4bench.budget import AGENT, Account, OverBudgetError
 from c4bench.decoding import DecodingError, decoding, from_msgpack
 from c4bench.errors import C4Error, UnhealthyError, report_bug
 from c4bench.foreign_text import one_line
-from c4bench.wire.channel import CALL_BYTES_MAX, Channel, ChannelClosed
+from c4bench.wire.channel import Channel, ChannelClosed
+from c4bench.wire.framing import CALL_BYTES_MAX
 from c4bench.wire.messages import Answer, Call, Empty, Message, Note
 
 Body = TypeVar("Body")

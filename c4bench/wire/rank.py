@@ -3,19 +3,20 @@
 import itertools
 import socket
 import threading
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from c4bench.errors import UnhealthyError
 from c4bench.wire.framing import LENGTH_BYTES, frame
 from c4bench.wire.messages import Answer, Call, Note
+from c4bench.wire.requests import request_of
 
 Body = TypeVar("Body")
 
 
 class RankLink:
-    """One connection to the agent's socket at `path`."""
+    """One connection to the agent's socket at `path`, for requests of ranks as `wire/requests.py` lists them."""
 
     def __init__(self, path: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
@@ -23,27 +24,27 @@ class RankLink:
         self._numbers = itertools.count(1)
         self._calling = threading.Lock()
 
-    def call(self, method: str, body: object, answer: type[Body]) -> Body:
-        """Send a call and wait for the answer. Raises UnhealthyError if it is refused or the agent or master is gone.
+    def call(self, body: object) -> Any:  # noqa: ANN401  (each request has its own)
+        """Send a request, and wait for its answer. UnhealthyError if it is refused, or agent or master is gone.
 
         Threads of a rank may call at once; each has its own answer.
         """
         with self._calling:
-            self.ask(method, body)
-            return self.answer(answer)
+            self.ask(body)
+            return self.answer(request_of(body).answer)
 
-    def ask(self, method: str, body: object) -> None:
-        """Send a call; `fileno` becomes readable when the answer arrives or the connection closes."""
-        call = Call(next(self._numbers), method, msgspec.Raw(msgspec.msgpack.encode(body)))
+    def ask(self, body: object) -> None:
+        """Send a request; `fileno` becomes readable when the answer arrives or the connection closes."""
+        call = Call(next(self._numbers), request_of(body).name, msgspec.Raw(msgspec.msgpack.encode(body)))
         self._socket.sendall(frame(msgspec.msgpack.encode(call)))
 
-    def note(self, method: str, body: object) -> None:
-        """Send a note."""
-        message = Note(method, msgspec.Raw(msgspec.msgpack.encode(body)))
+    def note(self, body: object) -> None:
+        """Send a request that is not answered."""
+        message = Note(request_of(body).name, msgspec.Raw(msgspec.msgpack.encode(body)))
         self._socket.sendall(frame(msgspec.msgpack.encode(message)))
 
     def answer(self, answer: type[Body]) -> Body:
-        """Wait for the answer to the last call."""
+        """Wait for the answer to the last request."""
         answered = msgspec.msgpack.decode(self._receive(), type=Answer)
         if answered.error:
             raise UnhealthyError(answered.error)

@@ -1,7 +1,7 @@
 """The requests of ranks and agents to the master, in one table: type, answer, who asks, and for whom a request speaks.
 
-From it are made the handlers of the master, its check that a request speaks only for what is its sender's
-(`control/authorisation.py`), and what the agent relays.
+From it are made what ranks send (`wire/rank.py`), what the agent relays, the handlers of the master, and its check that
+a request speaks only for what is its sender's (`control/authorisation.py`).
 """
 
 import math
@@ -14,7 +14,7 @@ import msgspec
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Flow
 from c4bench.model.telemetry import Failure
-from c4bench.wire.channel import CALL_BYTES_MAX, MESSAGE_BYTES_MAX
+from c4bench.wire.framing import CALL_BYTES_MAX, MESSAGE_BYTES_MAX
 from c4bench.wire.messages import (
     ChooseQps,
     Empty,
@@ -167,3 +167,9 @@ REQUESTS = (
 )
 OF_RANKS = {request.name: request for request in REQUESTS if request.relay is not Relay.OWN}
 OF_AGENTS = {request.name: request for request in REQUESTS if request.relay is Relay.OWN}
+_OF_BODIES = {request.body: request for request in OF_RANKS.values()}
+
+
+def request_of(body: object) -> Request:
+    """The row of a rank's request, which is of this type."""
+    return _OF_BODIES[type(body)]

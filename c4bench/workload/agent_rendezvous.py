@@ -12,7 +12,6 @@ from c4bench.model.fabric import USUAL_QPS, Flow
 from c4bench.model.telemetry import Failure
 from c4bench.wire.messages import (
     ChooseQps,
-    Empty,
     Exchange,
     Exchanged,
     Fail,
@@ -33,7 +32,7 @@ class AgentFailureSignal:
 
     def __init__(self, socket: str, job: str, comm: str, seats: Seats) -> None:
         self._link = RankLink(socket)
-        self._link.ask("watch", Watch(job, comm, seats))
+        self._link.ask(Watch(job, comm, seats))
 
     @property
     def fd(self) -> int:
@@ -61,7 +60,7 @@ class AgentRelayChannel:
         self._ask(0)
 
     def _ask(self, after: int) -> None:
-        self._link.ask("news", PollInbox(self._job, self._comm, self._rank, after, self._seats))
+        self._link.ask(PollInbox(self._job, self._comm, self._rank, after, self._seats))
 
     @property
     def fd(self) -> int:
@@ -71,12 +70,12 @@ class AgentRelayChannel:
     def send(self, to: int, body: bytes) -> None:
         """Send a message to the master without a reply; it may get lost."""
         with suppress(OSError):
-            self._link.note("word", RelayMessage(self._job, self._comm, self._rank, to, body, self._seats))
+            self._link.note(RelayMessage(self._job, self._comm, self._rank, to, body, self._seats))
 
     def lost(self, loss: NetworkLoss) -> None:
         """Send a report to C4D without a reply."""
         with suppress(OSError):
-            self._link.note("lost", NetworkLost(self._job, self._comm, loss, self._seats))
+            self._link.note(NetworkLost(self._job, self._comm, loss, self._seats))
 
     def poll(self) -> list[bytes] | None:
         """The messages that have arrived; None when the agent is gone or the job has ended."""
@@ -118,7 +117,7 @@ class AgentRendezvous:
         return self._exchange(request)
 
     def _exchange(self, request: Exchange) -> list[bytes]:
-        exchanged = self._link.call("exchange", request, Exchanged)
+        exchanged: Exchanged = self._link.call(request)
         if exchanged.failure:
             raise FailedError(exchanged.failure)
         if exchanged.missing:
@@ -127,7 +126,7 @@ class AgentRendezvous:
 
     def fail(self, comm: str, failure: Failure, sender: int) -> None:
         """Notify the members."""
-        self._link.call("fail", Fail(self.job, comm, failure, sender, self._seats.get(comm, ())), Empty)
+        self._link.call(Fail(self.job, comm, failure, sender, self._seats.get(comm, ())))
 
     def failure_signal(self, comm: str) -> FailureSignal:
         """Subscribe to failures."""
@@ -140,15 +139,16 @@ class AgentRendezvous:
     def choose_qps(self, pairs: Sequence[tuple[str, str]]) -> int:
         """C4P's number of QPs for each connection of these pairs; the usual number if C4P cannot be reached."""
         try:
-            return self._link.call("qps", ChooseQps(self.job, tuple(pairs)), int)
+            count: int = self._link.call(ChooseQps(self.job, tuple(pairs)))
         except UnhealthyError as error:
             sys.stderr.write(f"c4bench: C4P does not answer ({one_line(error)}); connections have {USUAL_QPS} QPs\n")
             return USUAL_QPS
+        return count
 
     def route(self, flows: Sequence[Flow]) -> list[int]:
         """C4P's source port for each flow; 0 leaves a flow to ECMP. All are 0 if C4P cannot be reached."""
         try:
-            ports = self._link.call("route", Route(self.job, tuple(flows)), list[int])
+            ports: list[int] = self._link.call(Route(self.job, tuple(flows)))
         except UnhealthyError as error:
             sys.stderr.write(
                 f"c4bench: C4P does not answer ({one_line(error)}); {len(flows)} flows run on ECMP until it does\n"
@@ -162,7 +162,7 @@ class AgentRendezvous:
         for flow in flows:
             self.routed.pop(flow, None)
         with suppress(UnhealthyError):
-            self._link.call("release", Release(self.job, tuple(flows)), Empty)
+            self._link.call(Release(self.job, tuple(flows)))
 
     def open_link(self) -> RankLink:
         """A new link to the agent."""

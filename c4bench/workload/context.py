@@ -14,7 +14,7 @@ from c4bench.collective.process import RankProcess
 from c4bench.collective.recorder import Recorder
 from c4bench.errors import UsageError
 from c4bench.model.agent import AgentConfig
-from c4bench.wire.messages import Empty, JobSpec, Meet, Result
+from c4bench.wire.messages import JobSpec, Meet, Result
 from c4bench.wire.rank import RankLink
 from c4bench.workload.agent_rendezvous import AgentRendezvous
 from c4bench.workload.controls import Controls
@@ -116,12 +116,12 @@ class RankContext:
         Raises UnhealthyError if the job is in no meeting, or if the others do not come.
         """
         self.controls.apply_orders()
-        self._link.call("meet", Meet(self.job.id, self.rank, moment), Empty)
+        self._link.call(Meet(self.job.id, self.rank, moment))
 
     def report(self, kind: str, **fields: Any) -> None:  # noqa: ANN401  (each program has its own)
         """Send a result to the master."""
         result = Result(self.job.id, self.rank, {"kind": kind} | fields, next(self._reports))
-        self._link.call("result", result, Empty)
+        self._link.call(result)
 
 
 def _but(items: Sequence[Item], without: Collection[int]) -> tuple[Item, ...]:

@@ -106,7 +106,7 @@ class PathManagedCommunicator(Communicator):
         )
         try:
             self._request = self._guide.open_link()
-            self._request.ask("follow", question)
+            self._request.ask(question)
         except OSError:
             self._drop_request()
 

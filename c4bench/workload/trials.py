@@ -122,7 +122,7 @@ def _run(comm: Communicator, trial: Trial) -> Account:
             checked += more[1]
     except CollectiveError as error:
         comm.abandon(error)
-        lost = error.peer if "no NIC left" in error.message else -1
+        lost = error.peer if "HOST_LOST" in (error.status, error.cause) else -1
         return Account(exact, checked, tuple(spans), comm.resilience, str(error), time.time(), lost)
     return Account(exact, checked, tuple(spans), comm.resilience, agreed=tuple(agreed))
 

@@ -16,7 +16,7 @@ import urllib.request
 import pytest
 
 import c4bench
-from c4bench.agent.bus_windows import BusWindows
+from c4bench.bus.agent_windows import BusWindows
 from c4bench.bus.connection import Bus, bus_tls, opened
 from c4bench.bus.detector import JOB
 from c4bench.bus.lease import Lease

@@ -10,15 +10,14 @@ import time
 import urllib.request
 
 from c4bench.bench.fabrics import clos
-from c4bench.control.agent_connections import AgentConnection
-from c4bench.control.master import Parts
-from c4bench.control.path_learning import PlannedFabric
-from c4bench.control.switches import PortCount
+from c4bench.control.agents.connections import AgentConnection
+from c4bench.control.parts import compose
+from c4bench.control.paths.learning import PlannedFabric
+from c4bench.control.paths.switches import PortCount
 from c4bench.deploy import authority
-from c4bench.live import certificate
+from c4bench.live.credentials import TokenFile, ensure_certificate
 from c4bench.live.feed import Feed
 from c4bench.live.server import PageServer, page_context
-from c4bench.live.tokens import TokenFile
 from c4bench.model.fabric import Flow, Host, Nic
 from c4bench.model.step import StepOp
 from c4bench.model.telemetry import Member
@@ -55,12 +54,12 @@ class PageScene:
         self.passed_s = 0.0
         now = datetime.datetime.now(datetime.UTC)
         authority.establish(folder / "trust", ["h0"], now)
-        self.certificate, key = certificate.ensure(folder, (), now)
+        self.certificate, key = ensure_certificate(folder, (), now)
         self.tokens = TokenFile(folder)
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
-        self.parts = self.call(Parts)
+        self.parts = self.call(compose)
         self.job = SimJob(hosts, ops, name="train", seed=1, clock_offsets_s=(self.began_s,) * hosts)
         self.ticks = simulate(self.job, faults, 1e6)
         self.call(lambda: self.populate(clos(hosts, per_leaf, spines)))

@@ -3,8 +3,8 @@
 import asyncio
 from collections import Counter
 
-from c4bench.control.path_service import PathService
-from c4bench.control.switches import PortCount
+from c4bench.control.paths.service import PathService
+from c4bench.control.paths.switches import PortCount
 from c4bench.errors import UnhealthyError
 from c4bench.model.fabric import Flow, HopAnswer, Host, Nic
 from c4bench.wire.messages import Empty

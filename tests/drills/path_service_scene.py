@@ -14,7 +14,7 @@ from lab_master import LabMaster, until
 
 from c4bench import inventory, remote
 from c4bench.control.client import dial
-from c4bench.control.switches import Switches, carried_bytes
+from c4bench.control.paths.switches import Switches, carried_bytes
 from c4bench.lab.spec import INVENTORY
 from c4bench.wire.messages import QueryResults
 

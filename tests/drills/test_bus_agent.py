@@ -10,8 +10,8 @@ import pytest
 from bus_scene import SUBJECTS, BusScene, needs_nats
 
 from c4bench.agent.agent import Agent
-from c4bench.agent.bus_windows import BusWindows
 from c4bench.agent.spawner import start as start_spawner
+from c4bench.bus.agent_windows import BusWindows
 from c4bench.bus.connection import Bus, opened
 from c4bench.bus.reader import StreamReader
 from c4bench.control.client import dial

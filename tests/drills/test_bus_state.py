@@ -7,13 +7,11 @@ import pytest
 from bus_scene import SUBJECTS, BusScene, needs_nats
 
 from c4bench.bus.connection import opened
-from c4bench.bus.heartbeat import DETECTOR, GONE_AFTER_S, Heartbeat, heartbeat_key
 from c4bench.bus.leader import Leader
-from c4bench.bus.lease import Held, Lease, Renewals
+from c4bench.bus.lease import DETECTOR, GONE_AFTER_S, Heartbeat, HeldLease, Lease, Renewals, heartbeat_key
 from c4bench.bus.reader import StreamReader
-from c4bench.bus.streams import Limits, make
-from c4bench.control.state_folder import StateFolder
-from c4bench.control.store import FinishedExchange, Store
+from c4bench.bus.server import StreamLimits, make_streams
+from c4bench.control.state.store import FinishedExchange, StateFolder, Store
 from c4bench.errors import UnhealthyError
 from c4bench.model.event import AgentBack
 from c4bench.wire.messages import Exchanged
@@ -26,12 +24,12 @@ pytestmark = needs_nats
 def scene(tmp_path):
     """nats-server with the streams that a master makes, without a master."""
 
-    async def make_streams():
+    async def prepare():
         async with opened(scene.bus()) as bus:
-            await make(bus, Limits())
+            await make_streams(bus, StreamLimits())
 
     with BusScene(tmp_path) as scene:
-        asyncio.run(make_streams())
+        asyncio.run(prepare())
         yield scene
 
 
@@ -127,24 +125,24 @@ def test_a_lease_is_taken_by_one_and_only_after_it_has_ended(scene):
             first, second = Lease(bus, "job.x"), Lease(bus, "job.x")
             tried = await asyncio.gather(
                 *(
-                    lease.acquire(unseen, lambda _, name=name: Held(name))
+                    lease.acquire(unseen, lambda _, name=name: HeldLease(name))
                     for lease, name in ((first, "a"), (second, "b"))
                 )
             )
             got, other = (first, second) if tried[0] else (second, first)
             holder = next(held for held in tried if held).holder
             stale = Renewals(0.2)
-            stale.renewed("job.x", got._revision, Held(holder), 0.0)
-            assert await got.write(Held(holder))
-            refused = await other.acquire(stale, lambda _: Held("late"))
-            stale.renewed("job.x", got._revision, Held(holder), 0.0)
-            taken = await other.acquire(stale, lambda _: Held("late"))
-            return tried, refused, taken, await got.write(Held(holder)), await got.look()
+            stale.renewed("job.x", got._revision, HeldLease(holder), 0.0)
+            assert await got.write(HeldLease(holder))
+            refused = await other.acquire(stale, lambda _: HeldLease("late"))
+            stale.renewed("job.x", got._revision, HeldLease(holder), 0.0)
+            taken = await other.acquire(stale, lambda _: HeldLease("late"))
+            return tried, refused, taken, await got.write(HeldLease(holder)), await got.look()
 
     tried, refused, taken, renewed, last = asyncio.run(play())
     assert sum(held is not None for held in tried) == 1
     assert refused is None
-    assert taken == last == Held("late")
+    assert taken == last == HeldLease("late")
     assert not renewed
 
 
@@ -162,7 +160,7 @@ def test_a_detector_is_there_while_its_loop_turns(scene):
                 found, until_s = 0, time.monotonic() + within_s
                 while time.monotonic() < until_s:
                     if turning:
-                        heartbeat.turn(Held("d.1", dropped={"h0": {"late": 1}}))
+                        heartbeat.turn(HeldLease("d.1", dropped={"h0": {"late": 1}}))
                     found += len(await keys.read(0.02))
                 return found
 
@@ -180,7 +178,7 @@ def test_a_detector_is_there_while_its_loop_turns(scene):
     beats, stuck, said = asyncio.run(play())
     assert beats > 2 * 2.0 / GONE_AFTER_S
     assert stuck == 0
-    assert said == Held("d.1", dropped={"h0": {"late": 1}})
+    assert said == HeldLease("d.1", dropped={"h0": {"late": 1}})
 
 
 def test_a_reader_catches_up_while_keys_are_overwritten(scene):

@@ -5,12 +5,14 @@ With `C4BENCH_FRESH_EXAMPLES` set, as at night, they draw other examples each ti
 """
 
 import logging
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from property_examples import FRESH
 
 # Tests in these folders wait for threads, processes and connections: what they test may hang, and this is how long.
+HERE = Path(__file__).parent
 WAITING, HANGS_AFTER_S = {"agent", "collective", "control", "wire", "workload"}, 90
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("fresh", deadline=None, print_blob=True)
@@ -31,7 +33,7 @@ def logging_as_it_was():
 
 def pytest_itemcollected(item):
     """End a test that hangs, unless it has a limit of its own."""
-    if item.path.parent.name in WAITING and item.get_closest_marker("timeout") is None:
+    if item.path.relative_to(HERE).parts[0] in WAITING and item.get_closest_marker("timeout") is None:
         item.add_marker(pytest.mark.timeout(HANGS_AFTER_S))
 
 

@@ -68,6 +68,6 @@ def test_walks_are_short(title, most):
 
 def test_a_wrong_joint_is_noticed():
     """Modules that do not import each other, and a message that one of them does not name, are no joint."""
-    first, second = "collective/recorder.py", "control/event_log.py"
+    first, second = "collective/recorder.py", "control/state/event_log.py"
     for joint in ("import", "return", "message `window`", "somehow"):
         assert not joined([Step(first, joint), Step(second, "")], 0)

@@ -8,12 +8,10 @@ from types import SimpleNamespace
 import pytest
 from path_scene import HOSTS, PORTS, Scene, flow
 
-from c4bench.control.counted_traffic import CountedTraffic
-from c4bench.control.path_learning import PlannedFabric
-from c4bench.control.path_service import PathService
-from c4bench.control.probe_jobs import ProbeJobs
-from c4bench.control.sonic_counters import port_counters
-from c4bench.control.switches import Switches
+from c4bench.control.jobs.probe_jobs import ProbeJobs
+from c4bench.control.paths.learning import PlannedFabric
+from c4bench.control.paths.service import PathService
+from c4bench.control.paths.switches import CountedTraffic, Switches, port_counters
 from c4bench.decoding import json_in
 from c4bench.errors import UnhealthyError
 from c4bench.model.fabric import HopAnswer

@@ -17,7 +17,7 @@ from bus_scene import HOSTS, SUBJECTS, BusScene, SimulatedJobs, needs_nats
 from c4bench.budget import BUS_VALUE, OverBudgetError
 from c4bench.bus import detector, findings, incoming, job_follower, jobs, lease
 from c4bench.bus.connection import opened
-from c4bench.bus.host_windows import LOST, UNREADABLE, HostWindows
+from c4bench.bus.job_follower import LOST, UNREADABLE, HostWindows
 from c4bench.bus.reader import StreamReader
 from c4bench.bus.subjects import place
 from c4bench.decoding import DecodingError
@@ -254,7 +254,7 @@ async def write_garbage(scene):
 def test_whatever_comes_is_decoded_or_left_out(examples):
     """Changed and invented bodies and subjects raise the two errors that a reader expects, and none takes long."""
     draw, slowest_s = random.Random(examples), 0.0
-    known = [msgspec.json.encode(lease.Held("x", 3, 5.0, 2.0, {"h0": 5})), encoded(), *GARBAGE.values()]
+    known = [msgspec.json.encode(lease.HeldLease("x", 3, 5.0, 2.0, {"h0": 5})), encoded(), *GARBAGE.values()]
     known.append(msgspec.msgpack.encode(jobs.JobEntry(SPEC, 1)))
     for _ in range(examples):
         body = bytearray(draw.choice(known)[:4096])

@@ -9,7 +9,7 @@ from bus_scene import SUBJECTS, BusScene, needs_nats
 
 from c4bench.bus.connection import Bus, bus_tls, opened
 from c4bench.bus.reader import StreamReader
-from c4bench.bus.streams import Limits, make, make_state
+from c4bench.bus.server import StreamLimits, make_state, make_streams
 from c4bench.errors import UnhealthyError
 from c4bench.wire.trust import Role
 
@@ -108,13 +108,13 @@ MAY_SUBSCRIBE = INBOXES | {"h0": set()}
 def scene(tmp_path_factory):
     """nats-server with the streams of a cluster."""
 
-    async def make_streams(scene):
+    async def prepare(scene):
         async with opened(scene.bus()) as shared, opened(scene.bus(Role.BUS_LEADER)) as leader:
-            await make(shared, Limits())
+            await make_streams(shared, StreamLimits())
             await make_state(leader)
 
     with BusScene(tmp_path_factory.mktemp("rights")) as scene:
-        asyncio.run(make_streams(scene))
+        asyncio.run(prepare(scene))
         yield scene
 
 

@@ -14,16 +14,16 @@ from nats.aio.msg import Msg
 
 from c4bench.bus import findings
 from c4bench.bus.connection import Bus, Stored
-from c4bench.bus.detector import Detector
+from c4bench.bus.detector import BusDetector
 from c4bench.bus.findings import JobFindings
 from c4bench.bus.job_follower import JobFollower
 from c4bench.bus.jobs import JobEntries, JobEntry
-from c4bench.bus.lease import Held
+from c4bench.bus.judge import JobJudges
+from c4bench.bus.lease import HeldLease
+from c4bench.bus.master import BusDetection
 from c4bench.bus.reader import StreamReader
 from c4bench.bus.subjects import Subjects, bucket_key
-from c4bench.control.bus_detection import BusDetection
-from c4bench.control.bus_judge import JobJudges
-from c4bench.control.store import Store
+from c4bench.control.state.store import Store
 from c4bench.model.diagnosis import Component, Diagnosis, NetworkLoss, Syndrome
 from c4bench.model.recording import LinkRates, LossReported, PathsLearnt, ProbingEnded
 from fuzz_targets.wire import deliveries, encoded_windows, job_spec, loop
@@ -69,7 +69,7 @@ def _leases(_folder):
     with loop() as run:
 
         async def made():
-            return Detector(_bus(), "d", JobJudges()), BusDetection(_bus(), Store(None))
+            return BusDetector(_bus(), "d", JobJudges()), BusDetection(_bus(), Store(None))
 
         detector, master = run(made())
         detector._leases = master._leases = stream = _Read()
@@ -90,7 +90,7 @@ def _shared(_folder):
     with loop() as run:
 
         async def made():
-            return Detector(_bus(), "d", JobJudges())
+            return BusDetector(_bus(), "d", JobJudges())
 
         detector = run(made())
         detector._shared = stream = _Read()
@@ -150,7 +150,7 @@ def _follower(_folder, subjects):
 
         async def made():
             judge, dropped = JobJudges().judge(spec, defaultdict(Counter)), defaultdict(Counter)
-            return JobFollower(_bus(), JobEntry(spec, 1), judge, dropped, Held(""), asyncio.Lock())
+            return JobFollower(_bus(), JobEntry(spec, 1), judge, dropped, HeldLease(""), asyncio.Lock())
 
         follower = run(made())
         number = [0]
@@ -177,7 +177,7 @@ def _subjects(_folder):
 
         async def made():
             judge, dropped = JobJudges().judge(spec, defaultdict(Counter)), defaultdict(Counter)
-            return JobFollower(_bus(), JobEntry(spec, 1), judge, dropped, Held(""), asyncio.Lock())
+            return JobFollower(_bus(), JobEntry(spec, 1), judge, dropped, HeldLease(""), asyncio.Lock())
 
         follower, entries, body = run(made()), JobEntries(_bus()), encoded_windows()[0]
         entries._reader = stream = _Read()
@@ -253,8 +253,8 @@ def _fabric():
 
 def _held():
     component = Component("nic", "h0/0")
-    held = Held("d2", 3, 10.0, 2.0, {"h0": 7}, (component,), {"h0": {"old window": 3}})
-    return Corpus("json", (_json(held), _json(Held(""))))
+    held = HeldLease("d2", 3, 10.0, 2.0, {"h0": 7}, (component,), {"h0": {"old window": 3}})
+    return Corpus("json", (_json(held), _json(HeldLease(""))))
 
 
 def _diagnoses():

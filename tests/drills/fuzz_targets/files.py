@@ -16,14 +16,14 @@ from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.campaign.trial_record import TrialRecord, named_findings, read_trials
 from c4bench.cli import detect as detect_command
 from c4bench.cli import plan as plan_command
-from c4bench.control.store import FinishedExchange, RankResult, RunningJob, State, Store
+from c4bench.control.state.store import FinishedExchange, MasterState, RankResult, RunningJob, Store
 from c4bench.inventory import ansible, load
 from c4bench.inventory.patterns import select
 from c4bench.inventory.review import review
 from c4bench.lab.topology_file import DIRECTORY
 from c4bench.lab.topology_file import load as load_topology
+from c4bench.live.credentials import TokenFile
 from c4bench.live.feed import FaultHistory
-from c4bench.live.tokens import TokenFile
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.event import Diagnosed, HostReturned
 from c4bench.model.fabric import Flow, Host
@@ -246,7 +246,7 @@ def _checkpoint(folder):
 
 
 def _state_json():
-    return _json(State(jobs={"j": RunningJob(job_spec("j"), 4)}, roll={"h0"}, over=["k"]))
+    return _json(MasterState(jobs={"j": RunningJob(job_spec("j"), 4)}, roll={"h0"}, over=["k"]))
 
 
 def _lines(*records):

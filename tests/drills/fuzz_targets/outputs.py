@@ -10,8 +10,8 @@ import msgspec
 from fuzz_mutations import Corpus, of
 from fuzzing import Target
 
-from c4bench.control import switches as counted
-from c4bench.control.sonic_counters import PortCounters, port_counters
+from c4bench.control.paths import switches as counted
+from c4bench.control.paths.switches import PortCounters, port_counters
 from c4bench.doctor import document, hosts, look, switches, table
 from c4bench.doctor.findings import Device, HostSelfReport, InjectorState, Knob, Netdev, Port
 from c4bench.doctor.lldp import neighbours

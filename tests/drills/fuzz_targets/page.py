@@ -7,14 +7,13 @@ import msgspec
 from fuzz_mutations import Corpus, of
 from fuzzing import Target
 
-from c4bench.control.master import Parts
+from c4bench.control.parts import compose
 from c4bench.live import http
-from c4bench.live.feed import Feed
+from c4bench.live.credentials import TokenFile
+from c4bench.live.feed import Feed, RunFeed, RunState
 from c4bench.live.http import BadRequestError
-from c4bench.live.run_feed import RunFeed, RunState
 from c4bench.live.server import PageServer
 from c4bench.live.snapshot import take_fleet
-from c4bench.live.tokens import TokenFile
 from fuzz_targets.wire import loop
 
 _GET = b"GET /?job=a%20b HTTP/1.1\r\nHost: localhost:8443\r\nCookie: __Host-c4bench=token; a=b\r\nAccept: */*\r\n\r\n"
@@ -38,7 +37,7 @@ def _requests(folder):
         tokens.create("someone", 2e9, 1.0)
 
         async def made():
-            return PageServer(Feed(Parts(), None), tokens, lambda: 1.0)
+            return PageServer(Feed(compose(), None), tokens, lambda: 1.0)
 
         server = run(made())
 
@@ -77,7 +76,7 @@ def _state(folder):
 
 def _state_corpus():
     async def made():
-        return Parts()
+        return compose()
 
     with loop() as run:
         parts = run(made())

@@ -12,13 +12,13 @@ from fuzzing import Target
 from c4bench.bench.fabrics import clos
 from c4bench.c4d.detector import Detector
 from c4bench.c4p.controller import PathController
-from c4bench.control.jobs import Job
-from c4bench.control.master import Parts
+from c4bench.control.detection.ras_reports import RasReports
+from c4bench.control.detection.windows import WindowParts
+from c4bench.control.jobs.job import Job
 from c4bench.control.operator_session import OperatorSession
-from c4bench.control.path_learning import PlannedFabric
-from c4bench.control.ras_reports import RasReports
-from c4bench.control.store import Store
-from c4bench.control.window_parts import WindowParts
+from c4bench.control.parts import compose
+from c4bench.control.paths.learning import PlannedFabric
+from c4bench.control.state.store import Store
 from c4bench.errors import UnhealthyError
 from c4bench.model.diagnosis import Component, NetworkLoss
 from c4bench.model.fabric import Flow, Host, Nic
@@ -127,7 +127,7 @@ def _master(folder):
     with loop() as run:
 
         async def made():
-            parts = Parts(folder / "state")
+            parts = compose(Store(folder / "state"))
             fabric = clos(HOSTS, 2, 2)
             parts.paths.plan(PlannedFabric([Host(f"h{number}", "", (NICS[number],)) for number in range(HOSTS)]))
             pairs = [("h0/0", "h1/0"), ("h0/0", "h2/0"), ("h1/0", "h0/0")]
@@ -176,7 +176,7 @@ def _agent(folder):
 
         def consume(data):
             run(serve(data))
-            parts.health()
+            parts.health.read()
             _starts_again(folder)
 
         yield consume
@@ -224,7 +224,7 @@ def _operator(folder):
 
         def consume(data):
             run(serve(data))
-            parts.health()
+            parts.health.read()
             _starts_again(folder)
 
         yield consume

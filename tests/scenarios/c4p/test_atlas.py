@@ -8,7 +8,7 @@ import pytest
 
 from c4bench.c4p.evaluation.shortfalls import gaps
 from c4bench.c4p.knowledge.path_knowledge import COUNTERS, PROBES
-from c4bench.control.switches import carried_bytes, carried_packets
+from c4bench.control.paths.switches import carried_bytes, carried_packets
 from c4bench.model.measurement import Clock
 from c4bench.wire.probes import Burst
 

@@ -12,7 +12,7 @@ import pytest
 from drawn_jobs import draws_job
 
 from c4bench.c4p.policy import PathPolicy
-from c4bench.control.switches import carried_bytes
+from c4bench.control.paths.switches import carried_bytes
 from c4bench.model.meeting import Meeting
 from c4bench.report.statistics import mean_interval
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from c4bench.control.switches import carried_bytes
+from c4bench.control.paths.switches import carried_bytes
 from c4bench.model.measurement import Clock
 from c4bench.model.qp_address import QpAddress
 from c4bench.workload.jobs import job

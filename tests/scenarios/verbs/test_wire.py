@@ -2,7 +2,7 @@
 
 import pytest
 
-from c4bench.control.switches import carried_bytes
+from c4bench.control.paths.switches import carried_bytes
 from c4bench.model.measurement import Clock
 
 WRITE_BYTES = 1 << 20

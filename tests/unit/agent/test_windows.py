@@ -10,7 +10,7 @@ import pytest
 
 from c4bench.agent.agent import Agent
 from c4bench.agent.spawner import Started
-from c4bench.control.telemetry import TelemetryLoop
+from c4bench.control.detection.telemetry import TelemetryLoop
 from c4bench.model.agent import WINDOWS_WITHIN, AgentConfig
 
 PERIOD_S = 0.1

@@ -4,7 +4,7 @@ from collections import Counter
 
 import msgspec
 
-from c4bench.bus.host_windows import FOREIGN, LOST, UNREADABLE, HostWindows
+from c4bench.bus.job_follower import FOREIGN, LOST, UNREADABLE, HostWindows
 from c4bench.model.numbering import window_of
 from c4bench.model.telemetry import CommRecord, Member, OpRecord
 from c4bench.wire.window_codec import WindowEncoder

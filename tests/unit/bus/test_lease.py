@@ -2,25 +2,25 @@
 
 import pytest
 
-from c4bench.bus.lease import Held, Renewals, fair_share
+from c4bench.bus.lease import HeldLease, Renewals, fair_share
 
 
 def test_a_lease_ends_when_it_is_not_renewed_or_given_up():
     """A lease may be taken a second after its last renewal, or at once if its holder has given it up."""
     renewals = Renewals(1.0)
-    renewals.renewed("job.a", 1, Held("one"), 10.0)
+    renewals.renewed("job.a", 1, HeldLease("one"), 10.0)
     assert not renewals.ended("job.a", 11.0)
     assert renewals.ended("job.a", 11.1)
-    renewals.renewed("job.a", 1, Held("one"), 11.2)
+    renewals.renewed("job.a", 1, HeldLease("one"), 11.2)
     assert not renewals.ended("job.a", 12.0)
-    renewals.renewed("job.a", 1, Held(""), 11.3)
+    renewals.renewed("job.a", 1, HeldLease(""), 11.3)
     assert renewals.ended("job.a", 11.3)
 
 
 def test_nobody_is_late_while_the_observer_was_away():
     """After a lost connection, each lease has its whole time again: its renewals may have been missed."""
     renewals = Renewals(1.0)
-    renewals.renewed("job.a", 1, Held("one"), 10.0)
+    renewals.renewed("job.a", 1, HeldLease("one"), 10.0)
     renewals.restart(20.0)
     assert not renewals.ended("job.a", 20.9)
     assert renewals.ended("job.a", 21.1)
@@ -37,9 +37,9 @@ def test_detectors_that_are_there_hold_their_lease():
     """Those count as there that have renewed in time and not left."""
     renewals = Renewals(1.0)
     for name, seen_s in (("a", 10.0), ("b", 8.0)):
-        renewals.renewed(f"detector.{name}", 1, Held(name), seen_s)
-    renewals.renewed("detector.c", 1, Held(""), 10.0)
-    renewals.renewed("job.x", 1, Held("a"), 10.0)
+        renewals.renewed(f"detector.{name}", 1, HeldLease(name), seen_s)
+    renewals.renewed("detector.c", 1, HeldLease(""), 10.0)
+    renewals.renewed("job.x", 1, HeldLease("a"), 10.0)
     assert renewals.live("detector.", 10.5).keys() == {"detector.a"}
 
 

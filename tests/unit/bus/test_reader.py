@@ -7,7 +7,7 @@ import pytest
 from nats.aio.msg import Msg
 
 from c4bench.bus.connection import Bus, Stored
-from c4bench.bus.lease import Held, read_lease
+from c4bench.bus.lease import HeldLease, read_lease
 from c4bench.bus.reader import StreamReader
 from c4bench.bus.subjects import Subjects
 
@@ -86,6 +86,6 @@ def test_a_lease_of_a_time_to_come_is_none(caplog):
     """A lease that was judged further than when it was written would keep its job unjudged; that is said once."""
     bus = Reader()._bus
     ahead = [Stored(1, 100.0, "key", b'{"holder": "d", "judged_s": %d}' % judged_s) for judged_s in (100, 1_000, 2_000)]
-    assert [read_lease(bus, stored) for stored in ahead] == [Held("d", judged_s=100.0), None, None]
+    assert [read_lease(bus, stored) for stored in ahead] == [HeldLease("d", judged_s=100.0), None, None]
     assert bus.incoming.left_out == {"unreadable lease": 2}
     assert len(caplog.records) == 1

@@ -3,13 +3,15 @@
 import json
 from pathlib import Path
 
-from c4bench.bus.server_config import Store, server_config
+from c4bench.bus.server import BusStore, server_config
 from c4bench.bus.subjects import Subjects
 
 
 def configured():
     """A configuration for two hosts and a cluster."""
-    return json.loads(server_config(Path("/t"), Store(Path("/s"), 5), "0.0.0.0:4222", [Subjects("c4")], ["h0", "h1"]))
+    return json.loads(
+        server_config(Path("/t"), BusStore(Path("/s"), 5), "0.0.0.0:4222", [Subjects("c4")], ["h0", "h1"])
+    )
 
 
 def users(account):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from c4bench.bus.connection import checked_address
-from c4bench.bus.subjects import BEGIN, Place, Subjects, name_of, place, token
+from c4bench.bus.subjects import BEGIN, SubjectPlace, Subjects, name_of, place, token
 from c4bench.decoding import DecodingError
 from c4bench.errors import UsageError
 
@@ -37,9 +37,9 @@ def test_a_subject_that_no_telemetry_has_is_refused(rest):
 def test_what_a_subject_is_for_can_be_read_back():
     """A window's subject says its host and what names it has."""
     subjects = Subjects("c4")
-    assert place(subjects.window("j", "h.0")) == Place("h.0")
-    assert place(subjects.window("j", "h.0", BEGIN)) == Place("h.0", BEGIN)
-    assert place(subjects.report("j")) == Place("")
+    assert place(subjects.window("j", "h.0")) == SubjectPlace("h.0")
+    assert place(subjects.window("j", "h.0", BEGIN)) == SubjectPlace("h.0", BEGIN)
+    assert place(subjects.report("j")) == SubjectPlace("")
 
 
 def test_a_name_cannot_reach_another_job_or_host():

@@ -12,10 +12,10 @@ from c4bench.bus.connection import Bus, Stored
 from c4bench.bus.findings import is_repeat
 from c4bench.bus.job_follower import JobFollower
 from c4bench.bus.jobs import JobEntry
-from c4bench.bus.lease import Held
+from c4bench.bus.judge import JobJudges
+from c4bench.bus.lease import HeldLease
 from c4bench.bus.subjects import Subjects
 from c4bench.c4d import detector
-from c4bench.control.bus_judge import JobJudges
 from c4bench.model.fabric import Nic
 from c4bench.model.step import StepOp
 from c4bench.sim.job import simulate
@@ -83,14 +83,14 @@ class Detector:
 @lru_cache(maxsize=1)
 def undisturbed(fault):
     """What a detector says that is never killed."""
-    return Detector(fault, Held(""), END_S).found
+    return Detector(fault, HeldLease(""), END_S).found
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("killed_s", [FAULT_S - 0.3, FAULT_S + 0.7, LONG_AFTER_S])
 def test_a_job_that_was_taken_over_is_judged_as_if_its_detector_had_not_been_killed(fault, killed_s):
     """Whenever a detector is killed, it and the next one say together what one says that is not killed, as soon."""
-    first = Detector(fault, Held(""), killed_s)
+    first = Detector(fault, HeldLease(""), killed_s)
     published = list(first.found)
     for finding in Detector(fault, first.lease, END_S).found:
         if not is_repeat(finding, published):
@@ -108,7 +108,7 @@ def test_an_error_in_judging_a_job_is_reported_once(monkeypatch):
 
     async def judge():
         asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["message"]))
-        Detector("none", Held(""), 1.0)
+        Detector("none", HeldLease(""), 1.0)
 
     def fail(*_):
         raise KeyError("c4")

@@ -20,8 +20,8 @@ from websockets.exceptions import WebSocketException
 from c4bench.agent.agent import Agent
 from c4bench.agent.spawner import start as start_spawner
 from c4bench.control.client import dial
-from c4bench.control.jobs import Job
-from c4bench.control.window_parts import WindowParts
+from c4bench.control.detection.windows import WindowParts
+from c4bench.control.jobs.job import Job
 from c4bench.deploy import authority
 from c4bench.errors import UnhealthyError
 from c4bench.model.meeting import Meeting
@@ -300,14 +300,14 @@ def rank_main(config, go, job, rank):
 
     def meet(key):
         request = Exchange(job.id, "c", key, rank, len(HOSTS), f"{key}{rank}".encode(), WITHIN_S)
-        return link.call("exchange", request, Exchanged).payloads
+        return link.call(request).payloads
 
     met = [meet("a")]
-    link.call("result", Result(job.id, rank, {"kind": "met"}, 1), Empty)
+    link.call(Result(job.id, rank, {"kind": "met"}, 1))
     while rank == 1 and not go.exists():
         time.sleep(0.02)
     met.append(meet("b"))
-    link.call("result", Result(job.id, rank, {"kind": "done", "met": msgspec.to_builtins(met)}, 2), Empty)
+    link.call(Result(job.id, rank, {"kind": "done", "met": msgspec.to_builtins(met)}, 2))
     time.sleep(WITHIN_S)
     return 0
 

@@ -11,11 +11,13 @@ import pytest
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.ingest.operation_intervals import OperationIntervals
 from c4bench.c4p.weights.tuning import WeightTuner
-from c4bench.control.agent_connections import AgentConnection, AgentConnections
-from c4bench.control.event_log import EventLog
-from c4bench.control.jobs import Job
-from c4bench.control.rendezvous import RendezvousService
-from c4bench.control.store import (
+from c4bench.control.agents.connections import AgentConnection, AgentConnections
+from c4bench.control.detection.detection import LocalDetection
+from c4bench.control.detection.windows import WindowParts
+from c4bench.control.jobs.job import Job
+from c4bench.control.jobs.rendezvous import RendezvousService
+from c4bench.control.state.event_log import EventLog
+from c4bench.control.state.store import (
     CommunicatorEnded,
     CommunicatorFailure,
     FinishedExchange,
@@ -23,8 +25,6 @@ from c4bench.control.store import (
     RelayedMessage,
     Store,
 )
-from c4bench.control.telemetry import Detection
-from c4bench.control.window_parts import WindowParts
 from c4bench.model.event import AgentBack
 from c4bench.model.numbering import window_of
 from c4bench.model.recording import Evaluated
@@ -138,7 +138,7 @@ def test_paths_that_connections_have_left_leave_nothing(monkeypatch):
 
 def test_jobs_that_come_and_go_leave_nothing():
     """A new job every hour for a week, each with new communicators, on hosts that stay."""
-    jobs, detection = {}, Detection()
+    jobs, detection = {}, LocalDetection()
     parts, found = WindowParts(jobs), []
 
     def step(number):
@@ -194,7 +194,7 @@ def test_operations_of_ever_other_sizes_leave_nothing(members):
 
 def test_results_and_events_of_a_week_are_the_newest_ones(tmp_path, monkeypatch):
     """A master keeps the newest in memory, and says which number comes next."""
-    monkeypatch.setattr("c4bench.control.jobs._RESULTS_KEPT", 100)
+    monkeypatch.setattr("c4bench.control.jobs.job._RESULTS_KEPT", 100)
     monkeypatch.setattr("os.fsync", lambda _: None)
     store = Store(tmp_path)
     job, log = Job(JobSpec("job", "", (Member(0, "h0", ()),), ()), store), EventLog(store, kept=100)
@@ -212,7 +212,7 @@ def test_results_and_events_of_a_week_are_the_newest_ones(tmp_path, monkeypatch)
 
 def test_events_keep_their_numbers_over_the_end_of_a_file_and_a_restart(tmp_path, monkeypatch):
     """Whoever follows from a number on misses nothing that is kept, and is never told an event under another number."""
-    monkeypatch.setattr("c4bench.control.store._EVENTS_AT_MOST_BYTES", 2_000)
+    monkeypatch.setattr("c4bench.control.state.store._EVENTS_AT_MOST_BYTES", 2_000)
     monkeypatch.setattr("os.fsync", lambda _: None)
     store = Store(tmp_path)
     log = EventLog(store)
@@ -254,9 +254,9 @@ async def in_a_communicator(rendezvous, comm):
 
 def test_communicators_that_are_closed_leave_nothing_with_the_master(monkeypatch):
     """Twice as many communicators as a job may have at a time come and go, and more messages than it may have."""
-    monkeypatch.setattr("c4bench.control.rendezvous._COMMS_AT_MOST", 500)
-    monkeypatch.setattr("c4bench.control.rendezvous._RELAYED_AT_MOST_BYTES", 500_000)
-    monkeypatch.setattr("c4bench.control.rendezvous._ANSWERS_KEPT", 100)
+    monkeypatch.setattr("c4bench.control.jobs.rendezvous._COMMS_AT_MOST", 500)
+    monkeypatch.setattr("c4bench.control.jobs.rendezvous._RELAYED_AT_MOST_BYTES", 500_000)
+    monkeypatch.setattr("c4bench.control.jobs.rendezvous._ANSWERS_KEPT", 100)
 
     async def scene():
         rendezvous = RendezvousService()
@@ -304,8 +304,8 @@ def test_a_failure_is_heard_by_those_that_watch_after_others_have_gone():
 
 def test_what_is_saved_of_an_attempt_is_what_may_be_asked_for(tmp_path, monkeypatch):
     """Of many exchanges, results and ended communicators the newest are on disk; failures and open messages all are."""
-    monkeypatch.setattr("c4bench.control.store._ENTRIES_AT_MOST_BYTES", 50_000)
-    monkeypatch.setattr("c4bench.control.store._NEWEST_KEPT", {FinishedExchange: 10, RankResult: 10})
+    monkeypatch.setattr("c4bench.control.state.store._ENTRIES_AT_MOST_BYTES", 50_000)
+    monkeypatch.setattr("c4bench.control.state.store._NEWEST_KEPT", {FinishedExchange: 10, RankResult: 10})
     monkeypatch.setattr("os.fsync", lambda _: None)
     store, sizes = Store(tmp_path), []
     failure = CommunicatorFailure(Fail("job", "job.0", Failure(1, "why")))

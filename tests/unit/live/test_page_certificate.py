@@ -6,14 +6,14 @@ import stat
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from c4bench.live.certificate import ensure, fingerprint
+from c4bench.live.credentials import ensure_certificate, fingerprint
 
 NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
 
 
 def test_browsers_accept_its_kind(tmp_path):
     """The key is on P-256, the life is at most 398 days, and the names include the one that was asked for."""
-    path, key = ensure(tmp_path, ["master.example", "10.1.2.3"], NOW)
+    path, key = ensure_certificate(tmp_path, ["master.example", "10.1.2.3"], NOW)
     made = x509.load_pem_x509_certificate(path.read_bytes())
     assert isinstance(made.public_key().curve, ec.SECP256R1)
     assert made.not_valid_after_utc - made.not_valid_before_utc <= datetime.timedelta(days=398)
@@ -26,11 +26,11 @@ def test_browsers_accept_its_kind(tmp_path):
 
 def test_it_is_made_again_only_when_due(tmp_path):
     """It stays while it has the names and a month to live; then, and for a new name, another is made."""
-    path, _ = ensure(tmp_path, ["a.example"], NOW)
+    path, _ = ensure_certificate(tmp_path, ["a.example"], NOW)
     first = path.read_bytes()
-    ensure(tmp_path, ["a.example"], NOW + datetime.timedelta(days=300))
+    ensure_certificate(tmp_path, ["a.example"], NOW + datetime.timedelta(days=300))
     assert path.read_bytes() == first
-    ensure(tmp_path, ["a.example"], NOW + datetime.timedelta(days=380))
+    ensure_certificate(tmp_path, ["a.example"], NOW + datetime.timedelta(days=380))
     second = path.read_bytes()
-    ensure(tmp_path, ["b.example"], NOW + datetime.timedelta(days=381))
+    ensure_certificate(tmp_path, ["b.example"], NOW + datetime.timedelta(days=381))
     assert len({first, second, path.read_bytes()}) == 3

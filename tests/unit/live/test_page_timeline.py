@@ -4,7 +4,7 @@ import typing
 
 import pytest
 
-from c4bench.live.timeline import entries_of, entry_of_fault
+from c4bench.live.feed import entries_of, entry_of_fault
 from c4bench.model.benign import Benign, BenignSlowdown
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.event import (

@@ -6,7 +6,7 @@ import stat
 import pytest
 
 from c4bench.errors import UsageError
-from c4bench.live.tokens import FILE, TokenFile
+from c4bench.live.credentials import FILE, TokenFile
 
 
 def test_only_the_hash_is_stored(tmp_path):

@@ -15,8 +15,8 @@ import pytest
 import yaml
 from local_master import Scene
 
-from c4bench.control.health import AgentHealth, Health, JobHealth, UnplannedFlows
-from c4bench.control.metrics_page import render
+from c4bench.control.pages.health import AgentHealth, Health, JobHealth, UnplannedFlows
+from c4bench.control.pages.metrics import render
 from c4bench.deploy import authority
 from c4bench.model.diagnosis import Component
 from c4bench.model.event import AgentMissing

@@ -11,7 +11,7 @@ import pytest
 from page_scene import PageScene
 
 from c4bench.cli.main import main
-from c4bench.live.run_feed import FILE, RunFeed, keep_state
+from c4bench.live.feed import FILE, RunFeed, keep_state
 from c4bench.model.event import HostReturned
 
 

@@ -17,7 +17,7 @@ from c4bench.errors import UnhealthyError
 from c4bench.wire import peer as peer_module
 from c4bench.wire.channel import StreamChannel
 from c4bench.wire.framing import frame
-from c4bench.wire.messages import Answer, Call, Empty, Exchange, Exchanged
+from c4bench.wire.messages import Answer, Call, ChooseQps, Empty, Exchange
 from c4bench.wire.peer import Handler, Peer, Receiver
 from c4bench.wire.rank import RankLink
 from c4bench.wire.trust import Role, client_context, peer_identity, server_context
@@ -176,13 +176,22 @@ def test_a_bug_in_a_method_is_answered_too():
     assert [type(error) for error in asyncio.run(scene())] == [ProcessLookupError]
 
 
+def pairs(count):
+    return ChooseQps("j", (("a/0", "b/0"),) * count)
+
+
 def test_a_rank_asks_through_its_link(tmp_path):
     """The blocking link of a rank and the agent's asynchronous peer understand each other."""
     path, ready, done = str(tmp_path / "agent.sock"), threading.Event(), threading.Event()
 
     async def agent():
+        async def choose(request):
+            if not request.pairs:
+                raise UnhealthyError("no pairs")
+            return 2 * len(request.pairs)
+
         async def serve(reader, writer):
-            await Peer(StreamChannel(reader, writer), {"double": Handler(Question, double)}).serve()
+            await Peer(StreamChannel(reader, writer), {"qps": Handler(ChooseQps, choose)}).serve()
             writer.close()
 
         async with await asyncio.start_unix_server(serve, path):
@@ -194,11 +203,11 @@ def test_a_rank_asks_through_its_link(tmp_path):
     assert ready.wait(5)
     link = RankLink(path)
     try:
-        assert link.call("double", Question(21), Question).number == 42
-        with pytest.raises(UnhealthyError, match="no negative"):
-            link.call("double", Question(-1), Question)
+        assert link.call(pairs(21)) == 42
+        with pytest.raises(UnhealthyError, match="no pairs"):
+            link.call(pairs(0))
         with pytest.raises(UnhealthyError, match="no method 'exchange'"):
-            link.call("exchange", Exchange("j", "c", "k", 0, 1, b"", 1.0), Exchanged)
+            link.call(Exchange("j", "c", "k", 0, 1, b"", 1.0))
     finally:
         link.close()
         done.set()
@@ -216,7 +225,7 @@ def test_threads_of_a_rank_call_one_after_the_other(tmp_path):
                 length = int.from_bytes(connection.recv(4, socket.MSG_WAITALL))
                 call = msgspec.msgpack.decode(connection.recv(length, socket.MSG_WAITALL), type=Call)
                 early.extend(select.select([connection], [], [], 0.05)[0])
-                doubled = Question(2 * msgspec.msgpack.decode(call.body, type=Question).number)
+                doubled = 2 * len(msgspec.msgpack.decode(call.body, type=ChooseQps).pairs)
                 answer = Answer(call.id, msgspec.Raw(msgspec.msgpack.encode(doubled)))
                 connection.sendall(frame(msgspec.msgpack.encode(answer)))
 
@@ -227,7 +236,7 @@ def test_threads_of_a_rank_call_one_after_the_other(tmp_path):
         answering.start()
         link = RankLink(str(tmp_path / "agent.sock"))
         with ThreadPoolExecutor(4) as threads:
-            answers = threads.map(lambda number: link.call("double", Question(number), Question).number, range(4))
+            answers = threads.map(lambda number: link.call(pairs(number)), range(4))
             assert list(answers) == [0, 2, 4, 6]
         answering.join()
         link.close()

@@ -8,11 +8,15 @@ import pytest
 
 from c4bench.errors import UnhealthyError
 from c4bench.wire.framing import LENGTH_BYTES, frame
-from c4bench.wire.messages import Answer, Call, Exchanged, Message, Note, Watch
+from c4bench.wire.messages import Answer, Call, Exchange, Exchanged, Message, Note, Watch
 from c4bench.wire.rank import RankLink
 
 encode = msgspec.msgpack.encode
 WATCH = Watch("j", "c")
+
+
+def exchange(comm="c"):
+    return Exchange("j", comm, "k", 0, 1, b"", 1.0)
 
 
 class FakeAgent:
@@ -73,10 +77,10 @@ def test_calls_are_numbered_and_answered_in_order(linked):
             agent.answer(agent.receive(), Exchanged((b"%d" % number,)), piece=3)
 
     link, agent = linked(serve)
-    answers = [link.call("exchange", WATCH, Exchanged).payloads for _ in range(3)]
+    answers = [link.call(exchange()).payloads for _ in range(3)]
     assert answers == [(b"0",), (b"1",), (b"2",)]
     assert [(call.id, call.method, bytes(call.body)) for call in agent.received] == [
-        (number, "exchange", encode(WATCH)) for number in (1, 2, 3)
+        (number, "exchange", encode(exchange())) for number in (1, 2, 3)
     ]
     assert isinstance(agent.received[0], Call)
 
@@ -91,11 +95,11 @@ def test_a_refusal_is_the_masters_words(linked):
 
     link, agent = linked(serve)
     with pytest.raises(UnhealthyError, match=r"^job 'j' does not run$"):
-        link.call("watch", WATCH, Exchanged)
-    link.note("word", WATCH)
-    assert link.call("exchange", WATCH, Exchanged).missing == (4,)
+        link.call(WATCH)
+    link.note(WATCH)
+    assert link.call(exchange()).missing == (4,)
     assert isinstance(agent.received[1], Note)
-    assert (agent.received[1].method, bytes(agent.received[1].body)) == ("word", encode(WATCH))
+    assert (agent.received[1].method, bytes(agent.received[1].body)) == ("watch", encode(WATCH))
 
 
 @pytest.mark.parametrize("sent", [0, 2, 6], ids=["nothing", "part of the length", "part of the answer"])
@@ -108,7 +112,7 @@ def test_an_agent_that_is_gone_is_an_error(linked, sent):
 
     link, _ = linked(serve)
     with pytest.raises(UnhealthyError, match="the agent closed the connection"):
-        link.call("watch", WATCH, Exchanged)
+        link.call(WATCH)
 
 
 def test_threads_of_a_rank_get_their_own_answers(linked):
@@ -124,8 +128,8 @@ def test_threads_of_a_rank_get_their_own_answers(linked):
 
     def ask(name):
         for _ in range(5):
-            answer = link.call("exchange", Watch("j", name), Exchanged)
-            if answer.payloads != (encode(Watch("j", name)),):
+            answer = link.call(exchange(name))
+            if answer.payloads != (encode(exchange(name)),):
                 wrong.append((name, answer))
 
     threads = [threading.Thread(target=ask, args=(f"c{number}",)) for number in range(4)]
@@ -147,7 +151,7 @@ def test_a_link_is_readable_once_the_answer_is_there(linked):
         agent.answer(call, Exchanged((b"x",)))
 
     link, _ = linked(serve)
-    link.ask("watch", WATCH)
+    link.ask(WATCH)
     with socket.socket(fileno=socket.dup(link.fileno())) as own:
         own.settimeout(0.05)
         with pytest.raises(TimeoutError):

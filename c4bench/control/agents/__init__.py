@@ -1,0 +1,1 @@
+"""Which agents are connected to the master, and which are missing."""

@@ -1,0 +1,1 @@
+"""The master's pages for programs: health and metrics."""

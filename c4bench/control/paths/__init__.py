@@ -1,0 +1,1 @@
+"""Paths: what learns them, plans them, and reads the switches' counters."""

@@ -1,0 +1,1 @@
+"""Steering: what is done about diagnoses, and about hosts out of service."""

@@ -1,4 +1,4 @@
-"""Tables of what campaigns came to: of the last nights, and of idle and busy jobs, on seeds that nothing was tuned on."""
+"""Tables of how often C4D was right on seeds that it was not tuned on: in the last nights, of idle and of busy jobs."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -49,18 +49,18 @@ def rewrite_campaigns(readme: Path, grades: Sequence[Grade]) -> None:
 
 
 def _load(load: float) -> str:
-    return f"{load:.0%} of the time" if load else "idle"
+    return f"{100 * load:.0f} % of the time" if load else "idle"
 
 
 def _range(loads: Iterable[float]) -> str:
     """Such as `10 % to 60 %`."""
     busy = [load for load in loads if load]
-    return f"{min(busy, default=0):.0%} to {max(busy, default=0):.0%}"
+    return f"{100 * min(busy, default=0):.0f} % to {100 * max(busy, default=0):.0f} %"
 
 
 def _campaigns(groups: Iterable[tuple[str, Sequence[Grade]]]) -> str:
     lines = [
-        "| C4D, random faults that it was not tuned on | the right component alone | wrong | silent | a healthy one alone |",
+        "| C4D on random faults | the right component alone | wrong | silent | a healthy one alone |",
         "|---|---|---|---|---|",
     ]
     return "\n".join(lines + [_counted(text, figures(grades)) for text, grades in groups if any(g.due for g in grades)])

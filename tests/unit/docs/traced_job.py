@@ -34,9 +34,9 @@ from c4bench.workload.context import RankContext
 
 SPINES = 2
 HOSTS = tuple(Host(f"h{n}", "", (Nic(f"h{n}", 0, "rxe0", "net", f"10.0.{n}.1", 1e10),)) for n in range(2))
-WITHIN_S = 30.0
+WITHIN_S = 15.0
 # Only the operation that is never finished has this size.
-SIZE_BYTES = 123_456
+SIZE_BYTES = 12_344
 HEALTHY = 6
 JOB, COMMUNICATOR = "walk", "ring"
 
@@ -92,13 +92,15 @@ class TracedJob:
             host.name, "127.0.0.1", str(home), host.nics, self.port, state=str(home), rings=str(home / "rings")
         )
         ours, theirs = socket.socketpair()
+        self.stack.callback(ours.close)
+        self.stack.callback(theirs.shutdown, socket.SHUT_RDWR)
         running = asyncio.run_coroutine_threadsafe(ProbedAgent(config, client_context(*paths), ours).run(), self.loop)
         self.stack.callback(running.cancel)
         threading.Thread(target=self._spawn, args=(theirs, config), daemon=True).start()
 
     def _spawn(self, requests, config):
         """Start ranks as threads where the agent asks for processes."""
-        with suppress(OSError):
+        with requests, suppress(OSError):
             while length := int.from_bytes(requests.recv(LENGTH_BYTES, socket.MSG_WAITALL)):
                 asked = msgspec.msgpack.decode(requests.recv(length, socket.MSG_WAITALL))
                 spec, rank = msgspec.convert(asked["job"], JobSpec), asked["rank"]
@@ -111,7 +113,7 @@ class TracedJob:
             context = RankContext(spec, rank, config)
             context._process = replace(context._process, open_port=lambda nic: LoopbackPort(self.network, nic.device))
             comm = context.communicator(COMMUNICATOR, Options(paths="planned", qps=2, timeout_s=WITHIN_S))
-            array = comm.empty(100_000, "float32")
+            array = comm.empty(4096, "float32")
             for _ in range(HEALTHY):
                 comm.all_reduce(array)
                 time.sleep(0.1)
@@ -128,6 +130,6 @@ class TracedJob:
         nics = tuple(nic for host in HOSTS for nic in host.nics)
         job = self.cluster.start(JobSpec(JOB, "steady", members, nics))
         found = self.cluster.wait_diagnosis(job.spec.id, WITHIN_S)
-        if found is None:
-            raise UnhealthyError(f"no diagnosis within {WITHIN_S:g} s; {self.errors}")
+        if found is None or all(side.size_bytes != SIZE_BYTES for side in found.operations):
+            raise UnhealthyError(f"the hang was not named first within {WITHIN_S:g} s: {found}; {self.errors}")
         return found

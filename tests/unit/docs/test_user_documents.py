@@ -14,7 +14,7 @@ USERS = [
 ]
 # What commands write, and commands themselves, may have numbers of seeds.
 NO_PROSE = re.compile(r"<!-- (\w+):begin -->.*?<!-- \1:end -->|^```.*?^```$|^    .*?$", re.MULTILINE | re.DOTALL)
-SEEDS = re.compile(r'\bseeds?[ =":]+(?:\w+ )?(?:\d[\d,]*\d|\d)", re.IGNORECASE)
+SEEDS = re.compile(r"\bseeds?[ =:]+(?:\w+ )?(?:\d[\d,]*\d|\d)", re.IGNORECASE)
 
 
 def seeds(text):

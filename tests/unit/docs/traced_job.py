@@ -34,10 +34,10 @@ from c4bench.workload.context import RankContext
 
 SPINES = 2
 HOSTS = tuple(Host(f"h{n}", "", (Nic(f"h{n}", 0, "rxe0", "net", f"10.0.{n}.1", 1e10),)) for n in range(2))
-WITHIN_S = 15.0
+WITHIN_S = 60.0
 # Only the operation that is never finished has this size.
 SIZE_BYTES = 12_344
-HEALTHY = 6
+HEALTHY, EVERY_S = 6, 0.4
 JOB, COMMUNICATOR = "walk", "ring"
 
 
@@ -54,7 +54,10 @@ class ProbedAgent(Agent):
 
 
 class TracedJob:
-    """The master, the agents and the ranks; a context manager."""
+    """The master, the agents and the ranks; a context manager.
+
+    While it is `warming`, the job runs as ever: what is traced comes before or after.
+    """
 
     def __init__(self, folder):
         self.folder = Path(folder)
@@ -62,6 +65,7 @@ class TracedJob:
         self.stack = ExitStack()
         self.errors = []
         self.go_on = threading.Event()
+        self.warming = False
 
     def __enter__(self):
         authority.establish(
@@ -114,12 +118,14 @@ class TracedJob:
             context._process = replace(context._process, open_port=lambda nic: LoopbackPort(self.network, nic.device))
             comm = context.communicator(COMMUNICATOR, Options(paths="planned", qps=2, timeout_s=WITHIN_S))
             array = comm.empty(4096, "float32")
+            self.warming = True
             for _ in range(HEALTHY):
                 comm.all_reduce(array)
-                time.sleep(0.1)
+                time.sleep(EVERY_S)
             if rank == len(spec.members) - 1:
                 self.go_on.wait(WITHIN_S)
             else:
+                self.warming = False
                 comm.all_reduce(array[: SIZE_BYTES // array.itemsize])
         except C4Error as error:
             self.errors.append(error)

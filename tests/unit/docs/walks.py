@@ -13,7 +13,6 @@ import struct
 import sys
 import tempfile
 import threading
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -96,10 +95,14 @@ class Trace:
 
 def traced(values):
     """The steps of each value, in one run. On a busy machine another operation may stand still first: tries again."""
-    for _ in range(TRIES):
-        with suppress(UnhealthyError):
+    for tries in range(TRIES, 0, -1):
+        try:
             return run_once(values)
-    raise UnhealthyError(f"{TRIES} runs ended otherwise; try again on a machine with less to do")
+        except UnhealthyError as error:
+            if tries == 1:
+                raise
+            sys.stderr.write(f"tries again: {error}\n")
+    raise AssertionError
 
 
 def run_once(values):
@@ -107,13 +110,16 @@ def run_once(values):
     traces = [Trace(value) for value in values]
 
     def follow(*call):
-        for trace in traces:
-            trace(*call)
+        if not job.warming:
+            for trace in traces:
+                trace(*call)
 
-    threading.setprofile(follow)
     try:
-        with tempfile.TemporaryDirectory() as folder, TracedJob(folder) as job:
-            job.run()
+        with tempfile.TemporaryDirectory() as folder:
+            job = TracedJob(folder)
+            threading.setprofile(follow)
+            with job:
+                job.run()
     finally:
         threading.setprofile(None)
     return [trace.steps for trace in traces]

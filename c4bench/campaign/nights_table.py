@@ -5,8 +5,9 @@ from pathlib import Path
 
 from c4bench.campaign.figures import Figures, Share, figures
 from c4bench.campaign.grade import Grade
+from c4bench.errors import UsageError
 from c4bench.report.generated import frame
-from c4bench.report.readme import tables
+from c4bench.report.readme import figures_page
 
 _NIGHTS = "nights"
 _CAMPAIGNS = "campaigns"
@@ -35,17 +36,20 @@ def rewrite_nights(document: Path, found: Figures, nights: int) -> None:
 def rewrite_campaigns(readme: Path, grades: Sequence[Grade]) -> None:
     """Write how often C4D was right of idle and busy jobs into `readme`, and by load into docs/figures.md beside it.
 
-    A job is idle if its load is 0, as in the campaign of `make test`. Raises UsageError without markers, and writes
-    nothing then.
+    A job is idle if its load is 0, as in the campaign of `make test`. Writes nothing and raises UsageError without
+    markers, or if no answer was due of either kind.
     """
-    few, full = frame(readme, _CAMPAIGNS), frame(tables(readme), _CAMPAIGNS)
+    few, full = frame(readme, _CAMPAIGNS), frame(figures_page(readme), _CAMPAIGNS)
     loads = sorted({grade.load for grade in grades})
     shares = [(_load(load), [grade for grade in grades if grade.load == load]) for load in loads]
     idle = "idle jobs, which communicate for 1 % of their time", [grade for grade in grades if not grade.load]
     busy = f"busy jobs, {_range(loads)} of their time", [grade for grade in grades if grade.load]
+    for text, grades_of in (idle, busy):
+        if not any(grade.due for grade in grades_of):
+            raise UsageError(f"no trial to count of {text}; give run directories of both campaigns")
     source = f"Recorded live; the target is {_RESOLVED:g}; 95 % intervals. `make campaigns` rewrites this."
     readme.write_text(few.filled(_campaigns([idle, busy]), source))
-    tables(readme).write_text(full.filled(_campaigns([*shares, ("all busy", busy[1])]), source))
+    figures_page(readme).write_text(full.filled(_campaigns([*shares, ("all busy", busy[1])]), source))
 
 
 def _load(load: float) -> str:
@@ -54,8 +58,8 @@ def _load(load: float) -> str:
 
 def _range(loads: Iterable[float]) -> str:
     """Such as `10 % to 60 %`."""
-    busy = [load for load in loads if load]
-    return f"{100 * min(busy, default=0):.0f} % to {100 * max(busy, default=0):.0f} %"
+    busy = [100 * load for load in loads if load]
+    return f"{min(busy, default=0):.0f} % to {max(busy, default=0):.0f} %"
 
 
 def _campaigns(groups: Iterable[tuple[str, Sequence[Grade]]]) -> str:
@@ -63,7 +67,8 @@ def _campaigns(groups: Iterable[tuple[str, Sequence[Grade]]]) -> str:
         "| C4D on random faults | the right component alone | wrong | silent | a healthy one alone |",
         "|---|---|---|---|---|",
     ]
-    return "\n".join(lines + [_counted(text, figures(grades)) for text, grades in groups if any(g.due for g in grades)])
+    lines += [_counted(text, figures(grades)) for text, grades in groups if any(grade.due for grade in grades)]
+    return "\n".join(lines)
 
 
 def _counted(text: str, found: Figures) -> str:

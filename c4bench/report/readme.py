@@ -16,7 +16,7 @@ from c4bench.report.headlines import format_limit, format_value, margin
 from c4bench.report.readme_rows import HIGHLIGHTS, ROWS, Highlight, Row
 from c4bench.report.verdict import evaluate_run
 
-BLOCK = "figures"
+_BLOCK = "figures"
 _LAB = "softroce"
 _ONE_CODE = {"version": attrgetter("version"), "commit": attrgetter("git_commit")}
 _ONE_LAB = {"seed": attrgetter("seed"), "kernel": attrgetter("environment.kernel")}
@@ -34,7 +34,7 @@ class _Cell(NamedTuple):
     worst: Measurement
 
 
-def tables(readme: Path) -> Path:
+def figures_page(readme: Path) -> Path:
     """The document beside `readme` that has all figures."""
     return readme.parent / "docs" / "figures.md"
 
@@ -50,7 +50,7 @@ def rewrite(
     The newest run that has a row's measurement is used. Raises UsageError if no run has it, if it has no value, if the
     runs used differ in version, commit, seed or lab kernel, or if a marker is missing; both are then unchanged.
     """
-    few, full = frame(readme, BLOCK), frame(tables(readme), BLOCK)
+    few, full = frame(readme, _BLOCK), frame(figures_page(readme), _BLOCK)
     runs = sorted(map(_read, run_dirs), key=lambda run: run.provenance.started_at, reverse=True)
     cells = [_cell(row, runs) for row in rows]
     used = [cell.run for cell in cells]
@@ -63,7 +63,7 @@ def rewrite(
         *(_highlight(highlight, by_text) for highlight in highlights),
     ]
     readme.write_text(few.filled("\n".join(table), _source(used)))
-    tables(readme).write_text(full.filled(*_tables(cells), _source(used)))
+    figures_page(readme).write_text(full.filled(*_tables(cells), _source(used)))
 
 
 def _read(path: Path) -> _Run:

@@ -179,8 +179,11 @@ def test_figures_of_idle_and_busy_jobs(tmp_path, capsys):
         "| 60 % of the time",
         "| all busy",
     ]
-    documents[1].write_text("no markers")
     before = documents[0].read_text()
+    idle = campaign(tmp_path / "idle", trial("i-0", FOUND))
+    assert main(["campaign", str(idle.path), "--figures", str(documents[0])]) == 2
+    assert "no trial to count of busy jobs" in capsys.readouterr().err
+    documents[1].write_text("no markers")
     assert main(["campaign", str(run.path), "--figures", str(documents[0])]) == 2
     assert "campaigns:begin" in capsys.readouterr().err
     assert documents[0].read_text() == before

@@ -9,7 +9,7 @@ from c4bench.model.measurement import Clock
 from c4bench.record import Ledger, Provenance, RunDirectory
 from c4bench.record.environment import Environment
 from c4bench.report.generated import markers
-from c4bench.report.readme import rewrite, tables
+from c4bench.report.readme import figures_page, rewrite
 from c4bench.report.readme_rows import HIGHLIGHTS, ROWS, Highlight, Row
 
 BEGIN, END = markers("figures")
@@ -26,7 +26,7 @@ SOURCE = "Measured with c4bench 0.1.0, seed 1, Linux 7.3.4 in the lab. `make fig
 def readme(tmp_path):
     path = tmp_path / "README.md"
     (tmp_path / "docs").mkdir()
-    for document in (path, tables(path)):
+    for document in (path, figures_page(path)):
         document.write_text(f"before\n\n{BEGIN}\nold\n{END}\n\nafter\n")
     return path
 
@@ -82,7 +82,7 @@ def test_rows_of_two_runs_replace_the_block_and_nothing_else(readme, make):
         rewrite(readme, [one.path, two.path], [SPEED, ALARM], [FIGURE])
         assert readme.read_text() == f"before\n\n{BEGIN}\n\n{few}\n\n{SOURCE}\n\n{END}\n\nafter\n"
         full = f"before\n\n{BEGIN}\n\n{lab}\n\n{test}\n\n{SOURCE}\n\n{END}\n\nafter\n"
-        assert tables(readme).read_text() == full
+        assert figures_page(readme).read_text() == full
 
 
 def test_the_newest_run_that_measured_a_row_counts(readme, make):
@@ -91,7 +91,7 @@ def test_the_newest_run_that_measured_a_row_counts(readme, make):
     speed(new, 0.8)
     speed(old, 0.99)
     rewrite(readme, [new.path, old.path], [SPEED], [])
-    assert "| Speed | ≥ 0.9 | **0.8**, missed |" in block(tables(readme))
+    assert "| Speed | ≥ 0.9 | **0.8**, missed |" in block(figures_page(readme))
 
 
 def test_a_row_takes_machine_time_of_its_topology(readme, make):
@@ -101,7 +101,7 @@ def test_a_row_takes_machine_time_of_its_topology(readme, make):
         run = make(topology, minute, topology=topology)
         Ledger(run, "lab").measure("lab.boot_s", boot_s, "s", clock=Clock.MACHINE)
     rewrite(readme, (readme.parent / "runs").glob("*Z-*"), [row], [])
-    assert "| Boot |  | 6.3 s |" in block(tables(readme))
+    assert "| Boot |  | 6.3 s |" in block(figures_page(readme))
 
 
 @pytest.mark.parametrize(
@@ -112,10 +112,10 @@ def test_a_row_without_a_measurement_is_named(readme, make, scenario, name, faul
     """A measurement of another scenario, name or label is not used, and the files keep their figures."""
     run = make("one", 1)
     Ledger(run, scenario).measure(name, 0.2, "s", at_most=2.0, fault=fault)
-    before = readme.read_text() + tables(readme).read_text()
+    before = readme.read_text() + figures_page(readme).read_text()
     with pytest.raises(UsageError, match=r"no run has alarm_s of faults\.\*, fault .*'Alarm'"):
         rewrite(readme, [run.path], [ALARM], [])
-    assert readme.read_text() + tables(readme).read_text() == before
+    assert readme.read_text() + figures_page(readme).read_text() == before
 
 
 def test_a_measurement_without_a_value_is_refused(readme, make):
@@ -161,7 +161,7 @@ def test_a_run_that_no_row_uses_may_differ(readme, make):
     alarm(drills, 0.2, "kill")
     rewrite(readme, [one.path, old.path, drills.path], [SPEED, ALARM], [])
     assert block(readme).endswith(SOURCE)
-    assert block(tables(readme)).endswith(SOURCE)
+    assert block(figures_page(readme)).endswith(SOURCE)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_a_file_without_the_markers_is_refused(readme, make, text, words):
     """A missing, doubled, misspelt or misplaced marker in either file is named, and both stay as they are."""
     run = make("one", 1)
     speed(run, 0.95)
-    for document, other in ((readme, tables(readme)), (tables(readme), readme)):
+    for document, other in ((readme, figures_page(readme)), (figures_page(readme), readme)):
         kept, before = document.read_text(), other.read_text()
         document.write_text(text)
         with pytest.raises(UsageError, match=re.escape(words)):
@@ -216,7 +216,7 @@ def test_the_documents_have_the_layout_of_measured_runs(readme, make):
         labels = {name: value[0] if isinstance(value, tuple) else value for name, value in row.labels.items()}
         Ledger(run, row.scenario.replace("*", "x")).measure(row.name, 1.0, "1", at_least=1, clock=Clock.NONE, **labels)
     rewrite(readme, [run.path])
-    for written, document in ((readme, "README.md"), (tables(readme), "docs/figures.md")):
+    for written, document in ((readme, "README.md"), (figures_page(readme), "docs/figures.md")):
         assert first_cells(written) == first_cells(REPOSITORY / document)
 
 

@@ -32,8 +32,8 @@ BEGAN    := $(if $(wildcard $(VENV)/.ready),,$(shell date +%s.%N))
 # Each runs in its own lab, which uses one processor.
 SCENARIOS := campaign detection fabric faults resilience sites
 
-.PHONY: setup packages venv lock kernel lab test lint type unit unit-nightly properties mutants scenarios drills fuzz ablation accuracy busy \
-        soak every-topology evidence bench browser commands docs report figures doctor clean $(SCENARIOS)
+.PHONY: setup packages venv lock kernel lab test lint type unit unit-nightly properties mutants scenarios drills fuzz ablation accuracy busy campaigns \
+        soak every-topology evidence bench browser commands docs report figures walks doctor clean $(SCENARIOS)
 
 setup: kernel
 
@@ -189,10 +189,10 @@ ablation: setup
 	done; exit $${failed:-0}
 
 # The campaign of each seed, in its own run directory. Trials that the directory has are not run again. Without SEEDS it is
-# tonight's: its seed is drawn from the date, its misses go to a list, and README's table is of the last nights.
+# tonight's: its seed is drawn from the date, its misses go to a list, and the table of docs/figures.md is of the last nights.
 ACCURACY ?= reports/runs/accuracy
 SEEDS    ?= $(shell $(BIN)/c4bench campaign --seed)
-NIGHTS    = --nights --misses $(ACCURACY)/misses.jsonl --readme README.md
+NIGHTS    = --nights --misses $(ACCURACY)/misses.jsonl --readme docs/figures.md
 accuracy: setup
 	@for seed in $(SEEDS); do mkdir -p $(ACCURACY)/$$seed; \
 	  $(LAB) $(CAMPAIGN) --c4-seed $$seed --c4-run-dir $(ACCURACY)/$$seed $(call RESUMED,$(ACCURACY)/$$seed) \
@@ -208,6 +208,11 @@ busy: setup
 	  $(BIN)/pytest --hosts softroce -m nightly $(BUSY_CAMPAIGN) --c4-topology $$fabric --c4-seed $$seed \
 	    --c4-run-dir $$run $(call RESUMED,$$run) || failed=1; \
 	done; done; $(BIN)/c4bench campaign $(BUSY)/*/ --by load || failed=1; exit $${failed:-0}
+
+# README's and docs/figures.md's tables of idle and busy jobs, from the runs of `make accuracy` and `make busy`.
+CAMPAIGNS ?= $(wildcard $(ACCURACY)/*/ $(BUSY)/*/)
+campaigns: venv
+	$(BIN)/c4bench campaign $(CAMPAIGNS) --by load --figures README.md
 
 # 20,000 iterations of busy jobs without a fault, beside others that burst and meet, on the same fabrics and on one whose
 # uplinks are oversubscribed. What a run directory has passed is not run again.
@@ -241,12 +246,16 @@ bench: setup
 report:
 	$(BIN)/c4bench report reports/runs/latest
 
-# The simulated table and figure of docs/diloco.md, and README's tables from the newest runs of `make test` and then
-# `make lab`, all of one commit.
+# The simulated table and figure of docs/diloco.md, and the tables of README and docs/figures.md from the newest runs of
+# `make test` and then `make lab`, all of one commit.
 RUNS ?= $(wildcard reports/runs/*-main* reports/runs/*-drills*)
 figures: venv
 	$(BIN)/c4bench utilisation --docs docs/diloco.md
 	$(BIN)/c4bench report --readme README.md $(RUNS)
+
+# The walks of docs/architecture.md, from a traced run; needs no lab.
+walks: venv
+	$(BIN)/python tests/unit/docs/walks.py docs/architecture.md
 
 doctor: venv
 	$(BIN)/c4bench doctor

@@ -10,7 +10,7 @@ from c4bench.c4d.confidence import OTHERS
 from c4bench.campaign.figures import Bin, Figures, Share, calibration, calibration_error, counts, figures
 from c4bench.campaign.grade import Answer, Grade
 from c4bench.campaign.nights import night_seed, nights
-from c4bench.campaign.nights_table import rewrite_nights
+from c4bench.campaign.nights_table import rewrite_campaigns, rewrite_nights
 from c4bench.campaign.run_directory import graded
 from c4bench.cli import Commands
 from c4bench.errors import UsageError
@@ -35,6 +35,9 @@ def register(commands: Commands) -> None:
     )
     parser.add_argument("--misses", type=Path, metavar="FILE", help="add trials that were not resolved to this list")
     parser.add_argument("--readme", type=Path, metavar="FILE", help="with --nights: rewrite the nights' table in FILE")
+    parser.add_argument(
+        "--figures", type=Path, metavar="README", help="rewrite the figures of idle and busy jobs there and in docs"
+    )
     parser.add_argument("--seed", action="store_true", help="only print the seed of tonight's campaign")
     parser.add_argument(
         "--counts",
@@ -76,6 +79,8 @@ def _run(arguments: argparse.Namespace) -> int:
         sys.stdout.write("\n".join([*table, "", *_bins(every), ""]))
     if arguments.readme:
         rewrite_nights(arguments.readme, figures(every), len(runs))
+    if arguments.figures:
+        rewrite_campaigns(arguments.figures, every)
     if arguments.misses:
         _keep(arguments.misses, every)
     return 0

@@ -13,6 +13,7 @@ from c4bench.record.encoding import encode
 from c4bench.report import evaluate_run, render, rewrite
 from c4bench.report.compare import compare
 from c4bench.report.markdown import comparison, summary
+from c4bench.report.readme import figures_page
 from c4bench.report.run_figures import rewrite_run_figures
 
 _BEST_FIRST = (0, 4, 1)
@@ -35,7 +36,10 @@ def register(commands: Commands) -> None:
         help="also append a summary to this file, such as that of a CI job ($GITHUB_STEP_SUMMARY)",
     )
     parser.add_argument(
-        "--readme", type=Path, metavar="FILE", help="only rewrite the figures in this README from the runs"
+        "--readme",
+        type=Path,
+        metavar="FILE",
+        help="only rewrite the figures in this README, and in docs/figures.md beside it, from the runs",
     )
     parser.add_argument(
         "--docs", type=Path, metavar="FILE", help="only rewrite the figures of docs/diloco.md that runs have measured"
@@ -47,7 +51,7 @@ def register(commands: Commands) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.readme:
         rewrite(arguments.readme, arguments.run_directories)
-        sys.stdout.write(f"rewrote the figures in {arguments.readme}\n")
+        sys.stdout.write(f"rewrote the figures in {arguments.readme} and {figures_page(arguments.readme)}\n")
         return 0
     if arguments.docs:
         written = rewrite_run_figures(arguments.docs, arguments.run_directories)

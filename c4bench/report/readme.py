@@ -1,4 +1,4 @@
-"""The figures in README.md: tables between two markers, made from what runs have measured."""
+"""The figures in README.md and docs/figures.md: tables between two markers, made from what runs have measured."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -13,7 +13,7 @@ from c4bench.model.measurement import Measurement, Outcome
 from c4bench.record import Provenance, RunDirectory
 from c4bench.report.generated import frame
 from c4bench.report.headlines import format_limit, format_value, margin
-from c4bench.report.readme_rows import ROWS, Row
+from c4bench.report.readme_rows import HIGHLIGHTS, ROWS, Highlight, Row
 from c4bench.report.verdict import evaluate_run
 
 _BLOCK = "figures"
@@ -34,19 +34,36 @@ class _Cell(NamedTuple):
     worst: Measurement
 
 
-def rewrite(readme: Path, run_dirs: Iterable[Path], rows: Sequence[Row] = ROWS) -> None:
-    """Replace the text between the markers in `readme` by `rows`, with the figures of the runs.
+def figures_page(readme: Path) -> Path:
+    """The document beside `readme` that has all figures."""
+    return readme.parent / "docs" / "figures.md"
+
+
+def rewrite(
+    readme: Path,
+    run_dirs: Iterable[Path],
+    rows: Sequence[Row] = ROWS,
+    highlights: Sequence[Highlight] = HIGHLIGHTS,
+) -> None:
+    """Replace what is between the markers in `readme` by `highlights`, and in docs/figures.md beside it by all `rows`.
 
     The newest run that has a row's measurement is used. Raises UsageError if no run has it, if it has no value, if the
-    runs used differ in version, commit, seed or lab kernel, or if a marker is missing; `readme` is then unchanged.
+    runs used differ in version, commit, seed or lab kernel, or if a marker is missing; both are then unchanged.
     """
-    document = frame(readme, _BLOCK)
+    few, full = frame(readme, _BLOCK), frame(figures_page(readme), _BLOCK)
     runs = sorted(map(_read, run_dirs), key=lambda run: run.provenance.started_at, reverse=True)
     cells = [_cell(row, runs) for row in rows]
     used = [cell.run for cell in cells]
     _agree(used, _ONE_CODE)
     _agree([run for run in used if run.provenance.backend == _LAB], _ONE_LAB)
-    readme.write_text(document.filled(*_tables(cells), _source(used)))
+    by_text = {cell.row.text: cell for cell in cells}
+    table = [
+        "| `make lab` and `make test` | measured | limit | beside it |",
+        "|---|---|---|---|",
+        *(_highlight(highlight, by_text) for highlight in highlights),
+    ]
+    readme.write_text(few.filled("\n".join(table), _source(used)))
+    figures_page(readme).write_text(full.filled(*_tables(cells), _source(used)))
 
 
 def _read(path: Path) -> _Run:
@@ -107,13 +124,23 @@ def _tables(cells: Sequence[_Cell]) -> list[str]:
 
 
 def _line(cell: _Cell) -> str:
-    measurement = cell.worst
+    return f"| {cell.row.text} | {markdown(format_limit(cell.worst))} | {_value(cell.worst)} |"
+
+
+def _highlight(highlight: Highlight, cells: Mapping[str, _Cell]) -> str:
+    worst, beside = cells[highlight.row].worst, cells[highlight.beside_row].worst
+    limit = markdown(format_limit(worst))
+    return f"| {highlight.text} | {_value(worst)} | {limit} | {highlight.beside}: {_value(beside)} |"
+
+
+def _value(measurement: Measurement) -> str:
+    """The value with its interval, and whether its limit was missed."""
     value_text = markdown(format_value(measurement))
     if {"low", "high"} <= measurement.labels.keys():
         value_text += f" ({float(measurement.labels['low']):.3g} to {float(measurement.labels['high']):.3g})"
     if measurement.outcome is Outcome.FAIL:
         value_text = f"**{value_text}**, missed"
-    return f"| {cell.row.text} | {markdown(format_limit(measurement))} | {value_text} |"
+    return value_text
 
 
 def _source(used: Iterable[_Run]) -> str:

@@ -1,4 +1,4 @@
-"""The rows of README's figures: the measurements that they show, and their texts."""
+"""The rows of docs/figures.md, and the few that README shows: the measurements that they are of, and their texts."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -23,6 +23,54 @@ class Row(NamedTuple):
     labels: Mapping[str, str | int | tuple[str, ...]] = MappingProxyType({})
     topology: str = ""
 
+
+class Highlight(NamedTuple):
+    """A figure of README, and the one to read beside it; `row` and `beside_row` are texts of rows in `ROWS`."""
+
+    text: str
+    row: str
+    beside: str
+    beside_row: str
+
+
+HIGHLIGHTS = (
+    Highlight(
+        "All-reduce over eight hosts: share of the bandwidth that the links allow",
+        "The same: bus bandwidth, share of the payload bound",
+        "share of the elements that are exact",
+        "Ring all-reduce, 8 hosts, 16 MiB, 10 Gbit/s: share of the elements that are exact",
+    ),
+    Highlight(
+        "C4P, four jobs across leaves: speed-up over ECMP with as many QPs (95 % interval)",
+        "C4P, the same: speed-up over ECMP with as many QPs (95 % interval, 20 draws)",
+        "time to learn the paths before",
+        "C4P, path atlas: time to learn all pairs of 8 NICs",
+    ),
+    Highlight(
+        "C4D: time to name a NIC that receives at a quarter of its rate",
+        "C4D, the same: time to name the NIC",
+        "false alarms in 300 iterations of a healthy job",
+        "C4D, 300 iterations with benign disturbances: false alarms",
+    ),
+    Highlight(
+        "Steering, a killed rank: alarm to the first good iteration on a spare",
+        "Steering, a killed rank: alarm to the first good iteration on a spare",
+        "a late NIC, which probes identify first",
+        "Steering, a NIC that sends 2 ms late in a ring, identified by probes",
+    ),
+    Highlight(
+        "Resilient collectives, a NIC dies without an event: longest pause",
+        "Resilient: longest pause when packets vanish without an event",
+        "without resilience, every rank has an error after",
+        "A NIC loses its link, without resilience: time until every rank has an error",
+    ),
+    Highlight(
+        "Streaming DiLoCo: times fewer bytes between two sites than data-parallel",
+        "The same, H = 100, 4 bits: times fewer bytes between the sites than data-parallel",
+        "goodput with one of four sites cut off for a fifth of the time",
+        "The same, four sites of which one is cut off for a fifth of the time: goodput",
+    ),
+)
 
 ROWS = (
     Row(

@@ -58,7 +58,7 @@ def paragraphs() -> list[str]:
     return [
         f"![Compute utilisation over bandwidth, three models, five methods](img/{FIGURE})",
         _table(table),
-        f"Gbit/s for a compute utilisation, here / {SOURCE}; bold where they differ. {on_grid(table)} of {len(table)} "
+        f"Gbit/s for a compute utilisation; bold where it differs, here / {SOURCE}. {on_grid(table)} of {len(table)} "
         f"cells have the published bandwidth, {_of_two(table)} of them because either reading of 0.5 counts. "
         f"{within_step(table)} are at most one step of the grid (20.7 %) off. Those that differ:",
         "\n".join(_difference(cell) for cell in table if cell.steps_off),
@@ -88,8 +88,7 @@ def _of_two(table: Sequence[Cell]) -> int:
 
 
 def _both(cell: Cell) -> str:
-    text = f"{format_bandwidth(cell)} / {cell.published}"
-    return f"**{text}**" if cell.steps_off else text
+    return f"**{format_bandwidth(cell)} / {cell.published}**" if cell.steps_off else cell.published
 
 
 def _difference(cell: Cell) -> str:

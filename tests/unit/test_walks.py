@@ -1,73 +1,68 @@
-"""The walks of docs/architecture.md lead through modules that exist and are joined as the document says."""
+"""The walks of docs/architecture.md are those that `make walks` makes."""
 
-import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
-from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-PACKAGE = REPOSITORY / "c4bench"
-WALKS = {"A telemetry record": 16, "A request for a path": 20}
+sys.path.append(str(REPOSITORY / "tests/unit/docs"))
+
+from traced_job import SIZE_BYTES  # noqa: E402  (a folder of tests)
+from walks import PACKAGE, WALKS, Step, Value, main, purpose  # noqa: E402
 
 
-class Step(NamedTuple):
-    """One row: the module, and how it is joined to the next one."""
-
-    module: str
-    joint: str
-
-
-def walk(title):
-    """The rows of the walk whose heading begins with `title`."""
-    section = (REPOSITORY / "docs/architecture.md").read_text().partition(f"\n### {title}")[2]
-    rows = [line.split("|") for line in re.split(r"\n##", section)[0].splitlines() if line.startswith("| `")]
-    return [Step(row[1].strip().strip("`"), row[3].strip()) for row in rows]
-
-
-def imported(module):
-    """The modules of c4bench that a module's statements import, as paths."""
-    names = set()
-    for node in ast.walk(ast.parse((PACKAGE / module).read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return {f"{name.removeprefix('c4bench.').replace('.', '/')}.py" for name in names}
-
-
-def joined(steps, index):
-    """Whether a step is joined to the next as its row says."""
-    (here, joint), there = steps[index], steps[index + 1].module
-    if joint == "import":
-        return there in imported(here) or here in imported(there)
-    if joint == "return":
-        return there in [step.module for step in steps[:index]]
-    token = re.fullmatch(r"(?:message|file|interface) `(\w+)`", joint)
-    return token and all(re.search(rf"\b{token[1]}\b", (PACKAGE / module).read_text()) for module in (here, there))
+def listed(document=REPOSITORY / "docs/architecture.md"):
+    """The steps of each walk in the document, with what it says of the module."""
+    block = document.read_text().partition("<!-- walks:begin -->")[2]
+    sections = re.split(r"^### ", block.partition("<!-- walks:end -->")[0], flags=re.MULTILINE)[1:]
+    lines = re.compile(r"^1\. `(\S+)` `(\S+)`: (.+)$", re.MULTILINE)
+    return {section.partition("\n")[0]: lines.findall(section) for section in sections}
 
 
 @pytest.mark.parametrize("title", WALKS)
-def test_every_module_exists_and_is_joined_to_the_next(title):
-    """Each module of a walk exists, and an import or the named message joins it to the next one."""
-    steps = walk(title)
-    assert [step.module for step in steps if not (PACKAGE / step.module).is_file()] == []
-    assert [steps[index] for index in range(len(steps) - 1) if not joined(steps, index)] == []
-    assert steps[-1].joint == ""
+def test_modules_are_there_and_described_by_themselves(title):
+    """Each module of a walk exists, has the function that is named, and says of itself what the document says."""
+    steps = listed()[title]
+    assert len(steps) > 8
+    assert [module for module, _, _ in steps if not (PACKAGE / module).is_file()] == []
+    for module, function, text in steps:
+        assert re.search(
+            rf"^\s*(async )?def {function.rpartition('.')[2]}\b", (PACKAGE / module).read_text(), re.MULTILINE
+        )
+        assert text == purpose(module), f"{module}: run `make walks`"
 
 
-@pytest.mark.parametrize(("title", "most"), WALKS.items())
-def test_walks_are_short(title, most):
-    """A walk has a limited number of steps, and lists a module again only where a stage returns to its entry point."""
-    steps = walk(title)
-    assert 5 < len(steps) <= most
-    modules = [step.module for step in steps]
-    again = {index for index, module in enumerate(modules) if module in modules[:index]}
-    entries = {index + 1 for index, step in enumerate(steps) if step.joint == "return"}
-    assert again <= entries, "only after a return is a module listed again"
+@pytest.mark.nightly
+@pytest.mark.timeout(300)
+def test_the_document_is_what_the_command_writes(tmp_path):
+    """A run that is traced now passes the modules of the document, and hardly any others."""
+    document = tmp_path / "architecture.md"
+    document.write_text("<!-- walks:begin -->\n<!-- walks:end -->\n")
+    subprocess.run([sys.executable, REPOSITORY / "tests/unit/docs/walks.py", document], check=True)
+    for title, steps in listed(document).items():
+        before, now = ({module for module, _, _ in walk} for walk in (listed()[title], steps))
+        assert len(before ^ now) < 0.1 * len(before), f"{title}: run `make walks`; {before ^ now}"
 
 
-def test_a_wrong_joint_is_noticed():
-    """Modules that do not import each other, and a message that one of them does not name, are no joint."""
-    first, second = "collective/recorder.py", "control/state/event_log.py"
-    for joint in ("import", "return", "message `window`", "somehow"):
-        assert not joined([Step(first, joint), Step(second, "")], 0)
+def test_a_value_is_found_in_what_has_it():
+    """A number is found in structs, containers, tables and messages, text in what quotes it, and neither elsewhere."""
+    number, text = Value(number=SIZE_BYTES), Value(text="walk:ring")
+    table = np.array([1, SIZE_BYTES], dtype=np.int64)
+    assert all(map(number.within, (SIZE_BYTES, [{"a": (SIZE_BYTES,)}], table, table.tobytes(), table[1])))
+    assert not any(map(number.within, (SIZE_BYTES + 1, True, str(SIZE_BYTES), [[]], table[:1], Step)))
+    assert text.within(Step("", "of walk:ring/0"))
+    assert text.within(b"\xa9walk:ring")
+    assert not any(map(text.within, ("walk", -1, b"", Step("walk", "ring"))))
+
+
+def test_a_document_without_markers_is_refused(tmp_path):
+    """A document that lacks a marker stays as it is, before anything runs."""
+    document = tmp_path / "architecture.md"
+    document.write_text("<!-- walks:begin -->")
+    with pytest.raises(SystemExit, match="once each"):
+        main(document)
+    assert document.read_text() == "<!-- walks:begin -->"

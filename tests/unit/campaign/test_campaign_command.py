@@ -157,3 +157,33 @@ def test_the_table_of_nights_has_their_shares(tmp_path, capsys):
     assert "outdated" not in text
     assert main(["campaign", str(run.path), "--readme", str(readme)]) == 2
     assert "give --nights as well" in capsys.readouterr().err
+
+
+def test_figures_of_idle_and_busy_jobs(tmp_path, capsys):
+    """README has a line for idle and one for busy jobs, docs/figures.md one for each load; a miss is marked."""
+    busy = [msgspec.structs.replace(trial("b-0", FOUND), load=0.1), msgspec.structs.replace(trial("b-1"), load=0.6)]
+    run = campaign(tmp_path / "a", trial("a-0", FOUND), *busy)
+    (tmp_path / "docs").mkdir()
+    documents = [tmp_path / "README.md", tmp_path / "docs/figures.md"]
+    for document in documents:
+        document.write_text("before\n<!-- campaigns:begin -->\noutdated\n<!-- campaigns:end -->\nafter\n")
+    assert main(["campaign", str(run.path), "--figures", str(documents[0])]) == 0
+    few, full = ([line for line in path.read_text().splitlines() if line.startswith("| ")] for path in documents)
+    assert few[1:] == [
+        "| idle jobs, which communicate for 1 % of their time | 1.000 (0.025 to 1.000) | 0 of 1 | 0 of 1 | 0 of 1 |",
+        "| busy jobs, 10 % to 60 % of their time | **0.500 (0.013 to 0.987)**, missed | 0 of 2 | 1 of 2 | 0 of 2 |",
+    ]
+    assert [line.split(" | ")[0] for line in full[1:]] == [
+        "| idle",
+        "| 10 % of the time",
+        "| 60 % of the time",
+        "| all busy",
+    ]
+    before = documents[0].read_text()
+    idle = campaign(tmp_path / "idle", trial("i-0", FOUND))
+    assert main(["campaign", str(idle.path), "--figures", str(documents[0])]) == 2
+    assert "no trial to count of busy jobs" in capsys.readouterr().err
+    documents[1].write_text("no markers")
+    assert main(["campaign", str(run.path), "--figures", str(documents[0])]) == 2
+    assert "campaigns:begin" in capsys.readouterr().err
+    assert documents[0].read_text() == before

@@ -70,7 +70,7 @@ def test_the_documents_table_is_rewritten(tmp_path, capsys):
     document = tmp_path / "diloco.md"
     document.write_text("<!-- utilisation:begin -->\n<!-- utilisation:end -->\n")
     assert str(document) in output(capsys, f"--docs={document}")
-    assert "| 1B | data-parallel | 86.8 / 86.8 |" in document.read_text()
+    assert "| 1B | data-parallel | 86.8 | 152.6 |" in document.read_text()
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from c4bench.model.fabric import Host
 from c4bench.model.steering import Action, Incident
 from c4bench.steer.decide import Decision, decide
 from c4bench.steer.suspects import after_probes, after_trials, broken_nics, needs_trials, ring_pairs
-from c4bench.workload.learning import RESUMED
+from c4bench.workload.checkpoint import RESUMED
 
 _logger = logging.getLogger(__name__)
 

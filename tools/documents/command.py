@@ -1,4 +1,4 @@
-"""`python -m tools readme|figures|table4`: rewrite the generated parts of the documents."""
+"""`python -m tools readme|figures|table4|schemas`: rewrite what is generated in the documents and in reports/schema."""
 
 import argparse
 import sys
@@ -8,6 +8,7 @@ from c4bench.cli import Commands
 from tools.diloco_paper.document import paragraphs, rewrite_utilisation
 from tools.documents.readme import rewrite
 from tools.documents.run_figures import rewrite_run_figures
+from tools.documents.schemas import write_schemas
 
 
 def register(commands: Commands) -> None:
@@ -21,6 +22,8 @@ def register(commands: Commands) -> None:
     table4 = commands.add_parser("table4", help="Table 4 of the Streaming DiLoCo paper, beside the simulated figures")
     table4.add_argument("document", type=Path, nargs="?", metavar="FILE", help="rewrite its part, do not print it")
     table4.set_defaults(run=_table4)
+    schemas = commands.add_parser("schemas", help="rewrite the JSON Schemas in reports/schema")
+    schemas.set_defaults(run=_schemas)
 
 
 def _readme(arguments: argparse.Namespace) -> int:
@@ -41,4 +44,9 @@ def _table4(arguments: argparse.Namespace) -> int:
         sys.stdout.write(f"rewrote the table in {arguments.document}, and its figure\n")
     else:
         sys.stdout.write("\n\n".join(paragraphs()) + "\n")
+    return 0
+
+
+def _schemas(_: argparse.Namespace) -> int:
+    write_schemas()
     return 0

@@ -21,7 +21,7 @@ from c4bench.model.diagnosis import Cause, Component
 from c4bench.model.hypothesis import Fact, Standing
 from c4bench.model.recording import ProbingEnded, TrafficArrival
 from c4bench.record.telemetry import to_lines
-from c4bench.report.schema import schemas
+from tools.documents.schemas import schemas
 from tools.sim.model import SimFault, SimFaultKind, SimJob
 
 FAULTS = {

@@ -30,8 +30,8 @@ from c4bench.model.step import StepOp
 from c4bench.model.telemetry import Failure
 from c4bench.record import RunDirectory
 from c4bench.record.telemetry import read_telemetry
-from c4bench.report.schema import schemas
 from c4bench.wire.messages import JobSpec
+from tools.documents.schemas import schemas
 from tools.sim.job import simulate
 from tools.sim.model import SimFault, SimFaultKind, SimJob
 

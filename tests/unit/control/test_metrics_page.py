@@ -1,5 +1,9 @@
 """The metrics page has a sample of everything in the master's health."""
 
+import sys
+
+from c4bench import control
+from c4bench.control import health_page
 from c4bench.control.evaluation_times import EvaluationTimes
 from c4bench.control.health import AgentHealth, Health, JobHealth, UnplannedFlows
 from c4bench.control.metrics_page import render
@@ -90,3 +94,13 @@ def test_the_process_has_the_usual_metrics():
     found = {name: float(value) for name, value in held}
     assert found["process_resident_memory_bytes"] > 1e7
     assert found["process_cpu_seconds_total"] > 0
+
+
+def test_a_master_without_the_library_says_what_to_install(monkeypatch):
+    """`/metrics` is then not implemented; the other pages need nothing."""
+    monkeypatch.delattr(control, "metrics_page", raising=False)
+    monkeypatch.delitem(sys.modules, "c4bench.control.metrics_page", raising=False)
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    answer = health_page.page("/metrics", lambda: HEALTH, str)
+    assert (answer.status_code, answer.body) == (501, health_page._NO_METRICS)
+    assert health_page.page("/health", lambda: HEALTH, str).status_code == 200

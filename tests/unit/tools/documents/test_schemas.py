@@ -7,8 +7,8 @@ from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.record import Ledger, RunDirectory
 from c4bench.record.encoding import encode
 from c4bench.record.provenance import collect
-from c4bench.report.schema import schemas, write_schemas
 from c4bench.resources import resource
+from tools.documents.schemas import schemas, write_schemas
 
 
 def valid(name, document):

@@ -11,13 +11,18 @@ from tools.campaign import command as campaign
 from tools.documents import command as documents
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run the command; its exit codes are those of `c4bench`."""
-    parser = argparse.ArgumentParser(prog="python -m tools", description="What makes and grades c4bench itself.")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="NAME")
+def parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    whole = argparse.ArgumentParser(prog="python -m tools", description="What makes and grades c4bench itself.")
+    commands = whole.add_subparsers(title="commands", required=True, metavar="NAME")
     for module in (bench, campaign, documents):
         module.register(commands)
-    arguments = parser.parse_args(argv)
+    return whole
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command; its exit codes are those of `c4bench`."""
+    arguments = parser().parse_args(argv)
     logs.configure("warning", "text")
     try:
         code: int = arguments.run(arguments)

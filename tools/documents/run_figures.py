@@ -75,5 +75,5 @@ def _with(surrounding: Frame, figure: RunFigure, run: RunDirectory) -> str:
     return surrounding.filled(
         f"![{figure.text}](img/{figure.file})",
         f"Measured with c4bench {markdown(by.version)}, seed {by.seed}. "
-        "`c4bench report --docs` rewrites this from a run.",
+        "`python -m tools figures` rewrites this from a run.",
     )

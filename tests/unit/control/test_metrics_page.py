@@ -103,4 +103,4 @@ def test_a_master_without_the_library_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     answer = health_page.page("/metrics", lambda: HEALTH, str)
     assert (answer.status_code, answer.body) == (501, health_page._NO_METRICS)
-    assert health_page.page("/health", lambda: HEALTH, str).status_code == 200
+    assert health_page.page("/healthz", lambda: HEALTH, str).status_code == 200

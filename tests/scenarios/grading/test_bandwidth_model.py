@@ -1,8 +1,8 @@
 """The simulated bandwidth between sites is that of the Streaming DiLoCo paper."""
 
-from tools.diloco_paper.table import BITS_PER_PARAMETER, cells, on_grid, within_step
-
+from c4bench.cost.methods import BITS_PER_PARAMETER, cells
 from c4bench.model.measurement import Clock
+from tools.diloco_paper.published import on_grid, within_step
 
 
 def test_table_of_the_paper_is_reproduced(measure):

@@ -19,8 +19,6 @@ UTILISATIONS = (0.5, 0.8, 0.9, 0.95, 0.99)
 PERIOD, FRAGMENT_LAYERS, OVERLAP = 100, 3, 1
 # What 4 bits send of the bits that the other methods send.
 FOUR_BITS = 0.25
-
-
 # How many bits of a parameter are sent: those with which the simulation meets the most figures of the paper.
 BITS_PER_PARAMETER = 13.32
 

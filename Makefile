@@ -9,10 +9,12 @@ RING     := collective/test_bandwidth.py
 MAIN     := $(addprefix tests/scenarios/,c4d/test_faults.py c4p/test_plan.py \
               $(RING)::test_ring_is_exact_and_at_line_rate $(RING)::test_corrupted_element_is_noticed \
               hosts/test_deploy.py)
-CAMPAIGN := tests/scenarios/c4d/test_campaign.py
-BUSY_CAMPAIGN := tests/scenarios/c4d/test_busy_campaign.py::test_busy_campaign
-BUSY_SOAK     := tests/scenarios/c4d/test_busy_soak.py
-BUSY_FABRICS  := $(wildcard tests/scenarios/c4d/busy/*.yml)
+# Scenarios that judge c4bench itself, and are not in the wheel.
+GRADING  := tests/scenarios/grading
+CAMPAIGN := $(GRADING)/test_campaign.py
+BUSY_CAMPAIGN := $(GRADING)/test_busy_campaign.py::test_busy_campaign
+BUSY_SOAK     := $(GRADING)/test_busy_soak.py
+BUSY_FABRICS  := $(wildcard $(GRADING)/busy/*.yml)
 OVERSUBSCRIBED := tests/scenarios/c4d/oversubscribed.yml
 DSCP     := --c4-topology tests/scenarios/verbs/dscp.yml tests/scenarios/verbs/test_traffic_class.py
 TRIAL    := tests/scenarios/resilient/test_trials.py::test_nic_dies_in_mid_operation
@@ -148,11 +150,11 @@ campaign: $(SETUP)
 	$(LAB) $(CAMPAIGN)
 
 detection: $(SETUP)
-	$(LAB) tests/scenarios/c4d --ignore $(CAMPAIGN)
+	$(LAB) tests/scenarios/c4d $(GRADING)/test_two_faults.py
 	$(LAB) --c4-topology $(OVERSUBSCRIBED) tests/scenarios/c4d/test_congestion.py $(BUSY_SOAK)
 
 fabric: $(SETUP)
-	$(LAB) $(addprefix tests/scenarios/,c4p collective hosts lab verbs workload/test_bandwidth_model.py)
+	$(LAB) $(addprefix tests/scenarios/,c4p collective hosts lab verbs grading/test_bandwidth_model.py)
 	$(LAB) --c4-topology unequal-2x4 tests/scenarios/c4p/test_capacities.py
 	$(LAB) --c4-topology bonds-2 tests/scenarios/c4p/test_bonds.py
 	$(LAB) --c4-topology tests/scenarios/c4p/no-icmp.yml tests/scenarios/c4p/test_atlas.py
@@ -170,7 +172,7 @@ sites: $(SETUP)
 
 # What files of other tools say of simulated jobs of up to 10,000 ranks. No host is needed, only the directory of a run.
 evidence: venv
-	$(HERE) tests/scenarios/evidence
+	$(HERE) $(GRADING)/test_foreign_files.py
 
 # Eight hosts with two NICs; of the trials on four hosts with eight, a few.
 resilience: $(SETUP)
@@ -191,13 +193,13 @@ ablation: setup
 # The campaign of each seed, in its own run directory. Trials that the directory has are not run again. Without SEEDS it is
 # tonight's: its seed is drawn from the date, its misses go to a list, and the table of docs/figures.md is of the last nights.
 ACCURACY ?= reports/runs/accuracy
-SEEDS    ?= $(shell $(BIN)/c4bench campaign --seed)
+SEEDS    ?= $(shell $(BIN)/python -m tools campaign --seed)
 NIGHTS    = --nights --misses $(ACCURACY)/misses.jsonl --readme docs/figures.md
 accuracy: setup
 	@for seed in $(SEEDS); do mkdir -p $(ACCURACY)/$$seed; \
 	  $(LAB) $(CAMPAIGN) --c4-seed $$seed --c4-run-dir $(ACCURACY)/$$seed $(call RESUMED,$(ACCURACY)/$$seed) \
 	    || failed=1; \
-	done; $(BIN)/c4bench campaign $(ACCURACY)/*/ $(if $(filter file,$(origin SEEDS)),$(NIGHTS)) || failed=1; \
+	done; $(BIN)/python -m tools campaign $(ACCURACY)/*/ $(if $(filter file,$(origin SEEDS)),$(NIGHTS)) || failed=1; \
 	exit $${failed:-0}
 
 # Trials under jobs that communicate for much of their time, on each kind of fabric; seeds as for `accuracy`.
@@ -207,12 +209,12 @@ busy: setup
 	  run=$(BUSY)/$$seed-$$(basename $$fabric .yml); mkdir -p $$run; \
 	  $(BIN)/pytest --hosts softroce -m nightly $(BUSY_CAMPAIGN) --c4-topology $$fabric --c4-seed $$seed \
 	    --c4-run-dir $$run $(call RESUMED,$$run) || failed=1; \
-	done; done; $(BIN)/c4bench campaign $(BUSY)/*/ --by load || failed=1; exit $${failed:-0}
+	done; done; $(BIN)/python -m tools campaign $(BUSY)/*/ --by load || failed=1; exit $${failed:-0}
 
 # README's and docs/figures.md's tables of idle and busy jobs, from the runs of `make accuracy` and `make busy`.
 CAMPAIGNS ?= $(wildcard $(ACCURACY)/*/ $(BUSY)/*/)
 campaigns: venv
-	$(BIN)/c4bench campaign $(CAMPAIGNS) --by load --figures README.md
+	$(BIN)/python -m tools campaign $(CAMPAIGNS) --by load --figures README.md
 
 # 20,000 iterations of busy jobs without a fault, beside others that burst and meet, on the same fabrics and on one whose
 # uplinks are oversubscribed. What a run directory has passed is not run again.
@@ -240,8 +242,10 @@ every-topology: setup
 	  || failed=1; \
 	$(BIN)/python tests/scenarios/every_topology.py $(EVERY)/* && exit $${failed:-0}
 
+# The data plane and the lab, then what c4bench's own programs cost.
 bench: setup
 	$(BIN)/c4bench bench
+	$(BIN)/python -m tools bench
 
 report:
 	$(BIN)/c4bench report reports/runs/latest
@@ -250,8 +254,8 @@ report:
 # `make test` and then `make lab`, all of one commit.
 RUNS ?= $(wildcard reports/runs/*-main* reports/runs/*-drills*)
 figures: venv
-	$(BIN)/c4bench utilisation --docs docs/diloco.md
-	$(BIN)/c4bench report --readme README.md $(RUNS)
+	$(BIN)/python -m tools table4 docs/diloco.md
+	$(BIN)/python -m tools readme README.md $(RUNS)
 
 # The walks of docs/architecture.md, from a traced run; needs no lab.
 walks: venv

@@ -2,15 +2,13 @@
 
 import sys
 from collections.abc import Sequence
-from functools import partial
 from itertools import chain
 from pathlib import Path
 
 import msgspec
 
-from c4bench.bench import intake, marks, suites
+from c4bench.bench import marks, suites
 from c4bench.bench.cases import Case, LoadCase, Stage
-from c4bench.bench.local_suites import LOCAL_SUITES
 from c4bench.bench.notes import note
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.lab.machine import launch
@@ -18,7 +16,7 @@ from c4bench.lab.machine.run import LabRun
 from c4bench.model.measurement import Clock
 from c4bench.record import RunDirectory
 
-SUITES = ("link", "collectives", "perftest", *LOCAL_SUITES, "lab")
+SUITES = ("link", "collectives", "perftest", "recorder", "lab")
 _CPUINFO = Path("/proc/cpuinfo")
 _TICK_MHZ = 1000.0  # default if /proc/cpuinfo has none; perftest then measures it
 
@@ -30,19 +28,13 @@ def check(names: Sequence[str]) -> None:
         raise UsageError(f"no suite {unknown[0]!r}: one of {', '.join(SUITES)}")
 
 
-def run_suites(
-    names: Sequence[str], run: RunDirectory, *, quick: bool, seed: int, baseline: Path | None = None
-) -> None:
-    """Run the named suites, or all; record every figure in `run` and print it. `baseline` is as for `intake.measure`.
+def run_suites(names: Sequence[str], run: RunDirectory, *, quick: bool, seed: int) -> None:
+    """Run the named suites, or all; record every figure in `run` and print it.
 
     Raises UnhealthyError when a lab does not come up or a transfer in it fails.
     """
     chosen = names or SUITES
     stages = suites.merged(chain.from_iterable(_stages(name, quick=quick) for name in SUITES if name in chosen))
-    local = LOCAL_SUITES | {"intake": partial(intake.measure, baseline=baseline)}
-    for name, measure in local.items():
-        if name in chosen:
-            measure(run, quick=quick)
     for stage in stages:
         _boot(stage, run, seed)
 
@@ -57,10 +49,8 @@ def _stages(name: str, *, quick: bool) -> list[Stage]:
             return suites.collectives(quick=quick)
         case "recorder":
             return suites.recorder(quick=quick)
-        case "lab":
-            return suites.lab(quick=quick)
         case _:
-            return []
+            return suites.lab(quick=quick)
 
 
 def tick_mhz(cpuinfo: str) -> float:

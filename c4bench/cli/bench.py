@@ -7,7 +7,6 @@ from pathlib import Path
 
 from c4bench.bench.runner import SUITES, check, run_suites
 from c4bench.cli import Commands
-from c4bench.errors import UsageError
 from c4bench.lab.machine import kernel
 from c4bench.lab.machine.modes import lab_mode
 from c4bench.record import RunDirectory, begin
@@ -26,9 +25,6 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "--run-dir", type=Path, help="the run directory to write (default: a new one under reports/runs)"
     )
-    parser.add_argument(
-        "--baseline", type=Path, metavar="CHECKOUT", help="suite intake: also measure the master of this checkout"
-    )
     parser.add_argument("--seed", type=int, default=1)
     parser.set_defaults(run=_run)
 
@@ -45,8 +41,6 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _measure(arguments: argparse.Namespace) -> RunDirectory:
     check(arguments.suites)
-    if arguments.baseline and not (arguments.baseline / "c4bench/control/parts.py").exists():
-        raise UsageError(f"--baseline {arguments.baseline}: there is no c4bench/control/parts.py; give a checkout")
     built = kernel.require()
     run = begin(
         arguments.run_dir,
@@ -60,5 +54,5 @@ def _measure(arguments: argparse.Namespace) -> RunDirectory:
         kernel_build=built.build,
         lab_mode=lab_mode(),
     )
-    run_suites(arguments.suites, run, quick=arguments.quick, seed=arguments.seed, baseline=arguments.baseline)
+    run_suites(arguments.suites, run, quick=arguments.quick, seed=arguments.seed)
     return run

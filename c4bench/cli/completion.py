@@ -5,10 +5,9 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import shtab
-
 from c4bench.bench.runner import SUITES
 from c4bench.cli import Commands
+from c4bench.errors import UsageError
 from c4bench.inject import catalogue
 from c4bench.lab import topology_file
 
@@ -36,7 +35,14 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def script(parser: argparse.ArgumentParser, shell: str) -> str:
-    """The script for a shell, with the names of topologies and faults that there are now."""
+    """The script for a shell, with the names of topologies and faults that there are now.
+
+    Raises UsageError where shtab is not installed.
+    """
+    try:
+        import shtab  # noqa: PLC0415  (an extra)
+    except ImportError:
+        raise UsageError("shtab is not installed; pip install 'c4bench[completion]'") from None
     for action in _actions(parser):
         if action.dest in _NAMES:
             action.complete = dict.fromkeys(SHELLS, f"_c4bench_{action.dest}")  # type: ignore[attr-defined]

@@ -27,7 +27,6 @@ _COMMANDS: dict[str, tuple[str, ...]] = {
     "paths": ("paths",),
     "plan": ("plan",),
     "detect": ("detect", "downtime"),
-    "campaign": ("campaign",),
     "convert": ("convert",),
     "master": ("master", "watch", "job", "put-back"),
     "detector": ("detector", "bus"),

@@ -15,10 +15,9 @@ from c4bench.errors import InconclusiveError, UnhealthyError, UsageError
 from c4bench.foreign_text import markdown, one_line
 from c4bench.model.measurement import Outcome
 from c4bench.record import RunDirectory
-from c4bench.record.artefacts import Mutants
 from c4bench.record.begin import ROOT
 from c4bench.record.encoding import encode
-from c4bench.report import Verdict, conclude, evaluate_run, mutants, render
+from c4bench.report import Verdict, conclude, evaluate_run, render
 from c4bench.report.headlines import short
 from c4bench.report.nights import NIGHT, Comparison, compare, nights, prune, read
 
@@ -124,8 +123,6 @@ def _page(path: Path, ended: int, verdict: Verdict, comparison: Comparison, show
     lines += section("Not measured tonight", list(comparison.lost))
     lines += section("Changed", [str(change) for change in comparison.of("changed")])
     lines += section("Better", [str(change) for change in comparison.of("better")])
-    for tried in run.load_all("mutants", Mutants).values():
-        lines += section("Mutants", [mutants.summary(tried), *map(mutants.line, tried.left)])
     return "\n".join([*lines, "", f"Report: {path / 'report.html'}", ""])
 
 

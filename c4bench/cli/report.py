@@ -10,11 +10,9 @@ from c4bench.cli import Commands
 from c4bench.errors import UsageError
 from c4bench.record import RunDirectory
 from c4bench.record.encoding import encode
-from c4bench.report import evaluate_run, render, rewrite
+from c4bench.report import evaluate_run, render
 from c4bench.report.compare import compare
 from c4bench.report.markdown import comparison, summary
-from c4bench.report.readme import figures_page
-from c4bench.report.run_figures import rewrite_run_figures
 
 _BEST_FIRST = (0, 4, 1)
 
@@ -35,28 +33,11 @@ def register(commands: Commands) -> None:
         metavar="FILE",
         help="also append a summary to this file, such as that of a CI job ($GITHUB_STEP_SUMMARY)",
     )
-    parser.add_argument(
-        "--readme",
-        type=Path,
-        metavar="FILE",
-        help="only rewrite the figures in this README, and in docs/figures.md beside it, from the runs",
-    )
-    parser.add_argument(
-        "--docs", type=Path, metavar="FILE", help="only rewrite the figures of docs/diloco.md that runs have measured"
-    )
     parser.add_argument("--json", action="store_true", help="print each run's verdict as a line of JSON")
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    if arguments.readme:
-        rewrite(arguments.readme, arguments.run_directories)
-        sys.stdout.write(f"rewrote the figures in {arguments.readme} and {figures_page(arguments.readme)}\n")
-        return 0
-    if arguments.docs:
-        written = rewrite_run_figures(arguments.docs, arguments.run_directories)
-        sys.stdout.write(f"rewrote {', '.join(written)} of {arguments.docs}\n")
-        return 0
     if arguments.compare:
         return _compare(arguments.run_directories, arguments.markdown)
     codes = [_evaluate(run, arguments.markdown, as_json=arguments.json) for run in arguments.run_directories]

@@ -1,36 +1,31 @@
 """`c4bench utilisation`: the bandwidth between sites that a way to train needs, by the model of Streaming DiLoCo."""
 
 import argparse
-import math
 import sys
 from collections.abc import Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from c4bench.cli import Commands
-from c4bench.cost.diloco_paper import MODELS, UTILISATIONS, Method, Model
-from c4bench.cost.diloco_table import ENOUGH, Cell, Fit, Settings, cells, curve, fit, on_grid, within_step
+from c4bench.cost.methods import MODELS, UTILISATIONS, Cell, Method, Model, Settings, cells, curve, format_bandwidth
 from c4bench.cost.schedules import Granularity, Pattern
 from c4bench.errors import UsageError
 from c4bench.record.encoding import encode
-from c4bench.report.utilisation_docs import format_bandwidth, rewrite_utilisation
 from c4bench.units import format_rate, parse_rate, parse_time
 
 _NAME, _COLUMN = 18, 19
 
 
 class _Line(msgspec.Struct, frozen=True):
-    """A cell for other programs; null are a bandwidth beyond the grid and one that the paper does not have."""
+    """A cell for other programs; null is a bandwidth beyond the grid."""
 
     model: str
     method: Method
     utilisation: float
     needed_bps: float
     grid_bps: float
-    published_gbps: float | None = None
 
 
 class _At(msgspec.Struct, frozen=True):
@@ -69,29 +64,14 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "--waits", type=Granularity, choices=list(Granularity), default=default.waits, help="what waits with overlap"
     )
-    output = parser.add_mutually_exclusive_group()
-    output.add_argument("--bandwidth", metavar="RATE", help="the utilisation at this bandwidth, such as 5gbit")
-    output.add_argument("--fit", action="store_true", help="the bits per parameter that meet the published table best")
-    output.add_argument(
-        "--docs", type=Path, metavar="FILE", help="only rewrite the table and the figure of docs/diloco.md"
-    )
+    parser.add_argument("--bandwidth", metavar="RATE", help="the utilisation at this bandwidth, such as 5gbit")
     parser.add_argument("--json", action="store_true")
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    if arguments.docs:
-        rewrite_utilisation(arguments.docs)
-        sys.stdout.write(f"rewrote the table in {arguments.docs}, and its figure\n")
-        return 0
     settings = _settings(arguments)
     models = _models(arguments.model, _Own(arguments.layers, arguments.parameters, arguments.step))
-    if arguments.fit:
-        if models != list(MODELS):
-            raise UsageError("--fit compares with the paper's whole table; leave out the choice of models")
-        found = fit(settings)
-        sys.stdout.write(f"{encode(found._asdict()).decode()}\n" if arguments.json else _fit_text(found))
-        return 0
     if arguments.bandwidth:
         points = _at(models, settings, parse_rate(arguments.bandwidth))
         sys.stdout.write(f"{encode(points).decode()}\n" if arguments.json else _points_text(points))
@@ -147,33 +127,17 @@ def _at(models: Sequence[Model], settings: Settings, bandwidth_bps: float) -> li
 
 
 def _line(cell: Cell) -> _Line:
-    published_gbps = float(cell.published) if cell.published else None
-    return _Line(cell.model, cell.method, cell.utilisation, cell.needed_bps, cell.bandwidth_bps, published_gbps)
+    return _Line(cell.model, cell.method, cell.utilisation, cell.needed_bps, cell.bandwidth_bps)
 
 
 def _table_text(table: Sequence[Cell]) -> str:
     lines = [f"{'Gbit/s for a utilisation of':27}" + "".join(f"{share:>{_COLUMN}.0%}" for share in UTILISATIONS)]
     for (model, method), row in groupby(table, key=lambda cell: (cell.model, cell.method)):
-        lines.append(f"{model:8} {method:{_NAME}}" + "".join(f"{_cell_text(cell):>{_COLUMN}}" for cell in row))
-    if published := [cell for cell in table if cell.published]:
-        total, met, near = len(published), on_grid(published), within_step(published)
-        lines.append(f"{met} of {total} cells are as published, {near} at most one step of the grid (20.7 %) off")
+        lines.append(f"{model:8} {method:{_NAME}}" + "".join(f"{format_bandwidth(cell):>{_COLUMN}}" for cell in row))
     return "\n".join(lines) + "\n"
-
-
-def _cell_text(cell: Cell) -> str:
-    shown = format_bandwidth(cell)
-    return f"{shown} (paper {cell.published})" if cell.steps_off else shown
 
 
 def _points_text(points: Sequence[_At]) -> str:
     lines = [f"utilisation at {format_rate(points[0].bandwidth_bps)}"]
     lines += [f"{point.model:8} {point.method:{_NAME}} {point.utilisation:7.2%}" for point in points]
-    return "\n".join(lines) + "\n"
-
-
-def _fit_text(found: Fit) -> str:
-    lines = [f"{found.bits:.4f} bits per parameter: {found.low:.4f} to {found.high:.4f} meet {found.best} cells"]
-    around = {f"meet {ENOUGH} cells or more": found.flat, "are at most one step of the grid off in all": found.near}
-    lines += [f"{low:.2f} to {high:.2f} {what}" for what, (low, high) in around.items() if not math.isnan(low)]
     return "\n".join(lines) + "\n"

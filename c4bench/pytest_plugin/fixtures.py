@@ -17,7 +17,6 @@ from c4bench.inject import places
 from c4bench.inject.controller import Injector
 from c4bench.inject.protocol import Applied as Fault
 from c4bench.inventory import Inventory, select
-from c4bench.live.feed import keep_state
 from c4bench.model.fabric import Host
 from c4bench.model.measurement import Clock, Measurement
 from c4bench.model.steering import Policy
@@ -85,6 +84,8 @@ def cluster(
     address, _, port = pytestconfig.option.c4_listen.rpartition(":")
     with Cluster(hosts, trust, address, int(port)) as cluster:
         if pytestconfig.option.c4_page:
+            from c4bench.live.feed import keep_state  # noqa: PLC0415  (few runs have a page)
+
             cluster.run_beside(keep_state(cluster.parts, pytestconfig.option.c4_run_dir))
             if switches.any:
                 cluster.run_beside(cluster.parts.paths.counted.watch(switches.ports, _COUNT_EVERY_S))

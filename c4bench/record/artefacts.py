@@ -11,7 +11,6 @@
 | `ablation`     | `Ablation`      | a table and bars: what each part of C4P brings, by case    |
 | `loss_curves`  | `LossCurves`    | losses by tokens, a line for each method of training       |
 | `link_bytes`   | `LinkBytes`     | bytes of a step by link, a bar for each method of training |
-| `mutants`      | `Mutants`       | how many changes of the code tests noticed, and the others |
 
 `campaign_fabric`, a `Fabric`, is not drawn: right answers of a campaign are derived from it (docs/campaign.md).
 """
@@ -178,25 +177,3 @@ class LinkBytes(msgspec.Struct, frozen=True):
     """`link_bytes`: the links of a fabric by method, those of one link together."""
 
     loads: tuple[StepBytes, ...]
-
-
-class LeftMutant(msgspec.Struct, frozen=True):
-    """A change of one place that no test noticed: a line of a file as it `was` and as it is `now`.
-
-    `result` is `survived` or `timed out`.
-    """
-
-    path: str
-    line: int
-    was: str
-    now: str
-    result: str
-
-
-class Mutants(msgspec.Struct, frozen=True):
-    """`mutants`: a sample of the changes that mutation testing could make at `sites` places; `left` were not killed."""
-
-    seed: int
-    sites: int
-    killed: int
-    left: tuple[LeftMutant, ...]

@@ -27,7 +27,6 @@ from c4bench.record.artefacts import (
     LinkLoads,
     LoadCase,
     LossCurves,
-    Mutants,
 )
 from c4bench.report.charts.ablation import bars, cases
 from c4bench.report.charts.fabric import fabric_panel
@@ -37,7 +36,6 @@ from c4bench.report.charts.ranking import planned_links, ranking_panel
 from c4bench.report.charts.sites import byte_dots, loss_plot
 from c4bench.report.charts.timeline import axis_strip, common_axis, reached, timeline
 from c4bench.report.evidence_panels import panels_of
-from c4bench.report.mutants import summary
 from c4bench.units import format_time
 
 # With more links a drawing is unreadable and takes half a megabyte; the rankings still show the loads.
@@ -176,10 +174,6 @@ def _matrices(run: RunDirectory) -> list[tuple[str, list[tuple[str, Markup]]]]:
     return groups
 
 
-def _mutants(run: RunDirectory) -> list[tuple[str, Mutants]]:
-    return [(summary(mutants), mutants) for mutants in run.load_all("mutants", Mutants).values()]
-
-
 def _sites(run: RunDirectory) -> list[Markup]:
     losses = [loss_plot(curves) for curves in run.load_all("loss_curves", LossCurves).values()]
     return losses + [byte_dots(loads) for loads in run.load_all("link_bytes", LinkBytes).values()]
@@ -194,5 +188,4 @@ SECTIONS = (
     Section("sites", ("loss_curves", "link_bytes"), _sites),
     Section("evidences", (), panels_of),
     Section("growths", ("growth",), _growths),
-    Section("mutants", ("mutants",), _mutants),
 )

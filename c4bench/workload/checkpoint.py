@@ -16,6 +16,8 @@ from c4bench import files
 from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import UnhealthyError
 
+# The report of each rank after its first iteration, with the `step` of the checkpoint that it started from.
+RESUMED = "resumed"
 DIGEST_BYTES = 32
 _MANIFEST = "manifest.json"
 _KEPT = 3

@@ -19,7 +19,7 @@ from c4bench.collective.communicator import Communicator
 from c4bench.collective.options import Options
 from c4bench.collective.schedule import split
 from c4bench.verbs.transport import PROFILES
-from c4bench.workload.checkpoint import DIGEST_BYTES, Checkpoints
+from c4bench.workload.checkpoint import DIGEST_BYTES, RESUMED, Checkpoints
 from c4bench.workload.context import RankContext
 from c4bench.workload.jobs import host_rank
 from c4bench.workload.models import backends, corpus
@@ -27,8 +27,6 @@ from c4bench.workload.models.backends import Backend
 from c4bench.workload.models.optimisers import AdamW
 from c4bench.workload.models.size import Size
 
-# The report of each rank after its first iteration, with the `step` of the checkpoint that it started from.
-RESUMED = "resumed"
 _ITEM_BYTES = np.dtype(np.float32).itemsize
 
 

@@ -5,7 +5,7 @@ import time
 
 from bus_scene import HOSTS
 
-from c4bench.sim.model import SimFault, SimFaultKind
+from tools.sim.model import SimFault, SimFaultKind
 
 # A fault lasts so long, and the next one begins so much later.
 LASTS_S, APART_S = 2.5, 5.0

@@ -9,7 +9,6 @@ import threading
 import time
 import urllib.request
 
-from c4bench.bench.fabrics import clos
 from c4bench.control.agents.connections import AgentConnection
 from c4bench.control.parts import compose
 from c4bench.control.paths.learning import PlannedFabric
@@ -21,9 +20,10 @@ from c4bench.live.server import PageServer, page_context
 from c4bench.model.fabric import Flow, Host, Nic
 from c4bench.model.step import StepOp
 from c4bench.model.telemetry import Member
-from c4bench.sim.job import simulate
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 from c4bench.wire.messages import Hello, JobSpec, LaunchJob
+from tools.bench.fabrics import clos
+from tools.sim.job import simulate
+from tools.sim.model import SimFault, SimFaultKind, SimJob
 
 RATE = 10e9
 OPS = (StepOp("all_reduce", 4 << 20, 0.02), StepOp("all_to_all", 4 << 20, 0.0))

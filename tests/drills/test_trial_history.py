@@ -12,7 +12,7 @@ from c4bench.model.measurement import Clock, Outcome
 from c4bench.record import Ledger
 
 REPOSITORY = Path(__file__).parents[2]
-TRIAL = "tests/scenarios/c4d/test_campaign.py::test_trial"
+TRIAL = "tests/scenarios/grading/test_campaign.py::test_trial"
 TRIALS = 21
 # One in twenty may come out otherwise: beside other traffic the same fault meets other paths.
 SAME = 0.95

@@ -13,8 +13,8 @@ from c4bench.c4d.evidence.write.history import history
 from c4bench.evidence.collect import parse
 from c4bench.evidence.limits import UnreadableError, gunzip
 from c4bench.model.step import StepOp
-from c4bench.sim.job import simulate
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob
+from tools.sim.job import simulate
+from tools.sim.model import SimFault, SimFaultKind, SimJob
 
 HERE = Path(__file__).parent
 # NCCL's user guide, "RAS", monitoring mode.

@@ -8,9 +8,9 @@ import pytest
 from mutation_sites import sample
 from mutation_trials import MutantResult, Trials
 
+from c4bench.foreign_text import markdown_code
 from c4bench.model.measurement import Clock
 from c4bench.pytest_plugin.verdicts import IN_LAB
-from c4bench.record.artefacts import LeftMutant, Mutants
 from c4bench.report.statistics import share_interval
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +26,7 @@ def short_folder():
 
 @pytest.mark.nightly
 @pytest.mark.timeout(6 * 3600)
-def test_mutants_are_killed(measure, save, run_directory, pytestconfig, short_folder):
+def test_mutants_are_killed(measure, run_directory, pytestconfig, short_folder):
     """Of a sample of mutants, which differ from the code in one place, the unit tests kill 85 % or more."""
     if IN_LAB:
         pytest.skip("no-machine-clock: mutants are tried outside the lab")
@@ -42,11 +42,13 @@ def test_mutants_are_killed(measure, save, run_directory, pytestconfig, short_fo
         run_directory.event(0.0, "mutant", **what, result=result.value, test_files=tried)
         results.append(result)
         if result is not MutantResult.KILLED:
-            left.append(LeftMutant(**what, result=result.value))
+            place = f"{mutant.path}:{mutant.first}"
+            left.append(f"- {place} {result.value}: {markdown_code(mutant.was)} became {markdown_code(mutant.now)}")
     counts = {result: results.count(result) for result in MutantResult}
     killed = share_interval(counts[MutantResult.KILLED], len(results))
     interval = {"low": round(killed.low, 4), "high": round(killed.high, 4)}
-    save("mutants", Mutants(seed, sites, counts[MutantResult.KILLED], tuple(left)))
+    head = f"# {counts[MutantResult.KILLED]} of {len(results)} mutants killed; seed {seed}, {sites} sites"
+    (run_directory.path / "mutants.md").write_text("\n".join([head, "", *left, ""]))
     measure("mutants.killed_fraction", killed.mean, unit="1", at_least=0.85, clock=Clock.NONE, **interval)
     measure("mutants.killed", counts[MutantResult.KILLED], unit="1", clock=Clock.NONE)
     measure("mutants.survived", counts[MutantResult.SURVIVED], unit="1", clock=Clock.NONE)

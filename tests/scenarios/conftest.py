@@ -1,13 +1,19 @@
-"""What scenarios of several areas ask of the fabric."""
+"""What scenarios of several areas ask of the fabric and of C4D."""
 
 import json
+import time
 from typing import NamedTuple
 
 import pytest
 
 from c4bench import remote
+from c4bench.c4d.offline import detect
+from c4bench.model.measurement import Clock
+from c4bench.model.recording import Evaluated
 
 OPTIONAL = {"hypothesis"}  # packages that only some scenarios need
+# Until a job runs or a short one has ended; and for each step of a long one.
+READY_S, STEP_S = 60.0, 3.0
 
 
 class Ports(NamedTuple):
@@ -60,3 +66,48 @@ def ports(inventory, hosts):
             found.addresses[name] = frozenset(own[neighbour["dev"]] | {neighbour["dst"]})
             found.leading[neighbour["dst"]] = name
     return found._replace(across=sorted(found.across), towards=sorted(found.towards), shared=sorted(found.shared))
+
+
+@pytest.fixture
+def replayed(cluster):
+    """Whether a job's recording, judged again, says what was said of the job live, times and all."""
+
+    def check(job):
+        recording = cluster.recording(job)
+        until_s = max(record.at_s for record in recording if isinstance(record, Evaluated))
+        return detect(recording) == [found for found in cluster.diagnoses(job) if found.named_s <= until_s]
+
+    return check
+
+
+@pytest.fixture
+def soak(cluster, atlas, run_directory, measure):  # noqa: ARG001 (planned paths)
+    """Run so many steps of a healthy job, others beside it: C4D may name nothing of any of them.
+
+    `beside` run as long as it does, `visits` one after the other; the recordings of all are kept.
+    """
+
+    def end(job):
+        found = cluster.diagnoses(job.id)
+        run_directory.save_telemetry(job.id, cluster.recording(job.id))
+        cluster.stop(job.id)
+        return found
+
+    def run(job, visits, steps, *, beside=(), gap_s=0.0, **labels):
+        found = []
+        running = [cluster.start(each) for each in (job, *beside)]
+        try:
+            for each in running:
+                cluster.results(each, "ready", READY_S)
+            for visit in visits:
+                time.sleep(gap_s)
+                cluster.results(cluster.start(visit), "done", READY_S)
+                found += end(visit)
+            cluster.results(running[0], "done", steps * STEP_S)
+        finally:
+            found += [one for each in running for one in end(each.spec)]
+        measure("soak.iterations", steps, clock=Clock.NONE, **labels)
+        measure("soak.false_alarms", len(found), at_most=0, clock=Clock.NONE, **labels)
+        assert not found, [f"{one.job}: {one.syndrome}: {one.component}; {one.evidence}" for one in found]
+
+    return run

@@ -2,8 +2,12 @@
 
 import ast
 import re
+import subprocess
+import sys
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -29,7 +33,6 @@ ORDER = (
     "c4d",
     "c4p",
     "steer",
-    "sim",
     "inventory",
     "verbs",
     "wire",
@@ -45,7 +48,6 @@ ORDER = (
     "reserve",
     "lab",
     "report",
-    "campaign",
     "control",
     "bus",
     "live",
@@ -62,11 +64,35 @@ ONLY_IN = {
     "pyverbs": "verbs",
     "fabric": "remote",
     "paramiko": "remote",
-    "ansible_runner": "deploy",
     "highspy": "c4p",
-    "nats": "bus",
 }
-PURE = ("cost", "attribution", "c4d", "c4p", "steer", "sim")
+
+
+class Part(NamedTuple):
+    """What few need: its modules (a package stands for all of its own), its libraries, and what loads it.
+
+    Each of `seams` loads it only when a user asks for it: a module of the core inside a function, a command's module
+    with its command.
+    """
+
+    modules: tuple[str, ...]
+    libraries: tuple[str, ...]
+    seams: tuple[str, ...]
+
+
+PARTS = {
+    "archive": Part(("record.archive_tables",), ("pyarrow",), ("record.archive",)),
+    "bus": Part(("bus",), ("nats",), ("cli.master", "cli.detector")),
+    "completion": Part((), ("shtab",), ("cli.completion",)),
+    "live": Part(("live",), (), ("cli.page", "pytest_plugin.fixtures")),
+    "metrics": Part(("control.pages.metrics",), ("prometheus_client",), ("control.pages.http",)),
+    "models": Part(
+        ("workload.models", "workload.diloco", "workload.learning"), ("autograd", "threadpoolctl", "torch"), ()
+    ),
+    "bfloat16": Part((), ("ml_dtypes",), ("workload.collectives", "workload.diloco.inner")),
+    "playbooks": Part((), ("ansible_runner",), ("deploy.playbooks",)),
+}
+PURE = ("cost", "attribution", "c4d", "c4p", "steer")
 IMPURE = {"os", "socket", "subprocess", "asyncio", "threading", "time", "pathlib", "random"}
 
 
@@ -89,6 +115,50 @@ def imports():
 
 
 IMPORTS = imports()
+
+
+def names_of(node):
+    """The modules that an import statement may mean, with the names that it takes from them."""
+    if isinstance(node, ast.Import):
+        return {alias.name for alias in node.names}
+    module = node.module or ""
+    return {module} | {f"{module}.{alias.name}" for alias in node.names}
+
+
+def statements(tree, *, inside=False):
+    """(names, inside) of every import; `inside` a function it runs later than its module, and for types never."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield names_of(node), inside
+        elif not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
+            yield from statements(node, inside=inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def belongs(name, wholes):
+    """Whether a module is one of these, or in one of these."""
+    return any(name == whole or name.startswith(f"{whole}.") for whole in wholes)
+
+
+@cache
+def imported_by_module():
+    """(names, inside) of the imports of every module, by its name without `c4bench.`."""
+    paths = {path: ".".join(path.relative_to(PACKAGE).with_suffix("").parts) for path in PACKAGE.rglob("*.py")}
+    return {
+        name.removesuffix(".__init__"): list(statements(ast.parse(path.read_text()))) for path, name in paths.items()
+    }
+
+
+def importers(part, *, inside):
+    """The modules outside a part that import it, also `inside` functions."""
+    wanted = (*part.libraries, *(f"c4bench.{module}" for module in part.modules))
+    found = set()
+    for own, imported in imported_by_module().items():
+        names = {name for some, later in imported if inside or not later for name in some}
+        if not belongs(own, part.modules) and any(belongs(name, wanted) for name in names):
+            found.add(own)
+    return found
+
+
 EDGES = {(own, other) for own, _, other, _ in IMPORTS if own in ORDER and other in ORDER and own != other}
 
 
@@ -206,13 +276,48 @@ def test_parts_of_the_master_do_not_import_it():
         for path in PACKAGE.rglob("*.py")
         if "c4bench.control.master import" in path.read_text()
     }
-    assert importers == {"control/cluster.py", "cli/master.py", "bench/intake_master.py"}
+    assert importers == {"control/cluster.py", "cli/master.py"}
 
 
 @pytest.mark.parametrize(("library", "package"), ONLY_IN.items())
 def test_one_importer(library, package):
     """A library with a price is imported by one package only."""
     assert {own for own, top, _, _ in IMPORTS if top == library} <= {package}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_that_few_need_is_loaded_by_its_seams_only(name):
+    """No other module imports it, and of the seams only a command's own module does so when it is imported itself."""
+    part = PARTS[name]
+    assert importers(part, inside=True) == set(part.seams), "see PARTS; import what is common from elsewhere"
+    assert {module for module in importers(part, inside=False) if not module.startswith("cli.")} == set()
+
+
+def test_the_core_is_imported_without_the_parts():
+    """With no library of any part, and no module of theirs, all others are imported; commands have theirs loaded."""
+    pytest.importorskip("pyverbs", reason="pyverbs is not installed")
+    libraries = [library for part in PARTS.values() for library in part.libraries]
+    parts = [module for part in PARTS.values() for module in part.modules]
+    absent = [*libraries, *(f"c4bench.{module}" for module in parts)]
+    code = (
+        f"import importlib, sys; sys.modules.update(dict.fromkeys({absent})); "
+        "[importlib.import_module(name) for name in sys.argv[1:]]"
+    )
+    names = [name for name in modules() if not belongs(name.removeprefix("c4bench."), (*parts, "scenarios", "cli"))]
+    done = subprocess.run([sys.executable, "-c", code, *names], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_the_product_does_not_import_the_tools():
+    """Neither the package nor a scenario that is in the wheel needs what makes and grades the project."""
+    shipped = [path for path in (REPOSITORY / "tests/scenarios").rglob("*.py") if "grading" not in path.parts]
+    paths = [*PACKAGE.rglob("*.py"), *shipped]
+    assert {
+        path.relative_to(REPOSITORY).as_posix()
+        for path in paths
+        for names, _ in statements(ast.parse(path.read_text()))
+        if any(belongs(name, ("tools",)) for name in names)
+    } == set()
 
 
 @pytest.mark.parametrize("package", PURE)

@@ -6,6 +6,7 @@ import select
 import shlex
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -63,7 +64,7 @@ def test_faults_and_suites_are_offered(complete):
     """A fault by its name in the catalogue, and a suite of the benchmark; no file is one."""
     assert complete("fault", "show", "nic.ra") == {"nic.rate"}
     assert complete("fault", "apply", "nic.ra") == {"nic.rate"}
-    assert complete("bench", "int") == {"intake"}
+    assert complete("bench", "per") == {"perftest"}
     assert complete("fault", "show", "mi") == set()
 
 
@@ -94,3 +95,10 @@ def test_another_shell_is_refused(capsys):
     with pytest.raises(SystemExit):
         cli.main(["completion", "fish"])
     assert "bash" in capsys.readouterr().err
+
+
+def test_without_the_library_the_command_says_what_to_install(monkeypatch, capsys):
+    """One line, with the usage exit code."""
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert cli.main(["completion", "bash"]) == 2
+    assert capsys.readouterr().err == "c4bench: shtab is not installed; pip install 'c4bench[completion]'\n"

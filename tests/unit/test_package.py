@@ -3,12 +3,14 @@
 import os
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 import c4bench
 
@@ -41,13 +43,39 @@ def test_the_wheel_holds_types_and_data(wheel):
 
 
 def test_the_wheel_holds_the_scenarios(wheel):
-    """Each file of tests/scenarios is in the package `c4bench.scenarios`, for `pytest --pyargs`."""
-    files = [
-        path for path in (ROOT / "tests/scenarios").rglob("*") if path.is_file() and "__pycache__" not in path.parts
-    ]
-    packed = {f"c4bench/scenarios/{path.relative_to(ROOT / 'tests/scenarios')}" for path in files}
+    """The scenarios are in the package `c4bench.scenarios`, for `pytest --pyargs`, but for those that judge c4bench."""
+    kept = ROOT / "tests/scenarios"
+    files = [path.relative_to(kept) for path in kept.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    ours = {"grading", "every_topology.py"}
+    packed = {f"c4bench/scenarios/{path}" for path in files if path.parts[0] not in ours}
     assert len(packed) > 40
-    assert packed | {"c4bench/scenarios/__init__.py"} <= set(wheel.namelist())
+    names = {name for name in wheel.namelist() if name.startswith("c4bench/scenarios/")}
+    assert names == packed | {"c4bench/scenarios/__init__.py"}
+
+
+def test_what_makes_the_project_is_in_the_source_distribution_only(wheel, tmp_path):
+    """The wheel has the package and its metadata; the source distribution also `tools` and what judges c4bench."""
+    assert {name.partition("/")[0].partition("-")[0] for name in wheel.namelist()} == {"c4bench"}
+    subprocess.run([sys.executable, "-c", BUILD.replace("wheel", "sdist"), str(tmp_path)], cwd=ROOT, check=True)
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as opened:
+        names = {name.partition("/")[2] for name in opened.getnames()}
+    assert {"tools/__main__.py", "tests/scenarios/grading/test_campaign.py"} <= names
+
+
+def test_the_package_needs_few_others():
+    """An installation without extras names nine packages; each of them brings its own (docs/adr/0007)."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert {Requirement(text).name for text in project["dependencies"]} == {
+        "numpy",
+        "pyyaml",
+        "pytest",
+        "fabric",
+        "cryptography",
+        "msgspec",
+        "websockets",
+        "jinja2",
+        "markupsafe",
+    }
 
 
 def test_the_scenarios_of_the_wheel_can_be_collected(wheel, tmp_path):

@@ -14,6 +14,7 @@ from c4bench.control.pages.health import Health
 
 _JSON = "application/json"
 _TEXT = "text/plain"
+_NO_METRICS = b"prometheus-client is not installed here: pip install 'c4bench[metrics]'\n"
 
 
 def page(path: str, health: Callable[[], Health], unready: Callable[[], str]) -> Response | None:
@@ -28,14 +29,20 @@ def page(path: str, health: Callable[[], Health], unready: Callable[[], str]) ->
         case "/health":
             return _response(HTTPStatus.OK, _JSON, msgspec.json.format(msgspec.json.encode(health()), indent=2) + b"\n")
         case "/metrics":
-            # The Prometheus library takes long to load, and few masters are asked for metrics.
-            from c4bench.control.pages import metrics  # noqa: PLC0415
-
-            return _response(HTTPStatus.OK, metrics.CONTENT_TYPE, metrics.render(health()))
+            return _metrics(health)
         case "/":
             return None
         case _:
             return _response(HTTPStatus.NOT_FOUND, _TEXT, b"there are /health, /metrics, /healthz and /readyz\n")
+
+
+def _metrics(health: Callable[[], Health]) -> Response:
+    try:
+        # The Prometheus library takes long to load, is an extra, and few masters are asked for metrics.
+        from c4bench.control.pages import metrics  # noqa: PLC0415
+    except ImportError:
+        return _response(HTTPStatus.NOT_IMPLEMENTED, _TEXT, _NO_METRICS)
+    return _response(HTTPStatus.OK, metrics.CONTENT_TYPE, metrics.render(health()))
 
 
 def refusal(reason: str) -> Response:

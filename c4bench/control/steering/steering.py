@@ -31,7 +31,7 @@ from c4bench.steer.decide import (
     needs_trials,
     ring_pairs,
 )
-from c4bench.workload.learning import RESUMED
+from c4bench.workload.checkpoint import RESUMED
 
 _logger = logging.getLogger(__name__)
 

@@ -13,7 +13,6 @@ from fuzzing import Target
 from c4bench.c4d.offline import detect
 from c4bench.c4p.knowledge.atlas import Atlas
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
-from c4bench.campaign.trial_record import TrialRecord, named_findings, read_trials
 from c4bench.cli import detect as detect_command
 from c4bench.cli import plan as plan_command
 from c4bench.control.state.store import FinishedExchange, MasterState, RankResult, RunningJob, Store
@@ -39,6 +38,7 @@ from c4bench.wire.messages import Exchanged, Result
 from c4bench.workload import job_file
 from c4bench.workload.checkpoint import Checkpoints, Manifest
 from fuzz_targets.wire import NICS, a_window, job_spec
+from tools.campaign.trial_record import TrialRecord, named_findings, read_trials
 
 INVENTORY = b"""\
 all:

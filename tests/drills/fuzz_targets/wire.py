@@ -9,7 +9,6 @@ import msgspec
 from fuzz_mutations import Corpus, of
 from fuzzing import Target
 
-from c4bench.bench.fabrics import clos
 from c4bench.c4d.detector import Detector
 from c4bench.c4p.controller import PathController
 from c4bench.control.detection.ras_reports import RasReports
@@ -46,6 +45,7 @@ from c4bench.wire.ras_report import RasReport
 from c4bench.wire.trust import Role
 from c4bench.wire.window_codec import WindowDecoder, WindowEncoder, from_message
 from fuzz_targets.evidence import RAS_JSON, RAS_TEXT
+from tools.bench.fabrics import clos
 
 HOSTS = 4
 NICS = tuple(Nic(f"h{number}", 0, "rxe0", "eth9", f"10.0.0.{number}", 1e10) for number in range(HOSTS))

@@ -6,12 +6,11 @@ A fabric whose switches mark packets is needed: `--c4-topology tests/scenarios/c
 import time
 
 import pytest
-from busy import BURST, INCAST
 
 from c4bench.model.benign import Benign
 from c4bench.model.event import Diagnosed, SlowdownExplained
 from c4bench.model.measurement import Clock
-from c4bench.model.step import StepOp
+from c4bench.model.step import RankGroup, StepOp
 from c4bench.model.window import Window
 from c4bench.workload.jobs import job as job_of
 from c4bench.workload.jobs import place
@@ -20,6 +19,9 @@ HEALTHY_S, PATIENCE_S, READY_S = 2.5, 6.0, 60.0
 # What is congested stays so for this long without a finding.
 CALM_S = 1.0
 RING = (StepOp("all_reduce", 1 << 18, 0.01),)
+# A ring that sends all the time, and senders that each do to one receiver.
+BURST = (StepOp("all_reduce", 1 << 19, 0.0),)
+INCAST = (StepOp("send", 1 << 19, 0.0, RankGroup("sender", 2)),)
 
 
 @pytest.fixture(scope="module", autouse=True)

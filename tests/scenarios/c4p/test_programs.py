@@ -7,8 +7,8 @@ import pytest
 from c4bench.control.paths.switches import carried_bytes
 from c4bench.model.measurement import Clock
 from c4bench.model.qp_address import QpAddress
+from c4bench.workload.checkpoint import RESUMED
 from c4bench.workload.jobs import job
-from c4bench.workload.learning import RESUMED
 
 MIB = 1 << 20
 PROGRAMS = {

@@ -3,11 +3,11 @@
 import pytest
 
 from c4bench.bench.bounds import bus_bandwidth_bps
-from c4bench.bench.ranks import each, ranks
 from c4bench.bench.suites import COLLECTIVES
 from c4bench.collective.options import Options
 from c4bench.workload import bandwidth
 from c4bench.workload.bandwidth import Bandwidth
+from tools.bench.ranks import each, ranks
 
 RANKS = 3
 

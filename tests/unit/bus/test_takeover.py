@@ -18,9 +18,9 @@ from c4bench.bus.subjects import Subjects
 from c4bench.c4d import detector
 from c4bench.model.fabric import Nic
 from c4bench.model.step import StepOp
-from c4bench.sim.job import simulate
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 from c4bench.wire.messages import JobSpec
+from tools.sim.job import simulate
+from tools.sim.model import SimFault, SimFaultKind, SimJob
 
 SUBJECTS = Subjects("c4")
 RATE_BPS = 10e9

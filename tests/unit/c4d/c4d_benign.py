@@ -8,8 +8,8 @@ from c4d_telemetry import period_of, remade
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.thresholds import benign_stall_s
 from c4bench.model.step import StepOp
-from c4bench.sim.job import simulate
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob
+from tools.sim.job import simulate
+from tools.sim.model import SimFault, SimFaultKind, SimJob
 
 RANKS = 8
 # A long and a short sequence in turn.

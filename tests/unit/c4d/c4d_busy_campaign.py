@@ -8,11 +8,11 @@ from c4d_busy_jobs import LOADS, busy_job
 from c4d_campaign import FAULTS, Injected, down, fabric, recorded, slow_nic, slow_rank
 from c4d_telemetry import drive
 
-from c4bench.campaign.grade import grades
-from c4bench.campaign.trial_record import NOTHING, TrialRecord, named_findings
-from c4bench.sim.job import simulate
-from c4bench.sim.model import SimJob
-from c4bench.sim.prober import SimProber
+from tools.campaign.grade import grades
+from tools.campaign.trial_record import NOTHING, TrialRecord, named_findings
+from tools.sim.job import simulate
+from tools.sim.model import SimJob
+from tools.sim.prober import SimProber
 
 _HEALTHY_S, _PATIENCE_S = (3.5, 4.5), 4.0
 # How many faults there are: one in three fifths of the trials.

@@ -3,7 +3,7 @@
 from c4d_telemetry import messages_of, parts_of
 
 from c4bench.model.step import RankGroup, StepOp
-from c4bench.sim.model import SimJob
+from tools.sim.model import SimJob
 
 # The share of its time for which a job communicates, how long its step is (s), and on how many hosts it is.
 LOADS, PERIOD_S = (0.1, 0.3, 0.6), (0.04, 0.2)

@@ -13,7 +13,7 @@ from c4bench.c4d.detector import Detector
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.recording import Evaluated
 from c4bench.model.window import Window
-from c4bench.sim.job import simulate
+from tools.sim.job import simulate
 
 # So few hosts that a night has time for a million iterations.
 HOSTS = (4, 8)

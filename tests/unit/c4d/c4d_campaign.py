@@ -6,16 +6,16 @@ from typing import NamedTuple
 
 from c4d_telemetry import drive
 
-from c4bench.campaign.grade import Grade, grades
-from c4bench.campaign.measurable import Measurable
-from c4bench.campaign.step_time import step_loss
-from c4bench.campaign.trial_record import TrialRecord, named_findings
 from c4bench.model.diagnosis import Component, Syndrome
 from c4bench.model.step import RankGroup, StepOp
 from c4bench.record.artefacts import Fabric, FabricHost, FabricLink, Switch
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob
-from c4bench.sim.places import nic_of
-from c4bench.sim.prober import SimProber, from_switch, to_switch
+from tools.campaign.grade import Grade, grades
+from tools.campaign.measurable import Measurable
+from tools.campaign.step_time import step_loss
+from tools.campaign.trial_record import TrialRecord, named_findings
+from tools.sim.model import SimFault, SimFaultKind, SimJob
+from tools.sim.places import nic_of
+from tools.sim.prober import SimProber, from_switch, to_switch
 
 _TRAFFICS = {
     "ring": (8, 1, (StepOp("all_reduce", 4 << 20, 0.03),)),

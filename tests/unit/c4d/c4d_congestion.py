@@ -14,11 +14,11 @@ from c4d_telemetry import MIX, period_of
 from c4bench.c4d.detector import Detector
 from c4bench.model.recording import Evaluated, LinkRates, PathsLearnt, TrafficCarried
 from c4bench.model.window import Window
-from c4bench.sim.job import simulate
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob
-from c4bench.sim.places import Places, nic_of
-from c4bench.sim.trace import shifts_of
 from c4bench.units import payload_bound
+from tools.sim.job import simulate
+from tools.sim.model import SimFault, SimFaultKind, SimJob
+from tools.sim.places import Places, nic_of
+from tools.sim.trace import shifts_of
 
 RATE_BPS = 10e9
 HOSTS, SPINES, FIRST_PORT = 8, 2, 0xC000

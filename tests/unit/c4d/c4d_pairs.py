@@ -6,7 +6,7 @@ from c4d_telemetry import MIX, drive
 
 from c4bench.model.diagnosis import Component
 from c4bench.model.step import RankGroup, StepOp
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob
+from tools.sim.model import SimFault, SimFaultKind, SimJob
 
 _GROUPS = (
     StepOp("all_reduce", 4 << 20, 0.02, RankGroup("tensor", 4)),

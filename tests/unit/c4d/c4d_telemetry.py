@@ -9,7 +9,7 @@ from c4bench.model.numbering import window_of
 from c4bench.model.recording import DeliveriesCounted, HopsProbed, PathsLearnt, ProbingEnded, TrainsTimed
 from c4bench.model.step import StepOp
 from c4bench.model.telemetry import CommRecord, ConnRecord, Member, OpRecord
-from c4bench.sim.job import simulate
+from tools.sim.job import simulate
 
 MIX = (StepOp("all_reduce", 4 << 20, 0.05), StepOp("all_to_all", 4 << 20, 0.0))
 

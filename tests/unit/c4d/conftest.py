@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 from c4d_campaign import graph
 
-from c4bench.campaign.trial_record import FILE
 from c4bench.record import begin
 from c4bench.record.encoding import encode
+from tools.campaign.trial_record import FILE
 
 
 @pytest.fixture(scope="module")
 def simulated(pytestconfig):
-    """Add simulated trials to the run directory, where `c4bench campaign` counts them."""
+    """Add simulated trials to the run directory, where `python -m tools campaign` counts them."""
     option = pytestconfig.option
     words = {"command": ("pytest",), "seed": option.c4_seed, "backend": "simulator", "topology": "", "clock": "virtual"}
     run = begin(option.c4_run_dir, "simulated", **words)

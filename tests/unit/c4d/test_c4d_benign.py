@@ -4,8 +4,8 @@ import pytest
 from c4d_benign import OPS, RANKS, soak
 
 from c4bench.c4d.detector import Detector
-from c4bench.sim.job import simulate
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob
+from tools.sim.job import simulate
+from tools.sim.model import SimFault, SimFaultKind, SimJob
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -4,11 +4,11 @@ import pytest
 from c4d_busy_campaign import drawn, graded, trial
 from c4d_telemetry import drive
 
-from c4bench.campaign.grade import Answer
 from c4bench.model.diagnosis import Component
 from c4bench.model.step import RankGroup, StepOp
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob
-from c4bench.sim.places import nic_of
+from tools.campaign.grade import Answer
+from tools.sim.model import SimFault, SimFaultKind, SimJob
+from tools.sim.places import nic_of
 
 # Its first six trials have none, one and two faults, and jobs of each load.
 SEED = 31

@@ -4,7 +4,7 @@ import pytest
 from c4d_campaign import trial
 from c4d_pairs import pair
 
-from c4bench.campaign.grade import Answer
+from tools.campaign.grade import Answer
 
 
 def _check(tried):

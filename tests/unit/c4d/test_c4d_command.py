@@ -14,9 +14,9 @@ from c4bench.model.step import StepOp
 from c4bench.model.telemetry import Failure
 from c4bench.record import RunDirectory
 from c4bench.record.telemetry import read_telemetry, to_lines
-from c4bench.report.schema import schemas
-from c4bench.sim.job import simulate
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob
+from tools.documents.schemas import schemas
+from tools.sim.job import simulate
+from tools.sim.model import SimFault, SimFaultKind, SimJob
 
 _RING = (StepOp("all_reduce", 4 << 20, 0.02),)
 _FAULTS = {

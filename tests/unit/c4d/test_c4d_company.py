@@ -10,7 +10,7 @@ from c4bench.c4d.ingest.shared_fabric import SharedFabric, TrafficArrivals, arri
 from c4bench.c4d.network.cell_index import CellIndex
 from c4bench.c4d.network.delay_matrix import DelayMatrix
 from c4bench.model.step import RankGroup
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob
+from tools.sim.model import SimFault, SimFaultKind, SimJob
 
 ONSET_S = 3.1
 MINE, THEIRS = ("a", "b", "1"), ("c", "d", "1")

@@ -11,9 +11,9 @@ from c4bench.cli.main import main
 from c4bench.model.benign import Benign
 from c4bench.model.recording import TrafficCarried
 from c4bench.record import RunDirectory
-from c4bench.sim.job import simulate
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob
-from c4bench.sim.places import nic_of
+from tools.sim.job import simulate
+from tools.sim.model import SimFault, SimFaultKind, SimJob
+from tools.sim.places import nic_of
 
 
 def series(link):

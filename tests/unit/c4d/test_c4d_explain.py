@@ -21,8 +21,8 @@ from c4bench.model.diagnosis import Cause, Component
 from c4bench.model.hypothesis import Fact, Standing
 from c4bench.model.recording import ProbingEnded, TrafficArrival
 from c4bench.record.telemetry import to_lines
-from c4bench.report.schema import schemas
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob
+from tools.documents.schemas import schemas
+from tools.sim.model import SimFault, SimFaultKind, SimJob
 
 FAULTS = {
     Cause.TRANSFER_SLOW: SimFault(SimFaultKind.NIC_RATE, 2, 2.0, factor=0.25, side="rx"),

@@ -10,9 +10,9 @@ from c4bench.model.diagnosis import Cause, Component, Syndrome
 from c4bench.model.recording import FailureReported
 from c4bench.model.step import RankGroup, StepOp
 from c4bench.model.telemetry import Failure
-from c4bench.sim.job import simulate
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob
-from c4bench.sim.places import Places, nic_of
+from tools.sim.job import simulate
+from tools.sim.model import SimFault, SimFaultKind, SimJob
+from tools.sim.places import Places, nic_of
 
 _TENSOR, _DATA, _PIPE = RankGroup("tensor", 4, 1), RankGroup("data", 2, 4), RankGroup("pipe", 2, 8)
 _OPS = (

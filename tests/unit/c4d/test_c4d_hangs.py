@@ -8,7 +8,7 @@ from c4bench.c4d.detector import Detector
 from c4bench.model.diagnosis import Component, Syndrome
 from c4bench.model.step import StepOp
 from c4bench.model.telemetry import CommRecord, Member, RankRecord
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob
+from tools.sim.model import SimFault, SimFaultKind, SimJob
 
 _RANKS = 4
 _STEP_S = 0.1

@@ -8,8 +8,8 @@ from c4bench.c4d.detector import Detector
 from c4bench.c4d.ingest.shared_fabric import SharedFabric
 from c4bench.model.diagnosis import Component
 from c4bench.model.step import StepOp
-from c4bench.sim.job import simulate
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob
+from tools.sim.job import simulate
+from tools.sim.model import SimFault, SimFaultKind, SimJob
 
 RANKS, ONSET_S, UNTIL_S = 8, 2.5, 6.0
 RING = SimJob(RANKS, (StepOp("all_reduce", 4 << 20, 0.02),), seed=1)

@@ -15,8 +15,8 @@ from c4bench.model.diagnosis import Component
 from c4bench.model.telemetry import Member, RankRecord
 from c4bench.model.window import HostNames
 from c4bench.model.window_columns import ARRIVAL_ROW, CONN_ROW, OP_ROW
-from c4bench.sim.job import simulate
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob
+from tools.sim.job import simulate
+from tools.sim.model import SimFault, SimFaultKind, SimJob
 
 _RANKS = 4
 _FUZZ = settings(max_examples=examples(6, 25), deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -13,8 +13,8 @@ from c4bench.c4d.detector import Detector
 from c4bench.c4d.ingest.job_view import JobView
 from c4bench.c4d.ingest.record_validator import RecordValidator
 from c4bench.model.telemetry import ArrivalRecord
-from c4bench.sim.job import simulate
-from c4bench.sim.model import SimJob
+from tools.sim.job import simulate
+from tools.sim.model import SimJob
 
 
 def test_duplicate_and_reordered_windows_are_dropped():

@@ -11,7 +11,7 @@ from c4bench.c4d.straggler.stragglers import StragglerDetector
 from c4bench.c4d.straggler.thresholds import FIRST_HISTORY_OPS
 from c4bench.model.diagnosis import Syndrome
 from c4bench.model.step import StepOp
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob
+from tools.sim.model import SimFault, SimFaultKind, SimJob
 
 
 def _op(seq, computed_s):

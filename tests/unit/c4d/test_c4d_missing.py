@@ -12,7 +12,7 @@ from c4bench.model.diagnosis import Cause, Component
 from c4bench.model.fabric import MissingLink
 from c4bench.model.recording import LinksMissing
 from c4bench.model.step import StepOp
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob
+from tools.sim.model import SimFault, SimFaultKind, SimJob
 
 LOST_S, MISSED_S, UNTIL_S = 2.5, 2.8, 5.5
 ONSET_S = 2.6

@@ -5,8 +5,8 @@ from c4d_telemetry import MIX, drive
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.offline import detect
 from c4bench.record.telemetry import read_telemetry, to_lines
-from c4bench.sim.job import simulate
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob
+from tools.sim.job import simulate
+from tools.sim.model import SimFault, SimFaultKind, SimJob
 
 _FAULT = SimFault(SimFaultKind.NIC_RATE, 5, 3.0, factor=0.25, side="rx")
 

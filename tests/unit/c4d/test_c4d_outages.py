@@ -5,7 +5,7 @@ from c4d_telemetry import MIX, comm, conn, op, ticks, window
 from c4bench.c4d.detector import Detector
 from c4bench.model.diagnosis import Cause, Component, NetworkLoss, Syndrome
 from c4bench.model.recording import LossReported
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob
+from tools.sim.model import SimFault, SimFaultKind, SimJob
 
 _NIC = Component("nic", "h1/0")
 

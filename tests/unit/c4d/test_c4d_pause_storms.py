@@ -7,8 +7,8 @@ from c4d_telemetry import MIX, remade
 from c4bench.c4d.detector import Detector
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 from c4bench.model.telemetry import NicRecord
-from c4bench.sim.job import simulate
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob
+from tools.sim.job import simulate
+from tools.sim.model import SimFault, SimFaultKind, SimJob
 
 ONSET_S = 3.1
 RANKS = 8

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 from c4bench.c4d.detector import Detector
 from c4bench.model.diagnosis import Component
 from c4bench.model.step import StepOp
-from c4bench.sim.job import simulate
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob
+from tools.sim.job import simulate
+from tools.sim.model import SimFault, SimFaultKind, SimJob
 
 ONSET_S = 2.05
 JOB = SimJob(6, (StepOp("all_reduce", 4 << 20, 0.02), StepOp("all_to_all", 4 << 20, 0.0)))

@@ -6,8 +6,8 @@ from c4d_telemetry import MIX, remade
 
 from c4bench.c4d.detector import Detector
 from c4bench.model.recording import PathsLearnt
-from c4bench.sim.job import simulate
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob
+from tools.sim.job import simulate
+from tools.sim.model import SimFault, SimFaultKind, SimJob
 
 _MOVED_S = 3.1
 _JOB = SimJob(8, MIX, seed=1)

@@ -5,7 +5,7 @@ from c4d_telemetry import MIX, drive, period_of
 
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 from c4bench.model.step import RankGroup, StepOp
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob
+from tools.sim.model import SimFault, SimFaultKind, SimJob
 
 _AT_S = 3.1
 _GROUPS = (

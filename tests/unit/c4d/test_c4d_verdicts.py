@@ -11,7 +11,7 @@ from property_examples import examples
 from c4bench.c4d.detector import Detector
 from c4bench.model.diagnosis import Component, Syndrome
 from c4bench.model.step import StepOp
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob
+from tools.sim.model import SimFault, SimFaultKind, SimJob
 
 _SAMPLED = settings(max_examples=examples(3, 8), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 _HEALTHY_S = 2.5

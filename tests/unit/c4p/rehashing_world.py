@@ -1,9 +1,9 @@
 """A made-up fabric that hashes, fails and re-hashes, and the controller on it."""
 
-from c4bench.bench.fabrics import clos
 from c4bench.c4p.controller import PathController
 from c4bench.c4p.policy import PathPolicy
 from c4bench.model.fabric import Flow
+from tools.bench.fabrics import clos
 
 RATE = 10e9
 PORTS = range(49153, 49153 + 24)

@@ -1,12 +1,12 @@
 import pytest
 
-from c4bench.bench.fabrics import clos, planes
 from c4bench.c4p.conditions import Conditions
 from c4bench.c4p.evaluation.metrics import evenness, link_loads, optimum_fraction
 from c4bench.c4p.evaluation.shortfalls import Gap, gaps, no_route, shortages
 from c4bench.c4p.knowledge.atlas import Atlas, PathTrace
 from c4bench.c4p.knowledge.cabling import Link, infer, tiers
 from c4bench.model.fabric import Flow, Path, Placement
+from tools.bench.fabrics import clos, planes
 
 
 def every_pair(fabric):

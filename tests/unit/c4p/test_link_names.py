@@ -1,8 +1,8 @@
 """Links are called by nodes and ports, as far as anybody states them."""
 
-from c4bench.bench.fabrics import clos
 from c4bench.c4p.knowledge.link_names import name_links
 from c4bench.model.graph import FabricGraph, HostPort, Trunk
+from tools.bench.fabrics import clos
 
 RATE = 10e9
 PAIRS = [(f"h{a}/0", f"h{b}/0") for a in range(4) for b in range(4) if a != b]

@@ -1,9 +1,9 @@
 import pytest
 
-from c4bench.bench.fabrics import instance
 from c4bench.c4p.evaluation.exact import least_worst_load
 from c4bench.c4p.placement.planner import Planner
 from c4bench.errors import UnhealthyError
+from tools.bench.fabrics import instance
 
 
 def regret(seed):

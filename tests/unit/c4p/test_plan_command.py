@@ -2,8 +2,8 @@ import msgspec
 import pytest
 import yaml
 
-from c4bench.bench.fabrics import clos
 from c4bench.cli.main import main
+from tools.bench.fabrics import clos
 
 FABRIC = clos(8, 4, 4)
 PAIRS = [(f"h{n}/0", f"h{n + 4}/0") for n in range(4)]

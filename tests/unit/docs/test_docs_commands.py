@@ -14,6 +14,7 @@ from c4bench.cli import main as cli
 from c4bench.inventory import load
 from c4bench.inventory.review import review
 from c4bench.lab import topology_file
+from tools import __main__ as tools
 
 CONSOLE = blocks("console")
 TOP = ("tests", "faults", "c4bench", "pyproject.toml", "reports", "playbooks")
@@ -80,10 +81,16 @@ def test_the_command_line_knows_what_documents_name(page, line):
     assert accepted(words), f"{page}: {line}"
 
 
-def accepted(words):
+@pytest.mark.parametrize(("page", "line"), mentioned("python -m tools"))
+def test_the_tools_know_what_documents_name(page, line):
+    """Each command of `python -m tools` in a document is one that it accepts."""
+    assert accepted(shlex.split(line, comments=True)[3:], tools.parser()), f"{page}: {line}"
+
+
+def accepted(words, parser=None):
     """Whether the command line takes these words; `--help` ends with code 0."""
     try:
-        cli._parser().parse_args(words)
+        (parser or cli._parser()).parse_args(words)
     except SystemExit as ended:
         return ended.code == 0
     return True
@@ -101,6 +108,7 @@ def test_a_file_is_shown_as_it_is(block):
 def test_there_are_commands_to_check():
     """The documents name dozens of commands, so that none would be missed by a wrong pattern."""
     assert len(mentioned("c4bench")) > 40
+    assert len(mentioned("python -m tools")) > 5
     assert len(CONSOLE) > 8
     assert len(SHOWN) == 2
 

@@ -9,7 +9,7 @@ import pytest
 from c4bench.c4d.evidence.judge import judge
 from c4bench.cli.main import main
 from c4bench.evidence.collect import collect
-from c4bench.report.schema import schemas
+from tools.documents.schemas import schemas
 
 VERSIONS = ("2.8.0", "2.11.0", "2.14.1")
 # A rank that gloo aborts over a size leaves no file, so that only its absence is seen.

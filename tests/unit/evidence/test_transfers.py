@@ -10,8 +10,8 @@ from c4bench.c4d.evidence.write import WRITERS
 from c4bench.c4d.evidence.write.history import history
 from c4bench.evidence.collect import one_job, parse
 from c4bench.model.step import RankGroup, StepOp
-from c4bench.sim.job import simulate
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob
+from tools.sim.job import simulate
+from tools.sim.model import SimFault, SimFaultKind, SimJob
 
 
 def p2p(rank, kind, peer, seq, state="completed", **other):

@@ -7,8 +7,8 @@ import pytest
 from c4bench.cli.main import main
 from c4bench.model.step import RankGroup, StepOp
 from c4bench.record.telemetry import to_lines
-from c4bench.sim.job import simulate
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob
+from tools.sim.job import simulate
+from tools.sim.model import SimFault, SimFaultKind, SimJob
 
 OPS = (
     StepOp("all_reduce", 1 << 20, 0.01, RankGroup("tensor", 4, 1)),

@@ -16,8 +16,8 @@ from c4bench.model.step import StepOp
 from c4bench.record import archive as module
 from c4bench.record.archive import Archive, Bounds, read_archive
 from c4bench.record.telemetry import to_lines
-from c4bench.sim.job import simulate
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob
+from tools.sim.job import simulate
+from tools.sim.model import SimFault, SimFaultKind, SimJob
 
 ROOMY = Bounds(1 << 30, 30.0)
 RING = (StepOp("all_reduce", 4 << 20, 0.02), StepOp("all_to_all", 4 << 20, 0.0))

@@ -8,8 +8,8 @@ from c4bench.model.step import RankGroup, StepOp
 from c4bench.record import RunDirectory
 from c4bench.record.provenance import collect
 from c4bench.report import render
-from c4bench.sim.job import simulate
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob
+from tools.sim.job import simulate
+from tools.sim.model import SimFault, SimFaultKind, SimJob
 
 
 @pytest.fixture

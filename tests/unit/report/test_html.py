@@ -260,7 +260,7 @@ def test_a_large_campaign_is_a_small_page(run):
         for figure in range(10):
             ledger.measure(f"c4d.figure_{figure}_s", 0.5, "s", at_most=2.0, fault="nic.rate", trial=number)
         run.finish_scenario(f"campaign.trial[{number}]", Outcome.PASS)
-        node = f"tests/scenarios/c4d/test_campaign.py::test_trial[{number}]"
+        node = f"tests/scenarios/grading/test_campaign.py::test_trial[{number}]"
         run.event(0.0, "ended", scenario=f"campaign.trial[{number}]", node=node)
         trials.append(FaultTimeline("nic.rate", f"nic h{number}/0", SLOW, 1.0, 1.1, 1.3, 1.5, 1.9, 2.0, "nic", True))
     Ledger(run, "campaign").save("faults", Faults(tuple(trials)))

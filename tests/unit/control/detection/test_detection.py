@@ -30,10 +30,10 @@ from c4bench.model.step import StepOp
 from c4bench.model.telemetry import Failure
 from c4bench.record import RunDirectory
 from c4bench.record.telemetry import read_telemetry
-from c4bench.report.schema import schemas
-from c4bench.sim.job import simulate
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 from c4bench.wire.messages import JobSpec
+from tools.documents.schemas import schemas
+from tools.sim.job import simulate
+from tools.sim.model import SimFault, SimFaultKind, SimJob
 
 RANKS, ONSET_S, UNTIL_S = 8, 3.1, 6.6
 STEP = (StepOp("all_reduce", 4 << 20, 0.04), StepOp("all_to_all", 4 << 20, 0.0))

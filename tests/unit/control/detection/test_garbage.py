@@ -2,10 +2,10 @@
 
 import gc
 
-from c4bench.bench import intake_load
 from c4bench.control.detection.telemetry import collect_in_pause, seldom_collected
 from c4bench.wire.peer import encode
 from c4bench.wire.window_codec import WindowDecoder, WindowEncoder, from_message
+from tools.bench import intake_load
 
 
 def busy_message():

@@ -1,6 +1,10 @@
 """The metrics page has a sample of everything in the master's health."""
 
+import sys
+
+from c4bench.control import pages
 from c4bench.control.detection.telemetry import EvaluationTimes
+from c4bench.control.pages import http
 from c4bench.control.pages.health import AgentHealth, Health, JobHealth, UnplannedFlows
 from c4bench.control.pages.metrics import render
 from c4bench.model.diagnosis import Component
@@ -90,3 +94,13 @@ def test_the_process_has_the_usual_metrics():
     found = {name: float(value) for name, value in held}
     assert found["process_resident_memory_bytes"] > 1e7
     assert found["process_cpu_seconds_total"] > 0
+
+
+def test_a_master_without_the_library_says_what_to_install(monkeypatch):
+    """`/metrics` is then not implemented; the other pages need nothing."""
+    monkeypatch.delattr(pages, "metrics", raising=False)
+    monkeypatch.delitem(sys.modules, "c4bench.control.pages.metrics", raising=False)
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    answer = http.page("/metrics", lambda: HEALTH, str)
+    assert (answer.status_code, answer.body) == (501, http._NO_METRICS)
+    assert http.page("/healthz", lambda: HEALTH, str).status_code == 200

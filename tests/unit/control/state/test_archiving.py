@@ -12,9 +12,9 @@ from c4bench.control.state.archiving import Archiving
 from c4bench.model.step import StepOp
 from c4bench.model.telemetry import Member
 from c4bench.record.archive import Archive, Bounds, read_archive
-from c4bench.sim.job import simulate
-from c4bench.sim.model import SimFault, SimFaultKind, SimJob
 from c4bench.wire.messages import JobSpec
+from tools.sim.job import simulate
+from tools.sim.model import SimFault, SimFaultKind, SimJob
 
 RING = (StepOp("all_reduce", 4 << 20, 0.02), StepOp("all_to_all", 4 << 20, 0.0))
 FAULT = SimFault(SimFaultKind.NIC_RATE, 2, 3.0, factor=0.25, side="rx")

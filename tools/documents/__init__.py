@@ -1,0 +1,1 @@
+"""Writes the parts of README.md and docs/ that runs and computations give."""

@@ -1,0 +1,52 @@
+"""`python -m tools readme|figures|table4|schemas`: rewrite what is generated in the documents and in reports/schema."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from c4bench.cli import Commands
+from tools.diloco_paper.document import paragraphs, rewrite_utilisation
+from tools.documents.readme import figures_page, rewrite
+from tools.documents.run_figures import rewrite_run_figures
+from tools.documents.schemas import write_schemas
+
+
+def register(commands: Commands) -> None:
+    """Add the commands."""
+    readme = commands.add_parser("readme", help="rewrite the figures of README.md and docs/figures.md from runs")
+    figures = commands.add_parser("figures", help="redraw the figures of docs/diloco.md that runs have measured")
+    for parser, run in ((readme, _readme), (figures, _figures)):
+        parser.add_argument("document", type=Path, metavar="FILE")
+        parser.add_argument("run_directories", type=Path, nargs="+", metavar="RUN_DIR")
+        parser.set_defaults(run=run)
+    table4 = commands.add_parser("table4", help="Table 4 of the Streaming DiLoCo paper, beside the simulated figures")
+    table4.add_argument("document", type=Path, nargs="?", metavar="FILE", help="rewrite its part, do not print it")
+    table4.set_defaults(run=_table4)
+    schemas = commands.add_parser("schemas", help="rewrite the JSON Schemas in reports/schema")
+    schemas.set_defaults(run=_schemas)
+
+
+def _readme(arguments: argparse.Namespace) -> int:
+    rewrite(arguments.document, arguments.run_directories)
+    sys.stdout.write(f"rewrote the figures in {arguments.document} and {figures_page(arguments.document)}\n")
+    return 0
+
+
+def _figures(arguments: argparse.Namespace) -> int:
+    written = rewrite_run_figures(arguments.document, arguments.run_directories)
+    sys.stdout.write(f"rewrote {', '.join(written)} of {arguments.document}\n")
+    return 0
+
+
+def _table4(arguments: argparse.Namespace) -> int:
+    if arguments.document:
+        rewrite_utilisation(arguments.document)
+        sys.stdout.write(f"rewrote the table in {arguments.document}, and its figure\n")
+    else:
+        sys.stdout.write("\n\n".join(paragraphs()) + "\n")
+    return 0
+
+
+def _schemas(_: argparse.Namespace) -> int:
+    write_schemas()
+    return 0

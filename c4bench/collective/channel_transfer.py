@@ -10,7 +10,7 @@ from typing import NamedTuple
 from c4bench.collective import schedule
 from c4bench.collective.arrays import Reducing
 from c4bench.collective.endpoints import Arrival, Message, ReceiveEndpoint, SendEndpoint, Staging, cut_staging
-from c4bench.collective.memory import Array
+from c4bench.collective.memory import Array, NicBuffers
 from c4bench.collective.pacer import Pacer
 from c4bench.collective.schedule import Span
 
@@ -22,14 +22,6 @@ _MIN_SHARE_BYTES = 64 << 10
 _PACKET_BYTES = 4 << 10
 # Shorter messages may have at most this many times the default window in flight; send queues are that deep.
 MAX_WINDOW_FACTOR = 4
-
-
-class NicBuffer(NamedTuple):
-    """An array as a NIC addresses it: address, local and remote key. All are 0 for an array without bytes."""
-
-    address: int
-    lkey: int
-    rkey: int
 
 
 class ChunkedShare(NamedTuple):
@@ -116,7 +108,7 @@ class ChannelTransfer:
         sends: list[tuple[SendEndpoint, Message]],
         arrivals: dict[ReceiveEndpoint, list[Arrival]],
         staging: Staging,
-        targets: dict[ReceiveEndpoint, tuple[int, int]],
+        targets: dict[ReceiveEndpoint, tuple[NicBuffers, int]],
         window: int,
     ) -> None:
         self.sends = sends
@@ -129,6 +121,11 @@ class ChannelTransfer:
         self._window = window
         self._next = 0
         self._outstanding = 0
+
+    def places_for(self, receiver: ReceiveEndpoint) -> tuple[tuple[int, int], ...]:
+        """Where messages to a receiver go that are not staged: the address and the key on each NIC that may be used."""
+        buffers, start = self.targets[receiver]
+        return tuple((buffer.address + start, buffer.rkey) for buffer in buffers.values())
 
     def totals(self) -> dict[SendEndpoint, int]:
         """How many messages go to each receiver, by sending endpoint."""
@@ -147,7 +144,7 @@ class ChannelTransfer:
         self.arrived += count
 
     def acknowledged(self, latency_ns: int | None) -> None:
-        """One message fewer is in flight; see `SendEndpoint.acknowledged`."""
+        """One message fewer is in flight; see `Operation.acknowledged`."""
         self._outstanding -= 1
         if self.pacer and latency_ns is not None:
             self.pacer.acknowledged(latency_ns)
@@ -199,7 +196,7 @@ def ring_transfer(
     array: Array,
     part: ChunkedShare,
     *,
-    buffer: NicBuffer,
+    buffer: NicBuffers,
     ends: tuple[SendEndpoint | None, ReceiveEndpoint | None],
     reducing: Reducing | None,
     staging_bytes: int,
@@ -214,7 +211,7 @@ def ring_transfer(
         start, stop = part.span(send.segment, send.chunk)
         offset = start * itemsize
         length = (stop - start) * itemsize
-        message = Message(buffer.address + offset, buffer.lkey, length, offset, send.staged, send.needs)
+        message = Message(buffer, offset, length, offset, send.staged, send.needs)
         sends.append((sender, message))
     arrivals = []
     for receive in plan.receives:
@@ -222,7 +219,7 @@ def ring_transfer(
         apply = (reducing.last if receive.final else reducing.step) if reducing and receive.reduce else None
         arrivals.append(Arrival(array[start:stop], apply))
     staging = cut_staging(staging_bytes, part.longest() * itemsize)
-    incoming, targets = ({receiver: arrivals}, {receiver: (buffer.address, buffer.rkey)}) if receiver else ({}, {})
+    incoming, targets = ({receiver: arrivals}, {receiver: (buffer, 0)}) if receiver else ({}, {})
     return ChannelTransfer(sends, incoming, staging, targets, window)
 
 
@@ -232,7 +229,7 @@ def shift_transfer(
     target: Array,
     part: ChunkedShare,
     *,
-    buffers: tuple[NicBuffer, NicBuffer],
+    buffers: tuple[NicBuffers, NicBuffers],
     ends: tuple[dict[int, SendEndpoint], dict[int, ReceiveEndpoint]],
     window: int,
 ) -> ChannelTransfer:
@@ -246,17 +243,16 @@ def shift_transfer(
     source_buffer, target_buffer = buffers
     sends: list[tuple[SendEndpoint, Message]] = []
     arrivals: dict[ReceiveEndpoint, list[Arrival]] = {}
-    targets: dict[ReceiveEndpoint, tuple[int, int]] = {}
+    targets: dict[ReceiveEndpoint, tuple[NicBuffers, int]] = {}
     for to, back in schedule.shift(rank, len(part.segments)):
         own = part.segments[rank][0]
         for chunk in range(part.chunks):
             start, stop = part.span(to, chunk)
             # The receiver's array has this rank's segment where any array has it.
             offset = (part.span(rank, chunk)[0] - own) * itemsize
-            address, length = source_buffer.address + start * itemsize, (stop - start) * itemsize
-            needs = max(0, len(sends) - _MAX_LEAD)
-            sends.append((senders[to], Message(address, source_buffer.lkey, length, offset, False, needs)))
+            length, needs = (stop - start) * itemsize, max(0, len(sends) - _MAX_LEAD)
+            sends.append((senders[to], Message(source_buffer, start * itemsize, length, offset, False, needs)))
         receiver = receivers[back]
         arrivals[receiver] = [Arrival(target[slice(*part.span(back, chunk))], None) for chunk in range(part.chunks)]
-        targets[receiver] = (target_buffer.address + part.segments[back][0] * itemsize, target_buffer.rkey)
+        targets[receiver] = (target_buffer, part.segments[back][0] * itemsize)
     return ChannelTransfer(sends, arrivals, Staging(1, 64), targets, window)

@@ -10,13 +10,13 @@ import numpy as np
 
 from c4bench.collective import arrays, schedule
 from c4bench.collective.arrays import Reducing
+from c4bench.collective.engine import ResilienceCounters
 from c4bench.collective.errors import CollectiveError
 from c4bench.collective.group import Group
 from c4bench.collective.handshake import Signature
 from c4bench.collective.memory import Array
 from c4bench.collective.options import Options
 from c4bench.collective.process import RankProcess
-from c4bench.collective.resilience_counters import ResilienceCounters
 from c4bench.errors import UsageError
 from c4bench.model.telemetry import Member
 

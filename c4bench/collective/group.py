@@ -8,26 +8,22 @@ import numpy as np
 
 from c4bench.collective import channel_transfer, schedule
 from c4bench.collective.arrays import Reducing
-from c4bench.collective.backends import ChannelBackend, TransportBackend
-from c4bench.collective.channel_transfer import ChannelSplit, ChannelTransfer, NicBuffer
-from c4bench.collective.connections import Connections
+from c4bench.collective.channel_transfer import ChannelSplit, ChannelTransfer
+from c4bench.collective.endpoint_context import open_site, used_nics
 from c4bench.collective.endpoints import SendEndpoint
+from c4bench.collective.engine import Engine, ResilienceCounters
 from c4bench.collective.errors import CollectiveError
 from c4bench.collective.failure_guard import FailureGuard
 from c4bench.collective.handshake import Signature
-from c4bench.collective.memory import Array, Registrations
-from c4bench.collective.opening import open_site, used_nics
+from c4bench.collective.memory import Array, NicBuffer, NicBuffers, Registrations
 from c4bench.collective.operation import Operation
 from c4bench.collective.options import Options
 from c4bench.collective.pacer import Pacer
 from c4bench.collective.process import RankProcess
-from c4bench.collective.qp_count import with_qps
 from c4bench.collective.rate_control import RateControl
-from c4bench.collective.rendezvous import FailureSignal
-from c4bench.collective.resilience_counters import ResilienceCounters
 from c4bench.collective.schedule import RingPlan, Span
 from c4bench.collective.two_level_reduce import RegisteredArray, Sides, fold_transfer
-from c4bench.collective.wiring import RankEndpointContext
+from c4bench.collective.wiring import Connections
 from c4bench.model.telemetry import Member
 
 Planner = Callable[[int, int, int], RingPlan]
@@ -64,12 +60,12 @@ class Group:
             # Memory goes after the connections: a peer that still writes here gets no answer then, not an access error.
             undo.callback(self._deregister)
             site = open_site(undo, name, rank, members, process, options, nics)
-            self.site = with_qps(site, closed=closed)
+            self.site = site.with_qps(closed=closed)
             self.options = self.site.options
             self._registrations += [Registrations(port) for port in self.site.ports]
-            self._fabric = _fabric(self.site, failure_signal, undo)
-            self._engine = self._fabric.engine
-            self._connections = Connections(self.site, self._fabric, closed=closed)
+            self._engine = Engine(self.site, failure_signal)
+            undo.callback(self._engine.close)
+            self._connections = Connections(self.site, self._engine, closed=closed)
             self._controls: dict[int, RateControl] = {}
             self._undo = undo.pop_all()
 
@@ -120,7 +116,7 @@ class Group:
                     plan(self.rank, self.size, part.chunks),
                     array,
                     part,
-                    buffer=self._nic_buffer(array, channel),
+                    buffer=self._nic_buffers(array, channel),
                     ends=self._connections.ring[channel],
                     reducing=reducing,
                     staging_bytes=self.options.staging_bytes,
@@ -144,7 +140,7 @@ class Group:
                     source,
                     target,
                     part,
-                    buffers=(self._nic_buffer(source, channel), self._nic_buffer(target, channel)),
+                    buffers=(self._nic_buffers(source, channel), self._nic_buffers(target, channel)),
                     ends=pairs[channel],
                     window=self.default_split.window,
                 )
@@ -173,8 +169,8 @@ class Group:
                     sides,
                     segments,
                     part,
-                    whole=RegisteredArray(array, self._nic_buffer(array, channel)),
-                    scratch=RegisteredArray(scratch, self._nic_buffer(scratch, channel)),
+                    whole=RegisteredArray(array, self._nic_buffers(array, channel)),
+                    scratch=RegisteredArray(scratch, self._nic_buffers(scratch, channel)),
                     ends=pairs[channel],
                     reducing=reducing,
                     window=channel_split.window,
@@ -188,11 +184,15 @@ class Group:
         if not self._connections.meshed:
             self.ring(signature, _NOTHING, [(0, 0)], schedule.barrier)
 
-    def _nic_buffer(self, array: Array, channel: int) -> NicBuffer:
-        """A flat array as a channel's NIC addresses it; registers it if needed. Raises MemoryError."""
+    def _nic_buffers(self, array: Array, channel: int) -> NicBuffers:
+        """A flat array as each NIC addresses it that may carry the channel; registers it if needed.
+
+        Raises MemoryError.
+        """
+        nics = range(len(self._registrations)) if self.options.resilient else (channel,)
         if not array.nbytes:
-            return NicBuffer(0, 0, 0)
-        return self._fabric.buffer(array, channel, self._registrations)
+            return dict.fromkeys(nics, NicBuffer(0, 0, 0))
+        return {nic: self._registrations[nic].buffer(array) for nic in nics}
 
     def _check(self, kind: str) -> None:
         self._before_operation()
@@ -223,12 +223,12 @@ class Group:
     @property
     def resilience(self) -> ResilienceCounters | None:
         """Counters of resilience; None when it is off."""
-        return self._engine.resilience
+        return self._engine.failures.resilience
 
     @property
     def lost(self) -> frozenset[int]:
         """The channels whose NICs this rank has lost."""
-        return self._engine.lost
+        return self._engine.failures.lost
 
     def close(self) -> None:
         """Release connections, memory and devices. May be called again, and after an error."""
@@ -292,11 +292,3 @@ class SubGroup:
     def close(self) -> None:
         """See Group."""
         self._group.close()
-
-
-def _fabric(site: RankEndpointContext, failure_signal: FailureSignal, undo: ExitStack) -> TransportBackend:
-    if not site.options.resilient:
-        return ChannelBackend(site, failure_signal, undo)
-    from c4bench.collective.resilient.backend import RailBackend  # noqa: PLC0415  (few ranks need it: ADR 0005)
-
-    return RailBackend(site, failure_signal, undo)

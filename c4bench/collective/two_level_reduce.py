@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from c4bench.collective import schedule
 from c4bench.collective.arrays import Reducing
-from c4bench.collective.channel_transfer import ChannelTransfer, ChunkedShare, NicBuffer
+from c4bench.collective.channel_transfer import ChannelTransfer, ChunkedShare
 from c4bench.collective.endpoints import Arrival, Message, ReceiveEndpoint, SendEndpoint, Staging
-from c4bench.collective.memory import Array
+from c4bench.collective.memory import Array, NicBuffers
 from c4bench.collective.schedule import Span
 
 
@@ -24,14 +24,10 @@ class Sides(NamedTuple):
 
 
 class RegisteredArray(NamedTuple):
-    """A flat array, and how a channel's NIC addresses it."""
+    """A flat array, and how NICs address it."""
 
     array: Array
-    buffer: NicBuffer
-
-    def address(self, item: int) -> int:
-        """The address of an item."""
-        return self.buffer.address + item * self.array.itemsize
+    buffer: NicBuffers
 
 
 class FoldTransfer(ChannelTransfer):
@@ -41,7 +37,7 @@ class FoldTransfer(ChannelTransfer):
         self,
         sends: list[tuple[SendEndpoint, Message]],
         arrivals: dict[ReceiveEndpoint, list[Arrival]],
-        targets: dict[ReceiveEndpoint, tuple[int, int]],
+        targets: dict[ReceiveEndpoint, tuple[NicBuffers, int]],
         window: int,
         contributors: Sequence[ReceiveEndpoint],
         folds: Sequence[tuple[Array, Sequence[Array]]],
@@ -86,7 +82,7 @@ def fold_transfer(
     for segment, peer in enumerate(sides.healthy):
         if peer != rank:
             arrivals[receivers[peer]] = [Arrival(whole.array[low:high], None) for low, high in _chunks(part, segment)]
-            targets[receivers[peer]] = whole.buffer.address, whole.buffer.rkey
+            targets[receivers[peer]] = whole.buffer, 0
     if rank in sides.degraded:
         return ChannelTransfer(
             _own(rank, sides, segments, part, whole, senders), arrivals, Staging(1, 64), targets, window
@@ -98,7 +94,7 @@ def fold_transfer(
         shift = row * room - segments[segment][0]
         rows = [scratch.array[low + shift : high + shift] for low, high in _chunks(part, segment)]
         arrivals[receivers[peer]] = [Arrival(each, None) for each in rows]
-        targets[receivers[peer]] = scratch.address(row * room), scratch.buffer.rkey
+        targets[receivers[peer]] = scratch.buffer, row * room * scratch.array.itemsize
         for (_, parts), each in zip(folds, rows, strict=True):
             parts.append(each)
     contributors = [receivers[peer] for peer in sides.degraded]
@@ -114,7 +110,7 @@ def _chunks(part: ChunkedShare, segment: int) -> list[Span]:
 def _message(whole: RegisteredArray, span: Span, shift: int, needs: int) -> Message:
     start, stop = span
     item = whole.array.itemsize
-    return Message(whole.address(start), whole.buffer.lkey, (stop - start) * item, (start - shift) * item, False, needs)
+    return Message(whole.buffer, start * item, (stop - start) * item, (start - shift) * item, False, needs)
 
 
 def _own(

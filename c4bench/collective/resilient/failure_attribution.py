@@ -8,9 +8,9 @@ both ends a rank can tell a NIC that reaches nobody from a path between two NICs
 from collections.abc import Callable, Sequence
 
 from c4bench.attribution.localise import Cell, localise
+from c4bench.collective.edges import PeerRails
+from c4bench.collective.rail import State
 from c4bench.collective.resilient.messages import ControlMessage, RailDeath
-from c4bench.collective.resilient.peer_rails import PeerRails
-from c4bench.collective.resilient.rail import State
 from c4bench.model.diagnosis import Component, NetworkLoss
 from c4bench.model.telemetry import Member
 

@@ -5,27 +5,8 @@ A rail begins a new life each time it is reconnected. Messages about an earlier 
 
 import msgspec
 
+from c4bench.collective.rail import RailName, ReceiveProgress
 from c4bench.verbs.transport import Remote
-
-
-class RailName(msgspec.Struct, frozen=True, array_like=True):
-    """A rail: its source and destination ranks, and its index among the rails of that edge."""
-
-    source: int
-    destination: int
-    index: int
-
-
-class ReceiveProgress(msgspec.Struct, frozen=True, array_like=True):
-    """The messages that a channel has received: of operation `seq` all below `consumed`, and those in `ahead`."""
-
-    seq: int
-    consumed: int
-    ahead: tuple[int, ...]
-
-    def has(self, seq: int, index: int) -> bool:
-        """Whether message `index` of operation `seq` has been received."""
-        return self.seq > seq or (self.seq == seq and (index < self.consumed or index in self.ahead))
 
 
 class Fence(msgspec.Struct, frozen=True, tag=True):

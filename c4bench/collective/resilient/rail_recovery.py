@@ -7,10 +7,10 @@ soon after a recovery the delay doubles, so that a flapping NIC is not used.
 
 from collections.abc import Callable
 
+from c4bench.collective.edges import PeerRails, ReceivingPeer
+from c4bench.collective.options import FailureTimeouts
+from c4bench.collective.rail import ReceivingRail, SendingRail, State
 from c4bench.collective.resilient.messages import Accepted, ControlMessage, Offer, RailUp
-from c4bench.collective.resilient.peer_rails import PeerRails, ReceivingPeer
-from c4bench.collective.resilient.rail import ReceivingRail, SendingRail, State
-from c4bench.collective.resilient.timeouts import FailureTimeouts
 from c4bench.verbs.errors import VerbsError
 
 

@@ -8,14 +8,13 @@ ignored. If the receiver has ended the operation and does not answer, the sender
 
 from collections.abc import Callable
 
+from c4bench.collective.edges import LEDGER_BYTES, Edge, PeerRails, ReceivingPeer, SendingPeer
 from c4bench.collective.operation import Operation
+from c4bench.collective.options import FailureTimeouts
+from c4bench.collective.rail import Rail, ReceivingRail, SendingRail, State
 from c4bench.collective.resilient.failure_attribution import FailureAttribution
 from c4bench.collective.resilient.messages import ControlMessage, Fence, Fenced
-from c4bench.collective.resilient.peer_rails import Edge, PeerRails, ReceivingPeer, SendingPeer
-from c4bench.collective.resilient.rail import Rail, ReceivingRail, SendingRail, State
-from c4bench.collective.resilient.timeouts import FailureTimeouts
 
-LEDGER_BYTES = 8
 _MOST_DOUBLINGS = 5
 
 
@@ -67,7 +66,7 @@ class Repair:
         if message.life != rail.life or not isinstance(rail, SendingRail) or rail.state is State.DOWN:
             return
         self.broken(edge, rail, "the receiver found it dead", now_ns)
-        rail.answer = message
+        rail.answer = message.held
 
     def step(self, operation: Operation, now_ns: int) -> None:
         """Recover fenced rails as far as possible."""
@@ -85,8 +84,8 @@ class Repair:
             return
         while rail.lost:
             sent = rail.lost[0]
-            if rail.answer.held[sent.sender.channel].has(sent.seq, sent.number):
-                operation.acknowledged(sent.sender, 0, now_ns)
+            if rail.answer[sent.sender.channel].has(sent.seq, sent.number):
+                operation.acknowledged(sent.sender, None)
             elif not sent.sender.resend(sent, now_ns):
                 return
             rail.lost.pop(0)
@@ -129,18 +128,19 @@ class Repair:
         rail = next((rail for rail in edge.rails if rail.usable and not rail.probing), None)
         if edge.reading is not None or rail is None:
             return
+        copy, ledger = edge.ledger_copy, edge.far[rail.nic].backup
+        assert copy
+        assert ledger
+        assert rail.ends.probe
         edge.reading, rail.probing = rail, True
-        ledger_copy = edge.ledger_copy
-        rail.ends.probe.read(
-            (ledger_copy.address, ledger_copy.regions[rail.nic].lkey),
-            (edge.far.ledger, edge.far.ledger_rkeys[rail.nic]),
-            LEDGER_BYTES,
-        )
+        local = (copy.address, copy.regions[rail.nic].lkey)
+        rail.ends.probe.read(local, (ledger.ledger, ledger.ledger_rkey), LEDGER_BYTES)
 
-    def ledger_read(self, operation: Operation, edge: SendingPeer, now_ns: int) -> None:
+    def ledger_read(self, operation: Operation, edge: SendingPeer) -> None:
         """The peer's ledger has been read: all messages of the operations that it has ended have arrived."""
+        assert edge.ledger_copy
         ended = int.from_bytes(edge.ledger_copy.view[:LEDGER_BYTES], "little")
         for rail in edge.rails:
             if rail.state is State.FENCED and rail.answer is None and rail.drained:
                 while rail.lost and rail.lost[0].seq < ended:
-                    operation.acknowledged(rail.lost.pop(0).sender, 0, now_ns)
+                    operation.acknowledged(rail.lost.pop(0).sender, None)

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from c4bench.collective.rail import State
 from c4bench.collective.resilient.failure_attribution import FailureAttribution
 from c4bench.collective.resilient.messages import RailDeath
-from c4bench.collective.resilient.rail import State
 from c4bench.model.diagnosis import Component
 from c4bench.model.telemetry import Member
 

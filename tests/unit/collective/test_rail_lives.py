@@ -2,11 +2,11 @@
 
 import pytest
 
-from c4bench.collective.resilient.messages import Accepted, Offer, RailName, RailUp
-from c4bench.collective.resilient.peer_rails import PeerRails, ReceivingPeer
-from c4bench.collective.resilient.rail import ReceivingRail, SendingRail, State
+from c4bench.collective.edges import PeerRails, ReceivingPeer
+from c4bench.collective.options import FailureTimeouts
+from c4bench.collective.rail import RailName, ReceivingRail, SendingRail, State
+from c4bench.collective.resilient.messages import Accepted, Offer, RailUp
 from c4bench.collective.resilient.rail_recovery import RailRecovery
-from c4bench.collective.resilient.timeouts import FailureTimeouts
 from c4bench.verbs.transport import Remote
 
 NAME = RailName(0, 1, 0)
@@ -50,7 +50,7 @@ class Sending(StandIn, SendingRail):
 def recovery(rail):
     """The recovery of a rank with this rail, and what it sends."""
     sent = []
-    edge = ReceivingPeer(rail.peer, [rail], [], None)
+    edge = ReceivingPeer(rail.peer, [rail], [])
     edges = PeerRails([edge], {NAME: (edge, rail)})
     return RailRecovery(edges, FailureTimeouts(), lambda rank, message: sent.append((rank, message))), sent
 

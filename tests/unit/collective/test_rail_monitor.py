@@ -5,12 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from c4bench.collective.resilient.failure_broadcast import FailureBroadcast
+from c4bench.collective.edges import ReceivingPeer
+from c4bench.collective.options import FailureTimeouts
+from c4bench.collective.rail import State
 from c4bench.collective.resilient.messages import SilenceQuery
-from c4bench.collective.resilient.peer_rails import ReceivingPeer
-from c4bench.collective.resilient.rail import State
-from c4bench.collective.resilient.rail_monitor import RailMonitor
-from c4bench.collective.resilient.timeouts import FailureTimeouts
+from c4bench.collective.resilient.rail_monitor import FailureBroadcast, RailMonitor
 
 QUIET_NS = round(FailureTimeouts().quiet_s * 1e9)
 
@@ -109,7 +108,7 @@ def test_word_reaches_every_rank(size):
 def test_a_peer_that_sends_nothing_is_asked_less_and_less_often(needed):
     """After the quiet time, then after twice as long each time, up to a second; only where data is still to come."""
     receiver = SimpleNamespace(complete=not needed)
-    edge = ReceivingPeer(3, [Rail(0, 0)], [receiver], None)
+    edge = ReceivingPeer(3, [Rail(0, 0)], [receiver], quiet_s=FailureTimeouts().quiet_s)
     edges = SimpleNamespace(all=[edge], rails=lambda _=State.UP: [])
     monitor = RailMonitor(edges, FailureTimeouts(), None, None, [], [])
     monitor.begin(0)

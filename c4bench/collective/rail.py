@@ -1,16 +1,42 @@
-"""One end of a rail: a directed connection between one NIC of each of two ranks, which may die and come back."""
+"""One end of a rail: a QP from a NIC of one rank to a NIC of another, and its messages in flight.
+
+Rails of a resilient communicator may die and come back (`collective.resilient`); other rails stay up until an error
+ends their communicator.
+"""
 
 from abc import ABC, abstractmethod
 from collections import deque
 from enum import Enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from c4bench.collective.endpoints import Message, SendEndpoint
+from c4bench.collective.handshake import CONTROL_CHANNEL, SHARED_QPS
 from c4bench.collective.recorder import ArrivalWriter, ConnWriter
-from c4bench.collective.resilient.messages import Fenced, RailName
 from c4bench.verbs.transport import Connection, Port, Remote
+
+if TYPE_CHECKING:
+    from c4bench.collective.endpoints import Message, SendEndpoint
+
+
+class RailName(msgspec.Struct, frozen=True, array_like=True):
+    """A rail: its source and destination ranks, and its index among the rails of that edge."""
+
+    source: int
+    destination: int
+    index: int
+
+
+class ReceiveProgress(msgspec.Struct, frozen=True, array_like=True):
+    """The messages that a channel has received: of operation `seq` all below `consumed`, and those in `ahead`."""
+
+    seq: int
+    consumed: int
+    ahead: tuple[int, ...]
+
+    def has(self, seq: int, index: int) -> bool:
+        """Whether message `index` of operation `seq` has been received."""
+        return self.seq > seq or (self.seq == seq and (index < self.consumed or index in self.ahead))
 
 
 class State(Enum):
@@ -26,10 +52,10 @@ class State(Enum):
 
 
 class Ends(NamedTuple):
-    """A rail's two QPs at one end: for data, and for probes, which time out sooner."""
+    """A rail's QPs at one end: for data, and with resilience one for probes, which time out sooner."""
 
     data: Connection
-    probe: Connection
+    probe: Connection | None = None
 
 
 class Rail(ABC):
@@ -39,10 +65,8 @@ class Rail(ABC):
     posted on it, so a fenced end is drained when no receive and no write is left.
     """
 
-    def __init__(
-        self, name: RailName, peer: int, nic: int, rate_bps: float, port: Port, ends: Ends, depth: int
-    ) -> None:
-        self.name, self.peer, self.nic, self.rate_bps = name, peer, nic, rate_bps
+    def __init__(self, name: RailName, peer: int, nic: int, port: Port, ends: Ends, depth: int) -> None:
+        self.name, self.peer, self.nic = name, peer, nic
         self.port, self.ends = port, ends
         self.state = State.UP
         self.life = 1
@@ -64,25 +88,31 @@ class Rail(ABC):
     def in_flight(self) -> int:
         """The writes of this end that have not completed."""
 
+    @abstractmethod
+    def write_control(self, local: tuple[int, int], remote: tuple[int, int], length: int, slot: int) -> None:
+        """Write a control message to a slot of the far end's mailbox."""
+
     @property
     def drained(self) -> bool:
         """Whether everything posted has completed."""
         return not self.receives and not self.in_flight
 
-    def here(self) -> tuple[Remote, Remote]:
-        """The addresses of its QPs. The GID is looked up at each call because it may change."""
-        here = self.port.here()
-        return (
-            msgspec.structs.replace(here, qp=self.ends.data.qp_num),
-            msgspec.structs.replace(here, qp=self.ends.probe.qp_num),
-        )
+    def remotes(self, here: Remote) -> tuple[Remote, Remote]:
+        """The addresses of its QPs for data and for probes, the latter 0 if there is none, on a NIC that is `here`."""
+        probe = self.ends.probe.qp_num if self.ends.probe else 0
+        return msgspec.structs.replace(here, qp=self.ends.data.qp_num), msgspec.structs.replace(here, qp=probe)
 
-    def connect(self, data: Remote, probe: Remote, source_port: int = 0) -> None:
+    def here(self) -> tuple[Remote, Remote]:
+        """Its addresses now: the GID is looked up at each call because it may change."""
+        return self.remotes(self.port.here())
+
+    def connect(self, data: Remote, probe: Remote | None, source_port: int = 0) -> None:
         """Connect to the far end's QPs. Probes use the path of the data."""
         self.receives = 0
         self.ends.data.connect(data, source_port, receives=self._depth)
         self.receives = self._depth
-        self.ends.probe.connect(probe, self.ends.data.source_port)
+        if self.ends.probe and probe:
+            self.ends.probe.connect(probe, self.ends.data.source_port)
         self.probing = False
 
     def received(self) -> None:
@@ -102,7 +132,7 @@ class Rail(ABC):
 
     def probe(self) -> None:
         """Probe the far end's NIC with a write of zero bytes, unless a probe is in flight."""
-        if not self.probing:
+        if not self.probing and self.ends.probe:
             self.probing = True
             self.ends.probe.write((0, 0), (0, 0), 0, immediate=None, signaled=True)
 
@@ -112,44 +142,31 @@ class Rail(ABC):
         return now_ns - self.last_alive_ns if self.in_flight else 0
 
 
-class ResendingEndpoint(SendEndpoint):
-    """A sending endpoint, on one channel, that can send a message again by another rail."""
-
-    channel: int
-
-    @abstractmethod
-    def resend(self, sent: "Sent", now_ns: int) -> bool:
-        """Send a message again that was lost with its rail; False if no rail is up."""
-
-
 class Sent(NamedTuple):
     """A message in flight, with what is needed to send it again."""
 
-    sender: ResendingEndpoint
-    message: Message
+    sender: "SendEndpoint"
+    message: "Message"
     seq: int
     number: int
+    posted_ns: int
 
 
 class SendingRail(Rail):
-    """The end that writes data. `lost` were in flight when it was fenced; `answer` reports which of them arrived."""
+    """The end that writes data. `lost` were in flight when it was fenced; `answer` says, by channel, what has arrived.
 
-    def __init__(
-        self,
-        name: RailName,
-        nic: int,
-        rate_bps: float,
-        port: Port,
-        ends: Ends,
-        depth: int,
-        record: ConnWriter,
-    ) -> None:
-        super().__init__(name, name.destination, nic, rate_bps, port, ends, depth)
-        self.record = record
+    `record` is set once the far end is known.
+    """
+
+    record: ConnWriter
+
+    def __init__(self, name: RailName, nic: int, rate_bps: float, port: Port, ends: Ends, depth: int) -> None:
+        super().__init__(name, name.destination, nic, port, ends, depth)
+        self.rate_bps = rate_bps
         # None stands for a control message, which no operation waits for.
         self.sent: deque[Sent | None] = deque()
         self.lost: list[Sent] = []
-        self.answer: Fenced | None = None
+        self.answer: tuple[ReceiveProgress, ...] | None = None
         # The next time to try to reconnect, the delay after a failure, and since when the rail has been up.
         self.retry_ns = 0
         self.penalty_s = 0.0
@@ -167,15 +184,16 @@ class SendingRail(Rail):
         """Post a message."""
         if not self.sent:
             self.last_alive_ns = now_ns
-        self.sent.append(sent)
         self.ends.data.write(local, remote, sent.message.length, immediate=immediate, signaled=True)
+        self.sent.append(sent)
         self.record.post(now_ns)
 
-    def write_control(self, local: tuple[int, int], remote: tuple[int, int], length: int, immediate: int) -> None:
-        """Write a control message."""
+    def write_control(self, local: tuple[int, int], remote: tuple[int, int], length: int, slot: int) -> None:
+        """See Rail."""
         if not self.sent:
             self.last_alive_ns = 0
         self.sent.append(None)
+        immediate = SHARED_QPS.data(CONTROL_CHANNEL, 0, slot)
         self.ends.data.write(local, remote, length, immediate=immediate, signaled=True)
 
     def move(self, source_port: int) -> None:
@@ -183,7 +201,8 @@ class SendingRail(Rail):
         self.source_port = source_port
         if self.state is State.UP:
             self.ends.data.move(source_port)
-            self.ends.probe.move(source_port)
+            if self.ends.probe:
+                self.ends.probe.move(source_port)
             self.record.move(self.ends.data.source_port)
 
     def acknowledged(self, now_ns: int) -> Sent | None:
@@ -202,31 +221,38 @@ class SendingRail(Rail):
 
 
 class ReceivingRail(Rail):
-    """The end that grants. `fence_acknowledged`: the sender knows that this end is fenced.
+    """The end that grants; one in `signal_every` of its writes is signaled, which says that those before it ended too.
 
-    `record` is set once the far end is known.
+    `fence_acknowledged`: the sender knows that this end is fenced. `record` is set once the far end is known.
     """
 
     record: ArrivalWriter
 
-    def __init__(self, name: RailName, nic: int, rate_bps: float, port: Port, ends: Ends, depth: int) -> None:
-        super().__init__(name, name.source, nic, rate_bps, port, ends, depth)
+    def __init__(self, name: RailName, nic: int, port: Port, ends: Ends, depth: int, signal_every: int = 1) -> None:
+        super().__init__(name, name.source, nic, port, ends, depth)
         self.fence_acknowledged = False
-        self._grants = 0
+        self._in_flight = self._writes = 0
+        self._signal_every = signal_every
 
     @property
     def in_flight(self) -> int:
         """See Rail."""
-        return self._grants
+        return self._in_flight
 
     def write(self, local: tuple[int, int], remote: tuple[int, int], length: int, immediate: int) -> None:
-        """Write a grant or a control message."""
-        if not self._grants:
+        """Write a grant or a notice."""
+        if not self._in_flight:
             self.last_alive_ns = 0
-        self._grants += 1
-        self.ends.data.write(local, remote, length, immediate=immediate, signaled=True)
+        self._in_flight += 1
+        self._writes += 1
+        signaled = self._writes % self._signal_every == 0
+        self.ends.data.write(local, remote, length, immediate=immediate, signaled=signaled)
+
+    def write_control(self, local: tuple[int, int], remote: tuple[int, int], length: int, slot: int) -> None:
+        """See Rail."""
+        self.write(local, remote, length, SHARED_QPS.slot(CONTROL_CHANNEL, slot))
 
     def completed(self) -> None:
-        """The oldest grant has completed, with or without success."""
-        self._grants -= 1
+        """The oldest signaled write has completed, with or without success."""
+        self._in_flight -= self._signal_every
         self.last_alive_ns = 0

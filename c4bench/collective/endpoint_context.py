@@ -10,10 +10,9 @@ import msgspec
 from c4bench.collective.errors import CollectiveError
 from c4bench.collective.handshake import Hello
 from c4bench.collective.memory import Buffers
-from c4bench.collective.null_recorder import NullRecorder
 from c4bench.collective.options import Options
 from c4bench.collective.process import RankProcess
-from c4bench.collective.recorder import Recorder
+from c4bench.collective.recorder import NullRecorder, Recorder
 from c4bench.collective.rendezvous import AbsentError, FailedError
 from c4bench.collective.ring_layout import MAX_RANKS
 from c4bench.errors import UsageError

@@ -27,8 +27,8 @@ from c4bench.collective.handshake import (
     pack_grant,
     unpack_grant,
 )
-from c4bench.collective.memory import Array, ChannelMemory, NicBuffers
-from c4bench.collective.rail import ReceiveProgress, ReceivingRail, SendingRail, Sent
+from c4bench.collective.memory import Array, ChannelMemory
+from c4bench.collective.rail import Message, ReceiveProgress, ReceivingRail, SendingRail, Sent
 from c4bench.verbs.marks import MarkedPackets
 
 Item = TypeVar("Item", bound=Hashable)
@@ -38,20 +38,6 @@ DIRECT_WINDOW = 64
 RECEIVE_DEPTH = MAX_SLOTS + DIRECT_WINDOW
 # A receiver sends a notice at most this often (DCQCN's N; Zhu et al., SIGCOMM 2015, 3.1, "NP Algorithm").
 _NOTICE_EVERY_NS = 50_000
-
-
-class Message(NamedTuple):
-    """A message to write: from `start` of a buffer, `length` bytes, to `offset` in the receiver's array.
-
-    It may be sent once `needs` messages of its transfer have arrived.
-    """
-
-    source: NicBuffers
-    start: int
-    length: int
-    offset: int
-    staged: bool
-    needs: int
 
 
 class Arrival(NamedTuple):
@@ -193,7 +179,7 @@ class SendEndpoint:
     def write(self, message: Message, seq: int, now_ns: int) -> None:
         """Write the next message. The caller must have checked `has_credit`."""
         self.outstanding += 1
-        self._write(Sent(self, message, seq, self._posted, now_ns))
+        self._write(Sent(self.channel, message, seq, self._posted, now_ns))
         self._posted += 1
 
     def resend(self, sent: Sent, now_ns: int) -> bool:

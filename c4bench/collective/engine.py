@@ -6,16 +6,16 @@ from typing import NoReturn
 import msgspec
 
 from c4bench.collective.edges import Edge, PeerRails, ReceivingPeer, SendingPeer
-from c4bench.collective.endpoint_context import RankEndpointContext
 from c4bench.collective.endpoints import SendEndpoint
 from c4bench.collective.handshake import CONGESTION_NOTICE, CONTROL_CHANNEL, OWN_QPS, SHARED_QPS
 from c4bench.collective.memory import Buffer
 from c4bench.collective.operation import Operation
+from c4bench.collective.options import Options
 from c4bench.collective.rail import Rail, ReceivingRail, SendingRail
 from c4bench.collective.rendezvous import FailureSignal
 from c4bench.verbs.timer import Timer
 from c4bench.verbs.transport import Completion, PortEvent
-from c4bench.verbs.waiting import Ready, Waiter, waiter
+from c4bench.verbs.waiting import Ready, Waiter
 
 _FATAL = "DEVICE_FATAL"
 
@@ -151,13 +151,11 @@ class Engine:
     The clock is read once a wake-up, because reading it may cost more than the rest of the work.
     """
 
-    def __init__(self, site: RankEndpointContext, failure_signal: FailureSignal) -> None:
-        options = site.options
-        self.edges = PeerRails()
+    def __init__(self, options: Options, edges: PeerRails, waiter: Waiter, failures: FailurePolicy) -> None:
+        self.edges, self.failures = edges, failures
         self._deadline = Timer()
         self._pace_timer = Timer()
-        self._waiter = waiter(options.completions, site.ports)
-        self.failures = _policy(site, self.edges, self._waiter, failure_signal)
+        self._waiter = waiter
         self._waiter.watch(self._deadline.fd)
         self._waiter.watch(self._pace_timer.fd)
         self._clock_ns = options.clock_ns
@@ -225,7 +223,7 @@ class Engine:
         if not completion.received:
             sent = rail.acknowledged(now_ns)
             if sent is not None:
-                operation.acknowledged(sent.sender, now_ns - sent.posted_ns)
+                operation.acknowledged(edge.senders[sent.channel], now_ns - sent.posted_ns)
             return
         channel, slot = self._immediates.channel_and_slot(completion.immediate, rail.nic)
         rail.received()
@@ -256,13 +254,3 @@ class Engine:
         """The sending endpoint to `peer` on a channel, if there is one."""
         found = (sender for sender in self.edges.senders() if (sender.peer, sender.channel) == (peer, channel))
         return next(found, None)
-
-
-def _policy(
-    site: RankEndpointContext, edges: PeerRails, waiter: Waiter, failure_signal: FailureSignal
-) -> FailurePolicy:
-    if not site.options.resilient:
-        return EndOnFailure(waiter, failure_signal)
-    from c4bench.collective.resilient.migration import MigrateOnFailure  # noqa: PLC0415  (few ranks need it: ADR 0005)
-
-    return MigrateOnFailure(site, edges, waiter, failure_signal)

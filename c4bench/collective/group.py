@@ -8,23 +8,23 @@ import numpy as np
 
 from c4bench.collective import channel_transfer, schedule
 from c4bench.collective.arrays import Reducing
-from c4bench.collective.channel_transfer import ChannelSplit, ChannelTransfer
-from c4bench.collective.endpoint_context import open_site, used_nics
+from c4bench.collective.channel_transfer import ChannelSplit, ChannelTransfer, RegisteredArray, Sides, fold_transfer
+from c4bench.collective.edges import PeerRails
+from c4bench.collective.endpoint_context import RankEndpointContext, open_site, used_nics
 from c4bench.collective.endpoints import SendEndpoint
-from c4bench.collective.engine import Engine, ResilienceCounters
-from c4bench.collective.errors import CollectiveError
-from c4bench.collective.failure_guard import FailureGuard
+from c4bench.collective.engine import EndOnFailure, Engine, ResilienceCounters
+from c4bench.collective.errors import CollectiveError, FailureGuard
 from c4bench.collective.handshake import Signature
 from c4bench.collective.memory import Array, NicBuffer, NicBuffers, Registrations
 from c4bench.collective.operation import Operation
 from c4bench.collective.options import Options
-from c4bench.collective.pacer import Pacer
+from c4bench.collective.pacer import Pacer, RateControl
 from c4bench.collective.process import RankProcess
-from c4bench.collective.rate_control import RateControl
+from c4bench.collective.rendezvous import FailureSignal
 from c4bench.collective.schedule import RingPlan, Span
-from c4bench.collective.two_level_reduce import RegisteredArray, Sides, fold_transfer
 from c4bench.collective.wiring import Connections
 from c4bench.model.telemetry import Member
+from c4bench.verbs.waiting import waiter
 
 Planner = Callable[[int, int, int], RingPlan]
 _NOTHING = np.empty(0, np.uint8)
@@ -63,7 +63,7 @@ class Group:
             self.site = site.with_qps(closed=closed)
             self.options = self.site.options
             self._registrations += [Registrations(port) for port in self.site.ports]
-            self._engine = Engine(self.site, failure_signal)
+            self._engine = _engine(self.site, failure_signal)
             undo.callback(self._engine.close)
             self._connections = Connections(self.site, self._engine, closed=closed)
             self._controls: dict[int, RateControl] = {}
@@ -157,7 +157,7 @@ class Group:
         reducing: Reducing,
         channel_split: ChannelSplit,
     ) -> None:
-        """Add the degraded ranks' arrays to the healthy ranks' sums; all ranks get the result (`two_level_reduce`)."""
+        """Add the degraded ranks' arrays to the healthy ranks' sums; all ranks get the result (`channel_transfer.fold_transfer`)."""
         self._check(signature.kind)
         self._synchronize_before_mesh(signature)
         segments = schedule.split(array.size, len(sides.healthy))
@@ -292,3 +292,12 @@ class SubGroup:
     def close(self) -> None:
         """See Group."""
         self._group.close()
+
+
+def _engine(site: RankEndpointContext, failure_signal: FailureSignal) -> Engine:
+    edges, ready = PeerRails(), waiter(site.options.completions, site.ports)
+    if not site.options.resilient:
+        return Engine(site.options, edges, ready, EndOnFailure(ready, failure_signal))
+    from c4bench.collective.resilient.migration import MigrateOnFailure  # noqa: PLC0415  (few ranks need it: ADR 0005)
+
+    return Engine(site.options, edges, ready, MigrateOnFailure(site, edges, ready, failure_signal))

@@ -7,16 +7,14 @@ ends their communicator.
 from abc import ABC, abstractmethod
 from collections import deque
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from c4bench.collective.handshake import CONTROL_CHANNEL, SHARED_QPS
+from c4bench.collective.memory import NicBuffers
 from c4bench.collective.recorder import ArrivalWriter, ConnWriter
 from c4bench.verbs.transport import Connection, Port, Remote
-
-if TYPE_CHECKING:
-    from c4bench.collective.endpoints import Message, SendEndpoint
 
 
 class RailName(msgspec.Struct, frozen=True, array_like=True):
@@ -142,11 +140,25 @@ class Rail(ABC):
         return now_ns - self.last_alive_ns if self.in_flight else 0
 
 
-class Sent(NamedTuple):
-    """A message in flight, with what is needed to send it again."""
+class Message(NamedTuple):
+    """A message to write: from `start` of a buffer, `length` bytes, to `offset` in the receiver's array.
 
-    sender: "SendEndpoint"
-    message: "Message"
+    It may be sent once `needs` messages of its transfer have arrived.
+    """
+
+    source: NicBuffers
+    start: int
+    length: int
+    offset: int
+    staged: bool
+    needs: int
+
+
+class Sent(NamedTuple):
+    """A message of a channel in flight, with what is needed to send it again."""
+
+    channel: int
+    message: Message
     seq: int
     number: int
     posted_ns: int

@@ -23,7 +23,7 @@ from c4bench.collective.engine import Engine
 from c4bench.collective.handshake import MAILBOX_BYTES, MAILBOX_SLOTS, Backup, Hello, ReceivingEnd, SendingEnd
 from c4bench.collective.memory import Buffer, ChannelMemory
 from c4bench.collective.rail import Ends, Rail, RailName, ReceivingRail, SendingRail
-from c4bench.collective.ring_entries import ConnName
+from c4bench.collective.ring_layout import ConnName
 from c4bench.model.qp_address import QpAddress
 from c4bench.verbs.errors import VerbsError
 from c4bench.verbs.marks import MarkedPackets

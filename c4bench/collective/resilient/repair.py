@@ -72,21 +72,23 @@ class Repair:
         """Recover fenced rails as far as possible."""
         for edge, rail in self._edges.rails(State.FENCED):
             if isinstance(rail, SendingRail):
-                self._resend_lost(operation, rail, now_ns)
+                self._resend_lost(operation, edge, rail, now_ns)
             elif rail.drained:
                 assert isinstance(rail, ReceivingRail)
                 rail.state = State.DOWN
                 self._report(edge, rail, now_ns)
 
-    def _resend_lost(self, operation: Operation, rail: SendingRail, now_ns: int) -> None:
+    def _resend_lost(self, operation: Operation, edge: Edge, rail: SendingRail, now_ns: int) -> None:
         """Send again the messages that the receiver has not received."""
+        assert isinstance(edge, SendingPeer)
         if rail.answer is None or not rail.drained:
             return
         while rail.lost:
             sent = rail.lost[0]
-            if rail.answer[sent.sender.channel].has(sent.seq, sent.number):
-                operation.acknowledged(sent.sender, None)
-            elif not sent.sender.resend(sent, now_ns):
+            sender = edge.senders[sent.channel]
+            if rail.answer[sent.channel].has(sent.seq, sent.number):
+                operation.acknowledged(sender, None)
+            elif not sender.resend(sent, now_ns):
                 return
             rail.lost.pop(0)
         rail.state = State.DOWN
@@ -143,4 +145,4 @@ class Repair:
         for rail in edge.rails:
             if rail.state is State.FENCED and rail.answer is None and rail.drained:
                 while rail.lost and rail.lost[0].seq < ended:
-                    operation.acknowledged(rail.lost.pop(0).sender, None)
+                    operation.acknowledged(edge.senders[rail.lost.pop(0).channel], None)

@@ -6,9 +6,9 @@ import pytest
 from c4bench.collective.endpoints import Arrival, ReceiveEndpoint, cut_staging
 from c4bench.collective.handshake import CONGESTION_NOTICE, MAILBOX_BYTES, Grant, SendingEnd, Signature
 from c4bench.collective.memory import Buffer, ChannelMemory
-from c4bench.collective.null_recorder import NullRecorder
 from c4bench.collective.rail import Ends, RailName, ReceivingRail
-from c4bench.collective.ring_entries import ConnName
+from c4bench.collective.recorder import NullRecorder
+from c4bench.collective.ring_layout import ConnName
 from c4bench.verbs.loopback import LoopbackPort, Network
 from c4bench.verbs.marks import MarkedPackets
 from c4bench.verbs.transport import PATIENT, Remote

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from c4bench.collective import channel_transfer, schedule
 from c4bench.collective.arrays import reducing
+from c4bench.collective.channel_transfer import RegisteredArray, Sides, fold_transfer
 from c4bench.collective.memory import NicBuffer
-from c4bench.collective.two_level_reduce import RegisteredArray, Sides, fold_transfer
 
 
 class End:

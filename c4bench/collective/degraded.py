@@ -3,13 +3,13 @@
 In a split all-reduce (R2-AllReduce of R2CCL, arXiv 2512.25059) all ranks reduce the fraction 1 - y of an array, over
 the NICs that the degraded ranks have left. At the same time the healthy ranks reduce the rest among themselves, over
 the NICs that the degraded ones have lost. Then the degraded ranks' values are folded into the rest: around the ring in
-chunks for one degraded rank, directly to all healthy ranks for several (`channel_transfer.fold_transfer`). If ranks have lost
-different NICs, each set of such ranks has its own fraction, and all are reduced at the same time.
+chunks for one degraded rank, directly to all healthy ranks for several (`channel_transfer.fold_transfer`). If ranks
+have lost different NICs, each set of such ranks has its own fraction, and all are reduced at the same time.
 
-A reordered ring is a second ring, in which neighbours share more NICs. Two neighbours use only the NICs that both have,
-and a ring is as fast as its slowest pair. A rank that has lost nothing can use every NIC that its neighbour has left, so
-it separates two ranks that have lost different NICs (re-ranking of R2CCL). The cost model chooses (`cost.degraded`).
-All ranks first agree on what is lost, so that they make the same choice.
+A reordered ring is a second ring, in which neighbours share more NICs. Two neighbours use only the NICs that both
+have, and a ring is as fast as its slowest pair. A rank that has lost nothing can use every NIC that its neighbour has
+left, so it separates two ranks that have lost different NICs (re-ranking of R2CCL). The cost model chooses
+(`cost.degraded`). All ranks first agree on what is lost, so that they make the same choice.
 """
 
 import zlib

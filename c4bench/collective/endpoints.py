@@ -29,7 +29,7 @@ from c4bench.collective.handshake import (
 )
 from c4bench.collective.memory import Array, ChannelMemory
 from c4bench.collective.rail import Message, ReceiveProgress, ReceivingRail, SendingRail, Sent
-from c4bench.verbs.marks import MarkedPackets
+from c4bench.verbs.counters import MarkedPackets
 
 Item = TypeVar("Item", bound=Hashable)
 

@@ -157,7 +157,7 @@ class Group:
         reducing: Reducing,
         channel_split: ChannelSplit,
     ) -> None:
-        """Add the degraded ranks' arrays to the healthy ranks' sums; all ranks get the result (`channel_transfer.fold_transfer`)."""
+        """Add the degraded ranks' arrays to the healthy ranks' sums; all ranks get the result (`fold_transfer`)."""
         self._check(signature.kind)
         self._synchronize_before_mesh(signature)
         segments = schedule.split(array.size, len(sides.healthy))

@@ -1,9 +1,10 @@
 """Registered memory: buffer providers, and a cache of registered arrays."""
 
 import mmap
+import os
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
@@ -215,3 +216,31 @@ def _owner(array: Array) -> Any:  # noqa: ANN401  (whatever object the memory be
     while isinstance(owner, np.ndarray) and owner.base is not None:
         owner = owner.base
     return owner.obj if isinstance(owner, memoryview) else owner
+
+
+class _ExportedBlock:
+    def __init__(self, fd: int, size_bytes: int) -> None:
+        self._fd = fd
+        self.bytes: npt.NDArray[np.uint8] = np.frombuffer(mmap.mmap(fd, size_bytes), np.uint8)
+
+    def register(self, port: Port) -> Registered:
+        # A NIC addresses DMA-BUF memory from the registered offset on, here 0.
+        return Registered(port.register_dmabuf(self._fd, 0, self.bytes.size), -self.bytes.ctypes.data)
+
+    def __del__(self) -> None:
+        os.close(self._fd)
+
+
+class ExportedMemory:
+    """Buffers from `export(size_bytes)`, which returns a DMA-BUF descriptor; the buffer closes it.
+
+    The CPU reduces through a mapping of the memory, so the exporter must support `mmap`. Allocation fails if a NIC
+    cannot register the memory.
+    """
+
+    def __init__(self, export: Callable[[int], int]) -> None:
+        self._export = export
+
+    def allocate(self, size_bytes: int) -> Block:
+        """Memory of the exporting device."""
+        return _ExportedBlock(self._export(size_bytes), size_bytes)

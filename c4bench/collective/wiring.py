@@ -25,8 +25,8 @@ from c4bench.collective.memory import Buffer, ChannelMemory
 from c4bench.collective.rail import Ends, Rail, RailName, ReceivingRail, SendingRail
 from c4bench.collective.ring_layout import ConnName
 from c4bench.model.qp_address import QpAddress
+from c4bench.verbs.counters import MarkedPackets
 from c4bench.verbs.errors import VerbsError
-from c4bench.verbs.marks import MarkedPackets
 from c4bench.verbs.transport import Port, Remote
 
 _GRANT_DEPTH = 64

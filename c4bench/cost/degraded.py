@@ -112,19 +112,6 @@ def spread(failures: Sequence[int], servers: int, nics: int) -> list[float]:
     return lost
 
 
-def step_overhead(relative: float, communication: float, exposed: float) -> float:
-    """How much longer a training step takes, relative to a healthy one.
-
-    `communication` is the all-reduces' share of a healthy step's time. The fraction `exposed` of it does not overlap
-    with computing. The time that slower all-reduces add is hidden while there is computing left to overlap with.
-    """
-    hidden = communication * (1 - exposed)
-    compute = 1 - communication * exposed
-    room = max(0.0, compute - hidden)
-    added = communication * (relative - 1)
-    return max(added * exposed, added - room)
-
-
 def _check(lost: Sequence[float]) -> None:
     if not lost or not all(0 <= each < 1 for each in lost):
         raise ValueError(f"{list(lost)} are not fractions from 0 to below 1, one for each server")

@@ -9,8 +9,8 @@ from c4bench.collective.memory import Buffer, ChannelMemory
 from c4bench.collective.rail import Ends, RailName, ReceivingRail
 from c4bench.collective.recorder import NullRecorder
 from c4bench.collective.ring_layout import ConnName
+from c4bench.verbs.counters import MarkedPackets
 from c4bench.verbs.loopback import LoopbackPort, Network
-from c4bench.verbs.marks import MarkedPackets
 from c4bench.verbs.transport import PATIENT, Remote
 
 

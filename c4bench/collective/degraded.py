@@ -296,7 +296,7 @@ class DegradedReduce:
             group.ring(signature, together, segments, schedule.all_reduce, reducing, left)
         except BaseException as error:
             for part, _, _ in beside:
-                part.abandon(error)
+                part.guard.abandon(error)
             raise
         finally:
             # The tasks use the caller's array.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from c4bench.collective.endpoints import ReceiveEndpoint, SendEndpoint
 from c4bench.collective.handshake import ReceivingEnd
 from c4bench.collective.memory import Buffer, ChannelMemory
-from c4bench.collective.rail import Rail, RailName, ReceivingRail, SendingRail, State
+from c4bench.collective.rail import Rail, RailName, RailState, ReceivingRail, SendingRail
 
 CONTROL_SLOTS = 16
 _SLOT_BYTES = 512
@@ -120,7 +120,7 @@ class PeerRails:
             if isinstance(edge, SendingPeer):
                 yield from edge.senders
 
-    def rails(self, state: State | None = None) -> Iterator[tuple[Edge, Rail]]:
+    def rails(self, state: RailState | None = None) -> Iterator[tuple[Edge, Rail]]:
         """All rails with their edges, or those in a state."""
         for edge in self.all:
             for rail in edge.rails:

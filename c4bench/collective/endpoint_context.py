@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from c4bench.collective.errors import CollectiveError
-from c4bench.collective.handshake import Hello
+from c4bench.collective.handshake import EndpointAddresses
 from c4bench.collective.memory import Buffers
 from c4bench.collective.options import Options
 from c4bench.collective.process import RankProcess
@@ -22,7 +22,7 @@ from c4bench.model.telemetry import CommRecord, Member
 from c4bench.verbs.transport import Port
 
 # Built at import: msgspec 0.22 has crashed when two threads decoded a type for the first time at once.
-_decode_hello = msgspec.msgpack.Decoder(Hello).decode
+_decode_hello = msgspec.msgpack.Decoder(EndpointAddresses).decode
 _decode_qps = msgspec.msgpack.Decoder(int).decode
 
 
@@ -69,7 +69,7 @@ class RankEndpointContext:
             peer = error.failure.rank
             raise self._error(key, f"rank {peer} failed: {error}", peer, "ABORTED") from None
 
-    def hellos(self, key: str, hello: Hello) -> list[Hello]:
+    def hellos(self, key: str, hello: EndpointAddresses) -> list[EndpointAddresses]:
         """Exchange hellos. Also raises CollectiveError `MISMATCH`, if ranks disagree about `resilient`."""
         hellos = [_decode_hello(raw) for raw in self.exchange(key, msgspec.msgpack.encode(hello))]
         modes = [each.resilient for each in hellos]

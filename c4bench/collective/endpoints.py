@@ -28,7 +28,7 @@ from c4bench.collective.handshake import (
     unpack_grant,
 )
 from c4bench.collective.memory import Array, ChannelMemory
-from c4bench.collective.rail import Message, ReceiveProgress, ReceivingRail, SendingRail, Sent
+from c4bench.collective.rail import InFlight, Message, ReceiveProgress, ReceivingRail, SendingRail
 from c4bench.verbs.counters import MarkedPackets
 
 Item = TypeVar("Item", bound=Hashable)
@@ -179,17 +179,17 @@ class SendEndpoint:
     def write(self, message: Message, seq: int, now_ns: int) -> None:
         """Write the next message. The caller must have checked `has_credit`."""
         self.outstanding += 1
-        self._write(Sent(self.channel, message, seq, self._posted, now_ns))
+        self._write(InFlight(self.channel, message, seq, self._posted, now_ns))
         self._posted += 1
 
-    def resend(self, sent: Sent, now_ns: int) -> bool:
+    def resend(self, sent: InFlight, now_ns: int) -> bool:
         """Send a message again that was lost with its rail; False if no rail is up."""
         if not self._reaches:
             return False
         self._write(sent._replace(posted_ns=now_ns))
         return True
 
-    def _write(self, sent: Sent) -> None:
+    def _write(self, sent: InFlight) -> None:
         message = sent.message
         assert self._grant is not None
         carrier = self._failover.carrier(self, message.length) if self._failover else self

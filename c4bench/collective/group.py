@@ -22,7 +22,7 @@ from c4bench.collective.pacer import Pacer, RateControl
 from c4bench.collective.process import RankProcess
 from c4bench.collective.rendezvous import FailureSignal
 from c4bench.collective.schedule import RingPlan, Span
-from c4bench.collective.wiring import Connections
+from c4bench.collective.wiring import RankConnections
 from c4bench.model.telemetry import Member
 from c4bench.verbs.waiting import waiter
 
@@ -65,7 +65,7 @@ class Group:
             self._registrations += [Registrations(port) for port in self.site.ports]
             self._engine = _engine(self.site, failure_signal)
             undo.callback(self._engine.close)
-            self._connections = Connections(self.site, self._engine, closed=closed)
+            self._connections = RankConnections(self.site, self._engine, closed=closed)
             self._controls: dict[int, RateControl] = {}
             self._undo = undo.pop_all()
 
@@ -236,7 +236,7 @@ class Group:
         self._undo.close()
 
 
-class SubGroup:
+class SubGroup(Group):
     """Some `ranks` of a communicator (`whole`), connected as a ring in this order; its failures are the communicator's.
 
     Each of the ranks must make it, with the same name. Raises CollectiveError when it cannot be connected.
@@ -249,23 +249,7 @@ class SubGroup:
         self._ranks = tuple(ranks)
         placed = [msgspec.structs.replace(members[rank], rank=place) for place, rank in enumerate(ranks)]
         with whole.guard.during("connecting"):
-            place = self._ranks.index(whole.rank)
-            self._group = Group(f"{whole.name}/{name}", place, placed, process, whole.options)
-
-    @property
-    def size(self) -> int:
-        """The number of ranks."""
-        return self._group.size
-
-    @property
-    def lost(self) -> frozenset[int]:
-        """See Group."""
-        return self._group.lost
-
-    @property
-    def default_split(self) -> ChannelSplit:
-        """See Group."""
-        return self._group.default_split
+            super().__init__(f"{whole.name}/{name}", self._ranks.index(whole.rank), placed, process, whole.options)
 
     def ring(
         self,
@@ -273,25 +257,17 @@ class SubGroup:
         array: Array,
         segments: list[Span],
         plan: Planner,
-        reducing: Reducing,
+        reducing: Reducing | None = None,
         channel_split: ChannelSplit | None = None,
     ) -> None:
         """See Group. A CollectiveError names ranks of the communicator, and ends that one's operation as well."""
         try:
-            self._group.ring(signature, array, segments, plan, reducing, channel_split)
+            super().ring(signature, array, segments, plan, reducing, channel_split)
         except CollectiveError as error:
             peer = self._ranks[error.peer] if error.peer >= 0 else -1
             seen = error.seen_by(self._whole.name, self._whole.rank, signature.kind, peer)
             self._whole.guard.abandon(seen)
             raise seen from error
-
-    def abandon(self, error: BaseException) -> None:
-        """See FailureGuard."""
-        self._group.guard.abandon(error)
-
-    def close(self) -> None:
-        """See Group."""
-        self._group.close()
 
 
 def _engine(site: RankEndpointContext, failure_signal: FailureSignal) -> Engine:

@@ -154,7 +154,7 @@ class ReceivingEnd(msgspec.Struct, frozen=True, omit_defaults=True):
     backup: Backup | None = None
 
 
-class Hello(msgspec.Struct, frozen=True):
+class EndpointAddresses(msgspec.Struct, frozen=True):
     """All ends of one rank, by peer and then by channel, and the line rates of its NICs."""
 
     rates_bps: list[float]

@@ -37,7 +37,7 @@ class ReceiveProgress(msgspec.Struct, frozen=True, array_like=True):
         return self.seq > seq or (self.seq == seq and (index < self.consumed or index in self.ahead))
 
 
-class State(Enum):
+class RailState(Enum):
     """UP: carries data. FENCED: carries nothing, and its messages in flight are being recovered. DOWN: recovered.
 
     TRIAL: reconnected, and being probed.
@@ -49,7 +49,7 @@ class State(Enum):
     TRIAL = "trial"
 
 
-class Ends(NamedTuple):
+class RailQps(NamedTuple):
     """A rail's QPs at one end: for data, and with resilience one for probes, which time out sooner."""
 
     data: Connection
@@ -63,10 +63,10 @@ class Rail(ABC):
     posted on it, so a fenced end is drained when no receive and no write is left.
     """
 
-    def __init__(self, name: RailName, peer: int, nic: int, port: Port, ends: Ends, depth: int) -> None:
+    def __init__(self, name: RailName, peer: int, nic: int, port: Port, ends: RailQps, depth: int) -> None:
         self.name, self.peer, self.nic = name, peer, nic
         self.port, self.ends = port, ends
-        self.state = State.UP
+        self.state = RailState.UP
         self.life = 1
         self.receives = 0
         self.last_alive_ns = 0
@@ -79,7 +79,7 @@ class Rail(ABC):
     @property
     def usable(self) -> bool:
         """Whether new messages may use this rail."""
-        return self.state is State.UP
+        return self.state is RailState.UP
 
     @property
     @abstractmethod
@@ -116,13 +116,13 @@ class Rail(ABC):
     def received(self) -> None:
         """A message has arrived; post another receive."""
         self.receives -= 1
-        if self.state in (State.UP, State.TRIAL):
+        if self.state in (RailState.UP, RailState.TRIAL):
             self.ends.data.post_receive()
             self.receives += 1
 
     def fence(self, why: str, now_ns: int) -> None:
         """Move the data QP to the error state, so that nothing leaves or arrives."""
-        self.state, self.why = State.FENCED, why
+        self.state, self.why = RailState.FENCED, why
         self.last_sent_ns, self.send_count = now_ns, 0
         if self.receives:
             # Without receives the rail has never been connected.
@@ -154,7 +154,7 @@ class Message(NamedTuple):
     needs: int
 
 
-class Sent(NamedTuple):
+class InFlight(NamedTuple):
     """A message of a channel in flight, with what is needed to send it again."""
 
     channel: int
@@ -172,12 +172,12 @@ class SendingRail(Rail):
 
     record: ConnWriter
 
-    def __init__(self, name: RailName, nic: int, rate_bps: float, port: Port, ends: Ends, depth: int) -> None:
+    def __init__(self, name: RailName, nic: int, rate_bps: float, port: Port, ends: RailQps, depth: int) -> None:
         super().__init__(name, name.destination, nic, port, ends, depth)
         self.rate_bps = rate_bps
         # None stands for a control message, which no operation waits for.
-        self.sent: deque[Sent | None] = deque()
-        self.lost: list[Sent] = []
+        self.sent: deque[InFlight | None] = deque()
+        self.lost: list[InFlight] = []
         self.answer: tuple[ReceiveProgress, ...] | None = None
         # The next time to try to reconnect, the delay after a failure, and since when the rail has been up.
         self.retry_ns = 0
@@ -192,7 +192,9 @@ class SendingRail(Rail):
         """See Rail."""
         return len(self.sent)
 
-    def write(self, sent: Sent, local: tuple[int, int], remote: tuple[int, int], immediate: int, now_ns: int) -> None:
+    def write(
+        self, sent: InFlight, local: tuple[int, int], remote: tuple[int, int], immediate: int, now_ns: int
+    ) -> None:
         """Post a message."""
         if not self.sent:
             self.last_alive_ns = now_ns
@@ -211,13 +213,13 @@ class SendingRail(Rail):
     def move(self, source_port: int) -> None:
         """Move data and probes to another path. Nothing may be in flight."""
         self.source_port = source_port
-        if self.state is State.UP:
+        if self.state is RailState.UP:
             self.ends.data.move(source_port)
             if self.ends.probe:
                 self.ends.probe.move(source_port)
             self.record.move(self.ends.data.source_port)
 
-    def acknowledged(self, now_ns: int) -> Sent | None:
+    def acknowledged(self, now_ns: int) -> InFlight | None:
         """The oldest message in flight is acknowledged; returns it, None if it was a control message."""
         self.last_alive_ns = now_ns
         sent = self.sent.popleft()
@@ -240,7 +242,7 @@ class ReceivingRail(Rail):
 
     record: ArrivalWriter
 
-    def __init__(self, name: RailName, nic: int, port: Port, ends: Ends, depth: int, signal_every: int = 1) -> None:
+    def __init__(self, name: RailName, nic: int, port: Port, ends: RailQps, depth: int, signal_every: int = 1) -> None:
         super().__init__(name, name.source, nic, port, ends, depth)
         self.fence_acknowledged = False
         self._in_flight = self._writes = 0

@@ -321,46 +321,23 @@ def _create(path: Path) -> mmap.mmap:
 _NOWHERE = layout.Slot(memoryview(bytearray(2 * layout.OP_BYTES)), 0, layout.OP_BYTES)
 
 
+def _nothing(*_args: object, **_named: object) -> None:
+    """Write nothing."""
+
+
 class _NullOp(OpWriter):
     __slots__ = ()
-
-    def awaiting(self, peer: int, *, still: bool) -> None:
-        pass
-
-    def start(self, now_ns: int) -> None:
-        pass
-
-    def finish(self, now_ns: int) -> None:
-        pass
-
-    def store(self) -> None:
-        pass
+    awaiting = start = finish = store = _nothing
 
 
 class _NullConn(ConnWriter):
     __slots__ = ()
-
-    def post(self, now_ns: int) -> None:
-        pass
-
-    def acknowledge(self, size_bytes: int, now_ns: int) -> None:
-        pass
-
-    def move(self, source_port: int) -> None:
-        pass
-
-    def set_state(self, state: str, outstanding: int, owed: int, now_ns: int) -> None:
-        pass
+    post = acknowledge = move = set_state = _nothing
 
 
 class _NullArrivals(ArrivalWriter):
     __slots__ = ()
-
-    def arrived(self, now_ns: int) -> None:
-        pass
-
-    def store(self) -> None:
-        pass
+    arrived = store = _nothing
 
 
 class NullRecorder:

@@ -105,7 +105,7 @@ _END, _MARK = Struct("<Q"), Struct("<2Q")
 _NO_MARK = bytes(_MARK.size)
 
 
-class Ends:
+class ConnectionEnds:
     """The sending or the receiving ends of connections: a table of names, and one of numbers that end in a tally.
 
     `names` are the ends by place, and `renamed` says whether the last reading may have changed them. `row` is a row of
@@ -220,8 +220,8 @@ class TelemetryReader:
         receiving = self._table(
             layout.ARRIVALS_AT, layout.ARRIVAL_BYTES, layout.CONNS, partial(_whole, path, layout.TALLY)
         )
-        self._sending = Ends(self._names(layout.CONN_NAMES_AT), sending, numbering.sends, CONN)
-        self._receiving = Ends(self._names(layout.ARRIVAL_NAMES_AT), receiving, numbering.receives, ARRIVAL)
+        self._sending = ConnectionEnds(self._names(layout.CONN_NAMES_AT), sending, numbering.sends, CONN)
+        self._receiving = ConnectionEnds(self._names(layout.ARRIVAL_NAMES_AT), receiving, numbering.receives, ARRIVAL)
         self.changes = 0
 
     def read(self, since_s: float = 0.0) -> RankTables:

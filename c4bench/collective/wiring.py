@@ -20,9 +20,16 @@ from c4bench.collective.edges import (
 from c4bench.collective.endpoint_context import RankEndpointContext
 from c4bench.collective.endpoints import RECEIVE_DEPTH, ChannelFailover, ReceiveEndpoint, SendEndpoint
 from c4bench.collective.engine import Engine
-from c4bench.collective.handshake import MAILBOX_BYTES, MAILBOX_SLOTS, Backup, Hello, ReceivingEnd, SendingEnd
+from c4bench.collective.handshake import (
+    MAILBOX_BYTES,
+    MAILBOX_SLOTS,
+    Backup,
+    EndpointAddresses,
+    ReceivingEnd,
+    SendingEnd,
+)
 from c4bench.collective.memory import Buffer, ChannelMemory
-from c4bench.collective.rail import Ends, Rail, RailName, ReceivingRail, SendingRail
+from c4bench.collective.rail import Rail, RailName, RailQps, ReceivingRail, SendingRail
 from c4bench.collective.ring_layout import ConnName
 from c4bench.model.qp_address import QpAddress
 from c4bench.verbs.counters import MarkedPackets
@@ -72,7 +79,7 @@ class Wiring:
         here = [self._here(port) for port in site.ports]
         hellos = site.hellos(
             key,
-            Hello(
+            EndpointAddresses(
                 [nic.rate_bps for nic in site.nics],
                 {edge.peer: [self._sending_end(edge, *each) for each in enumerate(here)] for edge in sending},
                 {edge.peer: [self._receiving_end(edge, *each) for each in enumerate(here)] for edge in receiving},
@@ -109,10 +116,10 @@ class Wiring:
         incoming, outgoing = (self._site.buffers.make(self._ports, CONTROL_BYTES) for _ in range(2))
         return RailMailbox(incoming, outgoing)
 
-    def _ends(self, port: Port, sends: int, receives: int) -> Ends:
+    def _ends(self, port: Port, sends: int, receives: int) -> RailQps:
         data = port.connection(self._options.profile, sends=sends, receives=receives)
         probe = port.connection(self._options.timeouts.probe, sends=4, receives=1) if self._resilient else None
-        return Ends(data, probe)
+        return RailQps(data, probe)
 
     def _numbers(self) -> list[tuple[int, int]]:
         """The index and the NIC of every rail."""
@@ -178,7 +185,7 @@ class Wiring:
             return dict.fromkeys(addresses, 0)
         return dict(zip(addresses, site.route(addresses), strict=True))
 
-    def _join_sending(self, edge: SendingPeer, far: Hello, source_ports: dict[QpAddress, int]) -> None:
+    def _join_sending(self, edge: SendingPeer, far: EndpointAddresses, source_ports: dict[QpAddress, int]) -> None:
         site, peer = self._site, edge.peer
         edge.far = far.receiving[site.rank]
         for rail in edge.rails:
@@ -197,7 +204,7 @@ class Wiring:
         _join_control(edge.control, edge.far)
         self._edges.add(edge)
 
-    def _join_receiving(self, edge: ReceivingPeer, hello: Hello) -> None:
+    def _join_receiving(self, edge: ReceivingPeer, hello: EndpointAddresses) -> None:
         site, peer = self._site, edge.peer
         far = hello.sending[site.rank]
         for rail in edge.rails:
@@ -257,7 +264,7 @@ def _join_control(control: RailMailbox | None, far: Sequence[SendingEnd] | Seque
         control.far = backups[0].words, [backup.words_rkey for backup in backups]
 
 
-class Connections:
+class RankConnections:
     """The connections of a ring, or of a chain from rank 0 if not `closed`. `ring` has this rank's ends by channel."""
 
     def __init__(self, site: RankEndpointContext, engine: Engine, *, closed: bool) -> None:

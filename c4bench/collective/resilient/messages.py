@@ -24,7 +24,7 @@ class Fenced(msgspec.Struct, frozen=True, tag=True):
     held: tuple[ReceiveProgress, ...]
 
 
-class Offer(msgspec.Struct, frozen=True, tag=True):
+class RailOffer(msgspec.Struct, frozen=True, tag="Offer"):
     """Sender to receiver: reconnect this rail, in a new life, to these QPs."""
 
     rail: RailName
@@ -60,6 +60,6 @@ class SilenceQuery(msgspec.Struct, frozen=True, tag=True):
     """To all ranks, forwarded: a rail is silent somewhere; probe all your rails."""
 
 
-ControlMessage = Fence | Fenced | Offer | Accepted | RailUp | RailDeath | SilenceQuery
+ControlMessage = Fence | Fenced | RailOffer | Accepted | RailUp | RailDeath | SilenceQuery
 encode = msgspec.msgpack.encode
 decode = msgspec.msgpack.Decoder(ControlMessage).decode

@@ -10,7 +10,7 @@ from c4bench.collective.engine import FailurePolicy, ResilienceCounters
 from c4bench.collective.handshake import MAX_SHARED_CHANNELS
 from c4bench.collective.memory import Buffer
 from c4bench.collective.operation import Operation
-from c4bench.collective.rail import Rail, RailName, ReceivingRail, SendingRail, State
+from c4bench.collective.rail import Rail, RailName, RailState, ReceivingRail, SendingRail
 from c4bench.collective.rendezvous import FailureSignal
 from c4bench.collective.resilient.failure_attribution import FailureAttribution
 from c4bench.collective.resilient.messages import (
@@ -18,8 +18,8 @@ from c4bench.collective.resilient.messages import (
     ControlMessage,
     Fence,
     Fenced,
-    Offer,
     RailDeath,
+    RailOffer,
     RailUp,
     SilenceQuery,
     decode,
@@ -90,7 +90,7 @@ class MigrateOnFailure(FailurePolicy):
     @property
     def lost(self) -> frozenset[int]:
         """See FailurePolicy. A NIC that still reaches a peer is not lost."""
-        left = {rail.nic for _, rail in self._edges.rails(State.UP)}
+        left = {rail.nic for _, rail in self._edges.rails(RailState.UP)}
         return frozenset(rail.nic for _, rail in self._edges.rails()) - left
 
     def _send(self, rank: int, message: ControlMessage) -> None:
@@ -152,7 +152,7 @@ class MigrateOnFailure(FailurePolicy):
             edge.reading = None
             if not completion.status:
                 self._repair.ledger_read(operation, edge)
-        if rail.state is State.TRIAL and isinstance(rail, SendingRail):
+        if rail.state is RailState.TRIAL and isinstance(rail, SendingRail):
             if completion.status:
                 self._recovery.failed(rail, now_ns)
             else:
@@ -164,7 +164,7 @@ class MigrateOnFailure(FailurePolicy):
 
     def unconnected(self, rail: Rail, why: str) -> None:
         """See FailurePolicy. No control message may use this rail."""
-        rail.state = State.TRIAL
+        rail.state = RailState.TRIAL
         self._unconnected.append((rail.name, why))
 
     def connected(self) -> None:
@@ -195,12 +195,12 @@ class MigrateOnFailure(FailurePolicy):
         elif message.rail in self._edges.by_name:
             self._dispatch_rail(message, now_ns)
 
-    def _dispatch_rail(self, message: Fence | Fenced | Offer | Accepted | RailUp, now_ns: int) -> None:
+    def _dispatch_rail(self, message: Fence | Fenced | RailOffer | Accepted | RailUp, now_ns: int) -> None:
         if isinstance(message, Fence):
             self._repair.on_fence(message, now_ns)
         elif isinstance(message, Fenced):
             self._repair.on_fenced(message, now_ns)
-        elif isinstance(message, Offer):
+        elif isinstance(message, RailOffer):
             self._recovery.on_offer(message)
         elif isinstance(message, Accepted):
             self._recovery.on_accepted(message, now_ns)

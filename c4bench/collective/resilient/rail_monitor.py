@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from c4bench.collective.edges import Edge, PeerRails, ReceivingPeer, SendingPeer
 from c4bench.collective.operation import Operation
 from c4bench.collective.options import FailureTimeouts
-from c4bench.collective.rail import Rail, State
+from c4bench.collective.rail import Rail, RailState
 from c4bench.collective.resilient.messages import ControlMessage, SilenceQuery
 from c4bench.collective.resilient.repair import Repair
 from c4bench.model.telemetry import Member
@@ -83,7 +83,7 @@ class RailMonitor:
 
     def failed(self, edge: Edge, rail: Rail, why: str, now_ns: int) -> None:
         """A work request or a probe on a rail has failed."""
-        if rail.state not in (State.UP, State.TRIAL):
+        if rail.state not in (RailState.UP, RailState.TRIAL):
             return
         self._repair.broken(edge, rail, why, now_ns)
         if not rail.port.active:
@@ -96,7 +96,7 @@ class RailMonitor:
         self._probe(rail for _, rail in self._edges.rails() if rail.nic == nic)
 
     def _lose(self, nic: int, why: str, now_ns: int) -> None:
-        for edge, rail in list(self._edges.rails(State.UP)):
+        for edge, rail in list(self._edges.rails(RailState.UP)):
             if rail.nic == nic:
                 self._repair.broken(edge, rail, why, now_ns)
 
@@ -111,7 +111,7 @@ class RailMonitor:
             if isinstance(edge, ReceivingPeer) and self._probe_is_due(edge, now_ns):
                 self._probe(edge.rails)
         quiet_ns = self._timeouts.quiet_s * 1e9
-        silent = [rail for _, rail in self._edges.rails(State.UP) if rail.silent_ns(now_ns) > quiet_ns]
+        silent = [rail for _, rail in self._edges.rails(RailState.UP) if rail.silent_ns(now_ns) > quiet_ns]
         if not all(rail.probing for rail in silent):
             # Other NICs may be affected too; probing only this one would find them one after another.
             self._probe_all()
@@ -123,7 +123,7 @@ class RailMonitor:
             self._probe_all()
 
     def _probe_all(self) -> None:
-        self._probe(rail for _, rail in self._edges.rails(State.UP))
+        self._probe(rail for _, rail in self._edges.rails(RailState.UP))
 
     @staticmethod
     def _probe(rails: Iterable[Rail]) -> None:
@@ -148,7 +148,9 @@ class RailMonitor:
 
 
 def _draining(edge: Edge) -> bool:
-    return isinstance(edge, SendingPeer) and any(rail.state is State.FENCED and not rail.drained for rail in edge.rails)
+    return isinstance(edge, SendingPeer) and any(
+        rail.state is RailState.FENCED and not rail.drained for rail in edge.rails
+    )
 
 
 class UnreachableHostCheck:
@@ -173,12 +175,12 @@ class UnreachableHostCheck:
             return
         if not self._since_ns:
             self._since_ns = now_ns
-            for _, rail in self._edges.rails(State.UP):
+            for _, rail in self._edges.rails(RailState.UP):
                 rail.probe()
-        probing = any(rail.probing for _, rail in self._edges.rails(State.UP))
+        probing = any(rail.probing for _, rail in self._edges.rails(RailState.UP))
         if probing or now_ns - self._since_ns < _PROBES_S * 1e9:
             return
-        alone = not any(self._edges.rails(State.UP))
+        alone = not any(self._edges.rails(RailState.UP))
         others = {edge.peer for edge in self._edges.all}
         ports_down = not any(rail.port.active for _, rail in self._edges.rails())
         lost = self._rank if ports_down or (alone and len(others) > 1) else cut_off[0].peer

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from c4bench.collective.edges import LEDGER_BYTES, Edge, PeerRails, ReceivingPeer, SendingPeer
 from c4bench.collective.operation import Operation
 from c4bench.collective.options import FailureTimeouts
-from c4bench.collective.rail import Rail, ReceivingRail, SendingRail, State
+from c4bench.collective.rail import Rail, RailState, ReceivingRail, SendingRail
 from c4bench.collective.resilient.failure_attribution import FailureAttribution
 from c4bench.collective.resilient.messages import ControlMessage, Fence, Fenced
 
@@ -36,7 +36,7 @@ class Repair:
 
     def broken(self, edge: Edge, rail: Rail, why: str, now_ns: int) -> None:
         """A rail has failed: fence this end and notify the other. Does nothing if it is fenced already."""
-        if rail.state in (State.FENCED, State.DOWN):
+        if rail.state in (RailState.FENCED, RailState.DOWN):
             return
         rail.fence(why, now_ns)
         self.died += 1
@@ -57,25 +57,25 @@ class Repair:
             return
         self.broken(edge, rail, "the sender found it dead", now_ns)
         rail.fence_acknowledged = True
-        if rail.state is State.DOWN:
+        if rail.state is RailState.DOWN:
             self._report(edge, rail, now_ns)
 
     def on_fenced(self, message: Fenced, now_ns: int) -> None:
         """The receiver has fenced a rail, and reports what it has received."""
         edge, rail = self._edges.by_name[message.rail]
-        if message.life != rail.life or not isinstance(rail, SendingRail) or rail.state is State.DOWN:
+        if message.life != rail.life or not isinstance(rail, SendingRail) or rail.state is RailState.DOWN:
             return
         self.broken(edge, rail, "the receiver found it dead", now_ns)
         rail.answer = message.held
 
     def step(self, operation: Operation, now_ns: int) -> None:
         """Recover fenced rails as far as possible."""
-        for edge, rail in self._edges.rails(State.FENCED):
+        for edge, rail in self._edges.rails(RailState.FENCED):
             if isinstance(rail, SendingRail):
                 self._resend_lost(operation, edge, rail, now_ns)
             elif rail.drained:
                 assert isinstance(rail, ReceivingRail)
-                rail.state = State.DOWN
+                rail.state = RailState.DOWN
                 self._report(edge, rail, now_ns)
 
     def _resend_lost(self, operation: Operation, edge: Edge, rail: SendingRail, now_ns: int) -> None:
@@ -91,7 +91,7 @@ class Repair:
             elif not sender.resend(sent, now_ns):
                 return
             rail.lost.pop(0)
-        rail.state = State.DOWN
+        rail.state = RailState.DOWN
         self._set_retry_time(rail, now_ns)
 
     def _set_retry_time(self, rail: SendingRail, now_ns: int) -> None:
@@ -109,7 +109,7 @@ class Repair:
 
     def tick(self, now_ns: int) -> None:
         """Repeat unanswered messages, and read the ledgers of receivers that may not answer."""
-        for edge, rail in self._edges.rails(State.FENCED):
+        for edge, rail in self._edges.rails(RailState.FENCED):
             if isinstance(rail, SendingRail) and rail.answer is None:
                 if self._resend_is_due(rail, now_ns):
                     rail.last_sent_ns = now_ns
@@ -117,7 +117,7 @@ class Repair:
                     self._send(rail.peer, Fence(rail.name, rail.life))
                 if rail.lost:
                     self._read_ledger(edge)
-        for edge, rail in self._edges.rails(State.DOWN):
+        for edge, rail in self._edges.rails(RailState.DOWN):
             if isinstance(rail, ReceivingRail) and not rail.fence_acknowledged and self._resend_is_due(rail, now_ns):
                 self._report(edge, rail, now_ns)
 
@@ -143,6 +143,6 @@ class Repair:
         assert edge.ledger_copy
         ended = int.from_bytes(edge.ledger_copy.view[:LEDGER_BYTES], "little")
         for rail in edge.rails:
-            if rail.state is State.FENCED and rail.answer is None and rail.drained:
+            if rail.state is RailState.FENCED and rail.answer is None and rail.drained:
                 while rail.lost and rail.lost[0].seq < ended:
                     operation.acknowledged(edge.senders[rail.lost.pop(0).channel], None)

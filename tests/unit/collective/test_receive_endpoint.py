@@ -6,7 +6,7 @@ import pytest
 from c4bench.collective.endpoints import Arrival, ReceiveEndpoint, cut_staging
 from c4bench.collective.handshake import CONGESTION_NOTICE, MAILBOX_BYTES, Grant, SendingEnd, Signature
 from c4bench.collective.memory import Buffer, ChannelMemory
-from c4bench.collective.rail import Ends, RailName, ReceivingRail
+from c4bench.collective.rail import RailName, RailQps, ReceivingRail
 from c4bench.collective.recorder import NullRecorder
 from c4bench.collective.ring_layout import ConnName
 from c4bench.verbs.counters import MarkedPackets
@@ -29,7 +29,7 @@ def receiver(request, tmp_path):
         other.connect(Remote("::1", one.qp_num), receives=100)
     outbox, staging, mailbox = (memory(port, size) for size in (MAILBOX_BYTES, 4096, MAILBOX_BYTES))
     end = SendingEnd([Remote("::1", one.qp_num) for one in far], mailbox.address, mailbox.rkey(0))
-    rails = [ReceivingRail(RailName(1, 0, index), 0, port, Ends(qp), 100) for index, qp in enumerate(near)]
+    rails = [ReceivingRail(RailName(1, 0, index), 0, port, RailQps(qp), 100) for index, qp in enumerate(near)]
     for rail in rails:
         rail.record = NullRecorder().arrivals(ConnName(0, 1, "a", "b", 0))
     job = ReceiveEndpoint(1, 0, rails, outbox, staging, [end], marks=request.param(tmp_path))

@@ -18,7 +18,7 @@ from c4bench.model.agent import AgentConfig
 from c4bench.model.numbering import Numbering
 from c4bench.model.telemetry import RankRecord
 from c4bench.model.window import Window
-from c4bench.verbs.port_reader import PortReader
+from c4bench.verbs.counters import PortReader
 from c4bench.wire.job_names import is_check
 from c4bench.wire.messages import JobSpec, StartRanks
 

@@ -1,17 +1,19 @@
 """A channel's share of an operation: which items it carries, in which messages, and when each may be sent.
 
-This is the one place where a schedule's indices become addresses.
+This is the one place where a schedule's indices become addresses: of a ring, of an all-to-all, and of a fold of
+degraded ranks' arrays into what the healthy ranks have reduced.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from c4bench.collective import schedule
 from c4bench.collective.arrays import Reducing
-from c4bench.collective.endpoints import Arrival, Message, ReceiveEndpoint, SendEndpoint, Staging, cut_staging
-from c4bench.collective.memory import Array
+from c4bench.collective.endpoints import Arrival, ReceiveEndpoint, SendEndpoint, Staging, cut_staging
+from c4bench.collective.memory import Array, NicBuffers
 from c4bench.collective.pacer import Pacer
+from c4bench.collective.rail import Message
 from c4bench.collective.schedule import Span
 
 # How many messages of an all-to-all a rank may send ahead of what it has received: enough to hide a message's latency.
@@ -22,14 +24,6 @@ _MIN_SHARE_BYTES = 64 << 10
 _PACKET_BYTES = 4 << 10
 # Shorter messages may have at most this many times the default window in flight; send queues are that deep.
 MAX_WINDOW_FACTOR = 4
-
-
-class NicBuffer(NamedTuple):
-    """An array as a NIC addresses it: address, local and remote key. All are 0 for an array without bytes."""
-
-    address: int
-    lkey: int
-    rkey: int
 
 
 class ChunkedShare(NamedTuple):
@@ -116,7 +110,7 @@ class ChannelTransfer:
         sends: list[tuple[SendEndpoint, Message]],
         arrivals: dict[ReceiveEndpoint, list[Arrival]],
         staging: Staging,
-        targets: dict[ReceiveEndpoint, tuple[int, int]],
+        targets: dict[ReceiveEndpoint, tuple[NicBuffers, int]],
         window: int,
     ) -> None:
         self.sends = sends
@@ -129,6 +123,11 @@ class ChannelTransfer:
         self._window = window
         self._next = 0
         self._outstanding = 0
+
+    def places_for(self, receiver: ReceiveEndpoint) -> tuple[tuple[int, int], ...]:
+        """Where messages to a receiver go that are not staged: the address and the key on each NIC that may be used."""
+        buffers, start = self.targets[receiver]
+        return tuple((buffer.address + start, buffer.rkey) for buffer in buffers.values())
 
     def totals(self) -> dict[SendEndpoint, int]:
         """How many messages go to each receiver, by sending endpoint."""
@@ -147,7 +146,7 @@ class ChannelTransfer:
         self.arrived += count
 
     def acknowledged(self, latency_ns: int | None) -> None:
-        """One message fewer is in flight; see `SendEndpoint.acknowledged`."""
+        """One message fewer is in flight; see `Operation.acknowledged`."""
         self._outstanding -= 1
         if self.pacer and latency_ns is not None:
             self.pacer.acknowledged(latency_ns)
@@ -199,7 +198,7 @@ def ring_transfer(
     array: Array,
     part: ChunkedShare,
     *,
-    buffer: NicBuffer,
+    buffer: NicBuffers,
     ends: tuple[SendEndpoint | None, ReceiveEndpoint | None],
     reducing: Reducing | None,
     staging_bytes: int,
@@ -214,7 +213,7 @@ def ring_transfer(
         start, stop = part.span(send.segment, send.chunk)
         offset = start * itemsize
         length = (stop - start) * itemsize
-        message = Message(buffer.address + offset, buffer.lkey, length, offset, send.staged, send.needs)
+        message = Message(buffer, offset, length, offset, send.staged, send.needs)
         sends.append((sender, message))
     arrivals = []
     for receive in plan.receives:
@@ -222,7 +221,7 @@ def ring_transfer(
         apply = (reducing.last if receive.final else reducing.step) if reducing and receive.reduce else None
         arrivals.append(Arrival(array[start:stop], apply))
     staging = cut_staging(staging_bytes, part.longest() * itemsize)
-    incoming, targets = ({receiver: arrivals}, {receiver: (buffer.address, buffer.rkey)}) if receiver else ({}, {})
+    incoming, targets = ({receiver: arrivals}, {receiver: (buffer, 0)}) if receiver else ({}, {})
     return ChannelTransfer(sends, incoming, staging, targets, window)
 
 
@@ -232,7 +231,7 @@ def shift_transfer(
     target: Array,
     part: ChunkedShare,
     *,
-    buffers: tuple[NicBuffer, NicBuffer],
+    buffers: tuple[NicBuffers, NicBuffers],
     ends: tuple[dict[int, SendEndpoint], dict[int, ReceiveEndpoint]],
     window: int,
 ) -> ChannelTransfer:
@@ -246,17 +245,147 @@ def shift_transfer(
     source_buffer, target_buffer = buffers
     sends: list[tuple[SendEndpoint, Message]] = []
     arrivals: dict[ReceiveEndpoint, list[Arrival]] = {}
-    targets: dict[ReceiveEndpoint, tuple[int, int]] = {}
+    targets: dict[ReceiveEndpoint, tuple[NicBuffers, int]] = {}
     for to, back in schedule.shift(rank, len(part.segments)):
         own = part.segments[rank][0]
         for chunk in range(part.chunks):
             start, stop = part.span(to, chunk)
             # The receiver's array has this rank's segment where any array has it.
             offset = (part.span(rank, chunk)[0] - own) * itemsize
-            address, length = source_buffer.address + start * itemsize, (stop - start) * itemsize
-            needs = max(0, len(sends) - _MAX_LEAD)
-            sends.append((senders[to], Message(address, source_buffer.lkey, length, offset, False, needs)))
+            length, needs = (stop - start) * itemsize, max(0, len(sends) - _MAX_LEAD)
+            sends.append((senders[to], Message(source_buffer, start * itemsize, length, offset, False, needs)))
         receiver = receivers[back]
         arrivals[receiver] = [Arrival(target[slice(*part.span(back, chunk))], None) for chunk in range(part.chunks)]
-        targets[receiver] = (target_buffer.address + part.segments[back][0] * itemsize, target_buffer.rkey)
+        targets[receiver] = (target_buffer, part.segments[back][0] * itemsize)
     return ChannelTransfer(sends, arrivals, Staging(1, 64), targets, window)
+
+
+class Sides(NamedTuple):
+    """The degraded ranks, and the healthy ones in the order of the segments they own."""
+
+    degraded: tuple[int, ...]
+    healthy: tuple[int, ...]
+
+
+class RegisteredArray(NamedTuple):
+    """A flat array, and how NICs address it."""
+
+    array: Array
+    buffer: NicBuffers
+
+
+class FoldTransfer(ChannelTransfer):
+    """An owner's transfer: a chunk may be sent once it has arrived from all `contributors` and is added, in order."""
+
+    def __init__(
+        self,
+        sends: list[tuple[SendEndpoint, Message]],
+        arrivals: dict[ReceiveEndpoint, list[Arrival]],
+        targets: dict[ReceiveEndpoint, tuple[NicBuffers, int]],
+        window: int,
+        contributors: Sequence[ReceiveEndpoint],
+        folds: Sequence[tuple[Array, Sequence[Array]]],
+        reducing: Reducing,
+    ) -> None:
+        super().__init__(sends, arrivals, Staging(1, 64), targets, window)
+        self._arrived_from = dict.fromkeys(contributors, 0)
+        self._folds = folds
+        self._reducing = reducing
+
+    def arrive(self, receiver: ReceiveEndpoint, count: int) -> None:
+        """See ChannelTransfer. Only folded chunks count as arrived."""
+        if receiver not in self._arrived_from:
+            return
+        self._arrived_from[receiver] += count
+        while self.arrived < min(self._arrived_from.values()):
+            into, parts = self._folds[self.arrived]
+            for part in parts[:-1]:
+                self._reducing.step(into, part)
+            self._reducing.last(into, parts[-1])
+            self.arrived += 1
+
+
+def fold_transfer(
+    rank: int,
+    sides: Sides,
+    segments: Sequence[Span],
+    part: ChunkedShare,
+    *,
+    whole: RegisteredArray,
+    scratch: RegisteredArray,
+    ends: tuple[Mapping[int, SendEndpoint], Mapping[int, ReceiveEndpoint]],
+    reducing: Reducing,
+    window: int,
+) -> ChannelTransfer:
+    """One channel's share, `part`, of the `segments` of the array `whole`.
+
+    Each healthy rank owns a segment, of which it has the healthy ranks' sum. The degraded ranks send every owner its
+    segment. As soon as an owner has a chunk from all of them, it adds these in a fixed order and sends the sum to all
+    ranks. So a degraded rank sends its array once and receives it once, at the same time.
+
+    `scratch` must have room for the longest segment from each degraded rank.
+    """
+    senders, receivers = ends
+    arrivals, targets = {}, {}
+    for segment, peer in enumerate(sides.healthy):
+        if peer != rank:
+            arrivals[receivers[peer]] = [Arrival(whole.array[low:high], None) for low, high in _chunks(part, segment)]
+            targets[receivers[peer]] = whole.buffer, 0
+    if rank in sides.degraded:
+        return ChannelTransfer(
+            _own(rank, sides, segments, part, whole, senders), arrivals, Staging(1, 64), targets, window
+        )
+    segment = sides.healthy.index(rank)
+    room = scratch.array.size // len(sides.degraded)
+    folds: list[tuple[Array, list[Array]]] = [(whole.array[low:high], []) for low, high in _chunks(part, segment)]
+    for row, peer in enumerate(sides.degraded):
+        shift = row * room - segments[segment][0]
+        rows = [scratch.array[low + shift : high + shift] for low, high in _chunks(part, segment)]
+        arrivals[receivers[peer]] = [Arrival(each, None) for each in rows]
+        targets[receivers[peer]] = scratch.buffer, row * room * scratch.array.itemsize
+        for (_, parts), each in zip(folds, rows, strict=True):
+            parts.append(each)
+    contributors = [receivers[peer] for peer in sides.degraded]
+    return FoldTransfer(
+        _sums(rank, sides, part, whole, senders), arrivals, targets, window, contributors, folds, reducing
+    )
+
+
+def _chunks(part: ChunkedShare, segment: int) -> list[Span]:
+    return [part.span(segment, chunk) for chunk in range(part.chunks)]
+
+
+def _message(whole: RegisteredArray, span: Span, shift: int, needs: int) -> Message:
+    start, stop = span
+    item = whole.array.itemsize
+    return Message(whole.buffer, start * item, (stop - start) * item, (start - shift) * item, False, needs)
+
+
+def _own(
+    rank: int,
+    sides: Sides,
+    segments: Sequence[Span],
+    part: ChunkedShare,
+    whole: RegisteredArray,
+    senders: Mapping[int, SendEndpoint],
+) -> list[tuple[SendEndpoint, Message]]:
+    """A degraded rank's messages, to all owners in turn; each degraded rank starts with another owner."""
+    count = len(segments)
+    first = sides.degraded.index(rank) * count // len(sides.degraded)
+    return [
+        (senders[sides.healthy[segment]], _message(whole, part.span(segment, chunk), segments[segment][0], 0))
+        for chunk in range(part.chunks)
+        for segment in ((first + offset) % count for offset in range(count))
+    ]
+
+
+def _sums(
+    rank: int, sides: Sides, part: ChunkedShare, whole: RegisteredArray, senders: Mapping[int, SendEndpoint]
+) -> list[tuple[SendEndpoint, Message]]:
+    """An owner's sums, to all ranks in turn."""
+    size, segment = len(sides.degraded) + len(sides.healthy), sides.healthy.index(rank)
+    return [
+        (senders[peer], _message(whole, part.span(segment, chunk), 0, chunk + 1))
+        for chunk in range(part.chunks)
+        for peer, _ in schedule.shift(rank, size)
+    ]

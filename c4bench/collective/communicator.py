@@ -3,35 +3,24 @@
 from collections.abc import Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 import numpy as np
 
 from c4bench.collective import arrays, schedule
-from c4bench.collective.arrays import Reducing
+from c4bench.collective.engine import ResilienceCounters
 from c4bench.collective.errors import CollectiveError
 from c4bench.collective.group import Group
 from c4bench.collective.handshake import Signature
 from c4bench.collective.memory import Array
 from c4bench.collective.options import Options
 from c4bench.collective.process import RankProcess
-from c4bench.collective.resilience_counters import ResilienceCounters
 from c4bench.errors import UsageError
 from c4bench.model.telemetry import Member
 
-
-class _AllReduce(Protocol):
-    """All-reduces that avoid degraded ranks, see `collective.degraded`; `split` and `reordered` count them."""
-
-    split: int
-    reordered: int
-
-    def all_reduce(self, signature: Signature, array: Array, reducing: Reducing) -> bool:
-        """Reduce a flat array; False, and nothing done, if the plain ring is to do it."""
-
-    def close(self) -> None:
-        """Release connections."""
+if TYPE_CHECKING:
+    from c4bench.collective.degraded import DegradedReduce
 
 
 class Communicator:
@@ -254,7 +243,7 @@ def _signature(kind: str, array: Array, *, reduction: str = "", root: int = 0) -
     return Signature(kind, str(array.dtype), reduction, root, array.nbytes)
 
 
-def _degraded(group: Group, members: Sequence[Member], process: RankProcess) -> _AllReduce:
+def _degraded(group: Group, members: Sequence[Member], process: RankProcess) -> "DegradedReduce":
     from c4bench.collective.degraded import DegradedReduce  # noqa: PLC0415  (few ranks need it: ADR 0005)
 
     return DegradedReduce(group, members, process)

@@ -1,6 +1,12 @@
-"""The error of a failed collective."""
+"""The error of a failed collective, and how a rank's failures become it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from c4bench.collective.rendezvous import Rendezvous
 from c4bench.errors import C4Error
+from c4bench.model.telemetry import Failure
+from c4bench.verbs.errors import VerbsError
 
 
 class CollectiveError(C4Error):
@@ -45,3 +51,47 @@ class CollectiveError(C4Error):
         return CollectiveError(
             self.message, comm=comm, rank=rank, kind=kind, seq=self.seq, peer=peer, status=self.status, cause=self.cause
         )
+
+
+class FailureGuard:
+    """Guards one rank of a communicator. `broken`: the communicator is closed or has failed."""
+
+    def __init__(self, comm: str, rank: int, rendezvous: Rendezvous) -> None:
+        self._comm, self._rank, self._rendezvous = comm, rank, rendezvous
+        self.broken = False
+
+    def check(self, kind: str, seq: int) -> None:
+        """Raise CollectiveError if the communicator is broken."""
+        if self.broken:
+            raise self._error(kind, seq, "this communicator is closed or has failed; make another", "BROKEN")
+
+    @contextmanager
+    def during(self, kind: str, seq: int = -1) -> Iterator[None]:
+        """Raise CollectiveError for a device or memory error, and notify the other ranks of any error."""
+        try:
+            yield
+        except (VerbsError, MemoryError) as error:
+            status = "DEVICE" if isinstance(error, VerbsError) else "MEMORY"
+            failure = self._error(kind, seq, str(error), status)
+            self.abandon(failure)
+            raise failure from error
+        except BaseException as error:
+            self.abandon(error)
+            raise
+
+    def abandon(self, error: BaseException) -> None:
+        """Notify the other ranks why this one cannot continue, unless another rank failed first.
+
+        The peer of an error from another communicator is not a rank of this one, and is not named.
+        """
+        status = error.status if isinstance(error, CollectiveError) else ""
+        peer = error.peer if isinstance(error, CollectiveError) and error.comm == self._comm else -1
+        if not (self.broken or status == "ABORTED"):
+            with suppress(C4Error):
+                rank = peer if status == "HOST_LOST" and peer >= 0 else self._rank
+                failure = Failure(rank, str(error) or type(error).__name__, status, peer)
+                self._rendezvous.fail(self._comm, failure, self._rank)
+        self.broken = True
+
+    def _error(self, kind: str, seq: int, message: str, status: str) -> CollectiveError:
+        return CollectiveError(message, comm=self._comm, rank=self._rank, kind=kind, seq=seq, status=status)

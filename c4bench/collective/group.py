@@ -8,27 +8,23 @@ import numpy as np
 
 from c4bench.collective import channel_transfer, schedule
 from c4bench.collective.arrays import Reducing
-from c4bench.collective.backends import ChannelBackend, TransportBackend
-from c4bench.collective.channel_transfer import ChannelSplit, ChannelTransfer, NicBuffer
-from c4bench.collective.connections import Connections
+from c4bench.collective.channel_transfer import ChannelSplit, ChannelTransfer, RegisteredArray, Sides, fold_transfer
+from c4bench.collective.edges import PeerRails
+from c4bench.collective.endpoint_context import RankEndpointContext, open_site, used_nics
 from c4bench.collective.endpoints import SendEndpoint
-from c4bench.collective.errors import CollectiveError
-from c4bench.collective.failure_guard import FailureGuard
+from c4bench.collective.engine import EndOnFailure, Engine, ResilienceCounters
+from c4bench.collective.errors import CollectiveError, FailureGuard
 from c4bench.collective.handshake import Signature
-from c4bench.collective.memory import Array, Registrations
-from c4bench.collective.opening import open_site, used_nics
+from c4bench.collective.memory import Array, NicBuffer, NicBuffers, Registrations
 from c4bench.collective.operation import Operation
 from c4bench.collective.options import Options
-from c4bench.collective.pacer import Pacer
+from c4bench.collective.pacer import Pacer, RateControl
 from c4bench.collective.process import RankProcess
-from c4bench.collective.qp_count import with_qps
-from c4bench.collective.rate_control import RateControl
 from c4bench.collective.rendezvous import FailureSignal
-from c4bench.collective.resilience_counters import ResilienceCounters
 from c4bench.collective.schedule import RingPlan, Span
-from c4bench.collective.two_level_reduce import RegisteredArray, Sides, fold_transfer
-from c4bench.collective.wiring import RankEndpointContext
+from c4bench.collective.wiring import RankConnections
 from c4bench.model.telemetry import Member
+from c4bench.verbs.waiting import waiter
 
 Planner = Callable[[int, int, int], RingPlan]
 _NOTHING = np.empty(0, np.uint8)
@@ -64,12 +60,12 @@ class Group:
             # Memory goes after the connections: a peer that still writes here gets no answer then, not an access error.
             undo.callback(self._deregister)
             site = open_site(undo, name, rank, members, process, options, nics)
-            self.site = with_qps(site, closed=closed)
+            self.site = site.with_qps(closed=closed)
             self.options = self.site.options
             self._registrations += [Registrations(port) for port in self.site.ports]
-            self._fabric = _fabric(self.site, failure_signal, undo)
-            self._engine = self._fabric.engine
-            self._connections = Connections(self.site, self._fabric, closed=closed)
+            self._engine = _engine(self.site, failure_signal)
+            undo.callback(self._engine.close)
+            self._connections = RankConnections(self.site, self._engine, closed=closed)
             self._controls: dict[int, RateControl] = {}
             self._undo = undo.pop_all()
 
@@ -120,7 +116,7 @@ class Group:
                     plan(self.rank, self.size, part.chunks),
                     array,
                     part,
-                    buffer=self._nic_buffer(array, channel),
+                    buffer=self._nic_buffers(array, channel),
                     ends=self._connections.ring[channel],
                     reducing=reducing,
                     staging_bytes=self.options.staging_bytes,
@@ -144,7 +140,7 @@ class Group:
                     source,
                     target,
                     part,
-                    buffers=(self._nic_buffer(source, channel), self._nic_buffer(target, channel)),
+                    buffers=(self._nic_buffers(source, channel), self._nic_buffers(target, channel)),
                     ends=pairs[channel],
                     window=self.default_split.window,
                 )
@@ -161,7 +157,7 @@ class Group:
         reducing: Reducing,
         channel_split: ChannelSplit,
     ) -> None:
-        """Add the degraded ranks' arrays to the healthy ranks' sums; all ranks get the result (`two_level_reduce`)."""
+        """Add the degraded ranks' arrays to the healthy ranks' sums; all ranks get the result (`fold_transfer`)."""
         self._check(signature.kind)
         self._synchronize_before_mesh(signature)
         segments = schedule.split(array.size, len(sides.healthy))
@@ -173,8 +169,8 @@ class Group:
                     sides,
                     segments,
                     part,
-                    whole=RegisteredArray(array, self._nic_buffer(array, channel)),
-                    scratch=RegisteredArray(scratch, self._nic_buffer(scratch, channel)),
+                    whole=RegisteredArray(array, self._nic_buffers(array, channel)),
+                    scratch=RegisteredArray(scratch, self._nic_buffers(scratch, channel)),
                     ends=pairs[channel],
                     reducing=reducing,
                     window=channel_split.window,
@@ -188,11 +184,15 @@ class Group:
         if not self._connections.meshed:
             self.ring(signature, _NOTHING, [(0, 0)], schedule.barrier)
 
-    def _nic_buffer(self, array: Array, channel: int) -> NicBuffer:
-        """A flat array as a channel's NIC addresses it; registers it if needed. Raises MemoryError."""
+    def _nic_buffers(self, array: Array, channel: int) -> NicBuffers:
+        """A flat array as each NIC addresses it that may carry the channel; registers it if needed.
+
+        Raises MemoryError.
+        """
+        nics = range(len(self._registrations)) if self.options.resilient else (channel,)
         if not array.nbytes:
-            return NicBuffer(0, 0, 0)
-        return self._fabric.buffer(array, channel, self._registrations)
+            return dict.fromkeys(nics, NicBuffer(0, 0, 0))
+        return {nic: self._registrations[nic].buffer(array) for nic in nics}
 
     def _check(self, kind: str) -> None:
         self._before_operation()
@@ -223,12 +223,12 @@ class Group:
     @property
     def resilience(self) -> ResilienceCounters | None:
         """Counters of resilience; None when it is off."""
-        return self._engine.resilience
+        return self._engine.failures.resilience
 
     @property
     def lost(self) -> frozenset[int]:
         """The channels whose NICs this rank has lost."""
-        return self._engine.lost
+        return self._engine.failures.lost
 
     def close(self) -> None:
         """Release connections, memory and devices. May be called again, and after an error."""
@@ -236,7 +236,7 @@ class Group:
         self._undo.close()
 
 
-class SubGroup:
+class SubGroup(Group):
     """Some `ranks` of a communicator (`whole`), connected as a ring in this order; its failures are the communicator's.
 
     Each of the ranks must make it, with the same name. Raises CollectiveError when it cannot be connected.
@@ -249,23 +249,7 @@ class SubGroup:
         self._ranks = tuple(ranks)
         placed = [msgspec.structs.replace(members[rank], rank=place) for place, rank in enumerate(ranks)]
         with whole.guard.during("connecting"):
-            place = self._ranks.index(whole.rank)
-            self._group = Group(f"{whole.name}/{name}", place, placed, process, whole.options)
-
-    @property
-    def size(self) -> int:
-        """The number of ranks."""
-        return self._group.size
-
-    @property
-    def lost(self) -> frozenset[int]:
-        """See Group."""
-        return self._group.lost
-
-    @property
-    def default_split(self) -> ChannelSplit:
-        """See Group."""
-        return self._group.default_split
+            super().__init__(f"{whole.name}/{name}", self._ranks.index(whole.rank), placed, process, whole.options)
 
     def ring(
         self,
@@ -273,30 +257,23 @@ class SubGroup:
         array: Array,
         segments: list[Span],
         plan: Planner,
-        reducing: Reducing,
+        reducing: Reducing | None = None,
         channel_split: ChannelSplit | None = None,
     ) -> None:
         """See Group. A CollectiveError names ranks of the communicator, and ends that one's operation as well."""
         try:
-            self._group.ring(signature, array, segments, plan, reducing, channel_split)
+            super().ring(signature, array, segments, plan, reducing, channel_split)
         except CollectiveError as error:
             peer = self._ranks[error.peer] if error.peer >= 0 else -1
             seen = error.seen_by(self._whole.name, self._whole.rank, signature.kind, peer)
             self._whole.guard.abandon(seen)
             raise seen from error
 
-    def abandon(self, error: BaseException) -> None:
-        """See FailureGuard."""
-        self._group.guard.abandon(error)
 
-    def close(self) -> None:
-        """See Group."""
-        self._group.close()
-
-
-def _fabric(site: RankEndpointContext, failure_signal: FailureSignal, undo: ExitStack) -> TransportBackend:
+def _engine(site: RankEndpointContext, failure_signal: FailureSignal) -> Engine:
+    edges, ready = PeerRails(), waiter(site.options.completions, site.ports)
     if not site.options.resilient:
-        return ChannelBackend(site, failure_signal, undo)
-    from c4bench.collective.resilient.backend import RailBackend  # noqa: PLC0415  (few ranks need it: ADR 0005)
+        return Engine(site.options, edges, ready, EndOnFailure(ready, failure_signal))
+    from c4bench.collective.resilient.migration import MigrateOnFailure  # noqa: PLC0415  (few ranks need it: ADR 0005)
 
-    return RailBackend(site, failure_signal, undo)
+    return Engine(site.options, edges, ready, MigrateOnFailure(site, edges, ready, failure_signal))

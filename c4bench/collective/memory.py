@@ -1,9 +1,10 @@
 """Registered memory: buffer providers, and a cache of registered arrays."""
 
 import mmap
+import os
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
@@ -58,30 +59,51 @@ class HostMemory:
         return _HostBlock(size_bytes)
 
 
-class Buffer:
-    """Page-aligned memory registered with several ports; `regions` are in their order."""
+class NicBuffer(NamedTuple):
+    """Memory as a NIC addresses it: address, local and remote key. All are 0 for an array without bytes."""
 
-    def __init__(self, ports: Sequence[Port], size_bytes: int) -> None:
+    address: int
+    lkey: int
+    rkey: int
+
+
+# Memory as each NIC that may transfer it addresses it, by the NIC's number.
+NicBuffers = Mapping[int, NicBuffer]
+
+
+class Buffer:
+    """Page-aligned memory registered with several ports, by the number of their NIC."""
+
+    def __init__(self, ports: Mapping[int, Port], size_bytes: int) -> None:
         self._map = _pages(size_bytes)
         self.bytes: npt.NDArray[np.uint8] = np.frombuffer(self._map, np.uint8)
         self.view = memoryview(self._map)
         self.address = self.bytes.ctypes.data
         with _registering(f"a buffer of {size_bytes} bytes"):
-            self.regions: tuple[Region, ...] = tuple(port.register(self.address, size_bytes) for port in ports)
-
-    @property
-    def region(self) -> Region:
-        """The registration with the first port."""
-        return self.regions[0]
-
-    @property
-    def rkeys(self) -> list[int]:
-        """The remote key on each port."""
-        return [region.rkey for region in self.regions]
+            self.regions = {nic: port.register(self.address, size_bytes) for nic, port in ports.items()}
 
     def free(self) -> None:
         """Free the pages. The ports must be closed. Anything that still refers to the buffer reads zeros."""
         self._map.madvise(mmap.MADV_REMOVE)
+
+
+class ChannelMemory:
+    """A channel's part of a buffer: the bytes from `start` on."""
+
+    def __init__(self, buffer: Buffer, start: int, size_bytes: int) -> None:
+        # A buffer stays registered as long as something refers to it.
+        self._buffer = buffer
+        self.address = buffer.address + start
+        self.view = buffer.view[start : start + size_bytes]
+        self.bytes = buffer.bytes[start : start + size_bytes]
+
+    def lkey(self, nic: int) -> int:
+        """The local key on a NIC."""
+        return self._buffer.regions[nic].lkey
+
+    def rkey(self, nic: int) -> int:
+        """The remote key on a NIC."""
+        return self._buffer.regions[nic].rkey
 
 
 class Buffers:
@@ -90,7 +112,7 @@ class Buffers:
     def __init__(self) -> None:
         self._buffers: list[Buffer] = []
 
-    def make(self, ports: Sequence[Port], size_bytes: int) -> Buffer:
+    def make(self, ports: Mapping[int, Port], size_bytes: int) -> Buffer:
         """A new buffer. Raises MemoryError."""
         buffer = Buffer(ports, size_bytes)
         self._buffers.append(buffer)
@@ -157,6 +179,11 @@ class Registrations:
         self._entries.move_to_end(key)
         return entry.registered
 
+    def buffer(self, array: Array) -> NicBuffer:
+        """An array as this port's NIC addresses it. Raises MemoryError."""
+        region, shift = self.find(array)
+        return NicBuffer(array.ctypes.data + shift, region.lkey, region.rkey)
+
     def _add(self, key: tuple[int, int], array: Array) -> _Entry:
         with _registering(f"an array of {array.nbytes} bytes"):
             registered = Registered(self._port.register(*key))
@@ -189,3 +216,31 @@ def _owner(array: Array) -> Any:  # noqa: ANN401  (whatever object the memory be
     while isinstance(owner, np.ndarray) and owner.base is not None:
         owner = owner.base
     return owner.obj if isinstance(owner, memoryview) else owner
+
+
+class _ExportedBlock:
+    def __init__(self, fd: int, size_bytes: int) -> None:
+        self._fd = fd
+        self.bytes: npt.NDArray[np.uint8] = np.frombuffer(mmap.mmap(fd, size_bytes), np.uint8)
+
+    def register(self, port: Port) -> Registered:
+        # A NIC addresses DMA-BUF memory from the registered offset on, here 0.
+        return Registered(port.register_dmabuf(self._fd, 0, self.bytes.size), -self.bytes.ctypes.data)
+
+    def __del__(self) -> None:
+        os.close(self._fd)
+
+
+class ExportedMemory:
+    """Buffers from `export(size_bytes)`, which returns a DMA-BUF descriptor; the buffer closes it.
+
+    The CPU reduces through a mapping of the memory, so the exporter must support `mmap`. Allocation fails if a NIC
+    cannot register the memory.
+    """
+
+    def __init__(self, export: Callable[[int], int]) -> None:
+        self._export = export
+
+    def allocate(self, size_bytes: int) -> Block:
+        """Memory of the exporting device."""
+        return _ExportedBlock(self._export(size_bytes), size_bytes)

@@ -49,9 +49,8 @@ class Operation:
             if arrivals:
                 self._transfer_of[receiver] = transfer
                 self._count_incomplete(receiver.peer, 1)
-                receiver.begin(
-                    Grant(self.seq, 0, *transfer.targets[receiver], self.signature), arrivals, transfer.staging
-                )
+                places = transfer.places_for(receiver)
+                receiver.begin(Grant(self.seq, 0, places, self.signature), arrivals, transfer.staging)
 
     @property
     def done(self) -> bool:
@@ -85,14 +84,15 @@ class Operation:
         if sender in self._transfer_of:
             self._transfer_of[sender].notified(now_ns)
 
-    def acknowledged(self, sender: SendEndpoint, qp: int, now_ns: int) -> None:
-        """The oldest message on a QP of `sender` is acknowledged."""
-        self._transfer_of[sender].acknowledged(sender.acknowledged(qp, now_ns))
+    def acknowledged(self, sender: SendEndpoint, latency_ns: int | None) -> None:
+        """A message of `sender` is acknowledged, so long after it was posted; None if it may have been resent."""
+        sender.acknowledged()
+        self._transfer_of[sender].acknowledged(latency_ns)
         self._dirty.add(sender)
 
-    def arrived(self, receiver: ReceiveEndpoint, qp: int, immediate: int, now_ns: int) -> None:
-        """A message has arrived on a QP of `receiver`. Raises CollectiveError MISMATCH for one that was not granted."""
-        usable = receiver.arrived(qp, immediate, now_ns) if receiver in self._transfer_of else None
+    def arrived(self, receiver: ReceiveEndpoint, immediate: int, now_ns: int) -> None:
+        """A message has arrived at `receiver`. Raises CollectiveError MISMATCH for one that was not granted."""
+        usable = receiver.arrived(immediate, now_ns) if receiver in self._transfer_of else None
         if usable is None:
             raise self.error(
                 f"unexpected message {immediate:#x} from rank {receiver.peer}", peer=receiver.peer, status="MISMATCH"

@@ -6,7 +6,6 @@ from collections.abc import Callable
 import msgspec
 
 from c4bench.collective.memory import HostMemory, Provider
-from c4bench.collective.resilient.timeouts import FailureTimeouts
 from c4bench.errors import UsageError
 from c4bench.model.fabric import USUAL_QPS
 from c4bench.verbs.transport import PATIENT, TransportProfile
@@ -28,6 +27,29 @@ LARGEST_CHUNK_BYTES = 256 << 10
 _MESSAGES_OF_QP = 2
 
 
+class FailureTimeouts(msgspec.Struct, frozen=True):
+    """Timeouts of a resilient communicator's failure detection and recovery, in seconds.
+
+    - `tick_s`: all rails are checked this often during an operation.
+    - `quiet_s`: a rail silent for this long is probed, with zero bytes and transport profile `probe`. It is longer than
+      a switch takes to re-hash, and shorter than any transport's own retries.
+    - `hold_s`: a port that is down for this long is treated as lost.
+    - `resend_s`: unanswered control messages are repeated after this time.
+    - `retry_s`: a lost rail is reconnected after this time, doubled up to `longest_s` each time it fails again within
+      `longest_s`.
+    - `steady_s`: a reconnected rail must pass probes for this long before it carries data.
+    """
+
+    tick_s: float = 0.005
+    quiet_s: float = 0.055
+    hold_s: float = 0.022
+    resend_s: float = 0.05
+    retry_s: float = 0.25
+    steady_s: float = 0.25
+    longest_s: float = 4.0
+    probe: TransportProfile = TransportProfile("probe", timeout=8, retries=1, rnr_retries=6)
+
+
 class Options(msgspec.Struct, frozen=True):
     """Options of a communicator; every member must use the same.
 
@@ -37,7 +59,7 @@ class Options(msgspec.Struct, frozen=True):
       two for each QP, and at least eight; of messages that are shorter for more than four QPs, as many bytes.
     - `channels`: how many NICs to use, 0 for all.
     - `qps`: QPs of a connection, which share its load; they post no faster than the NIC sends, and little faster than
-      messages are acknowledged. 0 leaves the number to C4P (`collective.qp_count`).
+      messages are acknowledged. 0 leaves the number to C4P (`RankEndpointContext.with_qps`).
     - `paths`: `ecmp` or `planned`.
     - `completions`: `events` sleeps until the NIC notifies, `polling` spins.
     - `connect_s`, `timeout_s`: the longest wait for members when connecting, and in every operation.

@@ -11,12 +11,38 @@ from typing import Self
 import msgspec
 
 from c4bench.collective import ring_layout as layout
-from c4bench.collective.latency_sums import LatencySums
-from c4bench.collective.nic_clock import NicClock
-from c4bench.collective.ring_entries import CommEntry, ConnName, Owner
+from c4bench.collective.ring_layout import CommEntry, ConnName, LatencySums, Owner
 from c4bench.errors import UsageError
 from c4bench.model.telemetry import CommRecord
 from c4bench.model.window import STATES
+
+
+@dataclass(slots=True)
+class NicClock:
+    """A NIC's virtual time, shared equally among the connections that transfer at once. All times are in ns.
+
+    Transfers that run together slow each other down although the NIC is no slower. So every moment is divided equally
+    among the connections in transfer: the virtual time of processor sharing (Parekh and Gallager, "A generalized
+    processor sharing approach to flow control", 1993). A connection's shares sum to the time that its transfers would
+    have taken alone, and all connections' shares to the time that the NIC was busy.
+    """
+
+    _carried: int = 0
+    _share_ns: float = 0.0
+    _since_ns: int = 0
+
+    def reads(self, now_ns: int) -> float:
+        """The clock: a connection in transfer between two readings gets their difference. `now_ns` never decreases."""
+        if self._carried:
+            self._share_ns += (now_ns - self._since_ns) / self._carried
+        self._since_ns = now_ns
+        return self._share_ns
+
+    def carry(self, more: int, now_ns: int) -> None:
+        """Add `more` connections in transfer from now on; negative to remove some."""
+        self.reads(now_ns)
+        self._carried += more
+
 
 RELEASED = b""  # the value of a slot whose communicator is closed
 
@@ -290,3 +316,57 @@ def _create(path: Path) -> mmap.mmap:
     with path.with_name(f"{path.name}.new").open("wb+") as file:
         file.truncate(layout.FILE_BYTES)
         return mmap.mmap(file.fileno(), layout.FILE_BYTES)
+
+
+_NOWHERE = layout.Slot(memoryview(bytearray(2 * layout.OP_BYTES)), 0, layout.OP_BYTES)
+
+
+def _nothing(*_args: object, **_named: object) -> None:
+    """Write nothing."""
+
+
+class _NullOp(OpWriter):
+    __slots__ = ()
+    awaiting = start = finish = store = _nothing
+
+
+class _NullConn(ConnWriter):
+    __slots__ = ()
+    post = acknowledge = move = set_state = _nothing
+
+
+class _NullArrivals(ArrivalWriter):
+    __slots__ = ()
+    arrived = store = _nothing
+
+
+class NullRecorder:
+    """A Recorder that records nothing, to measure what recording costs."""
+
+    def communicator(self, record: CommRecord, rank: int) -> int:  # noqa: ARG002  (a recorder's signature)
+        """Record nothing."""
+        return 0
+
+    def release(self, comm: int) -> None:
+        """Release nothing."""
+
+    def operation(
+        self,
+        comm: int,  # noqa: ARG002
+        seq: int,
+        kind: str,
+        algorithm: str,
+        dtype: str,
+        size_bytes: int,
+        now_ns: int,
+    ) -> OpWriter:
+        """A writer that writes nothing."""
+        return _NullOp(_NOWHERE, seq, kind, algorithm, dtype, size_bytes, now_ns)
+
+    def connection(self, name: ConnName, source_port: int, now_ns: int) -> ConnWriter:  # noqa: ARG002
+        """A writer that writes nothing."""
+        return _NullConn(_NOWHERE, source_port, now_ns, NicClock())
+
+    def arrivals(self, name: ConnName) -> ArrivalWriter:  # noqa: ARG002
+        """A writer that writes nothing."""
+        return _NullArrivals(_NOWHERE)

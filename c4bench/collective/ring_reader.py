@@ -3,18 +3,18 @@
 import math
 import mmap
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from itertools import chain, compress, count, repeat
+from operator import add, ne
 from pathlib import Path
 from struct import Struct
 from struct import error as StructError  # noqa: N812  (its name in the module says nothing)
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from c4bench.collective import ring_layout as layout
-from c4bench.collective.ring_ends import Ends
-from c4bench.collective.ring_entries import CommEntry, ConnName, Owner
-from c4bench.collective.table_reader import TableReader, Value, record
+from c4bench.collective.ring_layout import CommEntry, ConnName, Owner, roundest
 from c4bench.decoding import DecodingError, from_msgpack
 from c4bench.errors import UsageError
 from c4bench.model.numbering import Numbering, Numbers
@@ -29,6 +29,136 @@ from c4bench.model.window import (
     conn_records,
     op_records,
 )
+
+Value = TypeVar("Value")
+_ATTEMPTS = 1000
+
+
+class TableReader(Generic[Value]):
+    """A table of `places` records of `size` bytes at `base`; `values` are the records at the last reading.
+
+    A slot not in use is None. The table is filled from the front, so `values` covers only the slots in use, and at
+    least `at_once`. `decode` gets all records that have changed: a call for each would cost as much as decoding it.
+    """
+
+    def __init__(
+        self,
+        memory: mmap.mmap,
+        path: Path,
+        base: int,
+        size: int,
+        places: int,
+        decode: Callable[[Iterable[bytes]], Iterable[Value]],
+        at_once: int = 1,
+    ) -> None:
+        self._memory, self._path = memory, path
+        self._base, self._size, self._places = base, size, places
+        self._decode = decode
+        self._generations: tuple[int, ...] = ()
+        self._sums: tuple[int, ...] = ()
+        self.values: list[Value | None] = [None] * at_once
+
+    def read(self) -> Collection[int]:
+        """Read the table; returns the indices of records that have changed. Raises UsageError for a damaged file."""
+        memory, base, size, values = self._memory, self._base, self._size, self.values
+        now = layout.generations(memory, base, size, len(values))
+        if now == self._generations:
+            return ()
+        while any(now[-2:]) and len(values) < self._places:
+            values += [None] * min(len(values), self._places - len(values))
+            now = layout.generations(memory, base, size, len(values))
+        # A write to either copy increases the sum of both.
+        sums = tuple(map(add, now[::2], now[1::2]))
+        written = list(compress(count(), map(ne, sums, chain(self._sums, repeat(0)))))
+        newest = [base + (2 * place + (now[2 * place + 1] > now[2 * place])) * size for place in written]
+        copies = layout.read_copies(memory, newest, size)
+        if None in copies:
+            places = zip(copies, written, strict=True)
+            copies = [self._record(place) if copy is None else copy for copy, place in places]
+        # An empty record is a slot that was released.
+        decoded = iter(self._decode(filter(None, copies)))
+        for place, copy in zip(written, copies, strict=True):
+            values[place] = next(decoded) if copy else None
+        # The generations from before the reading: anything written during it is read again next time.
+        self._generations, self._sums = now, sums
+        return written
+
+    def _record(self, place: int) -> bytes | None:
+        return record(self._memory, self._path, self._base + 2 * place * self._size, self._size)
+
+
+def record(memory: mmap.mmap, path: Path, offset: int, size: int) -> bytes | None:
+    """A record, or None for one never written.
+
+    Two invalid copies mean that the writer wrote twice during the reading, so it is read again. After many attempts the
+    file must be damaged: raises UsageError.
+    """
+    for _ in range(_ATTEMPTS):
+        content = layout.read_slot(memory, offset, size)
+        if content is not None or not any(layout.generations(memory, offset, size)):
+            return content
+    raise UsageError(f"{path} is damaged at byte {offset}: no complete copy of a record")
+
+
+# What stands before and after a record's numbers in a row.
+_END, _MARK = Struct("<Q"), Struct("<2Q")
+_NO_MARK = bytes(_MARK.size)
+
+
+class ConnectionEnds:
+    """The sending or the receiving ends of connections: a table of names, and one of numbers that end in a tally.
+
+    `names` are the ends by place, and `renamed` says whether the last reading may have changed them. `row` is a row of
+    the window's table.
+    """
+
+    def __init__(
+        self, names: TableReader[ConnName], numbers: TableReader[bytes], host: Numbers[EndName], row: Struct
+    ) -> None:
+        self._table, self._numbers, self._host = names, numbers, host
+        self._width = row.size - _END.size - _MARK.size
+        self.names: list[EndName | None] = []
+        self.renamed = False
+        self._prefixes: list[bytes] = []
+        # By place: the count of messages, and what has been written since it was listed.
+        self._counted: dict[int, int] = {}
+        self._written: set[int] = set()
+
+    def read(self, comms: Mapping[int, CommEntry], *, changed: bool) -> bytes:
+        """The rows of ends that belong to these communicators; `changed` if those may differ from before."""
+        self.renamed = bool(self._table.read()) or changed
+        if self.renamed:
+            self.names = [_end(name, comms) for name in self._table.values]
+            self._prefixes = [b"" if name is None else _END.pack(self._host.number(name)) for name in self.names]
+        self._written.update(self._numbers.read())
+        width, numbers = self._width, zip(self._prefixes, self._numbers.values, strict=False)
+        rows = [
+            (prefix, raw[:width], self._mark(place, raw))
+            for place, (prefix, raw) in enumerate(numbers)
+            if prefix and raw is not None
+        ]
+        return b"".join(chain.from_iterable(rows))
+
+    def _mark(self, place: int, raw: bytes) -> bytes:
+        """The roundest count since the place was listed last, with its sum; zeros if no message has come."""
+        if place not in self._written:
+            return _NO_MARK
+        self._written.discard(place)
+        counted, *sums = layout.TALLY.unpack_from(raw, len(raw) - layout.TALLY.size)
+        before = self._counted.get(place, 0)
+        if counted == before:
+            return _NO_MARK
+        self._counted[place] = counted
+        # A slot that was released and reused counts from 0 again.
+        return _MARK.pack(*roundest(before if counted > before else 0, counted, sums))
+
+
+def _end(name: ConnName | None, comms: Mapping[int, CommEntry]) -> EndName | None:
+    if name is None or name.comm not in comms:
+        return None
+    entry = comms[name.comm]
+    return EndName(entry.record.comm, entry.rank, name.peer, name.source, name.destination, name.qp)
+
 
 # Rows of a window's tables have the numbers of the file's records, in the same order, between these.
 _CALLER_AND_CALL, _LENGTH = Struct("<2I"), Struct("<Q")
@@ -90,8 +220,8 @@ class TelemetryReader:
         receiving = self._table(
             layout.ARRIVALS_AT, layout.ARRIVAL_BYTES, layout.CONNS, partial(_whole, path, layout.TALLY)
         )
-        self._sending = Ends(self._names(layout.CONN_NAMES_AT), sending, numbering.sends, CONN)
-        self._receiving = Ends(self._names(layout.ARRIVAL_NAMES_AT), receiving, numbering.receives, ARRIVAL)
+        self._sending = ConnectionEnds(self._names(layout.CONN_NAMES_AT), sending, numbering.sends, CONN)
+        self._receiving = ConnectionEnds(self._names(layout.ARRIVAL_NAMES_AT), receiving, numbering.receives, ARRIVAL)
         self.changes = 0
 
     def read(self, since_s: float = 0.0) -> RankTables:

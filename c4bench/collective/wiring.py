@@ -1,104 +1,47 @@
-"""Connect the directed connections of a communicator; ranks exchange addresses through the rendezvous."""
+"""Connect the directed connections of a communicator; ranks exchange addresses through the rendezvous.
+
+With resilience all rails of an edge are connected at once, so that backups are ready before a failure. A NIC that is
+down or has no address at that time is treated as lost: the others carry its load until it comes back.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import msgspec
-
-from c4bench.collective.endpoints import RECEIVE_DEPTH, ReceiveEndpoint, SendEndpoint
-from c4bench.collective.errors import CollectiveError
-from c4bench.collective.handshake import MAILBOX_BYTES, MAILBOX_SLOTS, Hello, Mode, ReceivingEnd, SendingEnd
-from c4bench.collective.memory import Buffer, Buffers
-from c4bench.collective.multi_qp import GRANT_DEPTH, MultiQpReceiveEndpoint, MultiQpSendEndpoint, WeightedQp
-from c4bench.collective.null_recorder import NullRecorder
-from c4bench.collective.options import Options
-from c4bench.collective.process import RankProcess
-from c4bench.collective.recorder import Recorder
-from c4bench.collective.rendezvous import AbsentError, FailedError
-from c4bench.collective.ring_entries import ConnName
-from c4bench.model.fabric import Flow, Nic
+from c4bench.collective import schedule
+from c4bench.collective.channel_transfer import MAX_WINDOW_FACTOR, ChannelSplit
+from c4bench.collective.edges import (
+    CONTROL_BYTES,
+    CONTROL_SLOTS,
+    LEDGER_BYTES,
+    RailMailbox,
+    ReceivingPeer,
+    SendingPeer,
+)
+from c4bench.collective.endpoint_context import RankEndpointContext
+from c4bench.collective.endpoints import RECEIVE_DEPTH, ChannelFailover, ReceiveEndpoint, SendEndpoint
+from c4bench.collective.engine import Engine
+from c4bench.collective.handshake import (
+    MAILBOX_BYTES,
+    MAILBOX_SLOTS,
+    Backup,
+    EndpointAddresses,
+    ReceivingEnd,
+    SendingEnd,
+)
+from c4bench.collective.memory import Buffer, ChannelMemory
+from c4bench.collective.rail import Rail, RailName, RailQps, ReceivingRail, SendingRail
+from c4bench.collective.ring_layout import ConnName
 from c4bench.model.qp_address import QpAddress
-from c4bench.model.telemetry import Member
-from c4bench.verbs.marks import MarkedPackets
-from c4bench.verbs.transport import Connection, Port, Remote
+from c4bench.verbs.counters import MarkedPackets
+from c4bench.verbs.errors import VerbsError
+from c4bench.verbs.transport import Port, Remote
 
-# Built at import: msgspec 0.22 has crashed when two threads decoded a type for the first time at once.
-_decode_mode = msgspec.msgpack.Decoder(Mode).decode
-_decode_hello = msgspec.msgpack.Decoder(Hello).decode
+_GRANT_DEPTH = 64
+# One in this many grants is signaled: enough to recycle the send queue, with few wake-ups.
+_GRANTS_PER_SIGNAL = 8
+_NOWHERE = Remote("", 0)
 
-
-class RoutedQp(NamedTuple):
-    """A QP with a planned path, and the flow that C4P planned for it."""
-
-    address: QpAddress
-    flow: Flow
-
-
-@dataclass(frozen=True)
-class RankEndpointContext:
-    """A rank's view of its communicator, as wiring needs it. `routed` are the QPs with planned paths."""
-
-    comm: str
-    rank: int
-    members: tuple[Member, ...]
-    process: RankProcess
-    nics: tuple[Nic, ...]
-    ports: tuple[Port, ...]
-    recorder: Recorder | NullRecorder
-    record: int
-    options: Options
-    routed: list[RoutedQp] = field(default_factory=list)
-    buffers: Buffers = field(default_factory=Buffers)
-
-    @property
-    def size(self) -> int:
-        """How many ranks there are."""
-        return len(self.members)
-
-    def exchange(self, key: str, payload: bytes = b"") -> list[bytes]:
-        """All-gather under a key of this communicator.
-
-        Raises CollectiveError `ABSENT`, which names the first missing rank, or `ABORTED`, which names a failed one.
-        """
-        try:
-            return self.process.rendezvous.exchange(
-                self.comm, key, self.rank, self.size, payload, self.options.connect_s
-            )
-        except AbsentError as error:
-            raise self._error(key, str(error), error.ranks[0], "ABSENT") from None
-        except FailedError as error:
-            peer = error.failure.rank
-            raise self._error(key, f"rank {peer} failed: {error}", peer, "ABORTED") from None
-
-    def hellos(self, key: str, hello: bytes) -> list[bytes]:
-        """Exchange hellos. Also raises CollectiveError `MISMATCH`, if ranks disagree about `resilient`."""
-        hellos = self.exchange(key, hello)
-        modes = [_decode_mode(raw).resilient for raw in hellos]
-        other = next((rank for rank, mode in enumerate(modes) if mode != self.options.resilient), None)
-        if other is not None:
-            kinds = {True: "resilient", False: "not resilient"}
-            message = (
-                f"rank {other} is {kinds[modes[other]]} and this one is {kinds[self.options.resilient]}; "
-                "give every rank the same options"
-            )
-            raise self._error(key, message, other, "MISMATCH")
-        return hellos
-
-    def _error(self, key: str, message: str, peer: int, status: str) -> CollectiveError:
-        kind = f"connecting {key.partition('/')[0]}"
-        return CollectiveError(message, comm=self.comm, rank=self.rank, kind=kind, peer=peer, status=status)
-
-
-@dataclass
-class _Half:
-    """An endpoint that is not connected yet. `buffers` are the mailbox, or the outbox and any staging memory."""
-
-    connections: list[Connection]
-    buffers: list[Buffer] = field(default_factory=list)
-
-
-_Halves = dict[int, list[_Half]]
+EndsByPeer = tuple[dict[int, SendEndpoint], dict[int, ReceiveEndpoint]]
 
 
 class Wired(NamedTuple):
@@ -109,135 +52,276 @@ class Wired(NamedTuple):
     rates_bps: list[float]
 
 
-def wire(site: RankEndpointContext, key: str, to: Sequence[int], back: Sequence[int], *, staged: bool) -> Wired:
-    """Connect to the ranks `to` and from the ranks `back`.
+class Wiring:
+    """Connects the edges of one communicator.
 
-    Every rank must call this with the same `key` and with matching peers. With `staged`, receivers get staging memory.
+    With resilience every rail has a second QP for probes, memory is registered with every NIC, and queues are deep
+    enough for one rail to carry everything in flight.
     """
-    sending = {peer: [_sending_half(site, port) for port in site.ports] for peer in to}
-    receiving = {peer: [_receiving_half(site, port, staged) for port in site.ports] for peer in back}
-    hello = msgspec.msgpack.encode(_hello(site, sending, receiving))
-    hellos = [_decode_hello(raw) for raw in site.hellos(key, hello)]
-    routes = _routes(site, to)
-    senders = {
-        peer: [
-            _sender(site, peer, channel, half, hellos[peer].receiving[site.rank][channel], routes)
-            for channel, half in enumerate(halves)
-        ]
-        for peer, halves in sending.items()
-    }
-    receivers = {
-        peer: [
-            _receiver(site, peer, channel, half, hellos[peer].sending[site.rank][channel])
-            for channel, half in enumerate(halves)
-        ]
-        for peer, halves in receiving.items()
-    }
-    # Nobody may write before all QPs are up: a message to a QP that is not costs a retransmission timeout.
-    site.exchange(f"{key}/up")
-    return Wired(senders, receivers, slowest([hello.rates_bps for hello in hellos]))
 
+    def __init__(self, site: RankEndpointContext, engine: Engine) -> None:
+        self._site = site
+        self._edges, self._failures = engine.edges, engine.failures
+        self._options = site.options
+        self._resilient = site.options.resilient
+        self._ports = dict(enumerate(site.ports))
+        self._sharing, self._control_slots = (len(site.ports), CONTROL_SLOTS) if self._resilient else (1, 0)
 
-def slowest(rates_bps: Sequence[Sequence[float]]) -> list[float]:
-    """Each channel's rate: that of the slowest NIC of all ranks."""
-    return [min(channel) for channel in zip(*rates_bps, strict=True)]
+    def wire(self, key: str, to: Sequence[int], back: Sequence[int], *, staged: bool) -> Wired:
+        """Connect to the ranks `to` and from the ranks `back`.
 
-
-def _sending_half(site: RankEndpointContext, port: Port) -> _Half:
-    options = site.options
-    connections = [
-        port.connection(options.profile, sends=options.window + 1, receives=_notices_and_grants(site))
-        for _ in range(options.qps)
-    ]
-    return _Half(connections, [site.buffers.make([port], MAILBOX_BYTES)])
-
-
-def _receiving_half(site: RankEndpointContext, port: Port, staged: bool) -> _Half:
-    options = site.options
-    connections = [
-        port.connection(options.profile, sends=GRANT_DEPTH, receives=RECEIVE_DEPTH) for _ in range(options.qps)
-    ]
-    sizes = [MAILBOX_BYTES, options.staging_bytes] if staged else [MAILBOX_BYTES]
-    return _Half(connections, [site.buffers.make([port], size) for size in sizes])
-
-
-def _hello(site: RankEndpointContext, sending: _Halves, receiving: _Halves) -> Hello:
-    here = [port.here() for port in site.ports]
-    return Hello(
-        [nic.rate_bps for nic in site.nics],
-        {
-            peer: [
-                SendingEnd(_remotes(at, half), half.buffers[0].address, half.buffers[0].region.rkey)
-                for at, half in zip(here, halves, strict=True)
-            ]
-            for peer, halves in sending.items()
-        },
-        {
-            peer: [
-                ReceivingEnd(_remotes(at, half), half.buffers[-1].address, half.buffers[-1].region.rkey)
-                for at, half in zip(here, halves, strict=True)
-            ]
-            for peer, halves in receiving.items()
-        },
-    )
-
-
-def _remotes(here: Remote, half: _Half) -> list[Remote]:
-    return [msgspec.structs.replace(here, qp=connection.qp_num) for connection in half.connections]
-
-
-def _routes(site: RankEndpointContext, to: Sequence[int]) -> dict[QpAddress, int]:
-    """The source port of every QP to the ranks `to`."""
-    addresses = [
-        QpAddress(site.comm, site.rank, peer, channel, qp)
-        for peer in to
-        for channel in range(len(site.ports))
-        for qp in range(site.options.qps)
-    ]
-    if site.options.paths == "ecmp" or not addresses:
-        return dict.fromkeys(addresses, 0)
-    return dict(zip(addresses, route(site, addresses), strict=True))
-
-
-def route(site: RankEndpointContext, addresses: Sequence[QpAddress]) -> list[int]:
-    """Ask C4P for the paths of QPs; returns their source ports and notes them in `site.routed`."""
-    routed = [RoutedQp(address, _flow(site, address)) for address in addresses]
-    site.routed.extend(routed)
-    return site.process.rendezvous.route([qp.flow for qp in routed])
-
-
-def _flow(site: RankEndpointContext, address: QpAddress) -> Flow:
-    job, nic = site.process.job, site.nics[address.channel]
-    destination = site.members[address.peer].nics[address.channel]
-    return Flow(address.flow_id(job), job, nic.name, destination, nic.rate_bps / site.options.qps)
-
-
-def _notices_and_grants(site: RankEndpointContext) -> int:
-    """How many grants may come before they are read, and as many notices of marked packets if there may be any."""
-    return 2 * MAILBOX_SLOTS if any(nic.ecn for nic in site.nics) else MAILBOX_SLOTS
-
-
-def _sender(
-    site: RankEndpointContext, peer: int, channel: int, half: _Half, far: ReceivingEnd, routes: dict[QpAddress, int]
-) -> SendEndpoint:
-    source, destination = site.nics[channel].name, site.members[peer].nics[channel]
-    qps = []
-    for index, (connection, remote) in enumerate(zip(half.connections, far.remotes, strict=True)):
-        address = QpAddress(site.comm, site.rank, peer, channel, index)
-        connection.connect(remote, routes[address], receives=_notices_and_grants(site))
-        name = ConnName(site.record, peer, source, destination, connection.qp_num)
-        qps.append(
-            WeightedQp(connection, site.recorder.connection(name, connection.source_port, site.options.clock_ns()))
+        Every rank must call this with the same `key` and with matching peers. With `staged`, receivers get staging
+        memory.
+        """
+        site = self._site
+        sending = [self._sending_peer(peer) for peer in to]
+        receiving = [self._receiving_peer(peer, staged) for peer in back]
+        here = [self._here(port) for port in site.ports]
+        hellos = site.hellos(
+            key,
+            EndpointAddresses(
+                [nic.rate_bps for nic in site.nics],
+                {edge.peer: [self._sending_end(edge, *each) for each in enumerate(here)] for edge in sending},
+                {edge.peer: [self._receiving_end(edge, *each) for each in enumerate(here)] for edge in receiving},
+                self._resilient,
+            ),
         )
-    return MultiQpSendEndpoint(peer, qps, half.buffers[0], far)
+        source_ports = self._source_ports(to)
+        for sending_edge in sending:
+            self._join_sending(sending_edge, hellos[sending_edge.peer], source_ports)
+        for edge in receiving:
+            self._join_receiving(edge, hellos[edge.peer])
+        # Nobody may write before all QPs are up: a message to a QP that is not costs a retransmission timeout.
+        site.exchange(f"{key}/up")
+        self._failures.connected()
+        rates_bps = zip(*(hello.rates_bps for hello in hellos), strict=True)
+        return Wired(
+            {edge.peer: edge.senders for edge in sending},
+            {edge.peer: edge.receivers for edge in receiving},
+            [min(channel) for channel in rates_bps],
+        )
+
+    def _memory(self, channel_bytes: int) -> list[ChannelMemory]:
+        """Memory for each channel: with resilience on every NIC, else on the channel's own."""
+        buffers = self._site.buffers
+        if not self._resilient:
+            made = [buffers.make({nic: port}, channel_bytes) for nic, port in self._ports.items()]
+            return [ChannelMemory(buffer, 0, channel_bytes) for buffer in made]
+        buffer = buffers.make(self._ports, channel_bytes * self._sharing)
+        return [ChannelMemory(buffer, channel * channel_bytes, channel_bytes) for channel in self._ports]
+
+    def _control(self) -> RailMailbox | None:
+        if not self._resilient:
+            return None
+        incoming, outgoing = (self._site.buffers.make(self._ports, CONTROL_BYTES) for _ in range(2))
+        return RailMailbox(incoming, outgoing)
+
+    def _ends(self, port: Port, sends: int, receives: int) -> RailQps:
+        data = port.connection(self._options.profile, sends=sends, receives=receives)
+        probe = port.connection(self._options.timeouts.probe, sends=4, receives=1) if self._resilient else None
+        return RailQps(data, probe)
+
+    def _numbers(self) -> list[tuple[int, int]]:
+        """The index and the NIC of every rail."""
+        qps = self._options.qps
+        return [(nic * qps + qp, nic) for nic in self._ports for qp in range(qps)]
+
+    def _sending_peer(self, peer: int) -> SendingPeer:
+        site, window = self._site, self._options.window
+        sends = (MAX_WINDOW_FACTOR * window if self._resilient else window) + 1
+        # As many notices as grants, if there may be any.
+        grants = MAILBOX_SLOTS if self._resilient or not any(nic.ecn for nic in site.nics) else 2 * MAILBOX_SLOTS
+        depth = grants * self._sharing + self._control_slots
+        rails = []
+        for index, nic in self._numbers():
+            port = site.ports[nic]
+            ends = self._ends(port, sends * self._sharing + self._control_slots, depth)
+            rails.append(SendingRail(RailName(site.rank, peer, index), nic, site.nics[nic].rate_bps, port, ends, depth))
+        ledger_copy = site.buffers.make(self._ports, LEDGER_BYTES) if self._resilient else None
+        return SendingPeer(peer, rails, [], self._control(), self._memory(MAILBOX_BYTES), ledger_copy=ledger_copy)
+
+    def _receiving_peer(self, peer: int, staged: bool) -> ReceivingPeer:
+        site, depth = self._site, RECEIVE_DEPTH * self._sharing + self._control_slots
+        signal_every = 1 if self._resilient else _GRANTS_PER_SIGNAL
+        rails = []
+        for index, nic in self._numbers():
+            port = site.ports[nic]
+            ends = self._ends(port, _GRANT_DEPTH * self._sharing + self._control_slots, depth)
+            rails.append(ReceivingRail(RailName(peer, site.rank, index), nic, port, ends, depth, signal_every))
+        outbox = self._memory(MAILBOX_BYTES)
+        staging = self._memory(self._options.staging_bytes) if staged else []
+        return ReceivingPeer(peer, rails, [], self._control(), outbox, staging, self._options.timeouts.quiet_s)
+
+    def _here(self, port: Port) -> Remote:
+        """A NIC's address; with resilience it may have none."""
+        try:
+            return port.here()
+        except VerbsError:
+            if not self._resilient:
+                raise
+            return _NOWHERE
+
+    def _sending_end(self, edge: SendingPeer, nic: int, here: Remote) -> SendingEnd:
+        remotes, probes = _addresses(edge.rails, nic, here)
+        mailbox = edge.mailbox[nic]
+        return SendingEnd(remotes, mailbox.address, mailbox.rkey(nic), _backup(edge.control, probes, nic))
+
+    def _receiving_end(self, edge: ReceivingPeer, nic: int, here: Remote) -> ReceivingEnd:
+        remotes, probes = _addresses(edge.rails, nic, here)
+        # Without staging memory nobody writes there.
+        memory = (edge.staging or edge.outbox)[nic]
+        backup = _backup(edge.control, probes, nic, self._failures.ledger)
+        return ReceivingEnd(remotes, memory.address, memory.rkey(nic), backup)
+
+    def _source_ports(self, to: Sequence[int]) -> dict[QpAddress, int]:
+        """The source port of every QP to the ranks `to`; 0 leaves it to ECMP."""
+        site = self._site
+        addresses = [
+            QpAddress(site.comm, site.rank, peer, nic, index % self._options.qps)
+            for peer in to
+            for index, nic in self._numbers()
+        ]
+        if self._options.paths == "ecmp" or not addresses:
+            return dict.fromkeys(addresses, 0)
+        return dict(zip(addresses, site.route(addresses), strict=True))
+
+    def _join_sending(self, edge: SendingPeer, far: EndpointAddresses, source_ports: dict[QpAddress, int]) -> None:
+        site, peer = self._site, edge.peer
+        edge.far = far.receiving[site.rank]
+        for rail in edge.rails:
+            qp = rail.name.index % self._options.qps
+            rail.rate_bps = min(rail.rate_bps, far.rates_bps[rail.nic])
+            rail.source_port = source_ports[QpAddress(site.comm, site.rank, peer, rail.nic, qp)]
+            self._connect(rail, edge.far[rail.nic], qp, rail.source_port)
+            data = rail.ends.data
+            name = ConnName(site.record, peer, site.nics[rail.nic].name, site.members[peer].nics[rail.nic], data.qp_num)
+            rail.record = site.recorder.connection(name, data.source_port, self._options.clock_ns())
+        failover = ChannelFailover(spread=self._options.spread) if self._resilient else None
+        edge.senders += [
+            SendEndpoint(peer, channel, edge.rails, edge.mailbox[channel], edge.far, failover)
+            for channel in self._ports
+        ]
+        _join_control(edge.control, edge.far)
+        self._edges.add(edge)
+
+    def _join_receiving(self, edge: ReceivingPeer, hello: EndpointAddresses) -> None:
+        site, peer = self._site, edge.peer
+        far = hello.sending[site.rank]
+        for rail in edge.rails:
+            qp = rail.name.index % self._options.qps
+            self._connect(rail, far[rail.nic], qp)
+            source, destination = site.members[peer].nics[rail.nic], site.nics[rail.nic].name
+            name = ConnName(site.record, peer, source, destination, far[rail.nic].remotes[qp].qp)
+            rail.record = site.recorder.arrivals(name)
+        edge.receivers += [
+            ReceiveEndpoint(
+                peer,
+                channel,
+                edge.rails,
+                edge.outbox[channel],
+                edge.staging[channel] if edge.staging else None,
+                far,
+                resends=self._resilient,
+                marks=MarkedPackets() if site.nics[channel].ecn and not self._resilient else None,
+            )
+            for channel in self._ports
+        ]
+        _join_control(edge.control, far)
+        self._edges.add(edge)
+
+    def _connect(self, rail: Rail, far: SendingEnd | ReceivingEnd, qp: int, source_port: int = 0) -> None:
+        """Connect a rail; with resilience, one whose NIC is down or has no address is treated as lost."""
+        if far.backup is None:
+            rail.connect(far.remotes[qp], None, source_port)
+        elif not rail.port.active:
+            self._failures.unconnected(rail, "its port was down when it was to be connected")
+        elif not far.remotes[qp].gid:
+            self._failures.unconnected(rail, "its far end had no address when it was to be connected")
+        else:
+            try:
+                rail.connect(far.remotes[qp], far.backup.probes[qp], source_port)
+            except VerbsError as error:
+                self._failures.unconnected(rail, str(error))
 
 
-def _receiver(site: RankEndpointContext, peer: int, channel: int, half: _Half, far: SendingEnd) -> ReceiveEndpoint:
-    source, destination = site.members[peer].nics[channel], site.nics[channel].name
-    records = []
-    for connection, remote in zip(half.connections, far.remotes, strict=True):
-        connection.connect(remote, receives=RECEIVE_DEPTH)
-        records.append(site.recorder.arrivals(ConnName(site.record, peer, source, destination, remote.qp)))
-    staging = half.buffers[1] if len(half.buffers) > 1 else None
-    marks = MarkedPackets() if site.nics[channel].ecn else None
-    return MultiQpReceiveEndpoint(peer, half.connections, half.buffers[0], staging, far, records, marks)
+def _addresses(rails: Sequence[Rail], nic: int, here: Remote) -> tuple[list[Remote], list[Remote]]:
+    """The addresses of the QPs on a NIC for data, and of those for probes."""
+    both = [rail.remotes(here) for rail in rails if rail.nic == nic]
+    return [data for data, _ in both], [probe for _, probe in both]
+
+
+def _backup(control: RailMailbox | None, probes: list[Remote], nic: int, ledger: Buffer | None = None) -> Backup | None:
+    if control is None:
+        return None
+    words = control.incoming
+    at = (ledger.address, ledger.regions[nic].rkey) if ledger else (0, 0)
+    return Backup(probes, words.address, words.regions[nic].rkey, *at)
+
+
+def _join_control(control: RailMailbox | None, far: Sequence[SendingEnd] | Sequence[ReceivingEnd]) -> None:
+    backups = [end.backup for end in far if end.backup]
+    if control and backups:
+        control.far = backups[0].words, [backup.words_rkey for backup in backups]
+
+
+class RankConnections:
+    """The connections of a ring, or of a chain from rank 0 if not `closed`. `ring` has this rank's ends by channel."""
+
+    def __init__(self, site: RankEndpointContext, engine: Engine, *, closed: bool) -> None:
+        self._site, self._engine = site, engine
+        self._wiring = Wiring(site, engine)
+        self._pairs: list[EndsByPeer] = []
+        self.ring: list[tuple[SendEndpoint | None, ReceiveEndpoint | None]] = []
+        self.default_split = self._split_by_rate([nic.rate_bps for nic in site.nics])
+        if site.size > 1:
+            self._wire_ring(closed=closed)
+
+    def _wire_ring(self, *, closed: bool) -> None:
+        site = self._site
+        right, left = (site.rank + 1) % site.size, (site.rank - 1) % site.size
+        to = [right] if closed or right else []
+        back = [left] if closed or site.rank else []
+        senders, receivers, rates_bps = self._wiring.wire("ring", to, back, staged=closed)
+        self.default_split = self._split_by_rate(rates_bps)
+        self.ring = [
+            (senders[right][channel] if to else None, receivers[left][channel] if back else None)
+            for channel in range(len(site.ports))
+        ]
+
+    def _split_by_rate(self, rates_bps: Sequence[float]) -> ChannelSplit:
+        """A split over all channels in proportion to their rates."""
+        weights = tuple(max(1, round(rate_bps)) for rate_bps in rates_bps)
+        options = self._site.options
+        return ChannelSplit(weights, options.chunk_for(min(rates_bps)), options.window)
+
+    @property
+    def meshed(self) -> bool:
+        """Whether all pairs are connected."""
+        return bool(self._pairs)
+
+    def pairs(self) -> list[EndsByPeer]:
+        """Endpoints to and from every other rank, by channel. The first call connects them; ring edges are reused."""
+        if not self._pairs:
+            steps = schedule.shift(self._site.rank, self._site.size)
+            right, left = steps[0]
+            to = [peer for peer, _ in steps if peer != right]
+            back = [peer for _, peer in steps if peer != left]
+            senders, receivers, _ = self._wiring.wire("pairs", to, back, staged=False)
+            for channel, (sender, receiver) in enumerate(self.ring):
+                assert sender is not None
+                assert receiver is not None
+                self._pairs.append(
+                    (
+                        {right: sender} | {peer: ends[channel] for peer, ends in senders.items()},
+                        {left: receiver} | {peer: ends[channel] for peer, ends in receivers.items()},
+                    )
+                )
+        return self._pairs
+
+    def sender(self, peer: int, channel: int) -> SendEndpoint:
+        """The sending endpoint to `peer` on a channel. Raises LookupError if there is none."""
+        sender = self._engine.sender(peer, channel)
+        if sender is None:
+            site = self._site
+            raise LookupError(f"rank {site.rank} of {site.comm} sends nothing to rank {peer} on channel {channel}")
+        return sender

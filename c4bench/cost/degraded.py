@@ -20,7 +20,7 @@ import msgspec
 _STEPS = 400
 
 
-class Cost(msgspec.Struct, frozen=True):
+class AllReduceCost(msgspec.Struct, frozen=True):
     """A strategy: its name, its time relative to the healthy ring, and the fraction `y` that it splits off."""
 
     strategy: str
@@ -82,10 +82,10 @@ def paper(servers: int, x: float, chunks: int) -> float:
     return 1 + servers * x * (1 + 1 / chunks) / (2 * (servers - 1) * (1 - x))
 
 
-def cheapest_strategy(lost: Sequence[float], chunks: int = 4) -> Cost:
+def cheapest_strategy(lost: Sequence[float], chunks: int = 4) -> AllReduceCost:
     """The cheapest strategy for this state of the fabric."""
-    costs = [Cost("balance", balance(lost))]
-    costs += [Cost("split", split(lost, step / _STEPS, chunks), step / _STEPS) for step in range(1, _STEPS)]
+    costs = [AllReduceCost("balance", balance(lost))]
+    costs += [AllReduceCost("split", split(lost, step / _STEPS, chunks), step / _STEPS) for step in range(1, _STEPS)]
     return min(costs, key=lambda cost: cost.relative)
 
 
@@ -110,19 +110,6 @@ def spread(failures: Sequence[int], servers: int, nics: int) -> list[float]:
     for failure in set(failures):
         lost[failure // nics] += 1 / nics
     return lost
-
-
-def step_overhead(relative: float, communication: float, exposed: float) -> float:
-    """How much longer a training step takes, relative to a healthy one.
-
-    `communication` is the all-reduces' share of a healthy step's time. The fraction `exposed` of it does not overlap
-    with computing. The time that slower all-reduces add is hidden while there is computing left to overlap with.
-    """
-    hidden = communication * (1 - exposed)
-    compute = 1 - communication * exposed
-    room = max(0.0, compute - hidden)
-    added = communication * (relative - 1)
-    return max(added * exposed, added - room)
 
 
 def _check(lost: Sequence[float]) -> None:

@@ -1,6 +1,12 @@
-"""A NIC's counters, from sysfs."""
+"""A NIC's state and counters: of its RDMA device, of its interface's driver, and of its host's IP layer."""
 
-from collections.abc import Mapping
+import ctypes
+import fcntl
+import os
+import socket
+import struct
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,11 +29,6 @@ def hardware_counters(device: str, port: int = 1, sysfs: Path = SYSFS) -> dict[s
 def port_counters(device: str, port: int = 1, sysfs: Path = SYSFS) -> dict[str, int]:
     """The standard `counters` of a port, by name; those in words (`port_xmit_data`) are as the kernel gives them."""
     return _read_all(sysfs / "infiniband" / device / "ports" / str(port) / "counters")
-
-
-def netdev_statistics(netdev: str, sysfs: Path = SYSFS) -> dict[str, int]:
-    """`statistics` of a network interface, by name: `tx_bytes`, `rx_dropped` and so on."""
-    return _read_all(sysfs / "net" / netdev / "statistics")
 
 
 _Source = Mapping[str, Mapping[str, tuple[str, ...]]]  # names by driver and kind
@@ -121,3 +122,190 @@ def _read_all(folder: Path) -> dict[str, int]:
             with suppress(OSError, ValueError):
                 counters[entry.name] = int(entry.read_text())
     return counters
+
+
+_SIOCETHTOOL = 0x8946
+_GSTRINGS, _GSTATS, _GSSET_INFO = 0x1B, 0x1D, 0x37
+_SET_OF_STATISTICS = 1
+_NAME_BYTES, _VALUE_BYTES = 32, 8
+_SET_INFO, _STRINGS, _STATS = struct.Struct("=2IQI"), struct.Struct("=3I"), struct.Struct("=2I")
+_REQUEST = struct.Struct("16sP16x")
+# The driver writes as many values as it has then: room for those that it may have got since they were counted.
+_SPARE = 512
+# Firmware answers for some drivers, in a millisecond or more: they are not asked more often than this (s).
+_ASKED_EVERY_S = 0.2
+
+
+class PortStatistics:
+    """The `wanted` statistics of a port's interfaces, added up; those whose drivers have none are asked once."""
+
+    def __init__(self, netdevs: Sequence[str], wanted: frozenset[str]) -> None:
+        self._drivers = [DriverStatistics(netdev, wanted) for netdev in netdevs]
+        self._asked_s: float | None = None
+        self._newest: dict[str, int] = {}
+
+    def read(self) -> dict[str, int]:
+        """The values by name, which are up to `_ASKED_EVERY_S` old."""
+        if not self._drivers or (self._asked_s is not None and time.monotonic() - self._asked_s < _ASKED_EVERY_S):
+            return self._newest
+        answers = [driver.read() for driver in self._drivers]
+        if self._asked_s is None:
+            self._drivers = [driver for driver, values in zip(self._drivers, answers, strict=True) if values]
+        names = {name for values in answers for name in values}
+        self._newest = {name: sum(values.get(name, 0) for values in answers) for name in names}
+        self._asked_s = time.monotonic() if self._drivers else None
+        return self._newest
+
+
+class DriverStatistics:
+    """The statistics of `netdev` whose names are `wanted`, which stay known until their number changes.
+
+    `ethtool -S` prints the same; the ioctl needs no rights (include/uapi/linux/ethtool.h of the kernel). They are those
+    of the calling thread's network namespace.
+    """
+
+    def __init__(self, netdev: str, wanted: frozenset[str]) -> None:
+        self._netdev = netdev
+        self._wanted = wanted
+        self._places: dict[str, int] = {}
+        self._count = -1
+
+    def read(self) -> dict[str, int]:
+        """The values by name; empty if there is no such interface, or its driver has none of them."""
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
+            try:
+                count = self._read_count(sock)
+                if count != self._count:
+                    names = self._read_names(sock, count)
+                    self._count, self._places = count, {name: at for name, at in names.items() if name in self._wanted}
+                return self._read_values(sock) if self._places else {}
+            except OSError:
+                # The interface has gone, or its driver has no statistics.
+                self._count = -1
+                return {}
+
+    def _read_count(self, sock: socket.socket) -> int:
+        asked = _SET_INFO.pack(_GSSET_INFO, 0, 1 << _SET_OF_STATISTICS, 0)
+        _, _, sets, count = _SET_INFO.unpack_from(self._ask(sock, asked, _SET_INFO.size))
+        return int(count) if sets else 0
+
+    def _read_names(self, sock: socket.socket, count: int) -> dict[str, int]:
+        asked = _STRINGS.pack(_GSTRINGS, _SET_OF_STATISTICS, count)
+        answer = self._ask(sock, asked, _STRINGS.size + (count + _SPARE) * _NAME_BYTES)
+        starts = range(_STRINGS.size, _STRINGS.size + count * _NAME_BYTES, _NAME_BYTES)
+        names = (answer[start : start + _NAME_BYTES].split(b"\0")[0] for start in starts)
+        return {name.decode(errors="replace").strip(): place for place, name in enumerate(names)}
+
+    def _read_values(self, sock: socket.socket) -> dict[str, int]:
+        size = _STATS.size + (self._count + _SPARE) * _VALUE_BYTES
+        answer = self._ask(sock, _STATS.pack(_GSTATS, self._count), size)
+        values = struct.unpack_from(f"={self._count}Q", answer, _STATS.size)
+        return {name: values[place] for name, place in self._places.items()}
+
+    def _ask(self, sock: socket.socket, asked: bytes, size: int) -> bytes:
+        buffer = ctypes.create_string_buffer(asked, size)
+        fcntl.ioctl(sock, _SIOCETHTOOL, _REQUEST.pack(self._netdev.encode(), ctypes.addressof(buffer)))
+        return buffer.raw
+
+
+NETSTAT = Path("/proc/self/net/netstat")
+_NETSTAT_BYTES = 1 << 14
+_GROUP = "IpExt:"
+
+
+class MarkedPackets:
+    """The marked packets that the IP layer of the caller's network namespace counts, from one file that stays open."""
+
+    def __init__(self, netstat: Path = NETSTAT) -> None:
+        self._file = -1
+        with suppress(OSError):
+            self._file = os.open(netstat, os.O_RDONLY | os.O_CLOEXEC)
+
+    def count(self) -> int | None:
+        """How many there have been; None if this kernel does not count them."""
+        return _marked(os.pread(self._file, _NETSTAT_BYTES, 0).decode()) if self._file >= 0 else None
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def _marked(text: str) -> int | None:
+    """The count in the text of `/proc/net/netstat`: in each group a line of names and one of values."""
+    lines = [line.split() for line in text.splitlines() if line.startswith(_GROUP)]
+    named = dict(zip(*lines[:2], strict=False)) if len(lines) > 1 else {}
+    return int(named[IP_ECN_MARKED]) if IP_ECN_MARKED in named else None
+
+
+_TEXT_BYTES = 64
+
+
+class PortReader:
+    """The port of a NIC's RDMA device, whose sysfs files stay open.
+
+    `netdevs` are its network interfaces, whose drivers count pause frames. If the device is `alone` on its host, the
+    marked packets that the host's IP layer counts are its own.
+    """
+
+    def __init__(
+        self,
+        nic: str,
+        device: str,
+        port: int = 1,
+        *,
+        netdevs: Sequence[str] = (),
+        alone: bool = False,
+        sysfs: Path = SYSFS,
+        netstat: Path = NETSTAT,
+    ) -> None:
+        self._nic = nic
+        self._device = sysfs / "infiniband" / device
+        self._port = self._device / "ports" / str(port)
+        self._netstat = netstat
+        self._alone = alone
+        self._files: dict[str, int] = {}
+        self._marks: MarkedPackets | None = None
+        self._netdevs = netdevs
+        self._statistics = PortStatistics((), ETHERNET_COUNTED)
+
+    def read(self) -> NicRecord:
+        """The port's state and counters now."""
+        if not self._files:
+            self._open()
+        try:
+            texts = {name: os.pread(file, _TEXT_BYTES, 0).decode().strip() for name, file in self._files.items()}
+            # The file has "5: LinkUp", for example.
+            state = texts.pop("phys_state", "").rpartition(" ")[2].lower()
+            counters = {name: int(text) for name, text in texts.items()} | self._marked()
+        except (OSError, ValueError):
+            # A device may disappear and come back with other files.
+            self.close()
+            return NicRecord(self._nic, "")
+        return nic_record(self._nic, state, counters | self._statistics.read())
+
+    def _open(self) -> None:
+        paths = [self._port / "phys_state"]
+        for folder in (self._device / "hw_counters", self._port / "hw_counters"):
+            paths += [folder / name for name in sorted(COUNTED)]
+        for path in paths:
+            with suppress(OSError):
+                self._files[path.name] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        # Packets of hardware do not pass the host's IP layer; only rxe's device says whose interface it is on.
+        if self._alone and (self._device / "parent").exists():
+            self._marks = MarkedPackets(self._netstat)
+        self._statistics = PortStatistics(self._netdevs, ETHERNET_COUNTED)
+
+    def _marked(self) -> dict[str, int]:
+        count = self._marks.count() if self._marks else None
+        return {} if count is None else {IP_ECN_MARKED: count}
+
+    def close(self) -> None:
+        """Close the files; the next read opens them again."""
+        for file in self._files.values():
+            os.close(file)
+        self._files.clear()
+        if self._marks:
+            self._marks.close()
+            self._marks = None

@@ -20,7 +20,6 @@ from c4bench.verbs.addressing import Gid, PortStatus
 from c4bench.verbs.endpoint import RECEIVE, Endpoint
 from c4bench.verbs.enums import ENUMS, names
 from c4bench.verbs.errors import VerbsError, verbs
-from c4bench.verbs.events import drain_events
 from c4bench.verbs.path_control import PathControl
 from c4bench.verbs.path_controls import choose
 from c4bench.verbs.transport import Completion, PortEvent, Remote, TransportProfile
@@ -246,3 +245,22 @@ def active_mtu_bytes(name: str, port: int) -> int:
     """The largest path MTU of a port now. Raises VerbsError."""
     with _opening, verbs(name, "querying the port"), Context(name=name) as context:
         return _mtu_bytes(context.query_port(port))
+
+
+KINDS = names("IBV_EVENT_")
+
+
+def drain_events(context: Any, device: str) -> list[PortEvent]:  # noqa: ANN401  (a pyverbs Context)
+    """Read and acknowledge every pending event. The context's descriptor must be non-blocking.
+
+    A port that comes up may report that twice. Only the NIC's own context gets the event, not the far end.
+    """
+    events: list[PortEvent] = []
+    while True:
+        try:
+            event = context.get_async_event()
+        except PyverbsRDMAError:
+            return events
+        events.append(PortEvent(device, KINDS.get(int(event.event_type), str(event.event_type))))
+        # An event that is not acknowledged blocks the destruction of what it belongs to.
+        event.ack()

@@ -2,8 +2,7 @@
 
 from c4bench.verbs.flow_label import FlowLabel
 from c4bench.verbs.lid_path_bits import PathBits
-from c4bench.verbs.mlx5 import LagPort, LiveSourcePort
-from c4bench.verbs.mlx5_bond import SourcePortAndLagPort
+from c4bench.verbs.mlx5 import LagPort, LiveSourcePort, SourcePortAndLagPort
 from c4bench.verbs.path_control import NoPathControl, OpenDevice, PathControl
 
 # In the order in which they are tried.

@@ -6,7 +6,7 @@ import msgspec
 
 from c4bench.collective.options import now_ns
 from c4bench.collective.recorder import Recorder
-from c4bench.collective.ring_entries import ConnName
+from c4bench.collective.ring_layout import ConnName
 from c4bench.model.telemetry import CommRecord
 from c4bench.workload.context import RankContext
 

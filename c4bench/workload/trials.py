@@ -13,9 +13,9 @@ import msgspec
 import numpy as np
 
 from c4bench.collective.communicator import Communicator
+from c4bench.collective.engine import ResilienceCounters
 from c4bench.collective.errors import CollectiveError
 from c4bench.collective.options import Options
-from c4bench.collective.resilience_counters import ResilienceCounters
 from c4bench.verbs.transport import PROFILES
 from c4bench.workload.cases import Call, Kind, arguments
 from c4bench.workload.collectives import METHODS, exact_elements

@@ -8,9 +8,9 @@ both ends a rank can tell a NIC that reaches nobody from a path between two NICs
 from collections.abc import Callable, Sequence
 
 from c4bench.attribution.localise import Cell, localise
+from c4bench.collective.edges import PeerRails
+from c4bench.collective.rail import RailState
 from c4bench.collective.resilient.messages import ControlMessage, RailDeath
-from c4bench.collective.resilient.peer_rails import PeerRails
-from c4bench.collective.resilient.rail import State
 from c4bench.model.diagnosis import Component, NetworkLoss
 from c4bench.model.telemetry import Member
 
@@ -65,7 +65,7 @@ class FailureAttribution:
         """Send the probe results once the probes have ended, and evaluate once the other ends have sent theirs."""
         for nic, since_ns in list(self._since_ns.items()):
             age_s = (now_ns - since_ns) / 1e9
-            probing = any(rail.probing for _, rail in self._edges.rails(State.UP) if rail.nic == nic)
+            probing = any(rail.probing for _, rail in self._edges.rails(RailState.UP) if rail.nic == nic)
             if age_s >= _PROBES_S and nic not in self._reported and not probing:
                 self._reported.add(nic)
                 self._report_probes(nic, now_ns)
@@ -81,7 +81,7 @@ class FailureAttribution:
         own = self._members[self._rank].nics[nic]
         rails = [rail for _, rail in self._edges.rails() if rail.nic == nic]
         peers = {rail.peer for rail in rails}
-        bad = {peer: any(r.state is not State.UP for r in rails if r.peer == peer) for peer in peers}
+        bad = {peer: any(r.state is not RailState.UP for r in rails if r.peer == peer) for peer in peers}
         message = RailDeath(nic, tuple((own, self._members[peer].nics[nic], bad[peer]) for peer in sorted(peers)))
         self.on_rail_death(message, now_ns)
         for peer in sorted(peers):

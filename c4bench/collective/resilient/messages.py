@@ -5,27 +5,8 @@ A rail begins a new life each time it is reconnected. Messages about an earlier 
 
 import msgspec
 
+from c4bench.collective.rail import RailName, ReceiveProgress
 from c4bench.verbs.transport import Remote
-
-
-class RailName(msgspec.Struct, frozen=True, array_like=True):
-    """A rail: its source and destination ranks, and its index among the rails of that edge."""
-
-    source: int
-    destination: int
-    index: int
-
-
-class ReceiveProgress(msgspec.Struct, frozen=True, array_like=True):
-    """The messages that a channel has received: of operation `seq` all below `consumed`, and those in `ahead`."""
-
-    seq: int
-    consumed: int
-    ahead: tuple[int, ...]
-
-    def has(self, seq: int, index: int) -> bool:
-        """Whether message `index` of operation `seq` has been received."""
-        return self.seq > seq or (self.seq == seq and (index < self.consumed or index in self.ahead))
 
 
 class Fence(msgspec.Struct, frozen=True, tag=True):
@@ -43,7 +24,7 @@ class Fenced(msgspec.Struct, frozen=True, tag=True):
     held: tuple[ReceiveProgress, ...]
 
 
-class Offer(msgspec.Struct, frozen=True, tag=True):
+class RailOffer(msgspec.Struct, frozen=True, tag="Offer"):
     """Sender to receiver: reconnect this rail, in a new life, to these QPs."""
 
     rail: RailName
@@ -79,6 +60,6 @@ class SilenceQuery(msgspec.Struct, frozen=True, tag=True):
     """To all ranks, forwarded: a rail is silent somewhere; probe all your rails."""
 
 
-ControlMessage = Fence | Fenced | Offer | Accepted | RailUp | RailDeath | SilenceQuery
+ControlMessage = Fence | Fenced | RailOffer | Accepted | RailUp | RailDeath | SilenceQuery
 encode = msgspec.msgpack.encode
 decode = msgspec.msgpack.Decoder(ControlMessage).decode

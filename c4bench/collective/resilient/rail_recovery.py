@@ -7,10 +7,10 @@ soon after a recovery the delay doubles, so that a flapping NIC is not used.
 
 from collections.abc import Callable
 
-from c4bench.collective.resilient.messages import Accepted, ControlMessage, Offer, RailUp
-from c4bench.collective.resilient.peer_rails import PeerRails, ReceivingPeer
-from c4bench.collective.resilient.rail import ReceivingRail, SendingRail, State
-from c4bench.collective.resilient.timeouts import FailureTimeouts
+from c4bench.collective.edges import PeerRails, ReceivingPeer
+from c4bench.collective.options import FailureTimeouts
+from c4bench.collective.rail import RailState, ReceivingRail, SendingRail
+from c4bench.collective.resilient.messages import Accepted, ControlMessage, RailOffer, RailUp
 from c4bench.verbs.errors import VerbsError
 
 
@@ -26,13 +26,13 @@ class RailRecovery:
         self.returned = 0
 
     def tick(self, now_ns: int) -> None:
-        """Offer rails that are due, give up offers without an answer, and probe rails on trial."""
+        """RailOffer rails that are due, give up offers without an answer, and probe rails on trial."""
         for _, rail in self._edges.rails():
             if not isinstance(rail, SendingRail) or now_ns < rail.retry_ns:
                 continue
-            if rail.state is State.DOWN and rail.drained and rail.port.active:
+            if rail.state is RailState.DOWN and rail.drained and rail.port.active:
                 self._offer(rail, now_ns)
-            elif rail.state is State.TRIAL:
+            elif rail.state is RailState.TRIAL:
                 if not rail.accepted:
                     self.failed(rail, now_ns)
                 elif rail.good_ns:
@@ -46,22 +46,22 @@ class RailRecovery:
             self.failed(rail, now_ns)
             return
         rail.life += 1
-        rail.state, rail.accepted, rail.good_ns = State.TRIAL, False, 0
+        rail.state, rail.accepted, rail.good_ns = RailState.TRIAL, False, 0
         rail.retry_ns = now_ns + int(2 * self._timeouts.retry_s * 1e9)
-        self._send(rail.peer, Offer(rail.name, rail.life, data, probe))
+        self._send(rail.peer, RailOffer(rail.name, rail.life, data, probe))
 
     def failed(self, rail: SendingRail, now_ns: int) -> None:
         """The rail cannot be used yet; try again later."""
-        rail.state = State.DOWN
+        rail.state = RailState.DOWN
         # The reset that begins the next life drops what is posted.
         rail.receives = 0
         rail.penalty_s = min(self._timeouts.longest_s, max(self._timeouts.retry_s, rail.penalty_s))
         rail.retry_ns = now_ns + int(rail.penalty_s * 1e9)
 
-    def on_offer(self, message: Offer) -> None:
+    def on_offer(self, message: RailOffer) -> None:
         """The sender offers a rail: connect this end, if its port is up."""
         _, rail = self._edges.by_name[message.rail]
-        ready = rail.state in (State.DOWN, State.TRIAL) and not rail.in_flight
+        ready = rail.state in (RailState.DOWN, RailState.TRIAL) and not rail.in_flight
         if not isinstance(rail, ReceivingRail) or message.life <= rail.life or not ready or not rail.port.active:
             return
         try:
@@ -69,7 +69,7 @@ class RailRecovery:
             data, probe = rail.here()
         except VerbsError:
             return
-        rail.life, rail.state = message.life, State.TRIAL
+        rail.life, rail.state = message.life, RailState.TRIAL
         self._send(rail.peer, Accepted(rail.name, rail.life, data, probe))
 
     def on_accepted(self, message: Accepted, now_ns: int) -> None:
@@ -78,7 +78,7 @@ class RailRecovery:
         if (
             not isinstance(rail, SendingRail)
             or message.life != rail.life
-            or rail.state is not State.TRIAL
+            or rail.state is not RailState.TRIAL
             or rail.accepted
         ):
             return
@@ -97,15 +97,15 @@ class RailRecovery:
             rail.good_ns = now_ns
             rail.retry_ns = now_ns + int(self._timeouts.steady_s * 1e9)
             return
-        rail.state, rail.up_ns, rail.last_alive_ns = State.UP, now_ns, now_ns
+        rail.state, rail.up_ns, rail.last_alive_ns = RailState.UP, now_ns, now_ns
         self.returned += 1
         self._send(rail.peer, RailUp(rail.name, rail.life))
 
     def on_up(self, message: RailUp, now_ns: int) -> None:
         """The sender uses the rail again: use it at this end too."""
         edge, rail = self._edges.by_name[message.rail]
-        if message.life == rail.life and rail.state is State.TRIAL and isinstance(rail, ReceivingRail):
-            rail.state, rail.last_alive_ns = State.UP, now_ns
+        if message.life == rail.life and rail.state is RailState.TRIAL and isinstance(rail, ReceivingRail):
+            rail.state, rail.last_alive_ns = RailState.UP, now_ns
             assert isinstance(edge, ReceivingPeer)
             for receiver in edge.receivers:
                 receiver.send_pending_grant()

@@ -8,14 +8,13 @@ ignored. If the receiver has ended the operation and does not answer, the sender
 
 from collections.abc import Callable
 
+from c4bench.collective.edges import LEDGER_BYTES, Edge, PeerRails, ReceivingPeer, SendingPeer
 from c4bench.collective.operation import Operation
+from c4bench.collective.options import FailureTimeouts
+from c4bench.collective.rail import Rail, RailState, ReceivingRail, SendingRail
 from c4bench.collective.resilient.failure_attribution import FailureAttribution
 from c4bench.collective.resilient.messages import ControlMessage, Fence, Fenced
-from c4bench.collective.resilient.peer_rails import Edge, PeerRails, ReceivingPeer, SendingPeer
-from c4bench.collective.resilient.rail import Rail, ReceivingRail, SendingRail, State
-from c4bench.collective.resilient.timeouts import FailureTimeouts
 
-LEDGER_BYTES = 8
 _MOST_DOUBLINGS = 5
 
 
@@ -37,7 +36,7 @@ class Repair:
 
     def broken(self, edge: Edge, rail: Rail, why: str, now_ns: int) -> None:
         """A rail has failed: fence this end and notify the other. Does nothing if it is fenced already."""
-        if rail.state in (State.FENCED, State.DOWN):
+        if rail.state in (RailState.FENCED, RailState.DOWN):
             return
         rail.fence(why, now_ns)
         self.died += 1
@@ -58,39 +57,41 @@ class Repair:
             return
         self.broken(edge, rail, "the sender found it dead", now_ns)
         rail.fence_acknowledged = True
-        if rail.state is State.DOWN:
+        if rail.state is RailState.DOWN:
             self._report(edge, rail, now_ns)
 
     def on_fenced(self, message: Fenced, now_ns: int) -> None:
         """The receiver has fenced a rail, and reports what it has received."""
         edge, rail = self._edges.by_name[message.rail]
-        if message.life != rail.life or not isinstance(rail, SendingRail) or rail.state is State.DOWN:
+        if message.life != rail.life or not isinstance(rail, SendingRail) or rail.state is RailState.DOWN:
             return
         self.broken(edge, rail, "the receiver found it dead", now_ns)
-        rail.answer = message
+        rail.answer = message.held
 
     def step(self, operation: Operation, now_ns: int) -> None:
         """Recover fenced rails as far as possible."""
-        for edge, rail in self._edges.rails(State.FENCED):
+        for edge, rail in self._edges.rails(RailState.FENCED):
             if isinstance(rail, SendingRail):
-                self._resend_lost(operation, rail, now_ns)
+                self._resend_lost(operation, edge, rail, now_ns)
             elif rail.drained:
                 assert isinstance(rail, ReceivingRail)
-                rail.state = State.DOWN
+                rail.state = RailState.DOWN
                 self._report(edge, rail, now_ns)
 
-    def _resend_lost(self, operation: Operation, rail: SendingRail, now_ns: int) -> None:
+    def _resend_lost(self, operation: Operation, edge: Edge, rail: SendingRail, now_ns: int) -> None:
         """Send again the messages that the receiver has not received."""
+        assert isinstance(edge, SendingPeer)
         if rail.answer is None or not rail.drained:
             return
         while rail.lost:
             sent = rail.lost[0]
-            if rail.answer.held[sent.sender.channel].has(sent.seq, sent.number):
-                operation.acknowledged(sent.sender, 0, now_ns)
-            elif not sent.sender.resend(sent, now_ns):
+            sender = edge.senders[sent.channel]
+            if rail.answer[sent.channel].has(sent.seq, sent.number):
+                operation.acknowledged(sender, None)
+            elif not sender.resend(sent, now_ns):
                 return
             rail.lost.pop(0)
-        rail.state = State.DOWN
+        rail.state = RailState.DOWN
         self._set_retry_time(rail, now_ns)
 
     def _set_retry_time(self, rail: SendingRail, now_ns: int) -> None:
@@ -108,7 +109,7 @@ class Repair:
 
     def tick(self, now_ns: int) -> None:
         """Repeat unanswered messages, and read the ledgers of receivers that may not answer."""
-        for edge, rail in self._edges.rails(State.FENCED):
+        for edge, rail in self._edges.rails(RailState.FENCED):
             if isinstance(rail, SendingRail) and rail.answer is None:
                 if self._resend_is_due(rail, now_ns):
                     rail.last_sent_ns = now_ns
@@ -116,7 +117,7 @@ class Repair:
                     self._send(rail.peer, Fence(rail.name, rail.life))
                 if rail.lost:
                     self._read_ledger(edge)
-        for edge, rail in self._edges.rails(State.DOWN):
+        for edge, rail in self._edges.rails(RailState.DOWN):
             if isinstance(rail, ReceivingRail) and not rail.fence_acknowledged and self._resend_is_due(rail, now_ns):
                 self._report(edge, rail, now_ns)
 
@@ -129,18 +130,19 @@ class Repair:
         rail = next((rail for rail in edge.rails if rail.usable and not rail.probing), None)
         if edge.reading is not None or rail is None:
             return
+        copy, ledger = edge.ledger_copy, edge.far[rail.nic].backup
+        assert copy
+        assert ledger
+        assert rail.ends.probe
         edge.reading, rail.probing = rail, True
-        ledger_copy = edge.ledger_copy
-        rail.ends.probe.read(
-            (ledger_copy.address, ledger_copy.regions[rail.nic].lkey),
-            (edge.far.ledger, edge.far.ledger_rkeys[rail.nic]),
-            LEDGER_BYTES,
-        )
+        local = (copy.address, copy.regions[rail.nic].lkey)
+        rail.ends.probe.read(local, (ledger.ledger, ledger.ledger_rkey), LEDGER_BYTES)
 
-    def ledger_read(self, operation: Operation, edge: SendingPeer, now_ns: int) -> None:
+    def ledger_read(self, operation: Operation, edge: SendingPeer) -> None:
         """The peer's ledger has been read: all messages of the operations that it has ended have arrived."""
+        assert edge.ledger_copy
         ended = int.from_bytes(edge.ledger_copy.view[:LEDGER_BYTES], "little")
         for rail in edge.rails:
-            if rail.state is State.FENCED and rail.answer is None and rail.drained:
+            if rail.state is RailState.FENCED and rail.answer is None and rail.drained:
                 while rail.lost and rail.lost[0].seq < ended:
-                    operation.acknowledged(rail.lost.pop(0).sender, 0, now_ns)
+                    operation.acknowledged(edge.senders[rail.lost.pop(0).channel], None)

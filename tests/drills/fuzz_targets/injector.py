@@ -11,7 +11,7 @@ from fuzzing import Target
 
 from c4bench.agent import config
 from c4bench.collective import ring_layout as layout
-from c4bench.collective.ring_entries import CommEntry, ConnName, Owner
+from c4bench.collective.ring_layout import CommEntry, ConnName, Owner
 from c4bench.collective.ring_reader import read_owner, read_telemetry_file
 from c4bench.decoding import from_msgpack
 from c4bench.inject import __main__ as injector

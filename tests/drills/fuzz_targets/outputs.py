@@ -19,9 +19,8 @@ from c4bench.errors import UnhealthyError
 from c4bench.inventory import load
 from c4bench.remote import Completed
 from c4bench.reserve import keeper, reservation
-from c4bench.verbs.icmp_extension import incoming_interface
 from c4bench.verbs.packet_capture import parse as parse_packet
-from c4bench.verbs.probe import parse_error
+from c4bench.verbs.probe import incoming_interface, parse_error
 from fuzz_targets.evidence import recorded
 from fuzz_targets.files import GRAPH_INVENTORY
 

@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 
-from c4bench.collective.resilient.timeouts import FailureTimeouts
+from c4bench.collective.options import FailureTimeouts
 from c4bench.verbs.transport import TransportProfile
 
 SMALL = {"chunk_bytes": 1024, "staging_bytes": 8192}

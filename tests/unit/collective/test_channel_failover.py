@@ -16,7 +16,7 @@ from storm import (
     summed,
 )
 
-from c4bench.collective.resilient.send_endpoint import ChannelFailover
+from c4bench.collective.endpoints import ChannelFailover
 from c4bench.collective.ring_reader import read_telemetry_file
 
 

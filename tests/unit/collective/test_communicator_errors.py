@@ -142,7 +142,7 @@ def test_another_ranks_failure_is_the_reason_though_it_is_heard_late(world):
     def work(comm):
         if comm.rank == 2:
             engine = comm._group._engine
-            engine._waiter = DeafUntilWorkFails(engine._waiter)
+            engine._waiter = engine.failures._waiter = DeafUntilWorkFails(engine._waiter)
             left.wait()
         try:
             with comm:
@@ -194,7 +194,7 @@ def test_a_rank_that_leaves_first_is_not_another_ones_error(world, monkeypatch):
         if comm.rank == 3:
             leaving.wait(10.0)
             engine = comm._group._engine
-            engine._waiter = DeafFor(engine._waiter, 0.2)
+            engine._waiter = engine.failures._waiter = DeafFor(engine._waiter, 0.2)
         try:
             with comm:
                 comm.all_to_all(np.zeros(8000), np.ones(8000))
@@ -239,7 +239,7 @@ def test_a_lost_device_ends_the_operation(world):
 def test_transport_error_carries_status_and_peer(world):
     """A dead QP ends the operation at once with the transport's status, and the communicator refuses further work."""
     job = world(2, timeout_s=60.0)
-    job.network.dead.add(job.comms[1]._group._connections.ring[0][1].connections[0].qp_num)
+    job.network.dead.add(job.comms[1]._group._connections.ring[0][1].rails[0].ends.data.qp_num)
 
     def work(comm):
         comm.all_reduce(np.zeros(4, np.float32))
@@ -256,7 +256,7 @@ def test_a_port_event_is_part_of_the_error(world):
     job = world(2, timeout_s=1.0)
     job.ports[0][0].raise_event("PORT_ERR")
     assert job.run(lambda comm: comm.barrier()) == [None, None]
-    job.network.dead.add(job.comms[1]._group._connections.ring[0][1].connections[0].qp_num)
+    job.network.dead.add(job.comms[1]._group._connections.ring[0][1].rails[0].ends.data.qp_num)
     error = job.run(lambda comm: comm.barrier())[0]
     assert "seen before: PORT_ERR on rxe0" in str(error)
 

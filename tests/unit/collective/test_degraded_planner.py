@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.collective.degraded_planner import ReorderedRing, SplitReduce, agree_on_losses, choose_strategy, poorest
+from c4bench.collective.degraded import ReorderedRing, SplitReduce, agree_on_losses, choose_strategy, poorest
 
 NONE = frozenset()
 NICS = 4

@@ -16,7 +16,7 @@ from storm import (
 )
 
 from c4bench.collective import degraded
-from c4bench.collective.degraded_planner import SplitLevel
+from c4bench.collective.degraded import SplitLevel
 from c4bench.collective.errors import CollectiveError
 
 # 16 KiB of them and a little more.

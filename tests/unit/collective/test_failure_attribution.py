@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from c4bench.collective.rail import RailState
 from c4bench.collective.resilient.failure_attribution import FailureAttribution
 from c4bench.collective.resilient.messages import RailDeath
-from c4bench.collective.resilient.rail import State
 from c4bench.model.diagnosis import Component
 from c4bench.model.telemetry import Member
 
@@ -23,7 +23,7 @@ class Rank:
     def __init__(self, hosts, dead):
         members = tuple(Member(rank, f"h{rank}", (f"h{rank}/0",)) for rank in range(hosts))
         self.rails = [
-            SimpleNamespace(nic=0, peer=peer, probing=False, state=State.FENCED if peer in dead else State.UP)
+            SimpleNamespace(nic=0, peer=peer, probing=False, state=RailState.FENCED if peer in dead else RailState.UP)
             for peer in range(1, hosts)
         ]
         edges = SimpleNamespace(rails=self._in_state)

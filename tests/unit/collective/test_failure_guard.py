@@ -1,7 +1,6 @@
 """How a rank notifies the others of a communicator when it fails."""
 
-from c4bench.collective.errors import CollectiveError
-from c4bench.collective.failure_guard import FailureGuard
+from c4bench.collective.errors import CollectiveError, FailureGuard
 from c4bench.model.telemetry import Failure
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.collective.latency_sums import STRIDES, LatencySums, roundest
+from c4bench.collective.ring_layout import STRIDES, LatencySums, roundest
 
 _MASK = (1 << 64) - 1
 

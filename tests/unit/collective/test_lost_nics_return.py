@@ -17,7 +17,7 @@ from storm import (
     until,
 )
 
-from c4bench.collective.resilient.rail import SendingRail
+from c4bench.collective.rail import SendingRail
 
 
 @pytest.mark.parametrize("away_s", [0.05, 0.2])

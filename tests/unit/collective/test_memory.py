@@ -6,8 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from c4bench.collective.dmabuf import ExportedMemory
-from c4bench.collective.memory import HostMemory, Registrations
+from c4bench.collective.memory import ExportedMemory, HostMemory, Registrations
 from c4bench.verbs.errors import VerbsError
 from c4bench.verbs.loopback import LoopbackPort, Network
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from property_examples import examples
 
 from c4bench.collective.recorder import Recorder
-from c4bench.collective.ring_entries import ConnName
+from c4bench.collective.ring_layout import ConnName
 from c4bench.collective.ring_reader import read_telemetry_file
 from c4bench.model.telemetry import CommRecord, Member
 

@@ -63,13 +63,18 @@ def test_messages_of_many_qps_are_shorter(qps, share):
     assert Options(qps=qps, chunk_bytes=4096).chunk_for(10e9) == 4096
 
 
-@given(st.builds(handshake.Grant, u32, u32, u64, u32, signatures), st.integers(0, handshake.MAILBOX_SLOTS - 1))
+places = st.lists(st.tuples(u64, u32), min_size=1, max_size=handshake.MAX_SHARED_CHANNELS).map(tuple)
+
+
+@given(st.builds(handshake.Grant, u32, u32, places, signatures), st.integers(0, handshake.MAILBOX_SLOTS - 1))
 def test_grants_survive_the_mailbox(grant, slot):
-    """Any grant written to any slot of a mailbox is read back as it was."""
+    """Any grant written to any slot of a mailbox is read back as it was, with its place on every NIC."""
     mailbox = bytearray(handshake.MAILBOX_BYTES)
-    packed = handshake.pack_grant(grant)
-    mailbox[slot * handshake.GRANT_BYTES : slot * handshake.GRANT_BYTES + len(packed)] = packed
-    assert handshake.unpack_grant(memoryview(mailbox), slot) == grant
+    packed, start = handshake.pack_grant(grant), slot * handshake.SLOT_BYTES
+    mailbox[start : start + len(packed)] = packed
+    assert len(packed) <= handshake.SLOT_BYTES
+    assert len(mailbox) == handshake.MAILBOX_BYTES
+    assert handshake.unpack_grant(memoryview(mailbox)[start:], len(grant.places)) == grant
 
 
 @given(st.integers(0, 1 << 20), st.integers(1 << 20, 1 << 24))

@@ -2,11 +2,11 @@
 
 import pytest
 
-from c4bench.collective.resilient.messages import Accepted, Offer, RailName, RailUp
-from c4bench.collective.resilient.peer_rails import PeerRails, ReceivingPeer
-from c4bench.collective.resilient.rail import ReceivingRail, SendingRail, State
+from c4bench.collective.edges import PeerRails, ReceivingPeer
+from c4bench.collective.options import FailureTimeouts
+from c4bench.collective.rail import RailName, RailState, ReceivingRail, SendingRail
+from c4bench.collective.resilient.messages import Accepted, RailOffer, RailUp
 from c4bench.collective.resilient.rail_recovery import RailRecovery
-from c4bench.collective.resilient.timeouts import FailureTimeouts
 from c4bench.verbs.transport import Remote
 
 NAME = RailName(0, 1, 0)
@@ -50,7 +50,7 @@ class Sending(StandIn, SendingRail):
 def recovery(rail):
     """The recovery of a rank with this rail, and what it sends."""
     sent = []
-    edge = ReceivingPeer(rail.peer, [rail], [], None)
+    edge = ReceivingPeer(rail.peer, [rail], [])
     edges = PeerRails([edge], {NAME: (edge, rail)})
     return RailRecovery(edges, FailureTimeouts(), lambda rank, message: sent.append((rank, message))), sent
 
@@ -58,36 +58,36 @@ def recovery(rail):
 @pytest.mark.parametrize(("life", "taken"), [(2, False), (3, False), (4, True), (7, True)])
 def test_an_offer_is_for_a_life_to_come(life, taken):
     """An offer of this life or an earlier one, which arrives late, connects nothing."""
-    rail = Receiving(0, State.DOWN)
+    rail = Receiving(0, RailState.DOWN)
     protocol, sent = recovery(rail)
-    protocol.on_offer(Offer(NAME, life, DATA, PROBE))
+    protocol.on_offer(RailOffer(NAME, life, DATA, PROBE))
     assert rail.done == ([("connect", DATA, PROBE)] if taken else [])
     assert sent == ([(0, Accepted(NAME, life, *HERE))] if taken else [])
-    assert (rail.life, rail.state) == ((life, State.TRIAL) if taken else (3, State.DOWN))
+    assert (rail.life, rail.state) == ((life, RailState.TRIAL) if taken else (3, RailState.DOWN))
 
 
-@pytest.mark.parametrize(("state", "in_flight"), [(State.UP, 0), (State.FENCED, 0), (State.DOWN, 1)])
+@pytest.mark.parametrize(("state", "in_flight"), [(RailState.UP, 0), (RailState.FENCED, 0), (RailState.DOWN, 1)])
 def test_a_rail_in_use_takes_no_offer(state, in_flight):
     """What is up, or has messages in flight, is not connected anew."""
     rail = Receiving(0, state, in_flight)
     protocol, sent = recovery(rail)
-    protocol.on_offer(Offer(NAME, 4, DATA, PROBE))
+    protocol.on_offer(RailOffer(NAME, 4, DATA, PROBE))
     assert (rail.done, sent, rail.life) == ([], [], 3)
 
 
 def test_an_offer_to_a_nic_without_a_link_is_not_taken():
     """The end whose port is down waits for a later offer."""
-    rail = Receiving(0, State.DOWN)
+    rail = Receiving(0, RailState.DOWN)
     rail.port.active = False
     protocol, sent = recovery(rail)
-    protocol.on_offer(Offer(NAME, 4, DATA, PROBE))
+    protocol.on_offer(RailOffer(NAME, 4, DATA, PROBE))
     assert (rail.done, sent) == ([], [])
 
 
 @pytest.mark.parametrize(("life", "taken"), [(2, False), (3, True), (4, False)])
 def test_an_offer_is_accepted_in_its_own_life(life, taken):
     """Only the answer to the last offer connects the sending end, and only once."""
-    rail = Sending(1, State.TRIAL)
+    rail = Sending(1, RailState.TRIAL)
     protocol, _ = recovery(rail)
     for _ in range(2):
         protocol.on_accepted(Accepted(NAME, life, DATA, PROBE), NOW_NS)
@@ -97,7 +97,7 @@ def test_an_offer_is_accepted_in_its_own_life(life, taken):
 
 def test_an_answer_after_the_offer_was_given_up_is_ignored():
     """A rail that is down again waits for its next offer."""
-    rail = Sending(1, State.DOWN)
+    rail = Sending(1, RailState.DOWN)
     protocol, _ = recovery(rail)
     protocol.on_accepted(Accepted(NAME, 3, DATA, PROBE), NOW_NS)
     assert rail.done == []
@@ -106,10 +106,10 @@ def test_an_answer_after_the_offer_was_given_up_is_ignored():
 @pytest.mark.parametrize(
     ("life", "state", "after"),
     [
-        (3, State.TRIAL, State.UP),
-        (2, State.TRIAL, State.TRIAL),
-        (4, State.TRIAL, State.TRIAL),
-        (3, State.FENCED, State.FENCED),
+        (3, RailState.TRIAL, RailState.UP),
+        (2, RailState.TRIAL, RailState.TRIAL),
+        (4, RailState.TRIAL, RailState.TRIAL),
+        (3, RailState.FENCED, RailState.FENCED),
     ],
 )
 def test_a_rail_is_up_in_its_own_life(life, state, after):

@@ -5,12 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from c4bench.collective.resilient.failure_broadcast import FailureBroadcast
+from c4bench.collective.edges import ReceivingPeer
+from c4bench.collective.options import FailureTimeouts
+from c4bench.collective.rail import RailState
 from c4bench.collective.resilient.messages import SilenceQuery
-from c4bench.collective.resilient.peer_rails import ReceivingPeer
-from c4bench.collective.resilient.rail import State
-from c4bench.collective.resilient.rail_monitor import RailMonitor
-from c4bench.collective.resilient.timeouts import FailureTimeouts
+from c4bench.collective.resilient.rail_monitor import FailureBroadcast, RailMonitor
 
 QUIET_NS = round(FailureTimeouts().quiet_s * 1e9)
 
@@ -47,7 +46,7 @@ def monitor(rails, sent):
     """It watches one sending edge of rank 6 with these rails."""
     broadcast = FailureBroadcast(6, 8, lambda rank, announce: sent.append((rank, announce)))
     edge = SimpleNamespace(rails=rails)
-    edges = SimpleNamespace(all=[edge], rails=lambda _=State.UP: [(edge, rail) for rail in rails])
+    edges = SimpleNamespace(all=[edge], rails=lambda _=RailState.UP: [(edge, rail) for rail in rails])
     return RailMonitor(edges, FailureTimeouts(), None, broadcast, [], [])
 
 
@@ -109,8 +108,8 @@ def test_word_reaches_every_rank(size):
 def test_a_peer_that_sends_nothing_is_asked_less_and_less_often(needed):
     """After the quiet time, then after twice as long each time, up to a second; only where data is still to come."""
     receiver = SimpleNamespace(complete=not needed)
-    edge = ReceivingPeer(3, [Rail(0, 0)], [receiver], None)
-    edges = SimpleNamespace(all=[edge], rails=lambda _=State.UP: [])
+    edge = ReceivingPeer(3, [Rail(0, 0)], [receiver], quiet_s=FailureTimeouts().quiet_s)
+    edges = SimpleNamespace(all=[edge], rails=lambda _=RailState.UP: [])
     monitor = RailMonitor(edges, FailureTimeouts(), None, None, [], [])
     monitor.begin(0)
     asked_ns, quiet_s = [], FailureTimeouts().quiet_s

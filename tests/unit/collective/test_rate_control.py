@@ -2,8 +2,7 @@
 
 import pytest
 
-from c4bench.collective.pacer import Pacer
-from c4bench.collective.rate_control import RateControl
+from c4bench.collective.pacer import Pacer, RateControl
 
 LINE_BPS, STEP_NS = 10e9, 55_000
 

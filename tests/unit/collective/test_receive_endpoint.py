@@ -3,16 +3,20 @@
 import numpy as np
 import pytest
 
-from c4bench.collective.endpoints import Arrival, cut_staging
-from c4bench.collective.handshake import MAILBOX_BYTES, Grant, SendingEnd, Signature
-from c4bench.collective.memory import Buffer
-from c4bench.collective.multi_qp import CONGESTION_NOTICE, MultiQpReceiveEndpoint
-from c4bench.collective.null_recorder import NullRecorder
-from c4bench.collective.resilient.receive_endpoint import RailReceiveEndpoint
-from c4bench.collective.ring_entries import ConnName
+from c4bench.collective.endpoints import Arrival, ReceiveEndpoint, cut_staging
+from c4bench.collective.handshake import CONGESTION_NOTICE, MAILBOX_BYTES, Grant, SendingEnd, Signature
+from c4bench.collective.memory import Buffer, ChannelMemory
+from c4bench.collective.rail import RailName, RailQps, ReceivingRail
+from c4bench.collective.recorder import NullRecorder
+from c4bench.collective.ring_layout import ConnName
+from c4bench.verbs.counters import MarkedPackets
 from c4bench.verbs.loopback import LoopbackPort, Network
-from c4bench.verbs.marks import MarkedPackets
 from c4bench.verbs.transport import PATIENT, Remote
+
+
+def memory(port, size_bytes):
+    """So much memory that the NIC may reach."""
+    return ChannelMemory(Buffer({0: port}, size_bytes), 0, size_bytes)
 
 
 @pytest.fixture(params=[lambda _: None])
@@ -23,10 +27,12 @@ def receiver(request, tmp_path):
     for one, other in zip(near, far, strict=True):
         one.connect(Remote("::1", other.qp_num), receives=100)
         other.connect(Remote("::1", one.qp_num), receives=100)
-    outbox, staging, mailbox = Buffer([port], MAILBOX_BYTES), Buffer([port], 4096), Buffer([port], MAILBOX_BYTES)
-    end = SendingEnd([Remote("::1", one.qp_num) for one in far], mailbox.address, mailbox.region.rkey)
-    records = [NullRecorder().arrivals(ConnName(0, 1, "a", "b", one.qp_num)) for one in far]
-    job = MultiQpReceiveEndpoint(1, list(near), outbox, staging, end, records, request.param(tmp_path))
+    outbox, staging, mailbox = (memory(port, size) for size in (MAILBOX_BYTES, 4096, MAILBOX_BYTES))
+    end = SendingEnd([Remote("::1", one.qp_num) for one in far], mailbox.address, mailbox.rkey(0))
+    rails = [ReceivingRail(RailName(1, 0, index), 0, port, RailQps(qp), 100) for index, qp in enumerate(near)]
+    for rail in rails:
+        rail.record = NullRecorder().arrivals(ConnName(0, 1, "a", "b", 0))
+    job = ReceiveEndpoint(1, 0, rails, outbox, staging, [end], marks=request.param(tmp_path))
     job.staging, job.port = staging, port
     yield job
     port.close()
@@ -44,11 +50,10 @@ def test_messages_that_overtake_are_used_in_order(receiver):
     cut = cut_staging(4096, 16)
     for index in range(3):
         receiver.staging.bytes[index * cut.slot_bytes : index * cut.slot_bytes + 16].view(np.int64)[:] = index + 1
-    receiver.begin(Grant(5, 0, 0, 0, Signature("barrier", "", "", 0, 0)), [Arrival(a, apply) for a in into], cut)
-    first, second = (connection.qp_num for connection in receiver.connections)
-    assert receiver.arrived(second, 5 << 20 | 1, 0) == 0
-    assert receiver.arrived(second, 5 << 20 | 2, 0) == 0
-    assert receiver.arrived(first, 5 << 20 | 0, 0) == 3
+    receiver.begin(Grant(5, 0, ((0, 0),), Signature("barrier", "", "", 0, 0)), [Arrival(a, apply) for a in into], cut)
+    assert receiver.arrived(5 << 20 | 1, 0) == 0
+    assert receiver.arrived(5 << 20 | 2, 0) == 0
+    assert receiver.arrived(5 << 20 | 0, 0) == 3
     assert order == [1, 2, 3]
     assert receiver.complete
 
@@ -57,18 +62,17 @@ def test_messages_that_overtake_are_used_in_order(receiver):
 def test_messages_that_were_never_granted_are_refused(receiver, wrong):
     """Messages of another operation, duplicates, and those beyond the grant are rejected."""
     arrivals = [Arrival(np.zeros(2, np.int64), None) for _ in range(3)]
-    receiver.begin(Grant(5, 0, 0, 0, Signature("barrier", "", "", 0, 0)), arrivals, cut_staging(4096, 16))
-    qp = receiver.connections[0].qp_num
-    assert receiver.arrived(qp, 5 << 20 | 1, 0) == 0
-    assert receiver.arrived(qp, wrong, 0) is None
+    receiver.begin(Grant(5, 0, ((0, 0),), Signature("barrier", "", "", 0, 0)), arrivals, cut_staging(4096, 16))
+    assert receiver.arrived(5 << 20 | 1, 0) == 0
+    assert receiver.arrived(wrong, 0) is None
 
 
 def test_a_message_sent_again_by_another_rail_is_used_once():
     """A message that was ahead, or has been used already, is counted as repeated when it comes again."""
     arrivals = [Arrival(np.zeros(2, np.int64), None) for _ in range(3)]
-    receiver = RailReceiveEndpoint(1, 0, [], None, None, None, None, 0)  # without a rail grants wait
-    receiver.begin(Grant(5, 0, 0, 0, Signature("barrier", "", "", 0, 0)), arrivals, cut_staging(4096, 16))
-    used = [receiver.arrived(0, 5 << 18 | index, 0) for index in (1, 1, 0, 0, 1, 2)]
+    receiver = ReceiveEndpoint(1, 0, [], None, None, [], resends=True)  # without a rail grants wait
+    receiver.begin(Grant(5, 0, ((0, 0),), Signature("barrier", "", "", 0, 0)), arrivals, cut_staging(4096, 16))
+    used = [receiver.arrived(5 << 18 | index, 0) for index in (1, 1, 0, 0, 1, 2)]
     assert used == [0, 0, 2, 0, 0, 1]
     assert receiver.repeated == 3
     assert receiver.complete
@@ -89,12 +93,11 @@ def count(folder, marked):
 def test_the_sender_is_told_of_marked_packets(receiver, tmp_path):
     """A message that comes after marked packets has a notice sent, no more than one in 50 us and none without marks."""
     arrivals = [Arrival(np.zeros(2, np.int64), None) for _ in range(5)]
-    receiver.begin(Grant(5, 0, 0, 0, Signature("barrier", "", "", 0, 0)), arrivals, cut_staging(4096, 16))
-    qp = receiver.connections[0].qp_num
+    receiver.begin(Grant(5, 0, ((0, 0),), Signature("barrier", "", "", 0, 0)), arrivals, cut_staging(4096, 16))
     notices = []
     for index, (now_ns, marked) in enumerate([(100_000, 7), (200_000, 9), (240_000, 11), (260_000, 11), (400_000, 11)]):
         count(tmp_path, marked)
-        receiver.arrived(qp, 5 << 20 | index, now_ns)
+        receiver.arrived(5 << 20 | index, now_ns)
         seen = [one.immediate for one in receiver.port.completions(arm=False) if one.received]
         notices.append(seen.count(CONGESTION_NOTICE))
     assert notices == [0, 1, 0, 1, 0]

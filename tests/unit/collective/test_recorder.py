@@ -14,7 +14,7 @@ import pytest
 
 from c4bench.collective import ring_layout as layout
 from c4bench.collective.recorder import Recorder, _SlotTable
-from c4bench.collective.ring_entries import ConnName
+from c4bench.collective.ring_layout import ConnName
 from c4bench.collective.ring_reader import read_owner, read_telemetry_file
 from c4bench.errors import UsageError
 from c4bench.model.telemetry import CommRecord, Member

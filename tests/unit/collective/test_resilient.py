@@ -17,8 +17,9 @@ from storm import (
     unfailed,
 )
 
+from c4bench.collective.rail import RailName, ReceiveProgress
 from c4bench.collective.rendezvous import EVERYBODY
-from c4bench.collective.resilient.messages import Fence, Fenced, RailName, ReceiveProgress, encode
+from c4bench.collective.resilient.messages import Fence, Fenced, encode
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])

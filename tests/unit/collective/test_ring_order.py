@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.collective.degraded_planner import poorest, ring_order
+from c4bench.collective.degraded import poorest, ring_order
 
 NONE = frozenset()
 NICS = 4

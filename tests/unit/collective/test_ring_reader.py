@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from c4bench.collective.recorder import Recorder
-from c4bench.collective.ring_entries import ConnName
-from c4bench.collective.ring_layout import MAX_RANKS
+from c4bench.collective.ring_layout import MAX_RANKS, ConnName
 from c4bench.collective.ring_reader import TelemetryReader, read_telemetry_file
 from c4bench.model.numbering import Numbering
 from c4bench.model.telemetry import CommRecord, Member

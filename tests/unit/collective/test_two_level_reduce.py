@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from c4bench.collective import channel_transfer, schedule
 from c4bench.collective.arrays import reducing
-from c4bench.collective.channel_transfer import NicBuffer
-from c4bench.collective.two_level_reduce import RegisteredArray, Sides, fold_transfer
+from c4bench.collective.channel_transfer import RegisteredArray, Sides, fold_transfer
+from c4bench.collective.memory import NicBuffer
 
 
 class End:
@@ -36,8 +36,8 @@ class Rank:
             sides,
             segments,
             channel_transfer.cut(segments, 8, chunk_bytes),
-            whole=RegisteredArray(self.array, NicBuffer(0, 1, 1)),
-            scratch=RegisteredArray(self.scratch, NicBuffer(1 << 40, 2, 2)),
+            whole=RegisteredArray(self.array, {0: NicBuffer(0, 1, 1)}),
+            scratch=RegisteredArray(self.scratch, {0: NicBuffer(1 << 40, 2, 2)}),
             ends=(self.senders, self.receivers),
             reducing=reducing(self.array, "sum", size),
             window=2,
@@ -62,8 +62,8 @@ def deliver(ranks, source, sender, message):
     there = ranks[sender.peer]
     receiver = there.receivers[source]
     arrival = there.transfer.arrivals[receiver].pop(0)
-    source_array, low = ranks[source].memory(message.address)
-    into, at = there.memory(there.transfer.targets[receiver][0] + message.offset)
+    source_array, low = ranks[source].memory(message.source[0].address + message.start)
+    into, at = there.memory(there.transfer.places_for(receiver)[0][0] + message.offset)
     count = message.length // 8
     assert arrival.into.size == count
     into[at : at + count] = source_array[low : low + count]

@@ -40,6 +40,19 @@ def test_losses_must_be_fractions_below_one():
             degraded.balance(lost)
 
 
+def step_overhead(relative, communication, exposed):
+    """How much longer a training step takes, relative to a healthy one.
+
+    `communication` is the all-reduces' share of a healthy step's time. The fraction `exposed` of it does not overlap
+    with computing. The time that slower all-reduces add is hidden while there is computing left to overlap with.
+    """
+    hidden = communication * (1 - exposed)
+    compute = 1 - communication * exposed
+    room = max(0.0, compute - hidden)
+    added = communication * (relative - 1)
+    return max(added * exposed, added - room)
+
+
 @pytest.mark.parametrize("gpus", [512, 1024])
 def test_steps_at_scale(gpus):
     """With one to ten failures a step's overhead is 1 % to 4.5 %, and below the plain ring's."""
@@ -50,8 +63,8 @@ def test_steps_at_scale(gpus):
         chosen, plain = [], []
         for _ in range(draws):
             lost = degraded.spread(noise.sample(range(servers * 8), failures), servers, 8)
-            chosen.append(degraded.step_overhead(degraded.cheapest_strategy(lost).relative, 0.2, 0.9))
-            plain.append(degraded.step_overhead(degraded.balance(lost), 0.2, 0.9))
+            chosen.append(step_overhead(degraded.cheapest_strategy(lost).relative, 0.2, 0.9))
+            plain.append(step_overhead(degraded.balance(lost), 0.2, 0.9))
         overheads[failures] = statistics.mean(chosen)
         assert statistics.mean(chosen) < statistics.mean(plain)
     assert 0.01 < overheads[1] < overheads[10] < 0.045

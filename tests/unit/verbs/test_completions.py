@@ -4,9 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from c4bench.verbs.device import _completion
+from c4bench.verbs.device import KINDS, _completion
 from c4bench.verbs.endpoint import RECEIVE
-from c4bench.verbs.events import KINDS
 from c4bench.verbs.transport import Completion
 
 

@@ -7,14 +7,14 @@ import pytest
 
 from c4bench.model.telemetry import NicRecord
 from c4bench.verbs.counters import (
+    DriverStatistics,
+    PortReader,
+    PortStatistics,
     difference,
     hardware_counters,
-    netdev_statistics,
     nic_record,
     port_counters,
 )
-from c4bench.verbs.ethtool import DriverStatistics, PortStatistics
-from c4bench.verbs.port_reader import PortReader
 
 
 def fill(folder, **values):
@@ -29,15 +29,13 @@ def counted(*counts, **named):
 
 
 def test_counters_are_read_by_name(tmp_path):
-    """Port, device and netdev counters are read; the cache's lifespan and what is no number are left out."""
+    """Port and device counters are read; the cache's lifespan and what is no number are left out."""
     port = tmp_path / "infiniband" / "rxe0" / "ports" / "1"
     fill(port / "hw_counters", sent_pkts=5, lifespan=10, odd="N/A")
     fill(port / "counters", port_xmit_data=9)
     fill(tmp_path / "infiniband" / "rxe0" / "hw_counters", resets=1)
-    fill(tmp_path / "net" / "eth0" / "statistics", tx_bytes=7)
     assert hardware_counters("rxe0", sysfs=tmp_path) == {"sent_pkts": 5, "resets": 1}
     assert port_counters("rxe0", sysfs=tmp_path) == {"port_xmit_data": 9}
-    assert netdev_statistics("eth0", tmp_path) == {"tx_bytes": 7}
 
 
 def test_absent_devices_have_no_counters(tmp_path):
@@ -188,7 +186,7 @@ def test_pause_frames_of_all_priorities_are_one_counter(counters, expected):
 
 VETH = """
 import socket
-from c4bench.verbs.ethtool import DriverStatistics
+from c4bench.verbs.counters import DriverStatistics
 values = [DriverStatistics(name, frozenset({"peer_ifindex"})).read() for name in ("va", "lo", "nothing")]
 assert values == [{"peer_ifindex": socket.if_nametoindex("vb")}, {}, {}], values
 """
@@ -214,7 +212,7 @@ def test_drivers_are_asked_seldom_and_never_for_what_they_lack(monkeypatch):
         return count[driver._netdev]
 
     monkeypatch.setattr(DriverStatistics, "read", read)
-    monkeypatch.setattr("c4bench.verbs.ethtool.time.monotonic", lambda: now_s[0])
+    monkeypatch.setattr("c4bench.verbs.counters.time.monotonic", lambda: now_s[0])
     port = PortStatistics(("a", "b", "c"), frozenset())
     assert [port.read(), port.read()] == [{"tx_prio3_pause": 3}] * 2
     assert asked == ["a", "b", "c"]

@@ -10,7 +10,7 @@ import pytest
 
 from c4bench.errors import C4Error
 from c4bench.model.fabric import Arrived, Nic, NumberedFlow
-from c4bench.verbs import numbered_packets, packet_trains
+from c4bench.verbs import numbered_packets
 from c4bench.verbs.numbered_packets import ArrivalCounter, send_numbered
 from c4bench.verbs.probe import ROCE_PORT
 
@@ -68,17 +68,17 @@ def test_trains_that_lose_a_packet_or_change_one_are_left_out(counter):
 
 def test_a_train_has_packets_that_fit_the_interface(monkeypatch):
     """Packets fill the MTU but for headers, and a path MTU of 4096 at most; there are as many as the train needs."""
-    monkeypatch.setattr(packet_trains, "_mtu_bytes", lambda _: 1500)
-    assert {(one.size, one.length) for one in packet_trains.new_train(LOOPBACK, 65536)} == {(1472, 45)}
+    monkeypatch.setattr(numbered_packets, "_mtu_bytes", lambda _: 1500)
+    assert {(one.size, one.length) for one in numbered_packets.new_train(LOOPBACK, 65536)} == {(1472, 45)}
     monkeypatch.undo()
-    assert {(one.size, one.length) for one in packet_trains.new_train(LOOPBACK, 65536)} == {(4096, 16)}
+    assert {(one.size, one.length) for one in numbered_packets.new_train(LOOPBACK, 65536)} == {(4096, 16)}
 
 
 def test_an_interface_without_mtu_is_an_error():
     """A NIC whose interface has gone sends no train, and says so."""
     gone = msgspec.structs.replace(LOOPBACK, netdev="gone0")
     with pytest.raises(C4Error, match="cannot read the MTU of gone0"):
-        packet_trains.new_train(gone, 65536)
+        numbered_packets.new_train(gone, 65536)
 
 
 def test_overtaken_and_changed_packets_are_told(counter):

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from c4bench.errors import C4Error
 from c4bench.model.fabric import HopAnswer, HopProbe, Nic
 from c4bench.verbs import probe
-from c4bench.verbs.icmp_extension import incoming_interface
-from c4bench.verbs.probe import CLOSED_PORT, IcmpError, parse_error, send_bursts, send_probes
+from c4bench.verbs.probe import CLOSED_PORT, IcmpError, incoming_interface, parse_error, send_bursts, send_probes
 
 LOOPBACK = Nic("h0", 0, "rxe0", "lo", "127.0.0.1", 1e10)
 

@@ -1,6 +1,5 @@
 """Waiting on ports, over the loopback transport."""
 
-import asyncio
 import math
 import os
 import threading
@@ -10,7 +9,6 @@ import pytest
 
 from c4bench.errors import UsageError
 from c4bench.verbs.loopback import LoopbackPort, Network
-from c4bench.verbs.streams import completions, events
 from c4bench.verbs.transport import Completion, PortEvent
 from c4bench.verbs.waiting import BusyPolled, EventDriven, Ready, waiter
 
@@ -102,43 +100,3 @@ def test_an_unknown_mode_is_refused(ports):
     """The error names the modes there are."""
     with pytest.raises(UsageError, match=r"'fast'.*events or polling"):
         waiter("fast", ports)
-
-
-def test_asyncio_gets_every_completion(ports):
-    """Under an event loop no completion is lost, whether it comes while one looks, consumes or sleeps."""
-    total = 500
-
-    def produce():
-        for number in range(total):
-            ports[0].complete(DONE._replace(wr_id=number))
-            if number % 50 == 0:
-                time.sleep(0.001)
-
-    async def consume():
-        ready = []
-        async for completion in completions(ports[0]):
-            ready.append(completion.wr_id)
-            if len(ready) % 7 == 0:
-                await asyncio.sleep(0)
-            if len(ready) == total:
-                break
-        return ready
-
-    producer = threading.Thread(target=produce)
-    producer.start()
-    ready = asyncio.run(asyncio.wait_for(consume(), 10.0))
-    producer.join()
-    assert ready == list(range(total))
-
-
-def test_asyncio_gets_events_without_blocking_others(ports):
-    """While one task waits for an event of a port, others run; it gets the event when it comes."""
-
-    async def both():
-        task = asyncio.create_task(anext(events(ports[0])))
-        await asyncio.sleep(0.01)
-        assert not task.done()
-        ports[0].raise_event("GID_CHANGE")
-        return await asyncio.wait_for(task, 10.0)
-
-    assert asyncio.run(both()) == PortEvent("port0", "GID_CHANGE")

@@ -108,7 +108,7 @@ class Job:
         return all((array == RANKS * (RANKS + 1) // 2).all() for array in arrays)
 
     def ports(self, rank):
-        return [qp.connection.source_port for qp in self.comms[rank]._group.sender(1 - rank, 0).qps]
+        return [rail.ends.data.source_port for rail in self.comms[rank]._group.sender(1 - rank, 0).own]
 
     def close(self):
         for comm in self.comms:
@@ -215,4 +215,4 @@ def test_weights_follow_the_number_of_qps_that_c4p_has_chosen(made):
     names = flows(job.masters[0])
     job.masters[0].open[-1].say(Guidance(weights=dict(zip(names, (0.5, 0.5, 0.0), strict=True))))
     assert job.all_reduce()
-    assert [qp.weight for qp in job.comms[0]._group.sender(1, 0).qps] == [0.5, 0.5, 0.0]
+    assert list(job.comms[0]._group.sender(1, 0).weights.values()) == [0.5, 0.5, 0.0]

@@ -1,0 +1,165 @@
+"""What a rank has of a communicator: its members, this rank's open NICs, its record, and the control plane."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import msgspec
+
+from c4bench.collective.errors import CollectiveError
+from c4bench.collective.handshake import EndpointAddresses
+from c4bench.collective.memory import Buffers
+from c4bench.collective.options import Options
+from c4bench.collective.process import RankProcess
+from c4bench.collective.recorder import NullRecorder, Recorder
+from c4bench.collective.rendezvous import AbsentError, FailedError
+from c4bench.collective.ring_layout import MAX_RANKS
+from c4bench.errors import UsageError
+from c4bench.model.fabric import USUAL_QPS, Flow, Nic
+from c4bench.model.qp_address import QpAddress
+from c4bench.model.telemetry import CommRecord, Member
+from c4bench.verbs.transport import Port
+
+# Built at import: msgspec 0.22 has crashed when two threads decoded a type for the first time at once.
+_decode_hello = msgspec.msgpack.Decoder(EndpointAddresses).decode
+_decode_qps = msgspec.msgpack.Decoder(int).decode
+
+
+class RoutedQp(NamedTuple):
+    """A QP with a planned path, and the flow that C4P planned for it."""
+
+    address: QpAddress
+    flow: Flow
+
+
+@dataclass(frozen=True)
+class RankEndpointContext:
+    """A rank's view of its communicator, as wiring needs it. `routed` are the QPs with planned paths."""
+
+    comm: str
+    rank: int
+    members: tuple[Member, ...]
+    process: RankProcess
+    nics: tuple[Nic, ...]
+    ports: tuple[Port, ...]
+    recorder: Recorder | NullRecorder
+    record: int
+    options: Options
+    routed: list[RoutedQp] = field(default_factory=list)
+    buffers: Buffers = field(default_factory=Buffers)
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        return len(self.members)
+
+    def exchange(self, key: str, payload: bytes = b"") -> list[bytes]:
+        """All-gather under a key of this communicator.
+
+        Raises CollectiveError `ABSENT`, which names the first missing rank, or `ABORTED`, which names a failed one.
+        """
+        try:
+            return self.process.rendezvous.exchange(
+                self.comm, key, self.rank, self.size, payload, self.options.connect_s
+            )
+        except AbsentError as error:
+            raise self._error(key, str(error), error.ranks[0], "ABSENT") from None
+        except FailedError as error:
+            peer = error.failure.rank
+            raise self._error(key, f"rank {peer} failed: {error}", peer, "ABORTED") from None
+
+    def hellos(self, key: str, hello: EndpointAddresses) -> list[EndpointAddresses]:
+        """Exchange hellos. Also raises CollectiveError `MISMATCH`, if ranks disagree about `resilient`."""
+        hellos = [_decode_hello(raw) for raw in self.exchange(key, msgspec.msgpack.encode(hello))]
+        modes = [each.resilient for each in hellos]
+        other = next((rank for rank, mode in enumerate(modes) if mode != self.options.resilient), None)
+        if other is not None:
+            kinds = {True: "resilient", False: "not resilient"}
+            message = (
+                f"rank {other} is {kinds[modes[other]]} and this one is {kinds[self.options.resilient]}; "
+                "give every rank the same options"
+            )
+            raise self._error(key, message, other, "MISMATCH")
+        return hellos
+
+    def _error(self, key: str, message: str, peer: int, status: str) -> CollectiveError:
+        kind = f"connecting {key.partition('/')[0]}"
+        return CollectiveError(message, comm=self.comm, rank=self.rank, kind=kind, peer=peer, status=status)
+
+    def route(self, addresses: Sequence[QpAddress]) -> list[int]:
+        """Ask C4P for the paths of QPs; returns their source ports and notes them in `routed`."""
+        routed = [RoutedQp(address, self._flow(address)) for address in addresses]
+        self.routed.extend(routed)
+        return self.process.rendezvous.route([qp.flow for qp in routed])
+
+    def _flow(self, address: QpAddress) -> Flow:
+        job, nic = self.process.job, self.nics[address.channel]
+        destination = self.members[address.peer].nics[address.channel]
+        return Flow(address.flow_id(job), job, nic.name, destination, nic.rate_bps / self.options.qps)
+
+    def with_qps(self, *, closed: bool) -> "RankEndpointContext":
+        """The same site, with a number of QPs in its options and a window for them.
+
+        If the options leave the number open, it is the largest that C4P gives to any rank. Each rank asks about the
+        connections to its neighbour in the ring, or in the chain if not `closed`. A ring crosses every part of the
+        fabric that lies between its ranks, so no further pairs need to be learnt. With ECMP the number is the usual
+        one. Raises CollectiveError as `exchange` does.
+        """
+        options = self.options
+        qps = options.qps or USUAL_QPS
+        if not options.qps and options.paths == "planned" and self.size > 1:
+            qps = max(map(_decode_qps, self.exchange("ring/qps", msgspec.msgpack.encode(self._asked_qps(closed)))))
+        return replace(self, options=options.with_qps(qps))
+
+    def _asked_qps(self, closed: bool) -> int:
+        """What C4P answers about this rank's own connections; the usual number if it sends to none."""
+        right = (self.rank + 1) % self.size
+        if not (closed or right):
+            return USUAL_QPS
+        pairs = zip((nic.name for nic in self.nics), self.members[right].nics, strict=False)
+        return self.process.rendezvous.choose_qps(list(pairs))
+
+
+def used_nics(members: Sequence[Member], nics: Sequence[Nic], options: Options) -> tuple[Nic, ...]:
+    """The NICs of this rank that become channels. Raises UsageError if members have too few NICs, or are too many."""
+    most = min([len(nics), *(len(member.nics) for member in members)])
+    channels = options.channels or most
+    if not 0 < channels <= most:
+        raise UsageError(f"{channels} channels need as many NICs on every member; the least has {most}")
+    if len(members) > MAX_RANKS:
+        raise UsageError(f"{len(members)} ranks; a communicator records at most {MAX_RANKS}")
+    return tuple(nics[:channels])
+
+
+def open_site(
+    undo: ExitStack,
+    name: str,
+    rank: int,
+    members: Sequence[Member],
+    process: RankProcess,
+    options: Options,
+    nics: tuple[Nic, ...],
+) -> RankEndpointContext:
+    """Open the NICs and the record; `undo` closes them, and releases the paths planned since."""
+    buffers = Buffers()
+    undo.callback(buffers.close)
+    ports = tuple(_opened(undo, process.open_port(nic)) for nic in nics)
+    recording = process.recorder if options.record else NullRecorder()
+    index = recording.communicator(CommRecord(name, process.job, tuple(members)), rank)
+    undo.callback(recording.release, index)
+    site = RankEndpointContext(
+        name, rank, tuple(members), process, nics, ports, recording, index, options, buffers=buffers
+    )
+    undo.callback(_release_routes, site)
+    return site
+
+
+def _opened(undo: ExitStack, port: Port) -> Port:
+    undo.callback(port.close)
+    return port
+
+
+def _release_routes(site: RankEndpointContext) -> None:
+    if site.routed:
+        site.process.rendezvous.release([qp.flow.id for qp in site.routed])

@@ -39,11 +39,11 @@ SCENARIOS := campaign detection fabric faults resilience sites
 DRILLS    := drills-attacks drills-labs drills-hosts
 LAB_DRILLS := $(patsubst %,tests/drills/test_%.py,kernel_setup kill_lab lab lab_playbooks lab_setup master_restart \
               path_service pytest_in_lab replay sprayed_packets trial_history workload_run)
-# Takes days: each scenario of `make test` twice, for ten seeds.
+# Each scenario of `make test` twice, for ten seeds: this takes many hours.
 REPLAYS   := tests/drills/test_replay.py::test_every_scenario_replays
 # What `make night` runs, the parts that take hours last.
 NIGHT     ?= unit-nightly properties commands evidence drills-nightly scenarios-nightly accuracy ablation mutants fuzz busy \
-             soak every-topology
+             soak every-topology replays
 
 .PHONY: setup packages venv lock kernel lab test night lint type unit unit-nightly properties mutants scenarios \
         scenarios-nightly drills drills-nightly replays fuzz ablation accuracy busy soak every-topology evidence bench \
@@ -189,6 +189,7 @@ clos-2x4-spray c4p/test_baselines.py
 clos-2x8 c4p/test_dynamic.py
 planes-2 resilient
 blocks-8 resilient
+rails-8 resilient/test_steps.py
 sites-2 workload/test_sites.py workload/test_quality.py
 sites-4 workload/test_site_faults.py
 endef

@@ -42,12 +42,12 @@ LAB_DRILLS := $(patsubst %,tests/drills/test_%.py,kernel_setup kill_lab lab lab_
 # Each scenario of `make test` twice, for ten seeds: this takes many hours.
 REPLAYS   := tests/drills/test_replay.py::test_every_scenario_replays
 # What `make night` runs, the parts that take hours last.
-NIGHT     ?= unit-nightly properties commands evidence drills-nightly scenarios-nightly accuracy ablation mutants fuzz busy \
-             soak every-topology replays
+NIGHT     ?= unit-nightly properties commands browser-nightly evidence drills-nightly scenarios-nightly accuracy ablation \
+             mutants fuzz busy soak every-topology replays
 
 .PHONY: setup packages venv lock kernel lab test night lint type unit unit-nightly properties mutants scenarios \
         scenarios-nightly drills drills-nightly replays fuzz ablation accuracy busy soak every-topology evidence bench \
-        browser commands docs report figures doctor clean $(SCENARIOS) $(DRILLS)
+        browser browser-nightly commands docs report figures doctor clean $(SCENARIOS) $(DRILLS)
 
 setup: kernel
 
@@ -145,7 +145,10 @@ browser: venv
 	  apt-get update -q >/dev/null && \
 	  apt-get install -y -q --no-install-recommends chromium-headless-shell fonts-dejavu-core >/dev/null; }
 	@[ -d $(VENV)-browser/playwright ] || $(PIP) install -q --target $(VENV)-browser --group browser
-	PYTHONPATH=$(VENV)-browser $(HERE) tests/browser -m "not nightly"
+	PYTHONPATH=$(VENV)-browser $(HERE) tests/browser -m "$(MARKED)"
+
+browser-nightly: MARKED = nightly
+browser-nightly: browser
 
 # The documents as a site in dist/docs. What builds it lies apart, so that it changes no run's environment.
 docs: venv

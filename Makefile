@@ -18,7 +18,11 @@ BUSY_FABRICS  := $(wildcard $(GRADING)/busy/*.yml)
 OVERSUBSCRIBED := tests/scenarios/c4d/oversubscribed.yml
 DSCP     := --c4-topology tests/scenarios/verbs/dscp.yml tests/scenarios/verbs/test_traffic_class.py
 TRIAL    := tests/scenarios/resilient/test_trials.py::test_nic_dies_in_mid_operation
-LAB       = $(BIN)/pytest --hosts softroce -m "not nightly"
+# What each test run selects: `make night` runs what is marked `nightly`.
+MARKED    = not nightly
+LAB       = $(NICE) $(BIN)/pytest --hosts softroce -m "$(MARKED)"
+# Runs a command, and says beside its limits what it took.
+TIMED     = $(BIN)/python tests/timed.py
 # On this machine, with the directory of a run and nothing else that hosts have.
 HERE      = $(BIN)/pytest --hosts=tests/mutants/here.yml --c4-reserve=0
 # What the environment is made with; `c4bench setup` sees to everything else.
@@ -33,9 +37,19 @@ BEGAN    := $(if $(wildcard $(VENV)/.ready),,$(shell date +%s.%N))
 
 # Each runs in its own lab, which uses one processor.
 SCENARIOS := campaign detection fabric faults resilience sites
+# Three that may run side by side: attacks, drills that boot labs, and those on hosts made of namespaces.
+DRILLS    := drills-attacks drills-labs drills-hosts
+LAB_DRILLS := $(patsubst %,tests/drills/test_%.py,kernel_setup kill_lab lab lab_playbooks lab_setup master_restart \
+              path_service pytest_in_lab replay sprayed_packets trial_history workload_run)
+# Each scenario of `make test` twice, for ten seeds: this takes many hours.
+REPLAYS   := tests/drills/test_replay.py::test_every_scenario_replays
+# What `make night` runs, the parts that take hours last.
+NIGHT     ?= unit-nightly properties commands browser-nightly evidence drills-nightly scenarios-nightly accuracy ablation \
+             mutants fuzz busy soak every-topology replays
 
-.PHONY: setup packages venv lock kernel lab test lint type unit unit-nightly properties mutants scenarios drills fuzz ablation accuracy busy campaigns \
-        soak every-topology evidence bench browser commands docs report figures walks doctor clean $(SCENARIOS)
+.PHONY: setup packages venv lock kernel lab test night lint type unit unit-nightly properties mutants scenarios \
+        scenarios-nightly drills drills-nightly replays fuzz ablation accuracy busy campaigns soak every-topology evidence \
+        bench browser browser-nightly commands docs report figures walks doctor clean $(SCENARIOS) $(DRILLS)
 
 setup: kernel
 
@@ -83,14 +97,20 @@ kernel: venv
 	@$(BIN)/c4bench setup $(BEGAN:%=--began=%)
 
 lab: setup
-	$(LAB) $(MAIN)
+	@$(TIMED) lab.main_s=210 -- $(LAB) $(MAIN)
 
-# The longest first, three side by side: drills and units wait for the clock much of their time, and leave a processor
-# to a lab; two labs have both once the units have ended. All is set up by then: whatever had not to wait for that would
-# go first.
-test: setup lint type
-	@$(MAKE) --no-print-directory -j3 --output-sync=target SETUP= \
-	  drills unit fabric sites campaign detection faults resilience
+# Four side by side, the longest first: drills wait for the clock much of their time. Labs have a clock of their own, and
+# give way to what has not. All is set up by then, and the time is without that.
+test: setup
+	@$(TIMED) suite.total_s=1200 suite.processor_s -- $(MAKE) --no-print-directory -j4 --output-sync=target SETUP= NICE=nice \
+	  lint type drills-hosts drills-attacks fabric unit drills-labs detection sites faults resilience campaign
+
+# All that is marked nightly, one part after the other; what fails holds up nothing, and is named at the end.
+night: setup
+	@for part in $(NIGHT); do began=$$(date +%s); \
+	  if $(MAKE) --no-print-directory SETUP= $$part; then how=passed; else how=FAILED; failed=1; fi; \
+	  said="$$said$$how $$part, $$(( ($$(date +%s) - began) / 60 )) min\n"; \
+	done; printf "\nc4bench: the night\n$$said"; exit $${failed:-0}
 
 lint: venv
 	$(BIN)/ruff check
@@ -102,7 +122,8 @@ type: venv
 
 # With COVERAGE=1 the share of c4bench's lines that run is printed too; tests that compute take twice as long then.
 unit: $(SETUP:setup=venv)
-	$(if $(COVERAGE),$(BIN)/coverage run -m pytest,$(BIN)/pytest) tests/unit -m "not nightly"
+	@$(TIMED) unit.total_s unit.processor_s=240 -- \
+	  $(if $(COVERAGE),$(BIN)/coverage run -m pytest,$(BIN)/pytest) tests/unit -m "not nightly"
 	$(if $(COVERAGE),@echo "c4bench: unit tests run $$($(BIN)/coverage report --format=total) % of the lines")
 
 # Property tests with examples that nobody has tried; those that fail are kept in .hypothesis and tried again.
@@ -126,7 +147,10 @@ browser: venv
 	  apt-get update -q >/dev/null && \
 	  apt-get install -y -q --no-install-recommends chromium-headless-shell fonts-dejavu-core >/dev/null; }
 	@[ -d $(VENV)-browser/playwright ] || $(PIP) install -q --target $(VENV)-browser --group browser
-	PYTHONPATH=$(VENV)-browser $(HERE) tests/browser -m "not nightly"
+	PYTHONPATH=$(VENV)-browser $(HERE) tests/browser -m "$(MARKED)"
+
+browser-nightly: MARKED = nightly
+browser-nightly: browser
 
 # The documents as a site in dist/docs. What builds it lies apart, so that it changes no run's environment.
 docs: venv
@@ -141,10 +165,45 @@ commands: setup
 fuzz: $(SETUP)
 	$(BIN)/pytest tests/drills/attacks/test_fuzz.py -m nightly -rP
 
-drills: $(SETUP)
-	$(BIN)/pytest tests/drills -m "not nightly"
+drills: $(DRILLS)
+
+drills-attacks: $(SETUP)
+	$(BIN)/pytest tests/drills/attacks -m "not nightly"
+
+drills-labs: $(SETUP)
+	$(BIN)/pytest $(LAB_DRILLS) -m "not nightly"
+
+drills-hosts: $(SETUP)
+	$(BIN)/pytest tests/drills --ignore tests/drills/attacks $(addprefix --ignore ,$(LAB_DRILLS)) -m "not nightly"
+
+drills-nightly: $(SETUP)
+	$(BIN)/pytest tests/drills --ignore tests/drills/attacks/test_fuzz.py --deselect $(REPLAYS) -m nightly
+
+replays: setup
+	$(BIN)/pytest $(REPLAYS)
 
 scenarios: $(SCENARIOS)
+
+# The longer forms of scenarios, but those that other targets run: for each fabric, what has some there.
+define NIGHT_LABS
+clos-2x4 grading/test_campaign.py c4d/test_soak.py c4d/test_steering.py grading/test_two_faults.py c4p/test_plan.py c4p/test_programs.py faults
+tests/scenarios/c4d/oversubscribed.yml c4d/test_congestion.py
+unequal-2x4 c4p/test_capacities.py
+bonds-2 c4p/test_bonds.py
+clos-2x4-spray c4p/test_baselines.py
+clos-2x8 c4p/test_dynamic.py
+planes-2 resilient
+blocks-8 resilient
+rails-8 resilient/test_steps.py
+sites-2 workload/test_sites.py workload/test_quality.py
+sites-4 workload/test_site_faults.py
+endef
+export NIGHT_LABS
+scenarios-nightly: MARKED = nightly
+scenarios-nightly: setup
+	@echo "$$NIGHT_LABS" | { while read -r fabric files; do \
+	  $(LAB) --c4-topology $$fabric $$(printf 'tests/scenarios/%s ' $$files) </dev/null || failed=1; \
+	done; exit $${failed:-0}; }
 
 campaign: $(SETUP)
 	$(LAB) $(CAMPAIGN)
@@ -153,8 +212,10 @@ detection: $(SETUP)
 	$(LAB) tests/scenarios/c4d $(GRADING)/test_two_faults.py
 	$(LAB) --c4-topology $(OVERSUBSCRIBED) tests/scenarios/c4d/test_congestion.py $(BUSY_SOAK)
 
+# Drills deploy to plain hosts, and `make lab` to those of a lab.
+DEPLOYED := --ignore tests/scenarios/hosts/test_deploy.py
 fabric: $(SETUP)
-	$(LAB) $(addprefix tests/scenarios/,c4p collective hosts lab verbs grading/test_bandwidth_model.py)
+	$(LAB) $(addprefix tests/scenarios/,c4p collective hosts lab verbs grading/test_bandwidth_model.py) $(DEPLOYED)
 	$(LAB) --c4-topology unequal-2x4 tests/scenarios/c4p/test_capacities.py
 	$(LAB) --c4-topology bonds-2 tests/scenarios/c4p/test_bonds.py
 	$(LAB) --c4-topology tests/scenarios/c4p/no-icmp.yml tests/scenarios/c4p/test_atlas.py
@@ -197,7 +258,8 @@ SEEDS    ?= $(shell $(BIN)/python -m tools campaign --seed)
 NIGHTS    = --nights --misses $(ACCURACY)/misses.jsonl --readme docs/figures.md
 accuracy: setup
 	@for seed in $(SEEDS); do mkdir -p $(ACCURACY)/$$seed; \
-	  $(LAB) $(CAMPAIGN) --c4-seed $$seed --c4-run-dir $(ACCURACY)/$$seed $(call RESUMED,$(ACCURACY)/$$seed) \
+	  $(BIN)/pytest --hosts softroce -m nightly $(CAMPAIGN)::test_whole_campaign --c4-seed $$seed \
+	    --c4-run-dir $(ACCURACY)/$$seed $(call RESUMED,$(ACCURACY)/$$seed) \
 	    || failed=1; \
 	done; $(BIN)/python -m tools campaign $(ACCURACY)/*/ $(if $(filter file,$(origin SEEDS)),$(NIGHTS)) || failed=1; \
 	exit $${failed:-0}

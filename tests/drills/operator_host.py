@@ -6,10 +6,10 @@ import sys
 from contextlib import contextmanager
 
 import netns_hosts
+from sessions import prepare_agents
 
 from c4bench import remote
 from c4bench.deploy import playbook
-from c4bench.deploy.prepare import prepare
 from c4bench.inventory import load
 
 OPERATOR = netns_hosts.OPERATOR
@@ -41,7 +41,7 @@ def operated(directory):
     facts = {"disruptive": True, "nics": [{"netdev": "nic0", "rate": "1gbit"}]}
     with netns_hosts.netns_hosts(1, directory, facts) as made:
         inventory = load(made.inventory)
-        variables = prepare(inventory, directory) | {"c4_master": netns_hosts.CONTROLLER, "c4_operators": OPERATOR}
+        variables = prepare_agents(inventory, directory) | {"c4_operators": OPERATOR}
         playbook("deploy", inventory, hosts=["n1"], variables=variables, directory=directory)
         yield Host(made, directory, variables)
 

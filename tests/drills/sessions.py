@@ -8,8 +8,8 @@ import time
 import netns_hosts
 
 from c4bench import remote
-from c4bench.deploy import playbook
-from c4bench.deploy.prepare import prepare
+from c4bench.deploy import authority, bundle, playbook
+from c4bench.deploy.prepare import valid_from
 from c4bench.inventory import load
 
 NIC = """
@@ -42,13 +42,20 @@ def until(holds, within_s=60.0):
         time.sleep(0.05)
 
 
+def prepare_agents(inventory, folder):
+    """What `c4bench prepare` makes in `folder` for agents that start no ranks: a deployment is sooner done."""
+    authority.establish(folder / "trust", [host.name for host in inventory.hosts], valid_from())
+    made = {"c4_trust": folder / "trust", "c4_bundle": bundle.build(folder, ranks=False)}
+    return {name: str(path.resolve()) for name, path in made.items()} | {"c4_master": netns_hosts.CONTROLLER}
+
+
 class Deployed:
     """One of the hosts of namespaces, with an agent and a NIC; runs pytest here, and commands and playbooks there."""
 
     def __init__(self, made, folder, scenario):
         self.made, self.inventory, self.folder = made.hosts[0], made.inventory, folder
         self.loaded = load(made.inventory)
-        self.variables = prepare(self.loaded, folder / "conf") | {"c4_master": netns_hosts.CONTROLLER}
+        self.variables = prepare_agents(self.loaded, folder / "conf")
         (folder / "test_it.py").write_text(scenario)
         (folder / "pytest.ini").write_text("[pytest]\nc4_fixtures = true\n")
         self.play("deploy")

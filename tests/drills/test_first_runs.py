@@ -25,11 +25,19 @@ def test_breaks_and_waits(inject, clocks):
 """
 
 
-@pytest.fixture
-def host(tmp_path):
+@pytest.fixture(scope="module")
+def host(tmp_path_factory):
     """A deployed host with a NIC."""
-    with netns_hosts.netns_hosts(1, tmp_path, {"disruptive": True, "nics": NICS}) as made:
-        yield Deployed(made, tmp_path, SCENARIO)
+    folder = tmp_path_factory.mktemp("first-runs")
+    with netns_hosts.netns_hosts(1, folder, {"disruptive": True, "nics": NICS}) as made:
+        yield Deployed(made, folder, SCENARIO)
+
+
+@pytest.fixture(autouse=True)
+def _no_marks(host):
+    """What a scenario has left to say how far it is."""
+    for mark in ("broken", "go"):
+        (host.folder / mark).unlink(missing_ok=True)
 
 
 def test_a_run_that_is_killed_leaves_a_clean_host(host, clean):

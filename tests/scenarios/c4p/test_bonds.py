@@ -14,7 +14,7 @@ DRAWS = 8
 
 
 @pytest.mark.needs(hosts=8)
-@pytest.mark.parametrize("jobs", [1, 4, pytest.param(8, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("jobs", [4, *(pytest.param(jobs, marks=pytest.mark.nightly) for jobs in (1, 8))])
 def test_both_ports_of_a_bond_are_level(
     jobs, cluster, rdma_hosts, atlas, pairs_across, optimum_bps, of_optimum, switches, measure
 ):

@@ -10,7 +10,8 @@ from c4bench.inject import catalogue
 from c4bench.model.fault import TargetKind
 from c4bench.report.statistics import least_successes, share_interval
 
-TRIALS = 24
+# A campaign, and as many of its first trials as every run tries.
+TRIALS, SLICE = 24, 8
 # How many trials were right, of how many, on seeds that nothing was changed for (docs/campaign.md).
 FAIR_SAMPLE = 262, 264
 # How often as many as are asked for may be missed by chance.

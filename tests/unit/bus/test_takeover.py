@@ -37,7 +37,7 @@ FAULTS = {
 }
 
 
-@lru_cache(maxsize=1)
+@lru_cache
 def sent(fault):
     """The job's description, and all its windows as the bus stores them, at times of the server from 1,000 s on."""
     encoders, stored, spec = defaultdict(WindowMessages), [], None
@@ -80,7 +80,7 @@ class Detector:
         return self.follower.progress("detector")
 
 
-@lru_cache(maxsize=1)
+@lru_cache
 def undisturbed(fault):
     """What a detector says that is never killed."""
     return Detector(fault, HeldLease(""), END_S).found

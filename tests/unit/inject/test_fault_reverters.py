@@ -108,7 +108,7 @@ def doomed_hold(records, kill_at):
     os._exit(0)
 
 
-@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.nightly)])
 def test_an_injector_killed_at_any_line_leaves_a_host_that_heals_in_time(tmp_path, monkeypatch, every):
     """Wherever it dies, the target is as before when the lease ends, the journal is empty, and it was reverted once."""
     total = doomed_hold(make_place(tmp_path / "whole", monkeypatch), 0)

@@ -1,11 +1,10 @@
 """`c4bench nightly`, as a timer starts it: run, compare, write one page, keep the last nights."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
+
+from c4bench.cli.main import main
 
 SCENARIO = """\
 from pathlib import Path
@@ -23,19 +22,18 @@ def place(tmp_path):
     return tmp_path
 
 
-def nightly(place, *words, given=()):
-    argv = [
-        sys.executable,
-        "-m",
-        "c4bench.cli.main",
-        "nightly",
-        f"--hosts={place / 'hosts.yml'}",
-        "--runs=runs",
-        *words,
-    ]
-    arguments = ["--", "-q", "-p", "no:cacheprovider", "test_it.py", *given]
-    done = subprocess.run([*argv, *arguments], cwd=place, env=os.environ, capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout
+@pytest.fixture
+def nightly(capfd, monkeypatch):
+    """`nightly(place, *words)`: the command in that folder, which itself runs pytest there: exit code and output."""
+
+    def run(place, *words, given=()):
+        monkeypatch.chdir(place)
+        capfd.readouterr()
+        argv = ["nightly", f"--hosts={place / 'hosts.yml'}", "--runs=runs", *words]
+        arguments = ["--", "-q", "-p", "no:cacheprovider", "test_it.py", *given]
+        return main([*argv, *arguments]), capfd.readouterr().out
+
+    return run
 
 
 def runs(place):
@@ -52,7 +50,7 @@ def earlier(place, count):
             (path / name).write_bytes((first / name).read_bytes())
 
 
-def test_a_night_is_run_compared_told_and_kept(place):
+def test_a_night_is_run_compared_told_and_kept(place, nightly):
     """A night that is slower than the accepted one exits 1 although within its limit, and old nights are removed."""
     code, said = nightly(place, "--accept")
     assert code == 0, said
@@ -73,7 +71,7 @@ def test_a_night_is_run_compared_told_and_kept(place):
     assert json.loads((place / "runs/latest/artefacts/night.json").read_text())["changes"][0]["kind"] == "worse"
 
 
-def test_what_is_wrong_on_the_command_line_leaves_no_night(place):
+def test_what_is_wrong_on_the_command_line_leaves_no_night(place, nightly):
     """A missing inventory is a usage error, and no night is kept for it."""
     (place / "hosts.yml").unlink()
     code, _ = nightly(place)
@@ -82,7 +80,7 @@ def test_what_is_wrong_on_the_command_line_leaves_no_night(place):
     assert nightly(place, "--keep=0")[0] == 2
 
 
-def test_a_night_without_a_host_says_which_and_why(place):
+def test_a_night_without_a_host_says_which_and_why(place, nightly):
     """The page begins with the hosts that could not be used, whether the others were used or not."""
     (place / "hosts.yml").write_text(
         "all: {hosts: {here: {ansible_connection: local}, gone: {ansible_host: 127.0.0.1, ansible_port: 1}}}"
@@ -96,7 +94,7 @@ def test_a_night_without_a_host_says_which_and_why(place):
         assert "Connection refused" in page
 
 
-def test_a_night_that_runs_less_is_inconclusive(place):
+def test_a_night_that_runs_less_is_inconclusive(place, nightly):
     """A scenario that ran last night and is skipped tonight is named with its reason, and the exit code is 4."""
     more = 'import pytest\ndef test_other(measure): measure("other_s", 1.0, unit="s", at_most=5.0)\n'
     (place / "test_it.py").write_text(SCENARIO + more)

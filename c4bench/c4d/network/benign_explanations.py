@@ -13,8 +13,7 @@ from c4bench.c4d.ingest.shared_fabric import SharedFabric, arrival
 from c4bench.c4d.network.cell_index import CellIndex, CellValues
 from c4bench.c4d.network.evidence import Weights
 from c4bench.c4d.network.missing_links import missing_links_behind
-from c4bench.c4d.network.thresholds import ALARM_SPANS
-from c4bench.c4d.thresholds import BEYOND_SHARING
+from c4bench.c4d.thresholds import ALARM_SPANS, BEYOND_SHARING
 from c4bench.model.fabric import MissingLink
 
 # Spans with moved connections that are kept, the latest: a slowdown is explained by one at its onset.

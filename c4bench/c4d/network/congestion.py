@@ -19,7 +19,7 @@ from c4bench.attribution.localise import Blame, Cell, Links
 from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.c4d.ingest.job_view import JobView
 from c4bench.c4d.ingest.shared_fabric import SharedFabric
-from c4bench.c4d.network.thresholds import NAME_SPANS, SLIGHT, SLIGHT_RATIO
+from c4bench.c4d.thresholds import NAME_SPANS, SLIGHT, SLIGHT_RATIO
 from c4bench.model.benign import Benign, BenignSlowdown
 from c4bench.model.recording import TrafficCarried
 from c4bench.units import payload_bound

@@ -8,7 +8,7 @@ from c4bench.attribution.localise import Blame, Cell
 from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Alarmed, Finding
 from c4bench.c4d.network.one_way_delays import OneWayDelays
-from c4bench.c4d.network.thresholds import ALARM_SPANS, NAME_SPANS, POINT_SPANS
+from c4bench.c4d.thresholds import ALARM_SPANS, NAME_SPANS, POINT_SPANS
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 
 

@@ -19,7 +19,7 @@ from c4bench.c4d.network.cell_index import CellIndex, CellValues
 from c4bench.c4d.network.delay_baseline import HealthyDepartures
 from c4bench.c4d.network.diagnosis_gate import Case
 from c4bench.c4d.network.evidence import Evidence, Weight
-from c4bench.c4d.network.thresholds import (
+from c4bench.c4d.thresholds import (
     BASELINE_MAX_SPANS,
     BASELINE_SETTLED_SPANS,
     ENOUGH,

@@ -8,7 +8,7 @@ from c4bench.c4d.ingest.operations import Finished
 from c4bench.c4d.straggler.intermittent_stragglers import IntermittentStragglers
 from c4bench.c4d.straggler.lateness import USUAL_EVERY, Lateness
 from c4bench.c4d.straggler.stragglers import StragglerDetector
-from c4bench.c4d.straggler.thresholds import FIRST_HISTORY_OPS
+from c4bench.c4d.thresholds import FIRST_HISTORY_OPS
 from c4bench.model.diagnosis import Syndrome
 from c4bench.model.step import StepOp
 from c4bench.sim.model import SimFault, SimFaultKind, SimJob

@@ -7,9 +7,8 @@ import msgspec
 
 from c4bench.c4p.disjoint_sets import DisjointSets
 from c4bench.c4p.knowledge.atlas import Atlas, PathTrace, Probe
-from c4bench.c4p.knowledge.gone_hops import gone_hops
 from c4bench.c4p.knowledge.leaf_groups import Pair
-from c4bench.c4p.knowledge.path_changes import PathChanges, path_changes
+from c4bench.c4p.knowledge.path_changes import PathChanges, gone_hops, path_changes
 from c4bench.c4p.knowledge.sample import Sample
 from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import UsageError

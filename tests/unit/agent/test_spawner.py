@@ -113,7 +113,7 @@ def test_ranks_load_only_what_all_of_them_need():
     """Ranks are forked with the collectives loaded, and without modules that only the agent or some ranks need."""
     others = {"asyncio", "ssl", "websockets", "numpy.random", "c4bench.collective.resilient.backend"}
     program = (
-        f"import sys; sys.path[:0] = {sys.path!r}; import c4bench.agent.main, c4bench.workload.rank;"
+        f"import sys; sys.path[:0] = {sys.path!r}; import c4bench.agent.main, c4bench.workload.programs;"
         f"print({others!r} & {{*sys.modules}})"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

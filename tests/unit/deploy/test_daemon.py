@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from c4bench.agent.daemon import Daemon
+from c4bench.agent.main import Daemon
 from c4bench.agent.spawner import process_state
 from c4bench.errors import UnhealthyError
 

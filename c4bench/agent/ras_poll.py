@@ -20,7 +20,7 @@ from c4bench.evidence.limits import UnreadableError
 from c4bench.evidence.ras_client import address, query
 from c4bench.foreign_text import one_line
 from c4bench.wire.channel import MESSAGE_BYTES_MAX
-from c4bench.wire.ras_report import RasReport
+from c4bench.wire.messages import RasReport
 
 _TABLES = ("net/tcp", "net/tcp6")
 _LISTEN = "0A"

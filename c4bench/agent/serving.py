@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from c4bench.agent import pages
 from c4bench.agent.agent import Agent
+from c4bench.agent.spawner import release_and_freeze
 from c4bench.model.agent import AgentConfig
 from c4bench.wire.trust import client_context
 
@@ -46,7 +46,7 @@ def serve(config: AgentConfig, spawner: socket.socket) -> None:
     """Serve until SIGTERM."""
     trust = Path(config.trust)
     tls = client_context(trust / "ca.pem", trust / "cert.pem", trust / "key.pem")
-    pages.release_and_freeze()
+    release_and_freeze()
     bus = _bus(config, tls) if config.bus else None
     with contextlib.suppress(asyncio.CancelledError):
         asyncio.run(_run(Agent(config, tls, spawner, bus), Path(config.socket)))

@@ -19,7 +19,7 @@ from c4bench.c4p.knowledge.path_checks import Check, CheckResults, PathChecks, P
 from c4bench.c4p.knowledge.path_knowledge import PROBES, PathKnowledge, Trace
 from c4bench.c4p.knowledge.path_search import PathSearch
 from c4bench.c4p.policy import REMARKS_AT_MOST, PathPolicy
-from c4bench.c4p.weights.qp_count import needed_qps
+from c4bench.c4p.weights.shares import needed_qps
 from c4bench.c4p.weights.tuning import WeightTuner
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.fabric import Flow, MissingLink, Path

@@ -22,7 +22,7 @@ from c4bench.evidence.limits import MOST_RANKS, UnreadableError, read_bytes
 from c4bench.files import read_bounded
 from c4bench.foreign_text import file_name, json_line, one_line
 from c4bench.inventory.document import located
-from c4bench.inventory.validation import split
+from c4bench.inventory.groups import split
 from c4bench.model.benign import BenignSlowdown
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.hypothesis import Explanation

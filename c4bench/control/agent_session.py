@@ -20,9 +20,8 @@ from c4bench.control.telemetry import TelemetryLoop
 from c4bench.decoding import DecodingError, decoding
 from c4bench.foreign_text import one_line
 from c4bench.wire.channel import MESSAGE_BYTES_MAX, Channel
-from c4bench.wire.messages import Empty, Hello, StopRanks
+from c4bench.wire.messages import Empty, Hello, RasReport, StopRanks
 from c4bench.wire.peer import Handler, Peer, Receiver
-from c4bench.wire.ras_report import RasReport
 from c4bench.wire.requests import OF_AGENTS
 from c4bench.wire.window_codec import WindowDecoder, from_message
 

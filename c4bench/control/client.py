@@ -18,13 +18,14 @@ from c4bench.wire.messages import (
     LaunchJob,
     LearnPaths,
     PathsJson,
+    Progress,
+    QueryProgress,
     QueryResults,
     ReturnHost,
     StopRanks,
     Subscribe,
 )
 from c4bench.wire.peer import Handler, Peer
-from c4bench.wire.progress import Progress, QueryProgress
 from c4bench.wire.trust import Role, client_context
 
 

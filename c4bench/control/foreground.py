@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 
 from c4bench.control.client import Client
 from c4bench.model.steering import Action
-from c4bench.wire.messages import LaunchJob, Result
-from c4bench.wire.progress import QueryProgress
+from c4bench.wire.messages import LaunchJob, QueryProgress, Result
 
 _POLL_S = 2.0  # how long the master holds back an answer that there is nothing new
 _SIGNALLED = 128  # exit code of a process that a signal ended, as shells count

@@ -12,8 +12,7 @@ from c4bench.control.jobs import Job
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.event import HostReturned
 from c4bench.wire.job_names import check_job_id
-from c4bench.wire.messages import LaunchJob, QueryResults
-from c4bench.wire.progress import Progress, QueryProgress
+from c4bench.wire.messages import LaunchJob, Progress, QueryProgress, QueryResults
 
 _logger = logging.getLogger(__name__)
 

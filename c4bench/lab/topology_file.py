@@ -14,7 +14,7 @@ from c4bench.inventory.cables import Cable, GraphError, delay_of, expand, rate_o
 from c4bench.inventory.document import Keys, located
 from c4bench.inventory.graph_check import Limits, Problem
 from c4bench.inventory.graph_check import check as check_graph
-from c4bench.inventory.validation import split
+from c4bench.inventory.groups import split
 from c4bench.lab.attachment import HostGroup, attach, numbered
 from c4bench.lab.topology import BURST_BYTES, EcnMarking, Graph, IcmpLimits, Topology, build, subnet_numbers
 from c4bench.model.graph import HostPort, Trunk

@@ -16,9 +16,8 @@ from c4bench.c4d.diagnosis import Alarmed, Finding
 from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.c4d.ingest.job_view import JobView
 from c4bench.c4d.ingest.shared_fabric import SharedFabric
-from c4bench.c4d.network.benign_explanations import BenignExplanations
+from c4bench.c4d.network.benign_explanations import BenignExplanations, CongestionDetector
 from c4bench.c4d.network.cell_index import CellIndex, CellValues
-from c4bench.c4d.network.congestion import CongestionDetector
 from c4bench.c4d.network.delay_baseline import DelayBaseline
 from c4bench.c4d.network.delay_matrix import DelayMatrix, in_flight_costs
 from c4bench.c4d.network.diagnosis_gate import Case, DiagnosisGate

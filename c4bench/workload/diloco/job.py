@@ -18,8 +18,7 @@ from c4bench.verbs.transport import PROFILES
 from c4bench.workload.agent_rendezvous import AgentRendezvous
 from c4bench.workload.checkpoint import Checkpoints
 from c4bench.workload.context import RankContext
-from c4bench.workload.diloco.attendance import Attendance, Gather
-from c4bench.workload.diloco.fabric_exchange import FabricExchange, Place
+from c4bench.workload.diloco.fabric_exchange import Attendance, FabricExchange, Gather, Place
 from c4bench.workload.diloco.inner import Batches, InnerStep
 from c4bench.workload.diloco.parameters import Diloco, check_ranks
 from c4bench.workload.diloco.peers import Peers

@@ -10,7 +10,7 @@ from c4bench.lab.machine.autopsy import Landmarks
 from c4bench.lab.machine.kernel import build, cache, source
 from c4bench.lab.machine.kernel.cache import Kernel
 from c4bench.lab.machine.run import LabRun
-from c4bench.lab.selfcheck import Report
+from c4bench.lab.spec import Report
 
 BUILT = Kernel(Path("/nowhere"), "7.3.4", 1.0, Landmarks(0, 0, 0, 0, 0, 0, 0, 0))
 BOUND_BPS = 1e10 * 4096 / 4154  # what a 10 Gbit/s link carries of payload

@@ -7,7 +7,7 @@ from c4bench.cli.main import main
 from c4bench.errors import UsageError
 from c4bench.model.measurement import Clock
 from c4bench.record import Ledger, Provenance, RunDirectory
-from c4bench.record.environment import Environment
+from c4bench.record.provenance import Environment
 from c4bench.report.generated import markers
 from c4bench.report.readme import rewrite
 from c4bench.report.readme_rows import ROWS, Row

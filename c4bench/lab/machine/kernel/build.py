@@ -24,7 +24,7 @@ from c4bench.lab.machine.kernel.cache import Facts, Kernel
 from c4bench.lab.machine.kernel.recipe import CONFIG, LANDMARKS, PATCH, PRELOAD, STAMP, Version
 from c4bench.lab.machine.kernel.steps import Progress, StepError, Steps, no_space
 from c4bench.lab.machine.launch import LAB_DIRECTORY, launch, require_machine
-from c4bench.lab.selfcheck import Report
+from c4bench.lab.spec import Report
 from c4bench.units import payload_bound
 
 # First in PATH, so that two users of one distribution build with the same programs, whatever else they have installed.

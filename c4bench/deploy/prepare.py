@@ -80,7 +80,7 @@ exec /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 \\
 """
 
 
-class Entry(msgspec.Struct, frozen=True):
+class BundleEntry(msgspec.Struct, frozen=True):
     """One file of the bundle."""
 
     name: str
@@ -104,9 +104,9 @@ def build(cache: Path, *, ranks: bool = True) -> Path:
     return target
 
 
-def _entries(packages: Iterable[str]) -> Iterator[Entry]:
-    yield Entry("bin/interpreter", _INTERPRETER.encode(), executable=True)
-    yield Entry("bin/inject", _INJECTOR.encode(), executable=True)
+def _entries(packages: Iterable[str]) -> Iterator[BundleEntry]:
+    yield BundleEntry("bin/interpreter", _INTERPRETER.encode(), executable=True)
+    yield BundleEntry("bin/inject", _INJECTOR.encode(), executable=True)
     package = Path(c4bench.__file__).parent
     yield from _packed(package.parent, (path.relative_to(package.parent) for path in package.rglob("*")))
     yield from _data("faults")
@@ -122,18 +122,18 @@ def _entries(packages: Iterable[str]) -> Iterator[Entry]:
         yield from _packed(Path(str(distribution.locate_file(""))), distribution.files)
 
 
-def _data(folder: str) -> Iterator[Entry]:
+def _data(folder: str) -> Iterator[BundleEntry]:
     """Data files at the top of a checkout, under the paths they have in an installed package."""
     for path in sorted(resource(folder).iterdir()):
         name = f"{PACKAGES}/c4bench/data/{folder}/{path.name}"
-        yield Entry(name, path.read_bytes(), executable=False)
+        yield BundleEntry(name, path.read_bytes(), executable=False)
 
 
-def _packed(root: Path, paths: Iterable[PurePath]) -> Iterator[Entry]:
+def _packed(root: Path, paths: Iterable[PurePath]) -> Iterator[BundleEntry]:
     for path in paths:
         source = root / path
         if _included(path) and source.is_file():
-            yield Entry(
+            yield BundleEntry(
                 name=str(PACKAGES / path),
                 content=source.read_bytes(),
                 executable=os.access(source, os.X_OK),
@@ -149,7 +149,7 @@ def _included(path: PurePath) -> bool:
     )
 
 
-def _digest(entries: Iterable[Entry]) -> str:
+def _digest(entries: Iterable[BundleEntry]) -> str:
     digest = hashlib.sha256()
     for entry in entries:
         digest.update(f"{entry.name}\0{entry.executable}\0{len(entry.content)}\0".encode())
@@ -157,7 +157,7 @@ def _digest(entries: Iterable[Entry]) -> str:
     return digest.hexdigest()[:12]
 
 
-def _write(path: Path, entries: Iterable[Entry]) -> None:
+def _write(path: Path, entries: Iterable[BundleEntry]) -> None:
     """Write the same bytes for the same entries: without the file's name and without times."""
     with (
         path.open("wb") as file,

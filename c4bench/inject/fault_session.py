@@ -72,7 +72,7 @@ _ANNOUNCE_S = 0.05
 _LONGEST_LINE = 64
 
 
-class Onset(NamedTuple):
+class FaultOnset(NamedTuple):
     """When the effect began (host's clock): at most `bound_s` before `time_s`."""
 
     time_s: float
@@ -90,7 +90,7 @@ class FaultSession:
         self._watchdog = lease_guards.arm(self.deadline_s, lease, lambda: records.revert(lease.id, "watchdog"))
         self._flapping: FlapScheduler | None = None
 
-    def begin(self, spec: FaultSpec, announce: Callable[[], None] = lambda: None) -> Onset:
+    def begin(self, spec: FaultSpec, announce: Callable[[], None] = lambda: None) -> FaultOnset:
         """Apply the fault. Raises UsageError, before any change, when another fault has claimed what it needs.
 
         `announce` is called after the preparation, before the first change.
@@ -218,7 +218,7 @@ def _refuse_overlap(records: Journal, request: FaultRequest, plan: Plan) -> None
             )
 
 
-def _apply(plan: Plan) -> Onset:
+def _apply(plan: Plan) -> FaultOnset:
     split = len(plan.apply) - plan.sudden
     for action in plan.apply[:split]:
         action.perform()
@@ -226,15 +226,15 @@ def _apply(plan: Plan) -> Onset:
     for action in plan.apply[split:]:
         action.perform()
     after_s = time.time()
-    return Onset(after_s, after_s - before_s)
+    return FaultOnset(after_s, after_s - before_s)
 
 
-def _observe(witness: Witness, before: Values, onset: Onset) -> WitnessReport:
+def _observe(witness: Witness, before: Values, onset: FaultOnset) -> WitnessReport:
     evidence = witness.during(onset.time_s)
     return WitnessReport(evidence.observed_s is not None, evidence.observed_s, before, evidence.values)
 
 
-def _applied(spec: FaultSpec, lease: Lease, onset: Onset, witnessed: WitnessReport) -> protocol.Applied:
+def _applied(spec: FaultSpec, lease: Lease, onset: FaultOnset, witnessed: WitnessReport) -> protocol.Applied:
     return protocol.Applied(
         id=lease.id,
         fault=spec.name,

@@ -24,7 +24,7 @@ from c4bench.model.diagnosis import Cause, Component, OperationSide, Syndrome
 from c4bench.model.evidence import Call, CallState, MemberEvidence
 
 
-class Judged(NamedTuple):
+class RankFinding(NamedTuple):
     """A finding with the ranks it is about: `culprits` all to blame if `sure`, else one of them.
 
     `ahead` and `behind` are ranks of which it is not known who is to blame, `waiting` those that only wait where the
@@ -100,7 +100,7 @@ class HangCase:
         self.graph: WaitForGraph = evidence_graph(job)
         self.since_s = min((op.entered_s for op in self.graph.pending.values() if op.entered_s), default=0.0)
 
-    def judge(self) -> list[Judged]:
+    def judge(self) -> list[RankFinding]:
         """A bug of the job explains everything; else ranks that are known to be gone or not to have come, and so on."""
         if bug := self._mismatch():
             return [bug]
@@ -110,7 +110,7 @@ class HangCase:
         """Ranks of which something is known that others wait for and that wait for nothing."""
         return tuple(sorted(rank for rank in self.graph.absent() if rank not in self.job.no_file))
 
-    def _mismatch(self) -> Judged | None:
+    def _mismatch(self) -> RankFinding | None:
         job = self.job
         finding = mismatch_finding(
             job.name, self.graph, lambda comm, seq: records_of(job, comm, seq), self.since_s, self._differing()
@@ -119,8 +119,8 @@ class HangCase:
             return unequal_transfer(job) or count_judged(job)
         fewest, second, *_ = sorted(finding.operations, key=lambda op: len(op.ranks))
         if finding.cause is not Cause.COLLECTIVE_ORDER_MISMATCH and len(fewest.ranks) < len(second.ranks):
-            return Judged(finding, fewest.ranks, sure=True)
-        return Judged(finding, tuple(sorted({rank for op in finding.operations for rank in op.ranks})), sure=False)
+            return RankFinding(finding, fewest.ranks, sure=True)
+        return RankFinding(finding, tuple(sorted({rank for op in finding.operations for rank in op.ranks})), sure=False)
 
     def _differing(self) -> list[Place]:
         """The first operation of each communicator that its members do not call alike."""
@@ -134,7 +134,7 @@ class HangCase:
                     break
         return places
 
-    def _gone(self) -> list[Judged]:
+    def _gone(self) -> list[RankFinding]:
         """Ranks and processes that a source itself reports as dead or as not answering, together where a host is."""
         whole, left = gone_members(self.job)
         judged = [self._gone_host(host, ones) for host, ones in sorted(whole.items())]
@@ -147,7 +147,7 @@ class HangCase:
         judged += [self._gone_one(one) for one in others[:_NAMED]] + self._many(others[_NAMED:])
         return [*judged, self._among(quiet, Cause.PROCESS_STOPPED, evidence)]
 
-    def _gone_host(self, host: str, gone: list[MemberEvidence]) -> Judged:
+    def _gone_host(self, host: str, gone: list[MemberEvidence]) -> RankFinding:
         """A host all of whose processes are gone."""
         dead = all(one.status == "dead" for one in gone)
         counted = f"all {how_many(gone)}" if self.job.per_host else str(how_many(gone))
@@ -156,9 +156,9 @@ class HangCase:
         confidence = 0.9 if dead and self.job.per_host else 0.8
         ranks = tuple(sorted(one.rank for one in gone if one.rank >= 0))
         finding = self._finding(Component("host", host), _GONE[word], confidence, evidence, f"of {host}")
-        return Judged(finding, ranks, sure=True, hosts=(host,))
+        return RankFinding(finding, ranks, sure=True, hosts=(host,))
 
-    def _gone_one(self, one: MemberEvidence) -> Judged:
+    def _gone_one(self, one: MemberEvidence) -> RankFinding:
         """A rank that a source reports; its host, where its rank is not known."""
         evidence = (f"{one.source} reports {process_words(one)} as {one.status}",)
         if one.rank >= 0:
@@ -166,9 +166,9 @@ class HangCase:
             return self._of_rank(one.rank, _GONE[one.status], 0.9 if one.status == "dead" else 0.8, evidence)
         host = Component("host", one.host)
         finding = self._finding(host, _GONE[one.status], 0.8, evidence, f"of {one.host}")
-        return Judged(finding, (), sure=False, hosts=(one.host,) if one.host else ())
+        return RankFinding(finding, (), sure=False, hosts=(one.host,) if one.host else ())
 
-    def _many(self, gone: list[MemberEvidence]) -> list[Judged]:
+    def _many(self, gone: list[MemberEvidence]) -> list[RankFinding]:
         """More that are gone than are named one by one."""
         if not gone:
             return []
@@ -176,9 +176,9 @@ class HangCase:
         finding = self._finding(
             Component("job", self.job.name), Cause.PROCESS_STOPPED, 0.8 / len(gone), evidence, "of these processes"
         )
-        return [Judged(finding, tuple(sorted({one.rank for one in gone if one.rank >= 0})), sure=False)]
+        return [RankFinding(finding, tuple(sorted({one.rank for one in gone if one.rank >= 0})), sure=False)]
 
-    def _absent(self) -> list[Judged]:
+    def _absent(self) -> list[RankFinding]:
         """Ranks that did not call the operation in which others wait."""
         gone = {one.rank for one in self.job.gone}
         came = self.never_came()
@@ -204,7 +204,7 @@ class HangCase:
         late = all(member.counts for member in members) and rank not in self.job.unmoved
         return _MAY_BE_LATE if late else 0.9
 
-    def _undecided(self, ahead: tuple[int, ...], behind: tuple[int, ...]) -> Judged:
+    def _undecided(self, ahead: tuple[int, ...], behind: tuple[int, ...]) -> RankFinding:
         """Few have called more than many: who is to blame is not in counts of calls."""
         evidence = (
             f"ranks {_some(ahead)} are ahead and wait for ranks {_some(behind)}, which have called less, or they have "
@@ -214,13 +214,13 @@ class HangCase:
         confidence = 0.8 / (len(ahead) + len(behind))
         job = Component("job", self.job.name)
         finding = self._finding(job, Cause.NOT_ENTERED, confidence, evidence, _some(behind))
-        return Judged(finding, (), sure=False, ahead=ahead, behind=behind)
+        return RankFinding(finding, (), sure=False, ahead=ahead, behind=behind)
 
-    def _stopped_after(self, rank: int, stop: Stop) -> Judged:
+    def _stopped_after(self, rank: int, stop: Stop) -> RankFinding:
         call = f"{stop.call.kind or 'operation'} #{stop.call.seq} of {stop.comm}"
         evidence = (f"rank {rank} has made no call after {call}, which others have called and gone on from",)
         component = rank_component(self.job.name, rank)
-        return Judged(
+        return RankFinding(
             self._finding(component, Cause.NOT_ENTERED, _MAY_BE_LATE, evidence, str(rank)), (rank,), sure=False
         )
 
@@ -253,7 +253,7 @@ class HangCase:
                          f"give or take {gap.error_s:.2g} s")  # fmt: skip
         return tuple(lines)
 
-    def _inside(self) -> list[Judged]:
+    def _inside(self) -> list[RankFinding]:
         """All have called the operation that the others wait for, and nobody has finished it."""
         graph = self.graph
         inside = tuple(sorted(rank for rank in graph.pending if not graph.edges[rank]))
@@ -280,7 +280,7 @@ class HangCase:
         call = None if op.kind in TRANSFERS else self.job.comms[op.comm].members[rank].calls.get(op.seq)
         return call.state if call else CallState.UNKNOWN
 
-    def _no_file(self) -> list[Judged]:
+    def _no_file(self) -> list[RankFinding]:
         """Ranks that left nothing, though nobody is known to wait for them."""
         gone = {one.rank for one in self.job.gone}
         silent = tuple(rank for rank in self.job.no_file if rank not in gone)
@@ -295,10 +295,10 @@ class HangCase:
                   for member in comm.members.values() if member.calls]  # fmt: skip
         return any(state is not CallState.COMPLETED for state in newest)
 
-    def _of_rank(self, rank: int, cause: Cause, confidence: float, evidence: Iterable[str]) -> Judged:
+    def _of_rank(self, rank: int, cause: Cause, confidence: float, evidence: Iterable[str]) -> RankFinding:
         component = rank_component(self.job.name, rank)
         finding = self._finding(component, cause, confidence, evidence, str(rank))
-        return Judged(finding, (rank,), sure=confidence > _MAY_BE_LATE)
+        return RankFinding(finding, (rank,), sure=confidence > _MAY_BE_LATE)
 
     def _among(
         self,
@@ -307,14 +307,14 @@ class HangCase:
         evidence: Iterable[str],
         syndrome: Syndrome = Syndrome.NON_COMMUNICATION_HANG,
         confidence: float = 0.8,
-    ) -> Judged:
+    ) -> RankFinding:
         """One of `ranks`; a rank is the component only where it is the only one."""
         parts = tuple(rank_component(self.job.name, rank) for rank in ranks)
         one = len(parts) == 1
         component = parts[0] if one else Component("job", self.job.name)
         finding = self._finding(component, cause, confidence / len(parts), evidence, _some(ranks), syndrome,
                                 () if one else parts)  # fmt: skip
-        return Judged(finding, ranks, sure=False)
+        return RankFinding(finding, ranks, sure=False)
 
     def _finding(
         self,
@@ -396,7 +396,7 @@ def _side(comm: CommEvidence, counts: Counts, ranks: tuple[int, ...]) -> Operati
     return OperationSide(comm.name, sum(count for _, count in counts), called, "", -1, "started", ranks)
 
 
-def unequal_transfer(job: JobEvidence) -> Judged | None:
+def unequal_transfer(job: JobEvidence) -> RankFinding | None:
     """A send that meets a receive of another size; either rank may be wrong."""
     found = next((one for transfers in transfers_of(job) for one in transfers.unequal()), None)
     if found is None:
@@ -409,13 +409,13 @@ def unequal_transfer(job: JobEvidence) -> Judged | None:
         Syndrome.NON_COMMUNICATION_HANG, Cause.SIZE_OR_SYNTAX_MISMATCH, Component("job", job.name), 0.0, 0.8, evidence,
         "the same program ending well on the same ranks", {"sides": 2.0}, operations=operations,
     )  # fmt: skip
-    return Judged(finding, tuple(sorted((found.sender, found.receiver))), sure=False)
+    return RankFinding(finding, tuple(sorted((found.sender, found.receiver))), sure=False)
 
 
-def count_judged(job: JobEvidence) -> Judged | None:
+def count_judged(job: JobEvidence) -> RankFinding | None:
     """The mismatch that counts of calls show, if any."""
     found = count_mismatch(job)
-    return Judged(found[0], found[1], sure=found[2]) if found else None
+    return RankFinding(found[0], found[1], sure=found[2]) if found else None
 
 
 _SHOWN = 8

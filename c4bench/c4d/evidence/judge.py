@@ -6,7 +6,7 @@ import msgspec
 
 from c4bench.c4d.diagnosis import Finding
 from c4bench.c4d.evidence.clocks import on_one_clock
-from c4bench.c4d.evidence.hangs import HangCase, Judged, process_words
+from c4bench.c4d.evidence.hangs import HangCase, RankFinding, process_words
 from c4bench.c4d.evidence.join import JobEvidence, join
 from c4bench.c4d.evidence.slowness import stragglers
 from c4bench.c4d.hang.wait_for_graph import Node, WaitForGraph
@@ -126,7 +126,7 @@ def _reached(job: JobEvidence, graph: WaitForGraph) -> tuple[Reached, ...]:
     return tuple(found)
 
 
-def _verdict(job: JobEvidence, case: HangCase, judged: Judged, all_culprits: Set[int]) -> EvidenceVerdict:
+def _verdict(job: JobEvidence, case: HangCase, judged: RankFinding, all_culprits: Set[int]) -> EvidenceVerdict:
     diagnosis = judged.finding.stamped(job.name, job.latest_s, job.latest_s)
     hosts = judged.hosts or tuple(sorted({job.hosts[rank] for rank in judged.culprits if rank in job.hosts}))
     counted = any(member.counts for comm in job.comms.values() for member in comm.members.values())
@@ -211,7 +211,7 @@ def untold_why(job: JobEvidence, reading: Reading) -> str:
 _SHOWN = 8
 
 
-def time_outs(job: JobEvidence) -> list[Judged]:
+def time_outs(job: JobEvidence) -> list[RankFinding]:
     """A finding for each operation in which ranks timed out; it blames nobody.
 
     Operations of different groups are not compared: their numbers have nothing to do with each other.
@@ -222,7 +222,7 @@ def time_outs(job: JobEvidence) -> list[Judged]:
     return [_judged(job, waits) for _, waits in sorted(places.items())]
 
 
-def _judged(job: JobEvidence, waits: list[TimedOut]) -> Judged:
+def _judged(job: JobEvidence, waits: list[TimedOut]) -> RankFinding:
     first = min(waits, key=lambda one: one.rank)
     shown = ", ".join(str(one.rank) for one in waits[:_SHOWN]) + (" ..." if len(waits) > _SHOWN else "")
     where = f"{first.kind or 'operation'} #{first.seq}" + (f" of {first.group}" if first.group else "")
@@ -235,7 +235,7 @@ def _judged(job: JobEvidence, waits: list[TimedOut]) -> Judged:
         Syndrome.COMMUNICATION_HANG, Cause.STUCK_INSIDE, Component("job", job.name), 0.0, 0.8 / max(job.ranks, 1),
         tuple(evidence), f"{where} ending on all ranks", figures,
     )  # fmt: skip
-    return Judged(finding, (), sure=False, waiting=tuple(sorted(one.rank for one in waits)))
+    return RankFinding(finding, (), sure=False, waiting=tuple(sorted(one.rank for one in waits)))
 
 
 _MATCH_STATES = {

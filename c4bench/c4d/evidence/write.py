@@ -16,7 +16,7 @@ from c4bench.model.window import Window
 WORLD = "0"
 
 
-class History(NamedTuple):
+class JobHistory(NamedTuple):
     """A job's communicators; its operations, `ops[rank]` in the order of calls; and its processes, up to `end_s`.
 
     `ranks` are the job's. `names` are those that PyTorch would give the communicators: `0` for all ranks.
@@ -45,7 +45,7 @@ class History(NamedTuple):
         return (rank for rank in self.ranks if self.state(rank) == "running")
 
 
-def history(records: Iterable[Record]) -> History:
+def history(records: Iterable[Record]) -> JobHistory:
     """The history in the windows of one job. A later record of an operation replaces an earlier one."""
     mapping = RankMapping()
     comms: dict[str, CommRecord] = {}
@@ -75,7 +75,7 @@ def history(records: Iterable[Record]) -> History:
     }
     job = next((comm.job for comm in comms.values()), "job")
     hosts = {rank: mapping.host(rank) for rank in ranks}
-    return History(job, ranks, comms, seats, names, ordered, hosts, processes, end_s)
+    return JobHistory(job, ranks, comms, seats, names, ordered, hosts, processes, end_s)
 
 
 _VERSION = "2.10"
@@ -85,7 +85,7 @@ _TORCH_DTYPES = {"float32": ("Float", 4), "float64": ("Double", 8), "float16": (
 _NANO = 1_000_000_000
 
 
-def flight_recorder_files(history: History) -> Iterator[tuple[str, bytes]]:
+def flight_recorder_files(history: JobHistory) -> Iterator[tuple[str, bytes]]:
     """The dumps, `trace_rank_N.json`."""
     config = {
         history.names[name]: {"name": history.names[name], "desc": name, "ranks": str(list(history.ranks_of(name)))}
@@ -108,7 +108,7 @@ def flight_recorder_files(history: History) -> Iterator[tuple[str, bytes]]:
         yield f"trace_rank_{rank}.json", msgspec.json.encode(dump)
 
 
-def _status(history: History, rank: int, names: list[str]) -> dict[str, dict[str, str]]:
+def _status(history: JobHistory, rank: int, names: list[str]) -> dict[str, dict[str, str]]:
     status = {}
     for number, name in enumerate(names):
         ops = [op for op in history.ops[rank] if history.names[op.comm] == name]
@@ -121,7 +121,7 @@ def _status(history: History, rank: int, names: list[str]) -> dict[str, dict[str
     return status
 
 
-def _entries(history: History, names: list[str], rank: int) -> list[dict[str, Any]]:
+def _entries(history: JobHistory, names: list[str], rank: int) -> list[dict[str, Any]]:
     """The entries of a rank: a collective is one, a send or receive is one for each peer, and one for the batch."""
     found: list[dict[str, Any]] = []
     for op in history.ops[rank]:
@@ -144,7 +144,7 @@ def _peers(op: OpRecord, size: int) -> tuple[str, ...]:
     return f"send {op.rank}->{(op.rank + 1) % size}", f"recv {op.rank}<-{(op.rank - 1) % size}"
 
 
-def _dump_entry(history: History, names: list[str], op: OpRecord) -> dict[str, Any]:
+def _dump_entry(history: JobHistory, names: list[str], op: OpRecord) -> dict[str, Any]:
     dtype, width = _TORCH_DTYPES.get(op.dtype, ("Byte", 1))
     name = history.names[op.comm]
     elements = op.size_bytes // width
@@ -171,7 +171,7 @@ _INSPECTOR_KINDS = {"all_reduce": "AllReduce", "all_gather": "AllGather", "reduc
           "broadcast": "Broadcast", "reduce": "Reduce", "barrier": "AllReduce"}  # fmt: skip
 
 
-def inspector_files(history: History) -> Iterator[tuple[str, bytes]]:
+def inspector_files(history: JobHistory) -> Iterator[tuple[str, bytes]]:
     """The logs, `HOST-pidPID.log`."""
     places = {(name, rank): member for name in history.comms for member, rank in enumerate(history.ranks_of(name))}
     for rank in history.ranks:
@@ -192,7 +192,9 @@ def _numbered(ops: Iterable[OpRecord]) -> Iterator[tuple[int, OpRecord]]:
         yield made[place], op
 
 
-def _inspector_line(history: History, op: OpRecord, number: int, member: int, host: str, pid: int) -> dict[str, object]:
+def _inspector_line(
+    history: JobHistory, op: OpRecord, number: int, member: int, host: str, pid: int
+) -> dict[str, object]:
     size = len(history.comms[op.comm].members)
     took_us = (op.finished_s - op.entered_s) * 1e6
     rate_gbs = op.size_bytes / took_us / 1e3 if took_us > 0 else 0.0
@@ -227,7 +229,7 @@ _KINETO_DTYPES = {"float32": "Float", "float64": "Double", "float16": "Half", "b
            "int32": "Int"}  # fmt: skip
 
 
-def kineto_files(history: History) -> Iterator[tuple[str, bytes]]:
+def kineto_files(history: JobHistory) -> Iterator[tuple[str, bytes]]:
     """The traces, `rank_N.pt.trace.json`. Operations that have not finished have no event, as in a real trace."""
     members = {name: history.ranks_of(name) for name in history.comms}
     for rank in history.dumping():
@@ -237,7 +239,7 @@ def kineto_files(history: History) -> Iterator[tuple[str, bytes]]:
         yield f"rank_{rank}.pt.trace.json", msgspec.json.encode({"distributedInfo": info, "traceEvents": events})
 
 
-def _events(history: History, members: tuple[int, ...], rank: int, op: OpRecord) -> tuple[dict[str, object], ...]:
+def _events(history: JobHistory, members: tuple[int, ...], rank: int, op: OpRecord) -> tuple[dict[str, object], ...]:
     """The call, which returns at once, and the kernel, which runs until the operation has ended."""
     elements = op.size_bytes // _KINETO_WIDTHS.get(op.dtype, 1)
     arguments = {
@@ -270,7 +272,7 @@ _RAS_KINDS = {
 _COUNTED = ("Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce")
 
 
-def ras_files(history: History) -> Iterator[tuple[str, bytes]]:
+def ras_files(history: JobHistory) -> Iterator[tuple[str, bytes]]:
     """One file, `ras.json`."""
     counts: dict[tuple[str, int], Counter[str]] = {}
     for rank, ops in history.ops.items():
@@ -289,7 +291,7 @@ def ras_files(history: History) -> Iterator[tuple[str, bytes]]:
     yield "ras.json", msgspec.json.encode(document)
 
 
-def _communicator(history: History, name: str, counts: dict[tuple[str, int], Counter[str]]) -> dict[str, Any]:
+def _communicator(history: JobHistory, name: str, counts: dict[tuple[str, int], Counter[str]]) -> dict[str, Any]:
     ranks, missing = [], []
     for member, rank in enumerate(history.ranks_of(name)):
         state = history.state(rank)
@@ -322,7 +324,7 @@ def hash_of(name: str) -> int:
 
 
 # By the name of a format: the files, by name, that it has for a job.
-WRITERS: dict[str, Callable[[History], Iterator[tuple[str, bytes]]]] = {
+WRITERS: dict[str, Callable[[JobHistory], Iterator[tuple[str, bytes]]]] = {
     "flight-recorder": flight_recorder_files,
     "ras": ras_files,
     "inspector": inspector_files,

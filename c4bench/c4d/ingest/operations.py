@@ -18,7 +18,7 @@ _OPS_KEPT = 128
 _SEQ = (1 << SEQ_BITS) - 1
 
 
-class Place(NamedTuple):
+class OpenRows(NamedTuple):
     """Sequence numbers of operations of one communicator, ascending, and the first row of the records of each."""
 
     seqs: Ints
@@ -41,10 +41,10 @@ class OpenOperations:
         at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
         return np.where(self._keys[at] == keys, self._starts[at], -1)
 
-    def of(self, comm: int) -> Place:
+    def of(self, comm: int) -> OpenRows:
         """The open operations of a communicator."""
         first, end = np.searchsorted(self._keys, [comm << SEQ_BITS, (comm + 1) << SEQ_BITS]).tolist()
-        return Place(self._keys[first:end] & _SEQ, self._starts[first:end])
+        return OpenRows(self._keys[first:end] & _SEQ, self._starts[first:end])
 
     def missing(self, comms: Ints, seqs: Ints) -> tuple[Ints, Ints]:
         """Those of these operations that are not open, each once."""

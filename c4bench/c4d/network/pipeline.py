@@ -20,7 +20,7 @@ from c4bench.c4d.network.benign_explanations import BenignExplanations, Congesti
 from c4bench.c4d.network.cell_index import CellIndex, CellValues
 from c4bench.c4d.network.delay_baseline import DelayBaseline
 from c4bench.c4d.network.delay_matrix import DelayMatrix, in_flight_costs
-from c4bench.c4d.network.diagnosis_gate import Case, DiagnosisGate
+from c4bench.c4d.network.diagnosis_gate import DiagnosisGate, NamingCase
 from c4bench.c4d.network.evidence import MatrixEvidence, Weights
 from c4bench.c4d.network.missing_links import MissingLinkDetector
 from c4bench.c4d.network.nic_utilisation import NicUtilisation
@@ -423,10 +423,14 @@ class NetworkSlownessDetector:
         nics = {case.blame.component.name for case in busy}
         blames = [blame for blame in blames if any(nics.isdisjoint(cell) for cell in blame.cells)]
         self.gate.heal([*blames, *(case.blame for case in busy)])
-        cases = [Case(blame, weights.onset_s(blame), weights.least(blame), weights.spans(blame)) for blame in blames]
+        cases = [
+            NamingCase(blame, weights.onset_s(blame), weights.least(blame), weights.spans(blame)) for blame in blames
+        ]
         return self.gate.name([*busy, *cases], span.cells, span.closed_s)
 
-    def _busy_nics(self, blames: list[Blame], suspected: set[Cell], departures: CellValues, span: Span) -> list[Case]:
+    def _busy_nics(
+        self, blames: list[Blame], suspected: set[Cell], departures: CellValues, span: Span
+    ) -> list[NamingCase]:
         """NICs that are busy longer with what crosses no slow link, unless another job has just arrived there."""
         slow = self.gate.links | {blame.component.name for blame in blames if blame.component.kind == "link"}
         cells = span.cells

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 import msgspec
 
 from c4bench.c4p.knowledge.leaf_groups import Pair
-from c4bench.c4p.knowledge.sample import Sample
+from c4bench.c4p.knowledge.sample import PathSample
 
 Paths = list[tuple[str, ...]]
 # The hops of each source port's path, by pair of NICs.
@@ -15,7 +15,7 @@ PathsOfPairs = Mapping[Pair, Mapping[int, tuple[str, ...]]]
 _MISSED = 0.01
 
 
-def gone_hops(before: PathsOfPairs, found: PathsOfPairs, sample: Sample | None, *, certain: bool) -> set[str]:
+def gone_hops(before: PathsOfPairs, found: PathsOfPairs, sample: PathSample | None, *, certain: bool) -> set[str]:
     """The hops that pairs crossed `before`, and that no path `found` since then crosses.
 
     A port that crossed the hop must have been found to take another path. Unless it is `certain` that all paths were

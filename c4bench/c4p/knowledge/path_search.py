@@ -28,7 +28,7 @@ from c4bench.c4p.knowledge.leaf_paths import (
 )
 from c4bench.c4p.knowledge.nic_links import NicLinks, is_port
 from c4bench.c4p.knowledge.path_knowledge import Trace
-from c4bench.c4p.knowledge.sample import Sample
+from c4bench.c4p.knowledge.sample import PathSample
 
 
 class AskedPaths:
@@ -119,7 +119,7 @@ class PathSearch:
         """The pairs for which there is more to ask."""
         return tuple(pair for pair, search in self._pairs.items() if not search.done)
 
-    def sample(self, can_answer: Callable[[str, str], bool]) -> Sample:
+    def sample(self, can_answer: Callable[[str, str], bool]) -> PathSample:
         """What has been found so far; `can_answer(NIC, hop)` is whether the hop's switch has an answer left for it.
 
         No switch answers for a bond's port. The switch before it does, so the port is missed only by a random sample.
@@ -127,7 +127,7 @@ class PathSearch:
         traced = {pair: search.traced for pair, search in self._pairs.items()}
         answers = itertools.chain.from_iterable(search.answers.values() for search in self._pairs.values())
         seen = {hop for of_port in answers for hop in of_port.values()}
-        return Sample(traced, seen, lambda nic, hop: not is_port(hop) and can_answer(nic, hop))
+        return PathSample(traced, seen, lambda nic, hop: not is_port(hop) and can_answer(nic, hop))
 
     def ready(self, now_s: float) -> set[str]:
         """The NICs that have something to ask now."""

@@ -75,7 +75,7 @@ def power(request: FaultRequest) -> Witness:
 @witness("gpu_standstill")
 def standstill(request: FaultRequest) -> Witness:
     """Witness of a kernel that does not return."""
-    return Standstill(accelerators.as_rank(request))
+    return RankStandstill(accelerators.as_rank(request))
 
 
 @witness("gpu_ended")
@@ -95,7 +95,7 @@ _COMPUTING_SHARE = 0.1
 _STANDSTILL_FACTOR = 5
 
 
-class Gap(NamedTuple):
+class ComputeGap(NamedTuple):
     """A time between operations (host's clock)."""
 
     began_s: float
@@ -142,7 +142,7 @@ class ComputePace:
     def _threshold_s(self) -> float:
         return self._gap_before_s * (1 + self._factor) / 2
 
-    def gaps_since(self, since_s: float) -> list[Gap]:
+    def gaps_since(self, since_s: float) -> list[ComputeGap]:
         """The gaps that began since then; those between a few operations in a row are short beside the usual ones."""
         return gaps(processes.telemetry(self._ring).ops, since_s, self._gap_before_s)
 
@@ -174,12 +174,12 @@ class LateStep:
         """A short newest gap proves recovery."""
         return self._pace.after()
 
-    def _late(self, since_s: float, threshold_s: float) -> list[Gap]:
+    def _late(self, since_s: float, threshold_s: float) -> list[ComputeGap]:
         return [gap for gap in self._pace.gaps_since(since_s) if gap.length_s >= threshold_s]
 
 
 @witness("standstill")
-class Standstill:
+class RankStandstill:
     """`idle_s`: how long the rank has been in no operation. Seen when that is far longer than it usually computes.
 
     A rank that waits for its peers is in an operation and does not stand still.
@@ -228,24 +228,24 @@ def usual_gap_s(ring: Path, window_s: float) -> float:
     return _median_s(gaps(processes.telemetry(ring).ops, now_s) or gaps(processes.telemetry(ring).ops))
 
 
-def gaps(ops: Sequence[OpRecord], since_s: float = 0.0, usual_s: float = 0.0) -> list[Gap]:
+def gaps(ops: Sequence[OpRecord], since_s: float = 0.0, usual_s: float = 0.0) -> list[ComputeGap]:
     """The times since then in which no operation of any communicator was running; `usual_s` as known before."""
-    merged: list[Gap] = []  # spans busy with operations
+    merged: list[ComputeGap] = []  # spans busy with operations
     for op in sorted(ops, key=lambda op: op.entered_s):
         ended_s = op.finished_s or float("inf")
         if merged and op.entered_s <= merged[-1].ended_s:
-            merged[-1] = Gap(merged[-1].began_s, max(merged[-1].ended_s, ended_s))
+            merged[-1] = ComputeGap(merged[-1].began_s, max(merged[-1].ended_s, ended_s))
         else:
-            merged.append(Gap(op.entered_s, ended_s))
-    between = [Gap(before.ended_s, after.began_s) for before, after in pairwise(merged)]
+            merged.append(ComputeGap(op.entered_s, ended_s))
+    between = [ComputeGap(before.ended_s, after.began_s) for before, after in pairwise(merged)]
     return _computing([gap for gap in between if gap.began_s >= since_s], usual_s)
 
 
-def _computing(candidates: list[Gap], usual_s: float) -> list[Gap]:
+def _computing(candidates: list[ComputeGap], usual_s: float) -> list[ComputeGap]:
     """Drop the short gaps between back-to-back operations, in which the rank does not compute."""
     longest_s = max([usual_s, *(gap.length_s for gap in candidates)])
     return [gap for gap in candidates if gap.length_s > _COMPUTING_SHARE * longest_s]
 
 
-def _median_s(among: Sequence[Gap]) -> float:
+def _median_s(among: Sequence[ComputeGap]) -> float:
     return statistics.median(gap.length_s for gap in among) if among else 0.0

@@ -36,7 +36,7 @@ _STARTING_S = 0.001
 _WATCH_EVERY_S = 1.0
 
 
-class Watchdog:
+class LabWatchdog:
     """Watches one lab from its own thread. With `virtual` time, a clock that does not move means that the lab hangs.
 
     A lab whose processes fill its `memory_bytes` hangs too: they read their own code again and again.
@@ -185,7 +185,7 @@ def run(program: Kernel, spec: LabSpec, home: Path, *, virtual: bool = True, lim
         (home / "kernel.log").open("wb") as log,
         _start(program, spec, home, log.fileno(), virtual=virtual) as process,
     ):
-        watch = Watchdog(process, program.landmarks, limit_s, MEMORY_BYTES, virtual=virtual)
+        watch = LabWatchdog(process, program.landmarks, limit_s, MEMORY_BYTES, virtual=virtual)
         with _ended(process), _raw_terminal(spec.interactive):
             ready_at = _carry_output(process, watch) if process.stdout else None
             process.wait()
@@ -316,7 +316,7 @@ def _raw_terminal(wanted: bool) -> Iterator[None]:
         termios.tcsetattr(0, termios.TCSADRAIN, before)
 
 
-def _carry_output(process: "subprocess.Popen[bytes]", watch: Watchdog) -> float | None:
+def _carry_output(process: "subprocess.Popen[bytes]", watch: LabWatchdog) -> float | None:
     """Copy the console to our output until it closes; return the time when the lab was up.
 
     A lab stands still until its output is read, and the reader of our output may be slow, so a thread reads the lab's.

@@ -6,7 +6,7 @@ import pytest
 from fakes import rank_request
 
 from c4bench.inject.witness import accelerator
-from c4bench.inject.witness.accelerator import Standstill
+from c4bench.inject.witness.accelerator import RankStandstill
 from c4bench.model.telemetry import OpRecord
 
 USUAL_S, BUSY_S = 0.1, 0.2
@@ -56,7 +56,7 @@ def world(monkeypatch):
 
 @pytest.fixture
 def witness():
-    return Standstill(rank_request("process.hang"))
+    return RankStandstill(rank_request("process.hang"))
 
 
 def test_a_rank_that_stands_is_seen_when_its_next_operation_is_long_overdue(world, witness):

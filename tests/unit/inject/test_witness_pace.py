@@ -7,7 +7,7 @@ import pytest
 from fakes import rank_request
 
 from c4bench.inject.witness import accelerator, base
-from c4bench.inject.witness.accelerator import Gap, gaps
+from c4bench.inject.witness.accelerator import ComputeGap, gaps
 from c4bench.model.telemetry import OpRecord
 
 COMPUTE_S, OPERATION_S = 0.02, 0.01
@@ -79,18 +79,18 @@ def rank(monkeypatch):
 def test_gaps_are_the_times_in_no_operation_of_any_communicator():
     """Overlapping operations are one busy span; an operation that has not finished lasts; short gaps do not count."""
     ops = [op(10.0, 11.0), op(10.5, 12.0, "d"), op(10.6, 10.8), op(14.0, 15.0), op(15.1, 16.0), op(18.0, 0.0)]
-    assert gaps(ops) == [Gap(12.0, 14.0), Gap(16.0, 18.0)]
-    assert gaps(ops, 12.5) == [Gap(16.0, 18.0)]
-    assert gaps([*ops, op(30.0, 31.0)])[-1] == Gap(16.0, 18.0)
+    assert gaps(ops) == [ComputeGap(12.0, 14.0), ComputeGap(16.0, 18.0)]
+    assert gaps(ops, 12.5) == [ComputeGap(16.0, 18.0)]
+    assert gaps([*ops, op(30.0, 31.0)])[-1] == ComputeGap(16.0, 18.0)
     assert gaps(list(reversed(ops))) == gaps(ops)
     assert gaps([]) == []
-    assert Gap(12.0, 14.5).length_s == 2.5
+    assert ComputeGap(12.0, 14.5).length_s == 2.5
 
 
 def test_operations_that_touch_leave_no_gap():
     """One that begins as another ends, and one that ends within a longer one, belong to the same busy span."""
-    assert gaps([op(1.0, 2.0), op(2.0, 3.0), op(5.0, 6.0)]) == [Gap(3.0, 5.0)]
-    assert gaps([op(1.0, 4.0), op(2.0, 3.0), op(6.0, 7.0)]) == [Gap(4.0, 6.0)]
+    assert gaps([op(1.0, 2.0), op(2.0, 3.0), op(5.0, 6.0)]) == [ComputeGap(3.0, 5.0)]
+    assert gaps([op(1.0, 4.0), op(2.0, 3.0), op(6.0, 7.0)]) == [ComputeGap(4.0, 6.0)]
 
 
 def test_operations_in_a_row_during_the_fault_are_not_taken_for_its_pace(rank):
@@ -159,7 +159,7 @@ def test_one_late_step_is_enough(rank):
 
 def test_a_rank_stands_still_after_five_usual_times(rank):
     """It is seen once an operation is overdue by five times the usual computing, and is over with the next one."""
-    witness = accelerator.Standstill(rank_request("process.hang"))
+    witness = accelerator.RankStandstill(rank_request("process.hang"))
     assert witness.before() == {"gap_s": pytest.approx(COMPUTE_S)}
     assert witness.during(rank.now_s).observed_s is None
     rank.freeze()
@@ -178,7 +178,7 @@ def test_a_rank_stands_still_after_five_usual_times(rank):
 
 def test_a_rank_that_waits_for_others_does_not_stand_still(rank):
     """Within an operation it is its peers that are late."""
-    witness = accelerator.Standstill(rank_request("process.hang"))
+    witness = accelerator.RankStandstill(rank_request("process.hang"))
     witness.before()
     rank.freeze()
     rank.ops = [*rank.ops, op(rank.now_s - 0.001, 0.0)]
@@ -190,6 +190,6 @@ def test_a_rank_that_never_computed_does_not_stand_still(rank):
     """Without a usual time, idleness is no evidence."""
     rank.freeze()
     rank.ops = [op(900.0, 901.0)]
-    witness = accelerator.Standstill(rank_request("process.hang"))
+    witness = accelerator.RankStandstill(rank_request("process.hang"))
     assert witness.before() == {"gap_s": 0.0}
     assert witness.during(rank.now_s).observed_s is None

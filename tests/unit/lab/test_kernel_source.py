@@ -7,9 +7,9 @@ import pytest
 
 from c4bench.errors import C4Error, UnhealthyError, UsageError
 from c4bench.lab.machine.kernel import archive, recipe, source, tree
-from c4bench.lab.machine.kernel.archive import Offer
+from c4bench.lab.machine.kernel.archive import SourceOffer
 from c4bench.lab.machine.kernel.recipe import Version
-from c4bench.lab.machine.kernel.steps import Steps
+from c4bench.lab.machine.kernel.steps import BuildSteps
 
 MAKEFILE = "# SPDX\nVERSION = {0}\nPATCHLEVEL = {1}\nSUBLEVEL = {2}\nEXTRAVERSION =\n"
 
@@ -59,7 +59,7 @@ def test_versions_are_read_from_names(text, version):
 def test_a_tested_version_is_taken_before_a_newer_one(monkeypatch, releases, taken):
     """Of what the archive has the newest tested version is taken, else the newest, and nothing older than 7.2."""
     monkeypatch.setattr(recipe, "TESTED", (Version(7, 3, 4), Version(7, 2, 1)))
-    chosen = archive.choose(Offer("linux-source", release) for release in releases)
+    chosen = archive.choose(SourceOffer("linux-source", release) for release in releases)
     assert (chosen.release if chosen else None) == taken
 
 
@@ -110,7 +110,7 @@ def test_a_given_source_that_will_not_do_is_refused(tmp_path, monkeypatch, name,
 def unpacked(path, tmp_path):
     room = tmp_path / "room"
     room.mkdir()
-    return tree.unpack(path, room / "source", Steps(room, {}))
+    return tree.unpack(path, room / "source", BuildSteps(room, {}))
 
 
 def test_the_full_version_is_in_the_makefile(tmp_path):
@@ -152,4 +152,4 @@ def test_a_package_without_a_source_is_refused(tmp_path):
     package = tmp_path / "linux-source-7.3_7.3.4-1_all.deb"
     package.write_text("<html>log in</html>")
     with pytest.raises(UnhealthyError, match=r"_all.deb is cut or damaged \(.*\): get it again"):
-        tree.tarball_of(package, tmp_path / "unpacked", Steps(tmp_path, {}))
+        tree.tarball_of(package, tmp_path / "unpacked", BuildSteps(tmp_path, {}))

@@ -17,7 +17,7 @@ import msgspec
 from c4bench.errors import UnhealthyError
 from c4bench.lab.machine.kernel import recipe
 from c4bench.lab.machine.kernel.recipe import OLDEST, Version
-from c4bench.lab.machine.kernel.steps import FULL, Progress, Steps, no_space
+from c4bench.lab.machine.kernel.steps import FULL, BuildSteps, ProgressLine, no_space
 from c4bench.lab.machine.kernel.tree import tarball_of
 
 SUITES = ("trixie-backports", "sid")
@@ -54,7 +54,7 @@ Signed-By: {keyring}
 """
 
 
-class Offer(msgspec.Struct, frozen=True):
+class SourceOffer(msgspec.Struct, frozen=True):
     """A kernel source package that the archive has, such as linux-source-7.3 in version 7.3.4-1~bpo13+1."""
 
     package: str
@@ -86,7 +86,7 @@ def fetch(root: Path) -> Path:
             )
         package = apt.download(offer)
         home = root / "sources" / offer.release
-        return _keep(tarball_of(package, Path(scratch) / "unpacked", Steps(Path(scratch), {})), home)
+        return _keep(tarball_of(package, Path(scratch) / "unpacked", BuildSteps(Path(scratch), {})), home)
 
 
 def require_tools() -> None:
@@ -109,7 +109,7 @@ def _keep(tarball: Path, home: Path) -> Path:
     return home / tarball.name
 
 
-def choose(offers: Iterable[Offer]) -> Offer | None:
+def choose(offers: Iterable[SourceOffer]) -> SourceOffer | None:
     """The newest that has been tested, else the newest; None where all are too old."""
     fit = [(recipe.preference(offer.version), offer) for offer in offers if offer.version and offer.version >= OLDEST]
     return max(fit, key=lambda ranked: ranked[0])[1] if fit else None
@@ -150,14 +150,14 @@ class Apt:
         if not self._names():
             raise self._trouble(output)
 
-    def offers(self) -> list[Offer]:
+    def offers(self) -> list[SourceOffer]:
         """The kernel source packages in the lists."""
         names = self._names()
         lines = self._ask("apt-cache", "madison", *names).splitlines() if names else []
         rows = [[cell.strip() for cell in line.split("|")] for line in lines]
-        return [Offer(row[0], row[1]) for row in rows if len(row) == 3]
+        return [SourceOffer(row[0], row[1]) for row in rows if len(row) == 3]
 
-    def download(self, offer: Offer) -> Path:
+    def download(self, offer: SourceOffer) -> Path:
         """Fetch a package."""
         what = f"fetching {offer.package} {offer.release}"
         output = self._run(what, "apt-get", "download", f"{offer.package}={offer.release}")
@@ -177,7 +177,7 @@ class Apt:
         """Run apt-get, with its progress shown as ours; return its complaints."""
         reader, writer = os.pipe()
         options = [f"--config-file={self._configuration}", "-q", "-o", f"APT::Status-Fd={writer}"]
-        with tempfile.TemporaryFile("w+") as complaints, os.fdopen(reader) as status, Progress(what) as progress:
+        with tempfile.TemporaryFile("w+") as complaints, os.fdopen(reader) as status, ProgressLine(what) as progress:
             with subprocess.Popen(
                 [*argv, *options],
                 cwd=self._folder,

@@ -22,7 +22,7 @@ from c4bench.lab.machine.autopsy import Landmarks
 from c4bench.lab.machine.kernel import cache, recipe, source, tree
 from c4bench.lab.machine.kernel.cache import Facts, Kernel
 from c4bench.lab.machine.kernel.recipe import CONFIG, LANDMARKS, PATCH, PRELOAD, STAMP, Version
-from c4bench.lab.machine.kernel.steps import Progress, StepError, Steps, no_space
+from c4bench.lab.machine.kernel.steps import BuildSteps, ProgressLine, StepError, no_space
 from c4bench.lab.machine.launch import LAB_DIRECTORY, launch, require_machine
 from c4bench.lab.spec import Report
 from c4bench.units import payload_bound
@@ -41,7 +41,7 @@ def environment(tree: Path) -> dict[str, str]:
     return {**STAMP, "PATH": path, "KCONFIG_ALLCONFIG": str(CONFIG), "KCFLAGS": f"-ffile-prefix-map={tree}=."}
 
 
-def compile_kernel(tree: Path, version: Version, staged: Path, steps: Steps) -> Landmarks:
+def compile_kernel(tree: Path, version: Version, staged: Path, steps: BuildSteps) -> Landmarks:
     """Build kernel and preloaded library into the new folder `staged`. Raises UnhealthyError."""
     staged.mkdir()
     _patch(tree, version, steps)
@@ -55,7 +55,7 @@ def compile_kernel(tree: Path, version: Version, staged: Path, steps: Steps) -> 
     return _landmarks(tree, make, steps)
 
 
-def _patch(tree: Path, version: Version, steps: Steps) -> None:
+def _patch(tree: Path, version: Version, steps: BuildSteps) -> None:
     try:
         steps.run("patching", ["patch", "--strip=1", "--fuzz=0", f"--directory={tree}", f"--input={PATCH}"])
     except StepError as error:
@@ -76,7 +76,7 @@ def vanished(wanted: str, configured: str) -> list[str]:
     return [name for name, value in _SYMBOL.findall(wanted) if got.get(name) != value]
 
 
-def _make(argv: list[str], steps: Steps) -> None:
+def _make(argv: list[str], steps: BuildSteps) -> None:
     compiled = 0
 
     def count(line: str) -> None:
@@ -84,11 +84,11 @@ def _make(argv: list[str], steps: Steps) -> None:
         compiled += line.startswith("  CC ")
         progress.show(0.99 * compiled / _COMPILED_FILES if compiled < _COMPILED_FILES else 0.99)
 
-    with Progress("building the lab's kernel") as progress:
+    with ProgressLine("building the lab's kernel") as progress:
         steps.run("building the lab's kernel", argv, count)
 
 
-def _landmarks(tree: Path, make: list[str], steps: Steps) -> Landmarks:
+def _landmarks(tree: Path, make: list[str], steps: BuildSteps) -> Landmarks:
     """The addresses and offsets that the autopsy of a lab needs, from a built tree's symbols and headers."""
     shutil.copy(LANDMARKS, tree / "kernel" / LANDMARKS.name)
     assembly = f"kernel/{LANDMARKS.stem}.s"
@@ -115,7 +115,7 @@ _TROUBLE = re.compile(r"(?:BUG|WARNING|INFO: task|Oops|Kernel panic|Call Trace)\
 def prove(built: Kernel, scratch: Path) -> Report:
     """Boot it twice, with all files in `scratch`. Raises UnhealthyError if it fails the check."""
     reports = []
-    with Progress("checking the built kernel") as progress:
+    with ProgressLine("checking the built kernel") as progress:
         for number, name in enumerate(_BOOTS):
             reports.append(_boot(built, scratch / name))
             progress.show((number + 1) / len(_BOOTS))
@@ -225,7 +225,7 @@ def _compile(origin: Path, staged: Path, scratch: Path, log: Path) -> Facts:
     started = time.monotonic()
     log.unlink(missing_ok=True)
     unpacked = scratch / "source"
-    steps = Steps(scratch, environment(unpacked))
+    steps = BuildSteps(scratch, environment(unpacked))
     try:
         version = tree.unpack(tree.tarball_of(origin, scratch / "package", steps), unpacked, steps)
         recipe.refuse_old(version, str(origin))

@@ -18,7 +18,7 @@ _STEP_PERCENT = 25
 _WIDTH = 78
 
 
-class Progress:
+class ProgressLine:
     """A context manager around the step `what`."""
 
     def __init__(self, what: str) -> None:
@@ -68,7 +68,7 @@ class StepError(UnhealthyError):
         super().__init__(f"{what} failed: {reason}")
 
 
-class Steps:
+class BuildSteps:
     """Runs commands in the given environment, which has only PATH from the caller's.
 
     They write to `room`, a directory of the cache. Their output is kept in memory, so a full disk does not lose it.

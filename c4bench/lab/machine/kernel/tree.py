@@ -7,7 +7,7 @@ from pathlib import Path
 from c4bench.errors import UnhealthyError
 from c4bench.lab.machine.kernel import recipe
 from c4bench.lab.machine.kernel.recipe import Version
-from c4bench.lab.machine.kernel.steps import Progress, StepError, Steps
+from c4bench.lab.machine.kernel.steps import BuildSteps, ProgressLine, StepError
 
 _NEEDED = ("Makefile", "arch/um/Makefile", "arch/x86/um/Makefile")
 # Half of the source's bytes are in files of drivers and tools that a user-mode kernel does not use.
@@ -22,7 +22,7 @@ _LEFT_OUT = (
 _RECORDS, _RECORD_BYTES = 1000, 10240  # tar reports its progress this often
 
 
-def tarball_of(source: Path, folder: Path, steps: Steps) -> Path:
+def tarball_of(source: Path, folder: Path, steps: BuildSteps) -> Path:
     """The source's .tar.xz: `source` itself, or the one inside a Debian package, unpacked into `folder`."""
     if source.suffix != ".deb":
         return source
@@ -36,7 +36,7 @@ def tarball_of(source: Path, folder: Path, steps: Steps) -> Path:
     return tarballs[0]
 
 
-def unpack(tarball: Path, folder: Path, steps: Steps) -> Version:
+def unpack(tarball: Path, folder: Path, steps: BuildSteps) -> Version:
     """Unpack the source into a new `folder`; return its version. Raises UnhealthyError if it cannot be used."""
     folder.mkdir()
     what = "unpacking the kernel source"
@@ -46,7 +46,7 @@ def unpack(tarball: Path, folder: Path, steps: Steps) -> Version:
         *(f"--exclude=*/{pattern}" for pattern in _LEFT_OUT),
     ]
     try:
-        with Progress(what) as progress:
+        with ProgressLine(what) as progress:
             size = _size(steps.run(what, ["xz", "--robot", "--list", str(tarball)]))
             steps.run(what, argv, lambda line: progress.show(_done(line) / size))
     except StepError as error:

@@ -12,7 +12,6 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 
@@ -157,16 +156,8 @@ def _read_frame(connection: socket.socket) -> bytes | None:
     return connection.recv(int.from_bytes(head), socket.MSG_WAITALL) if len(head) == LENGTH_BYTES else None
 
 
-def process_state(pid: int) -> str:
-    """`running`, `stopped` or `exited`, from /proc."""
-    try:
-        return state_in(Path(f"/proc/{pid}/stat").read_bytes())
-    except (FileNotFoundError, ProcessLookupError):
-        return "exited"
-
-
 def state_in(stat: bytes) -> str:
-    """The same from the content of /proc/PID/stat, in which the state follows the name in brackets."""
+    """`running`, `stopped` or `exited`, from /proc/PID/stat, in which the state follows the name in brackets."""
     state = stat[stat.rindex(b")") + 2 : stat.rindex(b")") + 3]
     return "stopped" if state in b"Tt" else "exited" if state in b"ZX" else "running"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from c4bench.agent.spawner import Exited, Report, Spawn, Started, process_state, start
+from c4bench.agent.spawner import Exited, Report, Spawn, Started, start, state_in
 from c4bench.wire.framing import frame
 from c4bench.wire.messages import JobSpec
 
@@ -42,6 +42,14 @@ def speak(_, rank):
 def sleep(*_):
     time.sleep(60)
     return 0
+
+
+def process_state(pid):
+    """`running`, `stopped` or `exited`, from /proc."""
+    try:
+        return state_in(Path(f"/proc/{pid}/stat").read_bytes())
+    except (FileNotFoundError, ProcessLookupError):
+        return "exited"
 
 
 def fail(*_):

@@ -8,17 +8,16 @@ import os
 import socket
 import ssl
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 from websockets.exceptions import WebSocketException
 
 import c4bench
-from c4bench.agent.arrival_counts import ArrivalCounts
-from c4bench.agent.rank_logs import log_of, rotate
-from c4bench.agent.ranks import Ranks
+from c4bench.agent.ranks import Ranks, log_of, rotate
 from c4bench.agent.spawner import Report, Spawn, Started
 from c4bench.agent.window_message import WindowMessages
 from c4bench.errors import UnhealthyError
@@ -31,12 +30,55 @@ from c4bench.verbs.ticks import Ticks
 from c4bench.wire.channel import ChannelClosed, StreamChannel
 from c4bench.wire.framing import LENGTH_BYTES, MESSAGE_BYTES_MAX, frame
 from c4bench.wire.master import master_channel
-from c4bench.wire.messages import Empty, Hello, StartRanks, StopRanks
-from c4bench.wire.numbered_packets import HeardRequest, ListenRequest, NumberRequest
+from c4bench.wire.messages import Empty, Hello, RasReport, StartRanks, StopRanks
 from c4bench.wire.peer import Handler, LostError, Peer
-from c4bench.wire.probes import BurstRequest, ProbeAnswer, ProbeRequest
-from c4bench.wire.ras_report import RasReport
+from c4bench.wire.probes import (
+    BurstRequest,
+    Heard,
+    HeardRequest,
+    ListenRequest,
+    NumberRequest,
+    ProbeAnswer,
+    ProbeRequest,
+)
 from c4bench.wire.requests import OF_RANKS, Relay, Request
+
+if TYPE_CHECKING:
+    from c4bench.verbs.numbered_packets import ArrivalCounter
+
+
+class ArrivalCounts:
+    """Counters by NIC and token; `nic` returns this host's NIC of an index."""
+
+    def __init__(self, nic: Callable[[int], Nic]) -> None:
+        self._nic = nic
+        self._counters: dict[tuple[int, int], ArrivalCounter] = {}
+
+    async def listen(self, request: ListenRequest) -> Empty:
+        """Count from now on. A master that never asks leaves nothing open."""
+        from c4bench.verbs.numbered_packets import ArrivalCounter  # noqa: PLC0415  (seldom needed, and it takes memory)
+
+        loop = asyncio.get_running_loop()
+        counter = ArrivalCounter(self._nic(request.nic), request.token)
+        loop.add_reader(counter.socket, counter.read)
+        self._counters[request.nic, request.token] = counter
+        loop.call_later(request.within_s, self._end, request.nic, request.token)
+        return Empty()
+
+    async def heard(self, request: HeardRequest) -> Heard:
+        """End a count and return it. Raises UnhealthyError if there is none."""
+        heard = self._end(request.nic, request.token)
+        if heard is None:
+            raise UnhealthyError(f"no packets are counted at NIC {request.nic} under {request.token}; ask sooner")
+        return heard
+
+    def _end(self, nic: int, token: int) -> Heard | None:
+        counter = self._counters.pop((nic, token), None)
+        if counter is None:
+            return None
+        asyncio.get_running_loop().remove_reader(counter.socket)
+        return Heard(counter.close())
+
 
 _logger = logging.getLogger(__name__)
 

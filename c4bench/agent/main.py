@@ -1,7 +1,17 @@
-"""`python -m c4bench.agent.main --config agent.yml`: run the host daemon until SIGTERM."""
+"""`python -m c4bench.agent.main --config agent.yml`: run the host daemon until SIGTERM.
+
+A background process that can be found and ended again. A lock on the pid file shows whether it runs, not the number in
+it. Everything forked from the daemon shares the lock: while it is held, a part of the daemon lives. So a pid file that
+a crash has left is harmless.
+"""
 
 import argparse
+import fcntl
+import os
+import signal
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import c4bench.collective.ring_reader
@@ -9,11 +19,127 @@ import c4bench.verbs.probe  # noqa: F401  (loaded before the fork, so agent and 
 from c4bench import logs
 from c4bench.agent import privileges
 from c4bench.agent.config import load
-from c4bench.agent.daemon import Daemon
 from c4bench.agent.spawner import RankMain, start
-from c4bench.errors import C4Error
+from c4bench.decoding import DecodingError, whole_number
+from c4bench.errors import C4Error, UnhealthyError
 from c4bench.foreign_text import one_line
 from c4bench.model.agent import AgentConfig
+
+_POLL_S = 0.02
+_OPEN = os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+class Daemon:
+    """A daemon whose pid file and log are in `directory`."""
+
+    def __init__(self, directory: Path) -> None:
+        self._pid_file = directory / "agent.pid"
+        self._log = directory / "agent.log"
+
+    def start(self, main: Callable[[], int], ready: Callable[[], bool], timeout_s: float) -> None:
+        """Run `main` in the background, and return in the caller once `ready()` is true.
+
+        Raises UnhealthyError if one runs already, or if it ends or is not ready within `timeout_s`.
+        """
+        self._pid_file.parent.mkdir(parents=True, exist_ok=True)
+        # Whoever may open the file may lock it, so nobody else may.
+        lock = os.open(self._pid_file, _OPEN | os.O_RDWR | os.O_CREAT, 0o600)
+        os.fchmod(lock, 0o600)
+        if not _try_lock(lock):
+            os.close(lock)
+            raise UnhealthyError(f"an agent runs here already (process {self._pid()}); end it with --stop first")
+        middle = os.fork()
+        if middle == 0:
+            os.setsid()
+            # After the second fork this is no session leader, so it cannot get a controlling terminal.
+            if os.fork():
+                os._exit(0)
+            self._become(lock, main)
+        os.close(lock)
+        os.waitpid(middle, 0)
+        _wait(lambda: ready() or not self.running, timeout_s)
+        if not self.running:
+            raise UnhealthyError(f"the agent ended at once: {self._last_line()} (log: {self._log})")
+        if not ready():
+            raise UnhealthyError(f"the agent is not ready after {timeout_s:g} s (log: {self._log})")
+
+    def _become(self, lock: int, main: Callable[[], int]) -> None:
+        code = 1
+        try:
+            os.chdir("/")
+            os.umask(0o022)
+            null = os.open(os.devnull, os.O_RDONLY)
+            log = os.open(self._log, _OPEN | os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+            for source, target in ((null, 0), (log, 1), (log, 2)):
+                os.dup2(source, target)
+            os.ftruncate(lock, 0)
+            os.write(lock, f"{os.getpid()}\n".encode())
+            code = main()
+        except BaseException:  # written to the log; `start` quotes the last line
+            sys.excepthook(*sys.exc_info())
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+    def stop(self, timeout_s: float) -> None:
+        """End the daemon and wait until all its processes have ended; do nothing if none runs.
+
+        After `timeout_s` it is killed. Raises UnhealthyError if a process remains even then.
+        """
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if not self.running:
+                break
+            self._signal(number)
+            _wait(lambda: not self.running, timeout_s)
+        if self.running:
+            raise UnhealthyError(f"a process of the agent does not end; find it with: fuser {self._pid_file}")
+        self._pid_file.unlink(missing_ok=True)
+
+    @property
+    def running(self) -> bool:
+        """Whether the daemon or a process that it started lives."""
+        try:
+            lock = os.open(self._pid_file, _OPEN | os.O_RDWR)
+        except FileNotFoundError:
+            return False
+        try:
+            return not _try_lock(lock)
+        finally:
+            os.close(lock)
+
+    def _pid(self) -> int:
+        try:
+            return max(0, whole_number(self._pid_file.read_text()))
+        except DecodingError:
+            return 0
+
+    def _signal(self, number: signal.Signals) -> None:
+        pid = self._pid()
+        try:
+            if pid:
+                os.kill(pid, number)
+        except ProcessLookupError:  # it has ended, and the processes that it started are about to end
+            return
+
+    def _last_line(self) -> str:
+        lines = self._log.read_text(errors="replace").strip().splitlines() if self._log.exists() else []
+        return lines[-1] if lines else "without a message"
+
+
+def _try_lock(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _wait(holds: Callable[[], bool], timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+
 
 _START_S = 30.0
 _STOP_S = 10.0
@@ -60,7 +186,7 @@ def _serve(config: AgentConfig, options: argparse.Namespace) -> int:
     def load() -> RankMain:
         # Ranks need numpy and pyverbs; the agent does not.
         import c4bench.verbs.device  # noqa: F401, PLC0415
-        from c4bench.workload.rank import rank_main  # noqa: PLC0415
+        from c4bench.workload.programs import rank_main  # noqa: PLC0415
 
         return lambda job, rank: rank_main(job, rank, config)
 

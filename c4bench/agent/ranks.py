@@ -1,16 +1,17 @@
 """The ranks that an agent has started, and their telemetry as a window."""
 
+import asyncio
 import itertools
 import logging
 import os
 import shutil
 import signal
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
-from c4bench.agent.rank_logs import log_of
 from c4bench.agent.spawner import Exited, Started, state_in
 from c4bench.collective.ring_reader import RankTables, TelemetryReader
 from c4bench.errors import C4Error
@@ -173,3 +174,39 @@ class Ranks:
 
 def _level(job: str) -> int:
     return logging.DEBUG if is_check(job) else logging.INFO
+
+
+AT_MOST_BYTES = 64 << 20
+_EVERY_S = 60.0
+
+
+async def rotate(logs: Callable[[], Iterable[Path]], at_most_bytes: int = AT_MOST_BYTES) -> None:
+    """Every minute, keep the `logs` that ranks write now below `at_most_bytes`, until cancelled."""
+    while True:
+        await asyncio.sleep(_EVERY_S)
+        for path in logs():
+            if _size(path) > at_most_bytes:
+                await asyncio.to_thread(_rotate, path)
+
+
+def log_of(state: str, job: str, rank: int) -> Path:
+    """The file that a rank prints to, in the agent's `state` folder."""
+    return Path(state) / f"{job}-{rank}.log"
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _rotate(path: Path) -> None:
+    """Move what is in a file to `NAME.1`, which is replaced; whoever appends to the file goes on at its beginning."""
+    older = path.with_name(f"{path.name}.1")
+    try:
+        shutil.copyfile(path, older)
+        with path.open("rb+") as file:
+            file.truncate()
+    except OSError as error:
+        _logger.warning("%s is not rotated: %s; free space on its disk", path, error.strerror)

@@ -4,17 +4,17 @@ The agent itself is an event loop and must not fork. Importing numpy and pyverbs
 spawner is one thread on one socket: requests come in, process numbers and exits go out.
 """
 
+import ctypes
+import gc
 import os
 import selectors
 import signal
 import socket
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 
-from c4bench.agent import pages
 from c4bench.errors import UnhealthyError
 from c4bench.wire.framing import LENGTH_BYTES, frame
 from c4bench.wire.messages import JobSpec
@@ -54,14 +54,14 @@ def start(load: Callable[[], RankMain]) -> socket.socket:
     installed, the agent still answers, and ranks end with the reason in their logs.
     """
     ours, theirs = socket.socketpair()
-    pages.release_and_freeze()
+    release_and_freeze()
     if os.fork():
         theirs.close()
         return ours
     ours.close()
     try:
         spawner = _Spawner(theirs, _loaded(load))
-        pages.release_and_freeze()
+        release_and_freeze()
         spawner.run()
     finally:
         os._exit(0)
@@ -156,15 +156,14 @@ def _read_frame(connection: socket.socket) -> bytes | None:
     return connection.recv(int.from_bytes(head), socket.MSG_WAITALL) if len(head) == LENGTH_BYTES else None
 
 
-def process_state(pid: int) -> str:
-    """`running`, `stopped` or `exited`, from /proc."""
-    try:
-        return state_in(Path(f"/proc/{pid}/stat").read_bytes())
-    except (FileNotFoundError, ProcessLookupError):
-        return "exited"
-
-
 def state_in(stat: bytes) -> str:
-    """The same from the content of /proc/PID/stat, in which the state follows the name in brackets."""
+    """`running`, `stopped` or `exited`, from /proc/PID/stat, in which the state follows the name in brackets."""
     state = stat[stat.rindex(b")") + 2 : stat.rindex(b")") + 3]
     return "stopped" if state in b"Tt" else "exited" if state in b"ZX" else "running"
+
+
+def release_and_freeze() -> None:
+    """Return free memory, and exclude existing objects from garbage collection, which would write to shared pages."""
+    gc.collect()
+    gc.freeze()
+    ctypes.CDLL(None).malloc_trim(0)

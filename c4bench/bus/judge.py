@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.ingest.shared_fabric import SharedFabric
-from c4bench.c4d.network.thresholds import (
+from c4bench.c4d.thresholds import (
     BASELINE_SETTLED_SPANS,
     NAME_SPANS,
     POINT_SPANS,

@@ -1,12 +1,16 @@
 """The detector of all jobs: records in, in the order of arrival, and diagnoses out."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from c4bench.attribution.localise import Cell
+from c4bench.c4d.ingest.batch import Batch
+from c4bench.c4d.ingest.clocks import HostClocks
+from c4bench.c4d.ingest.job_view import JobView
+from c4bench.c4d.ingest.known_paths import KnownPaths
+from c4bench.c4d.ingest.nic_counters import NicView
 from c4bench.c4d.ingest.record_validator import RecordValidator
 from c4bench.c4d.ingest.shared_fabric import SharedFabric
-from c4bench.c4d.ingest.telemetry_store import TelemetryStore
 from c4bench.c4d.job_detector import JobDetector
 from c4bench.c4d.probing.doubts import Doubts
 from c4bench.model.benign import BenignSlowdown
@@ -29,7 +33,125 @@ from c4bench.model.recording import (
     TrafficCarried,
     TrainsTimed,
 )
+from c4bench.model.telemetry import CommRecord, RankRecord
 from c4bench.model.window import Window
+
+# Closed communicators that are kept: what a fault was like may be asked for a while after it.
+_CLOSED_KEPT = 64
+
+
+class TelemetryStore:
+    """All jobs, and the clocks and NICs of their hosts.
+
+    Communicators, processes and NICs are filed at once; operations and connections, which are many, wait for `flush`.
+    """
+
+    def __init__(self, validator: RecordValidator, paths: KnownPaths | None = None) -> None:
+        self._paths = KnownPaths() if paths is None else paths
+        self.jobs: dict[str, JobView] = {}
+        self.devices: dict[str, NicView] = {}
+        self.clocks = HostClocks()
+        self._validator = validator
+        self._job_of: dict[str, JobView] = {}
+        self._on_host: dict[str, dict[str, tuple[int, ...]]] = {}
+        # The communicators and processes each host listed last: filing them again would change nothing.
+        self._listed: dict[str, tuple[CommRecord | None, ...]] = {}
+        self._processes: dict[str, tuple[RankRecord, ...]] = {}
+        self._waiting: dict[str, Window] = {}
+        # Communicators that all their members have closed, the oldest first.
+        self._closed: dict[str, None] = {}
+
+    def ingest(self, window: Window) -> None:
+        """File an admitted window."""
+        if window.host in self._waiting:
+            self.flush()
+        self._waiting[window.host] = window
+        self.clocks.arrived(window.host, window.start_s, window.end_s)
+        if window.names.comms != self._listed.get(window.host):
+            self._ingest_comms(window)
+        if window.ranks != self._processes.get(window.host) or any(job.exits for job in self.jobs.values()):
+            self._ingest_processes(window)
+        self._ingest_nics(window)
+
+    def flush(self) -> None:
+        """File the operations and connections of all waiting windows."""
+        if self._waiting:
+            batch = Batch(tuple(self._waiting.values()))
+            for job in self.jobs.values():
+                job.ingest(batch, self._validator)
+        self._waiting.clear()
+
+    def retire(self) -> dict[str, list[str]]:
+        """Forget the oldest closed communicators where there are too many; return them by job, which has to as well."""
+        retired: dict[str, list[str]] = {}
+        while len(self._closed) > _CLOSED_KEPT:
+            name = next(iter(self._closed))
+            del self._closed[name]
+            job = self._job_of.pop(name)
+            for host in set(job.comms[name].hosts.values()):
+                del self._on_host[host][name]
+                self._listed.pop(host, None)
+            retired.setdefault(job.job, []).append(name)
+        return retired
+
+    def _ingest_comms(self, window: Window) -> None:
+        for record in window.comms:
+            if record.comm not in self._job_of and self._validator.admit_comm(record, window.host):
+                self._add_comm(record)
+        listed = {record.comm for record in window.comms}
+        self._note_closed(window, listed)
+        if listed == self._on_host.get(window.host, {}).keys():
+            self._listed[window.host] = window.names.comms
+
+    def _add_comm(self, record: CommRecord) -> None:
+        self._job_of[record.comm] = self._job(record.job)
+        self._job_of[record.comm].add_comm(record)
+        members: dict[str, list[int]] = {}
+        for member in record.members:
+            members.setdefault(member.host, []).append(member.rank)
+        for host, own in members.items():
+            self._on_host.setdefault(host, {})[record.comm] = tuple(own)
+            self._listed.pop(host, None)
+
+    def _note_closed(self, window: Window, listed: Collection[str]) -> None:
+        """Note communicators that a host no longer lists: its members on that host have closed them.
+
+        So has a process that ended without an error, whatever its last record says. One that failed has not.
+        """
+        for name, here in self._on_host.get(window.host, {}).items():
+            job = self._job_of[name]
+            comm = job.comms[name]
+            if comm.closed:
+                comm.closed.difference_update(here)
+            if name not in listed:
+                well = {rank.rank for rank in window.ranks if rank.job == job.job and _has_closed(rank)}
+                comm.closed.update(member for member in here if comm.ranks[member] in well)
+            if len(comm.closed) == len(comm.ranks):
+                self._closed.setdefault(name)
+            else:
+                self._closed.pop(name, None)
+
+    def _ingest_processes(self, window: Window) -> None:
+        admitted = [rank for rank in window.ranks if self._validator.admit_rank(rank, window.host)]
+        for rank in admitted:
+            self._job(rank.job).ingest_process(rank, window.end_s)
+        if len(admitted) == len(window.ranks):
+            self._processes[window.host] = window.ranks
+
+    def _ingest_nics(self, window: Window) -> None:
+        for nic in window.nics:
+            if self._validator.admit_nic(nic, window.host):
+                self.devices.setdefault(nic.nic, NicView(window.host)).ingest(nic, window.end_s)
+
+    def _job(self, name: str) -> JobView:
+        if name not in self.jobs:
+            self.jobs[name] = JobView(name, self._paths, self.devices)
+        return self.jobs[name]
+
+
+def _has_closed(rank: RankRecord) -> bool:
+    """Whether a rank that no longer lists a communicator has closed it, rather than failed inside."""
+    return rank.state == "running" or (rank.state == "exited" and rank.exit_code == 0)
 
 
 class Detector:

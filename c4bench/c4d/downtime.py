@@ -26,7 +26,7 @@ class Stages(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     checkpoint_interval_s: float
 
 
-class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FaultRates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How often a month a kind of fault hits the whole job, and its stages before and after.
 
     `after` may be left out where nothing changes; it is then as before.
@@ -37,7 +37,7 @@ class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     after: Stages | None = None
 
 
-class Row(msgspec.Struct, frozen=True):
+class DowntimeRow(msgspec.Struct, frozen=True):
     """A share of the month, before and after; 0.31 is 31 %."""
 
     name: str
@@ -45,7 +45,7 @@ class Row(msgspec.Struct, frozen=True):
     after: float
 
 
-def downtime_table(faults: Mapping[str, Faults]) -> tuple[Row, ...]:
+def downtime_table(faults: Mapping[str, FaultRates]) -> tuple[DowntimeRow, ...]:
     """The four rows and their total, over all kinds of fault.
 
     Raises ValueError for a rate or a time that is negative or no number, or when faults take more than the month has.
@@ -53,21 +53,21 @@ def downtime_table(faults: Mapping[str, Faults]) -> tuple[Row, ...]:
     for kind, fault in faults.items():
         _check(kind, fault)
     rows = [
-        Row(name, _share(faults, index, after=False), _share(faults, index, after=True))
+        DowntimeRow(name, _share(faults, index, after=False), _share(faults, index, after=True))
         for index, name in enumerate(ROWS)
     ]
-    total = Row("total", sum(row.before for row in rows), sum(row.after for row in rows))
+    total = DowntimeRow("total", sum(row.before for row in rows), sum(row.after for row in rows))
     if max(total.before, total.after) > 1.0:
         raise ValueError(f"faults take {max(total.before, total.after):.0%} of the month; lower the rates or the times")
     return (*rows, total)
 
 
-def _share(faults: Mapping[str, Faults], index: int, *, after: bool) -> float:
+def _share(faults: Mapping[str, FaultRates], index: int, *, after: bool) -> float:
     lost_s = sum(fault.per_month * _costs_s(fault, after=after)[index] for fault in faults.values())
     return lost_s / _SECONDS_A_MONTH
 
 
-def _costs_s(fault: Faults, *, after: bool) -> tuple[float, float, float, float]:
+def _costs_s(fault: FaultRates, *, after: bool) -> tuple[float, float, float, float]:
     stages = (fault.after or fault.before) if after else fault.before
     return (
         stages.checkpoint_interval_s / 2,
@@ -77,7 +77,7 @@ def _costs_s(fault: Faults, *, after: bool) -> tuple[float, float, float, float]
     )
 
 
-def _check(kind: str, fault: Faults) -> None:
+def _check(kind: str, fault: FaultRates) -> None:
     stages = [stage for stage in (fault.before, fault.after) if stage is not None]
     values = [fault.per_month, *(value for stage in stages for value in msgspec.structs.astuple(stage))]
     if not all(0 <= value < float("inf") for value in values):

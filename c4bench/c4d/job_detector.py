@@ -16,12 +16,10 @@ from c4bench.c4d.ingest.shared_fabric import SharedFabric
 from c4bench.c4d.network.pause_storms import PauseStorms
 from c4bench.c4d.network.pipeline import NetworkSlownessDetector
 from c4bench.c4d.network.reported_losses import RankReportedLosses
-from c4bench.c4d.network.thresholds import span_s
 from c4bench.c4d.probing.doubts import Doubts
 from c4bench.c4d.probing.probes import deciding_probes
-from c4bench.c4d.straggler.intermittent_stragglers import IntermittentStragglers
-from c4bench.c4d.straggler.stragglers import Straggler, StragglerDetector
-from c4bench.c4d.thresholds import benign_stall_s, hung_after_s
+from c4bench.c4d.straggler.stragglers import IntermittentStragglers, Straggler, StragglerDetector
+from c4bench.c4d.thresholds import benign_stall_s, hung_after_s, span_s
 from c4bench.model.benign import BenignSlowdown
 from c4bench.model.diagnosis import Cause, Component, Diagnosis, NetworkLoss, Syndrome
 from c4bench.model.recording import ProbeSweep

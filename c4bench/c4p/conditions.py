@@ -5,9 +5,13 @@ from types import MappingProxyType
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
-from c4bench.c4p.arrays import Array
 from c4bench.errors import UsageError
+
+Array = npt.NDArray[np.float64]
+# Indices, such as of links, or of the slots of flows.
+IndexArray = npt.NDArray[np.intp]
 
 
 class Conditions(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@ A request's walk: `PathController.join`, `guidance.plans`, `placement.planner`, 
 link loads and local search, then back to `guidance.live_flows`, where `port` and `weight` are read. Callers give times.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
@@ -12,7 +12,6 @@ from types import MappingProxyType
 from c4bench.c4p.guidance.live_flows import LiveFlows
 from c4bench.c4p.guidance.plans import Plans
 from c4bench.c4p.knowledge.atlas import Atlas, Probe
-from c4bench.c4p.knowledge.background_traffic import BackgroundTraffic
 from c4bench.c4p.knowledge.leaf_groups import Pair
 from c4bench.c4p.knowledge.link_state import LinkHealth, MissingLinks, avoidable
 from c4bench.c4p.knowledge.path_changes import PathChanges
@@ -20,12 +19,39 @@ from c4bench.c4p.knowledge.path_checks import Check, CheckResults, PathChecks, P
 from c4bench.c4p.knowledge.path_knowledge import PROBES, PathKnowledge, Trace
 from c4bench.c4p.knowledge.path_search import PathSearch
 from c4bench.c4p.policy import REMARKS_AT_MOST, PathPolicy
-from c4bench.c4p.weights.qp_count import needed_qps
+from c4bench.c4p.weights.shares import needed_qps
 from c4bench.c4p.weights.tuning import WeightTuner
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.fabric import Flow, MissingLink, Path
 from c4bench.model.qp_address import connection_key
 from c4bench.model.window import Window
+from c4bench.units import FRAME_BYTES, PATH_MTU_BYTES
+
+# Fraction of the most loaded link's own bytes. Less than this is acknowledgements, grants, and bytes that one side has
+# counted before a reading and the other after it.
+_OWN_NOISE = 0.1
+
+
+class BackgroundTraffic:
+    """Bytes that C4P's flows have sent over each hop since the last reading of the switches."""
+
+    def __init__(self) -> None:
+        self._own: dict[str, float] = defaultdict(float)
+
+    def add_own(self, hops: Iterable[str], size_bytes: int) -> None:
+        """Count payload of an own flow on the links of its path; headers are added."""
+        for hop in hops:
+            self._own[hop] += size_bytes * FRAME_BYTES / PATH_MTU_BYTES
+
+    def rates_bps(self, received_bytes: Mapping[str, int], over_s: float) -> dict[str, float]:
+        """The traffic of others on each link between two readings, bit/s; begins the next reading.
+
+        `received_bytes` are what ports received in `over_s` seconds. Links with less than the noise are left out.
+        """
+        own, self._own = self._own, defaultdict(float)
+        largest = max(own.values(), default=0.0)
+        others = {hop: count - own.get(hop, 0.0) for hop, count in received_bytes.items()}
+        return {hop: rest * 8 / over_s for hop, rest in others.items() if rest > _OWN_NOISE * largest and rest > 0}
 
 
 class PathController:

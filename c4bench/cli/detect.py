@@ -10,7 +10,7 @@ from statistics import mean
 import msgspec
 
 from c4bench.c4d.detector import Detector
-from c4bench.c4d.downtime import Faults, Row, downtime_table
+from c4bench.c4d.downtime import DowntimeRow, FaultRates, downtime_table
 from c4bench.c4d.offline import detect
 from c4bench.cli import Commands
 from c4bench.cli.evidence import REASONS, Options, detect_evidence, follow_evidence
@@ -22,7 +22,7 @@ from c4bench.evidence.limits import MOST_RANKS, UnreadableError, read_bytes
 from c4bench.files import read_bounded
 from c4bench.foreign_text import file_name, json_line, one_line
 from c4bench.inventory.document import located
-from c4bench.inventory.validation import split
+from c4bench.inventory.groups import split
 from c4bench.model.benign import BenignSlowdown
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.hypothesis import Explanation
@@ -187,7 +187,7 @@ def _downtime(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _table(path: Path, measured: dict[str, dict[str, float]]) -> tuple[Row, ...]:
+def _table(path: Path, measured: dict[str, dict[str, float]]) -> tuple[DowntimeRow, ...]:
     text = read_bounded(path)
     try:
         document: object = from_yaml(text)
@@ -205,12 +205,12 @@ def _table(path: Path, measured: dict[str, dict[str, float]]) -> tuple[Row, ...]
         ) from None
 
 
-def _faults(path: Path, text: bytes, kind: str, part: object, measured: dict[str, dict[str, float]]) -> Faults:
+def _faults(path: Path, text: bytes, kind: str, part: object, measured: dict[str, dict[str, float]]) -> FaultRates:
     """One kind of faults, as the file has it, with what was measured in place of what the file leaves out."""
     if isinstance(part, dict) and kind in measured:
         part = part | {"after": measured[kind] | (part.get("after") or {})}
     try:
-        return msgspec.convert(part, Faults)
+        return msgspec.convert(part, FaultRates)
     except msgspec.ValidationError as error:
         problem, keys = split(str(error))
         raise located(str(path), text, (kind, *keys), problem) from None

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 
 from c4bench.cli import Commands
-from c4bench.doctor import look_at, table
-from c4bench.doctor.document import document
+from c4bench.doctor import look_at, overview
+from c4bench.doctor.overview import document
 from c4bench.doctor.switches import audit_all
 from c4bench.errors import UnhealthyError
 from c4bench.foreign_text import json_line, one_line
@@ -40,9 +40,9 @@ def _hosts(arguments: argparse.Namespace) -> int:
     if arguments.json:
         sys.stdout.write(json_line(msgspec.json.encode(found)) + "\n")
     else:
-        page = [*table.lines(found.hosts), *table.switch_lines(found.switches)]
+        page = [*overview.lines(found.hosts), *overview.switch_lines(found.switches)]
         page += [f"BAD  {line}" for line in found.disagreements]
-        page += table.cable_lines(found) if inventory.graph else []
+        page += overview.cable_lines(found) if inventory.graph else []
         sys.stdout.writelines(f"{one_line(line, _LONGEST_LINE)}\n" for line in page)
     return UnhealthyError.exit_code if any(report.bad for report in found.hosts) else 0
 

@@ -17,7 +17,7 @@ from c4bench import logs, remote
 from c4bench.cli import Commands
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.foreign_text import json_line, one_line
-from c4bench.inject import catalogue, places, quantities
+from c4bench.inject import catalogue, places
 from c4bench.inject.controller import Injector, check_targets
 from c4bench.inject.history import HistoryFile
 from c4bench.inject.places import Place
@@ -244,7 +244,7 @@ def _targets_and_values(arguments: Sequence[str], inventory: Inventory) -> tuple
 
 
 def _time(arguments: argparse.Namespace, option: str) -> float:
-    return float(quantities.value("--" + option, "time", _TIME, getattr(arguments, option)))
+    return float(catalogue.value("--" + option, "time", _TIME, getattr(arguments, option)))
 
 
 def _write(arguments: argparse.Namespace, reply: Any) -> None:  # noqa: ANN401  (any reply of the protocol)

@@ -29,9 +29,19 @@ from c4bench.model.recording import FailureReported, LossReported
 from c4bench.model.telemetry import Failure
 from c4bench.wire.channel import Channel
 from c4bench.wire.framing import MESSAGE_BYTES_MAX
-from c4bench.wire.messages import Empty, Fail, Hello, Meet, NetworkLost, RelayMessage, Result, StopRanks, Watch
+from c4bench.wire.messages import (
+    Empty,
+    Fail,
+    Hello,
+    Meet,
+    NetworkLost,
+    RasReport,
+    RelayMessage,
+    Result,
+    StopRanks,
+    Watch,
+)
 from c4bench.wire.peer import Handler, Peer, Receiver
-from c4bench.wire.ras_report import RasReport
 from c4bench.wire.requests import OF_AGENTS, OF_RANKS, Request, seat_of
 from c4bench.wire.window_codec import WindowDecoder, from_message
 

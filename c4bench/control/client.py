@@ -20,6 +20,8 @@ from c4bench.wire.messages import (
     LaunchJob,
     LearnPaths,
     PathsJson,
+    Progress,
+    QueryProgress,
     QueryResults,
     Result,
     ReturnHost,
@@ -27,7 +29,6 @@ from c4bench.wire.messages import (
     Subscribe,
 )
 from c4bench.wire.peer import Handler, Peer
-from c4bench.wire.progress import Progress, QueryProgress
 from c4bench.wire.trust import Role, client_context
 
 _POLL_S = 2.0  # how long the master holds back an answer that there is nothing new

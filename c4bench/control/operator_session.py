@@ -16,13 +16,13 @@ from c4bench.wire.messages import (
     LaunchJob,
     LearnPaths,
     PathsJson,
+    QueryProgress,
     QueryResults,
     ReturnHost,
     StopRanks,
     Subscribe,
 )
 from c4bench.wire.peer import Handler, Peer
-from c4bench.wire.progress import QueryProgress
 from c4bench.wire.trust import Role
 
 _logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from c4bench.model.evidence import Reading
 HEAD_BYTES = 65_536
 
 
-class Format(NamedTuple):
+class FileFormat(NamedTuple):
     """A format: whether a file is of it, by its first bytes and its name; and what all of its bytes tell."""
 
     name: str
@@ -19,18 +19,18 @@ class Format(NamedTuple):
 
 # In the order of trying: what is told by few words in a file comes after what is told by its own.
 FORMATS = (
-    Format(ras.FORMAT, ras.recognises, ras.read),
-    Format(ras_events.FORMAT, ras_events.recognises, ras_events.read),
-    Format(inspector.FORMAT, inspector.recognises, inspector.read),
-    Format(kineto.FORMAT, kineto.recognises, kineto.read),
-    Format(benchmarks.NCCL_TESTS, benchmarks.recognises_nccl_tests, benchmarks.read_nccl_tests),
-    Format(benchmarks.PERFTEST, benchmarks.recognises_perftest, benchmarks.read_perftest),
-    Format(chakra.FORMAT, chakra.recognises, chakra.read),
-    Format(flight_recorder.FORMAT, flight_recorder.recognises, flight_recorder.read),
+    FileFormat(ras.FORMAT, ras.recognises, ras.read),
+    FileFormat(ras_events.FORMAT, ras_events.recognises, ras_events.read),
+    FileFormat(inspector.FORMAT, inspector.recognises, inspector.read),
+    FileFormat(kineto.FORMAT, kineto.recognises, kineto.read),
+    FileFormat(benchmarks.NCCL_TESTS, benchmarks.recognises_nccl_tests, benchmarks.read_nccl_tests),
+    FileFormat(benchmarks.PERFTEST, benchmarks.recognises_perftest, benchmarks.read_perftest),
+    FileFormat(chakra.FORMAT, chakra.recognises, chakra.read),
+    FileFormat(flight_recorder.FORMAT, flight_recorder.recognises, flight_recorder.read),
 )
 
 
-def format_of(data: bytes, name: str) -> Format | None:
+def format_of(data: bytes, name: str) -> FileFormat | None:
     """The first format that a file is of; None if it is of none."""
     head = data[:HEAD_BYTES]
     return next((one for one in FORMATS if one.recognises(head, name)), None)

@@ -14,7 +14,6 @@ MOST_BYTES = FILE.bytes  # of a file, also after decompression
 MOST_FILES = 200_000  # and folders
 MOST_VALUES = FILE.records  # numbers, texts, lists and objects in a file
 MOST_OBJECTS = FILE.names
-DEEPEST = 32  # lists and objects within each other
 LONGEST_TEXT = 8 << 20  # bytes; the text of the ranks of a job of a million
 MOST_BITS = 64  # of an integer
 MOST_LINES = 1_000_000  # of a text that is judged line by line

@@ -3,17 +3,307 @@
 Source: NCCL's documentation of RAS, `src/ras/client_support.cc`, and reports of NCCL 2.28.9 and 2.30.7. It counts the
 collectives that each rank has called, by kind, and names ranks that do not answer. It tells of no operation how far it
 has come.
+
+Lines of PyTorch's NCCL watchdog in a log: a rank that gave up waiting for an operation, and how far it had come.
+Source: `ProcessGroupNCCL.cpp` of PyTorch 2.5 to 2.8. `[rankN]` is the rank in the job; the number in a group's bracket
+is that in the group. What waited in the operation is not what held it up.
+
+The text report of NCCL's RAS: of its sections those that tell of single ranks or processes. Source: NCCL's user guide,
+"RAS", `src/ras/client_support.cc` (2.24 to 2.31), and reports of NCCL 2.28.9 and 2.30.7. These list processes that are
+dead or do not answer, and then, by communicator, the ranks of which nothing is known: each with its process, or, up to
+2.25, only their numbers. People paste the part that matters, so any section may be missing, and other lines may stand
+around them.
 """
 
 import re
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
+
+from c4bench.budget import RAS, Account, OverBudgetError
 from c4bench.evidence.fields import integer, kind, mapping, objects, text
-from c4bench.evidence.limits import MOST_RANKS, UnreadableError, json_data, short_name
-from c4bench.evidence.ras_text import is_report, text_report
-from c4bench.model.evidence import MemberEvidence, Problem, Reading, SourceFile
+from c4bench.evidence.limits import MOST_LINES, MOST_RANKS, UnreadableError, json_data, short_name
+from c4bench.model.evidence import MemberEvidence, Problem, Reading, SourceFile, TimedOut
+
+_TIMEOUT = re.compile(
+    r"\[rank(\d{1,9})\]:.{0,200}? Watchdog caught collective operation timeout: "
+    r"WorkNCCL\(SeqNum=(\d{1,18}), OpType=(\w{1,64}),.{0,200}?Timeout\(ms\)=(\d{1,12})\)"
+)
+_WORK_STATUS = re.compile(
+    r"\[rank(\d{1,9})\]:.{0,200}?PG GUID (\w{1,64})(?:\((\w{1,64})\))?.{0,200}? work sequence id: (\d{1,18}) "
+    r"PG status: last enqueued work: (\d{1,18}), last completed work: (\d{1,18})"
+)
+_LONGEST_LINE = 4096
+
+
+def timed_out(lines: Iterable[str], file: str, account: Account) -> tuple[TimedOut, ...]:
+    """Each rank that timed out in an operation, once. Raises OverBudgetError."""
+    found: dict[tuple[int, int], TimedOut] = {}
+    for line in lines:
+        if "atchdog" not in line or len(line) > _LONGEST_LINE:
+            continue
+        if (one := _TIMEOUT.search(line)) and int(one[1]) < MOST_RANKS:
+            key = int(one[1]), integer(one[2])
+            if key not in found:
+                account.spend(records=1)
+                found[key] = TimedOut(file, *key, short_name(kind(one[3])), int(one[4]) / 1000)
+        elif (one := _WORK_STATUS.search(line)) and (waits := found.get((int(one[1]), integer(one[4])))):
+            group = short_name(one[3] or one[2])
+            found[int(one[1]), integer(one[4])] = msgspec.structs.replace(
+                waits, group=group, enqueued=integer(one[5]), completed=integer(one[6])
+            )
+    return tuple(found.values())
+
+
+_HEADS = (b"Job summary", b"NCCL version", b"Communicators...")
+_TABLE = re.compile(rb"^Group +Comms +Nodes +Ranks", re.MULTILINE)
+_WARNING = re.compile(rb"^#\d{1,9}-\d{1,9} \(\w{1,32}\) [A-Z]+\s*$", re.MULTILINE)
+_JOB = re.compile(r"^\s*(\d{1,9})\s+(\d{1,9})\s+(\d{1,9})\s+(\d{1,9})\s+(\d{1,9})\s*$")
+_TOTALS = re.compile(r"^\s*(\d{1,9})\s+(\d{1,9})\s+(\d{1,9})\s*$")
+_GROUP = re.compile(
+    r"^\s*(\d{1,9})\s+(\d{1,9})\s+[\d-]{1,20}\s+[\d-]{1,20}\s+(\d{1,9})(?:-\d{1,9})?\s+(\d{1,9})(?:-\d{1,9})?\s+[A-Z]"
+)
+_COMM = re.compile(r"^\s*#(\d{1,9})-\d+ \((\w{1,32})\) (\w+)")
+_STATUS = re.compile(r"^\s*(DEAD|INCOMPLETE)\s*$")
+_WHAT = re.compile(r"different (\w{1,64})(?: operation)? (?:operation )?counts")
+_MANY = re.compile(r"^\s*(\d{1,9}) ranks have (?:launched up to operation (\d{1,18})|not launched any operations)")
+_ONE = re.compile(r"^\s*Rank (\d{1,9})(?: has (?:launched up to operation (\d{1,18})|not launched any operations))?")
+_MISSING = re.compile(r"^\s*The missing ranks?: ([\d,\s-]{1,1000000})$")
+_WHERE = re.compile(r"(?:managed by process|Process) (\d{1,18}) on node (\S{1,256})")
+_GPU = re.compile(r"GPUs? (\d{1,6})(?: \(NVML (\d{1,6})\))?")
+_VERSION = re.compile(r"NCCL version (\S{1,32})")
+_SPELT = {"AllReduce": "all_reduce", "AllGather": "all_gather", "ReduceScatter": "reduce_scatter", "collective": ""}
+_GONE = {"DEAD": "dead", "INCOMPLETE": "unresponsive"}
+_Process = tuple[str, int]  # host and process id
+
+
+class TextReport(NamedTuple):
+    """What a report tells: of ranks, of the job's size (0 where it does not say), and of a host's processes (0 too).
+
+    `timeouts` are those of other lines in the same text.
+    """
+
+    version: str
+    members: tuple[MemberEvidence, ...]
+    ranks: int
+    per_host: int
+    timeouts: tuple[TimedOut, ...]
+    problems: tuple[Problem, ...]
+
+
+class _Section(NamedTuple):
+    """A warning: the communicator and how many ranks it has, if it is of one; its word; and its lines."""
+
+    comm: str
+    size: int
+    word: str
+    lines: list[str]
+
+
+class _Group(NamedTuple):
+    """Communicators that are alike: how many, of how many ranks each, and how many ranks in all."""
+
+    comms: int
+    size: int
+    in_all: int
+
+
+class _Gone(NamedTuple):
+    """A process that is dead or does not answer."""
+
+    status: str
+    gpu: int
+
+
+def is_report(head: bytes) -> bool:
+    """Whether a text that begins with `head` has a report of RAS, or part of one, in it."""
+    if any(word in head for word in _HEADS) and b"=====" in head:
+        return True
+    return bool(_WARNING.search(head) or _TABLE.search(head))
+
+
+def text_report(data: bytes, file: str, form: str) -> TextReport:
+    """What the report in `data` tells. Raises UnreadableError if that is more than a report may."""
+    if data.count(b"\n") > MOST_LINES:
+        raise UnreadableError(f"it has more than {MOST_LINES} lines")
+    report = data.decode("utf-8", "replace")
+    version = _VERSION.search(report)
+    lines = report.split("\n")
+    account = Account(file, RAS)
+    groups = {group[1]: _group(group) for line in lines if (group := _GROUP.match(line))}
+    ranks, per_host = _job(lines, groups.values())
+    ranks = ranks if ranks <= RAS.names else 0
+    sections = list(_sections(lines, {number: group.size for number, group in groups.items()}))
+    problems: list[Problem] = []
+    try:
+        members = list(_missing(sections, file, form, account))
+        timeouts = timed_out(lines, file, account)
+    except OverBudgetError as error:
+        raise UnreadableError(str(error).removeprefix(f"{file}: ")) from None
+    missing = {(one.comm, one.member) for one in members}
+    for section in sections:
+        if section.word == "MISMATCH":
+            try:
+                found = list(_mismatch(section, file, form, account, ranks))
+            except OverBudgetError as error:
+                reason = f"{str(error).removeprefix(f'{file}: ')}; this communicator is not used"
+                problems.append(Problem(file, reason, f"communicator {section.comm}"))
+            else:
+                members += [one for one in found if (one.comm, one.member) not in missing]
+    shown = short_name(version[1]) if version else "unknown"
+    placed = tuple(_in_job(one, ranks) for one in members)
+    return TextReport(shown, placed, ranks, per_host, timeouts, tuple(problems))
+
+
+def _group(found: re.Match[str]) -> _Group:
+    return _Group(int(found[2]), int(found[3]), int(found[4]))
+
+
+def _job(lines: Iterable[str], groups: Iterable[_Group]) -> tuple[int, int]:
+    """How many ranks the job has, and how many processes each host; 0 for what the report does not say.
+
+    Where the summary of the job is missing, a communicator is taken for that of all ranks if it is the only one of its
+    size, and no other group has more ranks in all.
+    """
+    before = ""
+    for line in lines:
+        if row := _JOB.match(line):
+            return int(row[5]), int(row[2])
+        if (row := _TOTALS.match(line)) and before.split() == ["(total)"] * 3:
+            return int(row[3]), 0
+        before = line
+    known = list(groups)
+    largest = max(known, key=lambda group: group.size, default=_Group(0, 0, 0))
+    fits = all(group is largest or group.in_all <= largest.size for group in known)
+    return (largest.size if largest.comms == 1 and fits else 0), 0
+
+
+def _in_job(one: MemberEvidence, ranks: int) -> MemberEvidence:
+    """The member with its rank in the job, if its communicator is that of all ranks; else it is `local`."""
+    if ranks and one.size == ranks and one.member >= 0:
+        return msgspec.structs.replace(one, rank=one.member)
+    return msgspec.structs.replace(one, local=one.member >= 0)
+
+
+def _sections(lines: list[str], sizes: dict[str, int]) -> Iterator[_Section]:
+    """The warnings. `sizes` are those of communicators, by the group of communicators in which these are alike."""
+    section = _Section("", 0, "", [])
+    for line in lines:
+        if head := _COMM.match(line):
+            yield section
+            section = _Section(head[2], sizes.get(head[1], 0), head[3], [])
+        elif status := _STATUS.match(line):
+            yield section
+            section = _Section("", 0, status[1], [])
+        else:
+            section.lines.append(line)
+    yield section
+
+
+def _mismatch(section: _Section, file: str, form: str, account: Account, ranks: int) -> Iterator[MemberEvidence]:
+    """Members by what they have launched; those that are not listed are of the first and largest group.
+
+    Raises OverBudgetError before it makes more members than a report, or its job of so many `ranks`, may have.
+    """
+    counts: dict[int, dict[str, int]] = defaultdict(dict)
+    where: dict[int, tuple[int, str, int]] = {}
+    usual: dict[str, int] = {}
+    comm, size, what, up_to, total = section.comm, section.size, "", 0, 0
+    for line in section.lines:
+        if named := _WHAT.search(line):
+            size, total, what = max(size, total), 0, _SPELT.get(named[1], short_name(kind(named[1])))
+        elif many := _MANY.match(line):
+            up_to = integer(many[2], 0) if many[2] else 0
+            total += integer(many[1], 0)
+            usual.setdefault(what, up_to)
+        elif one := _ONE.match(line):
+            account.spend(records=1)
+            rank = integer(one[1])
+            counts[rank][what] = integer(one[2], 0) if " has " in line else up_to
+            total += " has " in line
+            if place := _WHERE.search(line):
+                where[rank] = integer(place[1]), short_name(place[2]), _gpu(line)
+    # Counts of ranks that the table of communicators contradicts are not followed.
+    size = section.size or max(size, total)
+    if 0 < ranks < size:
+        raise OverBudgetError(f"{file}: {size:,} ranks in a job of {ranks:,}")
+    if size > 0:
+        account.spend(records=size, names=size)
+    like_most = tuple(sorted(usual.items()))
+    for rank in range(size):
+        mine = tuple(sorted((usual | counts[rank]).items())) if rank in counts else like_most
+        pid, host, gpu = where.get(rank, (-1, "", -1))
+        last = sum(count for _, count in mine)
+        yield MemberEvidence(
+            file, form, comm, member=rank, size=size, host=host, pid=pid, gpu=gpu, counts=mine, last_seq=last
+        )
+
+
+def _missing(sections: list[_Section], file: str, form: str, account: Account) -> Iterator[MemberEvidence]:
+    """What does not answer: ranks as far as they are listed by communicator, and the other processes."""
+    processes: dict[_Process, _Gone] = {}
+    of_ranks: list[tuple[_Section, int, _Process]] = []
+    numbers: list[tuple[_Section, list[int]]] = []
+    for section in sections:
+        within = min(section.size or RAS.names, RAS.names)
+        for line in section.lines if section.word in _GONE else ():
+            place, rank = _WHERE.search(line), _ONE.match(line)
+            if listed := _MISSING.match(line):
+                numbers.append((section, [rank for rank in _listed(listed[1], account) if rank < within]))
+            elif place is not None:
+                account.spend(records=1, names=1)
+                process = short_name(place[2]), integer(place[1])
+                if section.comm and rank and integer(rank[1]) < within:
+                    of_ranks.append((section, integer(rank[1]), process))
+                    processes.setdefault(process, _Gone(_GONE[section.word], _gpu(line)))
+                else:
+                    processes[process] = _Gone(_GONE[section.word], _gpu(line))
+    for section, found in numbers:
+        of_ranks += _placed(section, found, list(processes))
+    for section, member, (host, pid) in of_ranks:
+        gone = processes.get((host, pid)) or _Gone(_status_of(processes.values(), section), -1)
+        yield MemberEvidence(file, form, section.comm, member=member, size=section.size, host=host, pid=pid,
+                             gpu=gone.gpu, status=gone.status)  # fmt: skip
+    for host, pid in sorted(processes.keys() - {process for _, _, process in of_ranks}):
+        gone = processes[host, pid]
+        yield MemberEvidence(file, form, "", host=host, pid=pid, gpu=gone.gpu, status=gone.status)
+
+
+def _placed(section: _Section, ranks: list[int], processes: list[_Process]) -> list[tuple[_Section, int, _Process]]:
+    """Missing ranks of which only the numbers are known: with the process if there is one, or the host of them all."""
+    hosts = {host for host, _ in processes}
+    if len(ranks) == len(processes) == 1:
+        return [(section, ranks[0], processes[0])]
+    host = hosts.pop() if len(hosts) == 1 and len(ranks) == len(processes) else ""
+    return [(section, rank, (host, -1)) for rank in ranks]
+
+
+def _status_of(processes: Iterable[_Gone], section: _Section) -> str:
+    """The status of ranks whose processes are not told apart: dead if all processes are."""
+    words = {gone.status for gone in processes}
+    return words.pop() if len(words) == 1 else _GONE[section.word]
+
+
+def _listed(text: str, account: Account) -> list[int]:
+    """The ranks in a list such as `4,5,8-11`. Raises OverBudgetError before it makes more than a report may have."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        if first.isdecimal() and (last.isdecimal() or not last):
+            low, high = integer(first), integer(last or first)
+            account.spend(records=max(0, high - low + 1))
+            found += range(low, high + 1)
+    return found
+
+
+def _gpu(line: str) -> int:
+    """The GPU of a process, by its number on the host where that is given; -1 if none is."""
+    found = _GPU.search(line)
+    return int(found[2] or found[1]) if found else -1
+
 
 FORMAT = "NCCL RAS"
 # 2.28.9 leaves out the comma before the status of a rank that is missing; 2.30.7 writes it.

@@ -27,7 +27,7 @@ import c4bench
 from c4bench import logs, namespaces
 from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import C4Error, UnhealthyError, UsageError
-from c4bench.inject import catalogue, fault_session, inherited, output, permitted, planning, privilege, protocol
+from c4bench.inject import catalogue, fault_session, inherited, output, permitted, privilege, protocol
 from c4bench.inject.journal import Journal
 from c4bench.inject.privilege import become_root
 from c4bench.model.fault import FaultRequest
@@ -75,7 +75,7 @@ def _hold(text: str) -> None:
 def _plan(text: str) -> None:
     spec, resolved = catalogue.load().resolve(_request(text))
     with _pinned(resolved):
-        plan, _ = planning.plan(spec, resolved)
+        plan, _ = fault_session.plan(spec, resolved)
     _print(protocol.Planned(tuple(map(str, plan.apply)), tuple(map(str, plan.revert)), plan.rhythm))
 
 

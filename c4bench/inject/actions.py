@@ -4,13 +4,14 @@ Every action is idempotent or harmless when repeated, so a revert that was kille
 """
 
 import os
+import select
 import shlex
 import signal
 import stat
 import subprocess
 import time
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, NoReturn, TypeVar
 
 import msgspec
 
@@ -18,8 +19,39 @@ from c4bench import namespaces
 from c4bench.decoding import DecodingError, json_in
 from c4bench.errors import C4Error, UnhealthyError
 from c4bench.inject import processes
-from c4bench.inject.exhaustion import exhaust
 from c4bench.workload.controls import ControlsFile, Knob
+
+# The kernel kills a process in milliseconds; after this time it cannot.
+_TIMEOUT_S = 20.0
+
+
+def exhaust(group: Path, limit_bytes: int) -> None:
+    """Exhaust it until the kernel has killed a process of the group, or the child has had its time."""
+    child = os.fork()
+    if child == 0:
+        _exhaust(group, limit_bytes)
+    descriptor = os.pidfd_open(child)
+    try:
+        if not select.select([descriptor], [], [], _TIMEOUT_S)[0]:
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        os.waitpid(child, 0)
+    finally:
+        os.close(descriptor)
+
+
+def _exhaust(group: Path, limit_bytes: int) -> NoReturn:
+    try:
+        # Exempt this process from the out-of-memory killer.
+        Path("/proc/self/oom_score_adj").write_text("-1000")
+        # The process that is killed must run first: the kernel retries the allocation until that process has ended.
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        (group / "cgroup.procs").write_text(str(os.getpid()))
+        (group / "memory.max").write_text(str(limit_bytes))
+        # One call, which fails and frees everything; touching page by page would block in a page fault at the limit.
+        os.posix_fallocate(os.memfd_create("c4bench"), 0, 2 * limit_bytes)
+    finally:
+        os._exit(0)
+
 
 T = TypeVar("T")
 

@@ -7,20 +7,62 @@ watchdog reverts it.
 
 import os
 import select
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from c4bench.errors import UnhealthyError, UsageError
-from c4bench.inject import host_absence, lease_guards, planning, protocol, safety
-from c4bench.inject.actions import Plan
+from c4bench.inject import gpus, host_absence, hosts, interfaces, lease_guards, protocol, targets
+from c4bench.inject.actions import Action, Plan, Schedule, attempt
 from c4bench.inject.catalogue import Catalogue
-from c4bench.inject.flap_scheduler import FlapScheduler
-from c4bench.inject.journal import Journal
-from c4bench.inject.journal_entries import Entry, Reverted, boot
-from c4bench.inject.registry import WITNESSES
+from c4bench.inject.interfaces import netns_of
+from c4bench.inject.journal import Entry, Journal, Reverted, boot
+from c4bench.inject.registry import DRIVERS, WITNESSES
 from c4bench.inject.witness.base import Aftermath, Values, Witness
-from c4bench.model.fault import FaultRequest, FaultSpec, Lease, WitnessReport
+from c4bench.inject.witness.link import running
+from c4bench.model.fabric import Nic
+from c4bench.model.fault import FaultRequest, FaultSpec, Lease, TargetKind, WitnessReport
+
+
+class FlapScheduler:
+    """Starts with the fault in force. Ends after the last period, or when the fault has been reverted.
+
+    If the process dies between two changes, the fault stays as it is until the watchdog reverts it.
+    """
+
+    def __init__(self, records: Journal, fault_id: str, plan: Plan, schedule: Schedule) -> None:
+        self._records, self._id, self._plan = records, fault_id, plan
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(schedule,), daemon=True)
+        self._began_s = time.monotonic()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop; nothing is changed after this returns."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self, schedule: Schedule) -> None:
+        for number in range(schedule.count):
+            began_s = self._began_s + number * schedule.period_s
+            if number and not self._perform_at(began_s, self._plan.apply):
+                return
+            if not self._perform_at(began_s + schedule.duty * schedule.period_s, self._plan.revert):
+                return
+
+    def _perform_at(self, at_s: float, actions: tuple[Action, ...]) -> bool:
+        """Run the actions at `at_s` (monotonic clock). False if the fault was over by then."""
+        if self._stopped.wait(max(0.0, at_s - time.monotonic())):
+            return False
+        # Under the lock, and only while the journal has the fault: after the revert nothing may be applied again.
+        with self._records.lock():
+            if self._records.find(self._id) is None:
+                return False
+            for action in actions:
+                attempt(action)  # the revert meets the same error and reports it
+        return True
+
 
 Send = Callable[[protocol.Reply], None]
 
@@ -30,7 +72,7 @@ _ANNOUNCE_S = 0.05
 _LONGEST_LINE = 64
 
 
-class Onset(NamedTuple):
+class FaultOnset(NamedTuple):
     """When the effect began (host's clock): at most `bound_s` before `time_s`."""
 
     time_s: float
@@ -48,7 +90,7 @@ class FaultSession:
         self._watchdog = lease_guards.arm(self.deadline_s, lease, lambda: records.revert(lease.id, "watchdog"))
         self._flapping: FlapScheduler | None = None
 
-    def begin(self, spec: FaultSpec, announce: Callable[[], None] = lambda: None) -> Onset:
+    def begin(self, spec: FaultSpec, announce: Callable[[], None] = lambda: None) -> FaultOnset:
         """Apply the fault. Raises UsageError, before any change, when another fault has claimed what it needs.
 
         `announce` is called after the preparation, before the first change.
@@ -57,7 +99,7 @@ class FaultSession:
             self._records.refuse_quarantined()
             _revert_expired(self._records)
             plan, listing = _plan(spec, self.lease.request, self._records.entries())
-            safety.check(spec, self.lease.request, listing, self._records.entries())
+            refuse_unsafe(spec, self.lease.request, listing, self._records.entries())
             _refuse_overlap(self._records, self.lease.request, plan)
             before_all = self._records.state_before(listing)
             self._records.write(self._entry(spec, plan, before_all))
@@ -160,7 +202,7 @@ def _revert_expired(records: Journal) -> None:
 def _plan(spec: FaultSpec, request: FaultRequest, in_force: list[Entry]) -> tuple[Plan, dict[str, str]]:
     """The plan and the target's listing; an error names a fault in force that may be its cause."""
     try:
-        return planning.plan(spec, request)
+        return plan(spec, request)
     except UnhealthyError as error:
         if not in_force:
             raise
@@ -176,7 +218,7 @@ def _refuse_overlap(records: Journal, request: FaultRequest, plan: Plan) -> None
             )
 
 
-def _apply(plan: Plan) -> Onset:
+def _apply(plan: Plan) -> FaultOnset:
     split = len(plan.apply) - plan.sudden
     for action in plan.apply[:split]:
         action.perform()
@@ -184,15 +226,15 @@ def _apply(plan: Plan) -> Onset:
     for action in plan.apply[split:]:
         action.perform()
     after_s = time.time()
-    return Onset(after_s, after_s - before_s)
+    return FaultOnset(after_s, after_s - before_s)
 
 
-def _observe(witness: Witness, before: Values, onset: Onset) -> WitnessReport:
+def _observe(witness: Witness, before: Values, onset: FaultOnset) -> WitnessReport:
     evidence = witness.during(onset.time_s)
     return WitnessReport(evidence.observed_s is not None, evidence.observed_s, before, evidence.values)
 
 
-def _applied(spec: FaultSpec, lease: Lease, onset: Onset, witnessed: WitnessReport) -> protocol.Applied:
+def _applied(spec: FaultSpec, lease: Lease, onset: FaultOnset, witnessed: WitnessReport) -> protocol.Applied:
     return protocol.Applied(
         id=lease.id,
         fault=spec.name,
@@ -227,3 +269,65 @@ def _healed(reverted: Reverted, reason: str, aftermath: Aftermath) -> protocol.H
         residue=reverted.residue,
         problems=reverted.problems,
     )
+
+
+_INTERFACES = frozenset({TargetKind.NIC, TargetKind.PORT})
+
+
+def refuse_unsafe(
+    spec: FaultSpec, request: FaultRequest, listing: Mapping[str, str], in_force: Iterable[Entry]
+) -> None:
+    """Raises UsageError for a fault on the interface of our own session, or on the last working NIC.
+
+    `found` is the target's listing, `in_force` are the host's present faults.
+    """
+    if spec.target in _INTERFACES:
+        _refuse_management(request, listing)
+    if spec.target is TargetKind.NIC and spec.severs and not request.last_nic:
+        _refuse_last(request, in_force)
+
+
+def _refuse_management(request: FaultRequest, listing: Mapping[str, str]) -> None:
+    interface = request.interface
+    if hosts.management_interface(netns_of(interface)) == interface.netdev:
+        raise UsageError(
+            f"{request.where} carries the default route of {request.host}; name another, or use host.management_cut"
+        )
+    ours = (*os.environ.get("SSH_CONNECTION", "").split(), "", "", "")[2]
+    if ours and any(f'"local": "{ours}"' in text for text in listing.values()):
+        raise UsageError(f"{request.where} carries your own session ({ours}); name another NIC")
+
+
+def _refuse_last(request: FaultRequest, in_force: Iterable[Entry]) -> None:
+    hit = {entry.lease.request.nic for entry in in_force} | {request.nic}
+    others: list[Nic] = [nic for nic in request.nics if nic not in hit]
+    if not running(others):
+        raise UsageError(f"{request.where} is the last working NIC of {request.host}; add --last-nic to allow that")
+
+
+def plan(spec: FaultSpec, request: FaultRequest) -> tuple[Plan, dict[str, str]]:
+    """The plan, and the listing of the target's state before it (empty for a process).
+
+    Raises UsageError when the target does not exist, UnhealthyError when the fault has no driver for this hardware.
+    """
+    hardware = _hardware(spec, request)
+    driver = spec.drivers.get(hardware) or spec.drivers.get("any")
+    if driver is None:
+        supported = ", ".join(sorted(spec.drivers)) or "nothing by itself"
+        raise UnhealthyError(
+            f"{spec.name} has no driver for {hardware} such as {request.where}; it can be done on: {supported}"
+        )
+    target = targets.examine(spec.target, request)
+    return DRIVERS[driver](request, target), target.listing
+
+
+def _hardware(spec: FaultSpec, request: FaultRequest) -> str:
+    """The target's kind of hardware, as the keys of `drivers` in the catalogue name it."""
+    match spec.target:
+        case TargetKind.NIC | TargetKind.PORT:
+            return interfaces.hardware(request.interface)
+        case TargetKind.SWITCH:
+            return "ethernet"
+        case TargetKind.GPU:
+            return gpus.hardware()
+    return "any"

@@ -10,7 +10,7 @@ import msgspec
 from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import C4Error, InconclusiveError, UnhealthyError, UsageError
 from c4bench.inject.actions import Schedule
-from c4bench.inject.journal_entries import Quarantine, Reverted
+from c4bench.inject.journal import Quarantine, Reverted
 from c4bench.model.diagnosis import Component, Syndrome
 from c4bench.model.fault import FaultSpec, Lease, WitnessReport
 

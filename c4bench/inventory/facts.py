@@ -6,8 +6,7 @@ import msgspec
 
 from c4bench import units
 from c4bench.errors import UsageError
-from c4bench.inventory.groups import Keys, Variable
-from c4bench.inventory.validation import Tables, convert
+from c4bench.inventory.groups import Keys, Tables, Variable, convert
 from c4bench.model.fabric import Nic
 
 DEFAULT_PYTHON = "/opt/c4bench/bin/python"

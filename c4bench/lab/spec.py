@@ -42,3 +42,11 @@ class LabResult(msgspec.Struct, frozen=True):
     ready_s: float
     ended_s: float
     error: str = ""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """Random numbers in hexadecimal, the rate of a transfer's payload, and when it ended on the lab's clock."""
+
+    drawn: list[str]
+    goodput_bps: float
+    ended_ns: int

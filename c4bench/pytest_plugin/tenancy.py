@@ -10,7 +10,7 @@ import pytest
 
 from c4bench.doctor import Report, look_at
 from c4bench.doctor.capabilities import Capability
-from c4bench.doctor.document import document
+from c4bench.doctor.overview import document
 from c4bench.doctor.switches import audit_all
 from c4bench.inventory import Inventory
 from c4bench.model.clocks import ClockOffset

@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from c4bench.errors import UsageError
-from c4bench.record.environment import differences
-from c4bench.record.provenance import collect
+from c4bench.record.provenance import collect, differences
 from c4bench.record.run import RunDirectory
 
 ROOT = Path("reports/runs")  # in the directory that a run is started from

@@ -1,11 +1,13 @@
 """Read and write a run directory."""
 
 import fcntl
+import math
 import os
 import re
 import weakref
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -13,12 +15,32 @@ import msgspec
 
 from c4bench import files
 from c4bench.errors import UsageError
-from c4bench.model.measurement import Clock, Measurement, Outcome
+from c4bench.model.measurement import PLUS_MINUS, Clock, Measurement, Outcome, evaluate
 from c4bench.model.recording import Record
-from c4bench.record.encoding import decode, encode
-from c4bench.record.measurement_line import MeasurementLine
+from c4bench.record.encoding import decode, encode, finite
 from c4bench.record.provenance import Provenance
 from c4bench.record.telemetry import to_lines
+
+
+class MeasurementLine(msgspec.Struct, frozen=True):
+    """One line of `measurements.jsonl` or `timings.jsonl`; a value that is not a number is null."""
+
+    scenario: str
+    name: str
+    value: float | None
+    unit: str
+    limit: str
+    outcome: Outcome
+    clock: Clock
+    labels: dict[str, str | int | float]
+
+    def measurement(self) -> Measurement:
+        """The measurement that was written, with NaN for null."""
+        value = math.nan if self.value is None else self.value
+        return Measurement(
+            self.scenario, self.name, value, self.unit, self.limit, self.outcome, self.clock, self.labels
+        )
+
 
 T = TypeVar("T")
 
@@ -253,3 +275,67 @@ def _point(link: Path, target: str) -> None:
     fresh.unlink(missing_ok=True)
     fresh.symlink_to(target)
     fresh.replace(link)
+
+
+_LIMITS = ("at_least", "at_most", "equals", PLUS_MINUS)
+_NEAR = 0.8  # of all letters
+
+
+class Ledger:
+    """The measurements of one scenario of a run."""
+
+    def __init__(self, run: RunDirectory, scenario: str) -> None:
+        self._run = run
+        self._scenario = scenario
+        self._taken: list[Measurement] = []
+
+    @property
+    def taken(self) -> tuple[Measurement, ...]:
+        """The measurements recorded so far, in order."""
+        return tuple(self._taken)
+
+    def measure(
+        self,
+        name: str,
+        value: float,
+        unit: str,
+        *,
+        at_least: float | None = None,
+        at_most: float | None = None,
+        equals: float | None = None,
+        clock: Clock = Clock.VIRTUAL,
+        plus_minus: float = 0.0,
+        **labels: str | int | float,
+    ) -> Measurement:
+        """Record `value` and its outcome against its limit; a value that is not finite is inconclusive.
+
+        `plus_minus` is the error of the value, such as between two hosts' clocks; a limit is missed only beyond it.
+
+        A missed limit raises nothing. Raises UsageError for two limits, and for a label that is a misspelt limit.
+        """
+        _check_labels(labels)
+        number, limit = finite(value), _limit(at_least, at_most, equals)
+        outcome = evaluate(number, limit, plus_minus)
+        labels = labels | ({PLUS_MINUS: plus_minus} if plus_minus else {})
+        measurement = Measurement(self._scenario, name, number, unit, limit, outcome, clock, labels)
+        self._run.append(measurement)
+        self._taken.append(measurement)
+        return measurement
+
+    def save(self, name: str, artefact: Any) -> None:  # noqa: ANN401  (any struct msgspec can encode)
+        """Save this scenario's own artefact of that name, beside those of the run's other scenarios."""
+        self._run.save(f"{name}/{slug(self._scenario)}", artefact)
+
+
+def _check_labels(labels: Iterable[str]) -> None:
+    """A label that is nearly the name of a limit was to be one; without it the measurement would judge nothing."""
+    for label in labels:
+        if near := get_close_matches(label, _LIMITS, n=1, cutoff=_NEAR):
+            raise UsageError(f"{label!r} is no limit of a measurement; did you mean {near[0]}?")
+
+
+def _limit(at_least: float | None, at_most: float | None, equals: float | None) -> str:
+    bounds = [(sign, bound) for sign, bound in ((">=", at_least), ("<=", at_most), ("==", equals)) if bound is not None]
+    if len(bounds) > 1:
+        raise UsageError("a measurement has one limit; give one of at_least, at_most, equals")
+    return "".join(f"{sign} {float(bound)!r}".removesuffix(".0") for sign, bound in bounds)

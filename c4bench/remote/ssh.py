@@ -4,6 +4,7 @@ Single commands and copies use fabric, on one connection that stays open. A sess
 long as a fault and waits without wake-ups, unlike a paramiko transport with its polling thread.
 """
 
+import getopt
 import shlex
 import socket
 import threading
@@ -14,13 +15,13 @@ from pathlib import Path
 from typing import Self
 
 import fabric
+import msgspec
 import paramiko
 
-from c4bench.errors import UnhealthyError
+from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inventory import Access
 from c4bench.remote.protocol import Completed, Session, checked, drain
 from c4bench.remote.session import ProcessSession
-from c4bench.remote.ssh_arguments import parse
 
 _CONNECT_S = 15
 _IDLE_WAKE_S = 30.0
@@ -210,3 +211,37 @@ def _waking_reader(transport: paramiko.Transport | None) -> Iterator[None]:
         yield
         with suppress(OSError):  # the host has closed it already
             same.shutdown(socket.SHUT_RDWR)
+
+
+# ssh(1), SYNOPSIS: letters followed by a colon take a value.
+_OPTIONS = "46AaCfGgKkMNnqsTtVvXxYyB:b:c:D:E:e:F:I:i:J:L:l:m:O:o:P:p:Q:R:S:W:w:"
+
+
+class SshArguments(msgspec.Struct, frozen=True):
+    """`known_hosts` are the files host keys are checked against; `proxy_command` reaches the host ("" directly)."""
+
+    known_hosts: tuple[Path, ...]
+    proxy_command: str
+    user_configuration: bool
+
+
+def parse(words: Sequence[str]) -> SshArguments:
+    """Parse `ansible_ssh_common_args`. Raises UsageError for an option ssh does not have."""
+    try:
+        pairs, rest = getopt.getopt(list(words), _OPTIONS)
+    except getopt.GetoptError as error:
+        raise UsageError(f"ansible_ssh_common_args: {error}; see ssh(1)") from None
+    if rest:
+        raise UsageError(f"ansible_ssh_common_args: {rest[0]!r} is not an option; see ssh(1)")
+    options: dict[str, str] = {}
+    for _, text in (pair for pair in pairs if pair[0] == "-o"):
+        key, _, value = text.replace("=", " ", 1).strip().partition(" ")
+        options.setdefault(key.lower(), value.strip())
+    letters = dict(reversed(pairs))  # as in ssh, the first occurrence counts
+    jump = letters.get("-J") or options.get("proxyjump", "")
+    known = options.get("userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2").split()
+    return SshArguments(
+        known_hosts=tuple(Path(name).expanduser() for name in known),
+        proxy_command=options.get("proxycommand", "") or (f"ssh -W %h:%p {jump}" if jump else ""),
+        user_configuration=letters.get("-F") != "none",
+    )

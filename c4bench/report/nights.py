@@ -9,7 +9,7 @@ import msgspec
 from c4bench.errors import UsageError
 from c4bench.model.measurement import PLUS_MINUS, Measurement, Outcome
 from c4bench.record import RunDirectory
-from c4bench.record.environment import Environment, differences
+from c4bench.record.provenance import Environment, differences
 from c4bench.report.headlines import format_quantity, short
 from c4bench.report.statistics import Interval, median, prediction_interval
 from c4bench.report.verdict import evaluate_run

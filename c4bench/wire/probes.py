@@ -2,7 +2,7 @@
 
 import msgspec
 
-from c4bench.model.fabric import HopAnswer, HopProbe
+from c4bench.model.fabric import Arrived, HopAnswer, HopProbe, NumberedFlow
 
 
 class ProbeRequest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -45,3 +45,40 @@ class BurstRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     bursts: tuple[Burst, ...]
     rate_pps: float
     traffic_class: int = 0
+
+
+class ListenRequest(msgspec.Struct, frozen=True):
+    """Master to agent: count the numbered packets with this `token` that reach this NIC, for `within_s` at most."""
+
+    nic: int
+    token: int
+    within_s: float
+
+
+class NumberRequest(msgspec.Struct, frozen=True):
+    """Master to agent: send `count` numbered packets of each kind on these flows; `rate_pps` at most.
+
+    With `train_bytes`, `count` packet trains of so many bytes in place of packets. `traffic_class` is as in a
+    `ProbeRequest`.
+    """
+
+    nic: int
+    flows: tuple[NumberedFlow, ...]
+    count: int
+    token: int
+    rate_pps: float
+    traffic_class: int = 0
+    train_bytes: int = 0
+
+
+class HeardRequest(msgspec.Struct, frozen=True):
+    """Master to agent: what has been counted of the packets with this token at this NIC? The count ends."""
+
+    nic: int
+    token: int
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """What has arrived, flow by flow."""
+
+    arrived: tuple[Arrived, ...]

@@ -28,6 +28,7 @@ from c4bench.wire.messages import (
     Meet,
     NetworkLost,
     PollInbox,
+    RasReport,
     RelayMessage,
     Release,
     Result,
@@ -35,7 +36,6 @@ from c4bench.wire.messages import (
     Seats,
     Watch,
 )
-from c4bench.wire.ras_report import RasReport
 from c4bench.wire.window_codec import EncodedWindow
 
 # The failure that a rank reports in another's name: no NIC of that one's host can be reached.

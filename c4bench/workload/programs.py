@@ -7,7 +7,9 @@ from typing import Any
 
 import msgspec
 
-from c4bench.errors import UsageError
+from c4bench.errors import C4Error, UsageError
+from c4bench.model.agent import AgentConfig
+from c4bench.wire.messages import JobSpec
 from c4bench.workload.context import RankContext
 
 NAMES = (
@@ -54,3 +56,14 @@ def _module(name: str) -> ModuleType:
     if name not in NAMES:
         raise UsageError(f"no program {name!r}: one of {', '.join(NAMES)}")
     return import_module(f"c4bench.workload.{name}")
+
+
+def rank_main(job: JobSpec, rank: int, config: AgentConfig) -> int:
+    """Run one rank to its end; the exit code is 0 when its program returned."""
+    context = RankContext(job, rank, config)
+    try:
+        program(job.program)(context)
+    except C4Error as error:
+        context.report("error", error=str(error))
+        return error.exit_code
+    return 0

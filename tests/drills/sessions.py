@@ -8,7 +8,7 @@ import time
 import netns_hosts
 
 from c4bench import remote
-from c4bench.deploy import authority, bundle, playbook
+from c4bench.deploy import authority, playbook, prepare
 from c4bench.deploy.prepare import valid_from
 from c4bench.inventory import load
 
@@ -45,7 +45,7 @@ def until(holds, within_s=60.0):
 def prepare_agents(inventory, folder):
     """What `c4bench prepare` makes in `folder` for agents that start no ranks: a deployment is sooner done."""
     authority.establish(folder / "trust", [host.name for host in inventory.hosts], valid_from())
-    made = {"c4_trust": folder / "trust", "c4_bundle": bundle.build(folder, ranks=False)}
+    made = {"c4_trust": folder / "trust", "c4_bundle": prepare.build(folder, ranks=False)}
     return {name: str(path.resolve()) for name, path in made.items()} | {"c4_master": netns_hosts.CONTROLLER}
 
 

@@ -12,7 +12,7 @@ from operator_host import INJECT, OPERATOR, RANK, operated
 
 from c4bench import remote
 from c4bench.deploy import playbook
-from c4bench.deploy.bundle import PACKAGES
+from c4bench.deploy.prepare import PACKAGES
 from c4bench.errors import UnhealthyError
 from c4bench.inventory import load
 from c4bench.inventory.document import Document

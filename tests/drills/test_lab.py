@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from c4bench.errors import UnhealthyError
-from c4bench.lab.machine import run, watchdog
+from c4bench.lab.machine import run
 from c4bench.lab.machine.launch import launch
 from c4bench.lab.topology_file import load, names
 
@@ -140,7 +140,7 @@ def test_too_few_open_files_are_refused(most, tmp_path):
 
 def test_a_first_program_that_fails_ends_the_lab(tmp_path, monkeypatch):
     """A lab whose first program fails ends with what that said, long before a standstill would be noticed."""
-    monkeypatch.setattr(watchdog, "_START_S", 3.0)
+    monkeypatch.setattr(run, "_START_S", 3.0)
     monkeypatch.setattr(run, "_write_init", failing_init)
     began = time.monotonic()
     with pytest.raises(UnhealthyError, match="the lab's first program failed: no such module"):
@@ -192,7 +192,7 @@ def test_a_dead_leg_far_away_is_withdrawn_as_late_as_the_topology_says():
 
 def test_a_lab_that_stands_still_is_ended_and_says_why(tmp_path, monkeypatch):
     """A process that spins without reading the clock stops virtual time; the watchdog names it as what runs."""
-    monkeypatch.setattr(watchdog, "_STALL_S", 4.0)
+    monkeypatch.setattr(run, "_STALL_S", 4.0)
     spin = ["/usr/bin/python3", "-c", "while True: pass"]
     with pytest.raises(UnhealthyError, match=r"stood still at [\d.]+ virtual s for 4 s; what") as ended:
         launch(load("pair"), spin, tmp_path, seed=1, agents=False)

@@ -8,8 +8,7 @@ import yaml
 import c4bench
 from c4bench.control.cluster import Cluster
 from c4bench.deploy import playbook
-from c4bench.deploy.bundle import PACKAGES
-from c4bench.deploy.prepare import prepare
+from c4bench.deploy.prepare import PACKAGES, prepare
 from c4bench.doctor import look_at
 from c4bench.errors import UnhealthyError
 from c4bench.inventory import load

@@ -10,8 +10,7 @@ import pytest
 from c4bench import remote
 from c4bench.control.cluster import Cluster
 from c4bench.deploy import playbook
-from c4bench.deploy.bundle import PACKAGES
-from c4bench.deploy.prepare import prepare
+from c4bench.deploy.prepare import PACKAGES, prepare
 from c4bench.inventory import load
 
 REASON = netns_hosts.missing("systemctl") or netns_systemd.missing()

@@ -8,8 +8,7 @@ import tarfile
 from pathlib import Path
 
 from c4bench.c4d.evidence.judge import judge
-from c4bench.c4d.evidence.write import WRITERS
-from c4bench.c4d.evidence.write.history import history
+from c4bench.c4d.evidence.write import WRITERS, history
 from c4bench.evidence.collect import parse
 from c4bench.evidence.limits import UnreadableError, gunzip
 from c4bench.model.step import StepOp

@@ -17,7 +17,7 @@ import msgspec
 from c4bench.c4p.knowledge.atlas import Atlas, PathTrace
 from c4bench.c4p.placement.planner import Planner
 from c4bench.doctor import State, look_at
-from c4bench.doctor.document import Document, document
+from c4bench.doctor.overview import Document, document
 from c4bench.errors import UnhealthyError
 from c4bench.inventory import Inventory, load
 from c4bench.inventory.review import review

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from c4bench.doctor.document import Document
+from c4bench.doctor.overview import Document
 from c4bench.inventory.fabric import FabricFacts
 from c4bench.inventory.facts import HostFacts
 from c4bench.inventory.review import Review
@@ -14,8 +14,8 @@ from c4bench.model.event import Event
 from c4bench.model.evidence import EvidenceReport
 from c4bench.model.hypothesis import Explanation
 from c4bench.model.recording import TaggedRecord
-from c4bench.record.measurement_line import MeasurementLine
 from c4bench.record.provenance import Provenance
+from c4bench.record.run import MeasurementLine
 from c4bench.resources import resource
 from c4bench.wire.window_codec import EncodedWindow
 from c4bench.workload.diloco.parameters import Diloco

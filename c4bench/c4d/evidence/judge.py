@@ -4,16 +4,14 @@ from collections.abc import Set
 
 import msgspec
 
+from c4bench.c4d.diagnosis import Finding
 from c4bench.c4d.evidence.clocks import on_one_clock
-from c4bench.c4d.evidence.gone import process_words
-from c4bench.c4d.evidence.hangs import HangCase
+from c4bench.c4d.evidence.hangs import HangCase, RankFinding, process_words
 from c4bench.c4d.evidence.join import JobEvidence, join
-from c4bench.c4d.evidence.judged import Judged
 from c4bench.c4d.evidence.slowness import stragglers
-from c4bench.c4d.evidence.time_outs import time_outs
-from c4bench.c4d.evidence.words import ras_words, telling_words, torchfrtrace_words
 from c4bench.c4d.hang.wait_for_graph import Node, WaitForGraph
 from c4bench.model import advice
+from c4bench.model.diagnosis import Cause, Component, Diagnosis, Syndrome
 from c4bench.model.evidence import (
     FLIGHT_RECORDER,
     CallState,
@@ -24,6 +22,7 @@ from c4bench.model.evidence import (
     Reading,
     Standing,
     State,
+    TimedOut,
 )
 
 _LINKS = 12  # of a chain
@@ -127,7 +126,7 @@ def _reached(job: JobEvidence, graph: WaitForGraph) -> tuple[Reached, ...]:
     return tuple(found)
 
 
-def _verdict(job: JobEvidence, case: HangCase, judged: Judged, all_culprits: Set[int]) -> EvidenceVerdict:
+def _verdict(job: JobEvidence, case: HangCase, judged: RankFinding, all_culprits: Set[int]) -> EvidenceVerdict:
     diagnosis = judged.finding.stamped(job.name, job.latest_s, job.latest_s)
     hosts = judged.hosts or tuple(sorted({job.hosts[rank] for rank in judged.culprits if rank in job.hosts}))
     counted = any(member.counts for comm in job.comms.values() for member in comm.members.values())
@@ -207,3 +206,77 @@ def untold_why(job: JobEvidence, reading: Reading) -> str:
         return f"files tell of the calls of {len(called)} of {job.ranks} ranks"
     ended = (member.newest()[0].state is CallState.COMPLETED for member in members if member.calls)
     return "" if all(ended) else "files do not say whether the last calls have ended"
+
+
+_SHOWN = 8
+
+
+def time_outs(job: JobEvidence) -> list[RankFinding]:
+    """A finding for each operation in which ranks timed out; it blames nobody.
+
+    Operations of different groups are not compared: their numbers have nothing to do with each other.
+    """
+    places: dict[tuple[str, int], list[TimedOut]] = {}
+    for one in job.timeouts:
+        places.setdefault((one.group, one.seq), []).append(one)
+    return [_judged(job, waits) for _, waits in sorted(places.items())]
+
+
+def _judged(job: JobEvidence, waits: list[TimedOut]) -> RankFinding:
+    first = min(waits, key=lambda one: one.rank)
+    shown = ", ".join(str(one.rank) for one in waits[:_SHOWN]) + (" ..." if len(waits) > _SHOWN else "")
+    where = f"{first.kind or 'operation'} #{first.seq}" + (f" of {first.group}" if first.group else "")
+    evidence = [f"{first.source}: ranks {shown} timed out after {first.after_s:g} s in {where}"]
+    if first.completed >= 0:
+        evidence.append(f"rank {first.rank} had completed #{first.completed} and called up to #{first.enqueued}")
+    evidence.append("which rank they waited for is not in the log: nobody is known to be to blame")
+    figures = {"waiting_ranks": float(len(waits)), "after_s": first.after_s}
+    finding = Finding(
+        Syndrome.COMMUNICATION_HANG, Cause.STUCK_INSIDE, Component("job", job.name), 0.0, 0.8 / max(job.ranks, 1),
+        tuple(evidence), f"{where} ending on all ranks", figures,
+    )  # fmt: skip
+    return RankFinding(finding, (), sure=False, waiting=tuple(sorted(one.rank for one in waits)))
+
+
+_MATCH_STATES = {
+    Cause.COLLECTIVE_TYPE_MISMATCH: "COLLECTIVE_TYPE_MISMATCH",
+    Cause.COLLECTIVE_DTYPE_MISMATCH: "COLLECTIVE_DTYPE_MISMATCH",
+    Cause.SIZE_OR_SYNTAX_MISMATCH: "SIZE_OR_SYNTAX_MISMATCH",
+    Cause.STUCK_INSIDE: "COLLECTIVE_STATE_MISMATCH",
+}
+_RAS = {
+    Cause.NOT_ENTERED: "MISMATCH",
+    Cause.COLLECTIVE_TYPE_MISMATCH: "MISMATCH",
+    Cause.PROCESS_ENDED: "DEAD",
+    Cause.PROCESS_STOPPED: "INCOMPLETE",
+}
+
+
+def torchfrtrace_words(diagnosis: Diagnosis, no_file: tuple[int, ...]) -> str:
+    """What torchfrtrace prints where it comes to the same; empty where it has no word for it."""
+    if diagnosis.cause is Cause.NOT_ENTERED:
+        return "Missing dump files from ranks" if no_file else "Not all ranks joining collective"
+    return _MATCH_STATES.get(diagnosis.cause, "") if diagnosis.cause else ""
+
+
+_STACKS = "stacks of these ranks (py-spy dump, gdb) and the counters of their NICs"
+_TOLD_BY = {
+    Cause.NOT_ENTERED: "stacks of these ranks (py-spy dump), and the files of those that left none",
+    Cause.STUCK_INSIDE: _STACKS,
+    Cause.PROCESS_STOPPED: "the same question again after 10 s: RAS then answers for who was only late or cut off",
+    Cause.PROCESS_ENDED: "the exit codes and kernel logs of these processes' hosts",
+    Cause.COMPUTE_SLOW: "clocks and temperatures of that rank's GPU beside another's",
+}
+_AGAIN = "a second report of RAS after 10 s or more: who has called nothing since hangs, who has was only late"
+
+
+def telling_words(diagnosis: Diagnosis, *, counted: bool) -> str:
+    """What would tell suspects apart, or make one sure. `counted`: of ranks only counts of calls are known."""
+    if diagnosis.cause is Cause.NOT_ENTERED and counted:
+        return _AGAIN
+    return _TOLD_BY.get(diagnosis.cause, _STACKS) if diagnosis.cause else _STACKS
+
+
+def ras_words(diagnosis: Diagnosis) -> str:
+    """The word of RAS's warning; empty where it has none."""
+    return _RAS.get(diagnosis.cause, "") if diagnosis.cause else ""

@@ -13,9 +13,9 @@ import numpy as np
 
 from c4bench.c4d.columns import Floats
 from c4bench.c4d.diagnosis import Finding, rank_component
+from c4bench.c4d.evidence.hangs import RankFinding
 from c4bench.c4d.evidence.join import CommEvidence, JobEvidence
-from c4bench.c4d.evidence.judged import Judged
-from c4bench.c4d.straggler.thresholds import LAWFUL_SKEW_SHARE, SIGMAS
+from c4bench.c4d.thresholds import LAWFUL_SKEW_SHARE, SIGMAS
 from c4bench.model.diagnosis import Cause, Syndrome
 from c4bench.model.evidence import Call
 
@@ -37,7 +37,7 @@ class _Late(NamedTuple):
     comm: str
 
 
-def stragglers(job: JobEvidence) -> list[Judged]:
+def stragglers(job: JobEvidence) -> list[RankFinding]:
     """The rank that the others wait for, operation after operation; none if none stands out."""
     measured = {name: _waits(job, comm) for name, comm in job.comms.items() if comm.members}
     tables = {name: inside_s for name, (inside_s, _) in measured.items()}
@@ -55,7 +55,7 @@ def stragglers(job: JobEvidence) -> list[Judged]:
     refuted_by = f"rank {worst.rank} waiting as long as the others"
     syndrome = Syndrome.NON_COMMUNICATION_SLOW
     finding = Finding(syndrome, Cause.COMPUTE_SLOW, component, 0.0, 0.7, evidence, refuted_by, figures)
-    return [Judged(finding, (worst.rank,), sure=True)]
+    return [RankFinding(finding, (worst.rank,), sure=True)]
 
 
 def _waits_s(job: JobEvidence, tables: dict[str, Floats], ranks: set[int]) -> dict[int, float]:

@@ -7,14 +7,13 @@ what the first gave up on; the others are victims.
 from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding, rank_component
 from c4bench.c4d.hang.mismatch import mismatch_finding
-from c4bench.c4d.hang.port_failures import port_findings, ports_down
-from c4bench.c4d.hang.silent_hosts import silent_host_finding, silent_hosts
+from c4bench.c4d.hang.port_failures import port_findings, ports_down, silent_host_finding, silent_hosts
 from c4bench.c4d.hang.stalls import connections_given_up, network_finding, unanswered, unanswered_credit
-from c4bench.c4d.hang.thresholds import BETWEEN_CADENCES, DISTINCT_CADENCES
 from c4bench.c4d.hang.wait_for_graph import WaitForGraph, wait_graph
 from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.c4d.ingest.connections import progress_s
 from c4bench.c4d.ingest.job_view import JobView, ProcessExit, ReportedFailure
+from c4bench.c4d.thresholds import BETWEEN_CADENCES, DISTINCT_CADENCES
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 
 # Exit codes of SIGINT and SIGTERM: somebody asked the job to end.

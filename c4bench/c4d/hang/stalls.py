@@ -12,8 +12,7 @@ from c4bench.c4d.hang.wait_for_graph import WaitForGraph
 from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.c4d.ingest.connections import ConnView, cell_of, progress_s
 from c4bench.c4d.ingest.job_view import JobView
-from c4bench.c4d.network.loss_counts import nic_loss_counts, unanswered_packets
-from c4bench.c4d.network.packet_loss import stalled_loss_finding
+from c4bench.c4d.network.packet_loss import nic_loss_counts, stalled_loss_finding, unanswered_packets
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 
 

@@ -10,10 +10,9 @@ from c4bench.attribution.localise import Cell, Links
 from c4bench.c4d.ingest.batch import Batch
 from c4bench.c4d.ingest.connections import Arrivals, Connections, ConnView, Pairs
 from c4bench.c4d.ingest.known_paths import KnownPaths
-from c4bench.c4d.ingest.members import Members
+from c4bench.c4d.ingest.members import Members, RankMapping
 from c4bench.c4d.ingest.nic_counters import NicView
 from c4bench.c4d.ingest.operations import INTERVALS_KEPT, Finished, Operations
-from c4bench.c4d.ingest.rank_mapping import RankMapping
 from c4bench.c4d.ingest.record_validator import RecordValidator
 from c4bench.model.telemetry import CommRecord, Failure, OpRecord, RankRecord
 

@@ -1,18 +1,241 @@
 """A job's operations: the newest record of every member, and those that not all members have finished yet."""
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from c4bench.c4d.columns import Bools, Floats, Ints, Runs, Table, distinct
-from c4bench.c4d.ingest.batch import Batch
+from c4bench.c4d.columns import Bools, Floats, Index, Ints, Runs, Table, distinct
+from c4bench.c4d.ingest.batch import UNKNOWN, Batch, HostRows
 from c4bench.c4d.ingest.members import Members
-from c4bench.c4d.ingest.open_operations import OpenOperations
-from c4bench.c4d.ingest.operation_intervals import OperationIntervals
-from c4bench.c4d.ingest.operation_rows import BLANK, FIELDS, OpColumns, OperationRows
-from c4bench.c4d.ingest.record_validator import RecordValidator
+from c4bench.c4d.ingest.record_validator import SEQ_BITS, RecordValidator, operation_times_ordered
 from c4bench.model.telemetry import OpRecord
+from c4bench.model.window import CallName, ranks_in
+
+# Open operations of a communicator that are kept: with lost records some never end, and the oldest is dropped.
+_OPS_KEPT = 128
+_SEQ = (1 << SEQ_BITS) - 1
+
+
+class OpenRows(NamedTuple):
+    """Sequence numbers of operations of one communicator, ascending, and the first row of the records of each."""
+
+    seqs: Ints
+    starts: Ints
+
+
+class OpenOperations:
+    """The first row of the records of each operation, by the number of its communicator and its sequence number."""
+
+    def __init__(self) -> None:
+        # Both numbers in one, ascending.
+        self._keys: Ints = np.empty(0, np.int64)
+        self._starts: Ints = np.empty(0, np.int64)
+
+    def starts(self, comms: Ints, seqs: Ints) -> Ints:
+        """The first row of each of these operations, -1 for one that is not open."""
+        if not len(self._keys):
+            return np.full(len(comms), -1)
+        keys = _key(comms, seqs)
+        at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        return np.where(self._keys[at] == keys, self._starts[at], -1)
+
+    def of(self, comm: int) -> OpenRows:
+        """The open operations of a communicator."""
+        first, end = np.searchsorted(self._keys, [comm << SEQ_BITS, (comm + 1) << SEQ_BITS]).tolist()
+        return OpenRows(self._keys[first:end] & _SEQ, self._starts[first:end])
+
+    def missing(self, comms: Ints, seqs: Ints) -> tuple[Ints, Ints]:
+        """Those of these operations that are not open, each once."""
+        keys = distinct(_key(comms, seqs)[self.starts(comms, seqs) < 0])
+        return keys >> SEQ_BITS, keys & _SEQ
+
+    def add(self, comms: Ints, seqs: Ints, starts: Ints) -> None:
+        """Add operations that are not open yet."""
+        keys = np.concatenate([self._keys, _key(comms, seqs)])
+        order = np.argsort(keys, kind="stable")
+        self._keys, self._starts = keys[order], np.concatenate([self._starts, starts])[order]
+
+    def remove(self, comms: Ints, seqs: Ints) -> None:
+        """Remove operations that are open."""
+        at = np.searchsorted(self._keys, _key(comms, seqs))
+        self._keys, self._starts = np.delete(self._keys, at), np.delete(self._starts, at)
+
+    def surplus(self, comms: Ints) -> list[Ints]:
+        """The first rows of the oldest operations of each of these communicators that has too many open."""
+        comms = distinct(comms)
+        firsts, ends = np.searchsorted(self._keys, [comms << SEQ_BITS, (comms + 1) << SEQ_BITS])
+        over = np.flatnonzero(ends - firsts > _OPS_KEPT)
+        spans = zip(firsts[over].tolist(), ends[over].tolist(), strict=True)
+        return [self._starts[first : end - _OPS_KEPT] for first, end in spans]
+
+
+def _key(comms: Ints, seqs: Ints) -> Ints:
+    keys: Ints = (comms << SEQ_BITS) | seqs
+    return keys
+
+
+_NO_OPERATION = -1
+# Bits of a member's row in a number that also holds the operation's kind and size.
+_MEMBER_BITS = 32
+# With more, sizes hardly come back: what is known is forgotten, and known again after two operations alike.
+_KINDS_KEPT = 1024
+_ENTRIES_KEPT = 1 << 21
+
+
+class OperationIntervals:
+    """The newest entry into an operation, by member and by what is alike."""
+
+    def __init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
+        self._kinds = Index()
+        self._rows = Index()
+        self._of_member: dict[int, list[int]] = {}
+        self._entries = Table(seq=_NO_OPERATION, entered_s=0.0)
+        # By member: what its operation last looked up was like, and its row in `_entries`.
+        self._latest = Table(kind=-1, size=0, row=-1)
+
+    def since_s(self, members: Ints, alike: tuple[Ints, Ints], numbers: tuple[Ints, Floats, Floats]) -> Floats:
+        """Seconds since the last one alike of each of these operations, those of a member in order; nan where unknown.
+
+        Those of one kind (a number) and size are `alike`. `numbers` are their sequence numbers, their times of entry
+        (s), and since which sequence number no record of their members was lost.
+        """
+        seq, entered_s, unbroken = numbers
+        rows = self._rows_of(members, *alike)
+        runs, entries = Runs(rows), self._entries
+        before, before_s = runs.before(seq, entries["seq"][rows]), runs.before(entered_s, entries["entered_s"][rows])
+        usable = (before >= 0) & (before >= unbroken) & (entered_s > before_s)
+        entries["seq"][rows[runs.last]], entries["entered_s"][rows[runs.last]] = seq[runs.last], entered_s[runs.last]
+        return np.where(usable, entered_s - before_s, np.nan)
+
+    def forget(self, members: Iterable[int]) -> None:
+        """Forget members; others may have their rows later."""
+        for member in members:
+            for key in self._of_member.get(member, ()):
+                self._entries["seq"][self._rows[key]] = _NO_OPERATION
+
+    def __len__(self) -> int:
+        return self._entries.count
+
+    def _rows_of(self, members: Ints, kinds: Ints, sizes: Ints) -> Ints:
+        if len(self._kinds) > _KINDS_KEPT or self._entries.count > _ENTRIES_KEPT:
+            self._clear()
+        latest = self._latest
+        latest.add(max(0, int(members.max(initial=-1)) + 1 - latest.count))
+        alike = (latest["kind"][members] == kinds) & (latest["size"][members] == sizes)
+        rows: Ints = np.where(alike, latest["row"][members], -1)
+        others = np.flatnonzero(~alike)
+        if len(others):
+            keys = zip(members[others].tolist(), kinds[others].tolist(), sizes[others].tolist(), strict=True)
+            rows[others] = [self._row(*key) for key in keys]
+            for name, values in (("kind", kinds), ("size", sizes), ("row", rows)):
+                latest[name][members[others]] = values[others]
+        return rows
+
+    def _row(self, member: int, kind: int, size: int) -> int:
+        number = self._kinds.setdefault((kind, size), len(self._kinds))
+        key = member + (number << _MEMBER_BITS)
+        if key not in self._rows:
+            self._rows[key] = self._entries.add()
+            self._of_member.setdefault(member, []).append(key)
+        return self._rows[key]
+
+
+# What a record has beside its member, and a record that is blank.
+FIELDS = ("seq", "entered_s", "started_s", "finished_s", "size_bytes", "call", "awaits")
+BLANK: dict[str, float | bytes] = {
+    "seq": 0, "entered_s": 0.0, "started_s": 0.0, "finished_s": 0.0, "size_bytes": 0, "call": 0, "awaits": b""
+}  # fmt: skip
+
+
+class OpColumns(NamedTuple):
+    """Records as columns: the rows of their members and of the ranks that those are.
+
+    `kept` is where they are kept, or -1; `windows` are the windows that they are of, and `ends_s` when those ended.
+    """
+
+    members: Ints
+    ranks: Ints
+    kept: Ints
+    seq: Ints
+    entered_s: Floats
+    started_s: Floats
+    finished_s: Floats
+    size_bytes: Ints
+    call: Ints
+    awaits: NDArray[Any]
+    windows: Ints
+    ends_s: Floats
+    evaluated: Bools
+
+    def pick(self, which: Ints | Bools) -> "OpColumns":
+        """Some of them."""
+        if which.dtype == np.bool_ and which.all():
+            return self
+        return OpColumns._make(values[which] for values in self)
+
+
+class OperationRows:
+    """Reads operations of a job, and knows what its ranks call, by number."""
+
+    def __init__(self, members: Members) -> None:
+        self._members = members
+        self._numbers = HostRows("calls", self._call)
+        self._calls: dict[CallName, int] = {}
+        self._names: list[CallName] = []
+        # By call: the first call of its kind.
+        self._kinds: list[int] = []
+
+    def read(self, batch: Batch, validator: RecordValidator) -> OpColumns:
+        """The operations that ranks of the windows' hosts have called, and whose times are in order."""
+        table, windows = batch.ops
+        members = self._members.callers.rows(batch, table["caller"], windows)
+        which = np.flatnonzero(members > UNKNOWN)
+        own = (members >= 0) & self._members.on_host(members, batch, windows)
+        which = validator.filter("foreign operation", which, own[which], batch.hosts, windows)
+        numbers = {f"{name}_s": table[name] / 1e9 for name in ("entered", "started", "finished")}
+        calls, ends_s = self._numbers.rows(batch, table["call"], windows), batch.ends_s(windows)
+        whole = operation_times_ordered(numbers | {"seq": table["seq"]}, ends_s)
+        whole &= (calls >= 0) & (table["size_bytes"] >= 0)
+        which = validator.filter("torn operation", which, whole[which], batch.hosts, windows)
+        return OpColumns(
+            members[which],
+            self._members.rank_rows()[members[which]],
+            np.full(len(which), -1),
+            table["seq"][which],
+            numbers["entered_s"][which],
+            numbers["started_s"][which],
+            numbers["finished_s"][which],
+            table["size_bytes"][which],
+            calls[which],
+            batch.awaits()[which],
+            windows[which],
+            ends_s[which],
+            np.zeros(len(which), np.bool_),
+        )
+
+    def record(self, table: Table, row: int, caller: tuple[str, int]) -> OpRecord:
+        """The record in a row of a table that has `FIELDS`."""
+        of = {name: table[name][row] for name in FIELDS}
+        called: CallName = self._names[of["call"]]
+        times_s = float(of["entered_s"]), float(of["started_s"]), float(of["finished_s"])
+        return OpRecord(*caller, int(of["seq"]), *called, int(of["size_bytes"]), *times_s, ranks_in(of["awaits"]))
+
+    def kinds(self, calls: Ints) -> Ints:
+        """A number for the kind of each of these calls."""
+        return np.asarray(self._kinds, np.int64)[calls]
+
+    def _call(self, name: CallName) -> int:
+        if name not in self._calls:
+            number = self._calls[name] = len(self._names)
+            self._kinds.append(next((n for n, known in enumerate(self._names) if known.kind == name.kind), number))
+            self._names.append(name)
+        return self._calls[name]
+
 
 # The number of intervals between operations from which a job's period is taken.
 INTERVALS_KEPT = 512

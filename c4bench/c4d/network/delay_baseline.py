@@ -15,14 +15,15 @@ from c4bench.attribution.localise import Cell, Links
 from c4bench.c4d.columns import Bools, Ints, Table
 from c4bench.c4d.network.cell_index import CellIndex, CellValues
 from c4bench.c4d.network.evidence import MatrixSlice, slice_departures
-from c4bench.c4d.network.thresholds import (
+from c4bench.c4d.thresholds import (
     BASELINE_MAX_SPANS,
     BASELINE_MIN_SPANS,
     BASELINE_SETTLED_SPANS,
+    PEER_RATIO,
     SAMPLED_NICS,
     SPANS_PER_FLOOR,
+    TAIL_POWER,
 )
-from c4bench.c4d.thresholds import PEER_RATIO, TAIL_POWER
 
 # Departures (log ratio) below this are the resolution of clocks.
 _RESOLUTION = 1e-3

@@ -8,11 +8,11 @@ from c4bench.attribution.localise import Blame, Cell
 from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Alarmed, Finding
 from c4bench.c4d.network.one_way_delays import OneWayDelays
-from c4bench.c4d.network.thresholds import ALARM_SPANS, NAME_SPANS, POINT_SPANS
+from c4bench.c4d.thresholds import ALARM_SPANS, NAME_SPANS, POINT_SPANS
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 
 
-class Case(NamedTuple):
+class NamingCase(NamedTuple):
     """A blame, since when (s, master's clock), by how much at least (log ratio), and in how many spans."""
 
     blame: Blame
@@ -51,7 +51,7 @@ class DiagnosisGate:
     def _named(self, kind: str) -> set[str]:
         return {component.name for component in self._standing if component.kind == kind}
 
-    def name(self, cases: list[Case], cells: Mapping[Cell, float], now_s: float) -> list[Alarmed]:
+    def name(self, cases: list[NamingCase], cells: Mapping[Cell, float], now_s: float) -> list[Alarmed]:
         """New verdicts with the time of their alarm; `cells` are the newest costs, seconds per byte."""
         lasting = [case for case in cases if case.spans >= ALARM_SPANS]
         self._alarmed_s = (self._alarmed_s or now_s) if lasting else None
@@ -91,7 +91,7 @@ class DiagnosisGate:
         known = {(one.kind, one.name) for one in (*self._standing, *self._in_last_sweep)}
         return (component.kind, component.name) in known
 
-    def _finding(self, case: Case, cells: Mapping[Cell, float]) -> Finding:
+    def _finding(self, case: NamingCase, cells: Mapping[Cell, float]) -> Finding:
         blame, onset_s, least, _ = case
         worst = max(blame.cells, key=lambda cell: cells.get(cell, 0.0))
         evidence = [f"{len(blame.cells)} cells slow, worst {worst[0]}>{worst[1]}: {cells[worst]:.3g} s/byte"]

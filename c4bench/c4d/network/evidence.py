@@ -8,8 +8,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from c4bench.attribution.localise import Blame, Cell, Links, neighbouring_cells, parts_of
 from c4bench.c4d.network.cell_index import CellValues
-from c4bench.c4d.network.thresholds import NAME_SPANS, SLIGHT
-from c4bench.c4d.thresholds import CHANCE
+from c4bench.c4d.thresholds import CHANCE, NAME_SPANS, SLIGHT
 from c4bench.model.diagnosis import Component
 
 # Enough evidence is a departure that a healthy suspect has with `CHANCE`: its negative log.

@@ -17,9 +17,9 @@ from c4bench.attribution.localise import Blame, Cell, Links
 from c4bench.c4d.columns import Bools, Floats
 from c4bench.c4d.network.cell_index import CellIndex, CellValues
 from c4bench.c4d.network.delay_baseline import HealthyDepartures
-from c4bench.c4d.network.diagnosis_gate import Case
+from c4bench.c4d.network.diagnosis_gate import NamingCase
 from c4bench.c4d.network.evidence import Evidence, Weight
-from c4bench.c4d.network.thresholds import (
+from c4bench.c4d.thresholds import (
     BASELINE_MAX_SPANS,
     BASELINE_SETTLED_SPANS,
     ENOUGH,
@@ -71,7 +71,7 @@ class NicUtilisation:
         self._learnt: list[Floats] = []
         self._usual: _Usual | None = None
         self._evidence: Evidence[int] = Evidence(self._chance)
-        self._runs: dict[int, Case] = {}
+        self._runs: dict[int, NamingCase] = {}
         self._latest: deque[CellValues] = deque(maxlen=_LATEST_SPANS)
 
     def learn(self, cells: CellValues) -> None:
@@ -99,7 +99,7 @@ class NicUtilisation:
         """Whether some side of a NIC has so many cells that its transfers may meet in one order or another."""
         return bool((~np.isnan(self._costs(cells))).any())
 
-    def evaluate(self, cells: CellValues, departures: CellValues, opened_s: float, links: Links) -> list[Case]:
+    def evaluate(self, cells: CellValues, departures: CellValues, opened_s: float, links: Links) -> list[NamingCase]:
         """The NICs that the spans up to the one opened at `opened_s` show to be slow, the worst first.
 
         `departures` are how far cells are beyond their own floors (log ratios).
@@ -121,10 +121,10 @@ class NicUtilisation:
             weight = weights.get(slowed.nic)
             if weight is not None and weight.of_enough >= ENOUGH:
                 least = weight.least / slowed.slow_sides
-                cases.append(Case(self._blame(slowed, cells, links), weight.onset_s, least, weight.spans))
+                cases.append(NamingCase(self._blame(slowed, cells, links), weight.onset_s, least, weight.spans))
         return cases
 
-    def evaluate_uneven(self, cells: CellValues, opened_s: float, links: Links) -> list[Case]:
+    def evaluate_uneven(self, cells: CellValues, opened_s: float, links: Links) -> list[NamingCase]:
         """The same for spans while a rank is late, in which the order of transfers does not vary.
 
         A NIC must be busier than any NIC was in even spans.
@@ -136,8 +136,8 @@ class NicUtilisation:
             if slowed.total <= self._known().highest:
                 break
             blame = self._blame(slowed, cells, links)
-            _, onset_s, least, spans = before.get(slowed.nic, Case(blame, opened_s, math.inf, 0))
-            self._runs[slowed.nic] = Case(blame, onset_s, min(least, slowed.total / slowed.slow_sides), spans + 1)
+            _, onset_s, least, spans = before.get(slowed.nic, NamingCase(blame, opened_s, math.inf, 0))
+            self._runs[slowed.nic] = NamingCase(blame, onset_s, min(least, slowed.total / slowed.slow_sides), spans + 1)
         return list(self._runs.values())
 
     def _slow(self, cells: CellValues, links: Links) -> tuple[list[_Slow], Floats]:

@@ -3,38 +3,184 @@
 measure -> missing links -> packet loss -> weigh -> learn -> localise -> explain -> select -> name
 """
 
-from collections.abc import Collection, Iterable
+import statistics
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 
-from c4bench.attribution.localise import Blame, Cell, localise
+from c4bench.attribution.localise import Blame, Cell, Links, localise
 from c4bench.c4d.columns import Floats
 from c4bench.c4d.diagnosis import Alarmed, Finding
 from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.c4d.ingest.job_view import JobView
 from c4bench.c4d.ingest.shared_fabric import SharedFabric
-from c4bench.c4d.network.ack_losses import AckLossDetector
-from c4bench.c4d.network.benign_explanations import BenignExplanations
+from c4bench.c4d.network.benign_explanations import BenignExplanations, CongestionDetector
 from c4bench.c4d.network.cell_index import CellIndex, CellValues
-from c4bench.c4d.network.congestion import CongestionDetector
 from c4bench.c4d.network.delay_baseline import DelayBaseline
 from c4bench.c4d.network.delay_matrix import DelayMatrix, in_flight_costs
-from c4bench.c4d.network.diagnosis_gate import Case, DiagnosisGate
+from c4bench.c4d.network.diagnosis_gate import DiagnosisGate, NamingCase
 from c4bench.c4d.network.evidence import MatrixEvidence, Weights
-from c4bench.c4d.network.learning import SpanLearner
-from c4bench.c4d.network.loss_counts import nic_loss_counts
 from c4bench.c4d.network.missing_links import MissingLinkDetector
 from c4bench.c4d.network.nic_utilisation import NicUtilisation
 from c4bench.c4d.network.one_way_delays import OneWayDelays
-from c4bench.c4d.network.packet_loss import PacketLossDetector, loss_finding
-from c4bench.c4d.network.selection import BlameSelection
+from c4bench.c4d.network.packet_loss import AckLossDetector, PacketLossDetector, loss_finding, nic_loss_counts
 from c4bench.c4d.network.span_evidence import Judged, Span, SpanEvidence
-from c4bench.c4d.network.thresholds import ALARM_SPANS, CLEAN, EARLY_S, LEANING, WARM_UP_SPANS
 from c4bench.c4d.probing.sweep import slow_nics
-from c4bench.c4d.thresholds import benign_stall_s
+from c4bench.c4d.thresholds import (
+    ALARM_SPANS,
+    BEYOND_SHARING,
+    CLEAN,
+    EARLY_S,
+    ENOUGH,
+    LEANING,
+    UNSURE_SPANS,
+    WARM_UP_SPANS,
+    benign_stall_s,
+)
 from c4bench.model.benign import BenignSlowdown
-from c4bench.model.diagnosis import Diagnosis
+from c4bench.model.diagnosis import Component, Diagnosis
 from c4bench.model.recording import ProbeSweep
+
+# Of more points at once none can be told to share one link.
+_POINTS = 2
+
+
+def shared_links(points: Sequence[Blame], links: Links, returning: Callable[[Cell], Collection[str]]) -> Blame | None:
+    """The links that two bad paths may share: they carry data of one and possibly acknowledgements of the other.
+
+    `returning` are the links that acknowledgements of a cell may take. None where there is no such link, where their
+    data share one, or where they are no slower than transfers that run into a few others: nothing is wrong with that.
+    """
+    if len(points) != _POINTS or any(point.excess < BEYOND_SHARING for point in points):
+        return None
+    first, second = (point.cells[0] for point in points)
+    if not set(links.get(first, ())).isdisjoint(links.get(second, ())):
+        return None
+    elsewhere = {hop for cell, hops in links.items() if cell not in (first, second) for hop in hops}
+    shared = [
+        Component("link", hop)
+        for sent, answered in ((first, returning(second)), (second, returning(first)))
+        for hop in links.get(sent, ())
+        if hop in answered and hop not in elsewhere
+    ]
+    excess = min(point.excess for point in points)
+    return Blame(shared[0], (first, second), excess, tuple(shared[1:])) if shared else None
+
+
+# A row or column of this many cells needs no history: it is not just a longer path.
+_WHOLE_CELLS = 3
+# This many points at once are rivals: a skewed schedule makes several where transfers run into each other.
+_RIVALS = 2
+# The strongest evidence against two cells may begin a span later for one of them.
+_AT_ONCE_SPANS = 1.5
+
+
+class BlameSelection:
+    """Selects among the blames of one span, which lasted `span_s`.
+
+    `slices` returns the evidence against rows, columns and links; `knows` whether a cell has a history;
+    `return_links` the links that acknowledgements of a cell may cross.
+    """
+
+    def __init__(
+        self,
+        weights: Weights,
+        span_s: float,
+        slices: Callable[[], Mapping[Component, float]],
+        knows: Callable[[Cell], bool],
+        return_links: Callable[[Cell], frozenset[str]],
+    ) -> None:
+        self._weights = weights
+        self._span_s = span_s
+        self._read_slices = slices
+        self._knows = knows
+        self._return_links = return_links
+
+    @cached_property
+    def _slices(self) -> Mapping[Component, float]:
+        return self._read_slices()
+
+    def select(self, blames: list[Blame], leaning: Mapping[Cell, float], links: Links) -> list[Blame]:
+        """The blames that the evidence supports; `leaning` are the cells with any evidence against them."""
+        blames = [blame for blame in self._merge_rivals(blames, links) if self._supported(blame)]
+        return [blame for blame in blames if not _crosses_leaning(blame, leaning)]
+
+    def _merge_rivals(self, blames: list[Blame], links: Links) -> list[Blame]:
+        """Replace two rival points by the link they share; drop points that share none.
+
+        A point whose acknowledgements may cross another supported blame belongs to that blame.
+        """
+        others = [blame for blame in blames if blame.component.kind != "path"]
+        supported = [blame for blame in others if self._supported(blame)]
+        points = [
+            blame
+            for blame in blames
+            if blame not in others and not any(self._delayed_by(blame, other) for other in supported)
+        ]
+        if len(points) < _RIVALS:
+            return [blame for blame in blames if blame in others or blame in points]
+        common = shared_links(points, links, self._return_links) if self._at_once(points) else None
+        return others + ([common] if common else [])
+
+    def _delayed_by(self, point: Blame, other: Blame) -> bool:
+        """Whether a point's acknowledgements may cross a link that is, or may be, to blame since the same moment."""
+        hops = {one.name for one in other.suspects if one.kind == "link"}
+        back = frozenset[str]().union(*map(self._return_links, point.cells)) if hops else hops
+        return not hops.isdisjoint(back) and self._at_once((point, other))
+
+    def _at_once(self, blames: Iterable[Blame]) -> bool:
+        onsets_s = [self._weights.onset_s(blame) for blame in blames]
+        return max(onsets_s) - min(onsets_s) <= _AT_ONCE_SPANS * self._span_s
+
+    def _supported(self, blame: Blame) -> bool:
+        """Whether the evidence against a component as a whole is enough.
+
+        A cell or a path also needs a history: without one it may just be a longer path.
+        """
+        cells = [weight.of_enough for weight in self._weights.of(blame)]
+        if not all(self._knows(cell) for cell in blame.cells):
+            return len(cells) >= _WHOLE_CELLS and statistics.median(cells) >= ENOUGH
+        if blame.component.kind == "path":
+            return min(cells) >= ENOUGH
+        whole = blame.component.kind == "nic" and not blame.component.side
+        parts = [Component("nic", blame.component.name, side) for side in ("tx", "rx")] if whole else [blame.component]
+        as_a_whole = [self._slices[part] for part in parts if part in self._slices]
+        # A side that is a single cell, as in a ring, has no evidence but that cell's.
+        return (max(as_a_whole) if as_a_whole else min(cells)) >= ENOUGH
+
+
+def _crosses_leaning(blame: Blame, leaning: Collection[Cell]) -> bool:
+    """Whether other cells of a point's row or column lean too: the point is then only where they meet most."""
+    if len(blame.cells) != 1:
+        return False
+    (point,) = blame.cells
+    return any((cell[0] == point[0]) != (cell[1] == point[1]) for cell in leaning)
+
+
+class SpanLearner:
+    """Holds the latest spans back from the baselines until later spans have shown that they were healthy."""
+
+    def __init__(self, baseline: DelayBaseline, utilisation: NicUtilisation) -> None:
+        self._baseline = baseline
+        self._utilisation = utilisation
+        self._unsure: deque[CellValues] = deque()
+
+    def learn(self, cells: CellValues, doubted: set[Cell], links: Links) -> None:
+        """Add a span (seconds per byte) without its `doubted` cells; learn the oldest, at once while few are known."""
+        self._unsure.append(cells.pick(~cells.among(doubted)))
+        self.forget(doubted)
+        while len(self._unsure) > UNSURE_SPANS or (self._unsure and not self._baseline.settled()):
+            clean = self._unsure.popleft()
+            self._baseline.learn(clean, links)
+            self._utilisation.learn(clean)
+
+    def forget(self, cells: set[Cell]) -> None:
+        """Drop what these cells have shown in the spans held back."""
+        if cells:
+            self._unsure = deque(unsure.pick(~unsure.among(cells)) for unsure in self._unsure)
+
 
 # Cells that are kept, beside twice as many as there are connections.
 _CELLS_KEPT = 4096
@@ -277,10 +423,14 @@ class NetworkSlownessDetector:
         nics = {case.blame.component.name for case in busy}
         blames = [blame for blame in blames if any(nics.isdisjoint(cell) for cell in blame.cells)]
         self.gate.heal([*blames, *(case.blame for case in busy)])
-        cases = [Case(blame, weights.onset_s(blame), weights.least(blame), weights.spans(blame)) for blame in blames]
+        cases = [
+            NamingCase(blame, weights.onset_s(blame), weights.least(blame), weights.spans(blame)) for blame in blames
+        ]
         return self.gate.name([*busy, *cases], span.cells, span.closed_s)
 
-    def _busy_nics(self, blames: list[Blame], suspected: set[Cell], departures: CellValues, span: Span) -> list[Case]:
+    def _busy_nics(
+        self, blames: list[Blame], suspected: set[Cell], departures: CellValues, span: Span
+    ) -> list[NamingCase]:
         """NICs that are busy longer with what crosses no slow link, unless another job has just arrived there."""
         slow = self.gate.links | {blame.component.name for blame in blames if blame.component.kind == "link"}
         cells = span.cells

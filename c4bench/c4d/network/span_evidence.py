@@ -6,9 +6,8 @@ from typing import NamedTuple
 from c4bench.attribution.localise import Blame, Cell, Links
 from c4bench.c4d.ingest.job_view import JobView
 from c4bench.c4d.ingest.nic_counters import Counts
-from c4bench.c4d.network.benign_explanations import BenignExplanations
+from c4bench.c4d.network.benign_explanations import BenignExplanations, CongestionDetector
 from c4bench.c4d.network.cell_index import CellValues
-from c4bench.c4d.network.congestion import CongestionDetector
 from c4bench.c4d.network.evidence import Weights
 from c4bench.c4d.network.nic_utilisation import NicUtilisation
 from c4bench.c4d.network.one_way_delays import OneWayDelays

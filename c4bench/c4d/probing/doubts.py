@@ -1,15 +1,225 @@
 """Findings that probes may make more exact: what to send next, and what the answers leave of each finding."""
 
+from abc import abstractmethod
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Hashable, Iterator
+from typing import ClassVar
 
+import msgspec
+
+from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Alarmed, Finding
 from c4bench.c4d.ingest.known_paths import PathLinks
-from c4bench.c4d.probing.doubt import Doubt, LossDoubt, SlowDoubt
-from c4bench.c4d.probing.expiring_probes import CanAnswer
-from c4bench.c4d.probing.weighing import Flow
+from c4bench.c4d.probing.expiring_probes import CanAnswer, ExpiringProbes, Shown
+from c4bench.c4d.probing.probes import remaining_suspects
+from c4bench.c4d.probing.weighing import DeliveryProbes, Flow, TrainProbes, crossed
 from c4bench.model.diagnosis import Cause, Component
-from c4bench.model.recording import DeliveriesCounted, DoubtReport, ExpiringProbe, ProbingEnded, TrainsTimed
+from c4bench.model.hypothesis import Argument, Fact
+from c4bench.model.recording import (
+    DeliveriesCounted,
+    Delivery,
+    DoubtReport,
+    ExpiringProbe,
+    HopsProbed,
+    ProbingEnded,
+    TimedFlow,
+    TrainsTimed,
+)
+
+# Numbered packets or trains are sent so many times, unless one suspect is far ahead before.
+_ROUNDS = 4
+
+
+class Doubt(msgspec.Struct):
+    """A finding, when its alarm was raised (s, master's clock), and the paths that may be probed.
+
+    `rounds` is how many times numbered packets or trains were sent for it.
+    """
+
+    finding: Finding
+    alarmed_s: float
+    paths: PathLinks
+    rounds: int = 0
+    # What would refute what is left.
+    REFUTED_BY: ClassVar[str]
+
+    @property
+    def suspects(self) -> tuple[Component, ...]:
+        """The components that may be to blame."""
+        return self.finding.suspects
+
+    def next_flows(self) -> tuple[Flow, ...]:
+        """The flows on which more numbered packets would tell the suspects apart."""
+        return ()
+
+    def next_trains(self) -> tuple[Flow, ...]:
+        """The flows on which more packet trains would."""
+        return ()
+
+    def next_probes(self, can_answer: CanAnswer) -> tuple[ExpiringProbe, ...]:  # noqa: ARG002  (the interface of a doubt)
+        """The fewest further packets that expire on the way and would."""
+        return ()
+
+    @abstractmethod
+    def ingest(self, record: DoubtReport) -> None:
+        """Take in what probes have shown."""
+
+    @abstractmethod
+    def left(self, named: Collection[frozenset[Component]] = ()) -> tuple[Component, ...]:
+        """The suspects that all probes together leave, in their order; all of them if probes do not tell.
+
+        `named` is what each other finding leaves.
+        """
+
+    @abstractmethod
+    def answers(self) -> Iterator[tuple[frozenset[Component], bool, Argument]]:
+        """What probes asked and showed: the components that each crossed, whether it fared badly, and its numbers."""
+
+    @abstractmethod
+    def seen(self) -> str:
+        """What probes have shown, in words."""
+
+    def refined(self, left: tuple[Component, ...]) -> Finding:
+        """The finding with what probes have left."""
+        finding, (component, *others) = self.finding, left
+        evidence = [*finding.evidence[:1], self.seen()]
+        if others:
+            evidence.append("no probe can tell it from " + " or ".join(map(str, others)))
+        return msgspec.structs.replace(
+            finding,
+            component=component,
+            alternatives=tuple(others),
+            confidence=confidence(finding.cause, component.kind, len(others), probed=True),
+            evidence=tuple(evidence),
+            refuted_by=self.REFUTED_BY.format(component),
+            probed=True,
+        )
+
+    def order(self, component: Component) -> tuple[int, str]:
+        """The place of a component among the suspects, a NIC's whichever side is named."""
+        names = [(one.kind, one.name) for one in self.suspects]
+        return names.index((component.kind, component.name)), component.side
+
+
+class SlowDoubt(Doubt):
+    """What is slow is sought by packet trains; `timed` are those of each round."""
+
+    timed: list[tuple[TimedFlow, ...]] = []
+    REFUTED_BY: ClassVar[str] = "packet trains that cross {} and are as fast as others"
+
+    def next_trains(self) -> tuple[Flow, ...]:
+        """The flows on which more packet trains would tell the suspects apart."""
+        probes = TrainProbes(self.suspects, self.paths)
+        more = not self.rounds or (self.rounds < _ROUNDS and probes.left(self.timed)[1])
+        return probes.flows() if more else ()
+
+    def ingest(self, record: DoubtReport) -> None:
+        """Take in how trains arrived."""
+        if isinstance(record, TrainsTimed):
+            self.timed.append(record.flows)
+            self.rounds += 1
+
+    def left(self, named: Collection[frozenset[Component]] = ()) -> tuple[Component, ...]:  # noqa: ARG002  (interface)
+        """The suspects that trains leave; all of them if they do not tell."""
+        left, _ = TrainProbes(self.suspects, self.paths).left(self.timed)
+        return tuple(sorted(left, key=self.order)) or self.suspects
+
+    def answers(self) -> Iterator[tuple[frozenset[Component], bool, Argument]]:
+        """How many trains of each flow were slow."""
+        for one in TrainProbes(self.suspects, self.paths).outcomes(self.timed):
+            figures = {"slow": float(one.bad), "trains": float(one.packets), "crosses": 1.0}
+            yield one.crosses, 2 * one.bad > one.packets, Argument(Fact.TRAINS, _named(one.flow), figures)
+
+    def seen(self) -> str:
+        """How many trains were timed."""
+        trains = sum(len(one.trains) for flows in self.timed for one in flows)
+        return f"of {trains} packet trains nearly all that cross it were slow, and hardly any others"
+
+
+class LossDoubt(Doubt):
+    """What loses packets is sought by numbered packets, what is dead also by packets that expire on the way."""
+
+    deliveries: list[Delivery] = []
+    shown: list[Shown] = []
+    REFUTED_BY: ClassVar[str] = "numbered packets that cross {} and all arrive"
+
+    def next_flows(self) -> tuple[Flow, ...]:
+        """The flows on which more numbered packets would tell the suspects apart."""
+        probes = DeliveryProbes(self.suspects, self.paths)
+        more = not self.rounds or (self.rounds < _ROUNDS and probes.left(self.deliveries)[1])
+        return probes.flows() if more else ()
+
+    def next_probes(self, can_answer: CanAnswer) -> tuple[ExpiringProbe, ...]:
+        """The fewest further packets that expire on the way and tell dead suspects apart."""
+        if len(dead := self._dead()) < 2:
+            return ()
+        return ExpiringProbes(dead, self.paths).next_probes(self._not_cleared(dead), self.shown, can_answer)
+
+    def ingest(self, record: DoubtReport) -> None:
+        """Take in which numbered packets arrived, or which packets that expired were answered."""
+        match record:
+            case HopsProbed():
+                self.shown += ExpiringProbes(self._dead(), self.paths).outcomes(record.probes, record.answers)
+            case DeliveriesCounted():
+                self.deliveries += record.deliveries
+                self.rounds += 1
+
+    def left(self, named: Collection[frozenset[Component]] = ()) -> tuple[Component, ...]:
+        """The suspects that all probes together leave, in their order; all of them if probes do not tell."""
+        lossy, _ = DeliveryProbes(self.suspects, self.paths).left(self.deliveries, named)
+        dead = self._dead(named)
+        return tuple(sorted(self._not_cleared(dead) if dead else lossy, key=self.order)) or self.suspects
+
+    def answers(self) -> Iterator[tuple[frozenset[Component], bool, Argument]]:
+        """How many numbered packets of each flow were lost or overtaken, and which packets that expired met silence."""
+        flows = sorted({one[:3] for one in self.deliveries if one[:3] in self.paths})
+        for flow in flows:
+            of_flow = [one for one in self.deliveries if one[:3] == flow]
+            sent = sum(2 * one.sent for one in of_flow)
+            lost, late = sent - sum(one.data + one.acks for one in of_flow), sum(one.late for one in of_flow)
+            figures = {"sent": float(sent), "lost": float(lost), "late": float(late), "crosses": 1.0}
+            bad = lost + late > 0
+            yield crossed(flow, self.paths[flow]), bad, Argument(Fact.NUMBERED_PACKETS, _named(flow), figures)
+        for touched, silent in self.shown:
+            if silent is not None:
+                about = tuple(sorted(map(str, touched.crosses)))
+                yield (
+                    touched.crosses,
+                    silent,
+                    Argument(Fact.EXPIRING_PACKETS, about, {"answered": float(not silent), "crosses": 1.0}),
+                )
+
+    def seen(self) -> str:
+        """How many packets were lost or overtaken, and met silence."""
+        sent = sum(2 * one.sent for one in self.deliveries)
+        lost = sent - sum(one.data + one.acks for one in self.deliveries)
+        late = sum(one.late for one in self.deliveries)
+        silent = sum(bad is True for _, bad in self.shown)
+        hops = (
+            f"; {silent} of {len(self.shown)} kinds of packets that expire on the way met silence" if self.shown else ""
+        )
+        return (
+            f"of {sent} numbered packets {lost} were lost, and some {late} times overtaken, nearly always across it"
+            f"{hops}"
+        )
+
+    def _dead(self, named: Collection[frozenset[Component]] = ()) -> frozenset[Component]:
+        """The suspects that lost packets leave, if nothing arrives that crosses them."""
+        probes = DeliveryProbes(self.suspects, self.paths)
+        left, _ = probes.left(self.deliveries, named)
+        return left if left and probes.dead(left, self.deliveries) else frozenset()
+
+    def _not_cleared(self, dead: frozenset[Component]) -> frozenset[Component]:
+        """Those of the dead that agree with all packets that expired; all if no single one does."""
+        touched, bad = [one for one, _ in self.shown], [bad for _, bad in self.shown]
+        return remaining_suspects(dead, touched, bad) or dead
+
+
+def _named(flow: Hashable) -> tuple[str, ...]:
+    """The NICs and the source port of a flow, or of a way there and one back."""
+    assert isinstance(flow, tuple)
+    return tuple(part for one in flow for part in (_named(one) if isinstance(one, tuple) else (str(one),)))
+
 
 # What loses packets, all or some, or reorders them.
 _LOSSY = frozenset({Cause.CONNECTION_STALLED, Cause.CONNECTION_LOST, Cause.PACKETS_LOST})

@@ -3,22 +3,31 @@
 In each operation the rank that waits least, the one with the shortest time inside, is the last to come (C4D's
 receiver-driven wait analysis). It is late by its own doing only if it also computed longer before. Both times are
 differences on the rank's own clock, so host clock offsets do not matter.
+
+Intermittent stragglers: always the same rank is late, in some operations only.
+
+Uneven work, garbage collection and slow reads hit all ranks alike. If one rank has so many episodes that chance would
+give them to it less than once in ten million, that rank is the cause. The whole job's episodes are counted together,
+as a group of a few ranks would need many more.
+
+Lateness in consecutive operations is one episode; what outlasts any benign stall begins another.
 """
 
-from collections.abc import Iterator
+import math
+from collections import Counter, deque
+from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise, starmap
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
-from c4bench.c4d.columns import Bools, Floats, Index, Ints, Table, enlarged, rounds
+from c4bench.c4d.columns import Bools, Floats, Index, Ints, Table, earlier, enlarged, rounds
 from c4bench.c4d.ingest.operations import Finished
-from c4bench.c4d.straggler.compute_intervals import ComputeIntervals, usual_s
-from c4bench.c4d.straggler.empirical_null import EmpiricalNull, operations_per_iteration
-from c4bench.c4d.straggler.intermittent_stragglers import IntermittentStragglers
-from c4bench.c4d.straggler.lateness import USUAL_EVERY, Lateness, lawful_skew
-from c4bench.c4d.straggler.thresholds import (
+from c4bench.c4d.straggler.lateness import USUAL_EVERY, EmpiricalNull, Lateness, lawful_skew, operations_per_iteration
+from c4bench.c4d.thresholds import (
+    BEARING_SHARE,
+    CHANCE,
     FIRST_HISTORY_OPS,
     INTERVAL_SHARE,
     LAWFUL_SKEW_SHARE,
@@ -26,9 +35,220 @@ from c4bench.c4d.straggler.thresholds import (
     MIN_HISTORY_OPS,
     MIN_RUN_OPS,
     MIN_RUN_PERIODS,
+    SETTLE_OPS,
+    benign_stall_s,
 )
-from c4bench.c4d.straggler.usual_gaps import UsualGaps
-from c4bench.c4d.thresholds import benign_stall_s
+from c4bench.chance import binomial_tail
+
+# The latest episodes are enough to tell one member from all others.
+_EPISODES = 64
+# Episodes older than this, in operations of all members, say nothing about the present.
+_MEMORY_OPS = 512
+# A named member that was not late in so many operations of all members has recovered.
+_WELL_OPS = 64
+
+
+class IntermittentStragglers:
+    """Counts the episodes of lateness of each of a job's members."""
+
+    def __init__(self) -> None:
+        self._members: set[int] = set()
+        self._episodes: deque[tuple[int, float]] = deque(maxlen=_EPISODES)
+        # Since when (s) those are late that were in their last operation.
+        self._late: dict[int, float] = {}
+        self._last: dict[int, float] = {}
+        self._ops = 0.0
+
+    @property
+    def standing(self) -> frozenset[int]:
+        """Named members that have been late again recently."""
+        return frozenset(self._last)
+
+    def evaluate(
+        self, late: Mapping[int, tuple[float, float]], members: Collection[int], stall_s: float
+    ) -> dict[int, int]:
+        """Add an operation of these members; return those newly found with their number of episodes.
+
+        Of those that were late it is known since when they had computed, and when they came (s). No benign stall lasts
+        longer than `stall_s`.
+        """
+        self._members.update(members)
+        self._ops += len(members) / len(self._members)
+        began = {
+            rank: since_s for rank, (since_s, at_s) in late.items() if at_s - self._late.get(rank, -math.inf) > stall_s
+        }
+        kept = {rank: since_s for rank, since_s in self._late.items() if rank in late or rank not in members}
+        self._late = kept | began
+        self._last = {rank: last for rank, last in self._last.items() if self._ops - last < _WELL_OPS}
+        for member in began:
+            if member in self._last:
+                self._last[member] = self._ops
+            else:
+                self._episodes.append((member, self._ops))
+        return self._beyond_chance() if began else {}
+
+    def skip(self, members: Ints) -> None:
+        """Add operations in which nobody was late, of members known before; shape (operations, members)."""
+        if self._late:
+            for op in members.tolist():
+                self.evaluate({}, op, math.inf)
+        elif members.size:
+            self._ops += members.size / len(self._members)
+            self._last = {rank: last for rank, last in self._last.items() if self._ops - last < _WELL_OPS}
+
+    def _beyond_chance(self) -> dict[int, int]:
+        while self._episodes and self._ops - self._episodes[0][1] > _MEMORY_OPS:
+            self._episodes.popleft()
+        counts = Counter(member for member, _ in self._episodes)
+        total = counts.total()
+        beyond = {rank: count for rank, count in counts.items() if self._by_chance(count, total) < CHANCE}
+        self._last.update(dict.fromkeys(beyond, self._ops))
+        self._episodes = deque((e for e in self._episodes if e[0] not in beyond), maxlen=_EPISODES)
+        return beyond
+
+    def _by_chance(self, count: int, total: int) -> float:
+        """The probability that some member has `count` or more of `total` episodes that hit all alike."""
+        members = len(self._members)
+        return members * binomial_tail(count, total, 1 / members)
+
+
+# Gaps before a communicator's operations that are kept, the latest: several iterations.
+_GAPS_KEPT = 64
+
+
+class UsualGaps:
+    """The latest gaps (s) before the operations of communicators, a row each."""
+
+    def __init__(self) -> None:
+        self._gaps_s: Floats = np.full((0, _GAPS_KEPT), np.inf)
+        self._seen: Ints = np.zeros(0, np.int64)
+
+    def make_room(self, rows: int) -> None:
+        """For so many communicators."""
+        more = rows - len(self._seen)
+        self._gaps_s = np.concatenate([self._gaps_s, np.full((more, _GAPS_KEPT), np.inf)])
+        self._seen = np.concatenate([self._seen, np.zeros(more, np.int64)])
+
+    def forget(self, row: int) -> None:
+        """Forget what a row had; another communicator may use it."""
+        self._gaps_s[row], self._seen[row] = np.inf, 0
+
+    def add(self, rows: Ints, gap_s: Floats) -> Bools:
+        """Add gaps before operations of these rows, in order; return which of the operations tell of computing.
+
+        A communicator's first operations, which set it up, do not. No row may be there more often than gaps are kept.
+        """
+        nth = earlier(rows)
+        seen = self._seen[rows] + nth
+        telling = gap_s > BEARING_SHARE * self._longest(rows, nth, gap_s)
+        if telling.all():
+            self._gaps_s[rows, seen % _GAPS_KEPT], self._seen[rows] = gap_s, seen + 1
+        else:
+            for turn in rounds(rows):
+                telling[turn] = self._add(rows[turn], gap_s[turn])
+        return telling & (seen >= SETTLE_OPS)
+
+    def _longest(self, rows: Ints, nth: Ints, gap_s: Floats) -> Floats:
+        """The longest gap of each row, among those kept and those that are added: no usual one is longer."""
+        longest_s, each = np.zeros(len(self._seen)), rows[nth == 0]
+        kept_s = self._gaps_s.take(each, axis=0)
+        longest_s[each] = np.where(kept_s < np.inf, kept_s, 0.0).max(axis=1, initial=0.0)
+        np.maximum.at(longest_s, rows, gap_s)
+        found: Floats = longest_s[rows]
+        return found
+
+    def _add(self, rows: Ints, gap_s: Floats) -> Bools:
+        """Add a gap of each of these rows; return which are not much shorter than the usual long one."""
+        seen = self._seen[rows]
+        self._gaps_s[rows, seen % _GAPS_KEPT], self._seen[rows] = gap_s, seen + 1
+        telling: Bools = gap_s > BEARING_SHARE * self._long(rows)
+        return telling
+
+    def _long(self, rows: Ints) -> Floats:
+        """The usual long gap: nine in ten are no longer."""
+        known = np.minimum(self._seen[rows], _GAPS_KEPT)
+        longest = int(known.max(initial=1))
+        ordered: Floats = np.sort(self._gaps_s[rows, :longest], axis=1)
+        usual: Floats = ordered[np.arange(len(rows)), (known - 1) * 9 // 10]
+        return usual
+
+
+class ComputeInterval(NamedTuple):
+    """Computing of members (columns) up to an operation of theirs, a row for each communicator that has enough.
+
+    `rows` are those of what was added; by member how long others waited for it at the ends, how much longer than
+    `middle_s`, which is usual, it computed, and how long the interval lasted; all in seconds.
+    """
+
+    rows: Bools
+    awaited_s: Floats
+    longer_s: Floats
+    middle_s: Floats
+    lasted_s: Floats
+
+
+class ComputeIntervals:
+    """The intervals that have not enough computing yet, by communicator row, of `size` members each."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        # By member (s): how long others waited, how much longer it computed, and since when.
+        self._awaited_s, self._longer_s, self._since_s = (np.zeros((0, size)) for _ in range(3))
+        # The usual time (s), 0 where an interval begins.
+        self._middle_s = np.zeros((0, 1))
+
+    def make_room(self, rows: int) -> None:
+        """For so many communicators."""
+        more = rows - len(self._middle_s)
+        room = np.zeros((more, self._size))
+        self._awaited_s, self._longer_s, self._since_s = (
+            np.concatenate([sums_s, room]) for sums_s in (self._awaited_s, self._longer_s, self._since_s)
+        )
+        self._middle_s = np.concatenate([self._middle_s, np.zeros((more, 1))])
+
+    def forget(self, row: int) -> None:
+        """Forget what a row had; another communicator may use it."""
+        self._clear(np.asarray([row]))
+
+    def _clear(self, rows: Ints) -> None:
+        for sums_s in (self._awaited_s, self._longer_s, self._since_s, self._middle_s):
+            sums_s[rows] = 0.0
+
+    def add(self, rows: Ints, awaited_s: Floats, ops: Finished, middle_s: Floats, enough_s: float) -> ComputeInterval:
+        """Add operations of these rows, in order, after gaps between operations in which their members computed.
+
+        Others waited for its members for `awaited_s`, and `middle_s` is the usual gap of each, shape (rows, 1).
+        Intervals that have computed for `enough_s` are returned and start again.
+        """
+        longer_s = ops.gap_s - middle_s
+        if (self._middle_s[rows] == 0).all() and (middle_s >= enough_s).all():  # each operation is one of its own
+            return ComputeInterval(np.ones(len(rows), np.bool_), awaited_s, longer_s, middle_s, ops.gap_s)
+        full = np.zeros(len(rows), np.bool_)
+        ends = ComputeInterval(full, awaited_s.copy(), longer_s, middle_s.copy(), ops.gap_s.copy())
+        for turn in rounds(rows):
+            self._add(rows[turn], turn, ops, ends, enough_s)
+        return ComputeInterval(full, *(values[full] for values in ends[1:]))
+
+    def _add(self, rows: Ints, turn: Ints, ops: Finished, ends: ComputeInterval, enough_s: float) -> None:
+        """Add one operation of each of these rows, which `ends` has at `turn`; what it has becomes the interval's."""
+        before_s, gap_s, entered_s = self._middle_s[rows], ops.gap_s[turn], ops.entered_s[turn]
+        begins, sum_s = before_s == 0, before_s + ends.middle_s[turn]
+        since_s = np.where(begins, entered_s - gap_s, self._since_s[rows])
+        awaited_s = self._awaited_s[rows] + ends.awaited_s[turn]
+        longer_s = self._longer_s[rows] + ends.longer_s[turn]
+        self._awaited_s[rows], self._longer_s[rows], self._since_s[rows] = awaited_s, longer_s, since_s
+        self._middle_s[rows] = sum_s
+        full = sum_s[:, 0] >= enough_s
+        self._clear(rows[full])
+        lasted_s = np.where(begins, gap_s, entered_s - since_s)
+        for values, found in zip(ends, (full, awaited_s, longer_s, sum_s, lasted_s), strict=True):
+            values[turn] = found
+
+
+def usual_s(gap_s: Floats) -> Floats:
+    """The median gap of the members of each row; shape (rows, 1). Of an even number the lower one."""
+    middle_s: Floats = np.sort(gap_s, axis=1)[:, [(gap_s.shape[1] - 1) // 2]]
+    return middle_s
 
 
 class Straggler(msgspec.Struct, frozen=True):

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from c4bench.c4p.arrays import Array
-from c4bench.c4p.conditions import Conditions
+from c4bench.c4p.conditions import Array, Conditions
 from c4bench.c4p.knowledge.atlas import Atlas, LinkPath
 from c4bench.c4p.placement.path_choices import EcmpGroupTable, PathChoice, PathChoices
 from c4bench.errors import UnhealthyError, UsageError

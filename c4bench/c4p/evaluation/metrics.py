@@ -1,5 +1,6 @@
 """How even a placement is: link loads, and the KPIs MMR and JFI of draft-calabria-bmwg-ai-fabric-training-bench."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -7,10 +8,42 @@ from types import MappingProxyType
 import msgspec
 import numpy as np
 
+from c4bench.c4p.knowledge.atlas import Atlas
 from c4bench.c4p.knowledge.cabling import Link, tiers
 from c4bench.errors import UsageError
-from c4bench.model.fabric import Flow, Placement
+from c4bench.model.fabric import Flow, Host, Placement
 from c4bench.model.qp_address import connection_key
+
+# A pair without a known path is farther apart than any other.
+_UNKNOWN = 1 << 10
+
+
+def crossing_pairs(hosts: Iterable[Host], atlas: Atlas) -> list[tuple[Host, Host]]:
+    """Disjoint pairs over all hosts with NICs, one host left over if they are odd; the order of `hosts` has no effect.
+
+    Hosts are lined up so that each is followed by the nearest that is left, by hops and then by name. So a leaf's hosts
+    stand together, and a pod's and a site's. Each host of the first half is paired with its like in the second. Paths
+    are those between the hosts' first NICs.
+    """
+    left = sorted((host for host in hosts if host.nics), key=lambda host: _natural(host.name))
+    line = left[:1]
+    del left[:1]
+    while left:
+        nearest = min(left, key=lambda host: (_hops(atlas, line[-1], host), _natural(host.name)))
+        left.remove(nearest)
+        line.append(nearest)
+    half = len(line) // 2
+    return list(zip(line[:half], line[half : 2 * half], strict=True))
+
+
+def _hops(atlas: Atlas, source: Host, target: Host) -> int:
+    paths = atlas.paths(source.nics[0].name, target.nics[0].name)
+    return min((len(path.hops) for path in paths), default=_UNKNOWN)
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """`h2` before `h10`."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 class Evenness(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ import msgspec
 from c4bench.c4p.conditions import Conditions
 from c4bench.c4p.knowledge.atlas import Atlas
 from c4bench.c4p.knowledge.leaf_groups import InnerPath, leaf_groups
-from c4bench.c4p.weights.qp_count import needed_qps
+from c4bench.c4p.weights.shares import needed_qps
 from c4bench.model.fabric import USUAL_QPS, Flow, Path
 from c4bench.model.qp_address import connection_key
 

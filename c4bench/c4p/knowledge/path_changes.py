@@ -5,8 +5,62 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from c4bench.c4p.knowledge.gone_hops import PathsOfPairs, pairs_by_hop
 from c4bench.c4p.knowledge.leaf_groups import Pair
+from c4bench.c4p.knowledge.sample import PathSample
+
+Paths = list[tuple[str, ...]]
+# The hops of each source port's path, by pair of NICs.
+PathsOfPairs = Mapping[Pair, Mapping[int, tuple[str, ...]]]
+# The probability that a hop which carries its share is not on any of the paths found since then.
+_MISSED = 0.01
+
+
+def gone_hops(before: PathsOfPairs, found: PathsOfPairs, sample: PathSample | None, *, certain: bool) -> set[str]:
+    """The hops that pairs crossed `before`, and that no path `found` since then crosses.
+
+    A port that crossed the hop must have been found to take another path. Unless it is `certain` that all paths were
+    found, the `sample` must be large enough to have one over the hop; without one, the paths found are a random sample.
+    """
+    now = pairs_by_hop(found).keys() | set(sample.seen if sample else ())
+    gone: set[str] = set()
+    for hop, pairs in pairs_by_hop(before).items():
+        if hop in now or not any(_bypassed(hop, before[pair], found[pair]) for pair in pairs):
+            continue
+        counts = {pair: len(found[pair]) for pair in pairs}
+        size = sample.size(hop, counts) if sample else sum(counts.values())
+        if certain or (1 - _share(hop, _paths(before, pairs), _paths(found, pairs), now)) ** size <= _MISSED:
+            gone.add(hop)
+    return gone
+
+
+def _share(hop: str, before: Paths, found: Paths, now: Collection[str]) -> float:
+    """The share of paths that cross a hop if it is there: as `before` beside paths that are crossed `now`.
+
+    It is no more than that of each hop which paths `found` cross in its place.
+    """
+    over = [hops for hops in before if hop in hops]
+    beside = sum(hop not in hops and all(each in now for each in hops) for hops in before)
+    place = over[0].index(hop)
+    instead = {hops[place] for hops in found if len(hops) > place}
+    return min(len(over) / (len(over) + beside), 1 / (1 + len(instead)))
+
+
+def _paths(known: PathsOfPairs, pairs: Iterable[Pair]) -> Paths:
+    return [hops for pair in pairs for hops in known[pair].values()]
+
+
+def pairs_by_hop(paths: PathsOfPairs) -> dict[str, set[Pair]]:
+    """The pairs with a path over each hop."""
+    by_hop: dict[str, set[Pair]] = {}
+    for pair, of_ports in paths.items():
+        for hop in {hop for hops in of_ports.values() for hop in hops}:
+            by_hop.setdefault(hop, set()).add(pair)
+    return by_hop
+
+
+def _bypassed(hop: str, before: Mapping[int, tuple[str, ...]], found: Mapping[int, tuple[str, ...]]) -> bool:
+    """Whether a port that crossed the hop before takes another path now."""
+    return any(port in found and hop not in found[port] for port, hops in before.items() if hop in hops)
 
 
 class PathChanges(msgspec.Struct, frozen=True):

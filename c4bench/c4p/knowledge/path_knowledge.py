@@ -7,10 +7,9 @@ import msgspec
 
 from c4bench.c4p.disjoint_sets import DisjointSets
 from c4bench.c4p.knowledge.atlas import Atlas, PathTrace, Probe
-from c4bench.c4p.knowledge.gone_hops import gone_hops
 from c4bench.c4p.knowledge.leaf_groups import Pair
-from c4bench.c4p.knowledge.path_changes import PathChanges, path_changes
-from c4bench.c4p.knowledge.sample import Sample
+from c4bench.c4p.knowledge.path_changes import PathChanges, gone_hops, path_changes
+from c4bench.c4p.knowledge.sample import PathSample
 from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Path
@@ -119,7 +118,7 @@ class PathKnowledge:
         self._before |= {pair: self._before.get(pair, {}) | self._entries[pair] for pair in again}
 
     def learn(
-        self, traces: Mapping[Probe, Trace], now_s: float, how: str = PROBES, sample: Sample | None = None
+        self, traces: Mapping[Probe, Trace], now_s: float, how: str = PROBES, sample: PathSample | None = None
     ) -> PathChanges:
         """Store what traces have found, and return what changed; a trace with a missing answer changes no entry.
 
@@ -150,7 +149,7 @@ class PathKnowledge:
         self._outdated.clear()
         return path_changes(_all_paths(before), gone=gone)
 
-    def _gone(self, sample: Sample | None = None, *, certain: bool = False) -> set[str]:
+    def _gone(self, sample: PathSample | None = None, *, certain: bool = False) -> set[str]:
         again = [pair for pair in self._before if not self.outdated(pair)]
         before, found = (_all_paths({pair: known[pair] for pair in again}) for known in (self._before, self._entries))
         return gone_hops(before, found, sample, certain=certain)

@@ -14,16 +14,55 @@ from types import MappingProxyType
 from typing import NamedTuple
 from zlib import crc32
 
-from c4bench.c4p.knowledge.asked_paths import AskedPaths
 from c4bench.c4p.knowledge.atlas import Probe
 from c4bench.c4p.knowledge.leaf_groups import Pair
-from c4bench.c4p.knowledge.leaf_paths import LeafPaths
+from c4bench.c4p.knowledge.leaf_paths import (
+    LeafPaths,
+    OnwardLinks,
+    PairSearch,
+    Switches,
+    best_positions,
+    fitting,
+    is_new,
+    leading,
+)
 from c4bench.c4p.knowledge.nic_links import NicLinks, is_port
-from c4bench.c4p.knowledge.onward_links import OnwardLinks
-from c4bench.c4p.knowledge.pair_search import PairSearch, leading
 from c4bench.c4p.knowledge.path_knowledge import Trace
-from c4bench.c4p.knowledge.path_matching import Switches, best_positions, fitting, is_new
-from c4bench.c4p.knowledge.sample import Sample
+from c4bench.c4p.knowledge.sample import PathSample
+
+
+class AskedPaths:
+    """Complete paths of which every switch was asked, and those that a whole search has found.
+
+    What a search finds counts after the next change only once the search has ended with no link missing: until then
+    paths may have changed from one answer to the next, and the paths found are those over switches that answered first.
+    """
+
+    def __init__(self) -> None:
+        self._lasting: dict[Probe, tuple[str, ...]] = {}
+        self._passing: dict[Probe, tuple[str, ...]] = {}
+
+    @property
+    def paths(self) -> Mapping[Probe, tuple[str, ...]]:
+        """The switches on each path. Of a source port the first found: where two ways were there may be two again."""
+        return self._passing | self._lasting
+
+    def note(self, probe: Probe, path: tuple[str, ...]) -> None:
+        """Note a complete path that a search has found."""
+        self._passing.setdefault(probe, path)
+
+    def forget(self) -> None:
+        """The fabric has changed."""
+        self._passing.clear()
+
+    def keep(self, found: Mapping[Probe, tuple[str, ...]]) -> None:
+        """The search has ended: nothing changed meanwhile, no link is missing, and it `found` these paths.
+
+        They count though not all of their switches were asked, as they are among all paths of their pairs.
+        """
+        self._lasting = {**found, **self._passing, **self._lasting}
+        self.forget()
+
 
 # Source ports of a pair that are traced at the same time.
 _OPEN_PORTS = 8
@@ -80,7 +119,7 @@ class PathSearch:
         """The pairs for which there is more to ask."""
         return tuple(pair for pair, search in self._pairs.items() if not search.done)
 
-    def sample(self, can_answer: Callable[[str, str], bool]) -> Sample:
+    def sample(self, can_answer: Callable[[str, str], bool]) -> PathSample:
         """What has been found so far; `can_answer(NIC, hop)` is whether the hop's switch has an answer left for it.
 
         No switch answers for a bond's port. The switch before it does, so the port is missed only by a random sample.
@@ -88,7 +127,7 @@ class PathSearch:
         traced = {pair: search.traced for pair, search in self._pairs.items()}
         answers = itertools.chain.from_iterable(search.answers.values() for search in self._pairs.values())
         seen = {hop for of_port in answers for hop in of_port.values()}
-        return Sample(traced, seen, lambda nic, hop: not is_port(hop) and can_answer(nic, hop))
+        return PathSample(traced, seen, lambda nic, hop: not is_port(hop) and can_answer(nic, hop))
 
     def ready(self, now_s: float) -> set[str]:
         """The NICs that have something to ask now."""

@@ -13,7 +13,7 @@ class Traced(NamedTuple):
     complete: int
 
 
-class Sample(NamedTuple):
+class PathSample(NamedTuple):
     """What a search shows of the hops that its paths do not cross.
 
     Switches have answers left for some NICs only, so paths over others are found first: what was `traced` of each pair,

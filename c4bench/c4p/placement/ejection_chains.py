@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from c4bench.c4p.arrays import Array, IndexArray
+from c4bench.c4p.conditions import Array, IndexArray
 from c4bench.c4p.placement.link_load_table import LinkLoadTable
 
 # Relative: a link has to become lighter by more than this, so that rounding errors cause no moves.

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from c4bench.c4p.arrays import IndexArray
+from c4bench.c4p.conditions import IndexArray
 from c4bench.c4p.placement.link_load_table import UNPLACED, LinkLoadTable
 from c4bench.c4p.placement.path_choices import PathChoice, PathChoices
 from c4bench.model.fabric import Flow, Path

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from c4bench.c4p.arrays import Array, IndexArray
+from c4bench.c4p.conditions import Array, IndexArray
 from c4bench.c4p.placement.ejection_chains import improve
 from c4bench.c4p.placement.link_load_table import LinkLoadTable
 

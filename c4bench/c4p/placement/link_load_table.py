@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from c4bench.c4p.arrays import Array, IndexArray
+from c4bench.c4p.conditions import Array, IndexArray
 from c4bench.c4p.knowledge.atlas import LinkPath
 from c4bench.c4p.placement.path_choices import EcmpGroupTable
 

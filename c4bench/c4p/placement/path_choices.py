@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from c4bench.c4p.arrays import IndexArray
+from c4bench.c4p.conditions import IndexArray
 from c4bench.c4p.disjoint_sets import DisjointSets
 from c4bench.c4p.knowledge.atlas import Atlas, LinkPath, PairPaths
 from c4bench.model.fabric import Path

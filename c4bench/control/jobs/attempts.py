@@ -16,8 +16,7 @@ from c4bench.control.state.store import Store
 from c4bench.errors import AbsentHostsError, UnhealthyError, UsageError
 from c4bench.model.event import HostReturned
 from c4bench.wire.job_names import check_job_id, is_check
-from c4bench.wire.messages import JobSpec, LaunchJob, QueryResults, StartRanks
-from c4bench.wire.progress import Progress, QueryProgress
+from c4bench.wire.messages import JobSpec, LaunchJob, Progress, QueryProgress, QueryResults, StartRanks
 
 _logger = logging.getLogger(__name__)
 

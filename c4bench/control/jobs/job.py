@@ -18,8 +18,7 @@ from c4bench.model.fabric import Flow, Path
 from c4bench.model.telemetry import RankRecord
 from c4bench.record.telemetry import Recording
 from c4bench.wire.job_names import is_check
-from c4bench.wire.messages import JobSpec, Result
-from c4bench.wire.progress import Progress
+from c4bench.wire.messages import JobSpec, Progress, Result
 
 _logger = logging.getLogger(__name__)
 

@@ -21,9 +21,17 @@ from c4bench.model.fabric import Arrived, HopAnswer, HopProbe, Nic, NumberedFlow
 from c4bench.model.recording import Delivery, TimedFlow
 from c4bench.verbs.probe import CLOSED_PORT, ROCE_PORT
 from c4bench.wire.messages import Empty
-from c4bench.wire.numbered_packets import Heard, HeardRequest, ListenRequest, NumberRequest
 from c4bench.wire.peer import Peer
-from c4bench.wire.probes import Burst, BurstRequest, ProbeAnswer, ProbeRequest
+from c4bench.wire.probes import (
+    Burst,
+    BurstRequest,
+    Heard,
+    HeardRequest,
+    ListenRequest,
+    NumberRequest,
+    ProbeAnswer,
+    ProbeRequest,
+)
 
 # A probe has about 60 bytes with its headers, so a NIC sends at most 5 Mbit/s of them.
 RATE_PPS = 10_000.0

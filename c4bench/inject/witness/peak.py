@@ -25,7 +25,7 @@ _TRAIN_BYTES = 1 << 20
 _FIRST_SKIPPED = 0.2
 
 
-class Sample(NamedTuple):
+class PeakSample(NamedTuple):
     """The rate in one window, and when it ended (host's clock)."""
 
     end_s: float
@@ -74,34 +74,34 @@ class PeakRate:
     def _shaped_bytes(self) -> int:
         return self._counters.read(self._ifb).tx_bytes
 
-    def _samples(self, count: Callable[[], int]) -> list[Sample]:
+    def _samples(self, count: Callable[[], int]) -> list[PeakSample]:
         samples = self._probe_train()
         last_s, last = time.monotonic(), count()
         for _ in range(self._windows):
             time.sleep(self._window_s)
             now_s, now = time.monotonic(), count()
-            samples.append(Sample(time.time(), (now - last) * 8 / (now_s - last_s)))
+            samples.append(PeakSample(time.time(), (now - last) * 8 / (now_s - last_s)))
             last_s, last = now_s, now
         return samples
 
-    def _probe_train(self) -> list[Sample]:
+    def _probe_train(self) -> list[PeakSample]:
         if self._prober is None:
             return []
         count = _TRAIN_BYTES // self._probe_bytes
         return reply_rate(self._prober.train(count, self._probe_bytes), self._probe_bytes)
 
     @staticmethod
-    def _peak(samples: list[Sample]) -> float:
+    def _peak(samples: list[PeakSample]) -> float:
         return max(sample.rate_bps for sample in samples)
 
 
-def reply_rate(echoes: Echoes, probe_bytes: int) -> list[Sample]:
+def reply_rate(echoes: Echoes, probe_bytes: int) -> list[PeakSample]:
     """The rate at which a train's replies arrived, after the first burst; empty for too few replies."""
     counted = echoes.replies[int(len(echoes.replies) * _FIRST_SKIPPED) :]
     if len(counted) < 2 or counted[-1].arrived_s <= counted[0].arrived_s:
         return []
     bits = (len(counted) - 1) * (probe_bytes + FRAME_BYTES - HEADERS_BYTES) * 8
-    return [Sample(counted[-1].arrived_s, bits / (counted[-1].arrived_s - counted[0].arrived_s))]
+    return [PeakSample(counted[-1].arrived_s, bits / (counted[-1].arrived_s - counted[0].arrived_s))]
 
 
 def _prober(target: interfaces.InterfaceTarget) -> Prober | None:

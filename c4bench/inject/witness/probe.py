@@ -16,7 +16,6 @@ from c4bench.model.fault import Interface
 
 HEADERS_BYTES = 28  # IPv4 without options, ICMP
 FRAME_BYTES = HEADERS_BYTES + 14
-MINIMUM_BYTES = 16
 _ECHO, _ECHO_REPLY = 8, 0
 _HEADER = struct.Struct(
     "!BBHHHI"

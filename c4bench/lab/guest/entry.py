@@ -14,7 +14,7 @@ import msgspec
 from c4bench import namespaces
 from c4bench.lab.guest import naming
 from c4bench.lab.guest.end import end, failed
-from c4bench.lab.guest.hiding import hide
+from c4bench.lab.guest.naming import hide
 from c4bench.lab.places import inside
 from c4bench.lab.spec import MACHINE_ROOT, LabSpec
 

@@ -6,6 +6,11 @@ batches, because a process for each command would cost tens of milliseconds in t
 A switch is a network namespace with its ports, a host is one with its NICs. As on any host with several NICs in a RoCE
 fabric, each NIC has its own routing table, chosen by source address and by output interface. The table `local` comes
 after these, so that traffic between two NICs of one host crosses the switches too.
+
+A NIC whose ports are cabled to two switches: a Linux bond of its interfaces. The bond hashes addresses and UDP ports,
+and so a flow's source port chooses the port that it leaves by. It is static: the two switches share the gateway's
+address and MAC address, as with MLAG, and each delivers by its own cable. LACP would only add that both sides agree on
+the ports first.
 """
 
 import subprocess
@@ -16,10 +21,81 @@ from pathlib import Path
 
 from c4bench import namespaces
 from c4bench.errors import UnhealthyError
-from c4bench.lab.guest import bonds, spraying, sysctls
+from c4bench.lab.guest import spraying
 from c4bench.lab.routes import NextHops, next_hops
-from c4bench.lab.topology import MANAGEMENT_GATEWAY, EcnMarking, Link, LinkEnd, Port, Topology
+from c4bench.lab.topology import MANAGEMENT_GATEWAY, EcnMarking, IcmpLimits, Link, LinkEnd, Port, Switch, Topology
 from c4bench.model.fabric import Host, Nic
+
+_MIIMON_MS = 100  # how often a bond looks for ports that have lost their link
+
+
+def bond_commands(nic: Nic, mac: str, mtu_bytes: int) -> list[str]:
+    """The `ip` commands that make this bond of interfaces that are there; `mac` is what its ports get too."""
+    mode = f"mode balance-xor xmit_hash_policy layer3+4 miimon {_MIIMON_MS}"
+    return [
+        f"link add {nic.netdev} mtu {mtu_bytes} address {mac} type bond {mode}",
+        *(f"link set {port} {state}" for port in nic.bond for state in (f"master {nic.netdev}", "up")),
+    ]
+
+
+NO_IPV6 = {
+    "ipv6/conf/all/disable_ipv6": "1",
+    "ipv6/conf/default/disable_ipv6": "1",
+}
+_SWITCH_SETTINGS = {
+    **NO_IPV6,
+    "ipv4/ip_forward": "1",
+    "ipv4/fib_multipath_hash_policy": "3",
+    "ipv4/conf/all/rp_filter": "0",
+    "ipv4/conf/default/rp_filter": "0",
+}
+# A day: no token bucket of the kernel ever fills so far.
+_NO_ANSWERS_MS = 86_400_000
+HOST_SETTINGS = {
+    **NO_IPV6,
+    "ipv4/conf/all/rp_filter": "0",
+    "ipv4/conf/default/rp_filter": "0",
+    "ipv4/conf/all/accept_local": "1",
+    "ipv4/conf/default/accept_local": "1",
+    "ipv4/conf/all/arp_ignore": "1",
+    "ipv4/conf/all/arp_announce": "2",
+}
+# The kernel keeps one hash key for all namespaces. With the same fields in all tiers a spine would see only flows that
+# already agree on the leaf's hash, and choices would correlate; so the tiers hash different fields.
+_HASH_FIELDS = (
+    "0x0037",  # edge switches: 5-tuple
+    "0x0035",  # the next tier: without the destination address
+    "0x0036",  # without the source address
+    "0x0034",  # all others: protocol and ports
+)
+
+
+def switch_settings(switch: Switch, limits: IcmpLimits) -> dict[str, str]:
+    """A switch's settings: it forwards, and hashes the fields of its tier."""
+    fields = _HASH_FIELDS[min(switch.tier, len(_HASH_FIELDS)) - 1]
+    return (
+        _SWITCH_SETTINGS | answer_settings(limits) | icmp_settings(limits) | {"ipv4/fib_multipath_hash_fields": fields}
+    )
+
+
+def icmp_settings(limits: IcmpLimits) -> dict[str, str]:
+    """A switch's settings for these limits."""
+    return {
+        "ipv4/icmp_ratelimit": str(limits.ratelimit_ms if limits.answers else _NO_ANSWERS_MS),
+        "ipv4/icmp_msgs_per_sec": str(limits.msgs_per_sec),
+        "ipv4/icmp_msgs_burst": str(limits.msgs_burst),
+    }
+
+
+def answer_settings(limits: IcmpLimits) -> dict[str, str]:
+    """How a switch shows which interface a probe arrived on: it answers with that interface's address, or names it.
+
+    By default Linux answers with the address of the interface that it answers by, which another link may have where
+    there are several ways back.
+    """
+    how = "icmp_errors_extension_mask" if limits.interfaces else "icmp_errors_use_inbound_ifaddr"
+    return {f"ipv4/{how}": "1"}
+
 
 MTU_BYTES = 4200  # leaves room for a 4096-byte path MTU and its headers
 MANAGEMENT_BRIDGE = "mgmt"
@@ -152,7 +228,7 @@ def _cable_nic(nic: Nic, cables: Sequence[Port], batches: dict[str, list[str]]) 
         batches[port.switch] += [*addresses, *switch_port_up(port)]
     table = nic_table(cables[0])
     batches[nic.host] += [
-        *(bonds.commands(nic, own_mac, MTU_BYTES) if nic.bond else ()),
+        *(bond_commands(nic, own_mac, MTU_BYTES) if nic.bond else ()),
         f"address add {nic.address}/24 dev {nic.netdev}",
         f"link set {nic.netdev} up",
         nic_neighbour(cables[0]),
@@ -217,11 +293,11 @@ def build(topology: Topology) -> None:
     names = switch_namespaces(topology)
     hosts = [host.name for host in topology.hosts]
     batch("ip", "", [f"netns add {name}" for name in [*names, *hosts]])
-    _write_sysctls("", sysctls.NO_IPV6)
+    _write_sysctls("", NO_IPV6)
     for switch in topology.switches:
-        _write_sysctls(switch.name, sysctls.of_switch(switch, topology.icmp))
+        _write_sysctls(switch.name, switch_settings(switch, topology.icmp))
     for name in hosts:
-        _write_sysctls(name, sysctls.HOST)
+        _write_sysctls(name, HOST_SETTINGS)
     for tool, batches in (
         ("ip", ip_commands(topology)),
         ("tc", tc_commands(topology)),

@@ -18,8 +18,7 @@ import msgspec
 from c4bench import inventory, remote
 from c4bench.errors import C4Error, UnhealthyError
 from c4bench.inventory import Inventory
-from c4bench.lab.selfcheck import Report
-from c4bench.lab.spec import INVENTORY
+from c4bench.lab.spec import INVENTORY, Report
 from c4bench.model.fabric import Host
 
 _DRAWS = 20  # a second apart: Linux mixes after 4, 8 and 16 s

@@ -32,10 +32,10 @@ _logger = logging.getLogger(__name__)
 # Wait for the kernel's queued work after link up (GID tables, neighbour timers), or it disturbs the first measurement.
 _LINK_UP_WORK_S = 2.0
 # Modules that agents, their spawners and their ranks load only when they need them.
-_LATE = ("agent.serving", "collective.degraded", "collective.resilient.migration", "workload.rank")
+_LATE = ("agent.serving", "collective.degraded", "collective.resilient.migration", "workload.programs")
 
 
-class Request(msgspec.Struct, frozen=True):
+class HostRequest(msgspec.Struct, frozen=True):
     """A request to the supervisor: `crash` or `boot` a host."""
 
     do: str
@@ -145,12 +145,12 @@ class Supervisor:
         connection, _ = listener.accept()
         with connection, connection.makefile("rwb") as stream:
             try:
-                self._serve(msgspec.json.decode(stream.readline(), type=Request))
+                self._serve(msgspec.json.decode(stream.readline(), type=HostRequest))
                 stream.write(b'{"ok":true}\n')
             except (C4Error, msgspec.DecodeError, OSError) as error:
                 stream.write(msgspec.json.encode({"ok": False, "error": str(error)}) + b"\n")
 
-    def _serve(self, request: Request) -> None:
+    def _serve(self, request: HostRequest) -> None:
         host = self.hosts.get(request.host)
         if host is None:
             raise UsageError(f"no host {request.host!r} in this lab: one of {', '.join(self.hosts)}")
@@ -183,7 +183,7 @@ def ask(do: str, host: str) -> None:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(CONTROL_SOCKET)
         with connection.makefile("rwb") as stream:
-            stream.write(msgspec.json.encode(Request(do, host)) + b"\n")
+            stream.write(msgspec.json.encode(HostRequest(do, host)) + b"\n")
             stream.flush()
             answer = msgspec.json.decode(stream.readline())
     if not answer["ok"]:

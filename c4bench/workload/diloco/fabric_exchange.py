@@ -2,21 +2,128 @@
 
 import hashlib
 import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import combinations
 
 import msgspec
 import numpy as np
 
 from c4bench.collective.communicator import Communicator
-from c4bench.workload.diloco.agreement import CatchUp, Decision, Report, decide
-from c4bench.workload.diloco.attendance import Attendance
+from c4bench.collective.rendezvous import AbsentError
 from c4bench.workload.diloco.peers import Peers
 from c4bench.workload.diloco.quantisation import Codec
 from c4bench.workload.diloco.replica import OuterState, mean_of
 from c4bench.workload.diloco.schedule import Turn
 from c4bench.workload.diloco.training import Outcome
 from c4bench.workload.models.protocol import Vector
+
+# `(key, sites, rank, payload)`: an all-gather of these sites' workers, as their number `rank`, whose answer, also that
+# ranks are absent, is the same to all who ask.
+Gather = Callable[[str, Sequence[int], int, bytes], list[bytes]]
+
+
+class Attendance:
+    """One worker's part in exchanges by the control plane; `workers` is how many each site has."""
+
+    def __init__(self, gather: Gather, site: int, worker: int, workers: int) -> None:
+        self._gather, self._site, self._worker, self._workers = gather, site, worker, workers
+
+    def of(self, key: str, sites: Sequence[int], payload: bytes) -> dict[int, list[bytes]]:
+        """Every worker's payload, by site, of those of the `sites` all of whose workers come in time.
+
+        All that ask learn the same, also those that ask too late. Empty if this worker's site is left out. Use a key
+        once.
+        """
+        present = tuple(sorted(sites))
+        while self._site in present:
+            rank = present.index(self._site) * self._workers + self._worker
+            name = f"{key}/{'.'.join(map(str, present))}"
+            try:
+                payloads = self._gather(name, present, rank, payload)
+            except AbsentError as error:
+                absent = {present[rank // self._workers] for rank in error.ranks}
+                present = tuple(site for site in present if site not in absent)
+            else:
+                firsts = range(0, len(payloads), self._workers)
+                return {site: payloads[i : i + self._workers] for site, i in zip(present, firsts, strict=True)}
+        return {}
+
+
+class Report(msgspec.Struct, frozen=True, array_like=True):
+    """What one worker says of a turn: from which sites it has received, and how new its outer parameters are.
+
+    `versions` has the number of the turn that each fragment's outer parameters come from, -1 for none.
+    """
+
+    received: frozenset[int]
+    versions: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class CatchUp:
+    """Outer parameters and velocities of `fragments` that site `donor` sends to `site`."""
+
+    site: int
+    donor: int
+    fragments: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The `sites` whose contributions are summed, in order, none if the turn failed; and who catches up after it."""
+
+    sites: tuple[int, ...]
+    catch_ups: tuple[CatchUp, ...]
+
+
+def decide(reports: Mapping[int, Sequence[Report]], fragment: int, quorum: int) -> Decision:
+    """Decide a turn of `fragment` from the reports of each site's workers, by site.
+
+    The contributions used are those of the largest group of sites, all of whose workers have received from each other
+    and have the newest outer parameters of the fragment; of groups of equal size, the one of the lowest sites. A group
+    smaller than the quorum does nothing: the turn failed. The quorum must be more than half of all sites, so that
+    the newest parameters are those of the last turn that did not fail.
+    """
+    received = {site: frozenset.intersection(*(each.received for each in own)) for site, own in reports.items()}
+    old = _outdated({site: own[0].versions for site, own in reports.items()})
+    able = sorted(site for site in reports if fragment not in old[site])
+    groups = (group for size in range(len(able), 0, -1) for group in combinations(able, size))
+    largest = next((group for group in groups if _connected(group, received)), ())
+    sites = largest if len(largest) >= quorum else ()
+    wanted = {site: old[site] | ({fragment} if sites and site not in sites else set()) for site in sorted(reports)}
+    catch_ups = [
+        CatchUp(site, donor, tuple(sorted(fragments)))
+        for site, fragments in wanted.items()
+        for donor in _donors(site, fragments, sites or sorted(reports), old, received)
+    ]
+    return Decision(sites, tuple(catch_ups))
+
+
+def _donors(
+    site: int,
+    fragments: Collection[int],
+    candidates: Sequence[int],
+    old: Mapping[int, Collection[int]],
+    received: Mapping[int, Collection[int]],
+) -> list[int]:
+    """The lowest site that has these fragments and can send them, if there are any to send."""
+    able = (each for each in candidates if each != site and not set(old[each]) & set(fragments))
+    return [each for each in able if fragments and _connected((each, site), received)][:1]
+
+
+def _outdated(versions: Mapping[int, Sequence[int]]) -> dict[int, set[int]]:
+    """The fragments of which each site has older parameters than another."""
+    newest = [max(column) for column in zip(*versions.values(), strict=True)]
+    return {
+        site: {part for part, version in enumerate(own) if version < newest[part]} for site, own in versions.items()
+    }
+
+
+def _connected(sites: Collection[int], received: Mapping[int, Collection[int]]) -> bool:
+    return all(there in received[here] for here in sites for there in sites if here != there)
+
 
 # In turns whose number is a multiple of this, sites that were absent are expected again. Others do not wait for them.
 EXPECTED_AGAIN = 4

@@ -17,7 +17,7 @@ from c4bench.cli import detect as detect_command
 from c4bench.cli import plan as plan_command
 from c4bench.control.state.store import FinishedExchange, MasterState, RankResult, RunningJob, Store
 from c4bench.inventory import ansible, load
-from c4bench.inventory.patterns import select
+from c4bench.inventory.inventory import select
 from c4bench.inventory.review import review
 from c4bench.lab.topology_file import DIRECTORY
 from c4bench.lab.topology_file import load as load_topology
@@ -28,12 +28,12 @@ from c4bench.model.event import Diagnosed, HostReturned
 from c4bench.model.fabric import Flow, Host
 from c4bench.model.measurement import Clock, Outcome
 from c4bench.model.recording import Evaluated
-from c4bench.record.measurement_line import MeasurementLine
 from c4bench.record.provenance import Provenance
+from c4bench.record.run import MeasurementLine
 from c4bench.record.telemetry import read_telemetry, to_lines
 from c4bench.report.nights import read as read_night
 from c4bench.report.verdict import evaluate_run
-from c4bench.reserve.schedulers import scheduler
+from c4bench.reserve.reservation import scheduler
 from c4bench.wire.messages import Exchanged, Result
 from c4bench.workload import job_file
 from c4bench.workload.checkpoint import Checkpoints, Manifest

@@ -19,8 +19,7 @@ from c4bench.inject import catalogue, gpus, interfaces, permitted, protocol
 from c4bench.inject.actions import Delete, Plan, Run, SetKnob, Signal
 from c4bench.inject.drivers import mlx5, sonic
 from c4bench.inject.interfaces import InterfaceTarget, join_listings
-from c4bench.inject.journal import Journal
-from c4bench.inject.journal_entries import Entry, Quarantine, boot
+from c4bench.inject.journal import Entry, Journal, Quarantine, boot
 from c4bench.inject.permitted import Permitted, PermittedHost
 from c4bench.model.fabric import Nic
 from c4bench.model.fault import FaultRequest, Lease, TargetKind

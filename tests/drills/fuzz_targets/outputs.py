@@ -12,7 +12,7 @@ from fuzzing import Target
 
 from c4bench.control.paths import switches as counted
 from c4bench.control.paths.switches import PortCounters, port_counters
-from c4bench.doctor import document, hosts, look, switches, table
+from c4bench.doctor import hosts, look, overview, switches
 from c4bench.doctor.findings import Device, HostSelfReport, InjectorState, Knob, Netdev, Port
 from c4bench.doctor.lldp import neighbours
 from c4bench.errors import UnhealthyError
@@ -102,8 +102,8 @@ def _audited(folder, *, sonic=True):
 
     def consume(data):
         reports = switches.audit_all(known, lambda *_: _Host(*data.split(_NEXT), sonic=sonic), 0.0)
-        _shown(table.switch_lines(reports))
-        _shown(table.cable_lines(document.document(known, (), reports)))
+        _shown(overview.switch_lines(reports))
+        _shown(overview.cable_lines(overview.document(known, (), reports)))
 
     yield consume
 
@@ -123,8 +123,8 @@ def _looked_at(folder):
     def consume(data):
         clock, _, report = data.partition(_NEXT)
         reports = [hosts._ask(known.hosts[0], known.access["a"], (), lambda *_: _Host(*[clock] * 8, report))]
-        _shown(table.lines(reports))
-        msgspec.json.encode(document.document(known, reports, ()))
+        _shown(overview.lines(reports))
+        msgspec.json.encode(overview.document(known, reports, ()))
 
     yield consume
 

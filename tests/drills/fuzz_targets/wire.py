@@ -37,11 +37,9 @@ from c4bench.model.telemetry import (
 )
 from c4bench.wire import messages
 from c4bench.wire.channel import ChannelClosed
-from c4bench.wire.messages import Answer, Call, Hello, JobSpec, LaunchJob, Note, StartRanks
+from c4bench.wire.messages import Answer, Call, Hello, JobSpec, LaunchJob, Note, QueryProgress, RasReport, StartRanks
 from c4bench.wire.peer import Peer
 from c4bench.wire.probes import ProbeAnswer
-from c4bench.wire.progress import QueryProgress
-from c4bench.wire.ras_report import RasReport
 from c4bench.wire.trust import Role
 from c4bench.wire.window_codec import WindowDecoder, WindowEncoder, from_message
 from fuzz_targets.evidence import RAS_JSON, RAS_TEXT

@@ -4,8 +4,7 @@ import random
 from typing import NamedTuple
 
 from c4bench.c4d.evidence.judge import judge
-from c4bench.c4d.evidence.write import WRITERS
-from c4bench.c4d.evidence.write.history import history
+from c4bench.c4d.evidence.write import WRITERS, history
 from c4bench.evidence.collect import collect
 from c4bench.model.step import RankGroup, StepOp
 from tools.sim.job import simulate

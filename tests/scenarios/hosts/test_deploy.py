@@ -5,7 +5,7 @@ import socket
 
 from c4bench import remote
 from c4bench.control.cluster import Cluster
-from c4bench.deploy import authority, bundle, playbook
+from c4bench.deploy import authority, playbook, prepare
 from c4bench.model.measurement import Clock
 
 PORT = 7448
@@ -24,7 +24,7 @@ def test_agents_are_deployed_and_removed(inventory, hosts, run_directory, tmp_pa
         "c4_master": address_towards(chosen[0]),
         "c4_port": PORT,
         "c4_trust": str(tmp_path),
-        "c4_bundle": str(bundle.build(tmp_path, ranks=False)),
+        "c4_bundle": str(prepare.build(tmp_path, ranks=False)),
     }
     with Cluster(chosen, tmp_path, "0.0.0.0", PORT) as cluster:
         playbook("deploy", inventory, hosts=names, variables=variables, directory=ansible)
@@ -33,7 +33,7 @@ def test_agents_are_deployed_and_removed(inventory, hosts, run_directory, tmp_pa
             again = playbook("deploy", inventory, hosts=names[:1], variables=variables, directory=ansible)
         finally:
             playbook("teardown", inventory, hosts=names, variables=variables, directory=ansible)
-    assert {answer.code for answer in answers.values()} == {f"{PREFIX}/{bundle.PACKAGES}/c4bench"}
+    assert {answer.code for answer in answers.values()} == {f"{PREFIX}/{prepare.PACKAGES}/c4bench"}
     measure(
         "deploy.hosts_answering_fraction", len(answers) / len(chosen), equals=1, clock=Clock.NONE, hosts=len(chosen)
     )

@@ -5,11 +5,11 @@ import os
 
 import pytest
 
-from c4bench.agent.arrival_counts import ArrivalCounts
+from c4bench.agent.agent import ArrivalCounts
 from c4bench.errors import UnhealthyError
 from c4bench.model.fabric import Arrived, Nic, NumberedFlow
 from c4bench.verbs.numbered_packets import send_numbered
-from c4bench.wire.numbered_packets import HeardRequest, ListenRequest
+from c4bench.wire.probes import HeardRequest, ListenRequest
 
 LOOPBACK = Nic("h0", 0, "", "lo", "127.0.0.1", 1e10)
 

@@ -3,18 +3,18 @@
 import asyncio
 import os
 
-from c4bench.agent import rank_logs
+from c4bench.agent import ranks
 
 LARGEST = 1000
 
 
 def test_a_log_that_has_grown_is_moved_and_its_rank_prints_on(tmp_path, monkeypatch):
     """Two files of the largest size at most; the newest lines are in the file that the rank still has open."""
-    monkeypatch.setattr(rank_logs, "_EVERY_S", 0.001)
-    path = rank_logs.log_of(str(tmp_path), "job", 3)
+    monkeypatch.setattr(ranks, "_EVERY_S", 0.001)
+    path = ranks.log_of(str(tmp_path), "job", 3)
 
     async def work():
-        rotating = asyncio.create_task(rank_logs.rotate(lambda: [path, tmp_path / "not there"], LARGEST))
+        rotating = asyncio.create_task(ranks.rotate(lambda: [path, tmp_path / "not there"], LARGEST))
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         for number in range(50):
             os.write(descriptor, b"%099d\n" % number)

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from c4bench.agent import service
+from c4bench.agent import serving
 
 
 @pytest.fixture
@@ -28,14 +28,14 @@ def heard(line):
 def test_readiness_once_then_the_watchdog(manager, monkeypatch):
     """The agent reports readiness once, when it serves, and then notifies the watchdog at half its time."""
     monkeypatch.setenv("WATCHDOG_USEC", "40000")
-    serving = False
+    ready = False
 
     async def scenario():
-        nonlocal serving
-        task = asyncio.create_task(service.report(lambda: serving))
+        nonlocal ready
+        task = asyncio.create_task(serving.notify_systemd(lambda: ready))
         await asyncio.sleep(0.05)
         assert heard(manager) == b""
-        serving = True
+        ready = True
         await asyncio.sleep(0.2)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -49,4 +49,4 @@ def test_readiness_once_then_the_watchdog(manager, monkeypatch):
 def test_without_a_manager_nothing_is_sent(monkeypatch):
     """Without NOTIFY_SOCKET the agent notifies nobody."""
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
-    asyncio.run(asyncio.wait_for(service.report(lambda: False), 5))
+    asyncio.run(asyncio.wait_for(serving.notify_systemd(lambda: False), 5))

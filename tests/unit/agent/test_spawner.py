@@ -9,8 +9,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from process_state import process_state
 
-from c4bench.agent.spawner import Exited, Report, Spawn, Started, process_state, start
+from c4bench.agent.spawner import Exited, Report, Spawn, Started, start
 from c4bench.wire.framing import frame
 from c4bench.wire.messages import JobSpec
 
@@ -113,7 +114,7 @@ def test_ranks_load_only_what_all_of_them_need():
     """Ranks are forked with the collectives loaded, and without modules that only the agent or some ranks need."""
     others = {"asyncio", "ssl", "websockets", "numpy.random", "c4bench.collective.resilient.migration"}
     program = (
-        f"import sys; sys.path[:0] = {sys.path!r}; import c4bench.agent.main, c4bench.workload.rank;"
+        f"import sys; sys.path[:0] = {sys.path!r}; import c4bench.agent.main, c4bench.workload.programs;"
         f"print({others!r} & {{*sys.modules}})"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

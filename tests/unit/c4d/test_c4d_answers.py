@@ -2,7 +2,7 @@
 
 import pytest
 
-from c4bench.c4d.network.ack_losses import AckLossDetector
+from c4bench.c4d.network.packet_loss import AckLossDetector
 from c4bench.model.diagnosis import Component
 
 CELL, OTHER = ("a", "b", "1"), ("a", "c", "1")

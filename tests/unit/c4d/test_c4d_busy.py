@@ -8,7 +8,7 @@ import pytest
 
 from c4bench.c4d.network.cell_index import CellIndex
 from c4bench.c4d.network.nic_utilisation import NicUtilisation
-from c4bench.c4d.network.thresholds import BASELINE_SETTLED_SPANS, NAME_SPANS, SLIGHT
+from c4bench.c4d.thresholds import BASELINE_SETTLED_SPANS, NAME_SPANS, SLIGHT
 from c4bench.model.diagnosis import Component
 
 NICS = [f"h{host}/0" for host in range(8)]

@@ -3,7 +3,7 @@
 import pytest
 
 from c4bench.attribution.localise import Blame
-from c4bench.c4d.network.loss_blames import with_cable
+from c4bench.c4d.network.packet_loss import with_cable
 from c4bench.model.diagnosis import Component
 
 SENT, RECEIVED, OTHER = ("h7/0", "h1/0"), ("h2/0", "h7/0"), ("h6/0", "h3/0")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from c4bench.c4d.columns import Index, Runs, Table, distinct, earlier, medians, rounds
 from c4bench.c4d.ingest.batch import Batch
 from c4bench.c4d.ingest.job_view import JobView
-from c4bench.c4d.ingest.open_operations import OpenOperations
+from c4bench.c4d.ingest.operations import OpenOperations
 from c4bench.c4d.ingest.record_validator import RecordValidator
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from c4bench.c4d.downtime import ROWS, Faults, Stages, downtime_table
+from c4bench.c4d.downtime import ROWS, FaultRates, Stages, downtime_table
 
 _MONTH_S = 30 * 86400
 
@@ -10,7 +10,7 @@ _MONTH_S = 30 * 86400
 def test_a_fault_a_day_costs_its_stages():
     """Thirty faults a month, each with an hour's diagnosis, are 1/24 of it; half a checkpoint is lost each time."""
     before = Stages(600, 3600, 60, 7200)
-    table = {row.name: row for row in downtime_table({"nic": Faults(30, before, Stages(1, 2, 10, 600))})}
+    table = {row.name: row for row in downtime_table({"nic": FaultRates(30, before, Stages(1, 2, 10, 600))})}
     assert table["diagnosis_isolation"].before == pytest.approx(1 / 24)
     assert table["post_checkpoint"].before == pytest.approx(30 * 3600 / _MONTH_S)
     assert table["detection"].after == pytest.approx(30 / _MONTH_S)
@@ -20,7 +20,7 @@ def test_a_fault_a_day_costs_its_stages():
 def test_kinds_add_up_and_may_stay_as_they_were():
     """A kind of fault without stages `after` costs as much as before."""
     stages = Stages(1, 2, 3, 8)
-    rows = downtime_table({"a": Faults(1, stages), "b": Faults(2, stages, Stages(0, 0, 0, 0))})
+    rows = downtime_table({"a": FaultRates(1, stages), "b": FaultRates(2, stages, Stages(0, 0, 0, 0))})
     assert [row.name for row in rows] == [*ROWS, "total"]
     assert rows[-1].before == pytest.approx(3 * 10 / _MONTH_S)
     assert rows[-1].after == pytest.approx(10 / _MONTH_S)
@@ -30,10 +30,10 @@ def test_kinds_add_up_and_may_stay_as_they_were():
 def test_impossible_rate_is_refused(rate):
     """A rate below zero or that is no number is named with its kind."""
     with pytest.raises(ValueError, match="gpu"):
-        downtime_table({"gpu": Faults(rate, Stages(1, 1, 1, 1))})
+        downtime_table({"gpu": FaultRates(rate, Stages(1, 1, 1, 1))})
 
 
 def test_more_than_a_month_is_refused():
     """Faults that take more time than there is show a mistake in the input."""
     with pytest.raises(ValueError, match="of the month"):
-        downtime_table({"gpu": Faults(1000, Stages(1e6, 1, 1, 1))})
+        downtime_table({"gpu": FaultRates(1000, Stages(1e6, 1, 1, 1))})

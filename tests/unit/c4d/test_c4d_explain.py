@@ -11,9 +11,9 @@ from test_c4d_trains import RING, Network, doubted, nic
 
 from c4bench.c4d.confidence import behind
 from c4bench.c4d.detector import Detector
+from c4bench.c4d.explainer import probed_hypotheses
 from c4bench.c4d.ingest.shared_fabric import SharedFabric
 from c4bench.c4d.offline import detect
-from c4bench.c4d.probing.hypotheses import probed_hypotheses
 from c4bench.cli.explanations import explained_lines
 from c4bench.cli.main import main
 from c4bench.model.benign import Benign

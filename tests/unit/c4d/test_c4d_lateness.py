@@ -5,10 +5,9 @@ import pytest
 from c4d_telemetry import drive
 
 from c4bench.c4d.ingest.operations import Finished
-from c4bench.c4d.straggler.intermittent_stragglers import IntermittentStragglers
 from c4bench.c4d.straggler.lateness import USUAL_EVERY, Lateness
-from c4bench.c4d.straggler.stragglers import StragglerDetector
-from c4bench.c4d.straggler.thresholds import FIRST_HISTORY_OPS
+from c4bench.c4d.straggler.stragglers import IntermittentStragglers, StragglerDetector
+from c4bench.c4d.thresholds import FIRST_HISTORY_OPS
 from c4bench.model.diagnosis import Syndrome
 from c4bench.model.step import StepOp
 from tools.sim.model import SimFault, SimFaultKind, SimJob

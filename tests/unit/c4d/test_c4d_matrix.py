@@ -13,7 +13,7 @@ from c4bench.c4d.network.cell_index import CellIndex
 from c4bench.c4d.network.delay_baseline import DelayBaseline, HealthyDepartures
 from c4bench.c4d.network.delay_matrix import DelayMatrix, matrix_table
 from c4bench.c4d.network.evidence import MatrixSlice, slice_departures
-from c4bench.c4d.network.thresholds import BASELINE_MAX_SPANS, BASELINE_MIN_SPANS
+from c4bench.c4d.thresholds import BASELINE_MAX_SPANS, BASELINE_MIN_SPANS
 from c4bench.model.diagnosis import Component
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from c4bench.attribution.localise import Blame, path_component
-from c4bench.c4d.network.shared_links import shared_links
+from c4bench.c4d.network.pipeline import shared_links
 
 ONE, OTHER = ("a", "c", "1"), ("d", "b", "1")
 

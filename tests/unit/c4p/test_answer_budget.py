@@ -3,7 +3,7 @@
 import pytest
 
 from c4bench.c4p.disjoint_sets import DisjointSets
-from c4bench.c4p.knowledge.answer_budget import AnswerBudget
+from c4bench.c4p.knowledge.path_checks import AnswerBudget
 
 
 def sets(*together):

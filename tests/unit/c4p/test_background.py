@@ -2,7 +2,7 @@
 
 import pytest
 
-from c4bench.c4p.knowledge.background_traffic import BackgroundTraffic
+from c4bench.c4p.controller import BackgroundTraffic
 
 
 def test_what_is_not_ours_is_others():

@@ -3,7 +3,7 @@
 import pytest
 
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
-from c4bench.c4p.knowledge.sample import Sample, Traced
+from c4bench.c4p.knowledge.sample import PathSample, Traced
 from c4bench.errors import UsageError
 
 PAIR = ("h0/0", "h1/0")
@@ -83,7 +83,7 @@ def test_paths_that_were_easy_to_find_do_not_show_that_a_link_is_gone(can_answer
     known = learnt(UP, OVER, UP, OVER)
     known.begin([PAIR], again=[PAIR])
     easy = {(*PAIR, port): OVER for port in range(1, 17)}
-    few, enough = (Sample({PAIR: Traced(16, count)}, (), lambda *_: can_answer) for count in (6, 7))
+    few, enough = (PathSample({PAIR: Traced(16, count)}, (), lambda *_: can_answer) for count in (6, 7))
     assert known.learn(easy, 1.0, sample=few).gone == ({"s0"} if can_answer else set())
     assert known.learn(easy, 1.1, sample=enough).gone == {"s0"}
 
@@ -93,7 +93,7 @@ def test_a_hop_that_was_seen_is_not_gone():
     known = learnt(UP, OVER)
     known.begin([PAIR], again=[PAIR])
     found = {(*PAIR, port): OVER for port in range(1, 17)}
-    assert known.learn(found, 1.0, sample=Sample({PAIR: 16}, {"s0"}, lambda *_: True)).gone == set()
+    assert known.learn(found, 1.0, sample=PathSample({PAIR: 16}, {"s0"}, lambda *_: True)).gone == set()
 
 
 def test_a_pair_that_was_given_up_shows_nothing():

@@ -3,12 +3,17 @@
 import pytest
 
 from c4bench.c4p.disjoint_sets import DisjointSets
-from c4bench.c4p.knowledge.leaf_paths import LeafPaths
-from c4bench.c4p.knowledge.multipath_detection import enough_traces, found_paths
+from c4bench.c4p.knowledge.leaf_paths import (
+    LeafPaths,
+    OnwardLinks,
+    PairSearch,
+    best_positions,
+    enough_traces,
+    fitting,
+    found_paths,
+    is_new,
+)
 from c4bench.c4p.knowledge.nic_links import NicLinks
-from c4bench.c4p.knowledge.onward_links import OnwardLinks
-from c4bench.c4p.knowledge.pair_search import PairSearch
-from c4bench.c4p.knowledge.path_matching import best_positions, fitting, is_new
 from c4bench.c4p.knowledge.sample import Traced, sample_size
 from c4bench.model.fabric import Nic
 

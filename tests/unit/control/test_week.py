@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from c4bench.c4d.detector import Detector
-from c4bench.c4d.ingest.operation_intervals import OperationIntervals
+from c4bench.c4d.ingest.operations import OperationIntervals
 from c4bench.c4p.weights.tuning import WeightTuner
 from c4bench.control.agents.connections import AgentConnection, AgentConnections
 from c4bench.control.detection.detection import LocalDetection

@@ -7,13 +7,13 @@ import tarfile
 
 import pytest
 
-from c4bench.deploy import bundle
+from c4bench.deploy import prepare
 from c4bench.errors import UnhealthyError
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    return bundle.build(tmp_path_factory.mktemp("cache"))
+    return prepare.build(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def said(home, program):
 def test_the_agent_runs_in_an_environment_of_its_own(home):
     """On the host's own Python it finds c4bench and what it needs in the environment, not where the bundle was made."""
     done = said(home, "import c4bench.agent.main, numpy; numpy.ones(3) @ numpy.ones(3); print(c4bench.__file__)")
-    assert done.stdout.strip() == str(home / bundle.PACKAGES / "c4bench/__init__.py"), done.stderr
+    assert done.stdout.strip() == str(home / prepare.PACKAGES / "c4bench/__init__.py"), done.stderr
 
 
 def test_what_the_agent_starts_inherits_none_of_it(home):
@@ -55,7 +55,7 @@ def test_an_agent_s_start_loads_neither_numpy_nor_cryptography(home):
 def test_it_is_built_once_and_carries_no_tests(built):
     """The same content is found in the cache, not built again; nothing is in it that only developers use."""
     stamp = built.stat().st_mtime_ns
-    assert bundle.build(built.parent) == built
+    assert prepare.build(built.parent) == built
     assert built.stat().st_mtime_ns == stamp
     with tarfile.open(built) as tar:
         names = tar.getnames()
@@ -82,6 +82,6 @@ def test_another_python_or_machine_is_refused_with_what_to_do(home, tmp_path, to
 
 def test_a_package_missing_here_is_named(monkeypatch, tmp_path):
     """Without a package that agents need there is no bundle."""
-    monkeypatch.setattr(bundle, "REQUIRED", ("no-such-package",))
+    monkeypatch.setattr(prepare, "REQUIRED", ("no-such-package",))
     with pytest.raises(UnhealthyError, match="no-such-package is not installed here"):
-        bundle.build(tmp_path)
+        prepare.build(tmp_path)

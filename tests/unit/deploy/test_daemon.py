@@ -5,9 +5,9 @@ import signal
 import time
 
 import pytest
+from process_state import process_state
 
-from c4bench.agent.daemon import Daemon
-from c4bench.agent.spawner import process_state
+from c4bench.agent.main import Daemon
 from c4bench.errors import UnhealthyError
 
 

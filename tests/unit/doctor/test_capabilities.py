@@ -5,7 +5,7 @@ import sys
 import msgspec
 import pytest
 
-from c4bench.doctor import State, table
+from c4bench.doctor import State, overview
 from c4bench.doctor.capabilities import NAMES, evaluate, unreachable
 from c4bench.doctor.findings import Device, HostSelfReport, InjectorState, Knob, MtuToPeer, Netdev, Port
 from c4bench.doctor.look import priorities
@@ -126,7 +126,7 @@ def test_a_clock_is_off_only_beyond_its_error(offset_s, error_s, near):
 def test_hosts_that_are_alike_share_a_row_and_a_reason():
     """A page for 256 hosts is as short as what there is to say of them."""
     reports = [evaluate(msgspec.structs.replace(HOST, name=f"n{n}"), FOUND, CLOCK) for n in range(255)]
-    page = table.lines([*reports, unreachable(HOST, "n1: no route to host")])
+    page = overview.lines([*reports, unreachable(HOST, "n1: no route to host")])
     assert len(page) < 10
     assert any("255" not in line and "and 249 more" in line for line in page)
     assert any(line.startswith("BAD  reachable: n1: no route to host  ->") for line in page)
@@ -138,7 +138,7 @@ def test_equal_problems_of_many_hosts_are_grouped():
     hosts = [msgspec.structs.replace(HOST, name=nic.host, nics=(nic,)) for nic in nics]
     mtus = [[MtuToPeer(f"{host.name}/0", f"n{number + 1}/0", 0)] for number, host in enumerate(hosts)]
     found = msgspec.structs.replace(FOUND, knobs={"0": Knob("", "refused")})
-    page = table.lines([evaluate(host, found, CLOCK, own) for host, own in zip(hosts, mtus, strict=True)])
+    page = overview.lines([evaluate(host, found, CLOCK, own) for host, own in zip(hosts, mtus, strict=True)])
     assert [line for line in page if "paths" in line and "refused" in line] == [
         "no   paths: n0, n1, n2, n3, n4, n5 and 58 more: NIC 0: refused  -> see docs/lab-setup.md"
     ]

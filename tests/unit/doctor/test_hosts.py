@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from c4bench.doctor import State, look_at, table
+from c4bench.doctor import State, look_at, overview
 from c4bench.doctor.hosts import ring
 from c4bench.inventory import load
 from c4bench.remote import connect
-from c4bench.remote.local import LocalConnection
+from c4bench.remote.connect import LocalConnection
 from c4bench.remote.session import ProcessSession
 
 
@@ -62,7 +62,7 @@ def test_a_host_that_cannot_be_reached_gets_one_line(inventory):
     assert states(first) == {"reachable": State.ABSENT}
     assert first.lacks("gpu").name == "reachable"
     assert states(second)["reachable"] is State.REAL
-    page = table.lines([first, second])
+    page = overview.lines([first, second])
     assert any("refused" in line and "-> repair the access" in line for line in page)
 
 

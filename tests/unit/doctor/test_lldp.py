@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from c4bench.c4p.knowledge.graph_comparison import CableDifference, Kind
-from c4bench.doctor import look, table
+from c4bench.doctor import look, overview
 from c4bench.doctor.capabilities import Report
-from c4bench.doctor.document import document
 from c4bench.doctor.lldp import Neighbour, neighbours
+from c4bench.doctor.overview import document
 from c4bench.doctor.switches import SwitchReport
 from c4bench.inventory import load
 
@@ -164,14 +164,14 @@ def test_a_host_is_asked_for_either(tmp_path, monkeypatch):
 def test_cables_as_stated_are_one_line(found):
     """Neighbours that are as stated give no difference, whether both ends of a cable report it or one."""
     assert found(AS_STATED).differences == ()
-    assert table.cable_lines(found(AS_STATED)) == ["ok   cables: what 5 hosts and switches see by LLDP is as stated"]
+    assert overview.cable_lines(found(AS_STATED)) == ["ok   cables: what 5 hosts and switches see by LLDP is as stated"]
     assert found({"a": AS_STATED["a"], "leaf0": AS_STATED["leaf0"]}).differences == ()
 
 
 def test_nothing_is_missed_where_nobody_looks(found):
     """Without any neighbour nothing is claimed, and the page says why."""
     assert found({}).differences == ()
-    assert "no LLDP neighbours" in table.cable_lines(found({}))[0]
+    assert "no LLDP neighbours" in overview.cable_lines(found({}))[0]
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_a_cable_that_is_not_as_stated_is_named(found, name, old, new, differenc
     """Another switch, another port, a missing link and too few parallel ones: each is one difference and one line."""
     seen = found(seeing(name, old, new))
     assert seen.differences == (CableDifference(*difference, "LLDP"),)
-    assert table.cable_lines(seen) == [f"BAD  cable {seen.differences[0]}"]
+    assert overview.cable_lines(seen) == [f"BAD  cable {seen.differences[0]}"]
     assert msgspec.json.decode(msgspec.json.encode(seen))["differences"][0]["by"] == "LLDP"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from c4bench.decoding import json_in
-from c4bench.doctor.port_errors import any_errors, growing, of_portstat, standing
+from c4bench.doctor.switches import any_errors, growing, of_portstat, standing
 
 CASES = Path(__file__).parents[2] / "evidence_fixtures/cases/16-device-outputs"
 

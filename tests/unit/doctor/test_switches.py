@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from c4bench.doctor import table
+from c4bench.doctor import overview
 from c4bench.doctor.switches import SwitchReport, audit, audit_all
 from c4bench.inventory import load
 from c4bench.remote import Completed
@@ -102,7 +102,7 @@ def test_a_switch_is_asked_and_one_of_another_make_says_so(tmp_path):
     grown = "Ethernet0: errors grow, RX_ERR 1204 to 1300; check the cable, the optics, and the port at its other end"
     assert reports[0] == SwitchReport("leaf0", True, 2, (grown,))
     assert not reports[1].audited
-    page = table.switch_lines(reports)
+    page = overview.switch_lines(reports)
     assert page[0].startswith("BAD  switch leaf0: Ethernet0: errors grow, RX_ERR")
     assert page[1].startswith("?    switch leaf1: not SONiC")
 

@@ -10,9 +10,9 @@ from test_switches import GOOD, Switch
 
 from c4bench.doctor import State
 from c4bench.doctor.capabilities import evaluate
-from c4bench.doctor.document import document
 from c4bench.doctor.findings import Netdev
 from c4bench.doctor.look import dcb_pfc, dcb_trust, forced_class, mlnx_trust
+from c4bench.doctor.overview import document
 from c4bench.doctor.switches import audit_all, dropped, queues
 from c4bench.doctor.traffic_class import disagreements
 from c4bench.inventory import load

@@ -7,7 +7,7 @@ import msgspec
 from fakes import rank_request
 
 from c4bench import inject
-from c4bench.inject import fault_session, planning, processes
+from c4bench.inject import fault_session, processes
 from c4bench.inject.catalogue import load
 from c4bench.inject.journal import Journal
 from c4bench.inject.processes import ProcessTarget
@@ -40,7 +40,7 @@ def make_place(root, monkeypatch):
     target = ProcessTarget(os.getpid(), 1, os.geteuid(), root / "ring", root / "controls")
     monkeypatch.setattr(processes, "find", lambda _: target)
     monkeypatch.setattr(fault_session, "WITNESSES", {**WITNESSES, "compute_pace": InstantWitness})
-    monkeypatch.setattr(planning, "DRIVERS", dict(DRIVERS))  # loaded here, not among the lines that are counted
+    monkeypatch.setattr(fault_session, "DRIVERS", dict(DRIVERS))  # loaded here, not among the lines that are counted
     return Journal(root / "state")
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from c4bench.collective.recorder import Recorder
 from c4bench.errors import UnhealthyError, UsageError
-from c4bench.inject import gpus, planning, processes
+from c4bench.inject import fault_session, gpus, processes
 from c4bench.inject.catalogue import load
 from c4bench.model.agent import AgentConfig
 from c4bench.model.fault import FaultRequest
@@ -33,7 +33,7 @@ def ranks(tmp_path, monkeypatch):
 
 def planned(fault, gpu=0, **parameters):
     spec, request = CATALOGUE.resolve(FaultRequest(fault, "h5", gpu=gpu, parameters=parameters))
-    plan, _ = planning.plan(spec, request)
+    plan, _ = fault_session.plan(spec, request)
     return plan
 
 

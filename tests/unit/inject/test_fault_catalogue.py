@@ -7,7 +7,7 @@ import yaml
 from fakes import NIC, nic_request, rank_request
 
 from c4bench.errors import UsageError
-from c4bench.inject import catalogue, protocol, quantities
+from c4bench.inject import catalogue, protocol
 from c4bench.model.diagnosis import Component
 from c4bench.model.fault import FaultRequest, Parameter, TargetKind
 from c4bench.resources import resource
@@ -191,26 +191,26 @@ def test_the_expected_diagnosis_names_the_side_asked_for(request_, blamed):
 def test_every_unit_is_converted(unit, given, value):
     """Each unit that a parameter may be given in counts as many of the catalogue's."""
     parameter = Parameter("", "number", unit)
-    assert quantities.value("fault", "name", parameter, given) == pytest.approx(value)
+    assert catalogue.value("fault", "name", parameter, given) == pytest.approx(value)
 
 
 @pytest.mark.parametrize(("number", "fits"), [(0.5, True), (2.0, True), (0.49, False), (2.01, False)])
 def test_bounds_belong_to_the_range(number, fits):
     """The smallest and the largest value are allowed; the complaint says both with their unit."""
     parameter = Parameter("", "number", "s", minimum=0.5, maximum=2.0)
-    assert quantities.allowed(parameter) == "at least 0.5 s and at most 2 s"
+    assert catalogue.allowed(parameter) == "at least 0.5 s and at most 2 s"
     if fits:
-        assert quantities.value("fault", "name", parameter, number) == number
+        assert catalogue.value("fault", "name", parameter, number) == number
         return
     with pytest.raises(UsageError, match=r"name is .*; it must be at least 0.5 s and at most 2 s"):
-        quantities.value("fault", "name", parameter, number)
+        catalogue.value("fault", "name", parameter, number)
 
 
 def test_what_has_no_default_must_be_given():
     """A default is used where nothing is said; a parameter without unit has none in the complaint."""
-    assert quantities.value("fault", "name", Parameter("", "number", default=3), None) == 3.0
-    assert quantities.value("fault", "name", Parameter("", "number"), -1e9) == -1e9
+    assert catalogue.value("fault", "name", Parameter("", "number", default=3), None) == 3.0
+    assert catalogue.value("fault", "name", Parameter("", "number"), -1e9) == -1e9
     with pytest.raises(UsageError, match=r"fault: name is not given; give at least 1$"):
-        quantities.value("fault", "name", Parameter("", "number", minimum=1), None)
+        catalogue.value("fault", "name", Parameter("", "number", minimum=1), None)
     with pytest.raises(UsageError, match="whose unit is wrong; use one for : no unit"):
-        quantities.value("fault", "name", Parameter("", "number"), "3s")
+        catalogue.value("fault", "name", Parameter("", "number"), "3s")

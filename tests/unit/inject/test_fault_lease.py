@@ -12,9 +12,9 @@ from held_faults import CATALOGUE, REQUEST, factor, run_hold
 
 from c4bench import logs
 from c4bench.errors import UnhealthyError, UsageError
-from c4bench.inject import fault_session, planning
+from c4bench.inject import fault_session
 from c4bench.inject.actions import Plan, Run, SetKnob
-from c4bench.inject.journal_entries import Entry, boot
+from c4bench.inject.journal import Entry, boot
 from c4bench.inject.protocol import Applied, Healed
 from c4bench.inject.registry import DRIVERS
 from c4bench.model.fault import TargetKind
@@ -96,7 +96,7 @@ def test_a_failing_apply_is_undone(place, tmp_path, monkeypatch):
     plan = Plan(
         ("x",), (SetKnob(controls, "compute_factor", 9.0), Run(("false",))), (SetKnob(controls, "compute_factor", 1.0),)
     )
-    monkeypatch.setattr(planning, "DRIVERS", {**DRIVERS, "process.slow": lambda *_: plan})
+    monkeypatch.setattr(fault_session, "DRIVERS", {**DRIVERS, "process.slow": lambda *_: plan})
     with pytest.raises(UnhealthyError, match="`false` was refused"):
         run_hold(place, [])
     assert factor(tmp_path) == 1.0
@@ -106,7 +106,7 @@ def test_a_failing_apply_is_undone(place, tmp_path, monkeypatch):
 def test_what_could_not_be_read_again_is_not_written(place, tmp_path, monkeypatch):
     """An entry with a number that JSON lacks is refused before anything is changed: nobody could revert it."""
     plan = Plan(("x",), (SetKnob(str(tmp_path / "controls"), "compute_factor", float("nan")),), ())
-    monkeypatch.setattr(planning, "DRIVERS", {**DRIVERS, "process.slow": lambda *_: plan})
+    monkeypatch.setattr(fault_session, "DRIVERS", {**DRIVERS, "process.slow": lambda *_: plan})
     with pytest.raises(UsageError, match="Expected `float`"):
         run_hold(place, [])
     assert factor(tmp_path) == 1.0

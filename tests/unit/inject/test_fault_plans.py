@@ -4,7 +4,7 @@ import pytest
 from fakes import NOQUEUE, TBF, nic_request, target
 
 from c4bench.errors import UnhealthyError
-from c4bench.inject import interfaces, planning
+from c4bench.inject import fault_session, interfaces
 from c4bench.inject.actions import Run, Signal
 from c4bench.inject.catalogue import load
 from c4bench.inject.drivers import switch
@@ -131,7 +131,7 @@ def test_hardware_without_a_driver_is_refused_by_name(monkeypatch):
     monkeypatch.setattr(interfaces, "hardware", lambda _: "mlx5_core")
     spec, request = CATALOGUE.resolve(nic_request("nic.rate"))
     with pytest.raises(UnhealthyError, match=r"no driver for mlx5_core such as h5/0; .*: ethernet, rxe"):
-        planning.plan(spec, request)
+        fault_session.plan(spec, request)
 
 
 def test_actions_print_as_they_would_be_typed():

@@ -14,8 +14,7 @@ from held_faults import INJECT, REQUEST, events, factor, make_place, run_hold
 
 from c4bench.inject import fault_session, lease_guards
 from c4bench.inject.actions import Plan, Run, SetKnob
-from c4bench.inject.journal import Journal
-from c4bench.inject.journal_entries import Entry, boot
+from c4bench.inject.journal import Entry, Journal, boot
 from c4bench.model.fault import TargetKind
 from c4bench.workload.controls import Controls
 

@@ -10,7 +10,7 @@ import pytest
 from fakes import NIC, nic_request, target
 
 from c4bench.errors import UsageError
-from c4bench.inject import fault_session, host_absence, hosts, lease_guards, safety
+from c4bench.inject import fault_session, host_absence, hosts, lease_guards
 from c4bench.inject.catalogue import load
 from c4bench.model.fabric import Host
 from c4bench.model.fault import BlastRadius
@@ -27,7 +27,7 @@ def _no_management(monkeypatch):
 
 
 def check(request, fault="nic.down", in_force=()):
-    safety.check(CATALOGUE.find(fault), request, FOUND, in_force)
+    fault_session.refuse_unsafe(CATALOGUE.find(fault), request, FOUND, in_force)
 
 
 def test_the_default_route_is_refused(monkeypatch):
@@ -58,7 +58,7 @@ def test_the_interface_of_the_session_is_refused(monkeypatch):
 )
 def test_the_last_nic_is_cut_off_only_when_asked_for(monkeypatch, fault, last_nic, up, refused):
     """Another NIC must work, and be hit by no other fault; a NIC that is only slower still works."""
-    monkeypatch.setattr(safety, "running", lambda nics: sum(nic in up for nic in nics))
+    monkeypatch.setattr(fault_session, "running", lambda nics: sum(nic in up for nic in nics))
     request = msgspec.structs.replace(nic_request(fault), nics=(NIC, OTHER), last_nic=last_nic)
     if not refused:
         check(request, fault)

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 from fakes import rank_request
 
-from c4bench.inject.witness import pace
-from c4bench.inject.witness.pace import Standstill
+from c4bench.inject.witness import accelerator
+from c4bench.inject.witness.accelerator import RankStandstill
 from c4bench.model.telemetry import OpRecord
 
 USUAL_S, BUSY_S = 0.1, 0.2
@@ -47,16 +47,16 @@ class World:
 def world(monkeypatch):
     made = World()
     clock = SimpleNamespace(time=made.time, monotonic=made.time, sleep=made.sleep)
-    monkeypatch.setattr(pace, "time", clock)
+    monkeypatch.setattr(accelerator, "time", clock)
     monkeypatch.setattr("c4bench.inject.witness.base.time", clock)
-    monkeypatch.setattr(pace.processes, "telemetry", made.ops)
-    monkeypatch.setattr(pace.processes, "find", lambda _: SimpleNamespace(ring=None))
+    monkeypatch.setattr(accelerator.processes, "telemetry", made.ops)
+    monkeypatch.setattr(accelerator.processes, "find", lambda _: SimpleNamespace(ring=None))
     return made
 
 
 @pytest.fixture
 def witness():
-    return Standstill(rank_request("process.hang"))
+    return RankStandstill(rank_request("process.hang"))
 
 
 def test_a_rank_that_stands_is_seen_when_its_next_operation_is_long_overdue(world, witness):
@@ -99,6 +99,6 @@ def test_one_that_goes_on_standing_has_not_recovered(world, witness):
 
 def test_a_rank_that_was_never_seen_computing_shows_nothing(world, monkeypatch, witness):
     """Without a usual time nothing is long."""
-    monkeypatch.setattr(pace.processes, "telemetry", lambda _: SimpleNamespace(ops=[]))
+    monkeypatch.setattr(accelerator.processes, "telemetry", lambda _: SimpleNamespace(ops=[]))
     assert witness.before() == {"gap_s": 0.0}
     assert witness.during(world.now_s).observed_s is None

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from c4bench.errors import UnhealthyError, UsageError
-from c4bench.inject import planning, processes
+from c4bench.inject import fault_session, processes
 from c4bench.inject.actions import Signal
 from c4bench.inject.catalogue import load
 from c4bench.inject.registry import WITNESSES
+from c4bench.inject.witness.accelerator import gaps
 from c4bench.inject.witness.base import Counters
 from c4bench.inject.witness.echo import plausible
-from c4bench.inject.witness.pace import gaps
 from c4bench.model.agent import AgentConfig
 from c4bench.model.telemetry import OpRecord
 from c4bench.workload.controls import Controls
@@ -109,7 +109,7 @@ def test_a_signalled_rank_is_seen_in_its_new_state(rank, fault, letters, recover
     spec, request = CATALOGUE.resolve(rank_request(fault))
     witness = WITNESSES[spec.witness](request)
     assert witness.before()["running"] == 1.0
-    plan, _ = planning.plan(spec, request)
+    plan, _ = fault_session.plan(spec, request)
     onset_s = time.time()
     for action in plan.apply:
         action.perform()
@@ -151,7 +151,7 @@ def test_a_slowed_rank_is_slowed_on_top_of_what_it_was():
     spec, request = CATALOGUE.resolve(rank_request("process.slow", factor=3))
     controls = Controls.open(processes.find(request).controls)
     controls.set("compute_factor", 1.5)
-    plan, _ = planning.plan(spec, request)
+    plan, _ = fault_session.plan(spec, request)
     plan.apply[0].perform()
     assert controls.read("compute_factor") == 4.5
     plan.revert[0].perform()

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 from fakes import rank_request
 
-from c4bench.inject.witness import base, pace
-from c4bench.inject.witness.pace import Gap, gaps
+from c4bench.inject.witness import accelerator, base
+from c4bench.inject.witness.accelerator import ComputeGap, gaps
 from c4bench.model.telemetry import OpRecord
 
 COMPUTE_S, OPERATION_S = 0.02, 0.01
@@ -63,39 +63,39 @@ class Rank:
 @pytest.fixture
 def rank(monkeypatch):
     rank = Rank()
-    for module in (pace, base):
+    for module in (accelerator, base):
         monkeypatch.setattr(module, "time", rank)
     target = SimpleNamespace(ring=Path("ring"))
-    monkeypatch.setattr(pace.processes, "find", lambda _: target)
+    monkeypatch.setattr(accelerator.processes, "find", lambda _: target)
 
     def read(path):
         assert path == target.ring
         return SimpleNamespace(ops=rank.finished())
 
-    monkeypatch.setattr(pace.processes, "telemetry", read)
+    monkeypatch.setattr(accelerator.processes, "telemetry", read)
     return rank
 
 
 def test_gaps_are_the_times_in_no_operation_of_any_communicator():
     """Overlapping operations are one busy span; an operation that has not finished lasts; short gaps do not count."""
     ops = [op(10.0, 11.0), op(10.5, 12.0, "d"), op(10.6, 10.8), op(14.0, 15.0), op(15.1, 16.0), op(18.0, 0.0)]
-    assert gaps(ops) == [Gap(12.0, 14.0), Gap(16.0, 18.0)]
-    assert gaps(ops, 12.5) == [Gap(16.0, 18.0)]
-    assert gaps([*ops, op(30.0, 31.0)])[-1] == Gap(16.0, 18.0)
+    assert gaps(ops) == [ComputeGap(12.0, 14.0), ComputeGap(16.0, 18.0)]
+    assert gaps(ops, 12.5) == [ComputeGap(16.0, 18.0)]
+    assert gaps([*ops, op(30.0, 31.0)])[-1] == ComputeGap(16.0, 18.0)
     assert gaps(list(reversed(ops))) == gaps(ops)
     assert gaps([]) == []
-    assert Gap(12.0, 14.5).length_s == 2.5
+    assert ComputeGap(12.0, 14.5).length_s == 2.5
 
 
 def test_operations_that_touch_leave_no_gap():
     """One that begins as another ends, and one that ends within a longer one, belong to the same busy span."""
-    assert gaps([op(1.0, 2.0), op(2.0, 3.0), op(5.0, 6.0)]) == [Gap(3.0, 5.0)]
-    assert gaps([op(1.0, 4.0), op(2.0, 3.0), op(6.0, 7.0)]) == [Gap(4.0, 6.0)]
+    assert gaps([op(1.0, 2.0), op(2.0, 3.0), op(5.0, 6.0)]) == [ComputeGap(3.0, 5.0)]
+    assert gaps([op(1.0, 4.0), op(2.0, 3.0), op(6.0, 7.0)]) == [ComputeGap(4.0, 6.0)]
 
 
 def test_operations_in_a_row_during_the_fault_are_not_taken_for_its_pace(rank):
     """A second thread runs three operations in a row, before the rank has computed again: the witness waits on."""
-    witness = pace.ComputePace(rank_request("process.slow", factor=3))
+    witness = accelerator.ComputePace(rank_request("process.slow", factor=3))
     witness.before()
     while not rank.finished()[-1].finished_s:
         rank.run(1e-3)
@@ -111,7 +111,7 @@ def test_operations_in_a_row_during_the_fault_are_not_taken_for_its_pace(rank):
 @pytest.mark.parametrize(("slower", "seen"), [(3.0, True), (2.1, True), (1.9, False), (1.0, False)])
 def test_half_of_the_slowdown_proves_it(rank, slower, seen):
     """Computing that is three times as long was asked for; what is at least twice as long shows it."""
-    witness = pace.ComputePace(rank_request("process.slow", factor=3))
+    witness = accelerator.ComputePace(rank_request("process.slow", factor=3))
     assert witness.before() == {"gap_s": pytest.approx(COMPUTE_S)}
     rank.compute_s, onset_s = slower * COMPUTE_S, rank.now_s
     evidence = witness.during(onset_s)
@@ -129,7 +129,7 @@ def test_a_rank_without_gaps_before_shows_nothing(rank):
     """Where nothing is known of its usual time, no length of a gap is evidence."""
     rank.freeze()
     rank.ops = []
-    witness = pace.ComputePace(rank_request("process.slow", factor=3))
+    witness = accelerator.ComputePace(rank_request("process.slow", factor=3))
     assert witness.before() == {"gap_s": 0.0}
     rank.thaw()
     assert witness.during(rank.now_s).observed_s is None
@@ -138,13 +138,13 @@ def test_a_rank_without_gaps_before_shows_nothing(rank):
 def test_a_pause_of_all_is_no_usual_time(rank):
     """A rank whose peers are down before the fault is judged by the older gaps that its telemetry still has."""
     rank.freeze()
-    witness = pace.ComputePace(rank_request("process.slow", factor=3))
+    witness = accelerator.ComputePace(rank_request("process.slow", factor=3))
     assert witness.before() == {"gap_s": pytest.approx(COMPUTE_S)}
 
 
 def test_one_late_step_is_enough(rank):
     """An uneven rank is late once in a period: the first gap that is long enough is the evidence."""
-    witness = pace.LateStep(rank_request("process.uneven", factor=5, period_s=0.5))
+    witness = accelerator.LateStep(rank_request("process.uneven", factor=5, period_s=0.5))
     assert witness.before() == {"gap_s": pytest.approx(COMPUTE_S)}
     onset_s = rank.now_s
     assert witness.during(onset_s) == ({"late": 0}, None)
@@ -159,7 +159,7 @@ def test_one_late_step_is_enough(rank):
 
 def test_a_rank_stands_still_after_five_usual_times(rank):
     """It is seen once an operation is overdue by five times the usual computing, and is over with the next one."""
-    witness = pace.Standstill(rank_request("process.hang"))
+    witness = accelerator.RankStandstill(rank_request("process.hang"))
     assert witness.before() == {"gap_s": pytest.approx(COMPUTE_S)}
     assert witness.during(rank.now_s).observed_s is None
     rank.freeze()
@@ -178,7 +178,7 @@ def test_a_rank_stands_still_after_five_usual_times(rank):
 
 def test_a_rank_that_waits_for_others_does_not_stand_still(rank):
     """Within an operation it is its peers that are late."""
-    witness = pace.Standstill(rank_request("process.hang"))
+    witness = accelerator.RankStandstill(rank_request("process.hang"))
     witness.before()
     rank.freeze()
     rank.ops = [*rank.ops, op(rank.now_s - 0.001, 0.0)]
@@ -190,6 +190,6 @@ def test_a_rank_that_never_computed_does_not_stand_still(rank):
     """Without a usual time, idleness is no evidence."""
     rank.freeze()
     rank.ops = [op(900.0, 901.0)]
-    witness = pace.Standstill(rank_request("process.hang"))
+    witness = accelerator.RankStandstill(rank_request("process.hang"))
     assert witness.before() == {"gap_s": 0.0}
     assert witness.during(rank.now_s).observed_s is None

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from c4bench.lab import topology_file
-from c4bench.lab.guest import fabric, routing, sysctls
+from c4bench.lab.guest import fabric, routing
 from c4bench.lab.routes import next_hops
 from c4bench.lab.topology import EcnMarking, IcmpLimits
 from c4bench.lab.topology_file import load
@@ -73,7 +73,7 @@ def test_every_tier_hashes_other_fields():
     """Two tiers with the same fields would choose alike, so that a spine's flows would share one of its links."""
     tree = load("fat-tree-2x2")
     assert [switch.tier for switch in tree.switches] == [1] * 4 + [2] * 4 + [3] * 4
-    assert len(set(sysctls._HASH_FIELDS)) == len(sysctls._HASH_FIELDS) >= 3
+    assert len(set(fabric._HASH_FIELDS)) == len(fabric._HASH_FIELDS) >= 3
 
 
 def test_neighbours_are_permanent_at_both_ends_of_every_link():
@@ -172,15 +172,15 @@ def test_local_addresses_are_looked_up_after_the_nics_own_tables():
 
 def test_switches_limit_icmp_errors_as_the_topology_says():
     """A rate becomes the kernel's setting; without answers the wait for one outlasts any run."""
-    limits = sysctls.icmp(IcmpLimits(ratelimit_ms=250, msgs_per_sec=40, msgs_burst=7))
+    limits = fabric.icmp_settings(IcmpLimits(ratelimit_ms=250, msgs_per_sec=40, msgs_burst=7))
     assert limits == {"ipv4/icmp_ratelimit": "250", "ipv4/icmp_msgs_per_sec": "40", "ipv4/icmp_msgs_burst": "7"}
-    assert int(sysctls.icmp(IcmpLimits(answers=False))["ipv4/icmp_ratelimit"]) >= 24 * 3600 * 1000
+    assert int(fabric.icmp_settings(IcmpLimits(answers=False))["ipv4/icmp_ratelimit"]) >= 24 * 3600 * 1000
 
 
 def test_switches_answer_by_address_or_name_the_interface():
     """A switch answers from the address that a probe arrived at, unless it is to name the interface."""
-    assert sysctls.answers(IcmpLimits()) == {"ipv4/icmp_errors_use_inbound_ifaddr": "1"}
-    assert sysctls.answers(IcmpLimits(interfaces=True)) == {"ipv4/icmp_errors_extension_mask": "1"}
+    assert fabric.answer_settings(IcmpLimits()) == {"ipv4/icmp_errors_use_inbound_ifaddr": "1"}
+    assert fabric.answer_settings(IcmpLimits(interfaces=True)) == {"ipv4/icmp_errors_extension_mask": "1"}
 
 
 def test_a_bond_hashes_flows_over_its_ports_and_both_leaves_are_its_gateway():

@@ -5,10 +5,10 @@ import pytest
 
 from c4bench.errors import UnhealthyError
 from c4bench.lab.machine.autopsy import Landmarks
-from c4bench.lab.machine.kernel import cache, compiling, progress, recipe, source, versions
+from c4bench.lab.machine.kernel import build, cache, recipe, source, steps
 from c4bench.lab.machine.kernel.cache import Facts
-from c4bench.lab.machine.kernel.steps import Steps, reason
-from c4bench.lab.machine.kernel.versions import Version
+from c4bench.lab.machine.kernel.recipe import Version
+from c4bench.lab.machine.kernel.steps import BuildSteps, reason
 
 NOWHERE = Landmarks(0, 0, 0, 0, 0, 0, 0, 0)
 SIGNED_OUT = "# CONFIG_SYSCTL is not set\n"
@@ -33,7 +33,7 @@ def cached(tmp_path, monkeypatch):
 
 def test_the_best_kernel_is_used_whatever_was_built_last(cached, monkeypatch):
     """A tested version before a newer one; without a source, the network or an order of building in it."""
-    monkeypatch.setattr(versions, "TESTED", (Version(7, 3, 4),))
+    monkeypatch.setattr(recipe, "TESTED", (Version(7, 3, 4),))
     assert cache.find() is None
     for version, best in (("7.2.13", "7.2.13"), ("7.3.4", "7.3.4"), ("7.10.1", "7.3.4")):
         cached(version).unlink()
@@ -83,14 +83,14 @@ def test_the_source_is_on_record(cached):
 def test_symbols_that_vanished_are_named(configured, gone):
     """Asked for and left out, or given another value: either is an error of the build that names them."""
     wanted = "# comment\nCONFIG_SYSCTL=y\n\nCONFIG_ID=1234\n# CONFIG_OTHER is not set\n"
-    assert compiling.vanished(wanted, configured) == gone
+    assert build.vanished(wanted, configured) == gone
 
 
 def test_a_build_sees_nothing_of_its_caller(monkeypatch, tmp_path):
     """No flag, locale or job server of the caller's: the same compiler makes the same kernel everywhere."""
     for name in ("CFLAGS", "KCFLAGS", "MAKEFLAGS", "CC", "LANG", "KBUILD_BUILD_USER"):
         monkeypatch.setenv(name, "mine")
-    seen = Steps(tmp_path, compiling.environment(tmp_path / "source")).run("looking", ["env"])
+    seen = BuildSteps(tmp_path, build.environment(tmp_path / "source")).run("looking", ["env"])
     assert "mine" not in seen
     assert "KBUILD_BUILD_USER=c4bench\n" in seen
     assert f"KCFLAGS=-ffile-prefix-map={tmp_path}/source=.\n" in seen
@@ -102,7 +102,7 @@ def test_a_build_takes_the_distributions_programs_first(monkeypatch, tmp_path):
         (tmp_path / name).write_text("#!/bin/sh\necho mine\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    steps = Steps(tmp_path, compiling.environment(tmp_path / "source"))
+    steps = BuildSteps(tmp_path, build.environment(tmp_path / "source"))
     assert "mine" not in steps.run("looking", ["gcc", "--version"])
     assert steps.run("looking", ["only-mine"]) == "mine\n"
 
@@ -133,7 +133,7 @@ def test_the_line_that_tells_most_is_picked(said, told):
 
 def test_a_full_disk_is_called_that(tmp_path):
     """Whichever command runs into it, the message says which disk, and the log is kept where there is room."""
-    steps = Steps(tmp_path / "build-x", {"TMPDIR": "/"})
+    steps = BuildSteps(tmp_path / "build-x", {"TMPDIR": "/"})
     with pytest.raises(UnhealthyError, match=rf"linking failed: the disk of {tmp_path} is full: make room") as full:
         steps.run("linking", ["sh", "-c", "echo 'ld: final link failed: No space left on device'; exit 1"])
     assert "\n" not in str(full.value)
@@ -143,7 +143,7 @@ def test_a_full_disk_is_called_that(tmp_path):
 
 def test_progress_is_a_few_plain_lines_where_there_is_no_terminal(capsys):
     """One at each quarter, whatever the number of steps."""
-    with progress.Progress("working") as shown:
+    with steps.ProgressLine("working") as shown:
         for step in range(1000):
             shown.show(step / 1000)
     assert capsys.readouterr().out.splitlines() == [f"c4bench: working: {part} %" for part in (0, 25, 50, 75, 100)]

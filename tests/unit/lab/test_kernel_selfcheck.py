@@ -7,10 +7,10 @@ import pytest
 
 from c4bench.errors import UnhealthyError
 from c4bench.lab.machine.autopsy import Landmarks
-from c4bench.lab.machine.kernel import build, cache, selfcheck, source
+from c4bench.lab.machine.kernel import build, cache, source
 from c4bench.lab.machine.kernel.cache import Kernel
 from c4bench.lab.machine.run import LabRun
-from c4bench.lab.selfcheck import Report
+from c4bench.lab.spec import Report
 
 BUILT = Kernel(Path("/nowhere"), "7.3.4", 1.0, Landmarks(0, 0, 0, 0, 0, 0, 0, 0))
 BOUND_BPS = 1e10 * 4096 / 4154  # what a 10 Gbit/s link carries of payload
@@ -36,7 +36,7 @@ def boots(monkeypatch):
             (directory / "report.json").write_bytes(msgspec.json.encode(report))
             return LabRun(exit_code=exit_code, machine_s=1.0, virtual_s=1.0, boot_s=1.0)
 
-        monkeypatch.setattr(selfcheck, "launch", launch)
+        monkeypatch.setattr(build, "launch", launch)
 
     return make
 
@@ -44,7 +44,7 @@ def boots(monkeypatch):
 def test_a_kernel_that_does_as_it_should_is_used(boots, tmp_path):
     """The same report twice, at the bound."""
     boots((GOOD, QUIET, 0), (GOOD, QUIET, 0))
-    assert selfcheck.prove(BUILT, tmp_path) == GOOD
+    assert build.prove(BUILT, tmp_path) == GOOD
 
 
 SLOW = msgspec.structs.replace(GOOD, goodput_bps=0.9 * BOUND_BPS)
@@ -70,7 +70,7 @@ def test_a_kernel_that_fails_its_check_is_not_used(boots, tmp_path, first, again
     """Other numbers, another time, another rate, a failed command, a complaint, a hang: one line that says which."""
     boots(first, again)
     with pytest.raises(UnhealthyError) as refused:
-        selfcheck.prove(BUILT, tmp_path)
+        build.prove(BUILT, tmp_path)
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
     assert "Linux 7.3.4) failed its check and is not used" in str(refused.value)

@@ -6,10 +6,10 @@ import tarfile
 import pytest
 
 from c4bench.errors import C4Error, UnhealthyError, UsageError
-from c4bench.lab.machine.kernel import archive, source, tree, versions
-from c4bench.lab.machine.kernel.archive import Offer
-from c4bench.lab.machine.kernel.steps import Steps
-from c4bench.lab.machine.kernel.versions import Version
+from c4bench.lab.machine.kernel import archive, recipe, source, tree
+from c4bench.lab.machine.kernel.archive import SourceOffer
+from c4bench.lab.machine.kernel.recipe import Version
+from c4bench.lab.machine.kernel.steps import BuildSteps
 
 MAKEFILE = "# SPDX\nVERSION = {0}\nPATCHLEVEL = {1}\nSUBLEVEL = {2}\nEXTRAVERSION =\n"
 
@@ -43,7 +43,7 @@ def nothing_given(monkeypatch):
 )
 def test_versions_are_read_from_names(text, version):
     """Debian's versions and file names tell the version of Linux; a name without one tells none."""
-    assert versions.parse(text) == version
+    assert recipe.parse(text) == version
 
 
 @pytest.mark.parametrize(
@@ -58,17 +58,17 @@ def test_versions_are_read_from_names(text, version):
 )
 def test_a_tested_version_is_taken_before_a_newer_one(monkeypatch, releases, taken):
     """Of what the archive has the newest tested version is taken, else the newest, and nothing older than 7.2."""
-    monkeypatch.setattr(versions, "TESTED", (Version(7, 3, 4), Version(7, 2, 1)))
-    chosen = archive.choose(Offer("linux-source", release) for release in releases)
+    monkeypatch.setattr(recipe, "TESTED", (Version(7, 3, 4), Version(7, 2, 1)))
+    chosen = archive.choose(SourceOffer("linux-source", release) for release in releases)
     assert (chosen.release if chosen else None) == taken
 
 
 def test_one_line_warns_of_an_untested_version():
     """A tested version says nothing; another one names those that are tested."""
-    assert versions.warning(versions.TESTED[-1]) == ""
-    said = versions.warning(Version(99, 1, 0))
+    assert recipe.warning(recipe.TESTED[-1]) == ""
+    said = recipe.warning(Version(99, 1, 0))
     assert "99.1.0 has not been tested" in said
-    assert str(versions.TESTED[-1]) in said
+    assert str(recipe.TESTED[-1]) in said
 
 
 def test_the_source_is_sought_in_order(tmp_path, monkeypatch):
@@ -110,7 +110,7 @@ def test_a_given_source_that_will_not_do_is_refused(tmp_path, monkeypatch, name,
 def unpacked(path, tmp_path):
     room = tmp_path / "room"
     room.mkdir()
-    return tree.unpack(path, room / "source", Steps(room, {}))
+    return tree.unpack(path, room / "source", BuildSteps(room, {}))
 
 
 def test_the_full_version_is_in_the_makefile(tmp_path):
@@ -152,4 +152,4 @@ def test_a_package_without_a_source_is_refused(tmp_path):
     package = tmp_path / "linux-source-7.3_7.3.4-1_all.deb"
     package.write_text("<html>log in</html>")
     with pytest.raises(UnhealthyError, match=r"_all.deb is cut or damaged \(.*\): get it again"):
-        tree.tarball_of(package, tmp_path / "unpacked", Steps(tmp_path, {}))
+        tree.tarball_of(package, tmp_path / "unpacked", BuildSteps(tmp_path, {}))

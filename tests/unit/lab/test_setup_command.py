@@ -15,7 +15,7 @@ from c4bench.cli.main import main
 from c4bench.errors import UnhealthyError
 from c4bench.lab.machine import packages, pyverbs
 from c4bench.lab.machine.kernel import build
-from c4bench.lab.machine.kernel.steps import Steps
+from c4bench.lab.machine.kernel.steps import BuildSteps
 
 
 @pytest.fixture(autouse=True)
@@ -179,6 +179,6 @@ def test_an_interrupted_step_takes_its_processes_with_it(tmp_path):
     marker = tmp_path / "still-there"
     script = f"(sleep 1; touch {marker}) & echo started; sleep 30"
     with pytest.raises(KeyboardInterrupt):
-        Steps(tmp_path, {}).run("a step", ["sh", "-c", script], interrupt)
+        BuildSteps(tmp_path, {}).run("a step", ["sh", "-c", script], interrupt)
     time.sleep(1.5)
     assert not marker.exists()

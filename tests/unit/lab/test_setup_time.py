@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from c4bench.lab.machine.autopsy import Landmarks
-from c4bench.lab.machine.kernel import build, cache, selfcheck, source
+from c4bench.lab.machine.kernel import build, cache, source
 from c4bench.lab.machine.kernel.cache import Facts, Kernel
 from c4bench.lab.machine.run import LabRun
 from c4bench.pytest_plugin import lab_session
@@ -25,7 +25,7 @@ def compiled(tmp_path, monkeypatch):
     given.touch()
     monkeypatch.setenv(source.VARIABLE, str(given))
     monkeypatch.setattr(build, "_check_machine", lambda _: None)
-    monkeypatch.setattr(selfcheck, "prove", lambda built, _: built)
+    monkeypatch.setattr(build, "prove", lambda built, _: built)
 
     def compile_(origin, staged, *_):
         staged.mkdir()

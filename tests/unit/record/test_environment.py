@@ -9,8 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from c4bench.record.encoding import decode
-from c4bench.record.environment import Environment, chosen_by, differences, gather
-from c4bench.record.provenance import Provenance
+from c4bench.record.provenance import Environment, Provenance, chosen_by, differences, gather
 
 CPUINFO = """\
 processor\t: 0

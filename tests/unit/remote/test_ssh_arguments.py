@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from c4bench.errors import UsageError
-from c4bench.remote.ssh_arguments import SshArguments, parse
+from c4bench.remote.ssh import SshArguments, parse
 
 
 def test_without_words_ssh_s_own_defaults_hold():

@@ -21,8 +21,7 @@ from c4bench.record.artefacts import (
     LoadCase,
     Switch,
 )
-from c4bench.record.environment import Environment
-from c4bench.record.provenance import collect
+from c4bench.record.provenance import Environment, collect
 from c4bench.report import render
 from c4bench.report.again import repeat_run
 from c4bench.resources import resource

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from c4bench.errors import UsageError
 from c4bench.model.measurement import Clock
 from c4bench.record import Ledger, RunDirectory
-from c4bench.record.environment import Environment
-from c4bench.record.provenance import collect
+from c4bench.record.provenance import Environment, collect
 from c4bench.report.nights import compare, nights, prune, read
 from c4bench.report.statistics import prediction_interval, student_quantile
 

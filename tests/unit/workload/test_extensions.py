@@ -5,7 +5,7 @@ from pathlib import Path
 
 from c4bench.collective.communicator import Communicator
 from c4bench.workload import programs
-from c4bench.workload.path_managed import PathManagedCommunicator
+from c4bench.workload.context import PathManagedCommunicator
 
 # Methods of a communicator that move no data: they need no guidance.
 MANAGEMENT = {"empty", "split", "shrink", "move", "weigh", "resilience", "abandon", "close"}
@@ -30,4 +30,4 @@ def test_every_collective_applies_guidance():
     """A collective that `Communicator` offers applies C4P's guidance first when a job's paths are managed."""
     offered = {name for name, value in vars(Communicator).items() if callable(value) and not name.startswith("_")}
     unguided = {name for name in offered - MANAGEMENT if name not in vars(PathManagedCommunicator)}
-    assert unguided == set(), "add `NAME = _guided(Communicator.NAME)` in c4bench/workload/path_managed.py"
+    assert unguided == set(), "add `NAME = _guided(Communicator.NAME)` in c4bench/workload/context.py"

@@ -5,8 +5,7 @@ import pytest
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Host, Nic
 from c4bench.model.step import RankGroup
-from c4bench.workload.benign_noise import BenignNoise
-from c4bench.workload.groups import call_of
+from c4bench.workload.groups import BenignNoise, call_of
 from c4bench.workload.jobs import STEPS, traffic_job
 
 HOSTS = [Host(f"h{i}", "", (Nic(f"h{i}", 0, f"rxe{i}", "eth0", f"10.0.0.{i}", 1e10),)) for i in range(8)]

@@ -18,7 +18,7 @@ from c4bench.model.telemetry import Member
 from c4bench.verbs.errors import VerbsError
 from c4bench.verbs.loopback import LoopbackPort, Network
 from c4bench.wire.messages import Guidance
-from c4bench.workload.path_managed import PathManagedCommunicator
+from c4bench.workload.context import PathManagedCommunicator
 
 RANKS = 2
 

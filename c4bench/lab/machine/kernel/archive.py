@@ -15,11 +15,10 @@ from pathlib import Path
 import msgspec
 
 from c4bench.errors import UnhealthyError
-from c4bench.lab.machine.kernel import versions
-from c4bench.lab.machine.kernel.progress import Progress
-from c4bench.lab.machine.kernel.steps import FULL, Steps, no_space
+from c4bench.lab.machine.kernel import recipe
+from c4bench.lab.machine.kernel.recipe import OLDEST, Version
+from c4bench.lab.machine.kernel.steps import FULL, BuildSteps, ProgressLine, no_space
 from c4bench.lab.machine.kernel.tree import tarball_of
-from c4bench.lab.machine.kernel.versions import OLDEST, Version
 
 SUITES = ("trixie-backports", "sid")
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
@@ -55,7 +54,7 @@ Signed-By: {keyring}
 """
 
 
-class Offer(msgspec.Struct, frozen=True):
+class SourceOffer(msgspec.Struct, frozen=True):
     """A kernel source package that the archive has, such as linux-source-7.3 in version 7.3.4-1~bpo13+1."""
 
     package: str
@@ -64,7 +63,7 @@ class Offer(msgspec.Struct, frozen=True):
     @property
     def version(self) -> Version | None:
         """Linux' own version."""
-        return versions.parse(self.release)
+        return recipe.parse(self.release)
 
 
 def fetched(root: Path) -> list[Path]:
@@ -83,11 +82,11 @@ def fetch(root: Path) -> Path:
         offer = choose(apt.offers())
         if offer is None:
             raise UnhealthyError(
-                f"no kernel source of {OLDEST.major}.{OLDEST.minor} or later in {apt.where}: {versions.advice()}"
+                f"no kernel source of {OLDEST.major}.{OLDEST.minor} or later in {apt.where}: {recipe.advice()}"
             )
         package = apt.download(offer)
         home = root / "sources" / offer.release
-        return _keep(tarball_of(package, Path(scratch) / "unpacked", Steps(Path(scratch), {})), home)
+        return _keep(tarball_of(package, Path(scratch) / "unpacked", BuildSteps(Path(scratch), {})), home)
 
 
 def require_tools() -> None:
@@ -95,7 +94,7 @@ def require_tools() -> None:
     missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
     if missing or not KEYRING.is_file():
         lacking = missing[0] if missing else f"{KEYRING} (package debian-archive-keyring)"
-        raise UnhealthyError(f"cannot fetch a kernel source without {lacking}: install it, or {versions.advice()}")
+        raise UnhealthyError(f"cannot fetch a kernel source without {lacking}: install it, or {recipe.advice()}")
 
 
 def where(mirrors: Sequence[str]) -> str:
@@ -110,9 +109,9 @@ def _keep(tarball: Path, home: Path) -> Path:
     return home / tarball.name
 
 
-def choose(offers: Iterable[Offer]) -> Offer | None:
+def choose(offers: Iterable[SourceOffer]) -> SourceOffer | None:
     """The newest that has been tested, else the newest; None where all are too old."""
-    fit = [(versions.preference(offer.version), offer) for offer in offers if offer.version and offer.version >= OLDEST]
+    fit = [(recipe.preference(offer.version), offer) for offer in offers if offer.version and offer.version >= OLDEST]
     return max(fit, key=lambda ranked: ranked[0])[1] if fit else None
 
 
@@ -128,7 +127,7 @@ def mirrors() -> list[str]:
     archives = list(dict.fromkeys(address for address, suite in named if "security" not in suite))
     chosen = [address for address in archives if address in of_debian] or archives
     if not chosen:
-        raise UnhealthyError(f"apt's sources on this machine name no Debian archive to fetch from: {versions.advice()}")
+        raise UnhealthyError(f"apt's sources on this machine name no Debian archive to fetch from: {recipe.advice()}")
     return chosen
 
 
@@ -151,14 +150,14 @@ class Apt:
         if not self._names():
             raise self._trouble(output)
 
-    def offers(self) -> list[Offer]:
+    def offers(self) -> list[SourceOffer]:
         """The kernel source packages in the lists."""
         names = self._names()
         lines = self._ask("apt-cache", "madison", *names).splitlines() if names else []
         rows = [[cell.strip() for cell in line.split("|")] for line in lines]
-        return [Offer(row[0], row[1]) for row in rows if len(row) == 3]
+        return [SourceOffer(row[0], row[1]) for row in rows if len(row) == 3]
 
-    def download(self, offer: Offer) -> Path:
+    def download(self, offer: SourceOffer) -> Path:
         """Fetch a package."""
         what = f"fetching {offer.package} {offer.release}"
         output = self._run(what, "apt-get", "download", f"{offer.package}={offer.release}")
@@ -178,7 +177,7 @@ class Apt:
         """Run apt-get, with its progress shown as ours; return its complaints."""
         reader, writer = os.pipe()
         options = [f"--config-file={self._configuration}", "-q", "-o", f"APT::Status-Fd={writer}"]
-        with tempfile.TemporaryFile("w+") as complaints, os.fdopen(reader) as status, Progress(what) as progress:
+        with tempfile.TemporaryFile("w+") as complaints, os.fdopen(reader) as status, ProgressLine(what) as progress:
             with subprocess.Popen(
                 [*argv, *options],
                 cwd=self._folder,
@@ -202,10 +201,10 @@ class Apt:
         if _KEY_TROUBLE.search(text):
             return UnhealthyError(
                 f"{self.where} is not signed by a key of {KEYRING}: update the package debian-archive-keyring, "
-                f"or {versions.advice()}"
+                f"or {recipe.advice()}"
             )
         why = output[0] if output else "apt-get does not say why"
-        return UnhealthyError(f"cannot fetch a kernel source from {self.where} ({why}): {versions.advice()}")
+        return UnhealthyError(f"cannot fetch a kernel source from {self.where} ({why}): {recipe.advice()}")
 
 
 def _output(*argv: str) -> str:

@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -11,14 +12,143 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 from msgspec.structs import replace
 
 from c4bench.errors import UnhealthyError
+from c4bench.lab import topology_file
 from c4bench.lab.machine import signals
-from c4bench.lab.machine.kernel import cache, compiling, selfcheck, source, tree, versions
+from c4bench.lab.machine.autopsy import Landmarks
+from c4bench.lab.machine.kernel import cache, recipe, source, tree
 from c4bench.lab.machine.kernel.cache import Facts, Kernel
-from c4bench.lab.machine.kernel.steps import StepError, Steps, no_space
-from c4bench.lab.machine.launch import require_machine
+from c4bench.lab.machine.kernel.recipe import CONFIG, LANDMARKS, PATCH, PRELOAD, STAMP, Version
+from c4bench.lab.machine.kernel.steps import BuildSteps, ProgressLine, StepError, no_space
+from c4bench.lab.machine.launch import LAB_DIRECTORY, launch, require_machine
+from c4bench.lab.spec import Report
+from c4bench.units import payload_bound
+
+# First in PATH, so that two users of one distribution build with the same programs, whatever else they have installed.
+_DISTRIBUTION = "/usr/sbin:/usr/bin:/sbin:/bin"
+_COMPILED_FILES = 887  # what the configuration compiles, for the progress line only
+# The kernel contains its own configuration, which names the versions of these compilers even though it uses none.
+_UNUSED = ("RUSTC=none", "BINDGEN=none", "PAHOLE=none")
+_SYMBOL = re.compile(r"^(CONFIG_\w+)=(.*)$", re.MULTILINE)
+
+
+def environment(tree: Path) -> dict[str, str]:
+    """The variables that make the built kernel the same for every folder and every user."""
+    path = ":".join(filter(None, (_DISTRIBUTION, os.environ.get("PATH"))))
+    return {**STAMP, "PATH": path, "KCONFIG_ALLCONFIG": str(CONFIG), "KCFLAGS": f"-ffile-prefix-map={tree}=."}
+
+
+def compile_kernel(tree: Path, version: Version, staged: Path, steps: BuildSteps) -> Landmarks:
+    """Build kernel and preloaded library into the new folder `staged`. Raises UnhealthyError."""
+    staged.mkdir()
+    _patch(tree, version, steps)
+    make = ["make", "-C", str(tree), "ARCH=um", *_UNUSED]
+    steps.run("configuring the kernel", [*make, "allnoconfig"])
+    _check_config(tree, version)
+    _make([*make, f"-j{os.cpu_count() or 1}", "linux"], steps)
+    steps.run("stripping the kernel", ["strip", "-o", str(staged / "linux"), str(tree / "linux")])
+    shared = ["gcc", "-O2", "-shared", "-fPIC", "-o", str(staged / "preload.so"), str(PRELOAD)]
+    steps.run(f"compiling {PRELOAD.name}", shared)
+    return _landmarks(tree, make, steps)
+
+
+def _patch(tree: Path, version: Version, steps: BuildSteps) -> None:
+    try:
+        steps.run("patching", ["patch", "--strip=1", "--fuzz=0", f"--directory={tree}", f"--input={PATCH}"])
+    except StepError as error:
+        raise UnhealthyError(f"{PATCH.name} does not fit Linux {version} ({error.reason}): {recipe.advice()}") from None
+
+
+def _check_config(tree: Path, version: Version) -> None:
+    gone = vanished(CONFIG.read_text(), (tree / ".config").read_text())
+    if gone:
+        raise UnhealthyError(
+            f"Linux {version} does not take {', '.join(gone)} of {CONFIG.name}: correct it, or {recipe.advice()}"
+        )
+
+
+def vanished(wanted: str, configured: str) -> list[str]:
+    """The symbols of a configuration that the resulting one lacks, or has with another value."""
+    got = dict(_SYMBOL.findall(configured))
+    return [name for name, value in _SYMBOL.findall(wanted) if got.get(name) != value]
+
+
+def _make(argv: list[str], steps: BuildSteps) -> None:
+    compiled = 0
+
+    def count(line: str) -> None:
+        nonlocal compiled
+        compiled += line.startswith("  CC ")
+        progress.show(0.99 * compiled / _COMPILED_FILES if compiled < _COMPILED_FILES else 0.99)
+
+    with ProgressLine("building the lab's kernel") as progress:
+        steps.run("building the lab's kernel", argv, count)
+
+
+def _landmarks(tree: Path, make: list[str], steps: BuildSteps) -> Landmarks:
+    """The addresses and offsets that the autopsy of a lab needs, from a built tree's symbols and headers."""
+    shutil.copy(LANDMARKS, tree / "kernel" / LANDMARKS.name)
+    assembly = f"kernel/{LANDMARKS.stem}.s"
+    steps.run(f"compiling {LANDMARKS.name}", [*make, assembly])
+    offset = {name: int(value) for name, value in re.findall(r"->(\w+) \$(\d+) ", (tree / assembly).read_text())}
+    listed = [
+        line.split() for line in steps.run("reading the kernel's symbols", ["nm", str(tree / "linux")]).splitlines()
+    ]
+    address = {words[2]: int(words[0], 16) for words in listed if len(words) == 3}
+    try:
+        return Landmarks(clock=address["time_travel_time"], first_task=address["init_task"], **offset)
+    except (KeyError, TypeError) as error:
+        raise UnhealthyError(f"the built kernel lacks a landmark ({error}): {recipe.advice()}") from None
+
+
+_TOPOLOGY = "pair"
+_SEED = 1
+_BOOTS = ("first", "again")
+_LIMIT_S = 120.0  # a boot takes a tenth of it on two quiet cores
+_OF_BOUND = (0.95, 1.005)
+_TROUBLE = re.compile(r"(?:BUG|WARNING|INFO: task|Oops|Kernel panic|Call Trace)\b.*")
+
+
+def prove(built: Kernel, scratch: Path) -> Report:
+    """Boot it twice, with all files in `scratch`. Raises UnhealthyError if it fails the check."""
+    reports = []
+    with ProgressLine("checking the built kernel") as progress:
+        for number, name in enumerate(_BOOTS):
+            reports.append(_boot(built, scratch / name))
+            progress.show((number + 1) / len(_BOOTS))
+    if len(set(reports)) > 1:
+        raise _unfit(built, "two boots of one seed did not give the same bytes")
+    report = msgspec.json.decode(reports[0], type=Report)
+    fraction = report.goodput_bps / payload_bound(topology_file.load(_TOPOLOGY).nic_rate_bps)
+    least, most = _OF_BOUND
+    if not least <= fraction <= most:
+        raise _unfit(built, f"RDMA runs at {fraction:.3f} of the payload bound, not {least:g} to {most:g}")
+    return report
+
+
+def _boot(built: Kernel, directory: Path) -> bytes:
+    directory.mkdir()
+    report = directory / "report.json"
+    command = [sys.executable, "-m", "c4bench.lab.guest.selfcheck", str(report)]
+    fabric = topology_file.load(_TOPOLOGY)
+    try:
+        ended = launch(fabric, command, directory, seed=_SEED, agents=False, limit_s=_LIMIT_S, kernel=built)
+    except UnhealthyError as error:
+        raise _unfit(built, str(error).splitlines()[0]) from None
+    if ended.exit_code:
+        raise _unfit(built, f"a transfer in the lab ended with exit code {ended.exit_code}")
+    trouble = _TROUBLE.search((directory / LAB_DIRECTORY / "dmesg.log").read_text(errors="replace"))
+    if trouble:
+        raise _unfit(built, f"it says: {trouble[0]}")
+    return report.read_bytes()
+
+
+def _unfit(built: Kernel, why: str) -> UnhealthyError:
+    return UnhealthyError(f"the built kernel (Linux {built.version}) failed its check and is not used: {why}")
+
 
 TOOLS = ("gcc", "make", "flex", "bison", "bc", "xz", "tar", "patch", "strip", "nm", "dpkg-deb")
 BUILD_BYTES = 1_500_000_000
@@ -82,7 +212,7 @@ def _build_in(root: Path, began: float | None) -> Kernel:
         scratch = Path(folder)
         staged = scratch / "staged"
         facts = _compile(origin, staged, scratch, root / "build.log")
-        selfcheck.prove(cache.describe(staged, facts), scratch)
+        prove(cache.describe(staged, facts), scratch)
         setup_s = None if began is None else round(time.time() - began, 1)
         cache.describe(staged, replace(facts, setup_s=setup_s))
         shutil.rmtree(home, ignore_errors=True)
@@ -95,12 +225,12 @@ def _compile(origin: Path, staged: Path, scratch: Path, log: Path) -> Facts:
     started = time.monotonic()
     log.unlink(missing_ok=True)
     unpacked = scratch / "source"
-    steps = Steps(scratch, compiling.environment(unpacked))
+    steps = BuildSteps(scratch, environment(unpacked))
     try:
         version = tree.unpack(tree.tarball_of(origin, scratch / "package", steps), unpacked, steps)
-        versions.refuse_old(version, str(origin))
-        _warn(versions.warning(version))
-        landmarks = compiling.build(unpacked, version, staged, steps)
+        recipe.refuse_old(version, str(origin))
+        _warn(recipe.warning(version))
+        landmarks = compile_kernel(unpacked, version, staged, steps)
     except StepError as error:
         steps.write_log(log)
         raise UnhealthyError(f"{error} (log: {log})") from None

@@ -8,7 +8,7 @@ import msgspec
 
 from c4bench.errors import UnhealthyError
 from c4bench.lab.machine.autopsy import Landmarks
-from c4bench.lab.machine.kernel import recipe, source, versions
+from c4bench.lab.machine.kernel import recipe, source
 
 _FACTS = "kernel.json"
 
@@ -83,8 +83,8 @@ def find() -> Kernel | None:
     return max(built, key=_preference, default=None)
 
 
-def _preference(kernel: Kernel) -> tuple[bool, versions.Version]:
-    return versions.preference(versions.parse(kernel.version) or versions.OLDEST)
+def _preference(kernel: Kernel) -> tuple[bool, recipe.Version]:
+    return recipe.preference(recipe.parse(kernel.version) or recipe.OLDEST)
 
 
 def require() -> Kernel:

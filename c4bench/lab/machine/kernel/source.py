@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from c4bench.errors import UsageError
-from c4bench.lab.machine.kernel import archive, versions
-from c4bench.lab.machine.kernel.versions import OLDEST, Version
+from c4bench.lab.machine.kernel import archive, recipe
+from c4bench.lab.machine.kernel.recipe import OLDEST, Version
 
 VARIABLE = "C4BENCH_KERNEL_SOURCE"
 INSTALLED = Path("/usr/src")
@@ -27,14 +27,14 @@ def at_hand(root: Path, installed: Path = INSTALLED) -> Path | None:
     chosen = given()
     if chosen:
         return _checked(chosen)
-    by_package = {path: versions.parse(path.name) for path in installed.glob("linux-source-*.tar.xz")}
-    by_download = {path: versions.parse(path.parent.name) for path in archive.fetched(root)}
+    by_package = {path: recipe.parse(path.name) for path in installed.glob("linux-source-*.tar.xz")}
+    by_download = {path: recipe.parse(path.parent.name) for path in archive.fetched(root)}
     return best(by_package.items()) or best(by_download.items())
 
 
 def best(sources: Iterable[tuple[Path, Version | None]]) -> Path | None:
     """The best of these sources, given with their versions; None where all are too old."""
-    fit = [(versions.preference(version), path) for path, version in sources if version and version >= OLDEST]
+    fit = [(recipe.preference(version), path) for path, version in sources if version and version >= OLDEST]
     return max(fit)[1] if fit else None
 
 
@@ -45,10 +45,10 @@ def obtain(root: Path) -> Path:
 
 def _checked(path: Path) -> Path:
     if not path.name.endswith(_KINDS):
-        raise UsageError(f"{VARIABLE}={path}: its name ends in none of {', '.join(_KINDS)}; {versions.advice()}")
+        raise UsageError(f"{VARIABLE}={path}: its name ends in none of {', '.join(_KINDS)}; {recipe.advice()}")
     if not path.is_file():
         raise UsageError(f"{VARIABLE}={path}: no such file; correct or unset it")
-    version = versions.parse(path.name)
+    version = recipe.parse(path.name)
     if version:
-        versions.refuse_old(version, str(path))
+        recipe.refuse_old(version, str(path))
     return path

@@ -5,10 +5,9 @@ import sys
 from pathlib import Path
 
 from c4bench.errors import UnhealthyError
-from c4bench.lab.machine.kernel import versions
-from c4bench.lab.machine.kernel.progress import Progress
-from c4bench.lab.machine.kernel.steps import StepError, Steps
-from c4bench.lab.machine.kernel.versions import Version
+from c4bench.lab.machine.kernel import recipe
+from c4bench.lab.machine.kernel.recipe import Version
+from c4bench.lab.machine.kernel.steps import BuildSteps, ProgressLine, StepError
 
 _NEEDED = ("Makefile", "arch/um/Makefile", "arch/x86/um/Makefile")
 # Half of the source's bytes are in files of drivers and tools that a user-mode kernel does not use.
@@ -23,7 +22,7 @@ _LEFT_OUT = (
 _RECORDS, _RECORD_BYTES = 1000, 10240  # tar reports its progress this often
 
 
-def tarball_of(source: Path, folder: Path, steps: Steps) -> Path:
+def tarball_of(source: Path, folder: Path, steps: BuildSteps) -> Path:
     """The source's .tar.xz: `source` itself, or the one inside a Debian package, unpacked into `folder`."""
     if source.suffix != ".deb":
         return source
@@ -33,11 +32,11 @@ def tarball_of(source: Path, folder: Path, steps: Steps) -> Path:
         raise _damaged(source, error) from None
     tarballs = sorted(folder.glob("usr/src/linux-source-*.tar.xz"))
     if not tarballs:
-        raise UnhealthyError(f"{source} has no linux-source-*.tar.xz in it: {versions.advice()}")
+        raise UnhealthyError(f"{source} has no linux-source-*.tar.xz in it: {recipe.advice()}")
     return tarballs[0]
 
 
-def unpack(tarball: Path, folder: Path, steps: Steps) -> Version:
+def unpack(tarball: Path, folder: Path, steps: BuildSteps) -> Version:
     """Unpack the source into a new `folder`; return its version. Raises UnhealthyError if it cannot be used."""
     folder.mkdir()
     what = "unpacking the kernel source"
@@ -47,17 +46,17 @@ def unpack(tarball: Path, folder: Path, steps: Steps) -> Version:
         *(f"--exclude=*/{pattern}" for pattern in _LEFT_OUT),
     ]
     try:
-        with Progress(what) as progress:
+        with ProgressLine(what) as progress:
             size = _size(steps.run(what, ["xz", "--robot", "--list", str(tarball)]))
             steps.run(what, argv, lambda line: progress.show(_done(line) / size))
     except StepError as error:
         raise _damaged(tarball, error) from None
     missing = [name for name in _NEEDED if not (folder / name).is_file()]
     if missing:
-        raise UnhealthyError(f"{tarball} is not a Linux source for x86-64: it has no {missing[0]}; {versions.advice()}")
+        raise UnhealthyError(f"{tarball} is not a Linux source for x86-64: it has no {missing[0]}; {recipe.advice()}")
     version = _version(folder / "Makefile")
     if version is None:
-        raise UnhealthyError(f"{tarball} is not a Linux source: its Makefile has no version; {versions.advice()}")
+        raise UnhealthyError(f"{tarball} is not a Linux source: its Makefile has no version; {recipe.advice()}")
     return version
 
 
@@ -81,4 +80,4 @@ def _version(makefile: Path) -> Version | None:
 
 
 def _damaged(source: Path, error: StepError) -> UnhealthyError:
-    return UnhealthyError(f"{source} is cut or damaged ({error.reason}): get it again, or {versions.advice()}")
+    return UnhealthyError(f"{source} is cut or damaged ({error.reason}): get it again, or {recipe.advice()}")

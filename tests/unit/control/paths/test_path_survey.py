@@ -17,8 +17,7 @@ from c4bench.model.fabric import Arrived, HopAnswer, Nic, Train
 from c4bench.model.recording import Delivery, TimedFlow
 from c4bench.verbs.probe import ROCE_PORT
 from c4bench.wire.messages import Empty
-from c4bench.wire.numbered_packets import Heard
-from c4bench.wire.probes import Burst, BurstRequest, ProbeAnswer, ProbeRequest
+from c4bench.wire.probes import Burst, BurstRequest, Heard, ProbeAnswer, ProbeRequest
 
 
 class Requests:

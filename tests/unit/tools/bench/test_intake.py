@@ -36,9 +36,9 @@ def test_exponent_is_the_slope_of_the_cost_of_one_window_of_every_host():
         ([(f"{ROOT}/c4p/weights/tuning.py", "ingest"), INGEST, LOOP], "routing"),
         ([("/x/numpy/core.py", "sort"), INGEST, LOOP], "routing"),
         ([(f"{ROOT}/record/telemetry.py", "append"), INGEST, LOOP], "recording"),
-        ([(f"{ROOT}/c4d/ingest/telemetry_store.py", "ingest"), INGEST, LOOP], "feeding"),
+        ([(f"{ROOT}/c4d/detector.py", "ingest"), INGEST, LOOP], "feeding"),
         (
-            [(f"{ROOT}/c4d/ingest/telemetry_store.py", "flush"), (f"{ROOT}/c4d/detector.py", "evaluate"), LOOP],
+            [(f"{ROOT}/c4d/detector.py", "flush"), (f"{ROOT}/c4d/detector.py", "evaluate"), LOOP],
             "filing",
         ),
         ([(f"{ROOT}/c4d/columns.py", "rounds"), (f"{ROOT}/c4d/detector.py", "evaluate"), LOOP], "judging"),

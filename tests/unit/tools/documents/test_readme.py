@@ -6,7 +6,7 @@ import pytest
 from c4bench.errors import UsageError
 from c4bench.model.measurement import Clock
 from c4bench.record import Ledger, Provenance, RunDirectory
-from c4bench.record.environment import Environment
+from c4bench.record.provenance import Environment
 from tools.__main__ import main
 from tools.documents.generated import markers
 from tools.documents.readme import figures_page, rewrite

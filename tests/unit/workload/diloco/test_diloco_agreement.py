@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.workload.diloco.agreement import CatchUp, Decision, Report, decide
+from c4bench.workload.diloco.fabric_exchange import CatchUp, Decision, Report, decide
 
 
 def reports(received, old=None, workers=2):

@@ -18,8 +18,7 @@ from c4bench.collective.rendezvous import AbsentError
 from c4bench.model.fabric import Nic
 from c4bench.model.telemetry import Member
 from c4bench.verbs.loopback import LoopbackPort, Network
-from c4bench.workload.diloco.attendance import Attendance
-from c4bench.workload.diloco.fabric_exchange import FabricExchange, Place
+from c4bench.workload.diloco.fabric_exchange import Attendance, FabricExchange, Place
 from c4bench.workload.diloco.fragments import cut
 from c4bench.workload.diloco.peers import Peers
 from c4bench.workload.diloco.quantisation import CODECS

@@ -11,6 +11,8 @@ from pathlib import Path
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.http11 import Request, Response
 
+from c4bench.c4d.detector import Detector
+from c4bench.c4d.detectors import MakeJudge
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.control.agent_connections import AgentConnections
 from c4bench.control.agent_liveness import AgentLiveness
@@ -66,7 +68,7 @@ class Parts:
     With a `state` folder they continue where an earlier master was, and adopt the jobs that they find running. Without
     one they end such jobs, because whoever started them is gone. With a `fabric` they plan its flows from the start.
     With an `archive` they write to it what C4D ingests and finds. `store` and `detection` take the place of the
-    folder's, and of C4D in this process.
+    folder's, and of a detector in this process, which `judge` makes for each attempt.
     """
 
     def __init__(
@@ -76,13 +78,14 @@ class Parts:
         archive: Archive | None = None,
         store: Store | None = None,
         detection: Detection | None = None,
+        judge: MakeJudge = Detector,
     ) -> None:
         jobs: dict[str, Job] = {}
         self.store = store = store or Store(state)
         self.agents = agents = AgentConnections()
         self.log = log = EventLog(store)
         self.archiving = Archiving(archive) if archive else None
-        self.detection = detection = detection or Detection(self.archiving, report_bug)
+        self.detection = detection = detection or Detection(self.archiving, report_bug, judge)
         self.paths = PathService(jobs, agents.peer, keep=self._save_paths, publish=detection.ingest_fabric)
         if (saved := store.paths()) is not None:
             self.paths.controller.recall(PathKnowledge.from_json(saved), time.time())

@@ -5,7 +5,7 @@ the switch refreshes every second unless set otherwise. Written from SONiC's doc
 port counters); never run on hardware.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -33,6 +33,11 @@ class PortCounters(msgspec.Struct, frozen=True):
     received_bytes: int
     received_packets: int
     sent_bytes: int
+
+
+def read(switch: str, output: Callable[[Sequence[str]], bytes]) -> dict[str, PortCounters]:
+    """The counters by port of a SONiC switch; `output` runs a command there. Raises UnhealthyError."""
+    return port_counters(switch, output(NAMES), output(COUNTERS))
 
 
 def port_counters(switch: str, names: bytes, counters: bytes) -> dict[str, PortCounters]:

@@ -2,19 +2,20 @@
 
 A hop of the atlas is the address of a switch's ingress interface, so a port's received bytes are what crossed that
 link. Switches are Linux hosts of the inventory's `switches` group. They are read with `ip`, whose counters are those of
-the ports on Cumulus and plain Linux; on SONiC the counters are those of its own database.
+the ports on Cumulus and plain Linux; other systems, such as SONiC, have readers of their own (`c4.counters`).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated
 
 import msgspec
 
+from c4bench import extensions
 from c4bench.budget import SWITCH, Account, OverBudgetError
 from c4bench.c4p.knowledge.atlas import Atlas
 from c4bench.c4p.knowledge.nic_links import nic_address
 from c4bench.control import sonic_counters
-from c4bench.control.sonic_counters import PortCounters, port_counters
+from c4bench.control.sonic_counters import PortCounters
 from c4bench.decoding import DecodingError, json_in
 from c4bench.errors import UnhealthyError
 from c4bench.inventory import Inventory
@@ -60,12 +61,23 @@ class PortCount(msgspec.Struct, frozen=True):
     sent_bytes: int = 0
 
 
+# What a switch's own counters are, by port, given its name and what runs a command there and returns its output.
+CounterReader = Callable[[str, Callable[[Sequence[str]], bytes]], Mapping[str, PortCounters]]
+_KERNEL, _SONIC = "ip", "sonic"
+READERS: extensions.Registry[CounterReader] = extensions.Registry(
+    extensions.SWITCHES,
+    "a function (switch, output) that returns counters by port",
+    lambda: {_KERNEL: lambda switch, output: {}, _SONIC: sonic_counters.read},  # noqa: ARG005  (`ip` has told)
+    extensions.takes(2),
+)
+
+
 class Switches:
     """The inventory's switches; `connect` opens a connection to one."""
 
     def __init__(self, inventory: Inventory, connect: Callable[[str], Connection]) -> None:
         self._inventory, self._connect = inventory, connect
-        self._sonic: dict[str, bool] = {}
+        self._readers: dict[str, CounterReader] = {}
 
     @property
     def any(self) -> bool:
@@ -82,7 +94,7 @@ class Switches:
         answer = self._connect(switch).run([*inside, "ip", "-s", "-j", "address"], timeout_s=_TIMEOUT_S)
         interfaces = _decoded(switch, answer.stdout)
         counters = {port.ifname: _counters(port.stats64) for port in interfaces}
-        counters |= {} if netns else self._from_database(switch)
+        counters |= self._own_counters(switch)
         rates = {name: parse_rate(rate) for name, rate in self._inventory.facts[switch].rates.items()}
         return [
             (address.local, _count(switch, port.ifname, counters[port.ifname], rates))
@@ -91,16 +103,20 @@ class Switches:
             if not address.secondary
         ]
 
-    def _from_database(self, switch: str) -> dict[str, PortCounters]:
-        """The counters of a SONiC switch's ports; none for any other switch."""
+    def _own_counters(self, switch: str) -> Mapping[str, PortCounters]:
+        """What the switch's own reader tells; nothing where the kernel's counters are those of the ports."""
+        if switch not in self._readers:
+            name = self._inventory.facts[switch].counters or self._system(switch)
+            self._readers[switch] = extensions.find(READERS, f"reader of {switch}'s counters", name)
         connection = self._connect(switch)
-        if switch not in self._sonic:
-            present = connection.run(["sh", "-c", sonic_counters.PRESENT], timeout_s=_TIMEOUT_S, check=False)
-            self._sonic[switch] = present.code == 0
-        if not self._sonic[switch]:
-            return {}
-        commands = (sonic_counters.NAMES, sonic_counters.COUNTERS)
-        return port_counters(switch, *(connection.run(argv, timeout_s=_TIMEOUT_S).stdout for argv in commands))
+        return self._readers[switch](switch, lambda argv: connection.run(argv, timeout_s=_TIMEOUT_S).stdout)
+
+    def _system(self, switch: str) -> str:
+        """The reader of a switch for which the inventory names none."""
+        if self._inventory.access[switch].netns:
+            return _KERNEL
+        asked = ["sh", "-c", sonic_counters.PRESENT]
+        return _KERNEL if self._connect(switch).run(asked, timeout_s=_TIMEOUT_S, check=False).code else _SONIC
 
 
 def _decoded(switch: str, output: bytes) -> tuple[_Interface, ...]:

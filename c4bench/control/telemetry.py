@@ -12,6 +12,7 @@ import msgspec
 
 from c4bench.attribution.localise import Cell
 from c4bench.c4d.detector import Detector
+from c4bench.c4d.detectors import Judge, MakeJudge
 from c4bench.c4d.ingest.shared_fabric import SharedFabric
 from c4bench.c4d.probing.doubts import Doubts
 from c4bench.control.agent_liveness import AgentLiveness
@@ -50,7 +51,7 @@ class _Followed(msgspec.Struct):
     """An attempt that is followed since `since_s`, its detector, and errors in evaluating it."""
 
     job: Job
-    detector: Detector
+    detector: Judge
     since_s: float
     archiving: Archiving | None
     failures: RepeatedFailures
@@ -66,6 +67,12 @@ class _Followed(msgspec.Struct):
         if self.archiving:
             self.archiving.add(self.job.spec.id, self.since_s, record)
 
+    def learn(self, record: Record) -> None:
+        """What all detectors share has a new record; one that shares nothing ingests it."""
+        self.note(record)
+        if not self.detector.shares:
+            self.detector.ingest(record)
+
 
 class Detection:
     """A detector for each followed attempt; records of other attempts are ignored.
@@ -74,12 +81,16 @@ class Detection:
     of all messages with windows that came. `window_ends_s` is when each host's newest window ends, on the host's clock.
     `left_out` counts, by reason, what came over a bus and could not be used.
     `on_failure` gets an error in evaluating an attempt, and what to say of it; unless it raises, other attempts follow.
+    `judge` makes the detectors.
     """
 
     def __init__(
-        self, archiving: Archiving | None = None, on_failure: Callable[[str, Exception], None] = _raised
+        self,
+        archiving: Archiving | None = None,
+        on_failure: Callable[[str, Exception], None] = _raised,
+        judge: MakeJudge = Detector,
     ) -> None:
-        self._archiving, self._on_failure = archiving, on_failure
+        self._archiving, self._on_failure, self._judge = archiving, on_failure, judge
         self._fabric = SharedFabric()
         self._followed: dict[str, _Followed] = {}
         self.windows: Counter[str] = Counter()
@@ -98,11 +109,11 @@ class Detection:
 
     def follow(self, job: Job, now_s: float) -> None:
         """Evaluate this attempt's telemetry from now on."""
-        detector, failures = Detector(self._fabric, self.dropped), RepeatedFailures(self._on_failure)
+        detector, failures = self._judge(self._fabric, self.dropped), RepeatedFailures(self._on_failure)
         followed = _Followed(job, detector, now_s, self._archiving, failures)
         self._followed[job.spec.id] = followed
         for record in self._fabric.snapshot(now_s, {nic.name for nic in job.spec.nics}):
-            followed.note(record)
+            followed.learn(record)
 
     def forget(self, attempt: str) -> None:
         """Drop the detector of an attempt that has ended."""
@@ -117,7 +128,7 @@ class Detection:
         """Ingest what path planning has learnt about the fabric, for all attempts."""
         self._fabric.ingest(record)
         for followed in self._followed.values():
-            followed.note(record)
+            followed.learn(record)
 
     def evaluate(self, now_s: float) -> dict[str, list[Diagnosis]]:
         """New diagnoses by attempt."""
@@ -139,7 +150,7 @@ class Detection:
         for traffic in self._fabric.poll():
             for other in self._followed.values():
                 if other is not followed:
-                    other.note(traffic)
+                    other.learn(traffic)
         return diagnoses
 
     def poll_benign(self) -> list[BenignSlowdown]:

@@ -1,8 +1,8 @@
 """One tarball with all that an agent and its ranks need besides the host's Python, since hosts may be offline.
 
-It holds c4bench and its dependencies, copied from our own environment, laid out as in a virtual environment, which
-deploy.yml creates around it with the standard library's `venv` (docs/adr/0022). The compiled parts need our Python
-version and machine; `bin/interpreter` refuses any other.
+It holds c4bench, its dependencies and the distributions that add to it (docs/howto/extend.md), copied from our own
+environment, laid out as in a virtual environment, which deploy.yml creates around it with the standard library's `venv`
+(docs/adr/0022). The compiled parts need our Python version and machine; `bin/interpreter` refuses any other.
 """
 
 import gzip
@@ -19,6 +19,7 @@ from pathlib import Path, PurePath
 import msgspec
 
 import c4bench
+from c4bench import extensions
 from c4bench.errors import UnhealthyError
 from c4bench.resources import resource
 
@@ -94,9 +95,17 @@ def _entries(packages: Iterable[str]) -> Iterator[Entry]:
             if name in REQUIRED:
                 raise UnhealthyError(f"{name} is not installed here, and agents need it: pip install {name}") from None
             continue
-        if distribution.files is None:
-            raise UnhealthyError(f"{name} here has no list of files; install it with pip")
-        yield from _packed(Path(str(distribution.locate_file(""))), distribution.files)
+        yield from _distribution(distribution)
+    for distribution in extensions.distributions():
+        if '"editable": true' in (distribution.read_text("direct_url.json") or ""):
+            raise UnhealthyError(f"{distribution.name} is installed as editable; hosts need it installed: pip install")
+        yield from _distribution(distribution)
+
+
+def _distribution(distribution: metadata.Distribution) -> Iterator[Entry]:
+    if distribution.files is None:
+        raise UnhealthyError(f"{distribution.name} here has no list of files; install it with pip")
+    yield from _packed(Path(str(distribution.locate_file(""))), distribution.files)
 
 
 def _data(folder: str) -> Iterator[Entry]:

@@ -18,7 +18,7 @@ from c4bench.inject.catalogue import Catalogue
 from c4bench.inject.flap_scheduler import FlapScheduler
 from c4bench.inject.journal import Journal
 from c4bench.inject.journal_entries import Entry, Reverted, boot
-from c4bench.inject.registry import WITNESSES
+from c4bench.inject.registry import WITNESSES, installed
 from c4bench.inject.witness.base import Aftermath, Values, Witness
 from c4bench.model.fault import FaultRequest, FaultSpec, Lease, WitnessReport
 
@@ -117,7 +117,7 @@ def hold(
         _hold_absent(spec, FaultSession(records, lease_of(request), namespaces), stdin, send)
         return
     records.refuse_quarantined()
-    witness = WITNESSES[spec.witness](request)
+    witness = installed(WITNESSES, "witness", spec.witness)(request)
     before = witness.before()
     session = FaultSession(records, lease_of(request), namespaces)
     try:

@@ -3,7 +3,7 @@
 from c4bench.errors import UnhealthyError
 from c4bench.inject import gpus, interfaces, targets
 from c4bench.inject.actions import Plan
-from c4bench.inject.registry import DRIVERS
+from c4bench.inject.registry import DRIVERS, installed
 from c4bench.model.fault import FaultRequest, FaultSpec, TargetKind
 
 
@@ -20,7 +20,7 @@ def plan(spec: FaultSpec, request: FaultRequest) -> tuple[Plan, dict[str, str]]:
             f"{spec.name} has no driver for {hardware} such as {request.where}; it can be done on: {supported}"
         )
     target = targets.examine(spec.target, request)
-    return DRIVERS[driver](request, target), target.listing
+    return installed(DRIVERS, "driver", driver)(request, target), target.listing
 
 
 def _hardware(spec: FaultSpec, request: FaultRequest) -> str:

@@ -150,7 +150,7 @@ def test_the_author_of_an_incomplete_witness_is_told_what_is_missing():
 
         def during(self, onset_s): ...
 
-    registry = Registry("c4bench.inject.witness")
+    registry = Registry("c4bench.inject.witness", "c4bench.witnesses", "a witness", 1)
     registry.add("half", Half)
     assert [*missing_in_witness("half", Half)] == [
         f"witness half: {Half.__qualname__} makes no object with `after` (see witness.base.Witness)"

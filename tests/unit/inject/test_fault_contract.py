@@ -170,6 +170,6 @@ def test_a_module_is_found_without_being_listed(tmp_path, monkeypatch):
     (package / "__init__.py").write_text("")
     (package / "fresh.py").write_text("import builtins\nbuiltins.fresh_registry.add('fresh.dim', print)\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    registry = Registry("found_drivers")
+    registry = Registry("found_drivers", "c4bench.drivers", "a driver", 2)
     monkeypatch.setattr("builtins.fresh_registry", registry, raising=False)
     assert dict(registry) == {"fresh.dim": print}

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from c4bench.c4d.offline import detect
     from c4bench.c4p.knowledge.atlas import Atlas
     from c4bench.c4p.placement.planner import Planner
+    from c4bench.collective.options import Options as CollectiveOptions
     from c4bench.control.sonic_counters import PortCounters
     from c4bench.errors import C4Error, InconclusiveError, UnhealthyError, UsageError
     from c4bench.evidence.formats import Format as EvidenceFormat
@@ -43,6 +44,7 @@ __all__ = [
     "Aftermath",
     "Atlas",
     "C4Error",
+    "CollectiveOptions",
     "Component",
     "Diagnosis",
     "DriverPlan",
@@ -87,6 +89,7 @@ _NAMES = {
     "c4d.offline": ("detect",),
     "c4p.knowledge.atlas": ("Atlas",),
     "c4p.placement.planner": ("Planner",),
+    "collective.options": ("CollectiveOptions=Options",),
     "control.sonic_counters": ("PortCounters",),
     "errors": ("C4Error", "InconclusiveError", "UnhealthyError", "UsageError"),
     "evidence.formats": ("EvidenceFormat=Format",),

@@ -11,15 +11,20 @@ class Frozen:
 
     def __init__(self, request: FaultRequest) -> None:
         self._stat = Path(f"/proc/{find_process(request).pid}/stat")
+        self._window_s = request.witness_s
 
     def before(self) -> dict[str, float]:
         """The state before the fault."""
         return {"stopped": float(self._stat.read_text().rpartition(")")[2].split()[0] == "T")}
 
     def during(self, onset_s: float) -> Evidence:
-        """Seen when it is stopped."""
-        values = self.before()
-        return Evidence(values, time.time() if values["stopped"] else None)
+        """Seen when it is stopped within the time that the request gives."""
+        end_s = time.monotonic() + self._window_s
+        while not self.before()["stopped"]:
+            if time.monotonic() > end_s:
+                return Evidence(self.before(), None)
+            time.sleep(0.001)
+        return Evidence(self.before(), time.time())
 
     def after(self) -> Aftermath:
         """Recovered when it is not stopped."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from c4bench.model.window import Window
     from c4bench.record.run import RunDirectory
     from c4bench.record.telemetry import read_telemetry
-    from c4bench.script import Job, Lab, lab
+    from c4bench.script import Lab, LabJob, lab
     from c4bench.verbs.path import PathAttributes
     from c4bench.workload.context import RankContext
 
@@ -58,8 +58,8 @@ __all__ = [
     "InconclusiveError",
     "InterfaceTarget",
     "Inventory",
-    "Job",
     "Lab",
+    "LabJob",
     "Measurement",
     "MemberEvidence",
     "PathAttributes",
@@ -109,7 +109,7 @@ _NAMES = {
     "model.window": ("Window",),
     "record.run": ("RunDirectory",),
     "record.telemetry": ("read_telemetry",),
-    "script": ("Job", "Lab"),
+    "script": ("Lab", "LabJob"),
     "verbs.path": ("PathAttributes",),
     "workload.context": ("RankContext",),
 }

@@ -33,7 +33,7 @@ _AGENTS_WITHIN_S, _READY_WITHIN_S = 30.0, 60.0
 _LISTEN = ("0.0.0.0", 7447)  # noqa: S104  (the lab's own network)
 
 
-class Job(C4D):
+class LabJob(C4D):
     """A job that runs in the lab, and what the detector says of it; `spec` describes it."""
 
     def __init__(self, cluster: Cluster, spec: JobSpec) -> None:
@@ -50,7 +50,7 @@ class Lab:
 
     def __init__(self, known: Inventory, cluster: Cluster) -> None:
         self.inventory, self.cluster = known, cluster
-        self._jobs: list[Job] = []
+        self._jobs: list[LabJob] = []
         self._injector = Injector(
             connect=lambda host: remote.connect(host, known.access[host]), python=lambda host: known.access[host].python
         )
@@ -60,7 +60,7 @@ class Lab:
         """Every host."""
         return self.inventory.hosts
 
-    def run(self, program: str = "training", name: str = "", **parameters: object) -> Job:
+    def run(self, program: str = "training", name: str = "", **parameters: object) -> LabJob:
         """Start a job with a rank on every host, and return when all report `ready`.
 
         Without `parameters`, `training` is the job that scenarios inject faults into. Raises UsageError for a program
@@ -70,7 +70,7 @@ class Lab:
             spec = jobs.training_job(name or program, self.hosts, seed=0)
         else:
             spec = jobs.job(name or program, program, jobs.place(self.hosts), seed=0, **parameters)
-        job = Job(self.cluster, spec)
+        job = LabJob(self.cluster, spec)
         self.cluster.start(spec)
         job.results("ready", _READY_WITHIN_S)
         self._jobs.append(job)

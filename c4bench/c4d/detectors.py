@@ -23,14 +23,14 @@ Dropped = defaultdict[str, Counter[str]]
 
 
 @runtime_checkable
-class JobDetector(Protocol):
+class AttemptDetector(Protocol):
     """A detector of one attempt of a job: records in, diagnoses out. It reads no clock."""
 
     def ingest(self, record: Record) -> list[Diagnosis]:
         """Ingest the next record; return what is named newly."""
 
 
-class Judge(JobDetector, Protocol):
+class Judge(AttemptDetector, Protocol):
     """A detector as a master uses it. One that `shares` reads what is known about the fabric from where all keep it."""
 
     shares: bool
@@ -53,7 +53,7 @@ class _Foreign:
 
     shares = False
 
-    def __init__(self, detector: JobDetector) -> None:
+    def __init__(self, detector: AttemptDetector) -> None:
         self._detector, self._failures = detector, RepeatedFailures()
 
     def ingest(self, record: Record) -> list[Diagnosis]:
@@ -81,17 +81,17 @@ class _Foreign:
         return ()
 
 
-MakeDetector = Callable[[], JobDetector]
+MakeDetector = Callable[[], AttemptDetector]
 MakeJudge = Callable[[SharedFabric, Dropped], Judge]
 DETECTORS: extensions.Registry[MakeDetector] = extensions.Registry(
     extensions.DETECTORS, "a class or function () that makes a detector", lambda: {C4D: Detector}, extensions.takes(0)
 )
 
 
-def detector(name: str) -> JobDetector:
+def detector(name: str) -> AttemptDetector:
     """A new detector. Raises UsageError if there is none of that name, or what is there is none."""
     made = extensions.find(DETECTORS, "detector", name)()
-    if not isinstance(made, JobDetector):
+    if not isinstance(made, AttemptDetector):
         raise UsageError(f"detector {name!r} has no method `ingest(record)`; correct its package, or leave it out")
     return made
 

@@ -73,11 +73,19 @@ READERS: extensions.Registry[CounterReader] = extensions.Registry(
 
 
 class Switches:
-    """The inventory's switches; `connect` opens a connection to one."""
+    """The inventory's switches; `connect` opens a connection to one.
+
+    Raises UsageError for a reader of counters that the inventory names and nobody has.
+    """
 
     def __init__(self, inventory: Inventory, connect: Callable[[str], Connection]) -> None:
         self._inventory, self._connect = inventory, connect
-        self._readers: dict[str, CounterReader] = {}
+        named = {switch: inventory.facts[switch].counters for switch in inventory.switches}
+        self._readers = {
+            switch: extensions.find(READERS, f"reader of {switch}'s counters", name)
+            for switch, name in named.items()
+            if name
+        }
 
     @property
     def any(self) -> bool:
@@ -91,10 +99,11 @@ class Switches:
     def _ports_of(self, switch: str) -> list[tuple[str, PortCount]]:
         netns = self._inventory.access[switch].netns
         inside = ["nsenter", f"--net={netns}"] if netns else []
-        answer = self._connect(switch).run([*inside, "ip", "-s", "-j", "address"], timeout_s=_TIMEOUT_S)
+        connection = self._connect(switch)
+        answer = connection.run([*inside, "ip", "-s", "-j", "address"], timeout_s=_TIMEOUT_S)
         interfaces = _decoded(switch, answer.stdout)
         counters = {port.ifname: _counters(port.stats64) for port in interfaces}
-        counters |= self._own_counters(switch)
+        counters |= self._own_counters(switch, connection)
         rates = {name: parse_rate(rate) for name, rate in self._inventory.facts[switch].rates.items()}
         return [
             (address.local, _count(switch, port.ifname, counters[port.ifname], rates))
@@ -103,20 +112,18 @@ class Switches:
             if not address.secondary
         ]
 
-    def _own_counters(self, switch: str) -> Mapping[str, PortCounters]:
+    def _own_counters(self, switch: str, connection: Connection) -> Mapping[str, PortCounters]:
         """What the switch's own reader tells; nothing where the kernel's counters are those of the ports."""
         if switch not in self._readers:
-            name = self._inventory.facts[switch].counters or self._system(switch)
-            self._readers[switch] = extensions.find(READERS, f"reader of {switch}'s counters", name)
-        connection = self._connect(switch)
+            self._readers[switch] = READERS[self._system(switch, connection)]
         return self._readers[switch](switch, lambda argv: connection.run(argv, timeout_s=_TIMEOUT_S).stdout)
 
-    def _system(self, switch: str) -> str:
+    def _system(self, switch: str, connection: Connection) -> str:
         """The reader of a switch for which the inventory names none."""
         if self._inventory.access[switch].netns:
             return _KERNEL
         asked = ["sh", "-c", sonic_counters.PRESENT]
-        return _KERNEL if self._connect(switch).run(asked, timeout_s=_TIMEOUT_S, check=False).code else _SONIC
+        return _KERNEL if connection.run(asked, timeout_s=_TIMEOUT_S, check=False).code else _SONIC
 
 
 def _decoded(switch: str, output: bytes) -> tuple[_Interface, ...]:

@@ -24,7 +24,7 @@ _DriverT = TypeVar("_DriverT", bound=Driver)
 _WitnessT = TypeVar("_WitnessT", bound=WitnessFactory)
 
 
-class Registry(extensions.Registry[_Entry], Generic[_Entry]):
+class ModuleRegistry(extensions.Registry[_Entry], Generic[_Entry]):
     """What the modules of `package` have registered, and what others add; `count` arguments are taken.
 
     The modules are imported at the first look-up.
@@ -47,10 +47,10 @@ class Registry(extensions.Registry[_Entry], Generic[_Entry]):
         return self._entries
 
 
-DRIVERS: Registry[Driver] = Registry(
+DRIVERS: ModuleRegistry[Driver] = ModuleRegistry(
     "c4bench.inject.drivers", extensions.DRIVERS, "a function (request, target) that returns a Plan", 2
 )
-WITNESSES: Registry[WitnessFactory] = Registry(
+WITNESSES: ModuleRegistry[WitnessFactory] = ModuleRegistry(
     "c4bench.inject.witness", extensions.WITNESSES, "a class or function (request) that makes a Witness", 1
 )
 

@@ -15,7 +15,7 @@ import c4bench
 PUBLIC = [
     "Aftermath", "Atlas", "C4Error", "CollectiveOptions", "Component", "Diagnosis", "DriverPlan", "Evaluated",
     "Evidence", "EvidenceFormat", "Fault", "FaultRequest", "FaultSpec", "Flow", "InconclusiveError",
-    "InterfaceTarget", "Inventory", "Job", "Lab", "Measurement", "MemberEvidence", "PathAttributes", "Planner",
+    "InterfaceTarget", "Inventory", "Lab", "LabJob", "Measurement", "MemberEvidence", "PathAttributes", "Planner",
     "PortCounters", "ProcessTarget", "RankContext", "Reading", "Record", "Run", "RunDirectory", "Signal",
     "SourceFile", "Syndrome", "UnhealthyError", "UsageError", "Window", "detect", "find_process", "lab",
     "load_inventory", "read_fault", "read_telemetry",

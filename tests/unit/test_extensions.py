@@ -129,6 +129,7 @@ def test_detect_judges_a_recording_by_another_detector(site, tmp_path):
     code, _, errors = c4bench(site, "detect", recording, "--detector", "acne")
     assert (code, errors) == (2, "c4bench: no detector 'acne': one of c4d, acme\n")
     assert c4bench(site, "detect", log, "--detector", "acme")[0] == 2
+    assert c4bench(site, "campaign", tmp_path, "--detector", "acme")[0] == 2
 
 
 def test_the_bundle_of_hosts_has_the_package(site, tmp_path):

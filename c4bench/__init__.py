@@ -5,9 +5,10 @@ first used.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+TYPE_CHECKING = False  # as type checkers see `typing`'s, whose import takes longer than all else here
 
 if TYPE_CHECKING:
     from c4bench.c4d.offline import detect
@@ -120,7 +121,7 @@ _WHERE = {
 }
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401  (each name is what it is)
+def __getattr__(name: str) -> object:
     if name == "lab":
         return import_module("c4bench.lab")
     if name not in _WHERE:

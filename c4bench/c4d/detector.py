@@ -161,6 +161,8 @@ class Detector:
     is `explaining` keeps what speaks for and against each hypothesis behind its findings.
     """
 
+    shares = True
+
     def __init__(
         self,
         fabric: SharedFabric | None = None,

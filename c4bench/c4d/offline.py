@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable, Iterator
 
 from c4bench.c4d.detector import Detector
+from c4bench.c4d.detectors import AttemptDetector
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.recording import Evaluated, Record
 from c4bench.model.window import Window
@@ -37,7 +38,7 @@ class _Clock:
         return lead_s if abs(lead_s) > _LEAP_S else 0.0
 
 
-def detect(records: Iterable[Record], detector: Detector | None = None) -> list[Diagnosis]:
+def detect(records: Iterable[Record], detector: AttemptDetector | None = None) -> list[Diagnosis]:
     """Every finding in `records`, which are given in the order of arrival.
 
     Evaluates when the live detector did. Recordings that do not hold these times are evaluated each time the clock

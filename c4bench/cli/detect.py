@@ -9,6 +9,7 @@ from statistics import mean
 
 import msgspec
 
+from c4bench.c4d import detectors
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.downtime import DowntimeRow, FaultRates, downtime_table
 from c4bench.c4d.offline import detect
@@ -54,6 +55,7 @@ def register(commands: Commands) -> None:
         action="store_true",
         help="print what speaks for and against each hypothesis; of files of other tools who waits for whom",
     )
+    parser.add_argument("--detector", default=detectors.C4D, metavar="NAME", help="who judges recordings (default c4d)")
     parser.add_argument("--reasons", choices=tuple(REASONS), help="files of other tools: commands for a scheduler")
     parser.add_argument("--ras", action="append", default=[], metavar="HOST[:PORT]", help="ask this port of NCCL's RAS")
     parser.add_argument("--html", type=Path, metavar="FILE", help="files of other tools: write a page as well")
@@ -87,9 +89,13 @@ def _detect(arguments: argparse.Namespace) -> int:
     if not arguments.paths and not arguments.ras:
         raise UsageError("nothing to read: give a file, a folder, or --ras HOST")
     if _only_archive(arguments):
-        return _detect_archived(arguments.paths[0], as_json=arguments.json, explain=arguments.explain)
+        attempts, torn = read_archive(arguments.paths[0])
+        return _judge(arguments, [followed.records for followed in attempts], torn)
     if _only_recording(arguments):
-        return _detect_recorded(arguments.paths[0], as_json=arguments.json, explain=arguments.explain)
+        records, torn = read_telemetry(arguments.paths[0])
+        return _judge(arguments, [records], torn)
+    if arguments.detector != detectors.C4D:
+        raise UsageError("--detector judges recordings of runs and archives; leave it out for files of other tools")
     if not 0 <= arguments.ranks <= MOST_RANKS:
         raise UsageError(f"--ranks {arguments.ranks}: give a number of ranks from 1 to {MOST_RANKS}, or nothing")
     options = Options(
@@ -121,14 +127,20 @@ def _only_recording(arguments: argparse.Namespace) -> bool:
         raise UsageError(f"{file_name(path)}: {error}") from None
 
 
-def _detect_recorded(path: Path, *, as_json: bool, explain: bool) -> int:
-    records, torn = read_telemetry(path)
-    return _print_found(path, [records], torn, as_json=as_json, explain=explain)
-
-
-def _detect_archived(path: Path, *, as_json: bool, explain: bool) -> int:
-    attempts, torn = read_archive(path)
-    return _print_found(path, [followed.records for followed in attempts], torn, as_json=as_json, explain=explain)
+def _judge(arguments: argparse.Namespace, recordings: Iterable[list[Record]], torn: int) -> int:
+    path, as_json, explain = arguments.paths[0], arguments.json, arguments.explain
+    if arguments.detector == detectors.C4D:
+        return _print_found(path, recordings, torn, as_json=as_json, explain=explain)
+    if explain:
+        raise UsageError(f"--explain: only {detectors.C4D} explains what it finds; leave it or --detector out")
+    diagnoses = [found for records in recordings for found in detect(records, detectors.detector(arguments.detector))]
+    if torn:
+        sys.stderr.write(f"c4bench: {file_name(path)}: {torn} x torn line, dropped\n")
+    if as_json:
+        sys.stdout.write(json_line(msgspec.json.encode(diagnoses)) + "\n")
+    else:
+        _print(line for diagnosis in diagnoses for line in _lines(diagnosis))
+    return 0
 
 
 def _print_found(path: Path, recordings: Iterable[list[Record]], torn: int, *, as_json: bool, explain: bool) -> int:

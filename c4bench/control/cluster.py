@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from c4bench.c4d.detectors import C4D, judge
 from c4bench.c4d.network.delay_matrix import MatrixTable, matrix_table
 from c4bench.c4p.knowledge.atlas import Atlas
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
@@ -41,17 +42,18 @@ NO_FIXTURE = "no paths are planned here; have the scenario ask for the fixture `
 class Cluster:
     """Hosts with agents and the master they connect to, which runs on a thread of its own; a context manager.
 
-    A bug of ours that the master reports, and goes on after, is raised when the cluster is closed.
+    A bug of ours that the master reports, and goes on after, is raised when the cluster is closed. `detector` names who
+    judges its jobs.
     """
 
-    def __init__(self, hosts: Sequence[Host], trust: Path, address: str, port: int) -> None:
-        self.hosts = tuple(hosts)
+    def __init__(self, hosts: Sequence[Host], trust: Path, address: str, port: int, detector: str = C4D) -> None:
+        self.hosts, judging = tuple(hosts), judge(detector)
         self._loop = asyncio.new_event_loop()
         self._bugs: list[Exception] = []
         self._loop.set_exception_handler(self._note_bug)
         self._thread = threading.Thread(target=self._loop.run_forever, name="c4bench-master", daemon=True)
         self._thread.start()
-        self.parts = parts = self._call_soon(compose)
+        self.parts = parts = self._call_soon(lambda: compose(judge=judging))
         self._beside: list[concurrent.futures.Future[None]] = []
         self._agents, self._jobs, self._log = parts.agents, parts.jobs, parts.log
         self._detection, self._paths = parts.detection, parts.paths

@@ -6,6 +6,8 @@ from functools import partial
 
 import msgspec
 
+from c4bench.c4d.detector import Detector
+from c4bench.c4d.detectors import MakeJudge
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.control.agent_session import AgentSessions, RankRequests
 from c4bench.control.agents.connections import AgentConnections, AgentLiveness
@@ -62,19 +64,20 @@ def compose(
     fabric: PlannedFabric | None = None,
     archive: Archive | None = None,
     detection: Detection | None = None,
+    judge: MakeJudge = Detector,
 ) -> Parts:
     """The parts of a master.
 
     With a `store` that is kept they continue where an earlier master was, and adopt the jobs that they find running.
     Without one they end such jobs, because whoever started them is gone. With a `fabric` they plan its flows from the
-    start. With an `archive` they write to it what C4D ingests and finds. `detection` takes the place of C4D in this
-    process.
+    start. With an `archive` they write to it what C4D ingests and finds. `detection` takes the place of a
+    detector in this process, which `judge` makes for each attempt.
     """
     jobs: dict[str, Job] = {}
     store = store or Store(None)
     agents, log = AgentConnections(), EventLog(store)
     archiving = Archiving(archive) if archive else None
-    detection = detection or LocalDetection(archiving, report_bug)
+    detection = detection or LocalDetection(archiving, report_bug, judge)
     paths = _paths(jobs, agents, store, fabric, detection.ingest_fabric)
     liveness = AgentLiveness(store.state.roll, time.time())
     registry = JobRegistry(store, adopt=store.durable)

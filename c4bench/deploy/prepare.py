@@ -21,6 +21,7 @@ from pathlib import Path, PurePath
 import msgspec
 
 import c4bench
+from c4bench import extensions
 from c4bench.deploy import authority
 from c4bench.errors import UnhealthyError
 from c4bench.inventory import Inventory
@@ -117,9 +118,17 @@ def _entries(packages: Iterable[str]) -> Iterator[BundleEntry]:
             if name in REQUIRED:
                 raise UnhealthyError(f"{name} is not installed here, and agents need it: pip install {name}") from None
             continue
-        if distribution.files is None:
-            raise UnhealthyError(f"{name} here has no list of files; install it with pip")
-        yield from _packed(Path(str(distribution.locate_file(""))), distribution.files)
+        yield from _distribution(distribution)
+    for distribution in extensions.distributions():
+        if '"editable": true' in (distribution.read_text("direct_url.json") or ""):
+            raise UnhealthyError(f"{distribution.name} is installed as editable; hosts need it installed: pip install")
+        yield from _distribution(distribution)
+
+
+def _distribution(distribution: metadata.Distribution) -> Iterator[BundleEntry]:
+    if distribution.files is None:
+        raise UnhealthyError(f"{distribution.name} here has no list of files; install it with pip")
+    yield from _packed(Path(str(distribution.locate_file(""))), distribution.files)
 
 
 def _data(folder: str) -> Iterator[BundleEntry]:

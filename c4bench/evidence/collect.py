@@ -57,9 +57,6 @@ class Pipe:
         os.close(self._descriptor)
 
 
-_KNOWN = ", ".join(dict.fromkeys(one.name for one in FORMATS))
-
-
 class _File(NamedTuple):
     """A file as it was when it was read: its time and size, the digest of its bytes, and what came of them."""
 
@@ -144,7 +141,7 @@ def parse(data: bytes, path: Path) -> Reading:
     """What the bytes of one file tell; its format is found out. Raises UnreadableError."""
     form = format_of(data, path.name)
     if form is None:
-        raise UnreadableError(f"it is of no known format; known are {_KNOWN}")
+        raise UnreadableError(f"it is of no known format; known are {', '.join(FORMATS)}")
     return form.read(data, file_name(path))
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from c4bench import extensions
 from c4bench.evidence import benchmarks, chakra, flight_recorder, inspector, kineto, ras, ras_events
 from c4bench.model.evidence import Reading
 
@@ -18,7 +19,7 @@ class FileFormat(NamedTuple):
 
 
 # In the order of trying: what is told by few words in a file comes after what is told by its own.
-FORMATS = (
+_OWN = (
     FileFormat(ras.FORMAT, ras.recognises, ras.read),
     FileFormat(ras_events.FORMAT, ras_events.recognises, ras_events.read),
     FileFormat(inspector.FORMAT, inspector.recognises, inspector.read),
@@ -28,9 +29,13 @@ FORMATS = (
     FileFormat(chakra.FORMAT, chakra.recognises, chakra.read),
     FileFormat(flight_recorder.FORMAT, flight_recorder.recognises, flight_recorder.read),
 )
+# Those of others come after ours.
+FORMATS: extensions.Registry[FileFormat] = extensions.Registry(
+    extensions.EVIDENCE, "a FileFormat", lambda: {one.name: one for one in _OWN}, extensions.is_a(FileFormat)
+)
 
 
 def format_of(data: bytes, name: str) -> FileFormat | None:
     """The first format that a file is of; None if it is of none."""
     head = data[:HEAD_BYTES]
-    return next((one for one in FORMATS if one.recognises(head, name)), None)
+    return next((one for one in FORMATS.values() if one.recognises(head, name)), None)

@@ -30,6 +30,7 @@ from c4bench.errors import C4Error, UnhealthyError, UsageError
 from c4bench.inject import catalogue, fault_session, inherited, output, permitted, privilege, protocol
 from c4bench.inject.journal import Journal
 from c4bench.inject.privilege import become_root
+from c4bench.inject.registry import installed
 from c4bench.model.fault import FaultRequest
 from c4bench.model.reservation import Claim
 
@@ -67,13 +68,15 @@ def main(arguments: Sequence[str]) -> int:
 
 def _hold(text: str) -> None:
     request, known = _request(text), catalogue.load()
-    records = Journal.of(known.find(request.fault).target, request.host)
+    records = Journal.of(installed(known.specs, "fault", request.fault).target, request.host)
     with _pinned(request) as inodes:
         fault_session.hold(request, known, records, sys.stdin.fileno(), _print, inodes)
 
 
 def _plan(text: str) -> None:
-    spec, resolved = catalogue.load().resolve(_request(text))
+    request, known = _request(text), catalogue.load()
+    installed(known.specs, "fault", request.fault)
+    spec, resolved = known.resolve(request)
     with _pinned(resolved):
         plan, _ = fault_session.plan(spec, resolved)
     _print(protocol.Planned(tuple(map(str, plan.apply)), tuple(map(str, plan.revert)), plan.rhythm))

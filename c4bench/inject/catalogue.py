@@ -1,4 +1,4 @@
-"""The catalogue of faults, one YAML file each, and the check of requests against it."""
+"""The catalogue of faults, one YAML file each and what others add, and the check of requests against it."""
 
 import re
 from collections.abc import Mapping
@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from c4bench import extensions
 from c4bench.decoding import DecodingError, from_yaml
 from c4bench.errors import UsageError, meant
 from c4bench.model.fault import FaultRequest, FaultSpec, Parameter, TargetKind, Value
@@ -78,14 +79,15 @@ class Catalogue:
     """Every fault, by name."""
 
     def __init__(self, specs: Mapping[str, FaultSpec]) -> None:
-        self.specs = dict(specs)
+        self.specs = specs
 
     def find(self, name: str) -> FaultSpec:
         """The fault of that name. Raises UsageError that names a similar one, or all."""
-        if name not in self.specs:
+        spec = self.specs.get(name)
+        if spec is None:
             near = meant(name, self.specs, f"; there are {', '.join(self.specs)}")
             raise UsageError(f"there is no fault {name!r}{near}")
-        return self.specs[name]
+        return spec
 
     def resolve(self, request: FaultRequest) -> tuple[FaultSpec, FaultRequest]:
         """The fault, and the request with all defaults filled in. Raises UsageError for a request that does not fit."""
@@ -102,9 +104,8 @@ class Catalogue:
 
 
 def load(directory: Path | None = None) -> Catalogue:
-    """Read the catalogue (the project's own by default). Raises UsageError naming the file and the key."""
-    paths = sorted((directory or resource("faults")).glob("*.yml"))
-    return Catalogue({path.stem: _read(path) for path in paths})
+    """The files of a folder, by default our own and what others add. Raises UsageError naming the file and the key."""
+    return Catalogue(_FAULTS if directory is None else _files(directory))
 
 
 def schema() -> dict[str, Any]:
@@ -122,7 +123,8 @@ def values(spec: FaultSpec, requested: Mapping[str, Value]) -> dict[str, Value]:
     return {name: value(spec.name, name, knob, requested.get(name)) for name, knob in spec.parameters.items()}
 
 
-def _read(path: Path) -> FaultSpec:
+def read(path: Path) -> FaultSpec:
+    """The fault that a file describes. Raises UsageError naming the file and the key."""
     try:
         spec = from_yaml(path.read_bytes(), FaultSpec)
     except (OSError, DecodingError) as error:
@@ -130,6 +132,19 @@ def _read(path: Path) -> FaultSpec:
     if spec.name != path.stem:
         raise UsageError(f"{path}: names its fault {spec.name!r}; name the file {spec.name}.yml")
     return spec
+
+
+def _files(directory: Path) -> dict[str, FaultSpec]:
+    return {path.stem: read(path) for path in sorted(directory.glob("*.yml"))}
+
+
+def _is_fault(name: str, entry: object) -> bool:
+    return isinstance(entry, FaultSpec) and entry.name == name
+
+
+_FAULTS: extensions.Registry[FaultSpec] = extensions.Registry(
+    extensions.FAULTS, "a FaultSpec of that name", lambda: _files(resource("faults")), _is_fault
+)
 
 
 def _check_target(spec: FaultSpec, request: FaultRequest) -> None:

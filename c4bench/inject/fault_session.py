@@ -18,7 +18,7 @@ from c4bench.inject.actions import Action, Plan, Schedule, attempt
 from c4bench.inject.catalogue import Catalogue
 from c4bench.inject.interfaces import netns_of
 from c4bench.inject.journal import Entry, Journal, Reverted, boot
-from c4bench.inject.registry import DRIVERS, WITNESSES
+from c4bench.inject.registry import DRIVERS, WITNESSES, installed
 from c4bench.inject.witness.base import Aftermath, Values, Witness
 from c4bench.inject.witness.link import running
 from c4bench.model.fabric import Nic
@@ -159,7 +159,7 @@ def hold(
         _hold_absent(spec, FaultSession(records, lease_of(request), namespaces), stdin, send)
         return
     records.refuse_quarantined()
-    witness = WITNESSES[spec.witness](request)
+    witness = installed(WITNESSES, "witness", spec.witness)(request)
     before = witness.before()
     session = FaultSession(records, lease_of(request), namespaces)
     try:
@@ -318,7 +318,7 @@ def plan(spec: FaultSpec, request: FaultRequest) -> tuple[Plan, dict[str, str]]:
             f"{spec.name} has no driver for {hardware} such as {request.where}; it can be done on: {supported}"
         )
     target = targets.examine(spec.target, request)
-    return DRIVERS[driver](request, target), target.listing
+    return installed(DRIVERS, "driver", driver)(request, target), target.listing
 
 
 def _hardware(spec: FaultSpec, request: FaultRequest) -> str:

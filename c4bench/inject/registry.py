@@ -1,14 +1,17 @@
 """Drivers and witnesses, by the names that the files in faults/ use.
 
-Each registers itself where it is defined, with `@driver("netdev.loss")` or `@witness("echo_loss")`. Every module of
-`c4bench.inject.drivers` and `c4bench.inject.witness` is searched, so a new one needs no other entry.
+Each of ours registers itself where it is defined, with `@driver("netdev.loss")` or `@witness("echo_loss")`. Every
+module of `c4bench.inject.drivers` and `c4bench.inject.witness` is searched, so a new one needs no other entry.
 """
 
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
+from c4bench import extensions
+from c4bench.errors import UnhealthyError, UsageError, meant
 from c4bench.inject.actions import Plan
 from c4bench.inject.witness.base import Witness
 from c4bench.model.fault import FaultRequest
@@ -21,13 +24,16 @@ _DriverT = TypeVar("_DriverT", bound=Driver)
 _WitnessT = TypeVar("_WitnessT", bound=WitnessFactory)
 
 
-class Registry(Mapping[str, _Entry], Generic[_Entry]):
-    """What the modules of `package` have registered. They are imported at the first look-up."""
+class ModuleRegistry(extensions.Registry[_Entry], Generic[_Entry]):
+    """What the modules of `package` have registered, and what others add; `count` arguments are taken.
 
-    def __init__(self, package: str) -> None:
+    The modules are imported at the first look-up.
+    """
+
+    def __init__(self, package: str, group: str, what: str, count: int) -> None:
+        super().__init__(group, what, self._load_modules, extensions.takes(count))
         self.package = package
         self._entries: dict[str, _Entry] = {}
-        self._loaded = False
 
     def add(self, name: str, entry: _Entry) -> None:
         """Register `entry`. Raises ValueError for a name that is taken."""
@@ -35,25 +41,34 @@ class Registry(Mapping[str, _Entry], Generic[_Entry]):
             raise ValueError(f"{self.package}: {name!r} is registered twice; choose another name")
         self._entries[name] = entry
 
-    def __getitem__(self, name: str) -> _Entry:
-        return self._load()[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._load())
-
-    def __len__(self) -> int:
-        return len(self._load())
-
-    def _load(self) -> dict[str, _Entry]:
-        if not self._loaded:
-            self._loaded = True
-            for module in pkgutil.iter_modules(import_module(self.package).__path__):
-                import_module(f"{self.package}.{module.name}")
+    def _load_modules(self) -> Mapping[str, _Entry]:
+        for module in pkgutil.iter_modules(import_module(self.package).__path__):
+            import_module(f"{self.package}.{module.name}")
         return self._entries
 
 
-DRIVERS: Registry[Driver] = Registry("c4bench.inject.drivers")
-WITNESSES: Registry[WitnessFactory] = Registry("c4bench.inject.witness")
+DRIVERS: ModuleRegistry[Driver] = ModuleRegistry(
+    "c4bench.inject.drivers", extensions.DRIVERS, "a function (request, target) that returns a Plan", 2
+)
+WITNESSES: ModuleRegistry[WitnessFactory] = ModuleRegistry(
+    "c4bench.inject.witness", extensions.WITNESSES, "a class or function (request) that makes a Witness", 1
+)
+
+
+def installed(entries: Mapping[str, _Entry], noun: str, name: str) -> _Entry:
+    """The fault, driver or witness `name`.
+
+    Raises UsageError for a name that is like one of these, and UnhealthyError for any other: its package is not installed
+    on this host.
+    """
+    entry = entries.get(name)
+    if entry is None:
+        if near := meant(name, entries, ""):
+            raise UsageError(f"there is no {noun} {name!r}{near}")
+        raise UnhealthyError(
+            f"{sys.prefix} has no {noun} {name!r}; install its package where you deploy from, and deploy again"
+        )
+    return entry
 
 
 def driver(name: str) -> Callable[[_DriverT], _DriverT]:

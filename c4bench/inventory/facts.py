@@ -54,7 +54,9 @@ class HostFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     are the capabilities (`c4bench doctor`) that the host is meant to have: a scenario that misses one fails instead of
     being skipped. `rates` are the rates of a switch's ports by interface, such as `{Ethernet0: 100gbit}`. `dscp` and
     `service_level` are those of the packets that its NICs send; a switch sprays RoCE packets of `spray_dscp`, 0 is
-    none. All keys are optional; `playbooks/discover.yml` finds what a host can report.
+    none. `counters` names the reader of a switch's packet counters: `ip`, `sonic`, or one that a package adds; without
+    it, `sonic` where the switch runs SONiC. All keys are optional; `playbooks/discover.yml` finds what a host can
+    report.
     """
 
     disruptive: bool = False
@@ -66,6 +68,7 @@ class HostFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gpus: tuple[GpuFacts, ...] = ()
     management: str = ""
     rates: dict[str, str] = {}
+    counters: str = ""
     dscp: _Dscp = 0
     service_level: _ServiceLevel = 0
     spray_dscp: _Dscp = 0

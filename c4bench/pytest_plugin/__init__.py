@@ -90,6 +90,7 @@ def _add_options(group: pytest.OptionGroup) -> None:
     group.addoption("--c4-run-dir", type=Path, help="an existing run directory to write to (default: a new one)")
     group.addoption("--c4-trust", type=Path, help="certificates of master and agents (default ~/.config/c4bench/trust)")
     group.addoption("--c4-page", action="store_true", help="keep the live page's state in the run: c4bench page RUN")
+    group.addoption("--c4-detector", default="c4d", metavar="NAME", help="who judges the scenarios' jobs (default c4d)")
     group.addoption("--c4-listen", default="0.0.0.0:7447", help="where agents reach this master")
     group.addoption("--c4-allow-disruptive", action="store_true", help="allow faults on hosts that permit them")
     group.addoption(

@@ -82,7 +82,7 @@ def cluster(
     if not (trust / "ca.pem").exists():
         pytest.skip(f"no-agents: no certificates in {trust}; deploy first (playbooks/deploy.yml), or give --c4-trust")
     address, _, port = pytestconfig.option.c4_listen.rpartition(":")
-    with Cluster(hosts, trust, address, int(port)) as cluster:
+    with Cluster(hosts, trust, address, int(port), pytestconfig.option.c4_detector) as cluster:
         if pytestconfig.option.c4_page:
             from c4bench.live.feed import keep_state  # noqa: PLC0415  (few runs have a page)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from c4bench import inventory
+from c4bench.c4d import detectors
 from c4bench.doctor import capabilities
 from c4bench.errors import UsageError
 from c4bench.pytest_plugin.lab_session import LAB, run_in_lab
@@ -23,6 +24,7 @@ _RUN = pytest.StashKey[RunDirectory]()
 def prepare(config: pytest.Config) -> int | None:
     """None to go on in this process with real hosts; the exit code when the lab has run everything already."""
     capabilities.check(config.option.c4_require)
+    detectors.detector(config.option.c4_detector)
     if config.option.c4_resume and config.option.c4_run_dir is None:
         raise UsageError("--c4-resume: which run? name it with --c4-run-dir, such as reports/runs/latest")
     if config.option.c4_resume and not RunDirectory(config.option.c4_run_dir).started:

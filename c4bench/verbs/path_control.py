@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 from c4bench.model.fabric import Nic
 from c4bench.verbs.addressing import Gid, PortStatus
@@ -71,6 +71,7 @@ class OpenDevice(Protocol):
         """A new endpoint with queues of those depths."""
 
 
+@runtime_checkable
 class PathControl(Protocol):
     """Chooses a connection's path by a number; 0 leaves the choice to the fabric.
 

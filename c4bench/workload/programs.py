@@ -1,12 +1,12 @@
-"""The programs a job may name. Each is the `run` of a module here, which is imported only when it runs."""
+"""The programs a job may name. Each is the `run` of a module, which is imported only when it runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
-from types import ModuleType
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
+from c4bench import extensions
 from c4bench.errors import C4Error, UsageError
 from c4bench.model.agent import AgentConfig
 from c4bench.wire.messages import JobSpec
@@ -32,10 +32,39 @@ NAMES = (
 )
 
 
+@runtime_checkable
+class Program(Protocol):
+    """A module with a function `run`, which every rank of a job calls; it may have a `check` as well (see `check`)."""
+
+    run: Callable[[RankContext], None]
+
+
+class _Modules(Mapping[str, Program]):
+    """The modules here."""
+
+    def __getitem__(self, name: str) -> Program:
+        if name not in NAMES:
+            raise KeyError(name)
+        return import_module(f"c4bench.workload.{name}")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(NAMES)
+
+    def __len__(self) -> int:
+        return len(NAMES)
+
+    def __contains__(self, name: object) -> bool:
+        return name in NAMES
+
+
+PROGRAMS: extensions.Registry[Program] = extensions.Registry(
+    extensions.WORKLOADS, "a module with a function run(context)", _Modules, extensions.is_a(Program)
+)
+
+
 def program(name: str) -> Callable[[RankContext], None]:
     """Import a program by name. Raises UsageError if there is none."""
-    run: Callable[[RankContext], None] = _module(name).run
-    return run
+    return extensions.find(PROGRAMS, "program", name).run
 
 
 def check(name: str, parameters: dict[str, Any]) -> None:
@@ -44,18 +73,12 @@ def check(name: str, parameters: dict[str, Any]) -> None:
     Whoever requests a job calls this first, so that nothing is started in vain. A program that can tell has a function
     `check(parameters)`; it raises UsageError, or msgspec's ValidationError that names the parameter.
     """
-    module = _module(name)
+    module: Any = extensions.find(PROGRAMS, "program", name)
     try:
         if hasattr(module, "check"):
             module.check(parameters)
     except msgspec.ValidationError as error:
         raise UsageError(f"program {name!r}: {error}") from None
-
-
-def _module(name: str) -> ModuleType:
-    if name not in NAMES:
-        raise UsageError(f"no program {name!r}: one of {', '.join(NAMES)}")
-    return import_module(f"c4bench.workload.{name}")
 
 
 def rank_main(job: JobSpec, rank: int, config: AgentConfig) -> int:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from c4bench import remote
+from c4bench.c4d import detectors
 from c4bench.c4d.offline import detect
 from c4bench.model.measurement import Clock
 from c4bench.model.recording import Evaluated
@@ -69,13 +70,14 @@ def ports(inventory, hosts):
 
 
 @pytest.fixture
-def replayed(cluster):
+def replayed(cluster, pytestconfig):
     """Whether a job's recording, judged again, says what was said of the job live, times and all."""
 
     def check(job):
         recording = cluster.recording(job)
         until_s = max(record.at_s for record in recording if isinstance(record, Evaluated))
-        return detect(recording) == [found for found in cluster.diagnoses(job) if found.named_s <= until_s]
+        again = detect(recording, detectors.detector(pytestconfig.option.c4_detector))
+        return again == [found for found in cluster.diagnoses(job) if found.named_s <= until_s]
 
     return check
 

@@ -26,6 +26,7 @@ ORDER = (
     "budget",
     "files",
     "resources",
+    "extensions",
     "chance",
     "model",
     "cost",
@@ -53,6 +54,7 @@ ORDER = (
     "live",
     "bench",
     "scenarios",
+    "script",
     "pytest_plugin",
     "cli",
 )
@@ -176,6 +178,7 @@ def modules():
             elif isinstance(node, ast.Import):
                 names |= {alias.name for alias in node.names}
         imported[module] = names & files.keys()
+    imported["c4bench"] = set()  # its names are imported when they are used
     return imported
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from c4bench.c4d.confidence import OTHERS
+from c4bench.c4d.detectors import C4D
 from c4bench.cli import Commands
 from c4bench.errors import UsageError
 from c4bench.record import RunDirectory
@@ -30,6 +31,7 @@ def register(commands: Commands) -> None:
     )
     parser.add_argument("run_directories", type=Path, nargs="*", metavar="RUN_DIR", help="each with a campaign.jsonl")
     parser.add_argument("--again", action="store_true", help="judge the recordings with the present C4D first")
+    parser.add_argument("--detector", default=C4D, metavar="NAME", help="with --again: who judges them (default c4d)")
     parser.add_argument(
         "--nights", action="store_true", help=f"only runs of seeds that were drawn from a date, the last {_NIGHTS}"
     )
@@ -63,7 +65,9 @@ def _run(arguments: argparse.Namespace) -> int:
         raise UsageError("--readme: its table is of nights; give --nights as well")
     runs = [RunDirectory(path) for path in arguments.run_directories]
     runs = nights(runs, _NIGHTS) if arguments.nights else runs
-    grades = {run: graded(run, again=arguments.again) for run in runs}
+    if arguments.detector != C4D and not arguments.again:
+        raise UsageError("--detector: who judged a campaign is settled; give --again as well")
+    grades = {run: graded(run, again=arguments.again, detector=arguments.detector) for run in runs}
     every = [grade for of_run in grades.values() for grade in of_run]
     if not any(grade.due for grade in every):
         raise UsageError("no trial to count: give run directories of campaigns, such as reports/runs/accuracy/*")

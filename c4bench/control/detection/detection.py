@@ -1,4 +1,4 @@
-"""Detection: what judges the telemetry of attempts. Here in this process, by C4D; a bus has another implementation."""
+"""Detection: what judges the telemetry of attempts. Here in this process; a bus has another implementation."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
@@ -8,6 +8,7 @@ import msgspec
 
 from c4bench.attribution.localise import Cell
 from c4bench.c4d.detector import Detector
+from c4bench.c4d.detectors import Judge, MakeJudge
 from c4bench.c4d.ingest.shared_fabric import SharedFabric
 from c4bench.c4d.probing.doubts import Doubts
 from c4bench.control.jobs.job import Job
@@ -67,7 +68,7 @@ class _Followed(msgspec.Struct):
     """An attempt that is followed since `since_s`, its detector, and errors in evaluating it."""
 
     job: Job
-    detector: Detector
+    detector: Judge
     since_s: float
     archiving: Archiving | None
     failures: RepeatedFailures
@@ -83,17 +84,27 @@ class _Followed(msgspec.Struct):
         if self.archiving:
             self.archiving.add(self.job.spec.id, self.since_s, record)
 
+    def learn(self, record: Record) -> None:
+        """What all detectors share has a new record; one that shares nothing ingests it."""
+        self.note(record)
+        if not self.detector.shares:
+            self.detector.ingest(record)
+
 
 class LocalDetection:
     """A detector in this process for each followed attempt.
 
     `on_failure` gets an error in evaluating an attempt, and what to say of it; unless it raises, other attempts follow.
+    `judge` makes the detectors.
     """
 
     def __init__(
-        self, archiving: Archiving | None = None, on_failure: Callable[[str, Exception], None] = _raised
+        self,
+        archiving: Archiving | None = None,
+        on_failure: Callable[[str, Exception], None] = _raised,
+        judge: MakeJudge = Detector,
     ) -> None:
-        self._archiving, self._on_failure = archiving, on_failure
+        self._archiving, self._on_failure, self._judge = archiving, on_failure, judge
         self._fabric = SharedFabric()
         self._followed: dict[str, _Followed] = {}
         self.dropped: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -105,11 +116,11 @@ class LocalDetection:
 
     def follow(self, job: Job, now_s: float) -> None:
         """Evaluate this attempt's telemetry from now on."""
-        detector, failures = Detector(self._fabric, self.dropped), RepeatedFailures(self._on_failure)
+        detector, failures = self._judge(self._fabric, self.dropped), RepeatedFailures(self._on_failure)
         followed = _Followed(job, detector, now_s, self._archiving, failures)
         self._followed[job.spec.id] = followed
         for record in self._fabric.snapshot(now_s, {nic.name for nic in job.spec.nics}):
-            followed.note(record)
+            followed.learn(record)
 
     def forget(self, attempt: str) -> None:
         """Drop the detector of an attempt that has ended."""
@@ -124,7 +135,7 @@ class LocalDetection:
         """Ingest what path planning has learnt about the fabric, for all attempts."""
         self._fabric.ingest(record)
         for followed in self._followed.values():
-            followed.note(record)
+            followed.learn(record)
 
     def evaluate(self, now_s: float) -> dict[str, list[Diagnosis]]:
         """New diagnoses by attempt."""
@@ -146,7 +157,7 @@ class LocalDetection:
         for traffic in self._fabric.poll():
             for other in self._followed.values():
                 if other is not followed:
-                    other.note(traffic)
+                    other.learn(traffic)
         return diagnoses
 
     def poll_benign(self) -> list[BenignSlowdown]:

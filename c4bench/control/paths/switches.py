@@ -2,7 +2,7 @@
 
 A hop of the atlas is the address of a switch's ingress interface, so a port's received bytes are what crossed that
 link. Switches are Linux hosts of the inventory's `switches` group. They are read with `ip`, whose counters are those of
-the ports on Cumulus and plain Linux.
+the ports on Cumulus and plain Linux; other systems, such as SONiC, have readers of their own (`c4.counters`).
 
 The kernel of a SONiC switch counts only packets that go to its processor. What its ports forward is in COUNTERS_DB,
 which the switch refreshes every second unless set otherwise. Its reader is written from SONiC's documented tables
@@ -22,6 +22,7 @@ from typing import Annotated
 import msgspec
 from msgspec.structs import replace
 
+from c4bench import extensions
 from c4bench.budget import SWITCH, Account, OverBudgetError
 from c4bench.c4p.knowledge.atlas import Atlas, Probe
 from c4bench.c4p.knowledge.leaf_groups import Pair
@@ -106,6 +107,26 @@ def _number(row: Mapping[str, str], name: str) -> int:
     return whole_number(text) if text.isdecimal() else 0
 
 
+def _sonic(switch: str, output: Callable[[Sequence[str]], bytes]) -> dict[str, PortCounters]:
+    """The counters by port of a SONiC switch; `output` runs a command there. Raises UnhealthyError."""
+    return port_counters(switch, output(_PORT_NAMES), output(_PORT_COUNTERS))
+
+
+def _none(switch: str, output: Callable[[Sequence[str]], bytes]) -> dict[str, PortCounters]:  # noqa: ARG001
+    """Nothing beside what `ip` has shown: the kernel's counters are those of the ports."""
+    return {}
+
+
+# What a switch's own counters are, by port, given its name and what runs a command there and returns its output.
+CounterReader = Callable[[str, Callable[[Sequence[str]], bytes]], Mapping[str, PortCounters]]
+READERS: extensions.Registry[CounterReader] = extensions.Registry(
+    extensions.SWITCHES,
+    "a function (switch, output) that returns counters by port",
+    lambda: {"ip": _none, "sonic": _sonic},
+    extensions.takes(2),
+)
+
+
 class _Address(msgspec.Struct, frozen=True):
     local: str = ""
     secondary: bool = False
@@ -144,11 +165,19 @@ Ingest = Callable[[Mapping[str, int], float], Awaitable[None]]
 
 
 class Switches:
-    """The inventory's switches; `connect` opens a connection to one."""
+    """The inventory's switches; `connect` opens a connection to one.
+
+    Raises UsageError for a reader of counters that the inventory names and nobody has.
+    """
 
     def __init__(self, inventory: Inventory, connect: Callable[[str], Connection]) -> None:
         self._inventory, self._connect = inventory, connect
-        self._sonic: dict[str, bool] = {}
+        named = {switch: inventory.facts[switch].counters for switch in inventory.switches}
+        self._readers = {
+            switch: extensions.find(READERS, f"reader of {switch}'s counters", name)
+            for switch, name in named.items()
+            if name
+        }
 
     @property
     def any(self) -> bool:
@@ -162,10 +191,11 @@ class Switches:
     def _ports_of(self, switch: str) -> list[tuple[str, PortCount]]:
         netns = self._inventory.access[switch].netns
         inside = ["nsenter", f"--net={netns}"] if netns else []
-        answer = self._connect(switch).run([*inside, "ip", "-s", "-j", "address"], timeout_s=_TIMEOUT_S)
+        connection = self._connect(switch)
+        answer = connection.run([*inside, "ip", "-s", "-j", "address"], timeout_s=_TIMEOUT_S)
         interfaces = _decoded(switch, answer.stdout)
         counters = {port.ifname: _counters(port.stats64) for port in interfaces}
-        counters |= {} if netns else self._from_database(switch)
+        counters |= self._own_counters(switch, connection)
         rates = {name: parse_rate(rate) for name, rate in self._inventory.facts[switch].rates.items()}
         return [
             (address.local, _count(switch, port.ifname, counters[port.ifname], rates))
@@ -174,16 +204,18 @@ class Switches:
             if not address.secondary
         ]
 
-    def _from_database(self, switch: str) -> dict[str, PortCounters]:
-        """The counters of a SONiC switch's ports; none for any other switch."""
-        connection = self._connect(switch)
-        if switch not in self._sonic:
-            present = connection.run(["sh", "-c", _SONIC], timeout_s=_TIMEOUT_S, check=False)
-            self._sonic[switch] = present.code == 0
-        if not self._sonic[switch]:
-            return {}
-        commands = (_PORT_NAMES, _PORT_COUNTERS)
-        return port_counters(switch, *(connection.run(argv, timeout_s=_TIMEOUT_S).stdout for argv in commands))
+    def _own_counters(self, switch: str, connection: Connection) -> Mapping[str, PortCounters]:
+        """What the switch's own reader tells; nothing where the kernel's counters are those of the ports."""
+        if switch not in self._readers:
+            self._readers[switch] = READERS[self._system(switch, connection)]
+        return self._readers[switch](switch, lambda argv: connection.run(argv, timeout_s=_TIMEOUT_S).stdout)
+
+    def _system(self, switch: str, connection: Connection) -> str:
+        """The reader of a switch for which the inventory names none."""
+        if self._inventory.access[switch].netns:
+            return "ip"
+        asked = ["sh", "-c", _SONIC]
+        return "ip" if connection.run(asked, timeout_s=_TIMEOUT_S, check=False).code else "sonic"
 
 
 def _decoded(switch: str, output: bytes) -> tuple[_Interface, ...]:

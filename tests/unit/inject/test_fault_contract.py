@@ -10,7 +10,7 @@ from fakes import nic_request, rank_request
 from c4bench.errors import UsageError
 from c4bench.inject import catalogue
 from c4bench.inject.host_absence import ABSENCE
-from c4bench.inject.registry import DRIVERS, WITNESSES, Registry
+from c4bench.inject.registry import DRIVERS, WITNESSES, ModuleRegistry
 from c4bench.model.fault import ExpectedVerdict, FaultRequest, Parameter, TargetKind
 from c4bench.resources import resource
 
@@ -150,7 +150,7 @@ def test_the_author_of_an_incomplete_witness_is_told_what_is_missing():
 
         def during(self, onset_s): ...
 
-    registry = Registry("c4bench.inject.witness")
+    registry = ModuleRegistry("c4bench.inject.witness", "c4bench.witnesses", "a witness", 1)
     registry.add("half", Half)
     assert [*missing_in_witness("half", Half)] == [
         f"witness half: {Half.__qualname__} makes no object with `after` (see witness.base.Witness)"
@@ -170,6 +170,6 @@ def test_a_module_is_found_without_being_listed(tmp_path, monkeypatch):
     (package / "__init__.py").write_text("")
     (package / "fresh.py").write_text("import builtins\nbuiltins.fresh_registry.add('fresh.dim', print)\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    registry = Registry("found_drivers")
+    registry = ModuleRegistry("found_drivers", "c4bench.drivers", "a driver", 2)
     monkeypatch.setattr("builtins.fresh_registry", registry, raising=False)
     assert dict(registry) == {"fresh.dim": print}

@@ -1,0 +1,1 @@
+"""What a stranger adds to c4bench."""

@@ -30,14 +30,24 @@ _LONGEST = 1000
 def register(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser("nightly", help="run the scenarios and compare with earlier nights")
-    parser.add_argument("--hosts", required=True, metavar="INVENTORY|softroce")
-    parser.add_argument("--runs", type=Path, default=ROOT, help=f"where the nights are kept (default {ROOT})")
-    parser.add_argument("--keep", type=int, default=30, metavar="N", help="how many nights to keep (default 30)")
+    parser.add_argument(
+        "--hosts", required=True, metavar="INVENTORY|softroce", help="an Ansible inventory, or the embedded lab"
+    )
+    parser.add_argument(
+        "--runs", type=Path, default=ROOT, metavar="FOLDER", help=f"where the nights are kept (default {ROOT})"
+    )
+    parser.add_argument("--keep", type=int, default=30, metavar="NUMBER", help="how many nights to keep (default 30)")
     parser.add_argument("--accept", action="store_true", help="make tonight the baseline, if it passes")
     parser.add_argument(
         "--json", action="store_true", help="print the comparison as JSON instead of the page; pytest prints to stderr"
     )
-    parser.add_argument("pytest", nargs="*", default=["tests/scenarios"], help="pytest's own arguments, after --")
+    parser.add_argument(
+        "pytest",
+        nargs="*",
+        default=["tests/scenarios"],
+        metavar="ARGUMENT",
+        help="pytest's own arguments, after -- (default tests/scenarios)",
+    )
     parser.set_defaults(run=_run)
 
 

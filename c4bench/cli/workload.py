@@ -60,9 +60,16 @@ def register(commands: Commands) -> None:
         help=f"where no master runs: be the agents' master while the jobs run (default {_ANY}:{PORT})",
     )
     lab = run.add_argument_group(f"with --hosts {LAB}")
-    lab.add_argument("--topology", default="clos-2x4", help=f"one of {', '.join(topology_file.names())}, or a .yml")
-    lab.add_argument("--seed", type=int, default=1, help="of the lab (default 1)")
-    lab.add_argument("--run-dir", type=Path, help="the directory that the lab writes to (default: a temporary one)")
+    lab.add_argument(
+        "--topology",
+        default="clos-2x4",
+        metavar="TOPOLOGY",
+        help=f"one of {', '.join(topology_file.names())}, or a .yml (default clos-2x4)",
+    )
+    lab.add_argument("--seed", type=int, default=1, metavar="NUMBER", help="same seed, same bytes (default 1)")
+    lab.add_argument(
+        "--run-dir", type=Path, metavar="RUN_DIR", help="where the lab writes to (default: a temporary directory)"
+    )
     logs.add_options(run, "warning")
     run.set_defaults(run=_run)
 

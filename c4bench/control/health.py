@@ -6,6 +6,7 @@ from types import MappingProxyType
 import msgspec
 
 from c4bench.control.evaluation_times import EvaluationTimes
+from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.event import AgentMissing
 from c4bench.model.fabric import LinkLoad
 from c4bench.model.steering import IsolatedHost
@@ -50,6 +51,7 @@ class Health(msgspec.Struct, frozen=True):
     `diagnoses` are counted by job and syndrome. `unplanned` are flows without a planned path, by attempt. `links` are
     the loads that flows offer, by link; `missing_links` answered probes before and do not now. `evaluations` are how
     long C4D took each time to evaluate all telemetry. `left_out` counts what came over a bus and could not be used.
+    `open` are diagnoses of attempts that run, and `link_names` the names of links as people say them, by address.
     """
 
     agents: dict[str, AgentHealth]
@@ -62,6 +64,8 @@ class Health(msgspec.Struct, frozen=True):
     missing_links: tuple[str, ...] = ()
     evaluations: EvaluationTimes = EvaluationTimes()
     left_out: Mapping[str, int] = MappingProxyType({})
+    open: tuple[Diagnosis, ...] = ()
+    link_names: Mapping[str, str] = MappingProxyType({})
 
 
 def agent_health(

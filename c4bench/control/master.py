@@ -143,7 +143,9 @@ class Parts:
         known = agents, self.registry.health(), missing, self.registry.isolated(), self.log.counts()
         lost = tuple(sorted(link.name for link in self.paths.controller.missing))
         links, evaluations = self.paths.link_loads(), self.telemetry.evaluations
-        return Health(*known, self.paths.unplanned(), links, lost, evaluations, dict(self.detection.left_out))
+        found = self.log.open({running.spec.id for running in self.registry.jobs().values()})
+        left_out, names = dict(self.detection.left_out), dict(self.paths.named.names)
+        return Health(*known, self.paths.unplanned(), links, lost, evaluations, left_out, found, names)
 
 
 class Master:
@@ -239,7 +241,7 @@ class Master:
         if role is Role.AGENT:
             await self._serve_agent(connection, channel, name)
         else:
-            await OperatorSession(channel, role, address, parts.log, parts.jobs, parts.paths).serve()
+            await OperatorSession(channel, role, address, parts.log, parts.jobs, parts.paths, parts.health).serve()
 
     async def _serve_agent(self, connection: ServerConnection, channel: WebSocketChannel, name: str) -> None:
         """Serve an agent. Of its older connections, which it may have lost without our knowing, a few are kept."""

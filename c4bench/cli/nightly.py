@@ -20,7 +20,7 @@ from c4bench.record.begin import ROOT
 from c4bench.record.encoding import encode
 from c4bench.report import Verdict, conclude, evaluate_run, mutants, render
 from c4bench.report.headlines import short
-from c4bench.report.nights import NIGHT, Comparison, compare, nights, prune, read
+from c4bench.report.nights import NIGHT, NIGHTS_AT_LEAST, Comparison, compare, nights, prune, read
 
 _BASELINE = "baseline"
 _SHOWN = 20
@@ -117,12 +117,13 @@ def _page(path: Path, ended: int, verdict: Verdict, comparison: Comparison, show
     missed = [item for item in (*verdict.measurements, *verdict.timings) if item.outcome is Outcome.FAIL]
     failed = verdict.not_passed
     skipped = verdict.scenario_counts.get(Outcome.SKIP, 0)
+    needed = "" if comparison.nights >= NIGHTS_AT_LEAST else f" of the {NIGHTS_AT_LEAST} that are needed"
     lines = [
         f"# {path.name}: {_headline(ended, verdict, comparison)}",
         "",
         f"{len(verdict.scenarios)} scenarios, {len(failed)} did not pass, {skipped} were skipped; "
         f"{len(missed)} figures missed their limits; "
-        f"{comparison.compared} figures compared with {comparison.nights} nights.",
+        f"{comparison.compared} figures compared with {comparison.nights} nights{needed}.",
     ]
     run = RunDirectory(path)
     lines += section("Without these hosts", [f"{host}: {reason}" for host, reason in run.lost_hosts().items()])

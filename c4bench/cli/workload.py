@@ -77,7 +77,7 @@ def register(commands: Commands) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.hosts == LAB:
         return _in_lab(arguments)
-    hosts = inventory.load(Path(arguments.hosts)).hosts
+    hosts = inventory.load_unless_lab(arguments.hosts, LAB).hosts
     launches = _launches(arguments.files, hosts)
     with ExitStack() as undo:
         if arguments.own_master:

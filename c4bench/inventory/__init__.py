@@ -1,6 +1,6 @@
 """Read an Ansible inventory into the types of `c4bench.model`."""
 
-from c4bench.inventory.inventory import Access, Inventory, load
+from c4bench.inventory.inventory import Access, Inventory, load, load_unless_lab
 from c4bench.inventory.patterns import select
 
-__all__ = ["Access", "Inventory", "load", "select"]
+__all__ = ["Access", "Inventory", "load", "load_unless_lab", "select"]

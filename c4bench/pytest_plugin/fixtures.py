@@ -122,8 +122,8 @@ def measure(request: pytest.FixtureRequest, pytestconfig: pytest.Config, run_dir
 
     def record(name: str, value: float, *, unit: str = "", clock: Clock = default, **rest: float | str) -> Measurement:
         taken = ledger.measure(name, value, unit, clock=clock, **rest)  # type: ignore[arg-type]
-        labels = f" ({format_labels(taken)})" if taken.labels else ""
-        request.node.user_properties.append((f"{taken.name}{labels}", taken.value))
+        labels = format_labels(taken)
+        request.node.user_properties.append((f"{taken.name} ({labels})" if labels else taken.name, taken.value))
         return taken
 
     return record

@@ -74,6 +74,12 @@ class NetworkSlownessDetector:
         rows = np.flatnonzero(~np.isnan(self._newest))
         return dict(CellValues(self._index, rows, self._newest[rows]))
 
+    @property
+    def has_baseline(self) -> bool:
+        """Whether there is enough healthy history of every cell of the newest delay matrix."""
+        cells = self.cells
+        return bool(cells) and all(map(self._baseline.knows, cells))
+
     def poll_benign(self) -> list[BenignSlowdown]:
         """Return what was explained since the last call."""
         slowdowns, self.slowdowns = self.slowdowns, []

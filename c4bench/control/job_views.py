@@ -42,7 +42,7 @@ class C4D:
         self._cluster, self._job = cluster, job
         self._faults: list[Onset] = []
 
-    def learn_baseline(self, at_least_s: float = 0.0, at_most_s: float = 30.0) -> float:
+    def learn_baseline(self, at_least_s: float = 0.0, *, at_most_s: float = 30.0) -> float:
         """Let the job run undisturbed until C4D knows what its connections cost in health; return how long it took.
 
         In a lab only the waiting takes virtual time. Raises UnhealthyError if it takes longer than `at_most_s`.

@@ -76,9 +76,8 @@ class NetworkSlownessDetector:
 
     @property
     def has_baseline(self) -> bool:
-        """Whether there is enough healthy history of every cell of the newest delay matrix."""
-        cells = self.cells
-        return bool(cells) and all(map(self._baseline.knows, cells))
+        """Whether there is enough healthy history of every cell of the newest delay matrix for faults to stand out."""
+        return self._baseline.settled() and all(map(self._baseline.knows, self.cells))
 
     def poll_benign(self) -> list[BenignSlowdown]:
         """Return what was explained since the last call."""

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Protocol, TypeVar
 
@@ -87,10 +87,16 @@ class C4D:
         early = next((found for found in self.all() if found.alarmed_s < first_s), None)
         if early:
             ahead = format_time(first_s - early.alarmed_s)
+            named = early.component.named(self.link_names)
             raise C4Error(
-                f"C4D named {early.component} in {early.job} {ahead} before the fault: a false alarm, or something is "
+                f"C4D named {named} in {early.job} {ahead} before the fault: a false alarm, or something is "
                 "wrong with these hosts; what it says of the fault proves nothing"
             )
+
+    @property
+    def link_names(self) -> Mapping[str, str]:
+        """The names of links as people say them, by address, where paths are known."""
+        return self._cluster.parts.paths.named.names
 
     def all(self) -> list[Diagnosis]:
         """Every diagnosis so far."""

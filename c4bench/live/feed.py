@@ -71,7 +71,7 @@ class Timeline:
         log = self._sources.log
         new = self._history.poll()
         for event in log.since(self._events):
-            new += entries_of(event)
+            new += entries_of(event, self._sources.paths.named.names)
         self._events = log.count
         self._entries += sorted(map(printable, new), key=lambda entry: entry.time_s)
         self.count += len(new)

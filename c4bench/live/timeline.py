@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from c4bench.c4p.knowledge.link_names import in_words
 from c4bench.foreign_text import one_line
 from c4bench.model.event import (
     AgentBack,
@@ -44,22 +45,28 @@ class Entry(msgspec.Struct, frozen=True):
     text: str
 
 
-def entries_of(event: Event) -> tuple[Entry, ...]:
-    """The entries of an event of the master: for a diagnosis its alarm and its finding."""
+def entries_of(event: Event, links: Mapping[str, str]) -> tuple[Entry, ...]:
+    """The entries of an event of the master: for a diagnosis its alarm and its finding; `links` has names of links."""
     match event:
         case Diagnosed(diagnosis=found):
             what, sure = found.syndrome.replace("_", " "), f"confidence {found.confidence:.0%}"
             return (
                 Entry(found.alarmed_s, ALARM, what, found.job, f"the telemetry departs from normal: {what}"),
                 Entry(
-                    found.named_s, FINDING, str(found.component), found.job, "; ".join((what, sure, *found.evidence))
+                    found.named_s,
+                    FINDING,
+                    found.component.named(links),
+                    found.job,
+                    in_words("; ".join((what, sure, *found.evidence)), links),
                 ),
             )
         case SlowdownExplained(time_s, slowdown):
-            text = "; ".join((f"no fault but {slowdown.reason}", *slowdown.evidence))
-            return (Entry(time_s, BENIGN, str(slowdown.component), slowdown.job, text),)
+            text = in_words("; ".join((f"no fault but {slowdown.reason}", *slowdown.evidence)), links)
+            return (Entry(time_s, BENIGN, slowdown.component.named(links), slowdown.job, text),)
         case SteeringStage(time_s, incident):
-            return (Entry(time_s, ACTION, str(incident.diagnosis.component), incident.job, _stage(incident)),)
+            return (
+                Entry(time_s, ACTION, incident.diagnosis.component.named(links), incident.job, _stage(incident, links)),
+            )
         case AgentMissing(time_s, host, since_s, ranks):
             lasted = f"its agent has not been heard of for {time_s - since_s:.0f} s"
             return (Entry(time_s, HOST, host, "", f"{lasted}; ranks there: {ranks}"),)
@@ -76,7 +83,7 @@ def printable(entry: Entry) -> Entry:
     return msgspec.structs.replace(entry, subject=subject, job=job, text=text)
 
 
-def _stage(incident: Incident) -> str:
+def _stage(incident: Incident, links: Mapping[str, str]) -> str:
     """What has been done about an incident last."""
     if incident.resumed_s is not None:
         step = "" if incident.resumed_step is None else f" from step {incident.resumed_step}"
@@ -84,7 +91,8 @@ def _stage(incident: Incident) -> str:
     if incident.restarted_s is not None:
         return f"the job is restarted{f' on {incident.spare}' if incident.spare else ''}"
     if incident.isolated_s is not None:
-        return f"{incident.out or incident.component} is out of service"
+        component = incident.component or incident.diagnosis.component
+        return f"{incident.out or component.named(links)} is out of service"
     return f"decided to {incident.action}: {incident.reason}" if incident.reason else f"decided to {incident.action}"
 
 

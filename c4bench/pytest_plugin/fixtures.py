@@ -235,7 +235,7 @@ def c4d(request: pytest.FixtureRequest, cluster: Cluster, job: JobSpec, run_dire
     name = f"faults/{slug(scenario_name(request.node))}"
     injected = request.node.stash.get(_INJECTED, [])
     if injected and run_directory.load(name, Faults) is None:
-        run_directory.save(name, timelines(injected, found.all()))
+        run_directory.save(name, timelines(injected, found.all(), found.link_names))
 
 
 @pytest.fixture

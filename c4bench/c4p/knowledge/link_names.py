@@ -1,5 +1,6 @@
 """The names of links as people say them: by nodes, and by the switches' ports where they are known. Pure."""
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
@@ -11,6 +12,9 @@ from c4bench.c4p.knowledge.cabling import Link, infer, tiers
 from c4bench.c4p.knowledge.graph_comparison import recognise
 from c4bench.c4p.knowledge.link_rates import Port, port_at
 from c4bench.model.graph import FabricGraph
+
+# An address may have colons, and one may follow it.
+_LINK = re.compile(r"\blink (\S+?)(?=[,;:]?(?:\s|$))")
 
 
 class NamedLinks(msgspec.Struct, frozen=True):
@@ -44,6 +48,11 @@ def name_links(
     nics = {nic for pair in atlas.pairs for nic in pair}
     names = {hop: " > ".join(ends.of(link, _port_of(link, ports))) for hop, link in links.items()}
     return NamedLinks(links, names, tiers(found, nics))
+
+
+def in_words(text: str, names: Mapping[str, str]) -> str:
+    """A sentence in which `link ADDRESS` has become `link NAME`, where `names` has one for the address."""
+    return _LINK.sub(lambda found: f"link {names.get(found[1], found[1])}", text)
 
 
 class _Ends:

@@ -5,4 +5,4 @@ import importlib.util
 from c4bench.errors import UsageError
 
 if importlib.util.find_spec("nats") is None:
-    raise UsageError("a bus needs nats-py, which is not installed: pip install 'c4bench[bus]'")
+    raise UsageError("a bus needs nats-py, which is not installed: pip install nats-py")

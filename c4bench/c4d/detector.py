@@ -261,6 +261,10 @@ class Detector:
         """The newest delay matrix of `job`: seconds per byte by (source NIC, destination NIC); empty if unknown."""
         return self._jobs[job].cells if job in self._jobs else {}
 
+    def has_baseline(self, job: str) -> bool:
+        """Whether it is known what each connection of `job` that carries data costs in health."""
+        return job in self._jobs and self._jobs[job].has_baseline
+
     def intervals_s(self, job: str) -> tuple[float, ...]:
         """The newest times between like operations of `job` (see `JobView`); empty if unknown."""
         return self._store.jobs[job].intervals_s if job in self._store.jobs else ()

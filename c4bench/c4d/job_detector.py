@@ -68,6 +68,11 @@ class JobDetector:
         return slowest
 
     @property
+    def has_baseline(self) -> bool:
+        """Whether it is known what each connection that carries data costs in health."""
+        return self._network.has_baseline
+
+    @property
     def standing(self) -> set[Component]:
         """What has been named and has not healed."""
         late = {rank_component(self._view.job, rank) for rank in self._known_stragglers()}

@@ -23,9 +23,12 @@ def register(commands: Commands) -> None:
         "--json", action="store_true", help="measurements as JSON (reports/schema/measurement.schema.json)"
     )
     parser.add_argument(
-        "--run-dir", type=Path, help="the run directory to write (default: a new one under reports/runs)"
+        "--run-dir",
+        type=Path,
+        metavar="RUN_DIR",
+        help="the run directory to write (default: a new one under reports/runs)",
     )
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1, metavar="NUMBER", help="of what is drawn (default 1)")
     parser.set_defaults(run=_run)
 
 

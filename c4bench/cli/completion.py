@@ -25,7 +25,7 @@ _ZSH = "_c4bench_{name}() {{ compadd -- {words}; {files}; }}\n"
 def register(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser("completion", help="print a script by which a shell completes these commands")
-    parser.add_argument("shell", choices=SHELLS)
+    parser.add_argument("shell", choices=SHELLS, help="whose completion to print")
     parser.set_defaults(run=_run)
 
 

@@ -12,7 +12,13 @@ _TRUST = Path.home() / ".config/c4bench/trust"
 
 def add_trust(parser: argparse.ArgumentParser) -> None:
     """Add `--trust`."""
-    parser.add_argument("--trust", type=Path, default=_TRUST, help=f"the certificates (default {_TRUST})")
+    parser.add_argument(
+        "--trust",
+        type=Path,
+        default=_TRUST,
+        metavar="FOLDER",
+        help="the certificates (default ~/.config/c4bench/trust)",
+    )
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
@@ -41,5 +47,10 @@ def listening(option: str, text: str, port: int) -> tuple[str, int]:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add `--master` and `--trust`."""
-    parser.add_argument("--master", default=f"127.0.0.1:{PORT}", metavar="ADDRESS[:PORT]")
+    parser.add_argument(
+        "--master",
+        default=f"127.0.0.1:{PORT}",
+        metavar="ADDRESS[:PORT]",
+        help=f"where the master listens (default 127.0.0.1:{PORT})",
+    )
     add_trust(parser)

@@ -15,7 +15,7 @@ def register(commands: Commands) -> None:
     parser = commands.add_parser(
         "convert", help="write recorded telemetry in the format of another tool, to try analysers on the lab's faults"
     )
-    parser.add_argument("telemetry", type=Path, help="a file of a run's telemetry folder")
+    parser.add_argument("telemetry", type=Path, metavar="FILE", help="a file of a run's telemetry folder")
     parser.add_argument("--to", choices=tuple(WRITERS), required=True, help="whose format")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="a folder that is empty or new")
     parser.set_defaults(run=_convert)

@@ -65,7 +65,9 @@ def register(commands: Commands) -> None:
         metavar="SECONDS",
         help="files of other tools: judge again as they appear, also in named pipes, for so long",
     )
-    parser.add_argument("--ranks", type=int, default=0, help="files of other tools: the number of the job's ranks")
+    parser.add_argument(
+        "--ranks", type=int, default=0, metavar="NUMBER", help="files of other tools: the number of the job's ranks"
+    )
     parser.set_defaults(run=_detect)
     parser = commands.add_parser("downtime", help="print C4's downtime table for your fault rates and stage times")
     parser.add_argument(
@@ -81,7 +83,7 @@ def register(commands: Commands) -> None:
         metavar="RUN_DIR",
         help="take stages that `after` leaves out from this run's faults of the same name",
     )
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="print the table's rows as JSON")
     parser.set_defaults(run=_downtime)
 
 

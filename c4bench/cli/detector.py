@@ -31,7 +31,12 @@ def register(commands: Commands) -> None:
         help="print a configuration for nats-server: TLS, who may do what, and where to keep streams; issues the "
         "certificates of nats-server, masters and detectors where they are missing",
     )
-    parser.add_argument("--listen", default=f"0.0.0.0:{_PORT}", metavar="ADDRESS:PORT")
+    parser.add_argument(
+        "--listen",
+        default=f"0.0.0.0:{_PORT}",
+        metavar="ADDRESS:PORT",
+        help=f"where nats-server listens (default 0.0.0.0:{_PORT})",
+    )
     parser.add_argument("--store", type=Path, required=True, metavar="FOLDER", help="where nats-server keeps streams")
     parser.add_argument(
         "--cluster", action="append", metavar="NAME", help="a cluster that uses this bus; may be repeated (default c4)"

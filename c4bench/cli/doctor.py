@@ -2,12 +2,13 @@
 
 import argparse
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
 from c4bench.cli import Commands
-from c4bench.doctor import look_at, overview
+from c4bench.doctor import Report, look_at, overview
 from c4bench.doctor.overview import document
 from c4bench.doctor.switches import audit_all
 from c4bench.errors import UnhealthyError
@@ -16,6 +17,7 @@ from c4bench.inventory import load
 from c4bench.lab.machine.checks import local_checks
 
 _LONGEST_LINE = 4000
+_NAMED = 4  # as many hosts that are waited for are named
 
 
 def register(commands: Commands) -> None:
@@ -34,9 +36,26 @@ def _run(arguments: argparse.Namespace) -> int:
     return _hosts(arguments) if arguments.hosts else _machine(arguments)
 
 
+class Answered:
+    """Prints to stderr what each of these hosts lacks as soon as it has answered, and which are waited for."""
+
+    def __init__(self, hosts: Iterable[str]) -> None:
+        self._left = dict.fromkeys(hosts)
+
+    def __call__(self, report: Report) -> None:
+        """Print a line about a host; called by several threads."""
+        self._left.pop(report.host)
+        left = tuple(self._left)
+        bad = [f"BAD {one.name}: {one.detail}" for one in report.bad]
+        waiting = [f"waiting for {', '.join(left)}" if len(left) <= _NAMED else f"waiting for {len(left)} more"]
+        line = "; ".join([f"{report.host}: {', '.join(bad) or 'ok'}", *(waiting if left else ())])
+        sys.stderr.write(one_line(line, _LONGEST_LINE) + "\n")
+
+
 def _hosts(arguments: argparse.Namespace) -> int:
     inventory = load(arguments.hosts)
-    found = document(inventory, look_at(inventory), audit_all(inventory))
+    answered = Answered(host.name for host in inventory.hosts)
+    found = document(inventory, look_at(inventory, answered=answered), audit_all(inventory))
     if arguments.json:
         sys.stdout.write(json_line(msgspec.json.encode(found)) + "\n")
     else:

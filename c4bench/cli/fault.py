@@ -37,14 +37,14 @@ def register(commands: Commands) -> None:
     listing = actions.add_parser("list", help="list every fault, one on each line")
     listing.set_defaults(run=_list)
     show = actions.add_parser("show", help="show what a fault does, needs and should cause")
-    show.add_argument("fault")
+    show.add_argument("fault", metavar="FAULT", help="a name that `list` prints")
     show.set_defaults(run=_show)
     apply = actions.add_parser("apply", help="apply a fault until its lease ends or Ctrl-C", epilog=_EXAMPLE)
     _apply_arguments(apply)
     status = actions.add_parser("status", help="list the faults in force and the hosts in quarantine")
     status.set_defaults(run=_status)
     heal = actions.add_parser("heal", help="heal faults now, and check hosts in quarantine again")
-    heal.add_argument("id", nargs="?", help="heal only this fault, as `status` names it")
+    heal.add_argument("id", nargs="?", metavar="ID", help="heal only this fault, as `status` names it")
     heal.set_defaults(run=_heal)
     for action in (listing, show, apply, status, heal):
         action.add_argument("--json", action="store_true", help="print lines of JSON (faults/output.schema.json)")
@@ -55,9 +55,16 @@ def register(commands: Commands) -> None:
 
 
 def _apply_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("fault")
+    parser.add_argument("fault", metavar="FAULT", help="a name that `list` prints")
     parser.add_argument(
-        "words", nargs="+", metavar="TARGET|NAME=VALUE", help="h5/0, leaf0/up1, h5/gpu0, train:2@h5, h5 or leaf0"
+        "words",
+        nargs="+",
+        action="extend",
+        metavar="TARGET|NAME=VALUE",
+        help="h5/0, leaf0/up1, h5/gpu0, train:2@h5, h5 or leaf0; and the fault's parameters, which `show` prints",
+    )
+    parser.add_argument(
+        "-o", dest="words", action="append", metavar="NAME=VALUE", help="a parameter of the fault, as without -o"
     )
     parser.add_argument("--plan", action="store_true", help="print the exact commands and change nothing")
     parser.add_argument(
@@ -73,7 +80,9 @@ def _apply_arguments(parser: argparse.ArgumentParser) -> None:
         default=BlastRadius.HOST,
         help="refuse faults with a larger blast radius than this (host)",
     )
-    parser.add_argument("--history", type=Path, help="the file that records it (~/.local/state/c4bench/faults.jsonl)")
+    parser.add_argument(
+        "--history", type=Path, metavar="FILE", help="the file that records it (~/.local/state/c4bench/faults.jsonl)"
+    )
     logs.add_options(parser, "warning")
     parser.set_defaults(run=_apply)
 
@@ -107,6 +116,8 @@ def _apply(arguments: argparse.Namespace) -> int:
     inventory = load(arguments.hosts)
     spec = catalogue.load().find(arguments.fault)
     targets, parameters = _targets_and_values(arguments.words, inventory)
+    for option in ({"lease", "look"} & parameters.keys()) - spec.parameters.keys():
+        setattr(arguments, option, parameters.pop(option))
     injector = _injector(inventory, arguments.history)
     check_targets(spec, targets)
     if arguments.plan:

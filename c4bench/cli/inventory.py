@@ -20,7 +20,9 @@ def register(commands: Commands) -> None:
     parser = commands.add_parser("inventory", help="check an inventory without contacting its hosts")
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     check = actions.add_parser("check", help="report contradictions and what is left out")
-    check.add_argument("inventory", type=Path, help="any Ansible inventory: YAML, INI, directory, script, plugin")
+    check.add_argument(
+        "inventory", type=Path, metavar="INVENTORY", help="any Ansible inventory: YAML, INI, directory, script, plugin"
+    )
     check.add_argument("--json", action="store_true", help="print JSON as in reports/schema/inventory.schema.json")
     check.set_defaults(run=_check)
 

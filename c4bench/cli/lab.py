@@ -19,19 +19,25 @@ def register(commands: Commands) -> None:
     parser = commands.add_parser("lab", help="run a command in the embedded SoftRoCE lab")
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     run = actions.add_parser("run", help="run CMD in a new lab, in virtual time")
-    run.add_argument("--time", choices=("virtual", "real"), default="virtual")
+    run.add_argument("--time", choices=("virtual", "real"), default="virtual", help="the lab's clock (default virtual)")
     run.add_argument("command", nargs="+", metavar="CMD", help="the command, after --")
     run.set_defaults(run=_run)
     shell = actions.add_parser("shell", help="open an interactive shell in a new lab, in real time")
     shell.set_defaults(run=_shell)
     for action in (run, shell):
         action.add_argument(
-            "--topology", default="clos-2x4", help=f"one of {', '.join(topology_file.names())}, or a .yml"
+            "--topology",
+            default="clos-2x4",
+            metavar="TOPOLOGY",
+            help=f"one of {', '.join(topology_file.names())}, or a .yml (default clos-2x4)",
         )
-        action.add_argument("--seed", type=int, default=1)
+        action.add_argument("--seed", type=int, default=1, metavar="NUMBER", help="same seed, same bytes (default 1)")
         action.add_argument("--bare", action="store_true", help="start hosts without agents, which is faster")
         action.add_argument(
-            "--run-dir", type=Path, help="the only directory that the lab may write to (default: a temporary one)"
+            "--run-dir",
+            type=Path,
+            metavar="RUN_DIR",
+            help="the only directory that the lab may write to (default: a temporary one)",
         )
         logs.add_options(action, "warning")
 

@@ -5,7 +5,7 @@ import re
 import signal
 import sys
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from c4bench import __version__, logs
 from c4bench.errors import C4Error, meant
@@ -13,36 +13,35 @@ from c4bench.foreign_text import one_line
 
 _LONGEST = 8000
 _CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)")
-# By module, in the order of the help, the commands that it adds. A module is imported only for these: all of them
-# take a second. `completion` is for all commands, and not named.
-_COMMANDS: dict[str, tuple[str, ...]] = {
-    "setup": ("setup",),
-    "doctor": ("doctor",),
-    "topology": ("topology",),
-    "lab": ("lab",),
-    "inventory": ("inventory",),
-    "prepare": ("prepare",),
-    "nightly": ("nightly",),
-    "fault": ("fault",),
-    "paths": ("paths",),
-    "plan": ("plan",),
-    "detect": ("detect", "downtime"),
-    "convert": ("convert",),
-    "master": ("master", "watch", "job", "put-back"),
-    "detector": ("detector", "bus"),
-    "page": ("page", "token"),
-    "workload": ("workload",),
-    "report": ("report",),
-    "bench": ("bench",),
-    "utilisation": ("utilisation",),
-    "completion": (),
+# By heading of the help and by module, the commands that a module adds. A module is imported only for these: all of
+# them take a second. `completion` is for all commands, and not named.
+_GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
+    "this machine and your hosts": {
+        "setup": ("setup",),
+        "doctor": ("doctor",),
+        "inventory": ("inventory",),
+        "prepare": ("prepare",),
+        "completion": (),
+    },
+    "the embedded lab": {"lab": ("lab",), "topology": ("topology",)},
+    "jobs": {"workload": ("workload",), "operators": ("status", "watch", "job", "put-back")},
+    "the master": {
+        "master": ("master",),
+        "page": ("page", "token"),
+        "detector": ("detector", "bus"),
+    },
+    "faults, and finding them": {"fault": ("fault",), "detect": ("detect", "downtime"), "convert": ("convert",)},
+    "paths": {"paths": ("paths",), "plan": ("plan",)},
+    "runs": {"nightly": ("nightly",), "report": ("report",)},
+    "studies": {"bench": ("bench",), "utilisation": ("utilisation",)},
 }
+_COMMANDS = {module: names for modules in _GROUPS.values() for module, names in modules.items()}
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; return 0 pass, 1 fail, 2 usage, 3 lab or host unhealthy, 4 inconclusive."""
     words = sys.argv[1:] if argv is None else argv
-    arguments = _parser(*words[:1]).parse_args(words)
+    arguments = _parsed(words)
     logs.configure(arguments.log_level, arguments.log_format)
     try:
         code: int = arguments.run(arguments)
@@ -62,8 +61,48 @@ def printed_lines(error: C4Error) -> list[str]:
     return [one_line(problem, _LONGEST) for problem in error.each]
 
 
+def _parsed(words: list[str]) -> argparse.Namespace:
+    """The command line; words of `fault apply` may also come after its options."""
+    parser = _parser(*words[:1])
+    arguments, rest = parser.parse_known_args(words)
+    if rest and ("words" not in arguments or any(word.startswith("-") for word in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if rest:
+        arguments.words += rest
+    return arguments
+
+
+class _Commands(argparse._SubParsersAction):  # type: ignore[type-arg]  # noqa: SLF001  (no public name)
+    """Commands that say in their own help what the list of commands says of them."""
+
+    def add_parser(self, name: str, *, help: str, **rest: Any) -> argparse.ArgumentParser:  # type: ignore[override]  # noqa: A002, ANN401
+        """Add a command."""
+        described = {"description": f"{help[0].upper()}{help[1:]}."} | rest
+        parser: argparse.ArgumentParser = super().add_parser(name, help=help, **described)
+        return parser
+
+
+class _Grouped(argparse.HelpFormatter):
+    """Lists the commands under their headings."""
+
+    def _format_action(self, action: argparse.Action) -> str:
+        if not isinstance(action, _Commands):
+            return super()._format_action(action)
+        shown = {command.dest: command for command in action._choices_actions}  # noqa: SLF001
+        lines = []
+        for heading, modules in _GROUPS.items():
+            names = [name for module, named in modules.items() for name in named or (module,)]
+            lines.append(f"\n {heading}\n")
+            lines += [self._format_action(shown[name]) for name in names if name in shown]
+        return "".join(lines)
+
+
 class _Parser(argparse.ArgumentParser):
     """Names the choice that was probably meant; parsers of subcommands are of this class too."""
+
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401  (those of argparse)
+        super().__init__(**options)
+        self.register("action", "parsers", _Commands)
 
     def error(self, message: str) -> NoReturn:
         """Print the usage and the error, and exit with code 2."""
@@ -73,7 +112,9 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser(first: str = "") -> argparse.ArgumentParser:
     """The parser of all commands, or of those of one module where `first` is one of them."""
-    parser = _Parser(prog="c4bench", description="Test bed for RDMA fabrics of training clusters.")
+    parser = _Parser(
+        prog="c4bench", description="Test bed for RDMA fabrics of training clusters.", formatter_class=_Grouped
+    )
     parser.set_defaults(log_level="warning", log_format="text")  # for commands without these options
     parser.set_defaults(parser=parser)  # for `c4bench completion`
     parser.add_argument("--version", action="version", version=f"c4bench {__version__}")

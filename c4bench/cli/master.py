@@ -1,8 +1,7 @@
-"""`c4bench master`: run the master. `c4bench watch`: follow its events. `c4bench job`: start and stop jobs."""
+"""`c4bench master`: run the master."""
 
 import argparse
 import asyncio
-import contextlib
 import logging
 import math
 import resource
@@ -14,7 +13,6 @@ from pathlib import Path
 
 from c4bench import inventory, logs, remote
 from c4bench.cli import Commands, connection, page
-from c4bench.control.client import dial
 from c4bench.control.master import Master
 from c4bench.control.parts import Parts, compose
 from c4bench.control.paths.learning import PlannedFabric
@@ -22,29 +20,28 @@ from c4bench.control.paths.switches import Switches
 from c4bench.control.state.store import Store
 from c4bench.deploy import authority
 from c4bench.errors import UnhealthyError, UsageError
-from c4bench.foreign_text import json_line
-from c4bench.model.event import Diagnosed, Event
 from c4bench.record.archive import Archive, Bounds
-from c4bench.record.encoding import encode
 from c4bench.wire.messages import PORT
-from c4bench.wire.trust import RENEW, Role
-from c4bench.workload import job_file
+from c4bench.wire.trust import RENEW
 
-_AGAIN_S = 0.5
 _logger = logging.getLogger(__name__)
 
 
 def register(commands: Commands) -> None:
-    """Add the commands."""
-    _register_master(commands)
-    _register_operators_commands(commands)
-
-
-def _register_master(commands: Commands) -> None:
+    """Add the command."""
     parser = commands.add_parser("master", help="run the master; jobs continue while it is restarted")
-    parser.add_argument("--listen", default=f"0.0.0.0:{PORT}", metavar="ADDRESS:PORT")
     parser.add_argument(
-        "--state", type=Path, required=True, help="the master's own folder, from which it continues after a restart"
+        "--listen",
+        default=f"0.0.0.0:{PORT}",
+        metavar="ADDRESS:PORT",
+        help=f"where agents and operators connect to (default 0.0.0.0:{PORT})",
+    )
+    parser.add_argument(
+        "--state",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="the master's own folder, from which it continues after a restart",
     )
     parser.add_argument(
         "--hosts",
@@ -100,31 +97,6 @@ def _add_bus(parser: argparse.ArgumentParser) -> None:
     connection.add_cluster(parser)
 
 
-def _register_operators_commands(commands: Commands) -> None:
-    parser = commands.add_parser("watch", help="print diagnoses as JSON lines (reports/schema/diagnosis.schema.json)")
-    parser.add_argument("--events", action="store_true", help="print every event (reports/schema/event.schema.json)")
-    parser.add_argument(
-        "--first", type=int, default=0, help="begin with this event; -1 for new events only (default 0)"
-    )
-    connection.add_options(parser)
-    parser.set_defaults(run=_watch)
-    actions = commands.add_parser("job", help="start and stop jobs").add_subparsers(required=True, metavar="ACTION")
-    parser = actions.add_parser("start", help="start the job that JOB.yml describes")
-    parser.add_argument("file", type=Path, metavar="JOB.yml")
-    parser.add_argument("--hosts", type=Path, required=True, metavar="INVENTORY")
-    connection.add_options(parser)
-    parser.set_defaults(run=_start)
-    parser = actions.add_parser("stop", help="end a job, whichever attempt of it runs")
-    parser.add_argument("name")
-    connection.add_options(parser)
-    parser.set_defaults(run=_stop)
-
-    parser = commands.add_parser("put-back", help="put a repaired host back into service")
-    parser.add_argument("host", help="a host, or a job for all hosts that were isolated because of it")
-    connection.add_options(parser)
-    parser.set_defaults(run=_put_back)
-
-
 def _master(arguments: argparse.Namespace) -> int:
     address, port = connection.listening("--listen", arguments.listen, PORT)
     if not (arguments.trust / "ca.pem").exists():
@@ -175,69 +147,13 @@ async def _serve(arguments: argparse.Namespace, shown: page.Page | None, address
     master = Master(parts, arguments.trust, address, port)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, master.leave)
+
+    def ready() -> None:
+        sys.stdout.write(f"listening on {address}:{port}\n")
+        sys.stdout.flush()
+
     try:
         async with page.serving(shown, parts):
-            await master.run(lambda: _write_line(f"listening on {address}:{port}"))
+            await master.run(ready)
     except OSError as error:
         raise UnhealthyError(f"--listen {arguments.listen}: {error.strerror}") from None
-
-
-def _watch(arguments: argparse.Namespace) -> int:
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_follow(arguments))
-    return 0
-
-
-async def _follow(arguments: argparse.Namespace) -> None:
-    """Print events; when the connection is lost, wait for the master and continue after the last printed event."""
-    number, connected = arguments.first, False
-    while True:
-        try:
-            async with dial(arguments.master, arguments.trust, Role.OBSERVER) as master:
-                connected = True
-                async for event in master.follow(number):
-                    number += number >= 0
-                    _print(event, whole=arguments.events)
-        except UnhealthyError:
-            if not connected:
-                raise
-        await asyncio.sleep(_AGAIN_S)
-
-
-def _print(event: Event, *, whole: bool) -> None:
-    if whole or isinstance(event, Diagnosed):
-        _write_line(json_line(encode(event if whole else event.diagnosis)))  # type: ignore[union-attr]
-
-
-def _write_line(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
-
-
-def _start(arguments: argparse.Namespace) -> int:
-    launch = job_file.read(arguments.file, inventory.load(arguments.hosts).hosts)
-
-    async def start() -> None:
-        async with dial(arguments.master, arguments.trust, Role.OPERATOR) as master:
-            await master.start(launch)
-
-    asyncio.run(start())
-    return 0
-
-
-def _stop(arguments: argparse.Namespace) -> int:
-    async def stop() -> None:
-        async with dial(arguments.master, arguments.trust, Role.OPERATOR) as master:
-            await master.stop(arguments.name)
-
-    asyncio.run(stop())
-    return 0
-
-
-def _put_back(arguments: argparse.Namespace) -> int:
-    async def put_back() -> None:
-        async with dial(arguments.master, arguments.trust, Role.OPERATOR) as master:
-            await master.put_back(arguments.host)
-
-    asyncio.run(put_back())
-    return 0

@@ -19,7 +19,7 @@ from c4bench.record.begin import ROOT
 from c4bench.record.encoding import encode
 from c4bench.report import Verdict, conclude, evaluate_run, render
 from c4bench.report.headlines import short
-from c4bench.report.nights import NIGHT, Comparison, compare, nights, prune, read
+from c4bench.report.nights import NIGHT, NIGHTS_AT_LEAST, Comparison, compare, nights, prune, read
 
 _BASELINE = "baseline"
 _SHOWN = 20
@@ -29,14 +29,24 @@ _LONGEST = 1000
 def register(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser("nightly", help="run the scenarios and compare with earlier nights")
-    parser.add_argument("--hosts", required=True, metavar="INVENTORY|softroce")
-    parser.add_argument("--runs", type=Path, default=ROOT, help=f"where the nights are kept (default {ROOT})")
-    parser.add_argument("--keep", type=int, default=30, metavar="N", help="how many nights to keep (default 30)")
+    parser.add_argument(
+        "--hosts", required=True, metavar="INVENTORY|softroce", help="an Ansible inventory, or the embedded lab"
+    )
+    parser.add_argument(
+        "--runs", type=Path, default=ROOT, metavar="FOLDER", help=f"where the nights are kept (default {ROOT})"
+    )
+    parser.add_argument("--keep", type=int, default=30, metavar="NUMBER", help="how many nights to keep (default 30)")
     parser.add_argument("--accept", action="store_true", help="make tonight the baseline, if it passes")
     parser.add_argument(
         "--json", action="store_true", help="print the comparison as JSON instead of the page; pytest prints to stderr"
     )
-    parser.add_argument("pytest", nargs="*", default=["tests/scenarios"], help="pytest's own arguments, after --")
+    parser.add_argument(
+        "pytest",
+        nargs="*",
+        default=["tests/scenarios"],
+        metavar="ARGUMENT",
+        help="pytest's own arguments, after -- (default tests/scenarios)",
+    )
     parser.set_defaults(run=_run)
 
 
@@ -106,12 +116,13 @@ def _page(path: Path, ended: int, verdict: Verdict, comparison: Comparison, show
     missed = [item for item in (*verdict.measurements, *verdict.timings) if item.outcome is Outcome.FAIL]
     failed = verdict.not_passed
     skipped = verdict.scenario_counts.get(Outcome.SKIP, 0)
+    needed = "" if comparison.nights >= NIGHTS_AT_LEAST else f" of the {NIGHTS_AT_LEAST} that are needed"
     lines = [
         f"# {path.name}: {_headline(ended, verdict, comparison)}",
         "",
         f"{len(verdict.scenarios)} scenarios, {len(failed)} did not pass, {skipped} were skipped; "
         f"{len(missed)} figures missed their limits; "
-        f"{comparison.compared} figures compared with {comparison.nights} nights.",
+        f"{comparison.compared} figures compared with {comparison.nights} nights{needed}.",
     ]
     run = RunDirectory(path)
     lines += section("Without these hosts", [f"{host}: {reason}" for host, reason in run.lost_hosts().items()])

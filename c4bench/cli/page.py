@@ -64,22 +64,28 @@ def register(commands: Commands) -> None:
     """Add `c4bench token`."""
     parser = commands.add_parser("page", help="serve the live page of a run of pytest --c4-page, on this machine")
     parser.add_argument("run_directory", type=Path, metavar="RUN_DIR", help="such as reports/runs/latest")
-    parser.add_argument("--port", type=int, default=PORT, help=f"the loopback port (default {PORT}; 0 for any)")
-    parser.add_argument("--hours", type=float, default=12.0, help="how long its token is valid (default 12)")
+    parser.add_argument(
+        "--port", type=int, default=PORT, metavar="PORT", help=f"the loopback port (default {PORT}; 0 for any)"
+    )
+    parser.add_argument(
+        "--hours", type=float, default=12.0, metavar="HOURS", help="how long its token is valid (default 12)"
+    )
     parser.set_defaults(run=_show_run)
     parser = commands.add_parser("token", help="who may look at the live page in a browser")
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     create = actions.add_parser("create", help="make a token, and print it once")
-    create.add_argument("name", help="whose token it is")
-    create.add_argument("--hours", type=float, default=12.0, help="how long it is valid (default 12)")
+    create.add_argument("name", metavar="NAME", help="whose token it is")
+    create.add_argument("--hours", type=float, default=12.0, metavar="HOURS", help="how long it is valid (default 12)")
     create.set_defaults(run=_create)
     listing = actions.add_parser("list", help="list the names of valid tokens, and when each ends")
     listing.set_defaults(run=_list)
     revoke = actions.add_parser("revoke", help="end a token now, also for pages that are open")
-    revoke.add_argument("name")
+    revoke.add_argument("name", metavar="NAME", help="whose token it is")
     revoke.set_defaults(run=_revoke)
     for action in (create, listing, revoke):
-        action.add_argument("--state", type=Path, required=True, help="the state folder of the master")
+        action.add_argument(
+            "--state", type=Path, required=True, metavar="FOLDER", help="the state folder of the master"
+        )
 
 
 def prepare(arguments: argparse.Namespace) -> Page | None:

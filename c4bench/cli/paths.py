@@ -15,7 +15,7 @@ from c4bench.c4p.evaluation.shortfalls import gaps
 from c4bench.c4p.knowledge.graph_comparison import CableDifference, compare_paths
 from c4bench.c4p.knowledge.leaf_groups import Pair
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
-from c4bench.cli import Commands
+from c4bench.cli import Commands, connection
 from c4bench.control.client import dial
 from c4bench.control.cluster import Cluster
 from c4bench.control.paths.learning import SOURCE_PORTS
@@ -35,22 +35,25 @@ _AGENTS_WITHIN_S = 10.0
 def register(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser("paths", help="trace the path of each UDP source port between two hosts")
-    parser.add_argument("a", metavar="HOST_A")
-    parser.add_argument("b", metavar="HOST_B")
+    parser.add_argument("a", metavar="HOST_A", help="a host of the inventory")
+    parser.add_argument("b", metavar="HOST_B", help="another one")
     parser.add_argument("--hosts", type=Path, required=True, metavar="INVENTORY", help="hosts with agents running")
-    parser.add_argument("--trust", type=Path, default=Path.home() / ".config/c4bench/trust", help="certificates")
-    parser.add_argument(
-        "--master", default=f"127.0.0.1:{PORT}", metavar="ADDRESS[:PORT]", help="the master that traces the paths"
-    )
+    connection.add_options(parser)
     parser.add_argument(
         "--listen", metavar="ADDRESS:PORT", help="without a master: where the agents connect to, such as 0.0.0.0:7447"
     )
-    parser.add_argument("--ports", type=int, default=24, help="how many source ports to trace, with --listen")
     parser.add_argument(
-        "--keep", type=Path, default=Path.home() / ".local/state/c4bench/paths", help="the folder of saved paths"
+        "--ports", type=int, default=24, metavar="NUMBER", help="how many source ports to trace, with --listen (24)"
+    )
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        default=Path.home() / ".local/state/c4bench/paths",
+        metavar="FOLDER",
+        help="the folder of saved paths (default ~/.local/state/c4bench/paths)",
     )
     parser.add_argument("--saved", action="store_true", help="print saved paths without contacting the hosts")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="print the paths as JSON, as they are saved")
     parser.set_defaults(run=_run)
 
 

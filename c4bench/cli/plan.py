@@ -43,7 +43,7 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "flows", type=Path, metavar="FLOWS.yml", help="a list of {id, job, source, destination, demand_bps}"
     )
-    parser.add_argument("--atlas", type=Path, required=True, help="atlas.json of a run")
+    parser.add_argument("--atlas", type=Path, required=True, metavar="FILE", help="atlas.json of a run")
     parser.add_argument(
         "--conditions",
         type=Path,
@@ -51,7 +51,7 @@ def register(commands: Commands) -> None:
         help="{capacities, background_bps: bit/s by hop; avoid: [hop]; shares: by job; bonds: {name: [NIC, ...]}}",
     )
     parser.add_argument("--exact", action="store_true", help="compare with the proven optimum (needs highspy)")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="print the placed flows as JSON")
     parser.set_defaults(run=_run)
 
 

@@ -18,7 +18,7 @@ from c4bench.resources import resource
 def register(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser("prepare", help="make the agents' bundle and certificates, and print how to deploy")
-    parser.add_argument("inventory", type=Path, help="any Ansible inventory")
+    parser.add_argument("inventory", type=Path, metavar="INVENTORY", help="any Ansible inventory")
     parser.add_argument("directory", type=Path, metavar="FOLDER", help="where both are kept, such as ~/.config/c4bench")
     parser.add_argument(
         "--rotate", nargs="+", default=[], metavar="NAME", help="replace the keys of hosts, or of `master`"

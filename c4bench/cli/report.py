@@ -3,6 +3,7 @@
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -11,7 +12,7 @@ from c4bench.errors import UsageError
 from c4bench.record import RunDirectory
 from c4bench.record.encoding import encode
 from c4bench.report import evaluate_run, render
-from c4bench.report.compare import compare
+from c4bench.report.compare import Comparison, compare
 from c4bench.report.markdown import comparison, summary
 
 _BEST_FIRST = (0, 4, 1)
@@ -33,13 +34,15 @@ def register(commands: Commands) -> None:
         metavar="FILE",
         help="also append a summary to this file, such as that of a CI job ($GITHUB_STEP_SUMMARY)",
     )
-    parser.add_argument("--json", action="store_true", help="print each run's verdict as a line of JSON")
+    parser.add_argument(
+        "--json", action="store_true", help="print each run's verdict, or the comparison, as a line of JSON"
+    )
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.compare:
-        return _compare(arguments.run_directories, arguments.markdown)
+        return _compare(arguments.run_directories, arguments.markdown, as_json=arguments.json)
     codes = [_evaluate(run, arguments.markdown, as_json=arguments.json) for run in arguments.run_directories]
     return max(codes, key=_BEST_FIRST.index)
 
@@ -56,16 +59,23 @@ def _evaluate(run_directory: Path, markdown: Path | None, *, as_json: bool) -> i
     return verdict.exit_code
 
 
-def _compare(runs: list[Path], markdown: Path | None) -> int:
+def _compare(runs: list[Path], markdown: Path | None, *, as_json: bool) -> int:
     if len(runs) != 2:
         raise UsageError(f"--compare needs two run directories, and got {len(runs)}")
     first, second = runs
     found = compare(evaluate_run(first), evaluate_run(second))
     text = comparison((first.resolve().name, second.resolve().name), found)
-    sys.stdout.write(text)
+    sys.stdout.write(encode(_document(found)).decode() + "\n" if as_json else text)
     if markdown:
         _append(markdown, text)
     return int(found.worse)
+
+
+def _document(found: Comparison) -> dict[str, Any]:
+    """A comparison as JSON: the outcomes of scenarios, and both values of measurements, null where a run has none."""
+    scenarios = [{"scenario": name, "before": old, "after": new} for name, old, new in found.scenarios]
+    measurements = [{"before": pair.before, "after": pair.after, "worse": pair.is_worse} for pair in found.pairs]
+    return {"worse": found.worse, "same": found.same, "scenarios": scenarios, "measurements": measurements}
 
 
 def _append(path: Path, text: str) -> None:

@@ -18,7 +18,7 @@ def register(commands: Commands) -> None:
     show = actions.add_parser("show", help="what is cabled to what, and the file it is from")
     check = actions.add_parser("check", help="report whether a lab can have this fabric")
     for action, run in ((show, _show), (check, _check)):
-        action.add_argument("topology", help="a name, or a .yml file (docs/topologies.md)")
+        action.add_argument("topology", metavar="TOPOLOGY", help="a name, or a .yml file (docs/topologies.md)")
         action.set_defaults(run=run)
 
 

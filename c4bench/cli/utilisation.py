@@ -52,20 +52,26 @@ def register(commands: Commands) -> None:
     )
     names = [model.name for model in MODELS]
     parser.add_argument("--model", action="append", choices=names, help="one of the paper's models (default: all)")
-    parser.add_argument("--layers", type=int, help="of another model, with --parameters and --step")
+    parser.add_argument("--layers", type=int, metavar="NUMBER", help="of another model, with --parameters and --step")
     parser.add_argument("--parameters", type=float, metavar="NUMBER", help="such as 7e9")
     parser.add_argument("--step", metavar="TIME", help="how long a step computes, such as 2s")
     default = Settings()
-    parser.add_argument("--bits", type=float, default=default.bits, help="per parameter (default %(default)s, fitted)")
+    parser.add_argument(
+        "--bits", type=float, default=default.bits, metavar="NUMBER", help="per parameter (default %(default)s, fitted)"
+    )
     parser.add_argument("--period", type=int, default=default.period, metavar="STEPS", help="default %(default)s")
-    parser.add_argument("--fragment-layers", type=int, default=default.fragment_layers, help="default %(default)s")
+    parser.add_argument(
+        "--fragment-layers", type=int, default=default.fragment_layers, metavar="NUMBER", help="default %(default)s"
+    )
     parser.add_argument("--overlap", type=int, default=default.overlap, metavar="STEPS", help="default %(default)s")
-    parser.add_argument("--pattern", type=Pattern, choices=list(Pattern), default=default.pattern)
+    parser.add_argument(
+        "--pattern", type=Pattern, choices=list(Pattern), default=default.pattern, help="which layers make a fragment"
+    )
     parser.add_argument(
         "--waits", type=Granularity, choices=list(Granularity), default=default.waits, help="what waits with overlap"
     )
     parser.add_argument("--bandwidth", metavar="RATE", help="the utilisation at this bandwidth, such as 5gbit")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="print the cells as JSON")
     parser.set_defaults(run=_run)
 
 

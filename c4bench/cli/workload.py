@@ -59,9 +59,16 @@ def register(commands: Commands) -> None:
         help=f"where no master runs: be the agents' master while the jobs run (default {_ANY}:{PORT})",
     )
     lab = run.add_argument_group(f"with --hosts {LAB}")
-    lab.add_argument("--topology", default="clos-2x4", help=f"one of {', '.join(topology_file.names())}, or a .yml")
-    lab.add_argument("--seed", type=int, default=1, help="of the lab (default 1)")
-    lab.add_argument("--run-dir", type=Path, help="the directory that the lab writes to (default: a temporary one)")
+    lab.add_argument(
+        "--topology",
+        default="clos-2x4",
+        metavar="TOPOLOGY",
+        help=f"one of {', '.join(topology_file.names())}, or a .yml (default clos-2x4)",
+    )
+    lab.add_argument("--seed", type=int, default=1, metavar="NUMBER", help="same seed, same bytes (default 1)")
+    lab.add_argument(
+        "--run-dir", type=Path, metavar="RUN_DIR", help="where the lab writes to (default: a temporary directory)"
+    )
     logs.add_options(run, "warning")
     run.set_defaults(run=_run)
 
@@ -69,7 +76,7 @@ def register(commands: Commands) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.hosts == LAB:
         return _in_lab(arguments)
-    hosts = inventory.load(Path(arguments.hosts)).hosts
+    hosts = inventory.load_unless_lab(arguments.hosts, LAB).hosts
     launches = _launches(arguments.files, hosts)
     with ExitStack() as undo:
         if arguments.own_master:

@@ -10,6 +10,7 @@ from typing import Any
 from websockets.exceptions import WebSocketException
 
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
+from c4bench.control.pages.health import Health
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.event import Event
 from c4bench.model.steering import Action
@@ -38,7 +39,7 @@ Report = Callable[[str, Result], None]
 
 
 class Client:
-    """The requests that a master answers; an observer may only `follow`."""
+    """The requests that a master answers; an observer may only `follow`, and ask for its `health`."""
 
     def __init__(self, peer: Peer, events: "asyncio.Queue[Event]", lost: "asyncio.Task[None]") -> None:
         self._peer, self._events, self._lost = peer, events, lost
@@ -62,6 +63,10 @@ class Client:
     async def progress(self, query: QueryProgress) -> Progress:
         """What a job's ranks have reported since. Raises UnhealthyError if the job does not run."""
         return await self._peer.call("progress", query, Progress)
+
+    async def health(self) -> Health:
+        """The health of agents, jobs and links, and the open diagnoses."""
+        return await self._peer.call("health", Empty(), Health)
 
     async def learn_paths(self, hosts: Sequence[str]) -> PathKnowledge:
         """Have the paths between these hosts learnt now. Raises UnhealthyError with the master's reason."""

@@ -2,9 +2,11 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Protocol, TypeVar
 
+from c4bench.c4d.detector import Detector
 from c4bench.control.cluster import Cluster
 from c4bench.errors import C4Error, UnhealthyError
 from c4bench.model.diagnosis import Diagnosis
@@ -40,9 +42,27 @@ class C4D:
         self._cluster, self._job = cluster, job
         self._faults: list[Onset] = []
 
-    def learn_baseline(self, duration_s: float) -> None:
-        """Let the job run undisturbed, so that C4D learns its baseline."""
-        time.sleep(duration_s)
+    def learn_baseline(self, at_least_s: float = 0.0, *, at_most_s: float = 30.0) -> float:
+        """Let the job run undisturbed until C4D knows what its connections cost in health; return how long it took.
+
+        In a lab only the waiting takes virtual time. Raises UnhealthyError if it takes longer than `at_most_s`.
+        """
+        time.sleep(at_least_s)
+        recording = self._cluster.parts.jobs.by_attempt(self._job.id).recording
+        detector, seen, took_s = Detector(), 0, at_least_s
+        while True:
+            for record in islice(recording.copy(), seen, None):
+                detector.ingest(record)
+                seen += 1
+            if detector.has_baseline(self._job.id):
+                return took_s
+            if took_s >= at_most_s:
+                raise UnhealthyError(
+                    f"C4D did not learn the baseline of {self._job.id} within {at_most_s:g} s: some of its connections "
+                    "carry no data; look at its ranks, or give at_most_s"
+                )
+            time.sleep(_LOOK_EVERY_S)
+            took_s += _LOOK_EVERY_S
 
     def expect(self, fault: Onset) -> None:
         """A fault is in force: what `wait` returns is about it, or about a later one."""
@@ -67,10 +87,16 @@ class C4D:
         early = next((found for found in self.all() if found.alarmed_s < first_s), None)
         if early:
             ahead = format_time(first_s - early.alarmed_s)
+            named = early.component.named(self.link_names)
             raise C4Error(
-                f"C4D named {early.component} in {early.job} {ahead} before the fault: a false alarm, or something is "
+                f"C4D named {named} in {early.job} {ahead} before the fault: a false alarm, or something is "
                 "wrong with these hosts; what it says of the fault proves nothing"
             )
+
+    @property
+    def link_names(self) -> Mapping[str, str]:
+        """The names of links as people say them, by address, where paths are known."""
+        return self._cluster.parts.paths.named.names
 
     def all(self) -> list[Diagnosis]:
         """Every diagnosis so far."""

@@ -123,7 +123,7 @@ class Master:
         if role is Role.AGENT:
             await self._serve_agent(connection, channel, name)
         else:
-            await OperatorSession(channel, role, address, parts.log, parts.jobs, parts.paths).serve()
+            await OperatorSession(channel, role, address, parts.log, parts.jobs, parts.paths, parts.health.read).serve()
 
     async def _serve_agent(self, connection: ServerConnection, channel: WebSocketChannel, name: str) -> None:
         """Serve an agent. Of its older connections, which it may have lost without our knowing, a few are kept."""

@@ -1,11 +1,13 @@
-"""The connection of an operator or an observer: events for both, jobs and paths for operators only."""
+"""The connection of an operator or an observer: events and health for both, jobs and paths for operators only."""
 
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from c4bench.control.jobs.attempts import JobService
+from c4bench.control.pages.health import Health
 from c4bench.control.paths.service import PathService
 from c4bench.control.state.event_log import EventLog
 from c4bench.errors import UsageError
@@ -32,12 +34,19 @@ class OperatorSession:
     """One connection; the certificate of the other end states its `role`."""
 
     def __init__(
-        self, channel: Channel, role: Role, address: str, log: EventLog, jobs: JobService, paths: PathService
+        self,
+        channel: Channel,
+        role: Role,
+        address: str,
+        log: EventLog,
+        jobs: JobService,
+        paths: PathService,
+        health: Callable[[], Health],
     ) -> None:
-        self._log, self._jobs, self._paths = log, jobs, paths
+        self._log, self._jobs, self._paths, self._health = log, jobs, paths, health
         self._who = f"{role} at {address}"
         self._reports: set[asyncio.Task[None]] = set()
-        handlers = {"subscribe": Handler(Subscribe, self._subscribe)}
+        handlers = {"subscribe": Handler(Subscribe, self._subscribe), "health": Handler(Empty, self._tell_health)}
         if role is Role.OPERATOR:
             handlers |= {
                 "launch": Handler(LaunchJob, self._launch, MESSAGE_BYTES_MAX),
@@ -62,6 +71,9 @@ class OperatorSession:
     async def _subscribe(self, request: Subscribe) -> Empty:
         self._reports.add(asyncio.create_task(self._report(request.first)))
         return Empty()
+
+    async def _tell_health(self, _: Empty) -> Health:
+        return self._health()
 
     async def _report(self, first: int) -> None:
         with contextlib.suppress(ChannelClosed):

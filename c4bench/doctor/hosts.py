@@ -26,15 +26,22 @@ T = TypeVar("T")
 Reach = Callable[[str, Access], Connection]
 
 
-def look_at(inventory: Inventory, reach: Reach = connect) -> list[Report]:
-    """Check every host, in the order of the inventory; an unreachable one has only that in its report."""
+def look_at(
+    inventory: Inventory, reach: Reach = connect, answered: Callable[[Report], None] = lambda _: None
+) -> list[Report]:
+    """Check every host, in the order of the inventory; an unreachable one has only that in its report.
+
+    Each report is passed to `answered` as soon as it is there, by several threads.
+    """
     peers = ring(inventory.hosts)
 
     def inspect(host: Host) -> Report:
         try:
-            return _ask(host, inventory.access[host.name], peers[host.name], reach)
+            report = _ask(host, inventory.access[host.name], peers[host.name], reach)
         except UnhealthyError as error:
-            return capabilities.unreachable(host, str(error))
+            report = capabilities.unreachable(host, str(error))
+        answered(report)
+        return report
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         return list(pool.map(inspect, inventory.hosts))

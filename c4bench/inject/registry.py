@@ -58,8 +58,8 @@ WITNESSES: ModuleRegistry[WitnessFactory] = ModuleRegistry(
 def installed(entries: Mapping[str, _Entry], noun: str, name: str) -> _Entry:
     """The fault, driver or witness `name`.
 
-    Raises UsageError for a name that is like one of these, and UnhealthyError for any other: its package is not installed
-    on this host.
+    Raises UsageError for a name that is like one of these, and UnhealthyError for any other, whose package is not
+    installed on this host.
     """
     entry = entries.get(name)
     if entry is None:

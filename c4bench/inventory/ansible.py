@@ -19,7 +19,7 @@ from c4bench.inventory.document import Keys, dotted
 from c4bench.inventory.fabric import VARIABLE
 from c4bench.inventory.groups import ALL, Resolved, Variable
 
-INSTALL = "pip install 'c4bench[hosts]'"
+INSTALL = "pip install ansible-core ansible-runner"
 _TIMEOUT_S = 120.0
 _PLAIN = {".yml", ".yaml", ".json"}
 _META, _NO_META = "_meta", msgspec.Raw(b"{}")

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from c4bench.decoding import DecodingError, whole_number
-from c4bench.errors import CombinedUsageError, UsageError
+from c4bench.errors import CombinedUsageError, UsageError, meant
 from c4bench.foreign_text import one_line
 from c4bench.inventory import ansible, fabric, facts, groups
 from c4bench.inventory.document import Document
@@ -91,6 +91,14 @@ def load(path: Path) -> Inventory:
     digest = hashlib.sha256(content).hexdigest()
     graph = fabric.read(resolved, hosts, known, switches)
     return Inventory(path, tuple(hosts), switches, access, resolved.groups, digest, known, graph, resolved.replaced)
+
+
+def load_unless_lab(hosts: str, lab: str) -> Inventory:
+    """The inventory that `--hosts` names, where it could have named the `lab` too. Raises UsageError as `load` does."""
+    if not Path(hosts).exists():
+        advice = f"; give the path of an Ansible inventory, or {lab} for the embedded lab"
+        raise UsageError(f"--hosts {hosts}: no such file{meant(hosts, [lab], advice)}")
+    return load(Path(hosts))
 
 
 def _read(path: Path) -> tuple[Source, Resolved, bytes]:

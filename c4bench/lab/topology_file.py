@@ -248,10 +248,10 @@ def load(name_or_path: str) -> Topology:
     try:
         text = path.read_bytes()
     except FileNotFoundError:
-        near = meant(name_or_path, names())
-        raise UsageError(
-            f"unknown topology {name_or_path!r}: one of {', '.join(names())}, or a .yml file{near}"
-        ) from None
+        known = f"one of {', '.join(names())}, or a .yml file"
+        if path == Path(name_or_path):
+            raise UsageError(f"{path}: no such file; give {known}") from None
+        raise UsageError(f"unknown topology {name_or_path!r}: {known}{meant(name_or_path, names())}") from None
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; give a file that can be read") from None
     return parse(text, str(path))

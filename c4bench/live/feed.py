@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from c4bench import files
+from c4bench.c4p.knowledge.link_names import in_words
 from c4bench.control.parts import Parts
 from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import UsageError
@@ -66,22 +67,27 @@ class TimelineEntry(msgspec.Struct, frozen=True):
     text: str
 
 
-def entries_of(event: Event) -> tuple[TimelineEntry, ...]:
-    """The entries of an event of the master: for a diagnosis its alarm and its finding."""
+def entries_of(event: Event, links: Mapping[str, str]) -> tuple[TimelineEntry, ...]:
+    """The entries of an event of the master: for a diagnosis its alarm and its finding; `links` has names of links."""
     match event:
         case Diagnosed(diagnosis=found):
             what, sure = found.syndrome.replace("_", " "), f"confidence {found.confidence:.0%}"
             return (
                 TimelineEntry(found.alarmed_s, ALARM, what, found.job, f"the telemetry departs from normal: {what}"),
                 TimelineEntry(
-                    found.named_s, FINDING, str(found.component), found.job, "; ".join((what, sure, *found.evidence))
+                    found.named_s,
+                    FINDING,
+                    found.component.named(links),
+                    found.job,
+                    in_words("; ".join((what, sure, *found.evidence)), links),
                 ),
             )
         case SlowdownExplained(time_s, slowdown):
-            text = "; ".join((f"no fault but {slowdown.reason}", *slowdown.evidence))
-            return (TimelineEntry(time_s, BENIGN, str(slowdown.component), slowdown.job, text),)
+            text = in_words("; ".join((f"no fault but {slowdown.reason}", *slowdown.evidence)), links)
+            return (TimelineEntry(time_s, BENIGN, slowdown.component.named(links), slowdown.job, text),)
         case SteeringStage(time_s, incident):
-            return (TimelineEntry(time_s, ACTION, str(incident.diagnosis.component), incident.job, _stage(incident)),)
+            subject, text = incident.diagnosis.component.named(links), _stage(incident, links)
+            return (TimelineEntry(time_s, ACTION, subject, incident.job, text),)
         case AgentMissing(time_s, host, since_s, ranks):
             lasted = f"its agent has not been heard of for {time_s - since_s:.0f} s"
             return (TimelineEntry(time_s, HOST, host, "", f"{lasted}; ranks there: {ranks}"),)
@@ -98,7 +104,7 @@ def printable(entry: TimelineEntry) -> TimelineEntry:
     return msgspec.structs.replace(entry, subject=subject, job=job, text=text)
 
 
-def _stage(incident: Incident) -> str:
+def _stage(incident: Incident, links: Mapping[str, str]) -> str:
     """What has been done about an incident last."""
     if incident.resumed_s is not None:
         step = "" if incident.resumed_step is None else f" from step {incident.resumed_step}"
@@ -106,7 +112,8 @@ def _stage(incident: Incident) -> str:
     if incident.restarted_s is not None:
         return f"the job is restarted{f' on {incident.spare}' if incident.spare else ''}"
     if incident.isolated_s is not None:
-        return f"{incident.out or incident.component} is out of service"
+        component = incident.component or incident.diagnosis.component
+        return f"{incident.out or component.named(links)} is out of service"
     return f"decided to {incident.action}: {incident.reason}" if incident.reason else f"decided to {incident.action}"
 
 
@@ -168,7 +175,7 @@ class Timeline:
         log = self._sources.log
         new = self._history.poll()
         for event in log.since(self._events):
-            new += entries_of(event)
+            new += entries_of(event, self._sources.paths.named.names)
         self._events = log.count
         self._entries += sorted(map(printable, new), key=lambda entry: entry.time_s)
         self.count += len(new)

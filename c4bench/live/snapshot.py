@@ -9,15 +9,12 @@ from c4bench.attribution.localise import Cell
 from c4bench.c4p.knowledge.link_names import NamedLinks
 from c4bench.control.parts import Parts
 from c4bench.foreign_text import one_line
-from c4bench.model.event import Diagnosed
 from c4bench.model.fabric import LinkLoad
 
 _PICO = 1e12
 OPEN, AVOIDED, MISSING = "open", "avoided", "missing"
 # Of a larger fabric only the links that carry something, should, or may not be used are sent.
 _IDLE_AT_MOST = 2000
-# The newest events, among which those are looked for that have named something.
-_EVENTS = 500
 
 
 class HostRow(msgspec.Struct, frozen=True):
@@ -112,8 +109,7 @@ def take_fleet(parts: Parts, now_s: float) -> FleetView:
 def _named(parts: Parts) -> tuple[str, ...]:
     """The suspects of the newest diagnoses of attempts that run."""
     attempts = {running.spec.id for running in parts.registry.jobs().values()}
-    newest = (event.diagnosis for event in parts.log.events[-_EVENTS:] if isinstance(event, Diagnosed))
-    suspects = (suspect for found in newest if found.job in attempts for suspect in found.suspects)
+    suspects = (suspect for found in parts.log.open(attempts) for suspect in found.suspects)
     return tuple(sorted({one_line(f"{suspect.kind} {suspect.name}") for suspect in suspects}))
 
 

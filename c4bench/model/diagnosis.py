@@ -1,5 +1,6 @@
 """A diagnosis of C4D: syndrome, component, onset, confidence, and what would refute it."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 import msgspec
@@ -56,7 +57,12 @@ class Component(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         """`nic h5/0 (rx)`."""
-        return f"{self.kind} {self.name}" + (f" ({self.side})" if self.side else "")
+        return self.named({})
+
+    def named(self, links: Mapping[str, str]) -> str:
+        """For people: `nic h5/0 (rx)`, or `link leaf2/up1 > spine1/down2` where `links` has a name for the address."""
+        name = links.get(self.name, self.name) if self.kind == "link" else self.name
+        return f"{self.kind} {name}" + (f" ({self.side})" if self.side else "")
 
 
 class NetworkLoss(msgspec.Struct, frozen=True):

@@ -18,6 +18,7 @@ import pytest
 LAB = "softroce"
 _ASKED = "c4_fixtures"
 _SCENARIOS = "c4bench.scenarios"
+_INSTALLED = Path(__file__).parents[1] / "scenarios"
 _USAGE_ERROR = 2
 _asks = pytest.StashKey[bool]()
 # Options of pytest that only show something, by the names under which it keeps them.
@@ -42,6 +43,7 @@ def pytest_load_initial_conftests(
     result = yield
     group = parser.getgroup("c4bench", "c4bench: hosts, the embedded lab, faults")
     ours = "--pyargs" in args and any(arg.startswith(_SCENARIOS) for arg in args)
+    args[:] = [_folder_of(arg) or arg for arg in args] if ours else args
     early_config.stash[_asks] = ours or bool(early_config.getini(_ASKED))
     if early_config.stash[_asks]:
         _add_hosts(group)
@@ -51,6 +53,12 @@ def pytest_load_initial_conftests(
         sys.stderr.write(f"c4bench: --hosts: {_why_not_asked(early_config, args)}\n")
         raise SystemExit(_USAGE_ERROR)
     return result
+
+
+def _folder_of(name: str) -> str:
+    """The folder of an area of our scenarios, by its module's name, "" for other names: pytest finds no such module."""
+    folder = _INSTALLED.joinpath(*name.removeprefix(f"{_SCENARIOS}.").split("."))
+    return str(folder) if name.startswith(f"{_SCENARIOS}.") and folder.is_dir() else ""
 
 
 def _refuse_parallel(args: list[str]) -> None:
@@ -69,6 +77,10 @@ def _why_not_asked(config: pytest.Config, args: list[str]) -> str:
     value = args[args.index("--hosts") + 1] if "--hosts" in args[:-1] else ""
     if value and Path(value).exists():
         return f"pytest takes its settings from {config.rootpath}; write --hosts={value}"
+    for path in (Path(arg.partition("::")[0]).resolve() for arg in args):
+        if path.is_relative_to(_INSTALLED):
+            area = path.relative_to(_INSTALLED).parts[:1]
+            return f"scenarios of the package are named as modules: --pyargs {'.'.join((_SCENARIOS, *area))}"
     where = config.inipath or config.rootpath / "pytest.ini"
     return f"these tests do not ask for c4bench; write `{_ASKED} = true` in {where}"
 

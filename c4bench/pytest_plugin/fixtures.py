@@ -23,9 +23,12 @@ from c4bench.model.steering import Policy
 from c4bench.pytest_plugin.clocks import Clocks
 from c4bench.pytest_plugin.scope import needs
 from c4bench.pytest_plugin.tenancy import TENANCY
+from c4bench.pytest_plugin.timelines import timelines
 from c4bench.pytest_plugin.verdicts import LEDGER, scenario_name
 from c4bench.record import Ledger, RunDirectory
+from c4bench.record.artefacts import Faults
 from c4bench.record.run import slug
+from c4bench.report.headlines import format_labels
 from c4bench.wire.messages import JobSpec
 from c4bench.workload.jobs import job as job_of
 from c4bench.workload.jobs import place, training_job
@@ -36,6 +39,7 @@ _COUNT_EVERY_S = 2.0
 _RESUMED_WITHIN_S = 120.0
 
 _C4D = pytest.StashKey[C4D]()
+_INJECTED = pytest.StashKey[list[Fault]]()
 Measure = Callable[..., Measurement]
 Inject = Callable[..., AbstractContextManager[Fault]]
 
@@ -118,7 +122,10 @@ def measure(request: pytest.FixtureRequest, pytestconfig: pytest.Config, run_dir
     default = Clock.VIRTUAL if pytestconfig.option.c4_time == "virtual" else Clock.MACHINE
 
     def record(name: str, value: float, *, unit: str = "", clock: Clock = default, **rest: float | str) -> Measurement:
-        return ledger.measure(name, value, unit, clock=clock, **rest)  # type: ignore[arg-type]
+        taken = ledger.measure(name, value, unit, clock=clock, **rest)  # type: ignore[arg-type]
+        labels = format_labels(taken)
+        request.node.user_properties.append((f"{taken.name} ({labels})" if labels else taken.name, taken.value))
+        return taken
 
     return record
 
@@ -195,6 +202,7 @@ def _watched(node: pytest.Item, fault: AbstractContextManager[Fault]) -> Iterato
     """The fault, about which C4D, if the scenario has it, is asked from now on."""
     c4d = node.stash.get(_C4D, None)
     with fault as applied:
+        node.stash.setdefault(_INJECTED, []).append(applied)
         if c4d:
             c4d.expect(applied)
         yield applied
@@ -218,10 +226,17 @@ def job(
 
 
 @pytest.fixture
-def c4d(request: pytest.FixtureRequest, cluster: Cluster, job: JobSpec) -> C4D:
-    """What C4D says about the job: `c4d.wait(timeout_s=10)`, in a fault's block about this fault."""
+def c4d(request: pytest.FixtureRequest, cluster: Cluster, job: JobSpec, run_directory: RunDirectory) -> Iterator[C4D]:
+    """What C4D says about the job: `c4d.wait(timeout_s=10)`, in a fault's block about this fault.
+
+    The report shows the timelines of the scenario's faults, if the scenario itself has saved none.
+    """
     found = request.node.stash[_C4D] = C4D(cluster, job)
-    return found
+    yield found
+    name = f"faults/{slug(scenario_name(request.node))}"
+    injected = request.node.stash.get(_INJECTED, [])
+    if injected and run_directory.load(name, Faults) is None:
+        run_directory.save(name, timelines(injected, found.all(), found.link_names))
 
 
 @pytest.fixture

@@ -1,9 +1,11 @@
 """Files that pytest writes in a lab come out of it: those the user asked for, and its cache of failed tests."""
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from c4bench.errors import UnhealthyError, UsageError
 
 # By the name under which pytest, or pytest-reportlog, keeps the option: the options that name a file to write.
 WRITTEN = {"xmlpath": "--junitxml", "report_log": "--report-log", "log_file": "--log-file"}
+_TIMESTAMP = re.compile(r'timestamp="[^"]*"')
 # What --lf, --ff, --nf and --stepwise read from pytest's cache (pytest: "How to re-run failed tests").
 _VALUES = "v"  # the folder of values in a cache's folder
 _CACHED = ("cache/lastfailed", "cache/nodeids", "cache/stepwise")
@@ -29,13 +32,15 @@ def carried(config: pytest.Config, folder: Path) -> Iterator[list[str]]:
         _check(path)
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "cache").mkdir(parents=True)
-    cache = _cache(config)
+    cache, began = _cache(config), datetime.now().astimezone().isoformat()
     try:
         if cache and not config.getoption("cacheclear"):
             _copy(cache, folder / "cache")
         words = [f"{flag}={_inside(folder, flag)}" for flag in wanted]
         yield [*words, *(["-o", f"cache_dir={folder / 'cache'}"] if cache else [])]
     finally:
+        if "--junitxml" in wanted:
+            _date(_inside(folder, "--junitxml"), began)
         for flag, path in wanted.items():
             _bring_out(_inside(folder, flag), path)
         if cache:
@@ -59,6 +64,12 @@ def _check(path: Path) -> None:
         path.open("ab").close()
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; name a file that can be written") from None
+
+
+def _date(report: Path, began: str) -> None:
+    """Write the machine's date into a JUnit report, which has that of the lab's clock."""
+    if report.exists():
+        report.write_text(_TIMESTAMP.sub(f'timestamp="{began}"', report.read_text(), count=1))
 
 
 def _bring_out(written: Path, path: Path) -> None:

@@ -16,7 +16,9 @@ from c4bench.pytest_plugin.lab_files import carried
 from c4bench.pytest_plugin.lab_progress import LabProgress
 from c4bench.pytest_plugin.start import start_run
 from c4bench.record import Ledger, RunDirectory
-from c4bench.report import conclude, render
+from c4bench.report import conclude, evaluate_run, render
+from c4bench.report.headlines import sentence
+from c4bench.report.markdown import counts
 
 LAB = "softroce"
 _PYTEST = "pytest"  # in the lab's folder of the run directory: what pytest writes in the lab
@@ -42,20 +44,33 @@ def run_in_lab(config: pytest.Config) -> int:
     sys.stdout.write(f"c4bench: {run.path} is {RUN} in the lab\n")
     sys.stdout.flush()
     files = carried(config, run.path.resolve() / launch.LAB_DIRECTORY / _PYTEST)
-    with signals.unwinding(), files as words, LabProgress(run, tests):
-        lab = launch.launch(
-            topology,
-            lab_command(config, run.path, clock, words),
-            run.path,
-            seed=option.c4_seed,
-            virtual=clock == "virtual",
-            interactive=interactive,
-            limit_s=3600 * option.c4_limit,
-        )
+    try:
+        with signals.unwinding(), files as words, LabProgress(run, tests):
+            lab = launch.launch(
+                topology,
+                lab_command(config, run.path, clock, words),
+                run.path,
+                seed=option.c4_seed,
+                virtual=clock == "virtual",
+                interactive=interactive,
+                limit_s=3600 * option.c4_limit,
+            )
+    except KeyboardInterrupt:
+        show_so_far(run)
+        raise
     record_times(run, built, lab, booted=not interactive)
     code = conclude(run, lab.exit_code)
     sys.stdout.write(f"c4bench: report {render(run.path)}\n")
     return code
+
+
+def show_so_far(run: RunDirectory) -> None:
+    """Say how the tests of a run that was interrupted have ended, and where its report is."""
+    verdict = evaluate_run(run.path)
+    taken = [f"{taken.outcome:<13} {sentence(taken)}" for taken in verdict.measurements]
+    ended = f"c4bench: so far {counts(verdict)}"
+    sys.stdout.writelines(f"{line}\n" for line in [*taken, ended, f"c4bench: report {render(run.path)}"])
+    sys.stdout.flush()
 
 
 def record_times(run: RunDirectory, built: kernel.Kernel, lab: LabRun, *, booted: bool = True) -> None:

@@ -33,7 +33,7 @@ def prepare(config: pytest.Config) -> int | None:
         scheduler(config.option.c4_scheduler)
     if config.option.hosts == LAB:
         return run_in_lab(config)
-    loaded = inventory.load(Path(config.option.hosts))
+    loaded = inventory.load_unless_lab(config.option.hosts, LAB)
     capabilities.check(loaded.requires)
     if _continues_in_lab(config.option.c4_run_dir):
         refuse_finished(RunDirectory(config.option.c4_run_dir), resume=config.option.c4_resume)

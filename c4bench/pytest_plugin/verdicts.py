@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from _pytest.junitxml import xml_key
 
-from c4bench.errors import InconclusiveError
+from c4bench.errors import C4Error, InconclusiveError
 from c4bench.foreign_text import one_line
 from c4bench.model.measurement import Outcome
 from c4bench.record import Ledger, RunDirectory
@@ -19,7 +19,7 @@ from c4bench.report.headlines import sentence
 
 IN_LAB = "C4BENCH_IN_LAB" in os.environ
 _SECOND_NS = 10**9
-_OWN_ERROR = re.compile(r"^(?:c4bench\.errors\.\w+|Failed): ")
+_OWN_ERROR = re.compile(r"^(?:\S+:\d+: \w+Error|c4bench\.errors\.\w+|Failed): ")
 _REASON_AT_MOST = 300
 LEDGER = pytest.StashKey[Ledger]()
 # Whether the run that this one resumes has nothing left to run.
@@ -108,6 +108,8 @@ class Verdicts:
         self._begun[report.nodeid] = _Ran(scenario_name(item), _is_plain(item))
         if call.excinfo is not None and _is_unseen(call.excinfo):
             self._unseen.add((report.nodeid, report.when))
+        if report.failed and call.excinfo and call.excinfo.errisinstance(C4Error) and not item.config.option.fulltrace:
+            report.longrepr = _in_one_line(item, call.excinfo)
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -175,6 +177,13 @@ class Verdicts:
 
 def _in_words(error: pytest.ExceptionInfo[BaseException]) -> str:
     return ": ".join(filter(None, (type(error.value).__name__, str(error.value))))
+
+
+def _in_one_line(item: pytest.Item, error: pytest.ExceptionInfo[BaseException]) -> str:
+    """An error for users with the line of their test that led to it: how we came to see it helps nobody."""
+    file, began, _ = item.location
+    own = [entry.lineno for entry in error.traceback if entry.path == item.path]
+    return f"{file}:{(own[-1] if own else began or 0) + 1}: {type(error.value).__name__}: {error.value}"
 
 
 def _why(text: str) -> str:

@@ -23,7 +23,7 @@ from c4bench.wire.window_codec import WindowDecoder
 _RECORDS, _OPERATIONS, _FINDINGS = "records", "operations", "findings"
 _DAY = "day="
 _DIGITS = 8
-_MISSING = "pyarrow is not installed; pip install 'c4bench[archive]'"
+_MISSING = "pyarrow is not installed; pip install pyarrow"
 
 
 class Bounds(NamedTuple):

@@ -17,7 +17,7 @@ from c4bench.report.verdict import evaluate_run
 NIGHT = "night"
 # The chance of a false alarm on the whole page: per figure, some of hundreds of figures would be alarms every night.
 _FALSE_ALARM = 0.05
-_NIGHTS_AT_LEAST = 3
+NIGHTS_AT_LEAST = 3
 # Smallest relative change to report, however significant.
 _RELATIVE_MIN = 0.01
 _SMALLER_IS_BETTER = {"s", "s/s", "B"}
@@ -114,7 +114,7 @@ def compare(tonight: NightFigures, before: Sequence[NightFigures], baseline: Nig
     compared = 0
     for key, now in tonight.figures.items():
         past = [(night.name, night.figures[key].value) for night in before if key in night.figures]
-        compared += len(past) >= _NIGHTS_AT_LEAST
+        compared += len(past) >= NIGHTS_AT_LEAST
         change = _since(now, tonight.name, past, confidence) or _from_baseline(now, past, baseline, key, confidence)
         changes += [change] if change else []
     lost = sorted({f"{short(key[0])}: {key[1]}" for key in last.keys() - tonight.figures.keys()})
@@ -151,7 +151,7 @@ def prune(root: Path, keep: int, spare: Iterable[Path]) -> list[Path]:
 def _since(now: Measurement, tonight: str, past: Sequence[tuple[str, float]], confidence: float) -> Change | None:
     """The change in the earliest night since which all figures lie outside what the nights before it predict."""
     series = [*past, (tonight, now.value)]
-    for first in range(_NIGHTS_AT_LEAST, len(series)):
+    for first in range(NIGHTS_AT_LEAST, len(series)):
         expected = _expected([value for _, value in series[:first]], confidence)
         sides = {_side(value, expected) for _, value in series[first:]}
         if len(sides) == 1 and 0 not in sides:
@@ -164,7 +164,7 @@ def _from_baseline(
 ) -> Change | None:
     """Detect a slow decline: a figure further from the baseline than any two nights differ."""
     then = baseline.figures.get(key) if baseline else None
-    if baseline is None or then is None or len(past) < _NIGHTS_AT_LEAST:
+    if baseline is None or then is None or len(past) < NIGHTS_AT_LEAST:
         return None
     spread = prediction_interval([value for _, value in past], confidence)
     reach = max((spread.high - spread.low) / 2 * math.sqrt(2), _RELATIVE_MIN * abs(then.value))

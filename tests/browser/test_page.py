@@ -45,6 +45,37 @@ def test_it_shows_the_fabric(page):
     assert page.evaluate("document.getElementById('matrix').width") == 8
 
 
+def test_a_tile_says_what_is_named_and_open(page):
+    """Whoever opens the page reads first that C4D has named something in a job that runs."""
+    page.wait_for_selector("#tiles div")
+    first = page.locator("#tiles div").first
+    assert first.locator("dt").inner_text() == "named and open"
+    assert first.locator("dd.bad").inner_text() == "nic h3/0"
+
+
+def test_the_delay_matrix_has_names(page):
+    """Rows and columns of the matrix are labelled with the NICs that send and receive."""
+    page.wait_for_selector("#job-detail:not([hidden])")
+    nics = [f"h{number}/0" for number in range(8)]
+    assert page.locator("#matrix-rows span").all_text_contents() == nics
+    assert page.locator("#matrix-columns span").all_text_contents() == nics
+
+
+def test_the_jobs_are_whole_on_a_phone(browser, scene):
+    """Each figure of a job stands below its name on the screen of a phone; nothing has to be scrolled to."""
+    page = sign_in(browser, scene, scene.token("phone-jobs"), viewport=PHONE)
+    page.wait_for_selector("#jobs-table tbody tr")
+    table, around = page.locator("#jobs-table"), page.locator("#jobs-table").locator("..")
+    assert table.evaluate("node => node.scrollWidth") <= around.evaluate("node => node.clientWidth")
+    cells = page.locator("#jobs-table tbody tr").first.locator("th, td")
+    for index in range(cells.count()):
+        box = cells.nth(index).bounding_box()
+        assert box["x"] + box["width"] <= PHONE["width"]
+        assert cells.nth(index).evaluate("node => getComputedStyle(node, '::before').content") not in ("none", '""')
+    assert page.problems == []
+    page.context.close()
+
+
 def test_a_link_that_is_not_used_stands_first(page, scene):
     """A link that C4P avoids comes before the loaded ones, with its state, and in the summary."""
     hop = next(iter(scene.parts.paths.link_loads()))
@@ -53,7 +84,7 @@ def test_a_link_that_is_not_used_stands_first(page, scene):
     first.get_by_text("avoided").wait_for(timeout=3000)
     assert first.locator(".address").inner_text() == hop
     assert first.locator(".name").inner_text() == scene.parts.paths.named.names[hop]
-    assert page.locator("#tiles .bad").inner_text() == "1"
+    assert page.locator("#tiles div", has_text="links not in use").locator(".bad").inner_text() == "1"
     scene.call(lambda: scene.parts.paths.controller.health.reopen_due(scene.now_s() + 1e6))
 
 

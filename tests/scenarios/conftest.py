@@ -34,11 +34,11 @@ class Ports(NamedTuple):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector):
-    """Skip modules that import a package which is not installed; `c4bench[scenarios]` has it."""
+    """Skip modules that import a package which is not installed."""
     report = yield
     error = report.call.excinfo and report.call.excinfo.value.__cause__
     if isinstance(error, ModuleNotFoundError) and error.name.partition(".")[0] in OPTIONAL:
-        reason = f"Skipped: no-{error.name}: run pip install 'c4bench[scenarios]'"
+        reason = f"Skipped: no-{error.name}: run pip install {error.name}"
         report.outcome, report.longrepr = "skipped", (str(collector.path), 0, reason)
     return report
 

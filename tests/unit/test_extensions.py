@@ -135,6 +135,8 @@ def test_detect_judges_a_recording_by_another_detector(site, tmp_path):
 def test_the_bundle_of_hosts_has_the_package(site, tmp_path):
     """What is deployed to hosts holds the package, and lets its entry points be found."""
     build = "import sys, pathlib; from c4bench.deploy import prepare; print(prepare.build(pathlib.Path(sys.argv[1])))"
+    code, output, errors = python(site, "-c", build, str(tmp_path))
+    assert (code, errors) == (0, "")
     names = subprocess.run(["tar", "-tzf", output.strip()], capture_output=True, text=True, check=True).stdout
     assert {"acme/driver.py", "acme/acme.freeze.yml", "acme-1.0.dist-info/entry_points.txt"} <= {
         name.partition("site-packages/")[2] for name in names.splitlines()

@@ -78,21 +78,44 @@ def test_the_package_needs_few_others():
     }
 
 
-def test_the_scenarios_of_the_wheel_can_be_collected(wheel, tmp_path):
-    """Without a checkout pytest finds and imports every file of `c4bench.scenarios`."""
-    pytest.importorskip("pyverbs", reason="pyverbs is not installed")
-    wheel.extractall(tmp_path / "installed")
-    (tmp_path / "elsewhere").mkdir()
+def pytest_elsewhere(wheel, folder, *words):
+    """Run pytest without a checkout, with the wheel's files on the path; return the exit code and the output."""
+    wheel.extractall(folder / "installed")
+    (folder / "elsewhere").mkdir()
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--pyargs", "c4bench.scenarios", "--co", "-q", "-p", "no:cacheprovider"],
-        cwd=tmp_path / "elsewhere",
-        env=os.environ | {"PYTHONPATH": str(tmp_path / "installed")},
+        [sys.executable, "-m", "pytest", *words, "--co", "-q", "-p", "no:cacheprovider"],
+        cwd=folder / "elsewhere",
+        env=os.environ | {"PYTHONPATH": str(folder / "installed")},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert "collective/test_bandwidth.py::test_ring_is_exact" in done.stdout
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "found"),
+    [
+        ("c4bench.scenarios", "collective/test_bandwidth.py::test_ring_is_exact"),
+        ("c4bench.scenarios.hosts", "test_deploy.py::test_agents_are_deployed"),
+        ("c4bench.scenarios.hosts.test_deploy", "::test_agents_are_deployed"),
+    ],
+)
+def test_the_scenarios_of_the_wheel_can_be_collected(wheel, tmp_path, module, found):
+    """Without a checkout pytest finds and imports the files of `c4bench.scenarios`, all or those of one area."""
+    pytest.importorskip("pyverbs", reason="pyverbs is not installed")
+    code, said = pytest_elsewhere(wheel, tmp_path, "--pyargs", module)
+    assert code == 0, said[-3000:]
+    assert found in said
+
+
+def test_scenarios_of_the_package_are_named_as_modules(wheel, tmp_path):
+    """By path pytest would take their folder for a project: nobody is told to write settings there."""
+    path = tmp_path / "installed/c4bench/scenarios/hosts/test_deploy.py"
+    code, said = pytest_elsewhere(wheel, tmp_path, str(path), "--hosts=softroce")
+    assert code == 2
+    advice = "scenarios of the package are named as modules: --pyargs c4bench.scenarios.hosts"
+    assert said == f"c4bench: --hosts: {advice}\n"
 
 
 def test_ansible_is_an_extra(wheel):

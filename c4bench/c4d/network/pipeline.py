@@ -220,6 +220,11 @@ class NetworkSlownessDetector:
         rows = np.flatnonzero(~np.isnan(self._newest))
         return dict(CellValues(self._index, rows, self._newest[rows]))
 
+    @property
+    def has_baseline(self) -> bool:
+        """Whether there is enough healthy history of every cell of the newest delay matrix for faults to stand out."""
+        return self._baseline.settled() and all(map(self._baseline.knows, self.cells))
+
     def poll_benign(self) -> list[BenignSlowdown]:
         """Return what was explained since the last call."""
         slowdowns, self.slowdowns = self.slowdowns, []

@@ -89,7 +89,7 @@ def _solver(time_limit_s: float) -> Any:  # noqa: ANN401  (highspy ships no type
     try:
         highspy: Any = import_module("highspy")
     except ImportError:
-        raise UsageError("the exact planner needs highspy; run: pip install 'c4bench[plan]'") from None
+        raise UsageError("the exact planner needs highspy; run: pip install highspy") from None
     solver = highspy.Highs()
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("time_limit", time_limit_s)

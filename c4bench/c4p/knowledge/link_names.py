@@ -1,5 +1,6 @@
 """The names of links as people say them: by nodes, and by the switches' ports where they are known. Pure."""
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
@@ -84,6 +85,10 @@ def _by_port(graph: FabricGraph) -> dict[Port, float]:
     return {port: rate_bps for port, rate_bps in rates.items() if port[1]}
 
 
+# An address may have colons, and one may follow it.
+_LINK = re.compile(r"\blink (\S+?)(?=[,;:]?(?:\s|$))")
+
+
 class NamedLinks(msgspec.Struct, frozen=True):
     """What known paths show of a fabric: its directed links and their names, by hop, and each node's tier.
 
@@ -115,6 +120,11 @@ def name_links(
     nics = {nic for pair in atlas.pairs for nic in pair}
     names = {hop: " > ".join(ends.of(link, _port_of(link, ports))) for hop, link in links.items()}
     return NamedLinks(links, names, tiers(found, nics))
+
+
+def in_words(text: str, names: Mapping[str, str]) -> str:
+    """A sentence in which `link ADDRESS` has become `link NAME`, where `names` has one for the address."""
+    return _LINK.sub(lambda found: f"link {names.get(found[1], found[1])}", text)
 
 
 class _Ends:

@@ -135,7 +135,7 @@ class DiagnosisDispatch:
     async def publish(self, attempt: str, diagnoses: Sequence[Diagnosis], now_s: float) -> None:
         """Publish an attempt's new diagnoses."""
         for diagnosis in diagnoses:
-            _log_diagnosis(diagnosis)
+            _log_diagnosis(diagnosis, self._paths.named.names)
             self._log.publish(Diagnosed(now_s, diagnosis))
             await self._paths.apply_diagnosis(diagnosis)
         for consume in self._consumers:
@@ -149,10 +149,12 @@ def log_benign(slowdown: BenignSlowdown) -> None:
     _logger.info("%s: no fault but %s, %s is slower: %s", *values, extra=fields)
 
 
-def _log_diagnosis(diagnosis: Diagnosis) -> None:
+def _log_diagnosis(diagnosis: Diagnosis, links: Mapping[str, str]) -> None:
+    """Log a diagnosis for people, by the names of `links`; the fields have addresses."""
     cause = f", {diagnosis.cause}" if diagnosis.cause else ""
-    others = f"; or {', '.join(map(str, diagnosis.alternatives))}" if diagnosis.alternatives else ""
-    values = (diagnosis.job, diagnosis.syndrome, diagnosis.component, cause, diagnosis.confidence, others)
+    named, *alternatives = (suspect.named(links) for suspect in diagnosis.suspects)
+    others = f"; or {', '.join(alternatives)}" if alternatives else ""
+    values = (diagnosis.job, diagnosis.syndrome, named, cause, diagnosis.confidence, others)
     fields = {
         "attempt": diagnosis.job,
         "syndrome": diagnosis.syndrome,

@@ -12,6 +12,7 @@ from c4bench.control.detection.telemetry import EvaluationTimes, TelemetryLoop
 from c4bench.control.paths.service import PathService, UnplannedFlows
 from c4bench.control.state.event_log import EventLog
 from c4bench.control.state.registry import JobHealth, JobRegistry
+from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.event import AgentMissing
 from c4bench.model.fabric import LinkLoad
 from c4bench.model.steering import IsolatedHost
@@ -43,6 +44,7 @@ class Health(msgspec.Struct, frozen=True):
     `diagnoses` are counted by job and syndrome. `unplanned` are flows without a planned path, by attempt. `links` are
     the loads that flows offer, by link; `missing_links` answered probes before and do not now. `evaluations` are how
     long C4D took each time to evaluate all telemetry. `left_out` counts what came over a bus and could not be used.
+    `open` are diagnoses of attempts that run, and `link_names` the names of links as people say them, by address.
     """
 
     agents: dict[str, AgentHealth]
@@ -55,6 +57,8 @@ class Health(msgspec.Struct, frozen=True):
     missing_links: tuple[str, ...] = ()
     evaluations: EvaluationTimes = EvaluationTimes()
     left_out: Mapping[str, int] = MappingProxyType({})
+    open: tuple[Diagnosis, ...] = ()
+    link_names: Mapping[str, str] = MappingProxyType({})
 
 
 class MasterHealth:
@@ -97,6 +101,8 @@ class MasterHealth:
             missing_links=tuple(sorted(link.name for link in self._paths.controller.missing)),
             evaluations=self._telemetry.evaluations,
             left_out=dict(self._detection.left_out),
+            open=self._log.open({running.spec.id for running in self._registry.jobs().values()}),
+            link_names=dict(self._paths.named.names),
         )
 
     def _agent(self, host: str, now_s: float) -> AgentHealth:

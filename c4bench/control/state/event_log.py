@@ -3,13 +3,15 @@
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 
 from c4bench.control.state.registry import name_of
 from c4bench.control.state.store import Store
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.event import Diagnosed, Event
 
+# The newest events, among which those are looked for that have named something.
+_OPEN_AMONG = 500
 # Events that a master keeps in memory, if it runs for long; a test's master keeps all.
 _KEPT = 10_000
 
@@ -83,6 +85,11 @@ class EventLog:
     def diagnoses(self) -> list[Diagnosis]:
         """The published diagnoses that are kept, in order."""
         return [event.diagnosis for event in self.events if isinstance(event, Diagnosed)]
+
+    def open(self, attempts: Collection[str]) -> tuple[Diagnosis, ...]:
+        """The newest diagnoses of these attempts of jobs, in order."""
+        newest = (event.diagnosis for event in self.events[-_OPEN_AMONG:] if isinstance(event, Diagnosed))
+        return tuple(diagnosis for diagnosis in newest if diagnosis.job in attempts)
 
     def counts(self) -> dict[str, Counter[str]]:
         """How many diagnoses of each syndrome there were, by job."""

@@ -97,8 +97,15 @@ export class FabricView {
   }
 }
 
+/** What C4D has named or suspects, links by their names. */
+export function namedInWords({ named, links }) {
+  const names = new Map(links.map((link) => [`link ${link.link}`, `link ${link.name}`]));
+  return named.map((component) => names.get(component) ?? component);
+}
+
 /** The picture in words: what is not in use, by name, and which link carries most. */
-function summary({ links: every, named }, known, drawn) {
+function summary(fleet, known, drawn) {
+  const [every, named] = [fleet.links, namedInWords(fleet)];
   const parts = named.length ? [`C4D suspects ${named.slice(0, 8).join(", ")}${named.length > 8 ? " and others" : ""}.`] : [];
   for (const [state, words] of [["missing", "Missing"], ["avoided", "Avoided"]]) {
     const names = every.filter((link) => link.state === state).map((link) => link.name);

@@ -1,7 +1,7 @@
 // Summary, jobs, links and hosts: what a `fleet` message has.
 
 import { Keyed, byId, element, setClass, setText } from "./dom.js";
-import { carriedShare } from "./fabric.js";
+import { carriedShare, namedInWords } from "./fabric.js";
 import { duration, percent, rate } from "./format.js";
 
 const LATE_S = 2;
@@ -83,7 +83,10 @@ export class FleetView {
     const closed = fleet.links.filter((link) => link.state !== "open").length;
     const shares = fleet.links.map(carriedShare).filter((share) => share !== null);
     const latest = Math.max(0, ...fleet.hosts.map((host) => host.lag_s ?? 0));
+    const named = namedInWords(fleet);
+    const more = named.length > 1 ? ` and ${named.length - 1} more` : "";
     const tiles = [
+      ["named and open", named.length ? named[0] + more : "nothing", named.length > 0],
       ["agents connected", `${connected} of ${fleet.hosts.length}`, connected < fleet.hosts.length],
       ["hosts out of service", String(out), out > 0],
       ["jobs", String(fleet.jobs.length), false],
@@ -100,6 +103,8 @@ export class FleetView {
     button.type = "button";
     button.addEventListener("click", () => this.choose(job.name));
     made.firstChild.append(button);
+    const heads = byId("jobs-table").tHead.rows[0].cells;
+    [...made.children].forEach((cell, index) => (cell.dataset.head = heads[index].textContent));
     return made;
   }
 

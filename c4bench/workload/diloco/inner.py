@@ -75,6 +75,6 @@ def _bfloat16() -> np.dtype[np.generic]:
     try:
         from ml_dtypes import bfloat16  # noqa: PLC0415  (only these jobs need it)
     except ImportError:
-        raise UsageError("gradients: bfloat16 needs ml_dtypes; run: pip install 'c4bench[bfloat16]'") from None
+        raise UsageError("gradients: bfloat16 needs ml_dtypes; run: pip install ml-dtypes") from None
     kind: np.dtype[np.generic] = np.dtype(bfloat16)
     return kind

@@ -10,7 +10,7 @@ from c4bench.workload.models.size import Size
 Backend = Literal["numpy", "torch", "cuda"]
 # What each imports, and how that is installed.
 _PACKAGES: dict[Backend, tuple[tuple[str, ...], str]] = {
-    "numpy": (("autograd", "threadpoolctl"), "pip install 'c4bench[learn]'"),
+    "numpy": (("autograd", "threadpoolctl"), "pip install autograd threadpoolctl"),
     "torch": (("torch",), "pip install torch"),
     "cuda": (("torch",), "pip install torch"),
 }

@@ -217,7 +217,7 @@ def _operator(folder):
     with _master(folder) as (parts, run):
 
         async def serve(data):
-            peers = parts.log, parts.jobs, parts.paths
+            peers = parts.log, parts.jobs, parts.paths, parts.health
             await OperatorSession(Delivered(data), Role.OPERATOR, "127.0.0.1", *peers).serve()
 
         def consume(data):
@@ -232,6 +232,7 @@ def _operator_corpus():
     spec = job_spec("new", meeting=Meeting("m", 4))
     calls = (
         ("subscribe", messages.Subscribe(0)),
+        ("health", messages.Empty()),
         ("launch", LaunchJob(spec, Policy(), (Host("spare", "10.0.1.0", (NICS[0],)),))),
         ("stop", messages.StopRanks("k")),
         ("restore", messages.ReturnHost("h3")),

@@ -5,8 +5,9 @@ import math
 
 import msgspec
 import pytest
-from c4d_telemetry import comm, conn, file
+from c4d_telemetry import MIX, comm, conn, drive, file
 
+from c4bench.c4d.detector import Detector
 from c4bench.c4d.ingest.job_view import JobView
 from c4bench.c4d.ingest.known_paths import KnownPaths
 from c4bench.c4d.network.cell_index import CellIndex
@@ -15,6 +16,8 @@ from c4bench.c4d.network.delay_matrix import DelayMatrix, matrix_table
 from c4bench.c4d.network.evidence import MatrixSlice, slice_departures
 from c4bench.c4d.thresholds import BASELINE_MAX_SPANS, BASELINE_MIN_SPANS
 from c4bench.model.diagnosis import Component
+from tools.sim.job import simulate
+from tools.sim.model import SimFault, SimFaultKind, SimJob
 
 
 class _Job:
@@ -290,3 +293,20 @@ def test_table_has_rows_source_and_columns_destination():
     table = matrix_table({("h1/0", "h0/0"): 2.0, ("h0/0", "h2/0"): 3.0})
     assert table.nics == ["h0/0", "h1/0", "h2/0"]
     assert table.cells == [[None, None, 3.0], [2.0, None, None], [None, None, None]]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_fault_stands_out_once_there_is_a_baseline(seed):
+    """A NIC that becomes slow as soon as C4D says that it has a baseline is named."""
+    job, detector = SimJob(8, MIX, seed=seed), Detector()
+    assert not detector.has_baseline(job.name)
+    for tick in simulate(job, (), 4.0):
+        for window in tick.windows:
+            detector.ingest_window(window)
+        detector.evaluate(tick.time_s)
+        if detector.has_baseline(job.name):
+            break
+    assert 1.0 < tick.time_s < 3.0
+    slow = SimFault(SimFaultKind.NIC_RATE, 3, tick.time_s, factor=0.25, side="rx")
+    found = drive(job, (slow,), tick.time_s + 2.0)
+    assert [str(diagnosis.component) for diagnosis in found] == ["nic h3/0 (rx)"]

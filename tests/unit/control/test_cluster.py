@@ -7,6 +7,7 @@ import gc
 import socket
 import threading
 import time
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -24,12 +25,16 @@ from c4bench.model.meeting import Meeting
 from c4bench.model.numbering import window_of
 from c4bench.model.recording import Evaluated
 from c4bench.model.steering import Action, Incident
+from c4bench.model.step import StepOp
 from c4bench.model.telemetry import Member, RankRecord
+from c4bench.record.telemetry import Recording
 from c4bench.wire.master import master_channel
 from c4bench.wire.messages import Empty, Exchange, Exchanged, Hello, JobSpec, Meet, Result, StartRanks, StopRanks
 from c4bench.wire.peer import Handler, Peer
 from c4bench.wire.trust import client_context
 from c4bench.wire.window_codec import WindowEncoder
+from tools.sim.job import simulate
+from tools.sim.model import SimJob
 
 NAMES = ("h0", "h1")
 HOSTS = tuple(Host(name, "", (Nic(name, 0, "r", "n", "", 1e10),)) for name in NAMES)
@@ -264,6 +269,38 @@ def test_diagnoses_are_those_of_one_job(scene):
     publish(cluster, Diagnosed(3.0, diagnosis("job~1", "h1/0")))
     assert view.wait(WITHIN_S) == diagnosis("job")
     assert [found.component.name for found in view.all()] == ["h0/0", "h1/0"]
+
+
+def test_a_baseline_is_waited_for():
+    """The wait ends when each connection has enough healthy history, and says how long it took."""
+    recording = Recording()
+    jobs = SimpleNamespace(by_attempt=lambda _: SimpleNamespace(recording=recording))
+    view = C4D(SimpleNamespace(parts=SimpleNamespace(jobs=jobs)), spec())
+    steps = StepOp("all_reduce", 1 << 20, 0.05), StepOp("all_to_all", 1 << 20, 0.0)
+    simulated = iter(tuple(simulate(SimJob(4, steps, name="job"), (), 3.0)))
+
+    def play():
+        for tick in simulated:
+            recording.extend((*tick.windows, Evaluated(tick.time_s)))
+            time.sleep(0.03)
+
+    playing = threading.Thread(target=play)
+    playing.start()
+    took_s = view.learn_baseline(0.1, at_most_s=10.0)
+    assert next(simulated, None), "it ends before the job does"
+    playing.join()
+    assert 0.2 <= took_s < 3.0
+    assert view.learn_baseline() == 0.0
+
+
+def test_a_baseline_that_is_not_learnt_is_an_error(scene):
+    """A job that carries nothing has nothing to learn: one line says so after the bound."""
+    cluster, _ = scene
+    cluster.start(spec())
+    with pytest.raises(
+        UnhealthyError, match=r"did not learn the baseline of job within 0.2 s: some of its connections"
+    ):
+        C4D(cluster, spec()).learn_baseline(at_most_s=0.2)
 
 
 def fault(onset_s, bound_s=0.0, error_s=0.0):

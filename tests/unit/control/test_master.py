@@ -19,6 +19,7 @@ from websockets.exceptions import WebSocketException
 
 from c4bench.agent.agent import Agent
 from c4bench.agent.spawner import start as start_spawner
+from c4bench.cli.main import main
 from c4bench.control.client import dial
 from c4bench.control.detection.windows import WindowParts
 from c4bench.control.jobs.job import Job
@@ -251,6 +252,27 @@ def test_jobs_meet_over_the_wire_and_a_rank_holds_one_moment(scene):
                     await master.stop(spec.id)
 
     asyncio.run(asyncio.wait_for(meet(), WITHIN_S))
+
+
+def test_status_and_job_list_say_how_things_stand(scene, capsys):
+    """An observer sees which agents are connected and which jobs run, in lines or as JSON."""
+
+    async def look():
+        async with scene.agent("h0") as agent, dial(scene.address, scene.trust, "operator") as master:
+            await agent.call("hello", hello("h0"), Empty)
+            await master.start(LaunchJob(JobSpec("seen", "none", (Member(0, "h0", ()),), ())))
+            for words in (["status"], ["job", "list"], ["job", "list", "--json"]):
+                where = [f"--master={scene.address}", f"--trust={scene.trust}"]
+                assert await asyncio.to_thread(main, [*words, *where]) == 0
+            await master.stop("seen")
+
+    asyncio.run(look())
+    lines = capsys.readouterr().out.splitlines()
+    seen = "  seen: 1 ranks, attempt seen, 0 restarts, 0 diagnoses"
+    assert " agents connected" in lines[0]
+    assert "nothing is named in these jobs" in lines
+    assert lines.count(seen) == 2
+    assert msgspec.json.decode(lines[-1])["seen"] == {"attempt": "seen", "ranks": 1, "restarts": 0}
 
 
 def test_answers_outlive_the_master(mortal):

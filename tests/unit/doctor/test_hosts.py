@@ -1,8 +1,12 @@
 """What `doctor` says about hosts, on answers of every kind."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import msgspec
 import pytest
 
+from c4bench.cli.doctor import Answered
 from c4bench.doctor import State, look_at, overview
 from c4bench.doctor.hosts import ring
 from c4bench.inventory import load
@@ -35,6 +39,33 @@ def test_each_thing_is_looked_at_by_itself(inventory):
     assert "lacks mlx5_none" in report.lacks("rdma").detail
     assert all(one.fix for one in report.bad)
     assert states(other).keys() == found.keys()
+
+
+def test_hosts_are_shown_as_they_answer(inventory, capsys):
+    """A frozen host holds up nobody: what others said is shown, and who is waited for."""
+    frozen, shown = threading.Event(), threading.Event()
+
+    def reach(host, access):
+        if host == "here":
+            assert frozen.wait(60)
+        return connect(host, access)
+
+    answered = Answered(["here", "there"])
+
+    def show(report):
+        answered(report)
+        shown.set()
+
+    with ThreadPoolExecutor() as beside:
+        looking = beside.submit(look_at, inventory, reach, show)
+        assert shown.wait(60)
+        assert not looking.done()
+        line = capsys.readouterr().err
+        assert line.startswith("there: BAD agents: ")
+        assert line.endswith("; waiting for here\n")
+        frozen.set()
+        looking.result()
+    assert "waiting" not in capsys.readouterr().err
 
 
 def test_the_path_mtu_is_probed(inventory):

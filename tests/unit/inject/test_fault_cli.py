@@ -66,6 +66,22 @@ def test_a_plan_is_the_exact_commands(hosts, tmp_path, capsys):
     jsonschema.validate(planned, json.loads(resource("faults", "output.schema.json").read_text()))
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["nic.rate", "-o", "fraction=0.5", "h0/0", "direction=tx", "lease=5s"],
+        ["nic.rate", "h0/0", "-o", "fraction=0.5", "lease=5s", "--plan", "direction=tx"],
+        ["nic.rate", "h0/0", "--lease", "5s", "fraction=0.5", "--plan", "direction=tx"],
+    ],
+)
+def test_words_and_options_come_in_any_order(hosts, capsys, words):
+    """Targets, parameters and the lease may stand anywhere among the options."""
+    assert main(["fault", "apply", *words, "--json", hosts, "--plan"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert main(["fault", "apply", "nic.rate", "h0/0", "fraction=0.5", "direction=tx", "--json", hosts, "--plan"]) == 0
+    assert planned == json.loads(capsys.readouterr().out)
+
+
 def test_a_compound_is_planned_part_by_part(hosts, capsys):
     """Every part's commands, each for its own target."""
     assert main(["fault", "apply", "compound.second_in_recovery", "h0/0", "h1/0", "--plan", "--json", hosts]) == 0
@@ -89,6 +105,7 @@ def test_a_compound_is_planned_part_by_part(hosts, capsys):
         (["nic.down", "h1/0"], "not marked `disruptive: true`"),
         (["link.down", "leaf1/up0"], "leaf1 is not marked `disruptive: true`"),
         (["nic.down", "h0/0", "--lease=5kg"], "unit is wrong"),
+        (["nic.down", "h0/0", "lease=5kg"], "unit is wrong"),
         (["nic.down", "h0/0", "--lease=2h"], "unit is wrong"),
         (["switch.misrouted", "leaf0/up0"], "affects the fabric, which is wider than the host you allow"),
     ],

@@ -68,6 +68,13 @@ def test_an_unknown_name_lists_the_known_ones():
         load("clos-9x9")
 
 
+def test_a_missing_file_is_no_unknown_name(tmp_path):
+    """A path that leads nowhere is said to be no file."""
+    path = tmp_path / "mine.yml"
+    with pytest.raises(UsageError, match=rf"^{path}: no such file; give one of .*clos-2x4"):
+        load(str(path))
+
+
 @given(leaves=st.integers(1, 8), per_leaf=st.integers(1, 2), nics=st.integers(1, 4), spines=st.integers(1, 16))
 def test_addresses_are_unique_in_any_block_fabric(leaves, per_leaf, nics, spines):
     """No two ends of any link share an address or an interface, and every NIC sits in its leaf's range."""

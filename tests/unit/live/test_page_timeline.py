@@ -52,9 +52,22 @@ EVENTS = [
 @pytest.mark.parametrize(("event", "expected", "text"), EVENTS)
 def test_an_event_is_told_at_its_own_time(event, expected, text):
     """An entry has the time, the kind and the subject of what happened, and says what it was."""
-    found = entries_of(event)
+    found = entries_of(event, {})
     assert [(entry.time_s, entry.kind, entry.subject) for entry in found] == expected
     assert text in found[-1].text
+
+
+def test_links_have_their_names():
+    """People know a link by the ports that it joins; one without a name keeps its address."""
+    links = {"10.0.0.1": "leaf2/up1 > spine1/down2"}
+    link = Component("link", "10.0.0.1")
+    slowdown = BenignSlowdown(
+        "t", Benign.CONGESTION, link, (), 1.0, 2.0, ("link 10.0.0.1 is full", "link 10.0.0.2: no")
+    )
+    (entry,) = entries_of(SlowdownExplained(9.0, slowdown), links)
+    assert entry.subject == "link leaf2/up1 > spine1/down2"
+    assert entry.text.endswith("; link leaf2/up1 > spine1/down2 is full; link 10.0.0.2: no")
+    assert entries_of(SlowdownExplained(9.0, slowdown), {})[0].subject == "link 10.0.0.1"
 
 
 def test_every_kind_of_event_is_tried():

@@ -1,5 +1,6 @@
 """Two runs are compared by what they measured, not by the order in which they did."""
 
+import json
 import re
 from pathlib import Path
 
@@ -51,6 +52,18 @@ def test_what_became_worse_comes_first(tmp_path, capsys):
     assert "| 1 s | 2.5 s | +150.0% | pass → fail |" in rows[0]
     assert "| 4 s | 5 s | +25.0% | info |" in rows[1]
     assert "1 measurements are the same." in out
+
+
+def test_a_comparison_is_json_on_demand(tmp_path, capsys):
+    """Programs get the same: what became worse first, with both measurements; and the same exit code."""
+    runs = [a_run(tmp_path, "a", BEFORE), a_run(tmp_path, "b", AFTER, [("x", Outcome.FAIL, "late")])]
+    assert main(["report", "--compare", "--json", *map(str, runs)]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert (found["worse"], found["same"]) == (True, 1)
+    assert found["scenarios"] == [{"scenario": "x", "before": "", "after": "fail"}]
+    worst, moved = found["measurements"]
+    assert (worst["before"]["value"], worst["after"]["value"], worst["worse"]) == (1.0, 2.5, True)
+    assert (moved["before"]["name"], moved["worse"]) == ("c4d.name_s", False)
 
 
 def test_a_run_is_the_same_as_itself(tmp_path, capsys):

@@ -84,6 +84,11 @@ def test_an_option_about_hosts_that_means_nothing_is_refused(tmp_path, hosts, op
     refused(tmp_path, f"--hosts={given}", *option.split(), SCENARIOS / "hosts", words=words)
 
 
+def test_a_misspelt_lab_is_recognised(tmp_path):
+    """`--hosts=softrocee` is no inventory that is missing, but the lab."""
+    refused(tmp_path, "--hosts=softrocee", SCENARIOS, words=("no such file; did you mean softroce?",))
+
+
 def test_an_unknown_topology_is_refused(tmp_path):
     """An unknown topology is refused with a list of the known ones, and no run directory is created."""
     refused(tmp_path, "--hosts=softroce", "--c4-topology=moebius", SCENARIOS, words=("moebius", "clos-2x4"))

@@ -10,6 +10,7 @@ import pytest
 
 from c4bench.lab.machine import pyverbs
 from c4bench.pytest_plugin.lab_collect import chosen
+from c4bench.pytest_plugin.lab_files import _date
 from c4bench.pytest_plugin.lab_progress import LabProgress
 from c4bench.record import RunDirectory
 
@@ -58,6 +59,16 @@ def test_a_missing_pyverbs_is_said_at_once(tmp_path):
     code, output = run(tmp_path, "--hosts=softroce", test="import pyverbs_is_missing\n", conftest=hidden)
     assert code == 3
     assert output == "c4bench: pyverbs cannot be imported (No module named pyverbs): run `c4bench setup`\n"
+
+
+def test_a_junit_report_has_the_machines_date(tmp_path):
+    """A lab's clock begins in 2026; a CI service sorts reports by when they were made."""
+    report = tmp_path / "junitxml"
+    report.write_text('<testsuites><testsuite timestamp="2026-01-01T00:00:02" time="1.5"><testcase/></testsuite>')
+    _date(report, "2031-05-06T07:08:09+02:00")
+    assert report.read_text().count("timestamp=") == 1
+    assert 'timestamp="2031-05-06T07:08:09+02:00" time="1.5"' in report.read_text()
+    _date(tmp_path / "absent", "2031-05-06T07:08:09+02:00")
 
 
 @pytest.mark.parametrize("words", [["-n", "2"], ["-nauto"], ["--numprocesses=4"]])

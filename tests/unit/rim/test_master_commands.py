@@ -3,8 +3,13 @@
 import pytest
 
 from c4bench.cli.main import main
+from c4bench.cli.operators import status_lines
+from c4bench.control.pages.health import AgentHealth, Health, JobHealth
+from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
+from c4bench.model.event import AgentMissing
 from c4bench.model.fabric import Host
 from c4bench.model.meeting import Meeting
+from c4bench.model.steering import IsolatedHost
 from c4bench.workload.job_file import read
 
 INVENTORY = "all:\n  hosts:\n    h0: {}\n    h1: {}\n"
@@ -77,3 +82,27 @@ def test_a_job_is_launched_as_its_file_says(tmp_path):
     assert [member.host for member in read(path, hosts).job.members] == ["h0", "h1"]
     path.write_text("{name: a, program: training}")
     assert read(path, hosts).job.meeting is None
+
+
+def test_status_names_a_link_as_people_do():
+    """A link is an address in records; a person reads the ports that it joins, and what is to be done about a host."""
+    link = Component("link", "10.0.0.1")
+    found = Diagnosis("j~1", Syndrome.COMMUNICATION_SLOW, link, 1.0, 2.0, 3.0, 0.9, (), "")
+    health = Health(
+        agents={"h0": AgentHealth(connected=True, version="", rdma="", windows=0, dropped={}, refused=0)},
+        jobs={"j": JobHealth("j~1", 2, 1)},
+        missing=(AgentMissing(9.0, "h1", 3.0, "still"),),
+        out=(IsolatedHost("h2", Component("nic", "h2/0"), 1.0, "j"),),
+        diagnoses={"j": {"communication_slow": 1}},
+        open=(found,),
+        link_names={"10.0.0.1": "leaf2/up1 > spine1/down2"},
+    )
+    assert list(status_lines(health)) == [
+        "1 of 1 agents connected",
+        "  h1: missing; ranks there: still",
+        "  h2: out of service for nic h2/0; once repaired: c4bench put-back h2",
+        "1 jobs run",
+        "  j: 2 ranks, attempt j~1, 1 restarts, 1 diagnoses",
+        "1 open diagnoses",
+        "  j~1: communication_slow, link leaf2/up1 > spine1/down2, confidence 90%",
+    ]

@@ -56,11 +56,13 @@ def test_a_night_is_run_compared_told_and_kept(place, nightly):
     assert code == 0, said
     assert "pass, 0 worse" in said
     assert "1 scenarios, 0 did not pass, 0 were skipped" in said
+    assert "0 figures compared with 0 nights of the 3 that are needed." in said
     accepted = runs(place)[0]
     earlier(place, 4)
     (place / "speed").write_text("2.0")
     code, said = nightly(place, "--keep=3")
     assert code == 1, said
+    assert "that are needed" not in said
     kept = runs(place)
     assert f"it.speed: speed_s = 2 s, expected 990 ms to 1.01 s after 3 nights, since {kept[-1]}" in said
     assert len(kept) == 3

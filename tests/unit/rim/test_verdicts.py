@@ -15,6 +15,7 @@ from property_examples import examples
 from c4bench.cli.main import main
 from c4bench.foreign_text import markdown
 from c4bench.model.measurement import Outcome
+from c4bench.pytest_plugin.lab_session import show_so_far
 from c4bench.record import RunDirectory
 from c4bench.report import evaluate_run
 
@@ -194,6 +195,46 @@ def test_a_night_says_the_same(project, called, told, case):
     if code in CODES.values():
         assert f"night: {verdict}, 0 worse" in page
     assert (project / "nights/baseline").exists() is (code == 0)
+
+
+def test_an_error_of_the_user_is_one_line(project, tried):
+    """What is wrong with a call of ours is said with the line of the test, and not with how we found out."""
+    (project / "test_it.py").write_text("def test_bad(measure):\n    measure('speed', 1.0, atleast=2)\n")
+    code, said = tried("--c4-run-dir=run")
+    assert code == 1
+    shown = [line for line in said.splitlines() if "did you mean" in line and not line.startswith("FAILED")]
+    wrong = "'atleast' is no limit of a measurement; did you mean at_least?"
+    assert shown == [f"test_it.py:2: UsageError: {wrong}"]
+    assert "ledger.py" not in said
+    assert evaluate_run(project / "run").not_passed[0].reason == wrong
+
+
+def test_ctrl_c_shows_the_result_so_far(project):
+    """What was measured before Ctrl-C is printed, and where the report is."""
+    (project / "test_it.py").write_text(f"{GOOD}def test_stopped(): raise KeyboardInterrupt\n")
+    code, said = alone("--c4-run-dir=run")
+    assert code == 2
+    assert "pass          speed = 1 (≥ 1)\nc4bench: report run/report.html\n" in said
+
+
+def test_an_interrupted_lab_shows_the_result_so_far(project, tried, capsys):
+    """A lab's pytest ends with the lab: its run directory has what was measured."""
+    (project / "test_it.py").write_text(GOOD.replace("unit='1'", "unit='1', clock='virtual'"))
+    tried("--c4-run-dir=run")
+    capsys.readouterr()
+    show_so_far(RunDirectory(project / "run"))
+    first, *last = capsys.readouterr().out.splitlines()
+    assert first == "pass          speed = 1 (≥ 1)"
+    report = f"c4bench: report {project / 'run/report.html'}"
+    assert last == ["c4bench: so far scenarios: 1 passed; 1 of 1 limits met", report]
+
+
+def test_junit_has_the_measurements(project, tried):
+    """A CI service finds each figure of a test among the test's properties."""
+    (project / "test_it.py").write_text("def test_it(measure): measure('a', 0.25, unit='s', at_most=1, host='h2')\n")
+    assert tried("--junitxml=tests.xml")[0] == 0
+    (suite,) = ET.parse("tests.xml").getroot()
+    assert suite.find("testcase/properties/property").attrib == {"name": "a (host h2)", "value": "0.25"}
 
 
 def test_a_run_without_tests_proves_nothing(project, tried, called, told):

@@ -168,7 +168,7 @@ def test_pytorch_computes_the_same(model, parameters, backend):
 @pytest.mark.parametrize(
     ("backend", "package", "command"),
     [
-        ("numpy", "autograd", "pip install 'c4bench[learn]'"),
+        ("numpy", "autograd", "pip install autograd threadpoolctl"),
         ("torch", "torch", "pip install torch"),
         ("cuda", "torch", "pip install torch"),
     ],

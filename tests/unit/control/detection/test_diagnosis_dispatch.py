@@ -2,6 +2,7 @@
 
 import asyncio
 
+from c4bench.c4p.knowledge.link_names import NamedLinks
 from c4bench.control.detection.telemetry import DiagnosisDispatch
 from c4bench.control.state.event_log import EventLog
 from c4bench.control.state.store import Store
@@ -18,6 +19,8 @@ def test_every_consumer_gets_each_diagnosis_after_it_is_saved(caplog):
     log, calls = EventLog(Store(None)), []
 
     class Paths:
+        named = NamedLinks(names={"10.0.0.1": "leaf2/up1 > spine1/down2"})
+
         async def apply_diagnosis(self, diagnosis):
             calls.append(("paths", diagnosis, len(log.diagnoses)))
 
@@ -30,5 +33,5 @@ def test_every_consumer_gets_each_diagnosis_after_it_is_saved(caplog):
     assert [event.time_s for event in log.events] == [4.0, 4.0]
     assert log.counts() == {"j": {"communication_slow": 2}}
     assert [record.getMessage() for record in caplog.records] == [
-        f"j~1: communication_slow: link 10.0.0.{n}, confidence 0.90" for n in range(2)
+        f"j~1: communication_slow: link {link}, confidence 0.90" for link in ("10.0.0.0", "leaf2/up1 > spine1/down2")
     ]

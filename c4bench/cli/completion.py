@@ -42,7 +42,7 @@ def script(parser: argparse.ArgumentParser, shell: str) -> str:
     try:
         import shtab  # noqa: PLC0415  (an extra)
     except ImportError:
-        raise UsageError("shtab is not installed; pip install 'c4bench[completion]'") from None
+        raise UsageError("shtab is not installed; pip install shtab") from None
     for action in _actions(parser):
         if action.dest in _NAMES:
             action.complete = dict.fromkeys(SHELLS, f"_c4bench_{action.dest}")  # type: ignore[attr-defined]

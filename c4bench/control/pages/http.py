@@ -14,7 +14,7 @@ from c4bench.control.pages.health import Health
 
 _JSON = "application/json"
 _TEXT = "text/plain"
-_NO_METRICS = b"prometheus-client is not installed here: pip install 'c4bench[metrics]'\n"
+_NO_METRICS = b"prometheus-client is not installed here: pip install prometheus-client\n"
 
 
 def page(path: str, health: Callable[[], Health], unready: Callable[[], str]) -> Response | None:

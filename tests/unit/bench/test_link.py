@@ -5,10 +5,10 @@ import ctypes
 import pytest
 
 from c4bench.errors import UnhealthyError
-from c4bench.verbs.loopback import LoopbackPort, Network
 from c4bench.verbs.transport import PATIENT, Remote
 from c4bench.verbs.waiting import waiter
 from c4bench.workload.link import Link, send
+from tools.loopback import LoopbackPort, Network
 
 SIZE = 4096
 

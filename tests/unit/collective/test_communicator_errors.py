@@ -11,7 +11,7 @@ from world import World
 from c4bench.collective.errors import CollectiveError
 from c4bench.errors import UsageError
 from c4bench.verbs.errors import VerbsError
-from c4bench.verbs.loopback import LoopbackPort
+from tools.loopback import LoopbackPort
 
 
 def test_different_operations_are_refused(world):

@@ -8,7 +8,7 @@ import pytest
 
 from c4bench.collective.memory import ExportedMemory, HostMemory, Registrations
 from c4bench.verbs.errors import VerbsError
-from c4bench.verbs.loopback import LoopbackPort, Network
+from tools.loopback import LoopbackPort, Network
 
 
 class ExportingPort(LoopbackPort):

@@ -10,8 +10,8 @@ from c4bench.collective.rail import RailName, RailQps, ReceivingRail
 from c4bench.collective.recorder import NullRecorder
 from c4bench.collective.ring_layout import ConnName
 from c4bench.verbs.counters import MarkedPackets
-from c4bench.verbs.loopback import LoopbackPort, Network
 from c4bench.verbs.transport import PATIENT, Remote
+from tools.loopback import LoopbackPort, Network
 
 
 def memory(port, size_bytes):

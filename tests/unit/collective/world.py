@@ -12,7 +12,7 @@ from c4bench.collective.process import RankProcess
 from c4bench.collective.recorder import Recorder
 from c4bench.model.fabric import Nic
 from c4bench.model.telemetry import Member
-from c4bench.verbs.loopback import LoopbackPort, Network
+from tools.loopback import LoopbackPort, Network
 
 
 class PlannedRendezvous(LocalRendezvous):

@@ -25,12 +25,12 @@ from c4bench.errors import C4Error, UnhealthyError
 from c4bench.model.agent import AgentConfig
 from c4bench.model.fabric import HopAnswer, Host, Nic
 from c4bench.model.telemetry import Member
-from c4bench.verbs.loopback import LoopbackPort, Network
 from c4bench.wire.framing import LENGTH_BYTES, frame
 from c4bench.wire.messages import JobSpec
 from c4bench.wire.probes import ProbeAnswer
 from c4bench.wire.trust import client_context
 from c4bench.workload.context import RankContext
+from tools.loopback import LoopbackPort, Network
 
 SPINES = 2
 HOSTS = tuple(Host(f"h{n}", "", (Nic(f"h{n}", 0, "rxe0", "net", f"10.0.{n}.1", 1e10),)) for n in range(2))

@@ -8,9 +8,9 @@ import time
 import pytest
 
 from c4bench.errors import UsageError
-from c4bench.verbs.loopback import LoopbackPort, Network
 from c4bench.verbs.transport import Completion, PortEvent
 from c4bench.verbs.waiting import BusyPolled, EventDriven, Ready, waiter
+from tools.loopback import LoopbackPort, Network
 
 DONE = Completion(17, 0, "", received=False, immediate=0)
 NOTHING = Ready([], [], [])

@@ -10,9 +10,9 @@ from c4bench.collective.process import RankProcess
 from c4bench.collective.recorder import Recorder
 from c4bench.model.fabric import Nic
 from c4bench.model.telemetry import Member
-from c4bench.verbs.loopback import LoopbackPort, Network
 from c4bench.workload.cases import Call, Case, Deviation, Group
 from c4bench.workload.collectives import Runner
+from tools.loopback import LoopbackPort, Network
 
 ALONE = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "all_to_all", "barrier")
 

@@ -16,9 +16,9 @@ from c4bench.model.fabric import Nic
 from c4bench.model.qp_address import QpAddress
 from c4bench.model.telemetry import Member
 from c4bench.verbs.errors import VerbsError
-from c4bench.verbs.loopback import LoopbackPort, Network
 from c4bench.wire.messages import Guidance
 from c4bench.workload.context import PathManagedCommunicator
+from tools.loopback import LoopbackPort, Network
 
 RANKS = 2
 
@@ -30,8 +30,7 @@ class Line:
         self._master = master
         self._ours, self._theirs = socket.socketpair()
 
-    def ask(self, method, body):
-        assert method == "follow"
+    def ask(self, body):
         self._master.questions.append(body)
         self._master.open.append(self)
 

@@ -17,7 +17,6 @@ from c4bench.collective.recorder import Recorder
 from c4bench.collective.rendezvous import AbsentError
 from c4bench.model.fabric import Nic
 from c4bench.model.telemetry import Member
-from c4bench.verbs.loopback import LoopbackPort, Network
 from c4bench.workload.diloco.fabric_exchange import Attendance, FabricExchange, Place
 from c4bench.workload.diloco.fragments import cut
 from c4bench.workload.diloco.peers import Peers
@@ -27,6 +26,7 @@ from c4bench.workload.diloco.schedule import schedule
 from c4bench.workload.diloco.training import train
 from c4bench.workload.models.optimisers import AdamW
 from c4bench.workload.models.protocol import Layer
+from tools.loopback import LoopbackPort, Network
 
 LAYERS = [Layer("embedding", 0, 50), Layer("block0", 50, 1500), Layer("block1", 1500, 2800)]
 FRAGMENTS = cut(LAYERS, 2, "strided")

@@ -6,8 +6,8 @@ from collections import deque
 from dataclasses import dataclass
 
 from c4bench.verbs.errors import VerbsError
-from c4bench.verbs.loopback_network import FLUSHED, Delivery, LoopbackNic, Network, ReceivingQp
 from c4bench.verbs.transport import Completion, Remote, TransportProfile
+from tools.loopback_network import FLUSHED, Delivery, LoopbackNic, Network, ReceivingQp
 
 __all__ = ["LoopbackConnection", "LoopbackPort", "Network"]
 

@@ -6,8 +6,8 @@ import pytest
 
 from c4bench.errors import C4Error
 from c4bench.verbs.errors import VerbsError
-from c4bench.verbs.loopback import LoopbackPort, Network
 from c4bench.verbs.transport import BRISK, Completion, Remote
+from tools.loopback import LoopbackPort, Network
 
 
 class Side:

@@ -265,7 +265,7 @@ TARGETS = (
     Target("inject-journal", _journal_corpus, _journal, sound=False),
     Target("inject-reply", _reply_corpus, _replies),
     Target("inject-fault", of("yaml", resource("faults", "nic.loss.yml").read_bytes()),
-           partial(_file, name="nic.loss.yml", read=catalogue._read)),
+           partial(_file, name="nic.loss.yml", read=catalogue.read)),
     Target("inject-controls", of("binary", b"c4knobs3" + bytes(40)),
            partial(_file, name="rank.controls", read=lambda path: Controls.open(path).read("exit_code"))),
     Target("ring", _ring, _rings, sound=False),

@@ -77,10 +77,8 @@ def _ports(folder, *, sonic):
     known = _inventory(folder)
 
     def consume(data):
-        host = _Host(*data.split(_NEXT))
-        read = counted.Switches(known, lambda _: host)
-        read._sonic["leaf0"] = sonic
-        ports = read.ports()
+        host = _Host(*data.split(_NEXT), sonic=sonic)
+        ports = counted.Switches(known, lambda _: host).ports()
         assert counted.carried_bytes(ports, ports) is not None
 
     yield consume

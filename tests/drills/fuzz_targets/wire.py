@@ -217,7 +217,7 @@ def _operator(folder):
     with _master(folder) as (parts, run):
 
         async def serve(data):
-            peers = parts.log, parts.jobs, parts.paths, parts.health
+            peers = parts.log, parts.jobs, parts.paths, parts.health.read
             await OperatorSession(Delivered(data), Role.OPERATOR, "127.0.0.1", *peers).serve()
 
         def consume(data):

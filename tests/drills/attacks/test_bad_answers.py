@@ -30,7 +30,9 @@ def answering(output):
         return Completed(1, b"", b"") if "sh" in argv else Completed(0, output, b"")
 
     inventory = SimpleNamespace(
-        switches=("leaf0",), access={"leaf0": SimpleNamespace(netns="")}, facts={"leaf0": SimpleNamespace(rates={})}
+        switches=("leaf0",),
+        access={"leaf0": SimpleNamespace(netns="")},
+        facts={"leaf0": SimpleNamespace(rates={}, counters="")},
     )
     return Switches(inventory, lambda _: SimpleNamespace(run=run))
 

@@ -20,13 +20,13 @@ EMPTY = 'mount -t tmpfs none /usr/src && {more} "$@"; code=$?; ls -A "$C4BENCH_C
 UNREACHABLE = "http://127.0.0.1:9"
 SETUP = ("-m", "c4bench.cli.main", "setup")
 # As if the disk had become full after it was looked at.
-ANYWAY = "import sys; from c4bench.cli.main import main; from c4bench.lab.machine.kernel import build, compiling; "
+ANYWAY = "import sys; from c4bench.cli.main import main; from c4bench.lab.machine.kernel import build; "
 SETUP_ANYWAY = ("-c", f"{ANYWAY} build.BUILD_BYTES = 0; sys.exit(main(['setup']))")
 # The same, and the compiler is given what the source says and not what our patch makes of it.
 COMPILE_ANYWAY = (
     "-c",
     f"{ANYWAY} from pathlib import Path; "
-    "build.BUILD_BYTES = 0; compiling.PATCH = Path('/dev/null'); sys.exit(main(['setup']))",
+    "build.BUILD_BYTES = 0; build.PATCH = Path('/dev/null'); sys.exit(main(['setup']))",
 )
 RULES = """\
 allnoconfig:

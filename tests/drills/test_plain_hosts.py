@@ -39,10 +39,10 @@ def test_scenarios_that_need_rdma_are_skipped_and_the_run_is_inconclusive(tmp_pa
     assert "no-rdma: no RDMA device on any host" in output
     assert "c4bench: nothing is degraded; " in output
     assert [measurement.name for measurement in run.measurements()] == [
-        "deploy.hosts_answering_fraction",
-        "deploy.idempotent",
         "diloco.table4_on_grid",
         "diloco.table4_within_step",
+        "deploy.hosts_answering_fraction",
+        "deploy.idempotent",
     ]
     counted = json.loads((run.path / "run.json").read_text())
     assert counted["scenarios"].keys() == {"pass", "skip"}

@@ -42,7 +42,7 @@ HIGHLIGHTS = (
     ),
     Highlight(
         "C4P, four jobs across leaves: speed-up over ECMP with as many QPs (95 % interval)",
-        "C4P, the same: speed-up over ECMP with as many QPs (95 % interval, 20 draws)",
+        "C4P, the same: speed-up over ECMP with as many QPs (95 % interval, 8 draws)",
         "time to learn the paths before",
         "C4P, path atlas: time to learn all pairs of 8 NICs",
     ),

@@ -6,6 +6,7 @@ import resource
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,7 @@ import time
 import tty
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -183,7 +185,8 @@ def run(program: Kernel, spec: LabSpec, home: Path, *, virtual: bool = True, lim
     _logger.info("lab starting: Linux %s, %s, topology %s, seed %d, files in %s", *on)
     with (
         (home / "kernel.log").open("wb") as log,
-        _start(program, spec, home, log.fileno(), virtual=virtual) as process,
+        _own_processor() as processors,
+        _start(program, spec, home, log.fileno(), processors, virtual=virtual) as process,
     ):
         watch = LabWatchdog(process, program.landmarks, limit_s, MEMORY_BYTES, virtual=virtual)
         with _ended(process), _raw_terminal(spec.interactive):
@@ -214,7 +217,30 @@ def run(program: Kernel, spec: LabSpec, home: Path, *, virtual: bool = True, lim
     return ended
 
 
-def _start(program: Kernel, spec: LabSpec, home: Path, log: int, *, virtual: bool) -> "subprocess.Popen[bytes]":
+@contextmanager
+def _own_processor() -> Iterator[set[int]]:
+    """The processors of a lab: one that no other lab here has, or all of ours where each has one.
+
+    A lab is one kernel whose processes take turns. Waking each other across processors, they take twice as long.
+    """
+    allowed = os.sched_getaffinity(0)
+    with socket.socket(socket.AF_UNIX) as mark:
+        free = next((processor for processor in sorted(allowed) if _mark(mark, processor)), None)
+        yield allowed if free is None else {free}
+
+
+def _mark(mark: socket.socket, processor: int) -> bool:
+    """Take a processor, unless a lab has it. The name is bound and not listened to, so nobody can connect to it."""
+    try:
+        mark.bind(f"\0c4bench-lab-{processor}")
+    except OSError:
+        return False
+    return True
+
+
+def _start(
+    program: Kernel, spec: LabSpec, home: Path, log: int, processors: set[int], *, virtual: bool
+) -> "subprocess.Popen[bytes]":
     arguments = [*_ARGUMENTS, _TRAPPING[lab_mode()], _CONSOLE[spec.interactive], *(_VIRTUAL_TIME if virtual else ())]
     environment = {
         "HOME": ".",  # relative, so that the console's socket path stays short
@@ -230,7 +256,7 @@ def _start(program: Kernel, spec: LabSpec, home: Path, log: int, *, virtual: boo
         stdin=None if spec.interactive else subprocess.DEVNULL,
         stdout=None if spec.interactive else subprocess.PIPE,
         stderr=log,
-        preexec_fn=_before_exec,  # noqa: PLW1509  (a few system calls, looked up before the fork)
+        preexec_fn=partial(_before_exec, processors),  # noqa: PLW1509  (a few system calls, looked up before the fork)
     )
 
 
@@ -272,9 +298,10 @@ def require_open_files(hosts: int) -> None:
         )
 
 
-def _before_exec() -> None:
+def _before_exec(processors: set[int]) -> None:
     """Raise the limit of open files: the kernel opens one here for each that guests open, and 1,024 are too few."""
     containment.die_with_parent()
+    os.sched_setaffinity(0, processors)
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 

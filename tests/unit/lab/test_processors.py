@@ -1,0 +1,19 @@
+"""Labs that run side by side each have a processor."""
+
+import os
+from contextlib import ExitStack
+
+from c4bench.lab.machine.run import _own_processor
+
+
+def test_each_lab_has_a_processor_and_more_labs_have_all():
+    """As many labs as there are processors differ in theirs; one more may use all, and one that has ended frees its own."""
+    allowed = os.sched_getaffinity(0)
+    with ExitStack() as labs:
+        taken = [labs.enter_context(_own_processor()) for _ in allowed]
+        if all(len(processors) == 1 for processors in taken):
+            assert set().union(*taken) == allowed
+        with _own_processor() as more:
+            assert more == allowed
+    with _own_processor() as after:
+        assert after <= allowed

@@ -1,7 +1,7 @@
 """What other distributions add to ours, by name: entry points in one group for each kind (docs/howto/extend.md).
 
 Whoever installs such a distribution decides what runs here. The injector therefore runs only with packages that root
-has installed: its callers' folders and variables mean nothing to it (`deploy.bundle`).
+has installed: its callers' folders and variables mean nothing to it (`deploy.prepare`).
 """
 
 import inspect

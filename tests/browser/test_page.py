@@ -208,7 +208,7 @@ def test_it_is_accessible(browser, scene, accessible, device, viewport, scheme):
     violations, passes = axe(page)
     assert len(passes) > 20
     accessible(violations, f"{device}, {scheme}")
-    assert page.evaluate("overview.documentElement.scrollWidth") <= viewport["width"]
+    assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
     if SHOTS:
         page.screenshot(path=Path(SHOTS) / f"{device}-{scheme}.png", full_page=True)
     page.context.close()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from c4bench.attribution.localise import Cell
+from c4bench.attribution.weigh import Cell
 from c4bench.budget import BUS_MESSAGE, Account
 from c4bench.bus.connection import FAILURES, Bus, again, bus_tls, for_ever, opened
 from c4bench.bus.findings import read_finding

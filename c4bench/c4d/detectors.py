@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol, runtime_checkable
 
 from c4bench import extensions
-from c4bench.attribution.localise import Cell
+from c4bench.attribution.weigh import Cell
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.ingest.shared_fabric import SharedFabric
 from c4bench.c4d.probing.doubts import Doubts

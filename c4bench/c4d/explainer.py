@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import nlargest
 
-from c4bench.attribution.localise import Blame, Cell, Links
+from c4bench.attribution.weigh import Blame, Cell, Links
 from c4bench.c4d.confidence import behind
 from c4bench.c4d.diagnosis import rank_component
 from c4bench.c4d.hang.port_failures import ports_down

@@ -3,10 +3,9 @@
 import math
 from collections.abc import Collection, Mapping
 
-from c4bench.attribution.localise import Cell
+from c4bench.attribution.weigh import Cell
 from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding, rank_component
-from c4bench.c4d.explainer import Explainer
 from c4bench.c4d.hang.failed_connections import FailedConnections
 from c4bench.c4d.hang.hangs import Standstill, hang_findings, secondary_findings, standstills
 from c4bench.c4d.hang.process_exits import exit_findings
@@ -56,8 +55,7 @@ class JobDetector:
         self._resumed_s = -math.inf
         self._sweep: ProbeSweep | None = None
         self.doubts = Doubts(view.paths)
-        parts = (view, clocks, fabric, self._network, self._stragglers, self.doubts)
-        self.explainer = Explainer(*parts) if explaining else None
+        self.explainer = None
 
     @property
     def cells(self) -> Mapping[Cell, float]:
@@ -76,7 +74,7 @@ class JobDetector:
     def standing(self) -> set[Component]:
         """What has been named and has not healed."""
         late = {rank_component(self._view.job, rank) for rank in self._known_stragglers()}
-        return self._reported | late | self._network.gate.standing
+        return self._reported | late | self._network.named.standing
 
     def poll_benign(self) -> list[BenignSlowdown]:
         """Slowdowns without a fault that were explained since the last call."""
@@ -223,9 +221,8 @@ class JobDetector:
     def _evaluate_network(self, now_s: float) -> list[Diagnosis]:
         disturbed = any(lateness.disturbed for lateness in self._stragglers.values())
         self._network.ingest_delays(now_s)
-        uneven = bool(self._intermittent.standing) or any(lateness.standing for lateness in self._stragglers.values())
         span = span_s(self._view.pace_s())
-        alarms = self._network.evaluate(now_s, span, disturbed=disturbed, uneven=uneven)
+        alarms = self._network.evaluate(now_s, span, disturbed=disturbed)
         unexplained = [alarm for alarm in alarms if not self._reported_losses.explains(alarm[0].component)]
         verdicts = self._storms.new(self._storms.explain(unexplained), now_s)
         return [self._diagnosis(verdict, alarmed_s, now_s) for verdict, alarmed_s in verdicts]

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from c4bench.attribution.localise import Cell
+from c4bench.attribution.weigh import Cell
 from c4bench.c4p.knowledge.link_names import NamedLinks
 from c4bench.control.parts import Parts
 from c4bench.foreign_text import one_line

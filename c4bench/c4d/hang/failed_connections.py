@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from c4bench.attribution.localise import Cell, Links, localise, path_component
+from c4bench.attribution.weigh import Cell, Links, attribute_cells, path_component
 from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding
 from c4bench.c4d.hang.port_failures import silent_host_finding, silent_hosts
@@ -137,7 +137,7 @@ def common(
     excess = dict.fromkeys(working, 0.0) | dict.fromkeys(both, 1.0)
     well = {Component("nic", nic) for cell in working for nic in cell[:2]}
     found, explained = [], set[Cell]()
-    for blame in localise(excess, links={**links, **both}):
+    for blame in attribute_cells(excess, links={**links, **both}):
         suspects = [part for part in blame.suspects if _whole(part) not in well]
         if suspects and blame.component.kind != "path":
             found.append((suspects[0], tuple(suspects[1:])))

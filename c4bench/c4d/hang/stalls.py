@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
-from c4bench.attribution.localise import Blame, Cell, Links, localise
+from c4bench.attribution.weigh import Blame, Cell, Links, attribute_cells
 from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding, rank_component
 from c4bench.c4d.hang.mismatch import side
@@ -127,29 +127,13 @@ def network_finding(
     working = _working(job, clocks, stuck, arriving) if dead else set()
     excess = dict.fromkeys(working, 0.0) | dict.fromkeys(cells, 1.0)
     links = job.links() | job.crossable(cells)
-    blames = [_with_credit_links(blame, granted, working, links) for blame in localise(excess, links=links)]
+    blames = attribute_cells(excess, links)
     shared = [blame for blame in blames if blame.component.kind != "path"] if dead else []
-    well = _working_sides(working, [*map(_cell, arriving), *map(_return_cell, returned)])
     # Acknowledgements return by another path, which is not planned: other stalled connections may miss only those.
     return [
-        _finding(job, graph, _with_known_side(blame, well), [cells[cell] for cell in blame.cells], since_s)
+        _finding(job, graph, blame, [cells[cell] for cell in blame.cells], since_s)
         for blame in shared or blames
     ]
-
-
-def _with_credit_links(blame: Blame, granted: Collection[Cell], working: Iterable[Cell], links: Links) -> Blame:
-    """Add the links that all credit to a NIC, or all from it, may have crossed: the path of credit is not planned.
-
-    A cable that is dead in both directions stops credit in both, and the NIC that they share is healthy.
-    """
-    nic = blame.component
-    if nic.kind != "nic" or nic.side or not set(blame.cells) <= set(granted):
-        return blame
-    well = {hop for cell in working for hop in links.get(cell, ())}
-    by_end = [[cell for cell in blame.cells if cell[end] == nic.name] for end in (0, 1)]
-    common = [set.intersection(*(set(links.get(cell, ())) for cell in cells)) - well for cells in by_end if cells]
-    others = dict.fromkeys(Component("link", hop) for hops in common for hop in sorted(hops))
-    return msgspec.structs.replace(blame, alternatives=tuple(dict.fromkeys((*blame.alternatives, *others))))
 
 
 def _working(job: JobView, clocks: HostClocks, stuck: Sequence[ConnView], arriving: Sequence[ConnView]) -> set[Cell]:
@@ -157,25 +141,6 @@ def _working(job: JobView, clocks: HostClocks, stuck: Sequence[ConnView], arrivi
     stopped_s = max(_posted_s(clocks, view) for view in stuck if view not in arriving)
     moved = (view for view in job.conns.values() if progress_s(clocks, view) > stopped_s + clocks.cadence_s())
     return {_cell(view) for view in moved if view not in arriving}
-
-
-def _working_sides(working: Iterable[Cell], arriving: Iterable[Cell]) -> set[Component]:
-    """The sides of NICs that are known to work."""
-    sides = [cell for cell in working for cell in (cell, cell[1::-1])] + list(arriving)
-    return {Component("nic", cell[0], "tx") for cell in sides} | {Component("nic", cell[1], "rx") for cell in sides}
-
-
-def _with_known_side(blame: Blame, well: Collection[Component]) -> Blame:
-    """Name a NIC's side only if its other side is known to work; else the whole NIC may be dead."""
-    whole, *others = (
-        component if _other_side(component) in well else Component(component.kind, component.name)
-        for component in blame.suspects
-    )
-    return msgspec.structs.replace(blame, component=whole, alternatives=tuple(dict.fromkeys(others)))
-
-
-def _other_side(component: Component) -> Component:
-    return Component(component.kind, component.name, {"tx": "rx", "rx": "tx"}.get(component.side, ""))
 
 
 def _cell(view: ConnView) -> Cell:

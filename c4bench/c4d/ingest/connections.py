@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from c4bench.attribution.localise import Cell
+from c4bench.attribution.weigh import Cell
 from c4bench.c4d.columns import NEVER, Floats, Index, Ints, Table, rounds
 from c4bench.c4d.ingest.batch import FOREIGN, UNKNOWN, Batch, HostRows
 from c4bench.c4d.ingest.clocks import HostClocks

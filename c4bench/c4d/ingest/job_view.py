@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from c4bench.attribution.localise import Cell, Links
+from c4bench.attribution.weigh import Cell, Links
 from c4bench.c4d.ingest.batch import Batch
 from c4bench.c4d.ingest.connections import Arrivals, Connections, ConnView, Pairs
 from c4bench.c4d.ingest.known_paths import KnownPaths

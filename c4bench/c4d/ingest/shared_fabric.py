@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Collection, Mapping
 
-from c4bench.attribution.localise import Cell, Links
+from c4bench.attribution.weigh import Cell, Links
 from c4bench.c4d.ingest.known_paths import KnownPaths, PathLinks
 from c4bench.model.fabric import MissingLink
 from c4bench.model.recording import (

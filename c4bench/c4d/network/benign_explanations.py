@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from c4bench.attribution.localise import Blame, Cell, Links
+from c4bench.attribution.weigh import Blame, Cell, Links
 from c4bench.c4d.columns import Ints
 from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.c4d.ingest.job_view import JobView

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from c4bench.attribution.localise import Cell
+from c4bench.attribution.weigh import Cell
 from c4bench.c4d.columns import Bools, Floats, Index, Ints
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from c4bench.attribution.localise import Cell, Links
+from c4bench.attribution.weigh import Cell, Links
 from c4bench.c4d.columns import Bools, Ints, Table
 from c4bench.c4d.network.cell_index import CellIndex, CellValues
 from c4bench.c4d.network.evidence import MatrixSlice, slice_departures
@@ -19,7 +19,6 @@ from c4bench.c4d.thresholds import (
     BASELINE_MAX_SPANS,
     BASELINE_MIN_SPANS,
     BASELINE_SETTLED_SPANS,
-    PEER_RATIO,
     SAMPLED_NICS,
     SPANS_PER_FLOOR,
     TAIL_POWER,
@@ -245,17 +244,6 @@ class DelayBaseline:
         return {
             s: value for s, value in slices.items() if s.component.kind == "link" or s.component.name in self._sampled
         }
-
-    def without_history(self, cells: CellValues) -> dict[Cell, float]:
-        """Cells that are new, not forgotten, and far above the median of all cells (log ratios to it)."""
-        cells = cells.pick(cells.figures > 0)
-        if len(cells) < 3:
-            return {}
-        middle = float(np.median(cells.figures))
-        forgotten = self._all_costs()["forgotten"][cells.rows]
-        far = cells.pick((cells.figures > PEER_RATIO * middle) & ~forgotten)
-        known = {cell[:2] for cell in self.known()} if far else set()
-        return {cell: math.log(value / middle) for cell, value in far.items() if cell[:2] not in known}
 
     def forget(self, cell: Cell) -> None:
         """Learn again what a cell costs: the traffic around it has changed."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from c4bench.attribution.localise import Cell
+from c4bench.attribution.weigh import Cell
 from c4bench.c4d.columns import Ints, Table
 from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.c4d.ingest.connections import Connections, cell_of

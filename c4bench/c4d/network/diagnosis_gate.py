@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from c4bench.attribution.localise import Blame, Cell
+from c4bench.attribution.weigh import Blame, Cell
 from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Alarmed, Finding
 from c4bench.c4d.network.one_way_delays import OneWayDelays

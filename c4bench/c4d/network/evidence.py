@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
-from c4bench.attribution.localise import Blame, Cell, Links, neighbouring_cells, parts_of
+from c4bench.attribution.weigh import Blame, Cell, Links, neighbouring_cells, parts_of
 from c4bench.c4d.network.cell_index import CellValues
-from c4bench.c4d.thresholds import CHANCE, NAME_SPANS, SLIGHT
+from c4bench.c4d.thresholds import CHANCE, SLIGHT
 from c4bench.model.diagnosis import Component
 
 # Enough evidence is a departure that a healthy suspect has with `CHANCE`: its negative log.
@@ -40,20 +40,15 @@ class Evidence(Generic[Suspect]):
 
     A slow component raises the least that a transfer takes; chance meetings of transfers do not. One span near its
     floor clears a suspect. `chance` returns how likely a healthy suspect departs this far in this many spans in a row.
-    Suspects without history depart from their peers; for them the number of spans it takes to name something is enough.
     """
 
     def __init__(self, chance: Callable[[Suspect, float, int], float]) -> None:
         self._chance = chance
         self._runs: dict[Suspect, deque[tuple[float, float]]] = {}
-        self._without_history: Mapping[Suspect, float] = {}
 
-    def add(
-        self, departures: Mapping[Suspect, float], without_history: Mapping[Suspect, float], opened_s: float
-    ) -> None:
-        """Add the departures (log ratios) of a span that opened at `opened_s`, those without history apart."""
-        self._without_history = without_history
-        for suspect, departure in {**departures, **without_history}.items():
+    def add(self, departures: Mapping[Suspect, float], opened_s: float) -> None:
+        """Add the departures (log ratios) of a span that opened at `opened_s`."""
+        for suspect, departure in departures.items():
             if departure > SLIGHT:
                 self._runs.setdefault(suspect, deque(maxlen=_RUN_SPANS)).append((departure, opened_s))
             else:
@@ -66,7 +61,6 @@ class Evidence(Generic[Suspect]):
     def clear(self) -> None:
         """Drop all evidence."""
         self._runs.clear()
-        self._without_history = {}
 
     def departing(self) -> set[Suspect]:
         """The suspects that departed when last measured."""
@@ -74,12 +68,7 @@ class Evidence(Generic[Suspect]):
 
     def weights(self) -> dict[Suspect, Weight]:
         """The evidence against each suspect that departs."""
-        return {
-            suspect: Weight(len(run) / NAME_SPANS, *run[-1], len(run))
-            if suspect in self._without_history
-            else self._weigh(suspect, run)
-            for suspect, run in self._runs.items()
-        }
+        return {suspect: self._weigh(suspect, run) for suspect, run in self._runs.items()}
 
     def _weigh(self, suspect: Suspect, run: deque[tuple[float, float]]) -> Weight:
         """Weigh the last few spans that are strongest: earlier ones may be chance."""
@@ -154,14 +143,12 @@ class MatrixEvidence:
         self._cells: Evidence[Cell] = Evidence(cell_chance)
         self._slices: Evidence[MatrixSlice] = Evidence(slice_chance)
 
-    def add(
-        self, departures: CellValues, without_history: Mapping[Cell, float], opened_s: float, links: Links
-    ) -> Weights:
+    def add(self, departures: CellValues, opened_s: float, links: Links) -> Weights:
         """Add a span's departures; return the evidence against each cell that departs."""
         # Most cells neither depart now nor did before; nothing is kept of them.
         relevant = (departures.figures > SLIGHT) | departures.among(self._cells.departing())
-        self._cells.add(departures.pick(relevant), without_history, opened_s)
-        self._slices.add(self._departing_slices(departures, links), {}, opened_s)
+        self._cells.add(departures.pick(relevant), opened_s)
+        self._slices.add(self._departing_slices(departures, links), opened_s)
         return Weights(self._cells.weights())
 
     def slices(self) -> dict[Component, float]:

@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from c4bench.attribution.localise import Blame, Cell, Links
+from c4bench.attribution.weigh import Blame, Cell, Links
 from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding
 from c4bench.c4d.ingest.known_paths import switches

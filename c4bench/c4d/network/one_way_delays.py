@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from c4bench.attribution.localise import Cell
+from c4bench.attribution.weigh import Cell
 from c4bench.c4d.columns import Bools, Floats, Ints, distinct, enlarged
 from c4bench.c4d.ingest.connections import Pairs, Sums
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from c4bench.attribution.localise import Blame, Cell, Links, localise
+from c4bench.attribution.weigh import Blame, Cell, Links, attribute_cells
 from c4bench.c4d.columns import Ints
 from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding
@@ -48,102 +48,6 @@ def lost_packets(cell: Cell, counts: Mapping[str, Counts]) -> float:
 def unanswered_packets(cell: Cell, counts: Mapping[str, Counts]) -> float:
     """The most packets that a cell can have retransmitted although they had arrived."""
     return float(min(counts.get(cell[0], NO_COUNTS).retransmits, counts.get(cell[1], NO_COUNTS).duplicates))
-
-
-# One NIC counts nearly all, and several at the other end count something: no path between two NICs loses that.
-_NEARLY_ALL = 0.75
-_PARTNERS = 3
-
-
-def singled_out(counts: Sequence[Mapping[str, Counts]], in_use: Collection[Cell], links: Links) -> Blame | None:
-    """The side of a NIC that alone sends packets again to several others, or misses packets of several; None if none.
-
-    Where delays vary a lot, no single path shows that losses make it slow. `counts` are those of the NICs in each span.
-    A link that some path of each of these pairs crosses is an alternative.
-    """
-    again, missed = Counter[str](), Counter[str]()
-    for span in counts:
-        for nic, count in span.items():
-            again[nic] += count.retransmits
-            # Two ranks of a host may share a NIC, which then misses what it has sent to itself.
-            missed[nic] += max(0, count.out_of_sequence - count.retransmits)
-    for side, near, far, (own, other) in (("tx", again, missed, (0, 1)), ("rx", missed, again, (1, 0))):
-        nic, most = max(near.items(), key=lambda one: one[1], default=("", 0))
-        cells = [cell for cell in in_use if cell[own] == nic != cell[other] and far[cell[other]]]
-        crossed: dict[str, set[str]] = {}
-        for cell in cells:
-            crossed.setdefault(cell[other], set()).update(links.get(cell, ()))
-        if most >= _NEARLY_ALL * near.total() and len(crossed) >= _PARTNERS:
-            others = (Component("link", hop) for hop in sorted(set.intersection(*crossed.values())))
-            return Blame(Component("nic", nic, side), tuple(sorted(cells)), 1.0, tuple(others))
-    return None
-
-
-def supported(blames: list[Blame], lossy: Collection[Cell]) -> list[Blame]:
-    """Those of the blames that the counts support."""
-    return _beside(_explaining(blames, lossy), lossy)
-
-
-def _explaining(blames: list[Blame], lossy: Collection[Cell]) -> list[Blame]:
-    """Drop single paths, unless they end wherever packets arrived out of sequence: NICs count for all paths."""
-    ends = _receivers(lossy)
-    return [b for b in blames if b.component.kind != "path" or b.alternatives or ends == _receivers(b.cells)]
-
-
-def _beside(blames: list[Blame], lossy: Collection[Cell]) -> list[Blame]:
-    """Drop NICs whose cells are all between partners of the NIC that loses most.
-
-    NICs count for all of their paths together: what was lost at that NIC is counted at its partners too.
-    """
-    nics = [blame for blame in blames if blame.component.kind == "nic"]
-    if not nics:
-        return blames
-    worst = max(nics, key=lambda blame: len(blame.cells))
-    name = worst.component.name
-    partners = {nic for cell in lossy if name in cell[:2] for nic in cell[:2]}
-    return [
-        blame for blame in blames if blame not in nics or blame is worst or not partners.issuperset(_ends(blame.cells))
-    ]
-
-
-def between_partners(slow: Collection[Cell], missed: Collection[Cell]) -> set[Cell]:
-    """The slow cells between partners of a NIC: what it misses, as it may if it is very slow, both count as well.
-
-    NICs count for all of their paths together. That NIC has more slow cells than any other, and has them both ways.
-    """
-    touched = Counter(nic for cell in slow for nic in set(cell[:2]))
-    if not touched:
-        return set()
-    worst = max(sorted(touched), key=touched.__getitem__)
-    sends_to = {cell[1] for cell in missed if cell[0] == worst}
-    hears_from = {cell[0] for cell in missed if cell[1] == worst}
-    return {cell for cell in slow if worst not in cell[:2] and cell[0] in hears_from and cell[1] in sends_to}
-
-
-def with_cable(blame: Blame, links: Links, in_use: Collection[Cell], well: Collection[str]) -> Blame:
-    """Add the links that explain a NIC's losses as well: those by which it sends, and those by which it receives.
-
-    The two directions of a cable lose together, as both sides of a NIC do. Links in `well` lose nothing, and those that
-    no other NIC of the cells `in_use` crosses are the NIC's own.
-    """
-    nic = blame.component
-    if nic.kind != "nic" or nic.side:
-        return blame
-    shared = {hop for cell in in_use if nic.name not in cell[:2] for hop in links.get(cell, ())} - set(well)
-    sides = [[cell for cell in blame.cells if cell[end] == nic.name] for end in (0, 1)]
-    common = [set.intersection(*(set(links.get(cell, ())) for cell in cells)) & shared for cells in sides if cells]
-    if len(common) < len(sides) or not all(common):
-        return blame
-    others = (Component("link", hop) for hops in common for hop in sorted(hops))
-    return msgspec.structs.replace(blame, alternatives=tuple(dict.fromkeys((*blame.alternatives, *others))))
-
-
-def _receivers(cells: Iterable[Cell]) -> set[str]:
-    return {cell[1] for cell in cells}
-
-
-def _ends(cells: Iterable[Cell]) -> set[str]:
-    return {nic for cell in cells for nic in cell[:2]}
 
 
 # Spans in which losses are looked for; earlier ones only show how often healthy cells lose packets.
@@ -224,15 +128,6 @@ class PacketLossDetector:
             self._past_counted += counted
             self._past += nics
 
-    def unanswered(self) -> frozenset[Cell]:
-        """The cells that may have lost acknowledgements in the newest span; empty while any may have lost data."""
-        newest = self._recent[-1]
-        return frozenset() if any(span.lossy for span in self._recent) else newest.unanswered
-
-    def counted(self) -> list[tuple[frozenset[Cell], Mapping[str, Counts]]]:
-        """Of each recent span the cells that may have lost data or acknowledgements, and what NICs have counted."""
-        return [(span.lossy | span.unanswered, span.counts) for span in self._recent]
-
     def concerned(self) -> set[Cell]:
         """The cells that may be slow because they lost data or acknowledgements; no other cause is named for them."""
         counted = [span.lossy | span.unanswered for span in self._recent]
@@ -246,7 +141,12 @@ class PacketLossDetector:
         without = sum(was_slow and not had_lost for was_slow, had_lost in zip(slow[first:], lost[first:], strict=True))
         return without > sum(lost)
 
-    def find(self, current: Iterable[Cell], suspect_links: Callable[[Iterable[Cell]], Links]) -> list[PacketLoss]:
+    def find(
+        self,
+        current: Iterable[Cell],
+        suspect_links: Callable[[Iterable[Cell]], Links],
+        returning: Callable[[Cell], Collection[str]],
+    ) -> list[PacketLoss]:
         """The components that lose packets, more than by chance; `current` are the cells in use.
 
         `suspect_links`: see `JobView.suspect_links`; it is given the cells that may have lost packets.
@@ -268,24 +168,12 @@ class PacketLossDetector:
         explained = {cell for cell, hops in crossed.items() if not hops or not self._guilty.isdisjoint(hops)}
         lead = max((excess[cell] for cell in explained), default=0.0)
         silent |= _counted_for({cell for cell in lossy if not self._guilty.isdisjoint(links.get(cell, ()))}, lossy)
-        in_use = tuple(excess)
         excess = {cell: slowed for cell, slowed in excess.items() if cell not in silent | explained}
-        blames = supported(localise(excess, SLIGHT, links, lead), lossy)
-        well = {hop for cell, slowed in excess.items() if slowed <= SLIGHT for hop in links.get(cell, ())}
-        blames = [with_cable(blame, links, in_use, well) for blame in blames]
-        losses = [loss for loss in map(self._loss, blames) if loss] or self._counted_alone(in_use, links)
+        blames = attribute_cells(excess, links, above=SLIGHT, lead=lead, returning=returning)
+        losses = [loss for loss in map(self._loss, blames) if loss]
         for loss in losses:
             self.note_named(loss.blame.suspects, Cause.PACKETS_LOST)
         return losses
-
-    def _counted_alone(self, in_use: Collection[Cell], links: Links) -> list[PacketLoss]:
-        """The NIC that alone counts losses, if some of its cells were slower than any healthy one in several spans."""
-        blame = None if self._guilty else singled_out([span.counts for span in self._recent], in_use, links)
-        if blame is None:
-            return []
-        slow = (any(s.departures.get(cell, 0.0) > max(s.usual, SLIGHT) for cell in blame.cells) for s in self._recent)
-        loss = self._loss(blame) if sum(slow) >= NAME_SPANS else None
-        return [loss] if loss else []
 
     def note_named(self, suspects: Sequence[Component], cause: Cause | None) -> None:
         """Note what has been named, here or after probes, the likeliest suspect first: a link that loses packets."""
@@ -341,9 +229,9 @@ def stalled_loss_finding(job: JobView, clocks: HostClocks, stuck: Iterable[ConnV
     pairs = {cell[:2]: lost_packets(cell, counts) for cell in cells}
     known = {pair: most for pair, most in pairs.items() if most or not unanswered_packets(pair, counts)}
     lossy = {pair for pair, most in known.items() if most}
-    whole = [blame for blame in localise(known, links=_links_of_pairs(cells, links)) if lossy <= set(blame.cells)]
+    whole = [blame for blame in attribute_cells(known, links=_links_of_pairs(cells, links)) if lossy <= set(blame.cells)]
     # If no single component explains all counts, only the stalled connections are sure.
-    blames = whole or localise({cell_of(view.record): 1.0 for view in stuck}, links=links)
+    blames = whole or attribute_cells({cell_of(view.record): 1.0 for view in stuck}, links=links)
     return [loss_finding(PacketLoss(blame, since_s, early)) for blame in blames]
 
 
@@ -378,45 +266,3 @@ def loss_finding(loss: PacketLoss) -> Finding:
         {"packets_early": float(loss.early)},
         loss.blame.alternatives,
     )
-
-
-# Missed acknowledgements that lie further back say nothing about the present.
-_KEPT_SPANS = 24
-
-
-class AckLossDetector:
-    """Follows a job's cells span by span; `chance` returns how likely a healthy one departs so far in so many spans."""
-
-    def __init__(self, chance: Callable[[Cell, float, int], float]) -> None:
-        self._chance = chance
-        self._spans: deque[tuple[float, Mapping[Cell, float]]] = deque(maxlen=_KEPT_SPANS)
-
-    def add(self, departures: Mapping[Cell, float], missed: Iterable[Cell], opened_s: float) -> None:
-        """Add a span that opened at `opened_s`: departures (log ratios), cells that `missed` acknowledgements."""
-        self._spans.append((opened_s, {cell: departures[cell] for cell in missed if cell in departures}))
-
-    def __bool__(self) -> bool:
-        """Whether any acknowledgement was missed in the last few spans."""
-        return any(cells for _, cells in self._spans)
-
-    def find(self, return_links: Callable[[Cell], Collection[str]]) -> list[PacketLoss]:
-        """The components that lose acknowledgements; `return_links` are the links that those of a cell may cross."""
-        slowed: dict[Cell, list[tuple[float, float]]] = {}
-        for opened_s, cells in self._spans:
-            for cell, departure in cells.items():
-                slowed.setdefault(cell, []).append((departure, opened_s))
-        slow = {
-            cell: spans for cell, spans in slowed.items() if self._slow(cell, [departure for departure, _ in spans])
-        }
-        explained = between_partners(slow.keys(), slowed.keys())
-        slow = {cell: spans for cell, spans in slow.items() if cell not in explained}
-        if not slow:
-            return []
-        back: Links = {(cell[1], cell[0]): sorted(return_links(cell)) for cell in slow}
-        onset_s = min(spans[0][1] for spans in slow.values())
-        return [PacketLoss(blame, onset_s, 0) for blame in localise(dict.fromkeys(back, 1.0), links=back)]
-
-    def _slow(self, cell: Cell, departures: Collection[float]) -> bool:
-        """Whether a cell was slower whenever acknowledgements were lost, more than by chance."""
-        least = min(departures)
-        return len(departures) >= NAME_SPANS and least > SLIGHT and self._chance(cell, least, len(departures)) < CHANCE

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from c4bench.attribution.localise import Blame, Cell, localise
+from c4bench.attribution.weigh import Blame, Cell, attribute_cells
 
 # A transfer that never ended counts as this many times worse than others: finite, so that medians can be taken.
 _DEAD = 1000.0
@@ -43,7 +43,7 @@ def find_suspects(
     """
     usual = _medians(costs, group)
     excess = {cell: math.log(min(cost / usual[group(cell)], _DEAD)) for cell, cost in costs.items()}
-    return [_suspect(kind, blame) for blame in localise(excess, math.log(times))]
+    return [_suspect(kind, blame) for blame in attribute_cells(excess, above=math.log(times))]
 
 
 def _medians(costs: Mapping[Cell, float], group: Callable[[Cell], object]) -> dict[object, float]:

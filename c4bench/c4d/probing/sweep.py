@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import chain, zip_longest
 
-from c4bench.attribution.localise import Cell
+from c4bench.attribution.weigh import Cell
 from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding
 from c4bench.model.diagnosis import Cause, Component, ProbeFlow, Syndrome

@@ -7,7 +7,7 @@ both ends a rank can tell a NIC that reaches nobody from a path between two NICs
 
 from collections.abc import Callable, Sequence
 
-from c4bench.attribution.localise import Cell, localise
+from c4bench.attribution.weigh import Cell, attribute_cells
 from c4bench.collective.edges import PeerRails
 from c4bench.collective.rail import RailState
 from c4bench.collective.resilient.messages import ControlMessage, RailDeath
@@ -88,7 +88,7 @@ class FailureAttribution:
             self._send(peer, message)
 
     def _evaluate(self, nic: int) -> None:
-        blames = localise(self._seen.pop(nic), bar=0.5)
+        blames = attribute_cells(self._seen.pop(nic), above=0.5)
         del self._accounts[nic]
         components = tuple(dict.fromkeys(component for blame in blames for component in blame.suspects))
         if components:

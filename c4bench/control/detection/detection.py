@@ -6,7 +6,7 @@ from typing import Protocol
 
 import msgspec
 
-from c4bench.attribution.localise import Cell
+from c4bench.attribution.weigh import Cell
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.detectors import Judge, MakeJudge
 from c4bench.c4d.ingest.shared_fabric import SharedFabric

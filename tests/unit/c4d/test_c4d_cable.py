@@ -2,7 +2,7 @@
 
 import pytest
 
-from c4bench.attribution.localise import Blame
+from c4bench.attribution.weigh import Blame
 from c4bench.c4d.network.packet_loss import with_cable
 from c4bench.model.diagnosis import Component
 

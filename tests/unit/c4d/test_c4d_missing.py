@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from c4d_telemetry import MIX, ticks
 
-from c4bench.attribution.localise import Blame
+from c4bench.attribution.weigh import Blame
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.ingest.shared_fabric import SharedFabric
 from c4bench.c4d.network.missing_links import MissingLinkDetector, failed_together, missing_links_behind

@@ -2,7 +2,7 @@
 
 import pytest
 
-from c4bench.attribution.localise import Blame, path_component
+from c4bench.attribution.weigh import Blame, path_component
 from c4bench.c4d.network.pipeline import shared_links
 
 ONE, OTHER = ("a", "c", "1"), ("d", "b", "1")

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.attribution import localise as localising
-from c4bench.attribution.localise import localise
+from c4bench.attribution import attribute_cells as localising
+from c4bench.attribution.weigh import attribute_cells
 from c4bench.model.diagnosis import Component
 
 
@@ -20,8 +20,8 @@ _NICS = st.integers(3, 12).map(lambda count: [f"h{index}/0" for index in range(c
 def test_column_names_the_receiver_and_row_the_sender(nics, data):
     """A full column is the receiver of a NIC, a full row its transmitter, whatever the size of the job."""
     nic = data.draw(st.sampled_from(nics))
-    (column,) = localise(_all_to_all(nics, lambda _, b: b == nic), 1.0)
-    (row,) = localise(_all_to_all(nics, lambda a, _: a == nic), 1.0)
+    (column,) = attribute_cells(_all_to_all(nics, lambda _, b: b == nic), 1.0)
+    (row,) = attribute_cells(_all_to_all(nics, lambda a, _: a == nic), 1.0)
     assert (column.component, row.component) == (Component("nic", nic, "rx"), Component("nic", nic, "tx"))
     assert column.alternatives == row.alternatives == ()
 
@@ -30,7 +30,7 @@ def test_column_names_the_receiver_and_row_the_sender(nics, data):
 def test_point_names_the_path(nics, data):
     """One bad cell among good ones in its row and column is the path between two NICs."""
     source, destination = data.draw(st.permutations(nics))[:2]
-    (blame,) = localise(_all_to_all(nics, lambda a, b: (a, b) == (source, destination)), 1.0)
+    (blame,) = attribute_cells(_all_to_all(nics, lambda a, b: (a, b) == (source, destination)), 1.0)
     assert blame.component == Component("path", f"{source}>{destination}")
     assert blame.alternatives == ()
 
@@ -38,21 +38,21 @@ def test_point_names_the_path(nics, data):
 def test_row_and_column_of_one_nic_name_the_whole_nic():
     """When a NIC is bad in both directions neither side alone is blamed."""
     nics = ["a", "b", "c", "d"]
-    (blame,) = localise(_all_to_all(nics, lambda a, b: "b" in (a, b)), 1.0)
+    (blame,) = attribute_cells(_all_to_all(nics, lambda a, b: "b" in (a, b)), 1.0)
     assert blame.component == Component("nic", "b")
 
 
 def test_ring_cannot_tell_and_says_so():
     """A pure ring fills one cell a row and column: the path is named and both NIC sides are listed beside it."""
     ring = {("a", "b"): 0.0, ("b", "c"): 3.0, ("c", "a"): 0.0}
-    (blame,) = localise(ring, 1.0)
+    (blame,) = attribute_cells(ring, 1.0)
     assert blame.component == Component("path", "b>c")
     assert set(blame.alternatives) == {Component("nic", "b", "tx"), Component("nic", "c", "rx")}
 
 
 def test_two_hosts_both_ways_lists_the_other_nic():
     """With two hosts and both directions bad, either NIC explains everything, and so may the paths between them."""
-    (blame,) = localise({("a", "b"): 2.0, ("b", "a"): 2.0}, 1.0)
+    (blame,) = attribute_cells({("a", "b"): 2.0, ("b", "a"): 2.0}, 1.0)
     paths = {Component("path", "a>b"), Component("path", "b>a")}
     assert blame.component.kind == "nic"
     assert {blame.component, *blame.alternatives} == {Component("nic", "a"), Component("nic", "b")} | paths
@@ -62,7 +62,7 @@ def test_a_nic_of_a_ring_may_be_a_link_of_its_paths():
     """Data of one way and acknowledgements of the other meet at the NIC, or on a link that no good way crosses."""
     ring = {("a", "b"): 2.0, ("b", "c"): 1.5, ("c", "a"): 0.0}
     links = {("a", "b"): ("up", "shared"), ("b", "c"): ("down",), ("c", "a"): ("shared",)}
-    (blame,) = localise(ring, 1.0, links)
+    (blame,) = attribute_cells(ring, 1.0, links)
     assert blame.component == Component("nic", "b")
     others = [Component("path", "a>b"), Component("path", "b>c"), Component("link", "up"), Component("link", "down")]
     assert blame.alternatives == tuple(others)
@@ -71,7 +71,7 @@ def test_a_nic_of_a_ring_may_be_a_link_of_its_paths():
 def test_two_independent_faults_are_both_named():
     """A bad receiver and a bad transmitter of comparable weight are two findings."""
     nics = ["a", "b", "c", "d", "e", "f"]
-    blames = localise(_all_to_all(nics, lambda a, b: b == "b" or a == "e"), 1.0)
+    blames = attribute_cells(_all_to_all(nics, lambda a, b: b == "b" or a == "e"), 1.0)
     assert {blame.component for blame in blames} == {Component("nic", "b", "rx"), Component("nic", "e", "tx")}
 
 
@@ -79,18 +79,18 @@ def test_what_a_fault_drags_along_is_not_blamed():
     """Cells slowed a little beside a column slowed a lot are its shadow."""
     cells = _all_to_all(["a", "b", "c", "d", "e"], lambda _, b: b == "b")
     cells |= {("c", "d"): 0.9, ("c", "e"): 1.1, ("c", "a"): 1.1}
-    assert [blame.component for blame in localise(cells, 1.0)] == [Component("nic", "b", "rx")]
+    assert [blame.component for blame in attribute_cells(cells, 1.0)] == [Component("nic", "b", "rx")]
 
 
 def test_half_a_column_is_undecided():
     """Two of four bad cells in a column fit neither the NIC nor a path: nobody is named."""
     cells = _all_to_all(["a", "b", "c", "d", "e"], lambda a, b: b == "b" and a in "ac")
-    assert localise(cells, 1.0) == []
+    assert attribute_cells(cells, 1.0) == []
 
 
 def test_healthy_matrix_blames_nobody():
     """No cell above the bar, no blame."""
-    assert localise(_all_to_all(["a", "b", "c"], lambda *_: False), 1.0) == []
+    assert attribute_cells(_all_to_all(["a", "b", "c"], lambda *_: False), 1.0) == []
 
 
 def _fabric(nics):
@@ -102,14 +102,14 @@ def _fabric(nics):
 def test_cells_that_share_a_link_name_the_link():
     """All data from one leaf to the other is slow, for any sender and receiver: one of the links on the only path."""
     links = _fabric("abcdef")
-    (blame,) = localise({cell: 2.0 if "up0" in hops else 0.0 for cell, hops in links.items()}, 1.0, links)
+    (blame,) = attribute_cells({cell: 2.0 if "up0" in hops else 0.0 for cell, hops in links.items()}, 1.0, links)
     assert {blame.component, *blame.alternatives} == {Component("link", "up0"), Component("link", "down1")}
 
 
 def test_last_link_cannot_be_told_from_the_nic_behind_it():
     """A column is its NIC's receiver, or the port and cable before it; the traffic says no more."""
     links = _fabric("abcdef")
-    (blame,) = localise({cell: 2.0 if cell[1] == "b" else 0.0 for cell in links}, 1.0, links)
+    (blame,) = attribute_cells({cell: 2.0 if cell[1] == "b" else 0.0 for cell in links}, 1.0, links)
     assert blame.component == Component("nic", "b", "rx")
     assert blame.alternatives == (Component("link", "port-b"),)
 
@@ -117,7 +117,7 @@ def test_last_link_cannot_be_told_from_the_nic_behind_it():
 def test_link_that_others_cross_well_is_not_blamed_for_a_point():
     """Of the links of one slow path only those remain that nothing else has proved."""
     links = {("a", "b"): ("x", "y"), ("a", "c"): ("x", "z"), ("c", "b"): ("w", "v")}
-    (blame,) = localise({("a", "b"): 2.0, ("a", "c"): 0.0, ("c", "b"): 0.0}, 1.0, links)
+    (blame,) = attribute_cells({("a", "b"): 2.0, ("a", "c"): 0.0, ("c", "b"): 0.0}, 1.0, links)
     assert blame.component == Component("path", "a>b")
     assert blame.alternatives == (Component("link", "y"),)
 
@@ -128,14 +128,14 @@ def test_a_bad_way_that_is_not_known_may_cross_a_link_that_is_to_blame():
     excess = {("a", "b"): 2.0, ("c", "d"): 2.0, ("a", "d"): 0.0, ("c", "b"): 0.0, ("a", "e"): 2.0, ("c", "e"): 2.0}
     for possible, named in ((["x", "y", "e"], {"x"}), (["y", "e"], {"x", "e"})):
         ways = links | dict.fromkeys([("a", "e"), ("c", "e")], possible)
-        assert {blame.component.name for blame in localise(excess, 1.0, ways)} == named
+        assert {blame.component.name for blame in attribute_cells(excess, 1.0, ways)} == named
 
 
 def test_a_nic_whose_bad_ways_are_not_known_may_be_a_link_that_they_may_cross():
     """No good way crosses that link, so nothing tells it from the NIC; a link that one crosses is well."""
     good = {("a", "d"): ["y", "d"], ("d", "b"): ["y", "b"]}
     links = good | {("a", "e"): ["x", "y"], ("c", "e"): ["x", "y"]}
-    (blame,) = localise(dict.fromkeys(links, 2.0) | dict.fromkeys(good, 0.0), 1.0, links)
+    (blame,) = attribute_cells(dict.fromkeys(links, 2.0) | dict.fromkeys(good, 0.0), 1.0, links)
     assert (blame.component, blame.alternatives) == (Component("nic", "e", "rx"), (Component("link", "x"),))
 
 
@@ -144,8 +144,8 @@ def test_of_a_nic_and_a_link_the_one_that_may_explain_more_is_to_blame():
     across = {("a", "b"): 3.0, ("a", "c"): 3.0, ("d", "e"): 1.0}
     links = {cell: ["x"] for cell in across} | {("b", "a"): ["y"]}
     excess = across | {("b", "a"): 3.0}
-    assert [blame.component for blame in localise(excess, 0.5, links)] == [Component("nic", "a")]
-    path, link = localise(excess | {("d", "f"): 1.0}, 0.5, links | {("d", "f"): ["x", "y"]})
+    assert [blame.component for blame in attribute_cells(excess, 0.5, links)] == [Component("nic", "a")]
+    path, link = attribute_cells(excess | {("d", "f"): 1.0}, 0.5, links | {("d", "f"): ["x", "y"]})
     assert (link.component, set(link.cells)) == (Component("link", "x"), {*across, ("d", "f")})
     assert path.component == Component("path", "b>a")
 
@@ -153,7 +153,7 @@ def test_of_a_nic_and_a_link_the_one_that_may_explain_more_is_to_blame():
 def test_one_bad_way_of_two_is_a_links_and_no_nics():
     """The other way between the same NICs is good: only what it does not share with the bad one can be to blame."""
     excess = {("a", "b", "1"): 2.0, ("a", "b", "2"): 0.0}
-    (blame,) = localise(excess, links={("a", "b", "1"): ("x", "y"), ("a", "b", "2"): ("x", "z")})
+    (blame,) = attribute_cells(excess, links={("a", "b", "1"): ("x", "y"), ("a", "b", "2"): ("x", "z")})
     assert (blame.component, blame.alternatives) == (Component("path", "a>b"), (Component("link", "y"),))
 
 
@@ -166,14 +166,14 @@ def test_ways_of_one_pair_alone_make_no_row_or_column():
         ("a", "d", "1"): 0.0,
         ("c", "d", "1"): 0.0,
     }
-    (blame,) = localise(cells, 1.0)
+    (blame,) = attribute_cells(cells, 1.0)
     assert (blame.component, blame.alternatives) == (Component("path", "a>b"), (Component("nic", "b", "rx"),))
 
 
 def test_bad_ways_of_one_pair_are_one_path():
     """All ways between two NICs are bad, and nothing else of either."""
     cells = {(*cell, "1"): value for cell, value in _all_to_all(["a", "b", "c", "d"], lambda *_: False).items()}
-    (blame,) = localise(cells | {("a", "b", "1"): 2.0, ("a", "b", "2"): 2.1})
+    (blame,) = attribute_cells(cells | {("a", "b", "1"): 2.0, ("a", "b", "2"): 2.1})
     assert (blame.component, len(blame.cells)) == (Component("path", "a>b"), 2)
 
 
@@ -186,7 +186,7 @@ def test_looking_for_many_faults_costs_each_its_share(monkeypatch):
         nics = [[f"h{job}/{nic}" for nic in range(4)] for job in range(jobs)]
         cells = [_all_to_all(own, lambda a, _: a.endswith("/0")) for own in nics]
         looked.clear()
-        assert len(localise({cell: value for one in cells for cell, value in one.items()})) == jobs
+        assert len(attribute_cells({cell: value for one in cells for cell, value in one.items()})) == jobs
         return len(looked)
 
     assert work(40) == 2 * work(20) > 0

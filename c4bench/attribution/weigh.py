@@ -7,7 +7,7 @@ component's *gain* is how many times as likely the observations are if it is to 
 
 import math
 import statistics
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -20,27 +20,21 @@ Links = Mapping[Cell, Collection[str]]
 
 # How much likelier a suspect is that is preferred to another, or to no fault at all (logarithm).
 FAR = math.log(1000.0)
-# How much less likely before (logarithm) a fault is of the path between two NICs alone, which no campaign has, and of
-# both sides of a NIC.
-_PATH_PRIOR, _WHOLE_PRIOR = -FAR, -math.log(10.0)
-# The share of bad cases of a flow if what is to blame is where its acknowledgements may return.
-_RETURNING = 5e-4
+# How much less likely before (logarithm) a fault is of the path between two NICs alone, which no campaign has; of both
+# sides of a NIC; and of two links, which are hardly ever the two directions of one cable.
+_PATH_PRIOR, _WHOLE_PRIOR, _CABLE_PRIOR = -FAR, -math.log(10.0), -math.log(3000.0)
 # Of suspects that are as likely, the ones that break more often come first.
 _KINDS = ("nic", "link", "switch", "path")
 _SIDES = ("tx", "rx")  # of the NICs at the ends of a cell
 
 
 class Observation(NamedTuple):
-    """A `flow` that crosses these components fared badly in `bad` of `of` cases.
-
-    Its acknowledgements may cross those in `returns`.
-    """
+    """A `flow` that crosses these components fared badly in `bad` of `of` cases."""
 
     flow: Hashable
     crosses: frozenset[Component]
     bad: float
     of: float = 1.0
-    returns: frozenset[Component] = frozenset()
 
 
 class Rates(NamedTuple):
@@ -64,20 +58,16 @@ class Row(NamedTuple):
 
 
 class Posterior(msgspec.Struct, frozen=True):
-    """What is to blame for some bad flows: the `rows` of the suspects, likeliest first, and of others they cross."""
+    """What is to blame for some bad `flows`: the `rows` of the suspects, likeliest first, and of others they cross."""
 
     rows: tuple[Row, ...]
+    flows: frozenset[Hashable]
     dropped: tuple[Row, ...] = ()
 
     @property
     def suspects(self) -> tuple[Component, ...]:
         """The components that may be to blame."""
         return tuple(row.component for row in self.rows)
-
-    @property
-    def flows(self) -> frozenset[Hashable]:
-        """The bad flows that the likeliest suspect explains."""
-        return self.rows[0].flows
 
 
 def crossed(cell: Cell, hops: Iterable[str] = ()) -> frozenset[Component]:
@@ -106,16 +96,12 @@ def weigh(observations: Iterable[Observation], rates: Rates) -> dict[Component, 
     for one in every:
         for part in one.crosses & suspected:
             crossing.setdefault(part, []).append(one)
-        for part in (one.returns & suspected) - one.crosses if one.bad else ():
-            crossing.setdefault(part, []).append(one)
     return {part: _row(part, found, rates) for part, found in crossing.items()}
 
 
 def _row(part: Component, observations: Sequence[Observation], rates: Rates) -> Row:
-    crossing = [one for one in observations if part in one.crosses]
-    bad, of = sum(one.bad for one in crossing), sum(one.of for one in crossing)
+    bad, of = sum(one.bad for one in observations), sum(one.of for one in observations)
     gain = _prior(part) + _if_to_blame(bad, of - bad, rates.to_blame) - _chance(bad, of - bad, rates.healthy)
-    gain += math.log(_RETURNING / rates.healthy) * sum(one.bad for one in observations if part not in one.crosses)
     return Row(part, gain, bad, of, frozenset(one.flow for one in observations if one.bad))
 
 
@@ -150,13 +136,25 @@ def attribute(observations: Iterable[Observation], rates: Rates) -> list[Posteri
 
 def _likeliest(rows: Mapping[Component, Row]) -> Posterior | None:
     """The component that explains most, and all that explain some of the same about as well; None if it is chance."""
-    in_order = sorted(rows.values(), key=_order)
-    if not in_order or in_order[0].gain <= FAR:
+    found = sorted((_with_other_direction(row, rows.values()) for row in rows.values()), key=_order)
+    if not found or found[0].gain <= FAR:
         return None
-    best = in_order[0]
-    meeting = [row for row in in_order if row.flows & best.flows]
-    alike = [row for row in meeting if row.gain > best.gain - FAR and not _said_by_another(row, rows)]
-    return Posterior(tuple(alike), tuple(row for row in meeting if row not in alike and row.component.kind != "path"))
+    best, by_component = found[0], {row.component: row for row in found}
+    meeting = [row for row in found if row.flows & best.flows]
+    alike = [row for row in meeting if row.gain > best.gain - FAR and not _said_by_another(row, by_component)]
+    dropped = [row for row in meeting if row not in alike and row.component.kind != "path"]
+    return Posterior(tuple(alike), best.flows, tuple(dropped))
+
+
+def _with_other_direction(row: Row, rows: Iterable[Row]) -> Row:
+    """A link with another that explains flows which do not cross it: the two directions of a cable fail together."""
+    if row.component.kind != "link":
+        return row
+    others = (one for one in rows if one.component.kind == "link" and not one.flows & row.flows)
+    other = max(others, key=lambda one: one.gain, default=None)
+    if other is None or other.gain <= FAR:
+        return row
+    return row._replace(gain=row.gain + other.gain + _CABLE_PRIOR, flows=row.flows | other.flows)
 
 
 def _order(row: Row) -> tuple[float, int, bool, str]:
@@ -213,20 +211,19 @@ def attribute_cells(
     *,
     above: float = 0.0,
     lead: float = 0.0,
-    returning: Callable[[Cell], Collection[str]] | None = None,
 ) -> list[Blame]:
     """The components to blame for cells that are slow, lossy or dead, worst first; empty when none is.
 
     `excess` holds every *measured* cell and how far it is beyond normal, on a scale where twice the number is twice the
     evidence (a log ratio, a count); a cell is bad `above` that. Of a bad cell whose path is not known `links` has all
     it may cross. Side effects of a fault are not blamed, nor are those of a known fault, whose cells are left out and
-    go as far as `lead` beyond normal. `returning` returns the links that acknowledgements of a cell may cross.
+    go as far as `lead` beyond normal.
     """
     links = links or {}
     # Cells that share no part with a bad one decide nothing.
     left = neighbouring_cells(excess, {p for c, v in excess.items() if v > above for p in parts_of(c, links)}, links)
     blames: list[Blame] = []
-    while blame := _worst(left, links, above, returning or (lambda _: ())):
+    while blame := _worst(left, links, above):
         if blame.excess < _least(blame) * (blames[0].excess if blames else lead):
             break
         blames.append(blame)
@@ -234,21 +231,11 @@ def attribute_cells(
     return sorted(blames, key=lambda blame: -blame.excess)
 
 
-def _worst(
-    excess: Mapping[Cell, float], links: Links, above: float, returning: Callable[[Cell], Collection[str]]
-) -> Blame | None:
+def _worst(excess: Mapping[Cell, float], links: Links, above: float) -> Blame | None:
     bad = {cell: value for cell, value in excess.items() if value > above}
     bar = _SPILL * max(bad.values(), default=0.0)
     told = {cell: value for cell, value in excess.items() if cell not in bad or value > bar}
-    observations = [
-        Observation(
-            cell,
-            crossed(cell, links.get(cell, ())),
-            float(cell in bad),
-            returns=frozenset(Component("link", hop) for hop in (returning(cell) if cell in bad else ())),
-        )
-        for cell in told
-    ]
+    observations = [Observation(cell, crossed(cell, links.get(cell, ())), float(cell in bad)) for cell in told]
     posterior = _likeliest(weigh(observations, CELLS))
     if posterior is None:
         return None

@@ -141,12 +141,7 @@ class PacketLossDetector:
         without = sum(was_slow and not had_lost for was_slow, had_lost in zip(slow[first:], lost[first:], strict=True))
         return without > sum(lost)
 
-    def find(
-        self,
-        current: Iterable[Cell],
-        suspect_links: Callable[[Iterable[Cell]], Links],
-        returning: Callable[[Cell], Collection[str]],
-    ) -> list[PacketLoss]:
+    def find(self, current: Iterable[Cell], suspect_links: Callable[[Iterable[Cell]], Links]) -> list[PacketLoss]:
         """The components that lose packets, more than by chance; `current` are the cells in use.
 
         `suspect_links`: see `JobView.suspect_links`; it is given the cells that may have lost packets.
@@ -169,7 +164,7 @@ class PacketLossDetector:
         lead = max((excess[cell] for cell in explained), default=0.0)
         silent |= _counted_for({cell for cell in lossy if not self._guilty.isdisjoint(links.get(cell, ()))}, lossy)
         excess = {cell: slowed for cell, slowed in excess.items() if cell not in silent | explained}
-        blames = attribute_cells(excess, links, above=SLIGHT, lead=lead, returning=returning)
+        blames = attribute_cells(excess, links, above=SLIGHT, lead=lead)
         losses = [loss for loss in map(self._loss, blames) if loss]
         for loss in losses:
             self.note_named(loss.blame.suspects, Cause.PACKETS_LOST)

@@ -242,7 +242,7 @@ class NetworkSlownessDetector:
         suspected = self._losses.concerned()
         if not suspected:
             return [], suspected
-        losses = self._losses.find(self._matrix.current(), self._view.suspect_links, self._view.return_links)
+        losses = self._losses.find(self._matrix.current(), self._view.suspect_links)
         fresh = [loss for loss in losses if loss.blame.component not in self.named.standing]
         self.named.add(loss.blame.component for loss in losses)
         return [(loss_finding(loss), span.closed_s) for loss in fresh], suspected

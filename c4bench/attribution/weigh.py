@@ -28,15 +28,6 @@ _KINDS = ("nic", "link", "switch", "path")
 _SIDES = ("tx", "rx")  # of the NICs at the ends of a cell
 
 
-class Observation(NamedTuple):
-    """A `flow` that crosses these components fared badly in `bad` of `of` cases."""
-
-    flow: Hashable
-    crosses: frozenset[Component]
-    bad: float
-    of: float = 1.0
-
-
 class Rates(NamedTuple):
     """The share of cases that are bad in health, and where what is to blame is crossed; None if that is not known."""
 
@@ -44,10 +35,25 @@ class Rates(NamedTuple):
     to_blame: float | None = None
 
 
-class Row(NamedTuple):
-    """The evidence against one component: its `gain`, and the cases of the flows that cross it.
+# A cell is bad by as much as chance allows a healthy job in one evaluation, and hardly any that crosses what is to blame
+# is not.
+CELLS = Rates(1e-7, 0.999)
 
-    `flows` are those with bad cases.
+
+class Observation(NamedTuple):
+    """A `flow` that crosses these components fared badly in `bad` of `of` cases; `rates` are of its source."""
+
+    flow: Hashable
+    crosses: frozenset[Component]
+    bad: float
+    of: float = 1.0
+    rates: Rates = CELLS
+
+
+class Row(NamedTuple):
+    """The evidence against one component: its `gain`, the `flows` that cross it, and how many of their cases are bad.
+
+    It explains `also` what crosses the other direction of its cable.
     """
 
     component: Component
@@ -55,13 +61,23 @@ class Row(NamedTuple):
     bad: float
     of: float
     flows: frozenset[Hashable]
+    also: frozenset[Hashable] = frozenset()
+
+    @property
+    def explains(self) -> frozenset[Hashable]:
+        """The flows that fare badly if it is to blame."""
+        return self.flows | self.also
 
 
 class Posterior(msgspec.Struct, frozen=True):
-    """What is to blame for some bad `flows`: the `rows` of the suspects, likeliest first, and of others they cross."""
+    """What is to blame for the bad ones of some `flows`: the `rows` of suspects, likeliest first, and of what is not.
+
+    No packet by the same ways can tell a NIC among the suspects from `cables`.
+    """
 
     rows: tuple[Row, ...]
     flows: frozenset[Hashable]
+    cables: tuple[Row, ...] = ()
     dropped: tuple[Row, ...] = ()
 
     @property
@@ -88,7 +104,7 @@ def sides(one: Component) -> tuple[Component, ...]:
     return tuple(Component("nic", one.name, side) for side in ("", *_SIDES)) if one.kind == "nic" else (one,)
 
 
-def weigh(observations: Iterable[Observation], rates: Rates) -> dict[Component, Row]:
+def weigh(observations: Iterable[Observation]) -> dict[Component, Row]:
     """The evidence against every component that a bad flow crosses."""
     every = list(observations)
     suspected = {part for one in every if one.bad for part in one.crosses}
@@ -96,13 +112,17 @@ def weigh(observations: Iterable[Observation], rates: Rates) -> dict[Component, 
     for one in every:
         for part in one.crosses & suspected:
             crossing.setdefault(part, []).append(one)
-    return {part: _row(part, found, rates) for part, found in crossing.items()}
+    return {part: _row(part, found) for part, found in crossing.items()}
 
 
-def _row(part: Component, observations: Sequence[Observation], rates: Rates) -> Row:
-    bad, of = sum(one.bad for one in observations), sum(one.of for one in observations)
-    gain = _prior(part) + _if_to_blame(bad, of - bad, rates.to_blame) - _chance(bad, of - bad, rates.healthy)
-    return Row(part, gain, bad, of, frozenset(one.flow for one in observations if one.bad))
+def _row(part: Component, observations: Sequence[Observation]) -> Row:
+    gain, every_bad, every = _prior(part), 0.0, 0.0
+    for rates in dict.fromkeys(one.rates for one in observations):
+        alike = [one for one in observations if one.rates == rates]
+        bad, of = sum(one.bad for one in alike), sum(one.of for one in alike)
+        gain += _if_to_blame(bad, of - bad, rates.to_blame) - _chance(bad, of - bad, rates.healthy)
+        every_bad, every = every_bad + bad, every + of
+    return Row(part, gain, every_bad, every, frozenset(one.flow for one in observations))
 
 
 def _prior(part: Component) -> float:
@@ -125,25 +145,31 @@ def _chance(bad: float, good: float, share: float) -> float:
     return bad * math.log(share) + good * math.log1p(-share)
 
 
-def attribute(observations: Iterable[Observation], rates: Rates) -> list[Posterior]:
-    """What is to blame, worst first: of what the first leaves unexplained the next, until all of it may be chance."""
-    left, found = list(observations), list[Posterior]()
-    while posterior := _likeliest(weigh(left, rates)):
-        found.append(posterior)
-        left = [one for one in left if one.flow not in posterior.flows]
-    return found
+def likeliest(observations: Iterable[Observation]) -> Posterior | None:
+    """The component that explains most, and all that explain the same about as well; None if it is chance.
 
-
-def _likeliest(rows: Mapping[Component, Row]) -> Posterior | None:
-    """The component that explains most, and all that explain some of the same about as well; None if it is chance."""
-    found = sorted((_with_other_direction(row, rows.values()) for row in rows.values()), key=_order)
-    if not found or found[0].gain <= FAR:
+    What the likeliest does not explain has another cause, and speaks for nothing else here.
+    """
+    every = list(observations)
+    best = min(_weighed(every), key=_order, default=None)
+    if best is None or best.gain <= FAR:
         return None
-    best, by_component = found[0], {row.component: row for row in found}
-    meeting = [row for row in found if row.flows & best.flows]
-    alike = [row for row in meeting if row.gain > best.gain - FAR and not _said_by_another(row, by_component)]
-    dropped = [row for row in meeting if row not in alike and row.component.kind != "path"]
-    return Posterior(tuple(alike), best.flows, tuple(dropped))
+    rows = sorted(_weighed(_without_others(one, best.explains) for one in every), key=_order)
+    by_component = {row.component: row for row in rows}
+    alike = [row for row in rows if row.gain > best.gain - FAR and not _said_by_another(row, by_component)]
+    cables = [row for one in alike for row in _cable(one.component, rows)]
+    dropped = [row for row in rows if row not in alike and row.component.kind != "path"]
+    return Posterior(tuple(alike), best.explains, tuple(cables), tuple(dropped))
+
+
+def _without_others(one: Observation, explained: frozenset[Hashable]) -> Observation:
+    """An observation without the bad cases that something else is to blame for."""
+    return one if one.flow in explained else one._replace(bad=0.0, of=one.of - one.bad)
+
+
+def _weighed(observations: Iterable[Observation]) -> list[Row]:
+    rows = weigh(observations).values()
+    return [_with_other_direction(row, rows) for row in rows]
 
 
 def _with_other_direction(row: Row, rows: Iterable[Row]) -> Row:
@@ -154,7 +180,15 @@ def _with_other_direction(row: Row, rows: Iterable[Row]) -> Row:
     other = max(others, key=lambda one: one.gain, default=None)
     if other is None or other.gain <= FAR:
         return row
-    return row._replace(gain=row.gain + other.gain + _CABLE_PRIOR, flows=row.flows | other.flows)
+    return row._replace(gain=row.gain + other.gain + _CABLE_PRIOR, also=other.flows)
+
+
+def _cable(nic: Component, rows: Iterable[Row]) -> list[Row]:
+    """The links that exactly the flows of one side of a whole NIC cross: no packet can tell the NIC from its cable."""
+    if nic.kind != "nic" or nic.side:
+        return []
+    own = [row.flows for row in rows if row.component in sides(nic) and row.component.side]
+    return [row for row in rows if row.component.kind == "link" and row.flows in own]
 
 
 def _order(row: Row) -> tuple[float, int, bool, str]:
@@ -168,8 +202,13 @@ def _said_by_another(row: Row, rows: Mapping[Component, Row]) -> bool:
         return False
     others = [rows[one] for one in sides(row.component) if one in rows and one != row.component]
     if row.component.side:
-        return any(not other.component.side and other.gain >= row.gain for other in others)
-    return any(other.gain > row.gain for other in others)
+        return any(not other.component.side and _evidence(other) >= _evidence(row) for other in others)
+    return any(_evidence(other) > _evidence(row) for other in others)
+
+
+def _evidence(row: Row) -> float:
+    """What the observations say, whatever is likelier before."""
+    return round(row.gain - _prior(row.component), 9)
 
 
 # Side effects of a fault stay below this share of its excess, and tell nothing of what they cross.
@@ -178,8 +217,6 @@ _SPILL = 0.5
 # at least so many cells is not that, unless it is hardly slower.
 _COMPARABLE, _HARDLY = 0.6, 0.1
 _WHOLE_CELLS = 3
-# A cell is bad by as much as chance allows a healthy job in one evaluation, and a few cells of what is slow are not.
-CELLS = Rates(1e-7, 0.999)
 
 
 class Blame(msgspec.Struct, frozen=True):
@@ -236,7 +273,7 @@ def _worst(excess: Mapping[Cell, float], links: Links, above: float) -> Blame | 
     bar = _SPILL * max(bad.values(), default=0.0)
     told = {cell: value for cell, value in excess.items() if cell not in bad or value > bar}
     observations = [Observation(cell, crossed(cell, links.get(cell, ())), float(cell in bad)) for cell in told]
-    posterior = _likeliest(weigh(observations, CELLS))
+    posterior = likeliest(observations)
     if posterior is None:
         return None
     median = statistics.median(bad[cell] for cell in bad if cell in posterior.flows)

@@ -16,7 +16,7 @@ from c4bench.c4d.network.pause_storms import PauseStorms
 from c4bench.c4d.network.pipeline import NetworkSlownessDetector
 from c4bench.c4d.network.reported_losses import RankReportedLosses
 from c4bench.c4d.probing.doubts import Doubts
-from c4bench.c4d.probing.probes import deciding_probes
+from c4bench.c4d.probing.flows import deciding_probes
 from c4bench.c4d.straggler.stragglers import IntermittentStragglers, Straggler, StragglerDetector
 from c4bench.c4d.thresholds import benign_stall_s, hung_after_s, span_s
 from c4bench.model.benign import BenignSlowdown

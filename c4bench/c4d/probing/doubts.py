@@ -7,12 +7,13 @@ from typing import ClassVar
 
 import msgspec
 
+from c4bench.attribution.weigh import crossed
 from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Alarmed, Finding
 from c4bench.c4d.ingest.known_paths import PathLinks
 from c4bench.c4d.probing.expiring_probes import CanAnswer, ExpiringProbes, Shown
-from c4bench.c4d.probing.probes import remaining_suspects
-from c4bench.c4d.probing.weighing import DeliveryProbes, Flow, TrainProbes, crossed
+from c4bench.c4d.probing.flows import Flow, remaining_suspects
+from c4bench.c4d.probing.answers import DeliveryProbes, TrainProbes
 from c4bench.model.diagnosis import Cause, Component
 from c4bench.model.hypothesis import Argument, Fact
 from c4bench.model.recording import (
@@ -126,9 +127,9 @@ class SlowDoubt(Doubt):
 
     def answers(self) -> Iterator[tuple[frozenset[Component], bool, Argument]]:
         """How many trains of each flow were slow."""
-        for one in TrainProbes(self.suspects, self.paths).outcomes(self.timed):
-            figures = {"slow": float(one.bad), "trains": float(one.packets), "crosses": 1.0}
-            yield one.crosses, 2 * one.bad > one.packets, Argument(Fact.TRAINS, _named(one.flow), figures)
+        for one in TrainProbes(self.suspects, self.paths).observations(self.timed):
+            figures = {"slow": float(one.bad), "trains": one.of, "crosses": 1.0}
+            yield one.crosses, 2 * one.bad > one.of, Argument(Fact.TRAINS, _named(one.flow), figures)
 
     def seen(self) -> str:
         """How many trains were timed."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
 from c4bench.c4d.ingest.known_paths import PathLinks, switches
-from c4bench.c4d.probing.probes import FlowComponents, fewest
+from c4bench.c4d.probing.flows import FlowComponents, fewest
 from c4bench.model.diagnosis import Component
 from c4bench.model.recording import ExpiringProbe
 

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from c4bench.attribution.weigh import crossed
 from c4bench.c4d.ingest.job_view import JobView
 from c4bench.c4d.ingest.known_paths import PathLinks
 from c4bench.model.diagnosis import Component, ProbeFlow
@@ -26,6 +27,8 @@ _POLITE_SHARE = 0.01
 _PROBE_S = 0.5
 # This many NICs are enough to find one that shares neither suspect.
 _THIRD_PARTIES = 32
+# So many flows of numbered packets or trains cross every suspect, and so many none.
+_WITNESSES = 2
 # Kinds of components that a probe can cross.
 _CARRIERS = ("nic", "path", "link", "switch")
 
@@ -143,6 +146,26 @@ def fewest(
         chosen.append(best)
         together -= split
     return chosen, together
+
+
+def telling_flows(parts: Collection[Component], paths: PathLinks) -> tuple[Flow, ...]:
+    """The fewest flows that tell `parts` apart, and more, so that some cross each of them, and some none."""
+    suspects = frozenset(parts)
+    kinds: dict[FlowComponents, list[Flow]] = {}
+    for path, hops in sorted(paths.items()):
+        of_kind = kinds.setdefault(FlowComponents(crossed(path, hops) & suspects, frozenset()), [])
+        if len(of_kind) < _WITNESSES and all(path[0] != other[0] for other in of_kind):
+            of_kind.append(path)
+    first = {flows[0]: kind for kind, flows in kinds.items()}
+    in_order = sorted(suspects, key=str)
+    chosen, _ = fewest(first, in_order)
+    chosen += [flow for flow, kind in first.items() if not kind.crosses]
+    wanted = dict.fromkeys(flow for one in chosen for flow in kinds[first[one]])
+    for part in in_order:
+        crossing = [flow for kind, flows in kinds.items() if part in kind.crosses for flow in flows]
+        missing = _WITNESSES - sum(flow in wanted for flow in crossing)
+        wanted.update(dict.fromkeys([flow for flow in crossing if flow not in wanted][: max(0, missing)]))
+    return tuple(wanted)
 
 
 def _probe(flow: Flow, touched: FlowComponents, rate_bps: float) -> ProbeFlow:

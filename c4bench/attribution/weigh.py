@@ -85,6 +85,15 @@ class Posterior(msgspec.Struct, frozen=True):
         """The components that may be to blame."""
         return tuple(row.component for row in self.rows)
 
+    @property
+    def share(self) -> float:
+        """How likely the first suspect is, if one of them is to blame; of a NIC, it or its cable."""
+        first, *others = self.rows
+        cable = first.component.kind == "nic" and len(first.flows) > 1
+        own = [row for row in others if cable and row.component.kind == "link" and row.flows == first.flows]
+        likely = {row.component: math.exp(row.gain - first.gain) for row in self.rows}
+        return sum(likely[row.component] for row in [first, *own]) / sum(likely.values())
+
 
 def crossed(cell: Cell, hops: Iterable[str] = ()) -> frozenset[Component]:
     """What a cell's data cross: both NICs by their sides and as wholes, the path, and links (far addresses)."""
@@ -277,7 +286,9 @@ def _worst(excess: Mapping[Cell, float], links: Links, above: float) -> Blame | 
     if posterior is None:
         return None
     median = statistics.median(bad[cell] for cell in bad if cell in posterior.flows)
-    cells = [cell for cell in bad if cell in posterior.flows or posterior.suspects[0] in crossed(cell, links.get(cell, ()))]
+    cells = [
+        cell for cell in bad if cell in posterior.flows or posterior.suspects[0] in crossed(cell, links.get(cell, ()))
+    ]
     return Blame(posterior, tuple(sorted(cells)), median)
 
 

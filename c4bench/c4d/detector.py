@@ -158,7 +158,7 @@ class Detector:
     """C4D for all jobs whose windows it is fed.
 
     Detectors of jobs on one `fabric` share it. Rejected records are counted in `dropped`, by host and reason. One that
-    is `explaining` keeps what speaks for and against each hypothesis behind its findings.
+    is `explaining` keeps what was weighed for each of its findings.
     """
 
     shares = True
@@ -244,7 +244,10 @@ class Detector:
 
     def poll_explanations(self) -> list[Explanation]:
         """Why findings were named since the last call; empty unless it is explaining."""
-        return [one for job in self._jobs.values() if job.explainer for one in job.explainer.poll()]
+        found = [one for job in self._jobs.values() for one in job.explanations]
+        for job in self._jobs.values():
+            job.explanations.clear()
+        return found
 
     def _job(self, name: str) -> JobDetector:
         if name not in self._jobs:

@@ -21,6 +21,7 @@ from c4bench.c4d.straggler.stragglers import IntermittentStragglers, Straggler, 
 from c4bench.c4d.thresholds import benign_stall_s, hung_after_s, span_s
 from c4bench.model.benign import BenignSlowdown
 from c4bench.model.diagnosis import Cause, Component, Diagnosis, NetworkLoss, Syndrome
+from c4bench.model.hypothesis import Explanation, Hypothesis, Standing
 from c4bench.model.recording import ProbeSweep
 from c4bench.model.telemetry import Failure
 
@@ -55,7 +56,8 @@ class JobDetector:
         self._resumed_s = -math.inf
         self._sweep: ProbeSweep | None = None
         self.doubts = Doubts(view.paths)
-        self.explainer = None
+        self._explaining = explaining
+        self.explanations: list[Explanation] = []
 
     @property
     def cells(self) -> Mapping[Cell, float]:
@@ -88,8 +90,9 @@ class JobDetector:
         """New findings at `now_s`, the master's clock."""
         diagnoses = self._refine(now_s) + self._evaluate(now_s)
         self._network.note_named(diagnoses, now_s)
-        if self.explainer:
-            self.explainer.explain(diagnoses, (one for one in self._network.slowdowns if one.explained_s == now_s))
+        if self._explaining:
+            slowdowns = (one for one in self._network.slowdowns if one.explained_s == now_s)
+            self.explanations += (Explanation(_benign(one), slowdown=one) for one in slowdowns)
         return diagnoses
 
     def _evaluate(self, now_s: float) -> list[Diagnosis]:
@@ -128,8 +131,6 @@ class JobDetector:
     def ingest_sweep(self, sweep: ProbeSweep) -> None:
         """Keep a sweep of all the job's NICs until the next evaluation without a hang."""
         self._sweep = sweep
-        if self.explainer:
-            self.explainer.ingest_sweep(sweep)
 
     def _evaluate_failed(self, now_s: float) -> list[Diagnosis]:
         """Failures that ranks survived, except of what a hang has been named for."""
@@ -211,7 +212,7 @@ class JobDetector:
             Cause.COMPUTE_SLOW,
             rank_component(self._view.job, rank),
             late.onset_s + self._clocks.offset_s(comm.hosts[late.member]),
-            confidence(Cause.COMPUTE_SLOW, "rank"),
+            confidence(),
             (_how_late(late),),
             f"rank {rank} waiting as long as the others",
             {"late_share": late.share, "late_operations": float(late.ops)},
@@ -240,7 +241,15 @@ class JobDetector:
 
     def _stamped(self, verdict: Finding, alarmed_s: float, now_s: float) -> Diagnosis:
         probes = deciding_probes(self._view, verdict.suspects)
-        return verdict.stamped(self._view.job, alarmed_s, now_s, probes)
+        diagnosis = verdict.stamped(self._view.job, alarmed_s, now_s, probes)
+        if self._explaining:
+            self.explanations.append(Explanation(verdict.hypotheses(), diagnosis))
+        return diagnosis
+
+
+def _benign(slowdown: BenignSlowdown) -> tuple[Hypothesis, ...]:
+    """That nothing is at fault, rather than the component that would have been named."""
+    return Hypothesis(slowdown.reason, Standing.NAMED), Hypothesis(slowdown.component, Standing.DROPPED)
 
 
 def _how_late(late: Straggler) -> str:

@@ -15,7 +15,6 @@ from c4bench.c4d.downtime import DowntimeRow, FaultRates, downtime_table
 from c4bench.c4d.offline import detect
 from c4bench.cli import Commands
 from c4bench.cli.evidence import REASONS, Options, detect_evidence, follow_evidence
-from c4bench.cli.explanations import explained_lines
 from c4bench.decoding import DecodingError, from_yaml
 from c4bench.errors import UsageError
 from c4bench.evidence.formats import format_of
@@ -26,7 +25,7 @@ from c4bench.inventory.document import located
 from c4bench.inventory.groups import split
 from c4bench.model.benign import BenignSlowdown
 from c4bench.model.diagnosis import Diagnosis
-from c4bench.model.hypothesis import Explanation
+from c4bench.model.hypothesis import Explanation, Hypothesis, Standing
 from c4bench.model.recording import Record
 from c4bench.record import RunDirectory
 from c4bench.record.archive import is_archive, read_archive
@@ -53,7 +52,7 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "--explain",
         action="store_true",
-        help="print what speaks for and against each hypothesis; of files of other tools who waits for whom",
+        help="print what was weighed for each component; of files of other tools who waits for whom",
     )
     parser.add_argument("--detector", default=detectors.C4D, metavar="NAME", help="who judges recordings (default c4d)")
     parser.add_argument("--reasons", choices=tuple(REASONS), help="files of other tools: commands for a scheduler")
@@ -173,7 +172,15 @@ def _print(lines: Iterable[str]) -> None:
 
 def _explanation_lines(one: Explanation) -> list[str]:
     head = _lines(one.diagnosis) if one.diagnosis else _benign_lines(one.slowdown) if one.slowdown else []
-    return [*head, *(f"    {line}" for line in explained_lines(one))]
+    return [*head, *map(_hypothesis_line, one.hypotheses)]
+
+
+_STANDINGS = {Standing.NAMED: "named", Standing.ALTERNATIVE: "may be it as well", Standing.DROPPED: "dropped"}
+
+
+def _hypothesis_line(one: Hypothesis) -> str:
+    weighed = f": {one.bad:.0f} of {one.cases:.0f} that cross it are bad, gain {one.gain:.1f}" if one.cases else ""
+    return f"    > {str(one.what).replace('_', ' ')}, {_STANDINGS[one.standing]}{weighed}"
 
 
 def _lines(diagnosis: Diagnosis) -> list[str]:

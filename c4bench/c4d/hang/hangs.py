@@ -255,7 +255,7 @@ def _hang(
     figures: dict[str, float],
 ) -> Finding:
     syndrome = Syndrome.NON_COMMUNICATION_HANG
-    sure = confidence(cause, component.kind, others)
+    sure = confidence(others)
     return Finding(syndrome, cause, component, onset_s, sure, evidence, refuted_by, figures)
 
 

@@ -71,7 +71,7 @@ def _verdict(job: str, cause: Cause, operations: list[OperationSide], since_s: f
         cause,
         Component("job", job),
         since_s,
-        confidence(cause, "job"),
+        confidence(),
         tuple(called),
         "the same program ending well on the same ranks",
         {"sides": float(len(operations))},

@@ -1,10 +1,8 @@
 """Communication hangs: connections with unacknowledged bytes, and what they share."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
-import msgspec
-
-from c4bench.attribution.weigh import Blame, Cell, Links, attribute_cells
+from c4bench.attribution.weigh import Blame, Cell, attribute_cells
 from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding, rank_component
 from c4bench.c4d.hang.mismatch import side
@@ -13,7 +11,7 @@ from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.c4d.ingest.connections import ConnView, cell_of, progress_s
 from c4bench.c4d.ingest.job_view import JobView
 from c4bench.c4d.network.packet_loss import nic_loss_counts, stalled_loss_finding, unanswered_packets
-from c4bench.model.diagnosis import Cause, Component, Syndrome
+from c4bench.model.diagnosis import Cause, Syndrome
 
 
 def stalled(
@@ -130,10 +128,7 @@ def network_finding(
     blames = attribute_cells(excess, links)
     shared = [blame for blame in blames if blame.component.kind != "path"] if dead else []
     # Acknowledgements return by another path, which is not planned: other stalled connections may miss only those.
-    return [
-        _finding(job, graph, blame, [cells[cell] for cell in blame.cells], since_s)
-        for blame in shared or blames
-    ]
+    return [_finding(job, graph, blame, [cells[cell] for cell in blame.cells], since_s) for blame in shared or blames]
 
 
 def _working(job: JobView, clocks: HostClocks, stuck: Sequence[ConnView], arriving: Sequence[ConnView]) -> set[Cell]:
@@ -168,12 +163,13 @@ def _finding(job: JobView, graph: WaitForGraph, blame: Blame, own: Sequence[Conn
         Cause.CONNECTION_STALLED,
         blame.component,
         since_s,
-        confidence(Cause.CONNECTION_STALLED, blame.component.kind, len(others)),
+        confidence(share=blame.posterior.share / (1 + len(unknown))),
         tuple(evidence),
         f"a probe that crosses {blame.component}",
         {"outstanding_messages": float(outstanding), "connections": float(len(own))},
         others,
         tuple(side(op, (rank,)) for rank, op in waiting.items() if op is not None),
+        posterior=blame.posterior,
     )
 
 

@@ -7,7 +7,7 @@ Acknowledgements that are lost now and then: the cause lies on the return path. 
 has arrived. In between the path is healthy, so spans without loss clear nothing.
 """
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
@@ -224,7 +224,9 @@ def stalled_loss_finding(job: JobView, clocks: HostClocks, stuck: Iterable[ConnV
     pairs = {cell[:2]: lost_packets(cell, counts) for cell in cells}
     known = {pair: most for pair, most in pairs.items() if most or not unanswered_packets(pair, counts)}
     lossy = {pair for pair, most in known.items() if most}
-    whole = [blame for blame in attribute_cells(known, links=_links_of_pairs(cells, links)) if lossy <= set(blame.cells)]
+    whole = [
+        blame for blame in attribute_cells(known, links=_links_of_pairs(cells, links)) if lossy <= set(blame.cells)
+    ]
     # If no single component explains all counts, only the stalled connections are sure.
     blames = whole or attribute_cells({cell_of(view.record): 1.0 for view in stuck}, links=links)
     return [loss_finding(PacketLoss(blame, since_s, early)) for blame in blames]
@@ -255,9 +257,10 @@ def loss_finding(loss: PacketLoss) -> Finding:
         Cause.PACKETS_LOST,
         loss.blame.component,
         loss.onset_s,
-        confidence(Cause.PACKETS_LOST, loss.blame.component.kind, len(loss.blame.alternatives)),
+        confidence(share=loss.blame.posterior.share),
         tuple(evidence),
         f"a probe across {loss.blame.component} that loses nothing",
         {"packets_early": float(loss.early)},
         loss.blame.alternatives,
+        posterior=loss.blame.posterior,
     )

@@ -78,7 +78,7 @@ def _named(finding: Finding, storm: _Storm) -> Finding:
         Cause.PAUSE_STORM,
         Component("nic", storm.nic),
         finding.onset_s,
-        confidence(Cause.PAUSE_STORM, "nic"),
+        confidence(),
         (
             f"its pause frames have stopped the switch's port to it for {storm.share:.0%} of the time",
             f"without them this would be {finding.component}: {finding.cause}",

@@ -331,7 +331,9 @@ class NetworkSlownessDetector:
         self._alarmed_s = (self._alarmed_s or span.closed_s) if lasting else None
         sure = [blame for blame in lasting if weights.spans(blame) >= _spans_to_name(blame)]
         fresh = [
-            blame for blame in sure if not span.cells.keys().isdisjoint(blame.cells) and not self.named.knows(blame.component)
+            blame
+            for blame in sure
+            if not span.cells.keys().isdisjoint(blame.cells) and not self.named.knows(blame.component)
         ]
         self.named.add(blame.component for blame in fresh)
         return [(self._finding(blame, weights, span.cells), self._alarmed_s or span.closed_s) for blame in fresh]
@@ -350,7 +352,7 @@ class NetworkSlownessDetector:
             Cause.TRANSFER_SLOW,
             component,
             onset_s,
-            confidence(Cause.TRANSFER_SLOW, component.kind, len(blame.alternatives)),
+            confidence(share=blame.posterior.share),
             tuple(evidence),
             f"a probe at full rate across {component}",
             {
@@ -359,6 +361,7 @@ class NetworkSlownessDetector:
                 "times_as_long": math.exp(least),
             },
             blame.alternatives,
+            posterior=blame.posterior,
         )
 
     def _sided(self, component: Component, onset_s: float) -> Component:

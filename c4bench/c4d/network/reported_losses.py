@@ -78,7 +78,7 @@ class RankReportedLosses:
             Cause.CONNECTION_LOST,
             loss.component,
             self._onset_s(comm, loss),
-            confidence(Cause.CONNECTION_LOST, loss.component.kind, len(loss.alternatives)),
+            confidence(len(loss.alternatives)),
             tuple(evidence),
             f"a message that crosses {loss.component}",
             alternatives=loss.alternatives,

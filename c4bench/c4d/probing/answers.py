@@ -8,7 +8,7 @@ but not by which side of a NIC: C4D knows that from the past of the job's own de
 """
 
 import statistics
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 

@@ -2,20 +2,18 @@
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Collection
 from typing import ClassVar
 
 import msgspec
 
-from c4bench.attribution.weigh import crossed
 from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Alarmed, Finding
 from c4bench.c4d.ingest.known_paths import PathLinks
+from c4bench.c4d.probing.answers import DeliveryProbes, TrainProbes
 from c4bench.c4d.probing.expiring_probes import CanAnswer, ExpiringProbes, Shown
 from c4bench.c4d.probing.flows import Flow, remaining_suspects
-from c4bench.c4d.probing.answers import DeliveryProbes, TrainProbes
 from c4bench.model.diagnosis import Cause, Component
-from c4bench.model.hypothesis import Argument, Fact
 from c4bench.model.recording import (
     DeliveriesCounted,
     Delivery,
@@ -73,10 +71,6 @@ class Doubt(msgspec.Struct):
         """
 
     @abstractmethod
-    def answers(self) -> Iterator[tuple[frozenset[Component], bool, Argument]]:
-        """What probes asked and showed: the components that each crossed, whether it fared badly, and its numbers."""
-
-    @abstractmethod
     def seen(self) -> str:
         """What probes have shown, in words."""
 
@@ -90,7 +84,7 @@ class Doubt(msgspec.Struct):
             finding,
             component=component,
             alternatives=tuple(others),
-            confidence=confidence(finding.cause, component.kind, len(others), probed=True),
+            confidence=confidence(),
             evidence=tuple(evidence),
             refuted_by=self.REFUTED_BY.format(component),
             probed=True,
@@ -124,12 +118,6 @@ class SlowDoubt(Doubt):
         """The suspects that trains leave; all of them if they do not tell."""
         left, _ = TrainProbes(self.suspects, self.paths).left(self.timed)
         return tuple(sorted(left, key=self.order)) or self.suspects
-
-    def answers(self) -> Iterator[tuple[frozenset[Component], bool, Argument]]:
-        """How many trains of each flow were slow."""
-        for one in TrainProbes(self.suspects, self.paths).observations(self.timed):
-            figures = {"slow": float(one.bad), "trains": one.of, "crosses": 1.0}
-            yield one.crosses, 2 * one.bad > one.of, Argument(Fact.TRAINS, _named(one.flow), figures)
 
     def seen(self) -> str:
         """How many trains were timed."""
@@ -171,25 +159,6 @@ class LossDoubt(Doubt):
         dead = self._dead(named)
         return tuple(sorted(self._not_cleared(dead) if dead else lossy, key=self.order)) or self.suspects
 
-    def answers(self) -> Iterator[tuple[frozenset[Component], bool, Argument]]:
-        """How many numbered packets of each flow were lost or overtaken, and which packets that expired met silence."""
-        flows = sorted({one[:3] for one in self.deliveries if one[:3] in self.paths})
-        for flow in flows:
-            of_flow = [one for one in self.deliveries if one[:3] == flow]
-            sent = sum(2 * one.sent for one in of_flow)
-            lost, late = sent - sum(one.data + one.acks for one in of_flow), sum(one.late for one in of_flow)
-            figures = {"sent": float(sent), "lost": float(lost), "late": float(late), "crosses": 1.0}
-            bad = lost + late > 0
-            yield crossed(flow, self.paths[flow]), bad, Argument(Fact.NUMBERED_PACKETS, _named(flow), figures)
-        for touched, silent in self.shown:
-            if silent is not None:
-                about = tuple(sorted(map(str, touched.crosses)))
-                yield (
-                    touched.crosses,
-                    silent,
-                    Argument(Fact.EXPIRING_PACKETS, about, {"answered": float(not silent), "crosses": 1.0}),
-                )
-
     def seen(self) -> str:
         """How many packets were lost or overtaken, and met silence."""
         sent = sum(2 * one.sent for one in self.deliveries)
@@ -216,12 +185,6 @@ class LossDoubt(Doubt):
         return remaining_suspects(dead, touched, bad) or dead
 
 
-def _named(flow: Hashable) -> tuple[str, ...]:
-    """The NICs and the source port of a flow, or of a way there and one back."""
-    assert isinstance(flow, tuple)
-    return tuple(part for one in flow for part in (_named(one) if isinstance(one, tuple) else (str(one),)))
-
-
 # What loses packets, all or some, or reorders them.
 _LOSSY = frozenset({Cause.CONNECTION_STALLED, Cause.CONNECTION_LOST, Cause.PACKETS_LOST})
 # Doubts that nobody has probed for are forgotten when there are so many newer ones.
@@ -238,8 +201,6 @@ class Doubts:
         self._open: deque[Doubt] = deque(maxlen=_KEPT)
         self._ended: list[Doubt] = []
         self._named: deque[frozenset[Component]] = deque(maxlen=_KEPT)
-        # Those that probes have made more exact, by what is left of their suspects.
-        self._refined: deque[tuple[frozenset[Component], Doubt]] = deque(maxlen=_KEPT)
 
     @property
     def any_open(self) -> bool:
@@ -318,13 +279,8 @@ class Doubts:
             left = doubt.left(self._named)
             if frozenset(left) not in self._named:
                 self._named.append(frozenset(left))
-                self._refined.append((frozenset(left), doubt))
                 refined.append((doubt.refined(left), doubt.alarmed_s))
         return refined
-
-    def behind(self, left: Collection[Component]) -> Doubt | None:
-        """The newest doubt of whose suspects probes have left these; None if it is forgotten."""
-        return next((doubt for named, doubt in reversed(self._refined) if named == frozenset(left)), None)
 
 
 def _flows(record: DoubtReport) -> tuple[Flow, ...]:

@@ -35,9 +35,8 @@ class Rates(NamedTuple):
     to_blame: float | None = None
 
 
-# A cell is bad by as much as chance allows a healthy job in one evaluation, and hardly any that crosses what is to blame
-# is not.
-CELLS = Rates(1e-7, 0.999)
+# A cell is bad by as much as chance allows a healthy job in one evaluation; one that is not clears what it crosses.
+CELLS = Rates(1e-7, 0.9995)
 
 
 class Observation(NamedTuple):

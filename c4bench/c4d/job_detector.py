@@ -103,10 +103,12 @@ class JobDetector:
         return lost + self._evaluate_stragglers(now_s) + self._evaluate_network(now_s) + self._evaluate_sweep(now_s)
 
     def _refine(self, now_s: float) -> list[Diagnosis]:
-        """Findings again of whose suspects probes have left fewer."""
-        ended = self.doubts.ended()
-        self._reported |= {finding.component for finding, _ in ended} if self._reported else set()
-        return [self._stamped(finding, alarmed_s, now_s) for finding, alarmed_s in ended]
+        """Findings that probes have made more exact, or that were held for them."""
+        ended = self.doubts.ended(now_s)
+        self._reported |= {finding.component for finding, _ in ended.name} if self._reported else set()
+        for finding in ended.refuted:
+            self._network.refute(finding)
+        return [self._stamped(finding, alarmed_s, now_s) for finding, alarmed_s in ended.name]
 
     def retire(self, comms: Collection[str]) -> None:
         """Forget communicators that all their members have closed."""
@@ -225,8 +227,9 @@ class JobDetector:
         span = span_s(self._view.pace_s())
         alarms = self._network.evaluate(now_s, span, disturbed=disturbed)
         unexplained = [alarm for alarm in alarms if not self._reported_losses.explains(alarm[0].component)]
-        verdicts = self._storms.new(self._storms.explain(unexplained), now_s)
-        return [self._diagnosis(verdict, alarmed_s, now_s) for verdict, alarmed_s in verdicts]
+        verdicts, nics = self._storms.new(self._storms.explain(unexplained), now_s), self._view.users()
+        sure = [(one, alarmed_s) for one, alarmed_s in verdicts if not self.doubts.hold(one, alarmed_s, now_s, nics)]
+        return [self._diagnosis(verdict, alarmed_s, now_s) for verdict, alarmed_s in sure]
 
     def _evaluate_sweep(self, now_s: float) -> list[Diagnosis]:
         """Evaluate a sweep once, at the first moment without a hang; report only what is new."""

@@ -92,6 +92,10 @@ class Named:
         """Note components as named now."""
         self._clean_spans.update(dict.fromkeys(components, 0))
 
+    def remove(self, component: Component) -> None:
+        """Forget that a component is named."""
+        self._clean_spans = {one: spans for one, spans in self._clean_spans.items() if one.name != component.name}
+
     def new_in_sweep(self, components: Iterable[Component]) -> set[Component]:
         """Note components that a sweep shows to be slow, until the next sweep; return those not known before."""
         slow = set(components)
@@ -175,6 +179,12 @@ class NetworkSlownessDetector:
         for one in diagnoses:
             self._missing.note_named(one.suspects, now_s)
             self._losses.note_named(one.suspects, one.cause)
+
+    def refute(self, finding: Finding) -> None:
+        """Learn again what the cells behind a finding cost: probes have shown that nothing is wrong."""
+        self.named.remove(finding.component)
+        flows = finding.posterior.flows if finding.posterior else ()
+        self._learn_again({cell for cell in self._baseline.known() if cell in flows})
 
     def evaluate(self, now_s: float, span_s: float, *, disturbed: bool) -> list[Alarmed]:
         """New findings with the time of their alarm, once every `span_s`.
@@ -286,14 +296,16 @@ class NetworkSlownessDetector:
         """
         blames = [blame for blame in blames if not self._congested(blame, weights, departures, span)]
         explained, lacking = self._benign.explain(blames, weights, span.links)
-        cells = {cell for blame in explained for cell in blame.cells}
+        self._learn_again({cell for blame in explained for cell in blame.cells})
+        onset_s = min((weights.onset_s(blame) for blame in lacking), default=span.closed_s)
+        findings = self._missing.explaining(lacking, onset_s)
+        return [blame for blame in blames if blame not in explained], [(finding, span.closed_s) for finding in findings]
+
+    def _learn_again(self, cells: set[Cell]) -> None:
         for cell in cells:
             self._baseline.forget(cell)
         self._evidence.forget(cells)
         self._learner.forget(cells)
-        onset_s = min((weights.onset_s(blame) for blame in lacking), default=span.closed_s)
-        findings = self._missing.explaining(lacking, onset_s)
-        return [blame for blame in blames if blame not in explained], [(finding, span.closed_s) for finding in findings]
 
     def _congested(self, blame: Blame, weights: Weights, departures: Mapping[Cell, float], span: Span) -> bool:
         """Whether congestion explains a lasting blame, which is noted once. What its cells cost in health stays."""
@@ -371,5 +383,9 @@ class NetworkSlownessDetector:
 
 
 def _spans_to_name(blame: Blame) -> int:
-    """The number of spans in which a component must be to blame before it is named: a single path may be chance."""
-    return POINT_SPANS if blame.component.kind == "path" and not blame.alternatives else NAME_SPANS
+    """The number of spans in which a component must be to blame before it is named.
+
+    One cell whose NICs send others well may be a chance meeting of two schedules.
+    """
+    alone = len({cell[:2] for cell in blame.cells}) == 1
+    return POINT_SPANS if alone and all(one.kind != "nic" for one in blame.suspects) else NAME_SPANS

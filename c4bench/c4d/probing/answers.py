@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from c4bench.attribution.weigh import Observation, Posterior, Rates, crossed, likeliest, sides
 from c4bench.c4d.ingest.known_paths import PathLinks
-from c4bench.c4d.probing.flows import Flow, FlowComponents, fewest, telling_flows
+from c4bench.c4d.probing.flows import Flow, telling_flows
 from c4bench.model.diagnosis import Component
 from c4bench.model.recording import Delivery, TimedFlow
 
@@ -86,8 +86,9 @@ class DeliveryProbes:
         kept = [one for one in deliveries if one[:3] in self._paths]
         every = [
             [
-                Observation(one[:3], crossed(one[:3], self._paths[one[:3]]), *map(float, manner(one)), _DELIVERED)
+                Observation(one[:3], crossed(one[:2], self._paths[one[:3]]), bad, of, _DELIVERED)
                 for one in kept
+                for bad, of in [manner(one)]
             ]
             for manner in _MANNERS
         ]
@@ -101,7 +102,7 @@ class DeliveryProbes:
     def dead(self, parts: Collection[Component], deliveries: Iterable[Delivery]) -> bool:
         """Whether nothing that crosses any of these arrived."""
         kept = (one for one in deliveries if one[:3] in self._paths)
-        crossing = [one for one in kept if not crossed(one[:3], self._paths[one[:3]]).isdisjoint(parts)]
+        crossing = [one for one in kept if not crossed(one[:2], self._paths[one[:3]]).isdisjoint(parts)]
         return not any(one.data or one.acks for one in crossing)
 
 
@@ -143,7 +144,7 @@ class TrainProbes:
     def __init__(self, suspects: Collection[Component], paths: PathLinks) -> None:
         self._suspects = frozenset(suspects)
         self._parts = frozenset(part for one in suspects for part in sides(one))
-        self._crossed = {flow: crossed(flow, hops) for flow, hops in sorted(paths.items())}
+        self._crossed = {flow: crossed(flow[:2], hops) for flow, hops in sorted(paths.items())}
         self._paths = paths
         self._known_sides = {one.name: one.side for one in suspects if one.kind == "nic" and one.side}
         self._between: dict[tuple[str, str], list[Flow]] = {}
@@ -153,12 +154,9 @@ class TrainProbes:
     def flows(self) -> tuple[Flow, ...]:
         """The fewest flows that tell the suspects apart, with ways back, and some ways there and back that cross none.
 
-        Empty if no flow tells any of the suspects apart.
+        Empty if no flow crosses any of the suspects.
         """
-        kinds = {parts & self._suspects: flow for flow, parts in self._crossed.items()}
-        touched = {flow: FlowComponents(kind, frozenset()) for kind, flow in kinds.items()}
-        telling, _ = fewest(touched, sorted(self._suspects, key=str))
-        if not telling:
+        if all(parts.isdisjoint(self._suspects) for parts in self._crossed.values()):
             return ()
         there = telling_flows(self._parts, self._paths)
         ways = [(flow, back) for flow in there if (back := self._back(flow))]
@@ -172,9 +170,9 @@ class TrainProbes:
         suspects, more = self._weigh(self._by_delay(rounds))
         return Left(self._of_known_sides(suspects), more)
 
-    def observations(self, rounds: Sequence[Sequence[TimedFlow]]) -> list[Observation]:
-        """How many trains of each flow were slow by their spread, or else of each way there and back by their delay."""
-        return self._by_spread(rounds) or self._by_delay(rounds) or []
+    def refuted(self, rounds: Sequence[Sequence[TimedFlow]]) -> bool:
+        """Whether trains that cross suspects are neither spread more nor later than those that cross none."""
+        return self._by_spread(rounds) == [] == self._by_delay(rounds)
 
     def _by_spread(self, rounds: Sequence[Sequence[TimedFlow]]) -> list[Observation] | None:
         return self._compare(self._spreads(rounds), lambda usual: _SPREAD * usual)

@@ -1,9 +1,10 @@
 """Findings that probes may make more exact: what to send next, and what the answers leave of each finding."""
 
+import math
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Collection
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import msgspec
 
@@ -32,13 +33,14 @@ _ROUNDS = 4
 class Doubt(msgspec.Struct):
     """A finding, when its alarm was raised (s, master's clock), and the paths that may be probed.
 
-    `rounds` is how many times numbered packets or trains were sent for it.
+    `rounds` is how many times numbered packets or trains were sent for it. It is not named before `held_until_s`.
     """
 
     finding: Finding
     alarmed_s: float
     paths: PathLinks
     rounds: int = 0
+    held_until_s: float = -math.inf
     # What would refute what is left.
     REFUTED_BY: ClassVar[str]
 
@@ -69,6 +71,10 @@ class Doubt(msgspec.Struct):
 
         `named` is what each other finding leaves.
         """
+
+    def refuted(self) -> bool:
+        """Whether probes that cross the suspects fare as well as others."""
+        return False
 
     @abstractmethod
     def seen(self) -> str:
@@ -105,7 +111,7 @@ class SlowDoubt(Doubt):
     def next_trains(self) -> tuple[Flow, ...]:
         """The flows on which more packet trains would tell the suspects apart."""
         probes = TrainProbes(self.suspects, self.paths)
-        more = not self.rounds or (self.rounds < _ROUNDS and probes.left(self.timed)[1])
+        more = not self.rounds or (self.rounds < _ROUNDS and probes.left(self.timed).more)
         return probes.flows() if more else ()
 
     def ingest(self, record: DoubtReport) -> None:
@@ -116,8 +122,12 @@ class SlowDoubt(Doubt):
 
     def left(self, named: Collection[frozenset[Component]] = ()) -> tuple[Component, ...]:  # noqa: ARG002  (interface)
         """The suspects that trains leave; all of them if they do not tell."""
-        left, _ = TrainProbes(self.suspects, self.paths).left(self.timed)
+        left = TrainProbes(self.suspects, self.paths).left(self.timed).suspects
         return tuple(sorted(left, key=self.order)) or self.suspects
+
+    def refuted(self) -> bool:
+        """Whether trains that cross the suspects are as fast as others."""
+        return bool(self.timed) and TrainProbes(self.suspects, self.paths).refuted(self.timed)
 
     def seen(self) -> str:
         """How many trains were timed."""
@@ -135,7 +145,7 @@ class LossDoubt(Doubt):
     def next_flows(self) -> tuple[Flow, ...]:
         """The flows on which more numbered packets would tell the suspects apart."""
         probes = DeliveryProbes(self.suspects, self.paths)
-        more = not self.rounds or (self.rounds < _ROUNDS and probes.left(self.deliveries)[1])
+        more = not self.rounds or (self.rounds < _ROUNDS and probes.left(self.deliveries).more)
         return probes.flows() if more else ()
 
     def next_probes(self, can_answer: CanAnswer) -> tuple[ExpiringProbe, ...]:
@@ -191,6 +201,17 @@ _LOSSY = frozenset({Cause.CONNECTION_STALLED, Cause.CONNECTION_LOST, Cause.PACKE
 _KEPT = 16
 # So many paths that have nothing to do with a doubt are compared with those that do.
 _APART = 2
+# The share of the posterior from which on a slow component is named without asking.
+_SURE = 0.9
+# How long (s) a doubtful finding is held until probes have begun to tell.
+_HELD_S = 1.0
+
+
+class Ended(NamedTuple):
+    """Findings to `name`, with the times of their alarms, and those that probes have `refuted`."""
+
+    name: list[Alarmed]
+    refuted: list[Finding]
 
 
 class Doubts:
@@ -212,9 +233,19 @@ class Doubts:
         self._named.append(frozenset(finding.suspects))
         if finding.cause in _LOSSY and (finding.alternatives or _without_side(finding)):
             self._open.append(LossDoubt(finding, alarmed_s, self._relevant(self._named[-1], nics)))
-        if finding.cause is Cause.TRANSFER_SLOW and finding.alternatives:
-            relevant = self._relevant(self._named[-1], nics)
-            self._open.append(SlowDoubt(finding, alarmed_s, {**relevant, **self._back(relevant)}))
+
+    def hold(self, finding: Finding, alarmed_s: float, now_s: float, nics: Collection[str]) -> bool:
+        """Open a doubt on something slow; return whether it is not to be named before probes have told."""
+        if finding.cause is not Cause.TRANSFER_SLOW or not finding.alternatives:
+            return False
+        sure = finding.posterior is None or finding.posterior.share >= _SURE
+        relevant = self._relevant(frozenset(finding.suspects), nics)
+        until_s = -math.inf if sure else now_s + _HELD_S
+        doubt = SlowDoubt(finding, alarmed_s, {**relevant, **self._back(relevant)}, held_until_s=until_s)
+        if not doubt.next_trains():
+            return False
+        self._open.append(doubt)
+        return not sure
 
     def _relevant(self, suspects: Collection[Component], nics: Collection[str]) -> PathLinks:
         """The paths between these NICs that have to do with suspects, and some that do not, to compare them with.
@@ -268,19 +299,28 @@ class Doubts:
             self._ended += self._open
             self._open.clear()
 
-    def ended(self) -> list[Alarmed]:
-        """Once, after the last probe: the findings that probes have made more exact, with the times of their alarms.
+    def ended(self, now_s: float) -> Ended:
+        """Once, after the last probe: the findings that probes have made more exact.
 
-        What has been named before, or is left of several, is not named again.
+        What has been named before, or is left of several, is not named again. A finding that was held is named as it is
+        if no probe has told anything in time.
         """
         ended, self._ended = self._ended, []
-        refined: list[Alarmed] = []
+        found, refuted = list[Alarmed](), list[Finding]()
         for doubt in ended:
             left = doubt.left(self._named)
-            if frozenset(left) not in self._named:
+            held = doubt.held_until_s > -math.inf
+            if held and left == doubt.suspects and doubt.refuted():
+                refuted.append(doubt.finding)
+            elif held or frozenset(left) not in self._named:
                 self._named.append(frozenset(left))
-                refined.append((doubt.refined(left), doubt.alarmed_s))
-        return refined
+                found.append((doubt.refined(left) if left != doubt.suspects else doubt.finding, doubt.alarmed_s))
+        for doubt in self._open:
+            if doubt.held_until_s > -math.inf and now_s >= doubt.held_until_s and not doubt.rounds:
+                doubt.held_until_s = -math.inf
+                self._named.append(frozenset(doubt.suspects))
+                found.append((doubt.finding, doubt.alarmed_s))
+        return Ended(found, refuted)
 
 
 def _flows(record: DoubtReport) -> tuple[Flow, ...]:

@@ -153,7 +153,7 @@ def telling_flows(parts: Collection[Component], paths: PathLinks) -> tuple[Flow,
     suspects = frozenset(parts)
     kinds: dict[FlowComponents, list[Flow]] = {}
     for path, hops in sorted(paths.items()):
-        of_kind = kinds.setdefault(FlowComponents(crossed(path, hops) & suspects, frozenset()), [])
+        of_kind = kinds.setdefault(FlowComponents(crossed(path[:2], hops) & suspects, frozenset()), [])
         if len(of_kind) < _WITNESSES and all(path[0] != other[0] for other in of_kind):
             of_kind.append(path)
     first = {flows[0]: kind for kind, flows in kinds.items()}
@@ -188,13 +188,16 @@ def remaining_suspects(
 ) -> frozenset[Component]:
     """The suspects that agree with what each probe showed; None where one had no answer, which refutes nobody.
 
-    Empty when no single suspect explains it.
+    One that was bad may be so by its acknowledgements; one that was not clears what its data cross. Empty when no
+    single suspect explains all.
     """
-    left = frozenset(suspects)
-    for probe, shown in zip(probes, bad, strict=True):
-        if shown is not None:
-            left = left & {*probe.crosses, *probe.returns} if shown else left - set(probe.crosses)
-    return left
+    told = [(probe, shown) for probe, shown in zip(probes, bad, strict=True) if shown is not None]
+    crossed_by = [{*probe.crosses, *(probe.returns if shown else ())} for probe, shown in told]
+    return frozenset(
+        one
+        for one in suspects
+        if all((one in parts) == shown for parts, (_, shown) in zip(crossed_by, told, strict=True))
+    )
 
 
 def _useful(suspects: Sequence[Component], nics: Sequence[str], paths: ProbePaths) -> dict[Flow, FlowComponents]:

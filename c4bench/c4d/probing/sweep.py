@@ -4,12 +4,12 @@ A NIC that is only a little slower than others is hidden by a job's own pattern:
 transfers, and with short, rare operations the busy time of a healthy NIC varies by chance.
 """
 
+import math
 import statistics
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import chain, zip_longest
 
-from c4bench.attribution.weigh import Cell
+from c4bench.attribution.weigh import Blame, Cell, attribute_cells
 from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding
 from c4bench.model.diagnosis import Cause, Component, ProbeFlow, Syndrome
@@ -75,13 +75,13 @@ def slow_nics(sweep: ProbeSweep, known: Set[str] = frozenset()) -> list[Finding]
     Failed probes say nothing about slowness. If hardly half are as fast as the best quarter, no probe does.
     """
     longer = _longer(sweep, known)
-    return [_verdict(component, cells, longer, sweep.at_s) for component, cells in _to_blame(longer).items()]
+    return [_finding(blame, longer, sweep.at_s) for blame in _to_blame(longer)]
 
 
 def unexplained(sweep: ProbeSweep) -> bool:
     """Whether a probe was slow and no NIC is to blame: a fault may have begun during the sweep."""
     longer = _longer(sweep)
-    explained = {cell for cells in _to_blame(longer).values() for cell in cells}
+    explained = {cell for blame in _to_blame(longer) for cell in blame.cells}
     return not _slow(longer) <= explained
 
 
@@ -103,34 +103,23 @@ def _slow(longer: Mapping[Cell, float]) -> set[Cell]:
     return {cell for cell, value in longer.items() if value > _SLOW_TIMES}
 
 
-def _to_blame(longer: Mapping[Cell, float]) -> dict[Component, list[Cell]]:
-    """The sides all of whose cells are slow, one of them by nothing else; a NIC where that is so of both its sides."""
-    slow = _slow(longer)
-    sides: dict[tuple[str, str], list[Cell]] = {}
-    for cell in sorted(longer):
-        for end in zip(cell, ("tx", "rx"), strict=True):
-            sides.setdefault(end, []).append(cell)
-    suspects = {end: own for end, own in sides.items() if len(own) > 1 and slow >= set(own)}
-    explained = Counter(cell for own in suspects.values() for cell in own)
-    nics: dict[str, dict[str, list[Cell]]] = {}
-    for (nic, side), own in suspects.items():
-        if any(explained[cell] == 1 for cell in own):
-            nics.setdefault(nic, {})[side] = own
-    return {
-        Component("nic", nic, "" if len(faulty) > 1 else next(iter(faulty))): list(chain.from_iterable(faulty.values()))
-        for nic, faulty in nics.items()
-    }
+def _to_blame(longer: Mapping[Cell, float]) -> list[Blame]:
+    """The NICs, or their sides, by which several probes are slow."""
+    excess = {cell: max(0.0, math.log(times)) for cell, times in longer.items()}
+    blames = attribute_cells(excess, above=math.log(_SLOW_TIMES))
+    return [blame for blame in blames if blame.component.kind == "nic" and len(blame.cells) > 1]
 
 
-def _verdict(component: Component, cells: Sequence[Cell], longer: Mapping[Cell, float], at_s: float) -> Finding:
-    went = ", ".join(f"{'>'.join(cell)} {1 / longer[cell]:.0%}" for cell in cells)
+def _finding(blame: Blame, longer: Mapping[Cell, float], at_s: float) -> Finding:
+    went = ", ".join(f"{'>'.join(cell)} {1 / longer[cell]:.0%}" for cell in blame.cells)
     return Finding(
         Syndrome.COMMUNICATION_SLOW,
         Cause.TRANSFER_SLOW,
-        component,
+        blame.component,
         at_s,
-        confidence(),
+        confidence(share=blame.posterior.share),
         (f"transfers on their own, beside those of other NICs: {went}",),
-        f"a probe at full rate across {component}",
-        {"slow_cells": float(len(cells)), "times_as_long": statistics.median(longer[cell] for cell in cells)},
+        f"a probe at full rate across {blame.component}",
+        {"slow_cells": float(len(blame.cells)), "times_as_long": math.exp(blame.excess)},
+        posterior=blame.posterior,
     )

@@ -49,7 +49,7 @@ def probed():
             found = tuple(counted(path, faulty, manner, draw, probability) for path in flows)
             doubts.ingest(DeliveriesCounted(0.0, "job", found))
         doubts.ingest(ProbingEnded(0.0, "job"))
-        return [one.suspects for one, _ in doubts.ended()], turns
+        return [one.suspects for one, _ in doubts.ended(0.0).name], turns
 
     return run
 
@@ -106,7 +106,7 @@ def test_what_is_dead_is_not_what_a_packet_came_by(arrived):
     doubts.ingest(DeliveriesCounted(0.0, "job", tuple(counted)))
     doubts.ingest(HopsProbed(0.0, "job", (asked,), (PATHS[asked[:3]][1],)))
     doubts.ingest(ProbingEnded(0.0, "job"))
-    assert [str(one.component) for one, _ in doubts.ended()] == ([] if arrived else ["link spine0>leaf1"])
+    assert [str(one.component) for one, _ in doubts.ended(0.0).name] == ([] if arrived else ["link spine0>leaf1"])
 
 
 def test_nothing_is_named_of_healthy_paths(probed):
@@ -146,7 +146,7 @@ def test_packets_that_were_sent_for_another_doubt_count():
         sent = tuple(counted(path, {link}, "acks", draw, 1.0) for path in [*flows, *clear])
         doubts.ingest(DeliveriesCounted(0.0, "job", sent))
         doubts.ingest(ProbingEnded(0.0, "job"))
-        named.append([one.component.name for one, _ in doubts.ended()])
+        named.append([one.component.name for one, _ in doubts.ended(0.0).name])
     assert named == [["h3/0"], []]
 
 
@@ -169,5 +169,5 @@ def test_what_another_finding_explains_as_well_names_nothing_more(elsewhere):
     counts = tuple(Delivery(*path, SENT, SENT, 0 if path in lost else SENT, 0) for path in lost + sound)
     doubts.ingest(DeliveriesCounted(0.0, "job", counts))
     doubts.ingest(ProbingEnded(0.0, "job"))
-    named = [one.component for one, _ in doubts.ended()]
+    named = [one.component for one, _ in doubts.ended(0.0).name]
     assert named == ([] if elsewhere else [Component("nic", "h0/0", "tx")])

@@ -49,10 +49,10 @@ def probed():
                 doubts.ingest(DeliveriesCounted(0.0, "job", tuple(counted(flow, dead) for flow in flows)))
             else:
                 break
-            assert doubts.ended() == []
+            assert doubts.ended(0.0).name == []
         doubts.ingest(ProbingEnded(0.0, "job"))
-        refined = doubts.ended()
-        assert doubts.ended() == []
+        refined = doubts.ended(0.0).name
+        assert doubts.ended(0.0).name == []
         return [{one.component, *one.alternatives} for one, _ in refined], sent
 
     return run

@@ -85,7 +85,7 @@ def probed():
         while flows := doubts.next_trains():
             doubts.ingest(sends.round(flows))
         doubts.ingest(ProbingEnded(0.0, "job"))
-        return [{one.component, *one.alternatives} for one, _ in doubts.ended()], sends.rounds
+        return [{one.component, *one.alternatives} for one, _ in doubts.ended(0.0).name], sends.rounds
 
     return run
 
@@ -240,7 +240,7 @@ def test_each_doubt_has_its_own_kind_of_packets():
         else:
             doubts.ingest(network.round(trains))
     doubts.ingest(ProbingEnded(0.0, "job"))
-    slow, lossy = doubts.ended()
+    slow, lossy = doubts.ended(0.0).name
     assert {slow[0].component, *slow[0].alternatives} == {nic("tx"), CABLE["tx"]}
     assert (lossy[0].component, lossy[0].alternatives) == (link("leaf0>spine0"), ())
     assert slow[0].probed

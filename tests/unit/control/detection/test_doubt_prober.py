@@ -69,7 +69,7 @@ def probed():
         asyncio.run(scene())
         answers = [answer for record in ingested if isinstance(record, HopsProbed) for answer in record.answers]
         assert len(spent) == sum(map(bool, answers))
-        return ingested, [one.suspects for one, _ in doubts.ended()]
+        return ingested, [one.suspects for one, _ in doubts.ended(0.0).name]
 
     return run
 

@@ -23,6 +23,7 @@ FAR = math.log(1000.0)
 # How much less likely before (logarithm) a fault is of the path between two NICs alone, which no campaign has; of both
 # sides of a NIC; and of two links, which are hardly ever the two directions of one cable.
 _PATH_PRIOR, _WHOLE_PRIOR, _CABLE_PRIOR = -FAR, -math.log(10.0), -math.log(3000.0)
+_ROUNDING = 1e-6
 # Of suspects that are as likely, the ones that break more often come first.
 _KINDS = ("nic", "link", "switch", "path")
 _SIDES = ("tx", "rx")  # of the NICs at the ends of a cell
@@ -159,7 +160,9 @@ def likeliest(observations: Iterable[Observation]) -> Posterior | None:
     What the likeliest does not explain has another cause, and speaks for nothing else here.
     """
     every = list(observations)
-    best = min(_weighed(every), key=_order, default=None)
+    apart = {one.flow: max(0.0, _row(path, [one]).gain) for one in every for path in one.crosses if path.kind == "path"}
+    told = (row for row in _weighed(every) if row.component.kind == "path" or row.gain >= FAR + _apart(row, apart))
+    best = min(told, key=_order, default=None)
     if best is None or best.gain <= FAR:
         return None
     rows = sorted(_weighed(_without_others(one, best.explains) for one in every), key=_order)
@@ -173,6 +176,11 @@ def likeliest(observations: Iterable[Observation]) -> Posterior | None:
 def _without_others(one: Observation, explained: frozenset[Hashable]) -> Observation:
     """An observation without the bad cases that something else is to blame for."""
     return one if one.flow in explained else one._replace(bad=0.0, of=one.of - one.bad)
+
+
+def _apart(row: Row, apart: Mapping[Hashable, float]) -> float:
+    """How much speaks for causes of their own for each of the flows that a component explains."""
+    return sum(apart.get(flow, 0.0) for flow in row.explains) - _ROUNDING
 
 
 def _weighed(observations: Iterable[Observation]) -> list[Row]:
@@ -282,13 +290,21 @@ def _worst(excess: Mapping[Cell, float], links: Links, above: float) -> Blame | 
     told = {cell: value for cell, value in excess.items() if cell not in bad or value > bar}
     observations = [Observation(cell, crossed(cell, links.get(cell, ())), float(cell in bad)) for cell in told]
     posterior = likeliest(observations)
-    if posterior is None:
+    if posterior is None or _is_one_of_many(posterior.suspects[0], bad):
         return None
     median = statistics.median(bad[cell] for cell in bad if cell in posterior.flows)
     cells = [
         cell for cell in bad if cell in posterior.flows or posterior.suspects[0] in crossed(cell, links.get(cell, ()))
     ]
     return Blame(posterior, tuple(sorted(cells)), median)
+
+
+def _is_one_of_many(component: Component, bad: Iterable[Cell]) -> bool:
+    """Whether other bad cells of its NICs show that a path is not all that is to blame."""
+    if component.kind != "path":
+        return False
+    ends = component.name.split(">")
+    return any((cell[0] == ends[0]) != (cell[1] == ends[1]) for cell in bad)
 
 
 def _least(blame: Blame) -> float:

@@ -139,6 +139,8 @@ class NetworkSlownessDetector:
         self._opened_s: float | None = None
         self._spans = 0
         self._alarmed_s: float | None = None
+        # What was to blame in the newest span.
+        self._blamed: set[Component] = set()
 
     @property
     def cells(self) -> dict[Cell, float]:
@@ -339,7 +341,10 @@ class NetworkSlownessDetector:
     def _name(self, blames: list[Blame], weights: Weights, span: Span) -> list[Alarmed]:
         """New findings with the time of their alarm."""
         self.named.heal(clean=not blames)
-        lasting = [blame for blame in blames if weights.spans(blame) >= ALARM_SPANS]
+        # Where many are slow at once and recover, one is last: it must have been alone in the span before too.
+        before, self._blamed = self._blamed, {blame.component for blame in blames}
+        steady = [blame for blame in blames if blame.component.kind != "path" or blame.component in before]
+        lasting = [blame for blame in steady if weights.spans(blame) >= ALARM_SPANS]
         self._alarmed_s = (self._alarmed_s or span.closed_s) if lasting else None
         sure = [blame for blame in lasting if weights.spans(blame) >= _spans_to_name(blame)]
         fresh = [

@@ -43,7 +43,7 @@ def probed():
         first, *others = suspects
         finding = Finding(Syndrome.COMMUNICATION_SLOW, cause, first, 1.0, 0.5, ("seen",), "", {}, tuple(others))
         doubts, turns, draw = Doubts(PATHS), 0, random.Random(seed)
-        doubts.add(finding, 2.0, LEAF)
+        doubts.hold(finding, 2.0, 2.0, LEAF) or doubts.add(finding, 2.0, LEAF)
         while flows := doubts.next_flows():
             turns += 1
             found = tuple(counted(path, faulty, manner, draw, probability) for path in flows)
@@ -99,7 +99,7 @@ def test_what_is_dead_is_not_what_a_packet_came_by(arrived):
         Syndrome.COMMUNICATION_HANG, Cause.CONNECTION_STALLED, suspects[0], 1.0, 0.5, (), "", {}, tuple(suspects[1:])
     )
     doubts = Doubts(pair)
-    doubts.add(finding, 2.0, LEAF)
+    doubts.hold(finding, 2.0, 2.0, LEAF) or doubts.add(finding, 2.0, LEAF)
     asked = ExpiringProbe("h0/0", "h3/0", 1, 2)
     lost = {path for path in pair if path[2] == 1}
     counted = (Delivery(*path, SENT, *([arrived if path in lost else SENT] * 2), 0) for path in pair)
@@ -141,7 +141,7 @@ def test_packets_that_were_sent_for_another_doubt_count():
     named = []
     for flows in (own, over_it):
         doubts = Doubts(PATHS)
-        doubts.add(finding, 2.0, LEAF)
+        doubts.hold(finding, 2.0, 2.0, LEAF) or doubts.add(finding, 2.0, LEAF)
         clear = [path for path in sorted(apart) if path[1] != "h3/0"][:4]
         sent = tuple(counted(path, {link}, "acks", draw, 1.0) for path in [*flows, *clear])
         doubts.ingest(DeliveriesCounted(0.0, "job", sent))

@@ -38,7 +38,7 @@ def probed():
             Syndrome.COMMUNICATION_HANG, Cause.CONNECTION_STALLED, first, 1.0, 0.5, (), "", {}, tuple(others)
         )
         doubts, sent, draw = Doubts(PATHS), 0, random.Random(1)
-        doubts.add(finding, 2.0, LEAF)
+        doubts.hold(finding, 2.0, 2.0, LEAF) or doubts.add(finding, 2.0, LEAF)
         assert doubts.next_probes(lambda *_: True) == {}
         while True:
             if probes := doubts.next_probes(lambda nic, _hop: nic not in spent):
@@ -125,6 +125,6 @@ def test_a_path_of_unknown_links_is_not_probed():
     unplanned = ("h1/0", "h3/0", 0)
     doubts = Doubts({unplanned: (), **PATHS})
     finding = Finding(Syndrome.COMMUNICATION_SLOW, Cause.PACKETS_LOST, PATH, 1.0, 0.5, (), "", {}, (*NICS, *ACROSS))
-    doubts.add(finding, 2.0, LEAF)
+    doubts.hold(finding, 2.0, 2.0, LEAF) or doubts.add(finding, 2.0, LEAF)
     assert doubts.next_flows()
     assert unplanned not in doubts.next_flows()

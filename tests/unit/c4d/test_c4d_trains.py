@@ -72,7 +72,7 @@ def doubted(suspects, cause=Cause.TRANSFER_SLOW):
     first, *others = suspects
     finding = Finding(Syndrome.COMMUNICATION_SLOW, cause, first, 1.0, 0.5, ("seen",), "", {}, tuple(others))
     doubts = Doubts(PATHS)
-    doubts.add(finding, 2.0, LEAF)
+    doubts.hold(finding, 2.0, 2.0, LEAF) or doubts.add(finding, 2.0, LEAF)
     return doubts
 
 

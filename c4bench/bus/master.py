@@ -131,6 +131,10 @@ class BusDetection:
         """None: the detector has them."""
         return None
 
+    def doubtful(self) -> list[str]:
+        """None: the detector has them."""
+        return []
+
     def cells(self, attempt: str) -> Mapping[Cell, float]:  # noqa: ARG002
         """Nothing: the detector has them."""
         return {}

@@ -91,8 +91,8 @@ def compose(
     sweeper, prober = ProbeSweeper(registry, detection, probes), DoubtProber(registry, detection, paths)
     service = JobService(jobs, registry, attempts, log, (steering.release, sweeper.release, prober.release))
 
-    dispatch = DiagnosisDispatch(log, paths, (steering.consider, sweeper.consider, prober.consider))
-    telemetry = TelemetryLoop(jobs, paths, liveness, detection, dispatch, log)
+    dispatch = DiagnosisDispatch(log, paths, (steering.consider, sweeper.consider))
+    telemetry = TelemetryLoop(jobs, paths, liveness, detection, dispatch, prober.ask, log)
 
     authorisation = Authorisation(jobs, paths.live_flow, paths.nic)
     requests = RankRequests(jobs, rendezvous, meetings, detection, paths, authorisation)

@@ -162,10 +162,15 @@ class TrainsTimed(msgspec.Struct, frozen=True, tag_field="record", tag="trains")
 
 
 class ProbingEnded(msgspec.Struct, frozen=True, tag_field="record", tag="probing_ended"):
-    """No more probes will be sent to end the present doubts about a job."""
+    """No more probes will be sent to end the present doubts about a job.
+
+    So many `packets` and trains were sent, which took at most this share of a NIC's rate meanwhile.
+    """
 
     at_s: float
     job: str
+    packets: int = 0
+    load_fraction: float = 0.0
 
 
 class Evaluated(msgspec.Struct, frozen=True, tag_field="record", tag="judged"):

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import msgspec
 
-from c4bench.c4d.confidence import OTHERS
 from c4bench.c4d.detectors import C4D
 from c4bench.cli import Commands
 from c4bench.errors import UsageError
 from c4bench.record import RunDirectory
 from c4bench.record.encoding import encode
-from tools.campaign.figures import Bin, Figures, Share, calibration, calibration_error, counts, figures
+from tools.campaign.figures import Bin, Figures, Share, calibration, calibration_error, figures
 from tools.campaign.grade import Answer, Grade
 from tools.campaign.nights import night_seed, nights
 from tools.campaign.nights_table import rewrite_campaigns, rewrite_nights
@@ -42,11 +41,6 @@ def register(commands: Commands) -> None:
     )
     parser.add_argument("--seed", action="store_true", help="only print the seed of tonight's campaign")
     parser.add_argument(
-        "--counts",
-        action="store_true",
-        help="print how many findings were right by cause, as C4D's confidence has it",
-    )
-    parser.add_argument(
         "--by",
         choices=("run", "fault", "faults", "load"),
         default="run",
@@ -73,8 +67,6 @@ def _run(arguments: argparse.Namespace) -> int:
         raise UsageError("no trial to count: give run directories of campaigns, such as reports/runs/accuracy/*")
     if arguments.json:
         sys.stdout.writelines(encode(grade).decode() + "\n" for grade in every)
-    elif arguments.counts:
-        sys.stdout.writelines(line + "\n" for line in _counts(every))
     else:
         by_run = {run.path.name: of_run for run, of_run in grades.items()}
         groups = by_run if arguments.by == "run" else _grouped(every, arguments.by)
@@ -113,17 +105,6 @@ def _cells(found: Figures) -> tuple[str, ...]:
 def _share(share: Share) -> str:
     """`12 of 24, 0.291 to 0.709`."""
     return f"{share.trials} of {share.total}, {share.interval.low:.3f} to {share.interval.high:.3f}"
-
-
-def _counts(grades: list[Grade]) -> list[str]:
-    starts = " | ".join(f"from {edge} others" for edge in OTHERS)
-    lines = [f"| cause | component | probed | {starts} |", "|---|---|---|" + "---|" * len(OTHERS)]
-    return lines + [
-        f"| {cause} | {kind} | {'yes' if probed else 'no'} | "
-        + " | ".join(f"{right} of {seen}" if seen else "" for right, seen in row)
-        + " |"
-        for (cause, kind, probed), row in counts(grades, OTHERS).items()
-    ]
 
 
 def _bins(grades: list[Grade]) -> list[str]:

@@ -73,19 +73,6 @@ def calibration_error(bins: Iterable[Bin]) -> float:
     return max((abs(one.stated - one.right.mean) for one in bins), default=0.0)
 
 
-def counts(grades: Iterable[Grade], edges: Sequence[int]) -> dict[tuple[str, str, bool], list[tuple[int, int]]]:
-    """How many findings were right, of how many: by cause, kind of component, whether probed, and alternatives.
-
-    `edges` are the numbers of alternatives from which on findings are counted together, the first of them 0.
-    """
-    found: dict[tuple[str, str, bool], list[tuple[int, int]]] = {}
-    for one in (one for grade in grades for one in grade.stated):
-        row = found.setdefault((str(one.cause), one.kind, one.probed), [(0, 0)] * len(edges))
-        place = sum(one.alternatives >= edge for edge in edges) - 1
-        row[place] = row[place][0] + one.right, row[place][1] + 1
-    return dict(sorted(found.items()))
-
-
 def _inside(stated: Iterable[Stated], low: float, high: float) -> list[Stated]:
     """Those in a bin; a confidence of 1 belongs to the last."""
     return [one for one in stated if low <= one.confidence < high or one.confidence == high == 1.0]

@@ -53,6 +53,9 @@ class Detection(Protocol):
     def doubts(self, attempt: str) -> Doubts | None:
         """The findings about an attempt that probes may make more exact; None where there are none here."""
 
+    def doubtful(self) -> list[str]:
+        """The attempts with findings that probes may make more exact."""
+
     def cells(self, attempt: str) -> Mapping[Cell, float]:
         """The newest delay matrix of an attempt, seconds per byte; empty where there is none here."""
 
@@ -168,6 +171,10 @@ class LocalDetection:
         """The findings about an attempt that probes may make more exact; None before it sends telemetry."""
         followed = self._followed.get(attempt)
         return followed.detector.doubts(attempt) if followed else None
+
+    def doubtful(self) -> list[str]:
+        """The attempts with findings that probes may make more exact."""
+        return [attempt for attempt in self._followed if (doubts := self.doubts(attempt)) and doubts.any_open]
 
     def cells(self, attempt: str) -> Mapping[Cell, float]:
         """The newest delay matrix of an attempt, seconds per byte; empty before the first."""

@@ -4,7 +4,8 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from c4bench.c4d.probing.doubts import Doubts
 from c4bench.c4d.probing.sweep import plan_sweep, unexplained
@@ -32,6 +33,10 @@ _ROUNDS = 8
 _PACKETS = 100
 # Packet trains on a flow, in each round.
 _TRAINS = 10
+# About as long (bytes) is a packet that is not part of a train.
+_PACKET_BYTES = 128
+# Asking that takes less (s) is taken to last so long.
+_SHORTEST_S = 0.01
 
 
 class ProbeSweeper:
@@ -83,6 +88,26 @@ class ProbeSweeper:
             await asyncio.wait((task,))
 
 
+class _Asked:
+    """What asking has cost so far: packets and trains, and bits by the NIC that sent them."""
+
+    def __init__(self) -> None:
+        self.packets = 0
+        self._bits: Counter[str] = Counter()
+        self._began_s = time.time()
+
+    def add(self, flows: Iterable[tuple[str, str, int]], packets: int, packet_bytes: int) -> None:
+        """So many packets were sent on each of these flows."""
+        for source, *_ in flows:
+            self.packets += packets
+            self._bits[source] += 8 * packets * packet_bytes
+
+    def load_fraction(self, nics: Mapping[str, Nic]) -> float:
+        """The largest share of a NIC's rate that this has taken."""
+        lasted_s = max(time.time() - self._began_s, _SHORTEST_S)
+        return max((bits / lasted_s / nics[nic].rate_bps for nic, bits in self._bits.items()), default=0.0)
+
+
 class DoubtProber:
     """Probes what C4D cannot tell apart, until one suspect is left or no probe can tell.
 
@@ -93,35 +118,40 @@ class DoubtProber:
         self._registry, self._detection, self._paths = registry, detection, paths
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    def consider(self, attempt: str, _: Sequence[Diagnosis]) -> None:
-        """Begin to probe if new diagnoses have opened doubts."""
+    def ask(self, attempt: str) -> None:
+        """Begin to probe if there are open doubts about an attempt."""
         running, name, doubts = self._registry.by_attempt(attempt), name_of(attempt), self._detection.doubts(attempt)
         if running and doubts and doubts.any_open and name not in self._tasks:
             self._tasks[name] = asyncio.create_task(self._probe(name, running.spec, doubts))
 
     async def _probe(self, name: str, spec: JobSpec, doubts: Doubts) -> None:
-        nics = {nic.name: nic for nic in spec.nics}
+        nics, asked = {nic.name: nic for nic in spec.nics}, _Asked()
         try:
             for _ in range(_ROUNDS):
-                if not await self._round(spec.id, doubts, nics):
+                if not await self._round(spec.id, doubts, nics, asked):
                     break
         finally:
             self._tasks.pop(name, None)
-        self._detection.ingest(spec.id, ProbingEnded(time.time(), spec.id))
+        load = asked.load_fraction(nics)
+        _logger.info("%s: asking took %d packets and trains, %.4f of a NIC's rate", spec.id, asked.packets, load)
+        self._detection.ingest(spec.id, ProbingEnded(time.time(), spec.id, asked.packets, load))
 
-    async def _round(self, attempt: str, doubts: Doubts, nics: Mapping[str, Nic]) -> bool:
+    async def _round(self, attempt: str, doubts: Doubts, nics: Mapping[str, Nic], asked: _Asked) -> bool:
         """Send the next probes; return whether there were any."""
         if answers := await self._ask(doubts.next_probes(self._can_answer), nics):
+            asked.add((probe[:3] for probe in answers), 1, _PACKET_BYTES)
             self._detection.ingest(attempt, HopsProbed(time.time(), attempt, tuple(answers), tuple(answers.values())))
             _logger.info("%s: %d probes that expire on the way, %d answered", attempt, len(answers), _given(answers))
             return True
         if flows := doubts.next_flows():
             deliveries = await self._paths.survey.deliver(flows, nics, _PACKETS)
+            asked.add(flows, 2 * _PACKETS, _PACKET_BYTES)
             self._detection.ingest(attempt, DeliveriesCounted(time.time(), attempt, deliveries))
             _logger.info("%s: numbered packets sent on %d flows, counted on %d", attempt, len(flows), len(deliveries))
             return bool(deliveries)
         if flows := doubts.next_trains():
             timed = await self._paths.survey.time_trains(flows, nics, _TRAINS)
+            asked.add(flows, _TRAINS, timed[0].train_bytes if timed else 0)
             self._detection.ingest(attempt, TrainsTimed(time.time(), attempt, timed))
             _logger.info("%s: packet trains sent on %d flows, timed on %d", attempt, len(flows), len(timed))
             return bool(timed)

@@ -167,6 +167,8 @@ def _log_diagnosis(diagnosis: Diagnosis, links: Mapping[str, str]) -> None:
 class TelemetryLoop:
     """Passes windows to path planning and C4D, and diagnoses of C4D to `dispatch`.
 
+    `ask` probes for an attempt whose findings are doubtful.
+
     `windows` counts the windows of each host that were ingested; `window_bytes` are those of all messages with windows
     that came, and `window_ends_s` is when each host's newest window ends, on the host's clock. `evaluated_s` is the
     master's time of the newest evaluation, None before the first; `evaluations` says how long all have taken.
@@ -179,10 +181,11 @@ class TelemetryLoop:
         liveness: AgentLiveness,
         detection: Detection,
         dispatch: DiagnosisDispatch,
+        ask: Callable[[str], None],
         log: EventLog,
     ) -> None:
         self._jobs, self._paths, self._liveness = jobs, paths, liveness
-        self._detection, self._dispatch, self._log = detection, dispatch, log
+        self._detection, self._dispatch, self._ask, self._log = detection, dispatch, ask, log
         self._parts = WindowParts(jobs)
         self._inbox = WindowInbox(self.ingest, lambda host: self.drop(host, "overload"))
         self.windows: Counter[str] = Counter()
@@ -247,6 +250,8 @@ class TelemetryLoop:
         self.evaluations = self.evaluations.plus(time.monotonic() - began_s)
         for attempt, diagnoses in found.items():
             await self._dispatch.publish(attempt, diagnoses, now_s)
+        for attempt in self._detection.doubtful():
+            self._ask(attempt)
         for slowdown in self._detection.poll_benign():
             log_benign(slowdown)
             self._log.publish(SlowdownExplained(now_s, slowdown))

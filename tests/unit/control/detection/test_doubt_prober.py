@@ -4,7 +4,7 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
-from test_probe_sweeper import NICS, SPEC, finding
+from test_probe_sweeper import NICS, SPEC
 
 from c4bench.c4d.diagnosis import Finding
 from c4bench.c4d.probing.doubts import Doubts
@@ -30,7 +30,7 @@ def probed():
         doubts, ingested, spent = Doubts(PATHS), [], []
         first, *others = suspects
         doubt = Finding(Syndrome.COMMUNICATION_HANG, cause, first, 1.0, 0.5, ("seen",), "", {}, tuple(others))
-        doubts.add(doubt, 2.0, NAMES)
+        doubts.hold(doubt, 2.0, 2.0, NAMES) or doubts.add(doubt, 2.0, NAMES)
 
         def crosses(path):
             return dead and SUSPECTS[0].name in PATHS[path]
@@ -61,9 +61,9 @@ def probed():
             registry = SimpleNamespace(by_attempt=lambda _: SimpleNamespace(spec=SPEC) if present else None)
             prober = DoubtProber(registry, SimpleNamespace(doubts=lambda _: doubts, ingest=ingest), paths)
             for _ in range(2):
-                prober.consider("job~2", [finding(Syndrome.COMMUNICATION_HANG)])
+                prober.ask("job~2")
             await asyncio.sleep(0.01)
-            prober.consider("job~2", [finding(Syndrome.COMMUNICATION_HANG)])
+            prober.ask("job~2")
             await prober.release("job")
 
         asyncio.run(scene())
@@ -127,9 +127,12 @@ def test_what_is_slow_is_sought_by_trains_alone(probed):
     assert trains(agents=False) == (1, [])
 
 
-def test_what_no_train_can_tell_apart_is_left_alone(probed):
-    """Slow links in series cost no packet."""
-    assert [type(record) for record in probed(Cause.TRANSFER_SLOW)[0]] == [ProbingEnded]
+def test_asking_says_what_it_cost(probed):
+    """The last record has the packets and trains that were sent, and the share of a NIC's rate that they took."""
+    *asked, ended = probed(Cause.PACKETS_LOST, lost=5)[0]
+    sent = sum(200 * len(record.deliveries) for record in asked if isinstance(record, DeliveriesCounted))
+    assert ended.packets == sent > 0
+    assert ended.load_fraction > 0
 
 
 def test_an_attempt_that_is_over_is_not_probed(probed):

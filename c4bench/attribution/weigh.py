@@ -161,13 +161,13 @@ def likeliest(observations: Iterable[Observation]) -> Posterior | None:
     """
     every = list(observations)
     apart = {one.flow: max(0.0, _row(path, [one]).gain) for one in every for path in one.crosses if path.kind == "path"}
-    told = (row for row in _weighed(every) if row.component.kind == "path" or row.gain >= FAR + _apart(row, apart))
-    best = min(told, key=_order, default=None)
+    best = min((row for row in _weighed(every) if _tells(row, apart)), key=_order, default=None)
     if best is None or best.gain <= FAR:
         return None
     rows = sorted(_weighed(_without_others(one, best.explains) for one in every), key=_order)
     by_component = {row.component: row for row in rows}
-    alike = [row for row in rows if row.gain > best.gain - FAR and not _said_by_another(row, by_component)]
+    telling = [row for row in rows if row.gain > best.gain - FAR and _tells(row, apart)]
+    alike = [row for row in telling if not _said_by_another(row, by_component)]
     cables = [row for one in alike for row in _cable(one.component, rows)]
     dropped = [row for row in rows if row not in alike and row.component.kind != "path"]
     return Posterior(tuple(alike), best.explains, tuple(cables), tuple(dropped))
@@ -178,9 +178,10 @@ def _without_others(one: Observation, explained: frozenset[Hashable]) -> Observa
     return one if one.flow in explained else one._replace(bad=0.0, of=one.of - one.bad)
 
 
-def _apart(row: Row, apart: Mapping[Hashable, float]) -> float:
-    """How much speaks for causes of their own for each of the flows that a component explains."""
-    return sum(apart.get(flow, 0.0) for flow in row.explains) - _ROUNDING
+def _tells(row: Row, apart: Mapping[Hashable, float]) -> bool:
+    """Whether a component is far likelier than a cause of its own for each flow that it explains; `apart` is by flow."""
+    beside = sum(apart.get(flow, 0.0) for flow in row.explains)
+    return row.component.kind == "path" or _evidence(row) > FAR + beside - _ROUNDING
 
 
 def _weighed(observations: Iterable[Observation]) -> list[Row]:
@@ -224,7 +225,7 @@ def _said_by_another(row: Row, rows: Mapping[Component, Row]) -> bool:
 
 def _evidence(row: Row) -> float:
     """What the observations say, whatever is likelier before."""
-    return round(row.gain - _prior(row.component), 9)
+    return round(row.gain - _prior(row.component) - (_CABLE_PRIOR if row.also else 0.0), 9)
 
 
 # Side effects of a fault stay below this share of its excess, and tell nothing of what they cross.

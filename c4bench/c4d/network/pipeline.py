@@ -207,7 +207,7 @@ class NetworkSlownessDetector:
         weights = self._weigh(span, departures)
         self._learn(span, weights, suspected)
         blames, lacking = self._explain(self._attribute(weights), weights, departures, span)
-        blames = [blame for blame in blames if self._supported(blame, weights, span.links)]
+        blames = [blame for blame in blames if self._supported(blame, weights)]
         blames = [blame for blame in blames if suspected.isdisjoint(blame.cells)]
         return missing + lost + lacking + self._name(blames, weights, span)
 
@@ -321,16 +321,13 @@ class NetworkSlownessDetector:
             self.slowdowns.append(slowdown)
         return True
 
-    def _supported(self, blame: Blame, weights: Weights, links: Links) -> bool:
-        """Whether the evidence against a component as a whole is enough, and each of its cells has a history.
-
-        A path whose links are known, and all carry other transfers well, is slow by chance.
-        """
+    def _supported(self, blame: Blame, weights: Weights) -> bool:
+        """Whether the evidence against a component as a whole is enough, and each of its cells has a history."""
         if not all(map(self._baseline.knows, blame.cells)):
             return False
         cells = min(weight.of_enough for weight in weights.of(blame))
         if blame.component.kind == "path":
-            return cells >= ENOUGH and not all(links.get(cell) for cell in blame.cells)
+            return cells >= ENOUGH
         whole = blame.component.kind == "nic" and not blame.component.side
         parts = [Component("nic", blame.component.name, side) for side in ("tx", "rx")] if whole else [blame.component]
         slices = self._evidence.slices()

@@ -235,10 +235,14 @@ class Doubts:
             self._open.append(LossDoubt(finding, alarmed_s, self._relevant(self._named[-1], nics)))
 
     def hold(self, finding: Finding, alarmed_s: float, now_s: float, nics: Collection[str]) -> bool:
-        """Open a doubt on something slow; return whether it is not to be named before probes have told."""
-        if finding.cause is not Cause.TRANSFER_SLOW or not finding.alternatives:
+        """Open a doubt on something slow; return whether it is not to be named before probes have told.
+
+        A path alone is hardly ever to blame.
+        """
+        path = finding.component.kind == "path"
+        if finding.cause is not Cause.TRANSFER_SLOW or not (finding.alternatives or path):
             return False
-        sure = finding.posterior is None or finding.posterior.share >= _SURE
+        sure = not path and (finding.posterior is None or finding.posterior.share >= _SURE)
         relevant = self._relevant(frozenset(finding.suspects), nics)
         until_s = -math.inf if sure else now_s + _HELD_S
         doubt = SlowDoubt(finding, alarmed_s, {**relevant, **self._back(relevant)}, held_until_s=until_s)

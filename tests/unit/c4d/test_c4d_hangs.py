@@ -145,7 +145,7 @@ def test_sender_that_gave_up_on_a_dead_path_is_a_victim(job):
     for _ in range(3):
         assert job.step(inside=True, outstanding={1: 2}) == []
     found = _until(job, inside=True, outstanding={1: 2}, state={1: ("exited", 1)})
-    assert _named(found) == [(Syndrome.COMMUNICATION_HANG, "path h1/0>h2/0")]
+    assert _named(found) == [(Syndrome.COMMUNICATION_HANG, "nic h1/0")]
 
 
 def test_several_dead_connections_of_a_nic_name_the_nic(job):
@@ -281,14 +281,13 @@ def test_slowness_is_found_again_after_it_healed():
     assert [str(one.component) for one in drive(job, rank, 9.5)] == ["rank job:1"] * 2
 
 
-def test_pure_ring_names_the_path_with_its_alternatives():
-    """With ring traffic alone a slow receiver is a path that could be two NICs, and which is unlikely itself."""
+def test_pure_ring_names_both_ends_of_a_slow_path():
+    """With ring traffic alone a slow receiver cannot be told from the sender before it."""
     job = SimJob(8, (StepOp("all_reduce", 4 << 20, 0.02),), seed=2)
     fault = SimFault(SimFaultKind.NIC_RATE, 5, 3.0, factor=0.25, side="rx")
     (found,) = drive(job, [fault], 6.0)
-    assert str(found.component) == "path h4/0>h5/0"
-    assert found.confidence < 0.1
-    assert "nic h5/0 (rx)" in " ".join(found.evidence)
+    assert {str(one) for one in found.suspects} == {"nic h4/0 (tx)", "nic h5/0 (rx)"}
+    assert found.confidence <= 0.5
 
 
 def test_diagnosis_survives_the_wire():

@@ -174,12 +174,6 @@ def test_what_slows_all_cells_alike_blames_none():
     assert max(departures.values()) == pytest.approx(0.0)
 
 
-def test_without_history_peers_are_the_measure():
-    """A cell four times its peers is strange from the first span; one of twice its peers is not."""
-    cells = {("a", "b"): 1.0, ("a", "c"): 1.0, ("b", "a"): 2.0, ("b", "c"): 1.0, ("c", "a"): 4.0}
-    assert _Costs().without_history(cells) == {("c", "a"): pytest.approx(math.log(4))}
-
-
 def test_floor_is_what_a_transfer_takes_that_meets_no_other():
     """Transfers that ran into others now and then do not raise the floor that departures are counted from."""
     baseline = _Costs()

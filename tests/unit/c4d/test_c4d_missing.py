@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from c4d_telemetry import MIX, ticks
 
-from c4bench.attribution.weigh import Blame
+from c4bench.attribution.weigh import Blame, Posterior, Row
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.ingest.shared_fabric import SharedFabric
 from c4bench.c4d.network.missing_links import MissingLinkDetector, failed_together, missing_links_behind
@@ -70,7 +70,7 @@ def names(found):
 
 def test_the_link_is_found_and_not_the_path_of_two_ranks():
     """A two-rank job is slower one way for want of an uplink: the link is the finding, since when it was slower."""
-    assert names(said(PAIR, slower(0, 1), missing=())) == ["path h0/0>h1/0"]
+    assert names(said(PAIR, slower(0, 1), missing=())) == ["nic h0/0 (tx)"]
     (found,) = said(PAIR, slower(0, 1))
     assert (found.cause, found.component) == (Cause.LINK_MISSING, Component("link", THERE.name))
     assert found.onset_s == pytest.approx(ONSET_S, abs=0.3)
@@ -172,7 +172,7 @@ def test_what_left_a_link_proves_nothing_of_it_before_its_silence_is_confirmed(c
 def test_a_nic_that_fails_while_a_link_is_missing_is_named():
     """A link that has been missing for a second explains nothing that begins then."""
     nic = SimFault(SimFaultKind.NIC_RATE, 1, MISSED_S + 2.0, factor=0.6, side="rx")
-    assert "h1/0" in " ".join(names(said(PAIR, nic, until_s=7.5)))
+    assert "h1/0" in {one.name for found in said(PAIR, nic, until_s=7.5) for one in found.suspects}
 
 
 def test_a_nic_elsewhere_is_named_though_it_fails_with_the_link():
@@ -250,7 +250,9 @@ def test_the_way_that_is_not_known_may_cross_what_carries_instead():
 
 
 CELL = ("a", "b", "1")
-BLAME = Blame(Component("path", "a>b"), (CELL,), 0.5)
+BLAME = Blame(
+    Posterior((Row(Component("path", "a>b"), 9.2, 1, 1, frozenset({CELL})),), frozenset({CELL})), (CELL,), 0.5
+)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +270,7 @@ BLAME = Blame(Component("path", "a>b"), (CELL,), 0.5)
 )
 def test_what_lacks_a_link_crosses_what_carries_for_it_since_it_is_lost(onset_s, excess, hops, lacks):
     """In place, in time, and by no more than sharing costs."""
-    blame = Blame(BLAME.component, BLAME.cells, excess)
+    blame = Blame(BLAME.posterior, BLAME.cells, excess)
     assert missing_links_behind(blame, {CELL: hops}, {CELL: ()}, onset_s, 0.2, [THERE]) == ([THERE] if lacks else [])
 
 

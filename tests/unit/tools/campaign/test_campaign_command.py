@@ -64,22 +64,6 @@ def test_a_recording_is_judged_by_the_present_detector(tmp_path, capsys):
     assert answers == ["silent", "resolved"]
 
 
-def test_findings_are_counted_by_cause_and_alternatives(tmp_path, capsys):
-    """Of findings without alternatives one of two is right; causes, kinds, and what probes left are apart."""
-    late = msgspec.structs.replace(FOUND, cause=Cause.COMPUTE_SLOW)
-    wrong = msgspec.structs.replace(late, component=Component("rank", "job:2"))
-    among = msgspec.structs.replace(late, alternatives=(wrong.component, Component("rank", "job:3")))
-    probed = msgspec.structs.replace(wrong, probed=True)
-    said = [late, wrong, among, FOUND, probed]
-    run = campaign(tmp_path / "a", *(trial(f"a-{number}", one) for number, one in enumerate(said)))
-    assert main(["campaign", str(run.path), "--counts"]) == 0
-    assert capsys.readouterr().out.splitlines()[2:] == [
-        "| None | rank | no | 1 of 1 |  |  |  |",
-        "| compute_slow | rank | no | 1 of 2 |  | 1 of 1 |  |",
-        "| compute_slow | rank | yes | 0 of 1 |  |  |  |",
-    ]
-
-
 def test_answers_are_counted_by_load(tmp_path, capsys):
     """Trials of two runs whose jobs communicate as much are one row, in the order of that share."""
     busy = msgspec.structs.replace(trial("a-1"), load=0.6)

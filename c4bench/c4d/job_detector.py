@@ -76,7 +76,7 @@ class JobDetector:
     def standing(self) -> set[Component]:
         """What has been named and has not healed."""
         late = {rank_component(self._view.job, rank) for rank in self._known_stragglers()}
-        return self._reported | late | self._network.named.standing
+        return self._reported | late | self._network.cases.standing
 
     def poll_benign(self) -> list[BenignSlowdown]:
         """Slowdowns without a fault that were explained since the last call."""
@@ -108,6 +108,8 @@ class JobDetector:
         self._reported |= {finding.component for finding, _ in ended.name} if self._reported else set()
         for finding in ended.refuted:
             self._network.refute(finding)
+        slow = [finding.component for finding, _ in ended.name if finding.cause is Cause.TRANSFER_SLOW]
+        self._network.cases.name(slow, now_s)
         return [self._stamped(finding, alarmed_s, now_s) for finding, alarmed_s in ended.name]
 
     def retire(self, comms: Collection[str]) -> None:
@@ -228,8 +230,13 @@ class JobDetector:
         alarms = self._network.evaluate(now_s, span, disturbed=disturbed)
         unexplained = [alarm for alarm in alarms if not self._reported_losses.explains(alarm[0].component)]
         verdicts, nics = self._storms.new(self._storms.explain(unexplained), now_s), self._view.users()
-        sure = [(one, alarmed_s) for one, alarmed_s in verdicts if not self.doubts.hold(one, alarmed_s, now_s, nics)]
-        return [self._diagnosis(verdict, alarmed_s, now_s) for verdict, alarmed_s in sure]
+        found = []
+        for verdict, alarmed_s in verdicts:
+            if self.doubts.hold(verdict, alarmed_s, now_s, nics):
+                self._network.cases.ask(verdict.component, now_s)
+            else:
+                found.append(self._diagnosis(verdict, alarmed_s, now_s))
+        return found
 
     def _evaluate_sweep(self, now_s: float) -> list[Diagnosis]:
         """Evaluate a sweep once, at the first moment without a hang; report only what is new."""

@@ -18,6 +18,7 @@ from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.c4d.ingest.job_view import JobView
 from c4bench.c4d.ingest.shared_fabric import SharedFabric
 from c4bench.c4d.network.benign_explanations import BenignExplanations, CongestionDetector
+from c4bench.c4d.network.cases import Cases
 from c4bench.c4d.network.cell_index import CellIndex, CellValues
 from c4bench.c4d.network.delay_baseline import DelayBaseline
 from c4bench.c4d.network.delay_matrix import DelayMatrix, in_flight_costs
@@ -72,48 +73,6 @@ class SpanLearner:
             self._unsure = deque(unsure.pick(~unsure.among(cells)) for unsure in self._unsure)
 
 
-class Named:
-    """The components that are named, each until so many spans have had nothing to blame as it took to name it."""
-
-    def __init__(self) -> None:
-        self._clean_spans: dict[Component, int] = {}
-        self._in_last_sweep: set[Component] = set()
-
-    @property
-    def standing(self) -> set[Component]:
-        """The components that are named."""
-        return set(self._clean_spans)
-
-    def of_kind(self, kind: str) -> set[str]:
-        """The names of those of a kind, NICs by whichever side."""
-        return {component.name for component in self._clean_spans if component.kind == kind}
-
-    def add(self, components: Iterable[Component]) -> None:
-        """Note components as named now."""
-        self._clean_spans.update(dict.fromkeys(components, 0))
-
-    def remove(self, component: Component) -> None:
-        """Forget that a component is named."""
-        self._clean_spans = {one: spans for one, spans in self._clean_spans.items() if one.name != component.name}
-
-    def new_in_sweep(self, components: Iterable[Component]) -> set[Component]:
-        """Note components that a sweep shows to be slow, until the next sweep; return those not known before."""
-        slow = set(components)
-        fresh = {component for component in slow if not self.knows(component)}
-        self._in_last_sweep = slow
-        return fresh
-
-    def knows(self, component: Component) -> bool:
-        """Whether it has been named, or a NIC by another of its sides."""
-        known = {(one.kind, one.name) for one in (*self._clean_spans, *self._in_last_sweep)}
-        return (component.kind, component.name) in known
-
-    def heal(self, *, clean: bool) -> None:
-        """Add a span, which had nothing to blame if it was `clean`."""
-        spans = {component: before + 1 if clean else 0 for component, before in self._clean_spans.items()}
-        self._clean_spans = {component: count for component, count in spans.items() if count < NAME_SPANS}
-
-
 # Cells that are kept, beside twice as many as there are connections.
 _CELLS_KEPT = 4096
 
@@ -134,11 +93,10 @@ class NetworkSlownessDetector:
         self.slowdowns: list[BenignSlowdown] = []
         self._missing = MissingLinkDetector()
         self._one_way = OneWayDelays(view.pairs)
-        self.named = Named()
+        self.cases = Cases()
         self._newest: Floats = np.empty(0)
         self._opened_s: float | None = None
         self._spans = 0
-        self._alarmed_s: float | None = None
         # What was to blame in the newest span.
         self._blamed: set[Component] = set()
 
@@ -172,8 +130,8 @@ class NetworkSlownessDetector:
 
     def ingest_sweep(self, sweep: ProbeSweep) -> list[Finding]:
         """New findings on NICs after all have been probed, except NICs that are named already."""
-        findings = slow_nics(sweep, self.named.of_kind("nic"))
-        fresh = self.named.new_in_sweep(finding.component for finding in findings)
+        findings = slow_nics(sweep, self.cases.of_kind("nic"))
+        fresh = self.cases.new_in_sweep(finding.component for finding in findings)
         return [finding for finding in findings if finding.component in fresh]
 
     def note_named(self, diagnoses: Iterable[Diagnosis], now_s: float) -> None:
@@ -184,7 +142,7 @@ class NetworkSlownessDetector:
 
     def refute(self, finding: Finding) -> None:
         """Learn again what the cells behind a finding cost: probes have shown that nothing is wrong."""
-        self.named.remove(finding.component)
+        self.cases.drop(finding.component)
         flows = finding.posterior.flows if finding.posterior else ()
         self._learn_again({cell for cell in self._baseline.known() if cell in flows})
 
@@ -255,8 +213,8 @@ class NetworkSlownessDetector:
         if not suspected:
             return [], suspected
         losses = self._losses.find(self._matrix.current(), self._view.suspect_links)
-        fresh = [loss for loss in losses if loss.blame.component not in self.named.standing]
-        self.named.add(loss.blame.component for loss in losses)
+        fresh = [loss for loss in losses if loss.blame.component not in self.cases.standing]
+        self.cases.name((loss.blame.component for loss in losses), span.closed_s)
         return [(loss_finding(loss), span.closed_s) for loss in fresh], suspected
 
     def _waiting(self, measured: CellValues) -> dict[Cell, float]:
@@ -337,20 +295,18 @@ class NetworkSlownessDetector:
 
     def _name(self, blames: list[Blame], weights: Weights, span: Span) -> list[Alarmed]:
         """New findings with the time of their alarm."""
-        self.named.heal(clean=not blames)
+        self.cases.heal(clean=not blames)
         # Where many are slow at once and recover, one is last: it must have been alone in the span before too.
         before, self._blamed = self._blamed, {blame.component for blame in blames}
         steady = [blame for blame in blames if blame.component.kind != "path" or blame.component in before]
         lasting = [blame for blame in steady if weights.spans(blame) >= ALARM_SPANS]
-        self._alarmed_s = (self._alarmed_s or span.closed_s) if lasting else None
+        self.cases.alarm([blame.component for blame in lasting], span.closed_s)
         sure = [blame for blame in lasting if weights.spans(blame) >= _spans_to_name(blame)]
-        fresh = [
-            blame
-            for blame in sure
-            if not span.cells.keys().isdisjoint(blame.cells) and not self.named.knows(blame.component)
-        ]
-        self.named.add(blame.component for blame in fresh)
-        return [(self._finding(blame, weights, span.cells), self._alarmed_s or span.closed_s) for blame in fresh]
+        seen = [blame for blame in sure if not span.cells.keys().isdisjoint(blame.cells)]
+        fresh = [blame for blame in seen if not self.cases.knows(blame.component)]
+        found = [(blame, self.cases.alarmed_s(blame.component, span.closed_s)) for blame in fresh]
+        self.cases.name((blame.component for blame in fresh), span.closed_s)
+        return [(self._finding(blame, weights, span.cells), alarmed_s) for blame, alarmed_s in found]
 
     def _finding(self, blame: Blame, weights: Weights, cells: Mapping[Cell, float]) -> Finding:
         onset_s, least = weights.onset_s(blame), weights.least(blame)

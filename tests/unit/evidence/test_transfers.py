@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from c4bench.c4d.evidence.judge import judge
-from c4bench.c4d.evidence.write import WRITERS, history
 from c4bench.evidence.collect import one_job, parse
+from c4bench.evidence.judging.judge import judge
+from c4bench.evidence.write import WRITERS, history
 from c4bench.model.step import RankGroup, StepOp
 from tools.sim.job import simulate
 from tools.sim.model import SimFault, SimFaultKind, SimJob

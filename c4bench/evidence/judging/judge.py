@@ -5,11 +5,11 @@ from collections.abc import Set
 import msgspec
 
 from c4bench.c4d.diagnosis import Finding
-from c4bench.c4d.evidence.clocks import on_one_clock
-from c4bench.c4d.evidence.hangs import HangCase, RankFinding, process_words
-from c4bench.c4d.evidence.join import JobEvidence, join
-from c4bench.c4d.evidence.slowness import stragglers
 from c4bench.c4d.hang.wait_for_graph import Node, WaitForGraph
+from c4bench.evidence.judging.clocks import on_one_clock
+from c4bench.evidence.judging.hangs import HangCase, RankFinding, process_words
+from c4bench.evidence.judging.join import JobEvidence, join
+from c4bench.evidence.judging.slowness import stragglers
 from c4bench.model import advice
 from c4bench.model.diagnosis import Cause, Component, Diagnosis, Syndrome
 from c4bench.model.evidence import (

@@ -13,9 +13,9 @@ import numpy as np
 
 from c4bench.c4d.columns import Floats
 from c4bench.c4d.diagnosis import Finding, rank_component
-from c4bench.c4d.evidence.hangs import RankFinding
-from c4bench.c4d.evidence.join import CommEvidence, JobEvidence
 from c4bench.c4d.thresholds import LAWFUL_SKEW_SHARE, SIGMAS
+from c4bench.evidence.judging.hangs import RankFinding
+from c4bench.evidence.judging.join import CommEvidence, JobEvidence
 from c4bench.model.diagnosis import Cause, Syndrome
 from c4bench.model.evidence import Call
 

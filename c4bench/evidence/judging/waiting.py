@@ -9,9 +9,9 @@ ended on the other.
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from c4bench.c4d.evidence.join import OPEN, CommEvidence, JobEvidence, Member
 from c4bench.c4d.hang.mismatch import Place
 from c4bench.c4d.hang.wait_for_graph import Node, WaitForGraph
+from c4bench.evidence.judging.join import OPEN, CommEvidence, JobEvidence, Member
 from c4bench.model.evidence import Call, CallState
 from c4bench.model.telemetry import OpRecord
 

@@ -15,11 +15,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from c4bench.c4d.diagnosis import Finding, rank_component
-from c4bench.c4d.evidence.clocks import since_last_call
-from c4bench.c4d.evidence.join import OPEN, CommEvidence, JobEvidence
-from c4bench.c4d.evidence.waiting import TRANSFERS, evidence_graph, record, records_of, transfers_of
 from c4bench.c4d.hang.mismatch import Place, mismatch_finding, side
 from c4bench.c4d.hang.wait_for_graph import WaitForGraph
+from c4bench.evidence.judging.clocks import since_last_call
+from c4bench.evidence.judging.join import OPEN, CommEvidence, JobEvidence
+from c4bench.evidence.judging.waiting import TRANSFERS, evidence_graph, record, records_of, transfers_of
 from c4bench.model.diagnosis import Cause, Component, OperationSide, Syndrome
 from c4bench.model.evidence import Call, CallState, MemberEvidence
 

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from c4bench.c4d.columns import Floats, Ints
-from c4bench.c4d.evidence.join import CommEvidence, JobEvidence, Member
+from c4bench.evidence.judging.join import CommEvidence, JobEvidence, Member
 from c4bench.model.evidence import Call, HostClock
 
 # Collectives that no member leaves before all have entered.

@@ -13,36 +13,47 @@ from c4bench.model.recording import Record
 from c4bench.model.telemetry import CommRecord, OpRecord, RankRecord
 from c4bench.model.window import Window
 
-WORLD = "0"
+Files = Iterator[tuple[str, bytes]]  # names and contents
+
+_WORLD = "0"
+_NANO = 1_000_000_000
+# PyTorch's names of data types, with the bytes of an element.
+_DTYPES = {
+    "float32": ("Float", 4), "float64": ("Double", 8), "float16": ("Half", 2), "bfloat16": ("BFloat16", 2),
+    "int64": ("Long", 8), "int32": ("Int", 4), "uint8": ("Byte", 1),
+}  # fmt: skip
+# NCCL's names of collectives, to which a barrier is one like any other.
+_NCCL_KINDS = {
+    "broadcast": "Broadcast", "reduce": "Reduce", "all_gather": "AllGather", "reduce_scatter": "ReduceScatter",
+    "all_reduce": "AllReduce", "barrier": "AllReduce",
+}  # fmt: skip
+
+
+class JobComm(NamedTuple):
+    """A communicator: its name, the one that PyTorch would give it (`0` for all ranks), and the job's ranks in it."""
+
+    name: str
+    group: str
+    ranks: tuple[int, ...]
 
 
 class JobHistory(NamedTuple):
-    """A job's communicators; its operations, `ops[rank]` in the order of calls; and its processes, up to `end_s`.
+    """A job up to `end_s`: its ranks, communicators, operations (`ops[rank]` in the order of calls) and processes.
 
-    `ranks` are the job's. `names` are those that PyTorch would give the communicators: `0` for all ranks.
+    The last known state of a rank's process is `running` if nothing is known of it.
     """
 
-    job: str
     ranks: tuple[int, ...]
-    comms: dict[str, CommRecord]
-    seats: dict[str, dict[int, int]]
-    names: dict[str, str]
-    ops: dict[int, tuple[OpRecord, ...]]
+    comms: dict[str, JobComm]
+    ops: dict[int, list[OpRecord]]
     hosts: dict[int, str]
-    processes: dict[int, RankRecord]
+    pids: dict[int, int]
+    states: dict[int, str]
     end_s: float
-
-    def ranks_of(self, comm: str) -> tuple[int, ...]:
-        """The job's ranks in a communicator, in its order."""
-        return tuple(self.seats[comm][member.rank] for member in self.comms[comm].members)
-
-    def state(self, rank: int) -> str:
-        """The last known state of a rank's process; `running` if nothing is known of it."""
-        return self.processes[rank].state if rank in self.processes else "running"
 
     def dumping(self) -> Iterator[int]:
         """Ranks whose process could still write something."""
-        return (rank for rank in self.ranks if self.state(rank) == "running")
+        return (rank for rank in self.ranks if self.states[rank] == "running")
 
 
 def history(records: Iterable[Record]) -> JobHistory:
@@ -53,9 +64,7 @@ def history(records: Iterable[Record]) -> JobHistory:
     found: dict[tuple[str, int, int], OpRecord] = {}
     processes: dict[int, RankRecord] = {}
     end_s = 0.0
-    for window in records:
-        if not isinstance(window, Window):
-            continue
+    for window in (one for one in records if isinstance(one, Window)):
         end_s = max(end_s, window.end_s)
         for comm in window.comms:
             if comms.get(comm.comm) != comm:
@@ -66,74 +75,72 @@ def history(records: Iterable[Record]) -> JobHistory:
         found |= {(op.comm, op.rank, op.seq): op for op in window.ops}
     ranks = tuple(sorted({rank for of in seats.values() for rank in of.values()}))
     ops: dict[int, list[OpRecord]] = {rank: [] for rank in ranks}
-    for op in found.values():
+    for op in sorted(found.values(), key=lambda op: (op.entered_s, op.seq)):
         ops[seats[op.comm][op.rank]].append(op)
-    ordered = {rank: tuple(sorted(mine, key=lambda op: (op.entered_s, op.seq))) for rank, mine in ops.items()}
-    names = {
-        name: WORLD if len(comm.members) == len(ranks) else str(number)
-        for number, (name, comm) in enumerate(sorted(comms.items()), start=1)
-    }
-    job = next((comm.job for comm in comms.values()), "job")
-    hosts = {rank: mapping.host(rank) for rank in ranks}
-    return JobHistory(job, ranks, comms, seats, names, ordered, hosts, processes, end_s)
+    groups = {name: str(number) for number, name in enumerate(sorted(comms), start=1)}
+    groups |= {name: _WORLD for name, comm in comms.items() if len(comm.members) == len(ranks)}
+    members = {name: tuple(seats[name][member.rank] for member in comm.members) for name, comm in comms.items()}
+    return JobHistory(
+        ranks=ranks,
+        comms={name: JobComm(name, groups[name], members[name]) for name in comms},
+        ops=ops,
+        hosts={rank: mapping.host(rank) for rank in ranks},
+        pids={rank: processes[rank].pid if rank in processes else rank for rank in ranks},
+        states={rank: processes[rank].state if rank in processes else "running" for rank in ranks},
+        end_s=end_s,
+    )
 
 
-_VERSION = "2.10"
-_BACKEND = "nccl"
-_TORCH_DTYPES = {"float32": ("Float", 4), "float64": ("Double", 8), "float16": ("Half", 2), "bfloat16": ("BFloat16", 2),
-           "int64": ("Long", 8), "int32": ("Int", 4), "uint8": ("Byte", 1)}  # fmt: skip
-_NANO = 1_000_000_000
+def _elements(op: OpRecord, size: int) -> tuple[str, int, int]:
+    """PyTorch's name of the data type, and how many elements an operation of `size` ranks takes in and gives out."""
+    dtype, width = _DTYPES.get(op.dtype, ("Byte", 1))
+    taken = op.size_bytes // width
+    return dtype, taken, taken * (size if op.kind == "all_gather" else 1)
 
 
-def flight_recorder_files(history: JobHistory) -> Iterator[tuple[str, bytes]]:
+def _flight_recorder(job: JobHistory) -> Files:
     """The dumps, `trace_rank_N.json`."""
-    config = {
-        history.names[name]: {"name": history.names[name], "desc": name, "ranks": str(list(history.ranks_of(name)))}
-        for name in history.comms
-    }
-    everybody = {"name": WORLD, "desc": "default_pg", "ranks": str(list(history.ranks))}
-    mine: dict[int, list[str]] = {rank: [] for rank in history.ranks}
-    for name in history.comms:
-        for rank in history.ranks_of(name):
-            mine[rank].append(history.names[name])
-    for rank in history.dumping():
+    config = {comm.group: {"name": comm.group, "desc": comm.name, "ranks": str(list(comm.ranks))}
+              for comm in job.comms.values()}  # fmt: skip
+    everybody = {"name": _WORLD, "desc": "default_pg", "ranks": str(list(job.ranks))}
+    mine: dict[int, list[str]] = {rank: [] for rank in job.ranks}
+    for comm in job.comms.values():
+        for rank in comm.ranks:
+            mine[rank].append(comm.group)
+    for rank in job.dumping():
         dump = {
-            "version": _VERSION,
+            "version": "2.10",
             "comm_lib_version": "",
             "nccl_comm_state": {},
-            "pg_config": {WORLD: everybody} | {name: config[name] for name in mine[rank]},
-            "pg_status": _status(history, rank, mine[rank]),
-            "entries": _entries(history, mine[rank], rank),
+            "pg_config": {_WORLD: everybody} | {group: config[group] for group in mine[rank]},
+            "pg_status": {str(number): _status(job, rank, group) for number, group in enumerate(mine[rank])},
+            "entries": _entries(job, rank, mine[rank]),
         }
         yield f"trace_rank_{rank}.json", msgspec.json.encode(dump)
 
 
-def _status(history: JobHistory, rank: int, names: list[str]) -> dict[str, dict[str, str]]:
-    status = {}
-    for number, name in enumerate(names):
-        ops = [op for op in history.ops[rank] if history.names[op.comm] == name]
-        newest = {
-            "last_enqueued_collective": max((op.seq + 1 for op in ops), default=-1),
-            "last_started_collective": max((op.seq + 1 for op in ops if op.started_s), default=-1),
-            "last_completed_collective": max((op.seq + 1 for op in ops if op.finished_s), default=-1),
-        }
-        status[str(number)] = {key: str(value) for key, value in newest.items()}
-    return status
+def _status(job: JobHistory, rank: int, group: str) -> dict[str, str]:
+    ops = [op for op in job.ops[rank] if job.comms[op.comm].group == group]
+    reached = {"enqueued": ops, "started": (op for op in ops if op.started_s),
+               "completed": (op for op in ops if op.finished_s)}  # fmt: skip
+    return {f"last_{word}_collective": str(max((op.seq + 1 for op in some), default=-1))
+            for word, some in reached.items()}  # fmt: skip
 
 
-def _entries(history: JobHistory, names: list[str], rank: int) -> list[dict[str, Any]]:
+def _entries(job: JobHistory, rank: int, groups: list[str]) -> list[dict[str, Any]]:
     """The entries of a rank: a collective is one, a send or receive is one for each peer, and one for the batch."""
     found: list[dict[str, Any]] = []
-    for op in history.ops[rank]:
-        transfers = _peers(op, len(history.comms[op.comm].members)) if op.kind == "send" else ()
+    for op in job.ops[rank]:
+        comm = job.comms[op.comm]
+        transfers = _peers(op, len(comm.ranks)) if op.kind == "send" else ()
         seqs = (op.seq, op.seq + 1) if transfers else (op.seq + 1, 0)
         numbers = {"collective_seq_id": seqs[0], "p2p_seq_id": seqs[1], "is_p2p": bool(transfers)}
-        entry = _dump_entry(history, names, op) | numbers
+        entry = _dump_entry(comm, groups.index(comm.group), op) | numbers
         if len(transfers) > 1:
             posted = {"state": "scheduled", "retired": False, "time_discovered_completed_ns": 0, "duration_ms": None}
-            found += [entry | posted | {"profiling_name": f"{_BACKEND}:{name}"} for name in transfers]
+            found += [entry | posted | {"profiling_name": f"nccl:{name}"} for name in transfers]
             transfers, entry["is_p2p"] = ("coalesced",), False
-        found += [entry | {"profiling_name": f"{_BACKEND}:{name}"} for name in transfers or (op.kind,)]
+        found += [entry | {"profiling_name": f"nccl:{name}"} for name in transfers or (op.kind,)]
     return [entry | {"record_id": number} for number, entry in enumerate(found)]
 
 
@@ -144,19 +151,16 @@ def _peers(op: OpRecord, size: int) -> tuple[str, ...]:
     return f"send {op.rank}->{(op.rank + 1) % size}", f"recv {op.rank}<-{(op.rank - 1) % size}"
 
 
-def _dump_entry(history: JobHistory, names: list[str], op: OpRecord) -> dict[str, Any]:
-    dtype, width = _TORCH_DTYPES.get(op.dtype, ("Byte", 1))
-    name = history.names[op.comm]
-    elements = op.size_bytes // width
-    out = elements * (len(history.comms[op.comm].members) if op.kind == "all_gather" else 1)
+def _dump_entry(comm: JobComm, number: int, op: OpRecord) -> dict[str, Any]:
+    dtype, taken, given = _elements(op, len(comm.ranks))
     entry = {
-        "pg_id": names.index(name),
-        "process_group": [name, op.comm],
+        "pg_id": number,
+        "process_group": [comm.group, comm.name],
         "op_id": op.seq + 1,
         "time_created_ns": round(op.entered_s * _NANO),
-        "input_sizes": [[elements]],
+        "input_sizes": [[taken]],
         "input_dtypes": [dtype],
-        "output_sizes": [[out]],
+        "output_sizes": [[given]],
         "output_dtypes": [dtype],
         "state": "completed" if op.finished_s else "started" if op.started_s else "scheduled",
         "time_discovered_started_ns": round(op.started_s * _NANO),
@@ -167,49 +171,35 @@ def _dump_entry(history: JobHistory, names: list[str], op: OpRecord) -> dict[str
     return entry | ({"duration_ms": (op.finished_s - op.entered_s) * 1e3} if op.finished_s else {})
 
 
-_INSPECTOR_KINDS = {"all_reduce": "AllReduce", "all_gather": "AllGather", "reduce_scatter": "ReduceScatter",
-          "broadcast": "Broadcast", "reduce": "Reduce", "barrier": "AllReduce"}  # fmt: skip
-
-
-def inspector_files(history: JobHistory) -> Iterator[tuple[str, bytes]]:
+def _inspector(job: JobHistory) -> Files:
     """The logs, `HOST-pidPID.log`."""
-    places = {(name, rank): member for name in history.comms for member, rank in enumerate(history.ranks_of(name))}
-    for rank in history.ranks:
-        process = history.processes.get(rank)
-        host, pid = history.hosts[rank], process.pid if process else rank
-        lines = [msgspec.json.encode(_inspector_line(history, op, number, places[op.comm, rank], host, pid))
-                 for number, op in _numbered(history.ops[rank]) if op.finished_s]  # fmt: skip
+    for rank in job.ranks:
+        made = Counter[tuple[str, str]]()
+        lines: list[bytes] = []
+        for op in job.ops[rank]:
+            kind = _NCCL_KINDS.get(op.kind, op.kind)
+            made[op.comm, kind] += 1
+            if op.finished_s:
+                line = _inspector_line(op, kind, made[op.comm, kind], len(job.comms[op.comm].ranks))
+                line["metadata"] |= {"hostname": job.hosts[rank], "pid": job.pids[rank]}
+                lines.append(msgspec.json.encode(line) + b"\n")
         if lines:
-            yield f"{host}-pid{pid}.log", b"\n".join(lines) + b"\n"
+            yield f"{job.hosts[rank]}-pid{job.pids[rank]}.log", b"".join(lines)
 
 
-def _numbered(ops: Iterable[OpRecord]) -> Iterator[tuple[int, OpRecord]]:
-    """The operations with their numbers among those of their kind and communicator."""
-    made = Counter[tuple[str, str]]()
-    for op in ops:
-        place = op.comm, _INSPECTOR_KINDS.get(op.kind, op.kind)
-        made[place] += 1
-        yield made[place], op
-
-
-def _inspector_line(
-    history: JobHistory, op: OpRecord, number: int, member: int, host: str, pid: int
-) -> dict[str, object]:
-    size = len(history.comms[op.comm].members)
+def _inspector_line(op: OpRecord, kind: str, number: int, size: int) -> dict[str, dict[str, Any]]:
     took_us = (op.finished_s - op.entered_s) * 1e6
     rate_gbs = op.size_bytes / took_us / 1e3 if took_us > 0 else 0.0
     return {
-        "header": {"id": op.comm, "comm_name": op.comm, "rank": member, "n_ranks": size, "nnodes": size},
+        "header": {"id": op.comm, "comm_name": op.comm, "rank": op.rank, "n_ranks": size, "nnodes": size},
         "metadata": {
             "inspector_output_format_version": "v4.0",
             "git_rev": "",
             "rec_mechanism": "nccl_profiler_interface",
             "dump_timestamp_us": round(op.finished_s * 1e6),
-            "hostname": host,
-            "pid": pid,
         },
         "coll_perf": {
-            "coll": _INSPECTOR_KINDS.get(op.kind, op.kind),
+            "coll": kind,
             "coll_sn": number,
             "coll_msg_size_bytes": op.size_bytes,
             "coll_exec_time_us": took_us,
@@ -224,33 +214,27 @@ def _inspector_line(
     }
 
 
-_KINETO_WIDTHS = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4}
-_KINETO_DTYPES = {"float32": "Float", "float64": "Double", "float16": "Half", "bfloat16": "BFloat16", "int64": "Long",
-           "int32": "Int"}  # fmt: skip
-
-
-def kineto_files(history: JobHistory) -> Iterator[tuple[str, bytes]]:
+def _kineto(job: JobHistory) -> Files:
     """The traces, `rank_N.pt.trace.json`. Operations that have not finished have no event, as in a real trace."""
-    members = {name: history.ranks_of(name) for name in history.comms}
-    for rank in history.dumping():
-        events = [event for op in history.ops[rank] if op.finished_s
-                  for event in _events(history, members[op.comm], rank, op)]  # fmt: skip
-        info = {"backend": "nccl", "rank": rank, "world_size": len(history.ranks)}
+    for rank in job.dumping():
+        finished = (op for op in job.ops[rank] if op.finished_s)
+        events = [event for op in finished for event in _events(job.comms[op.comm], rank, op)]
+        info = {"backend": "nccl", "rank": rank, "world_size": len(job.ranks)}
         yield f"rank_{rank}.pt.trace.json", msgspec.json.encode({"distributedInfo": info, "traceEvents": events})
 
 
-def _events(history: JobHistory, members: tuple[int, ...], rank: int, op: OpRecord) -> tuple[dict[str, object], ...]:
+def _events(comm: JobComm, rank: int, op: OpRecord) -> tuple[dict[str, object], ...]:
     """The call, which returns at once, and the kernel, which runs until the operation has ended."""
-    elements = op.size_bytes // _KINETO_WIDTHS.get(op.dtype, 1)
+    dtype, taken, given = _elements(op, len(comm.ranks))
     arguments = {
         "Collective name": op.kind,
-        "dtype": _KINETO_DTYPES.get(op.dtype, "Byte"),
-        "In msg nelems": elements,
-        "Out msg nelems": elements * (len(members) if op.kind == "all_gather" else 1),
-        "Group size": len(members),
-        "Process Group Name": history.names[op.comm],
-        "Process Group Description": op.comm,
-        "Process Group Ranks": str(list(members)),
+        "dtype": dtype,
+        "In msg nelems": taken,
+        "Out msg nelems": given,
+        "Group size": len(comm.ranks),
+        "Process Group Name": comm.group,
+        "Process Group Description": comm.name,
+        "Process Group Ranks": str(list(comm.ranks)),
         "Rank": rank,
         "Seq": op.seq + 1,
     }
@@ -261,29 +245,14 @@ def _events(history: JobHistory, members: tuple[int, ...], rank: int, op: OpReco
     return call | shared, kernel | shared
 
 
-_RAS_KINDS = {
-    "broadcast": "Broadcast",
-    "reduce": "Reduce",
-    "all_gather": "AllGather",
-    "reduce_scatter": "ReduceScatter",
-    "all_reduce": "AllReduce",
-    "barrier": "AllReduce",
-}
-_COUNTED = ("Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce")
-
-
-def ras_files(history: JobHistory) -> Iterator[tuple[str, bytes]]:
+def _ras(job: JobHistory) -> Files:
     """One file, `ras.json`."""
-    counts: dict[tuple[str, int], Counter[str]] = {}
-    for rank, ops in history.ops.items():
-        for op in ops:
-            counts.setdefault((op.comm, rank), Counter())[_RAS_KINDS.get(op.kind, "")] += 1
-    communicators = [_communicator(history, name, counts) for name in sorted(history.comms)]
+    communicators = [_ras_communicator(job, comm) for _, comm in sorted(job.comms.items())]
     document = {
         "nccl_version": "2.28.7",
         "cuda_runtime_version": 0,
         "cuda_driver_version": 0,
-        "timestamp": f"{datetime.fromtimestamp(history.end_s, UTC):%Y-%m-%d %H:%M:%S}",
+        "timestamp": f"{datetime.fromtimestamp(job.end_s, UTC):%Y-%m-%d %H:%M:%S}",
         "communicators_count": len(communicators),
         "communicators": communicators,
         "ras": {"collection_time_sec": 0.0, "timeouts_count": 0},
@@ -291,22 +260,22 @@ def ras_files(history: JobHistory) -> Iterator[tuple[str, bytes]]:
     yield "ras.json", msgspec.json.encode(document)
 
 
-def _communicator(history: JobHistory, name: str, counts: dict[tuple[str, int], Counter[str]]) -> dict[str, Any]:
-    ranks, missing = [], []
-    for member, rank in enumerate(history.ranks_of(name)):
-        state = history.state(rank)
-        process = history.processes.get(rank)
-        entry: dict[str, Any] = {"rank": member, "host": history.hosts[rank], "pid": process.pid if process else rank}
-        if state == "running":
-            count = counts.get((name, rank), Counter[str]())
+def _ras_communicator(job: JobHistory, comm: JobComm) -> dict[str, Any]:
+    ranks: list[dict[str, Any]] = []
+    missing: list[dict[str, Any]] = []
+    for member, rank in enumerate(comm.ranks):
+        entry: dict[str, Any] = {"rank": member, "host": job.hosts[rank], "pid": job.pids[rank]}
+        if job.states[rank] == "running":
             status = {"init_state": 0, "async_error": 0, "finalize_called": False, "destroy_flag": False,
                       "abort_flag": False}  # fmt: skip
-            ranks.append(entry | {"status": status, "collective_counts": {kind: count[kind] for kind in _COUNTED}})
+            made = Counter(_NCCL_KINDS.get(op.kind) for op in job.ops[rank] if op.comm == comm.name)
+            counts = {kind: made[kind] for kind in dict.fromkeys(_NCCL_KINDS.values())}
+            ranks.append(entry | {"status": status, "collective_counts": counts})
         else:
-            dead = state in {"killed", "exited"}
+            dead = job.states[rank] in {"killed", "exited"}
             missing.append(entry | {"status": {"unresponsive": not dead, "considered_dead": dead}})
     return {
-        "hash": f"0x{abs(hash_of(name)):016x}",
+        "hash": f"0x{_hash_of(comm.name):016x}",
         "size": len(ranks) + len(missing),
         "ranks_count": len(ranks),
         "missing_ranks_count": len(missing),
@@ -315,7 +284,7 @@ def _communicator(history: JobHistory, name: str, counts: dict[tuple[str, int], 
     }
 
 
-def hash_of(name: str) -> int:
+def _hash_of(name: str) -> int:
     """A number for a communicator, the same in every run (FNV-1a)."""
     value = 0xCBF29CE484222325
     for byte in name.encode():
@@ -323,10 +292,10 @@ def hash_of(name: str) -> int:
     return value
 
 
-# By the name of a format: the files, by name, that it has for a job.
-WRITERS: dict[str, Callable[[JobHistory], Iterator[tuple[str, bytes]]]] = {
-    "flight-recorder": flight_recorder_files,
-    "ras": ras_files,
-    "inspector": inspector_files,
-    "kineto": kineto_files,
+# By the name of a format: the files that it has for a job.
+WRITERS: dict[str, Callable[[JobHistory], Files]] = {
+    "flight-recorder": _flight_recorder,
+    "ras": _ras,
+    "inspector": _inspector,
+    "kineto": _kineto,
 }

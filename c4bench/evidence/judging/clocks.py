@@ -8,13 +8,12 @@ clocks run alike over the operations that are looked at, of which only the lates
 
 import math
 from itertools import chain
-from typing import NamedTuple
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
 
-from c4bench.c4d.columns import Floats, Ints
-from c4bench.evidence.judging.join import CommEvidence, JobEvidence, Member
+from c4bench.evidence.judging.join import CommEvidence, JobEvidence
 from c4bench.model.evidence import Call, HostClock
 
 # Collectives that no member leaves before all have entered.
@@ -26,86 +25,63 @@ _RECENT_OPS = 64
 _ROUNDS = 100
 # Clocks are written to the nanosecond, and a time of day keeps a quarter of a microsecond in a float.
 _EXACT_S = 1e-6
-
-
-class _Times(NamedTuple):
-    """A row for each time that is known: the clock that shows it, the operation, and the time in seconds."""
-
-    clock: Ints
-    op: Ints
-    time_s: Floats
-
-
-def compared(job: JobEvidence) -> tuple[tuple[HostClock, ...], dict[int, HostClock], str]:
-    """The clocks that can be compared, those of each rank, and why they cannot all be; empty if they can.
-
-    A rank whose host is not known has a clock of its own. Offsets are from the clock of the first that is compared.
-    """
-    ranks = sorted({rank for comm in job.comms.values() for rank, member in comm.members.items() if member.calls})
-    names = {rank: job.hosts.get(rank) or f"rank {rank}" for rank in ranks}
-    places = {name: place for place, name in enumerate(dict.fromkeys(names.values()))}
-    entered, left = _times(job, {rank: places[name] for rank, name in names.items()})
-    if len(places) < 2 or not len(entered.clock) or not len(left.clock):
-        return (), {}, "clocks: nothing shows how those of the ranks compare" if len(places) > 1 else ""
-    base_s = float(min(entered.time_s.min(), left.time_s.min()))
-    first = int(min(entered.clock.min(), left.clock.min()))
-    low_s, high_s = _bounds(len(places), first, entered._replace(time_s=entered.time_s - base_s),
-                            left._replace(time_s=left.time_s - base_s))  # fmt: skip
-    if bool((low_s > high_s + _EXACT_S).any()):
-        return (), {}, "clocks: the times contradict each other, as when a clock was set, so that they are not compared"
-    clocks = {name: _clock(name, low_s[place], high_s[place]) for name, place in places.items()
-              if np.isfinite(high_s[place] - low_s[place])}  # fmt: skip
-    left_out = len(places) - len(clocks)
-    lacking = f"clocks: {left_out} of {len(places)} cannot be compared with that of {next(iter(clocks))}"
-    of_ranks = {rank: clocks[name] for rank, name in names.items() if name in clocks}
-    return tuple(clocks.values()), of_ranks, lacking if left_out else ""
+_Floats = NDArray[np.float64]
+_Time = tuple[int, int, float]  # the clock that shows it, the operation, and the time in seconds
+_Columns = tuple[NDArray[np.int64], NDArray[np.int64], _Floats]  # the same of many
 
 
 def on_one_clock(job: JobEvidence) -> JobEvidence:
-    """The job with all times on the clock of the first host, as far as clocks can be compared."""
-    clocks, of_ranks, lacking = compared(job)
+    """The job with all times on the clock of the first host that can be compared, as far as others can be.
+
+    A rank whose host is not known has a clock of its own.
+    """
+    ranks = sorted({member.rank for member in job.members() if member.calls})
+    names = {rank: job.hosts.get(rank) or f"rank {rank}" for rank in ranks}
+    clocks, lacking = _compared(job, names)
+    of_ranks = {rank: clocks[name] for rank, name in names.items() if name in clocks}
     ahead_s = {rank: clock.offset_s for rank, clock in of_ranks.items() if clock.offset_s}
     comms = {name: _shifted(comm, ahead_s) for name, comm in job.comms.items()} if ahead_s else job.comms
-    calls = (call for comm in comms.values() for member in comm.members.values()
-             for call in (*member.newest(), *member.transfers[-1:]))  # fmt: skip
-    latest_s = max((call.shown_s() for call in calls), default=job.latest_s)
-    return msgspec.structs.replace(
-        job, comms=comms, latest_s=latest_s, clocks=clocks, lacking_clocks=lacking,
-        clock_errors_s={rank: clock.error_s for rank, clock in of_ranks.items()},
-    )  # fmt: skip
+    return replace(job, comms=comms, clocks=of_ranks, unknown=(*job.unknown, lacking) if lacking else job.unknown)
 
 
-class SinceLastCall(NamedTuple):
-    """How long a rank has made no call, and by how much that may be wrong."""
+def _compared(job: JobEvidence, names: dict[int, str]) -> tuple[dict[str, HostClock], str]:
+    """The clocks that can be compared, by name, and why they cannot all be; `names` are those of each rank's clock."""
+    places = {name: place for place, name in enumerate(dict.fromkeys(names.values()))}
+    entered, left = _times(job, {rank: places[name] for rank, name in names.items()})
+    if len(places) < 2 or not len(entered) or not len(left):
+        return {}, "clocks: nothing shows how those of the ranks compare" if len(places) > 1 else ""
+    low_s, high_s = _bounds(len(places), _columns(entered), _columns(left))
+    if bool((low_s > high_s + _EXACT_S).any()):
+        return {}, "clocks: the times contradict each other, as when a clock was set, so that they are not compared"
+    clocks = {name: _clock(name, float(low_s[place]), float(high_s[place])) for name, place in places.items()
+              if np.isfinite(high_s[place] - low_s[place])}  # fmt: skip
+    left_out = len(places) - len(clocks)
+    lacking = f"clocks: {left_out} of {len(places)} cannot be compared with that of {next(iter(clocks))}"
+    return clocks, lacking if left_out else ""
 
-    time_s: float
-    error_s: float
 
-
-def since_last_call(job: JobEvidence, rank: int) -> SinceLastCall | None:
-    """From the last call of `rank` to the last one of any, on one clock; None if clocks cannot be compared."""
+def since_last_call(job: JobEvidence, rank: int) -> tuple[float, float] | None:
+    """How long the last call of `rank` was before that of any, and the error; None if clocks cannot be compared."""
     last_s: dict[int, float] = {}
-    for comm in job.comms.values():
-        for one, member in comm.members.items():
-            made = (*member.newest(), *member.transfers[-1:])
-            last_s[one] = max([last_s.get(one, 0.0), *(call.created_s for call in made)])
+    for member in job.members():
+        last_s[member.rank] = max([last_s.get(member.rank, 0.0), *(call.created_s for call in member.newest())])
     newest = max(last_s, key=lambda one: last_s[one], default=rank)
     error_s = job.clock_error_s((newest, rank))
     known = math.isfinite(error_s) and last_s.get(rank, 0.0) > 0
-    return SinceLastCall(last_s[newest] - last_s[rank], error_s) if known else None
+    return (last_s[newest] - last_s[rank], error_s) if known else None
 
 
 def _clock(name: str, low_s: float, high_s: float) -> HostClock:
     """A clock that is `low_s` to `high_s` behind; one that may be right is left as it is."""
     if low_s <= 0.0 <= high_s:
-        return HostClock(name, 0.0, float(max(-low_s, high_s)))
-    return HostClock(name, float(-(low_s + high_s) / 2), float((high_s - low_s) / 2))
+        return HostClock(name, 0.0, max(-low_s, high_s))
+    return HostClock(name, -(low_s + high_s) / 2, (high_s - low_s) / 2)
 
 
-def _times(job: JobEvidence, clock_of: dict[int, int]) -> tuple[_Times, _Times]:
+def _times(job: JobEvidence, clock_of: dict[int, int]) -> tuple[list[_Time], list[_Time]]:
     """When ranks entered and left the latest synchronising operations."""
-    entered: list[tuple[int, int, float]] = []
-    left: list[tuple[int, int, float]] = []
+    entered: list[_Time] = []
+    left: list[_Time] = []
     op = 0
     for comm in job.comms.values():
         called = [(clock_of[rank], member.calls) for rank, member in comm.members.items() if member.calls]
@@ -116,53 +92,48 @@ def _times(job: JobEvidence, clock_of: dict[int, int]) -> tuple[_Times, _Times]:
                 entered += [(clock, op, call.created_s) for clock, call in calls if call.created_s > 0]
                 left += [(clock, op, call.finished_s) for clock, call in calls if call.finished_s > 0]
                 op += 1
-    return _rows(entered), _rows(left)
+    return entered, left
 
 
-def _rows(found: list[tuple[int, int, float]]) -> _Times:
-    table = np.fromiter(chain.from_iterable(found), np.float64, 3 * len(found)).reshape(len(found), 3)
-    return _Times(table[:, 0].astype(np.int64), table[:, 1].astype(np.int64), table[:, 2].copy())
+def _columns(times: list[_Time]) -> _Columns:
+    table = np.fromiter(chain.from_iterable(times), np.float64, 3 * len(times)).reshape(len(times), 3)
+    return table[:, 0].astype(np.int64), table[:, 1].astype(np.int64), table[:, 2]
 
 
-def _bounds(clocks: int, first: int, entered: _Times, left: _Times) -> tuple[Floats, Floats]:
-    """The least and the most that each clock is behind that of `first`; infinite where nothing bounds it.
+def _bounds(clocks: int, entered: _Columns, left: _Columns) -> tuple[_Floats, _Floats]:
+    """The least and the most that each clock is behind the first one; infinite where nothing bounds it.
 
     If `behind` is added to what a clock shows, then all enter an operation before any leaves it.
     """
-    ops = 1 + int(max(entered.op.max(), left.op.max()))
+    (came, came_in, came_s), (went, went_from, went_s) = entered, left
+    base_s = float(min(came_s.min(), went_s.min()))
+    came_s, went_s = came_s - base_s, went_s - base_s
+    ops, first = 1 + int(max(came_in.max(), went_from.max())), int(min(came.min(), went.min()))
     low_s, high_s = np.full(clocks, -np.inf), np.full(clocks, np.inf)
     low_s[first] = high_s[first] = 0.0
     for _ in range(_ROUNDS):
         earliest_left_s, latest_entered_s = np.full(ops, np.inf), np.full(ops, -np.inf)
-        np.minimum.at(earliest_left_s, left.op, left.time_s + high_s[left.clock])
-        np.maximum.at(latest_entered_s, entered.op, entered.time_s + low_s[entered.clock])
+        np.minimum.at(earliest_left_s, went_from, went_s + high_s[went])
+        np.maximum.at(latest_entered_s, came_in, came_s + low_s[came])
         before = low_s.copy(), high_s.copy()
-        np.minimum.at(high_s, entered.clock, earliest_left_s[entered.op] - entered.time_s)
-        np.maximum.at(low_s, left.clock, latest_entered_s[left.op] - left.time_s)
-        if np.array_equal(before[0], low_s) and np.array_equal(before[1], high_s):
-            break
-        if bool((low_s > high_s + _EXACT_S).any()):
+        np.minimum.at(high_s, came, earliest_left_s[came_in] - came_s)
+        np.maximum.at(low_s, went, latest_entered_s[went_from] - went_s)
+        unchanged = np.array_equal(before, (low_s, high_s))
+        if unchanged or bool((low_s > high_s + _EXACT_S).any()):
             break
     return low_s, high_s
 
 
 def _shifted(comm: CommEvidence, ahead_s: dict[int, float]) -> CommEvidence:
-    members = {rank: _on_time(member, ahead_s.get(rank, 0.0)) for rank, member in comm.members.items()}
-    return msgspec.structs.replace(comm, members=members)
-
-
-def _on_time(member: Member, ahead_s: float) -> Member:
-    """The member with its times on the common clock, which its own is ahead of."""
-    if not ahead_s:
-        return member
-    calls = {seq: _earlier(call, ahead_s) for seq, call in member.calls.items()}
-    transfers = tuple(_earlier(call, ahead_s) for call in member.transfers)
-    return msgspec.structs.replace(member, calls=calls, transfers=transfers)
+    """The communicator with its members' times on the common clock, which their own are so much ahead of."""
+    members = dict(comm.members)
+    for rank in members.keys() & ahead_s.keys():
+        calls = {seq: _earlier(call, ahead_s[rank]) for seq, call in members[rank].calls.items()}
+        transfers = tuple(_earlier(call, ahead_s[rank]) for call in members[rank].transfers)
+        members[rank] = replace(members[rank], calls=calls, transfers=transfers)
+    return replace(comm, members=members)
 
 
 def _earlier(call: Call, by_s: float) -> Call:
-    return msgspec.structs.replace(
-        call,
-        created_s=call.created_s - by_s if call.created_s else 0.0,
-        finished_s=call.finished_s - by_s if call.finished_s else 0.0,
-    )
+    created_s, finished_s = (at_s - by_s if at_s else 0.0 for at_s in (call.created_s, call.finished_s))
+    return replace(call, created_s=created_s, finished_s=finished_s)

@@ -12,6 +12,7 @@ compared.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -82,9 +83,9 @@ class HangCase:
         places = {
             (name, seq) for name, comm in job.comms.items() for member in comm.members.values() for seq in member.calls
         }
-        finding = mismatch_finding(
-            job.name, self.graph, lambda comm, seq: records_of(job, comm, seq), self._since_s, places
-        ) or next(self._called_unlike(), None)
+        records = partial(records_of, job)
+        finding = mismatch_finding(job.name, self.graph, records, self._since_s, places)
+        finding = finding or next(self._called_unlike(), None)
         if finding is None:
             return None
         sides = sorted((op.ranks for op in finding.operations), key=len)
@@ -174,11 +175,9 @@ class HangCase:
         ahead = tuple(sorted(rank for rank in self.graph.pending if not self.graph.edges[rank].isdisjoint(behind)))
         if not 0 < len(ahead) < len(behind) or self._counted.isdisjoint(behind):
             return None
-        evidence = (
-            f"ranks {_some(ahead)} are ahead and wait for ranks {_some(behind)}, which have called less, or they have "
-            "called what nobody else does",
-            "who is to blame is not in these counts",
-        )
+        words = (f"ranks {_some(ahead)} are ahead and wait for ranks {_some(behind)}, which have called less, or they "
+                 "have called what nobody else does")  # fmt: skip
+        evidence = (words, "who is to blame is not in these counts")
         confidence = 0.8 / (len(ahead) + len(behind))
         found = self._found(self._whole_job, Cause.NOT_ENTERED, confidence, evidence, _some(behind))
         return found._replace(ahead=ahead, behind=behind)

@@ -217,8 +217,7 @@ def _inspector_line(op: OpRecord, kind: str, number: int, size: int) -> dict[str
 def _kineto(job: JobHistory) -> Files:
     """The traces, `rank_N.pt.trace.json`. Operations that have not finished have no event, as in a real trace."""
     for rank in job.dumping():
-        finished = (op for op in job.ops[rank] if op.finished_s)
-        events = [event for op in finished for event in _events(job.comms[op.comm], rank, op)]
+        events = [event for op in job.ops[rank] if op.finished_s for event in _events(job.comms[op.comm], rank, op)]
         info = {"backend": "nccl", "rank": rank, "world_size": len(job.ranks)}
         yield f"rank_{rank}.pt.trace.json", msgspec.json.encode({"distributedInfo": info, "traceEvents": events})
 

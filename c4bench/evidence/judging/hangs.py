@@ -83,8 +83,7 @@ class HangCase:
         places = {
             (name, seq) for name, comm in job.comms.items() for member in comm.members.values() for seq in member.calls
         }
-        records = partial(records_of, job)
-        finding = mismatch_finding(job.name, self.graph, records, self._since_s, places)
+        finding = mismatch_finding(job.name, self.graph, partial(records_of, job), self._since_s, places)
         finding = finding or next(self._called_unlike(), None)
         if finding is None:
             return None
@@ -248,8 +247,7 @@ class HangCase:
         return [self._among(silent, Cause.NOT_ENTERED, [words], confidence=0.5)]
 
     def _of_rank(self, rank: int, cause: Cause, confidence: float, evidence: Iterable[str]) -> RankFinding:
-        component = rank_component(self.job.name, rank)
-        found = self._found(component, cause, confidence, evidence, str(rank), (rank,))
+        found = self._found(rank_component(self.job.name, rank), cause, confidence, evidence, str(rank), (rank,))
         return found._replace(sure=confidence > _MAY_BE_LATE)
 
     def _among(

@@ -162,8 +162,7 @@ def _numbered(members: tuple[MemberEvidence, ...], size: int) -> tuple[list[Memb
     for one in members:
         rank = one.member if world and one.comm == world else ranks.get((one.host, one.pid), -1)
         found.append(one if one.rank >= 0 else replace(one, rank=rank))
-    known = any(one.rank >= 0 for one in found)
-    return found, unsure if unsure or known else _NOT_ALL
+    return found, unsure if unsure or any(one.rank >= 0 for one in found) else _NOT_ALL
 
 
 def _launch_order(process: _Process) -> tuple[list[tuple[int, int, str]], int]:
@@ -250,5 +249,5 @@ def _shown(ones: list[MemberEvidence]) -> list[MemberEvidence]:
     """
     called = any(one.calls or one.comm == _WORLD for one in ones)
     counted = called and not any(one.transfers for one in ones)
-    known = (one for one in ones if not one.status)
-    return [one for one in known if counted or one.last_seq < 0 or one.calls or one.transfers or one.counts]
+    return [one for one in ones if not one.status
+            and (counted or one.last_seq < 0 or one.calls or one.transfers or one.counts)]  # fmt: skip

@@ -189,8 +189,7 @@ def _unknown(job: JobEvidence) -> list[str]:
     if job.no_file:
         shown = ", ".join(map(str, job.no_file[:16])) + (" ..." if len(job.no_file) > 16 else "")
         unknown.append(f"ranks of which no file tells anything ({len(job.no_file)} of {job.ranks}): {shown}")
-    guessed = [comm.name for comm in job.comms.values() if not comm.exact]
-    if guessed:
+    if guessed := [comm.name for comm in job.comms.values() if not comm.exact]:
         unknown.append(f"not all ranks of {len(guessed)} communicators, such as {guessed[0]}, are known")
     return unknown
 
@@ -199,7 +198,6 @@ def _without_fault(job: JobEvidence) -> tuple[State, str]:
     """What it means that there is no verdict, and why that is not that the job is healthy, as far as such files go."""
     members = job.members()
     called = {member.rank for member in members if member.calls or member.transfers}
-    newest = [member.newest()[0] for member in members if member.calls]
     why = ""
     if not called and any(member.counts for member in members):
         why = "all ranks have called alike, and counts of calls do not show whether the last of them has ended"
@@ -209,7 +207,7 @@ def _without_fault(job: JobEvidence) -> tuple[State, str]:
         why = "not all files could be used"
     elif job.no_file or called != set(range(job.ranks)):
         why = f"files tell of the calls of {len(called)} of {job.ranks} ranks"
-    elif any(call.state is not CallState.COMPLETED for call in newest):
+    elif any(member.newest()[0].state is not CallState.COMPLETED for member in members if member.calls):
         why = "files do not say whether the last calls have ended"
     dumped = {member.rank for member in members if member.format == FLIGHT_RECORDER}
     healthy = State.HEALTHY if dumped == set(range(job.ranks)) else State.NO_STRAGGLER

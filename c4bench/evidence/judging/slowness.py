@@ -55,10 +55,10 @@ def stragglers(job: JobEvidence) -> list[RankFinding]:
     worst = min(late, key=lambda one: (in_all_s[one.rank], -one.share))
     words = (f"rank {worst.rank} is last to come in most of the latest {worst.ops} operations of {worst.comm}: "
              f"the others wait {worst.awaited_s * 1e3:.3g} ms longer in them")  # fmt: skip
-    figures = {"awaited_s": worst.awaited_s, "share": worst.share, "operations": float(worst.ops)}
     finding = Finding(
         Syndrome.NON_COMMUNICATION_SLOW, Cause.COMPUTE_SLOW, rank_component(job.name, worst.rank), 0.0, 0.7, (words,),
-        f"rank {worst.rank} waiting as long as the others", figures,
+        f"rank {worst.rank} waiting as long as the others",
+        {"awaited_s": worst.awaited_s, "share": worst.share, "operations": float(worst.ops)},
     )  # fmt: skip
     return [RankFinding(finding, (worst.rank,), sure=True)]
 

@@ -4,9 +4,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from c4bench.c4d.evidence.write import WRITERS, history
 from c4bench.cli import Commands
 from c4bench.errors import UsageError
+from c4bench.evidence.write import WRITERS, history
 from c4bench.record.telemetry import read_telemetry
 
 

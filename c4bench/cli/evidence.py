@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from c4bench.c4d.evidence.judge import judge
 from c4bench.errors import InconclusiveError, UsageError
 from c4bench.evidence import benchmarks, ras, ras_client
 from c4bench.evidence.collect import Collector, one_job
+from c4bench.evidence.judging.judge import judge
 from c4bench.evidence.limits import UnreadableError
 from c4bench.foreign_text import file_name, json_line, one_line
 from c4bench.model.diagnosis import Cause, Component

@@ -1,1 +1,1 @@
-"""Readers of what other tools write about collectives: one module a format, within fixed bounds. docs/evidence.md."""
+"""Reads, judges and writes what other tools write about collectives, within fixed bounds. docs/evidence.md."""

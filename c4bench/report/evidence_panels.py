@@ -4,8 +4,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from c4bench.c4d.evidence.judge import judge
 from c4bench.evidence.collect import collect
+from c4bench.evidence.judging.judge import judge
 from c4bench.model.evidence import EvidenceReport, EvidenceVerdict, HostClock, State
 from c4bench.record import RunDirectory
 

@@ -7,10 +7,10 @@ import random
 import tarfile
 from pathlib import Path
 
-from c4bench.c4d.evidence.judge import judge
-from c4bench.c4d.evidence.write import WRITERS, history
 from c4bench.evidence.collect import parse
+from c4bench.evidence.judging.judge import judge
 from c4bench.evidence.limits import UnreadableError, gunzip
+from c4bench.evidence.write import WRITERS, history
 from c4bench.model.step import StepOp
 from tools.sim.job import simulate
 from tools.sim.model import SimFault, SimFaultKind, SimJob

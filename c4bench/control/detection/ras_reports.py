@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from c4bench.budget import RAS, RAS_REPORTS, Account, OverBudgetError
-from c4bench.c4d.evidence.judge import judge
 from c4bench.evidence import ras
 from c4bench.evidence.collect import one_job
+from c4bench.evidence.judging.judge import judge
 from c4bench.evidence.limits import UnreadableError, gunzip
 from c4bench.model.diagnosis import Cause, Component, Diagnosis
 from c4bench.model.evidence import EvidenceReport, EvidenceVerdict, MemberEvidence, Reading

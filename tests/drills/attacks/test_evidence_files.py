@@ -19,10 +19,10 @@ import pytest
 
 from c4bench.agent.ras_poll import RasPoller
 from c4bench.budget import RAS_REPORTS
-from c4bench.c4d.evidence.judge import judge
 from c4bench.cli.main import main
 from c4bench.control.detection.ras_reports import RasReports
 from c4bench.evidence import collect as collecting
+from c4bench.evidence.judging.judge import judge
 from c4bench.evidence.limits import UnreadableError
 from c4bench.evidence.ras_client import query
 

@@ -11,9 +11,9 @@ from evidence_mutations import originals
 from fuzz_mutations import of
 from fuzzing import Target
 
-from c4bench.c4d.evidence.judge import judge
 from c4bench.cli.main import main
 from c4bench.evidence.collect import parse
+from c4bench.evidence.judging.judge import judge
 from c4bench.evidence.limits import UnreadableError, unpacked
 
 SEEDS = Path(__file__).parents[1] / "fuzz_seeds"

@@ -3,9 +3,9 @@
 import random
 from typing import NamedTuple
 
-from c4bench.c4d.evidence.judge import judge
-from c4bench.c4d.evidence.write import WRITERS, history
 from c4bench.evidence.collect import collect
+from c4bench.evidence.judging.judge import judge
+from c4bench.evidence.write import WRITERS, history
 from c4bench.model.step import RankGroup, StepOp
 from tools.sim.job import simulate
 from tools.sim.model import SimFault, SimFaultKind, SimJob

@@ -11,8 +11,8 @@ import time
 import pytest
 from foreign_jobs import FAULTS, answer, written
 
-from c4bench.c4d.evidence.judge import judge
 from c4bench.evidence.collect import collect
+from c4bench.evidence.judging.judge import judge
 from c4bench.model.measurement import Clock
 from tools.sim.model import SimFaultKind
 

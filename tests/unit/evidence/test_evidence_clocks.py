@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from c4bench.c4d.evidence.judge import judge
-from c4bench.c4d.evidence.write import WRITERS, history
 from c4bench.evidence.collect import one_job, parse
+from c4bench.evidence.judging.judge import judge
+from c4bench.evidence.write import WRITERS, history
 from c4bench.model.evidence import Call, CallState, MemberEvidence, Reading
 from c4bench.model.step import RankGroup, StepOp
 from tools.sim.job import simulate

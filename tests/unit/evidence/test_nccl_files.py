@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from c4bench.c4d.evidence.judge import judge
 from c4bench.cli.main import main
 from c4bench.evidence.collect import collect, one_job, parse
+from c4bench.evidence.judging.judge import judge
 from c4bench.model.evidence import State
 
 VERSIONS = ("2.28.9", "2.30.7")

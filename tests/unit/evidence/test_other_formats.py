@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from c4bench.c4d.evidence.judge import judge
 from c4bench.cli.main import main
 from c4bench.evidence import ras_client
 from c4bench.evidence.collect import parse
+from c4bench.evidence.judging.judge import judge
 
 RAS_TEXT = (Path(__file__).parents[2] / "evidence_fixtures/ras.txt").read_bytes()
 # NCCL's user guide, "RAS", an incomplete job.

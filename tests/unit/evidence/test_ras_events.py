@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from evidence_mutations import EVENT_JSON, EVENT_TEXT
 
-from c4bench.c4d.evidence.judge import judge
 from c4bench.evidence.collect import one_job, parse
+from c4bench.evidence.judging.judge import judge
 
 GREETING = b"RAS Monitor Mode - watching for peer changes (Ctrl+C to exit)...\n" + b"=" * 64 + b"\n"
 

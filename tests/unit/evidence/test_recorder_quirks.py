@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from c4bench.c4d.evidence.judge import judge
 from c4bench.evidence.collect import one_job, parse
+from c4bench.evidence.judging.judge import judge
 from c4bench.evidence.limits import UnreadableError
 from c4bench.model.evidence import CallState
 

@@ -6,9 +6,9 @@ import random
 import jsonschema
 import pytest
 
-from c4bench.c4d.evidence.judge import judge
 from c4bench.cli.main import main
 from c4bench.evidence.collect import collect
+from c4bench.evidence.judging.judge import judge
 from tools.documents.schemas import schemas
 
 VERSIONS = ("2.8.0", "2.11.0", "2.14.1")

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from c4bench.c4d.evidence.judge import judge
-from c4bench.c4d.evidence.write import WRITERS, history
 from c4bench.evidence.collect import one_job, parse
+from c4bench.evidence.judging.judge import judge
+from c4bench.evidence.write import WRITERS, history
 from c4bench.model.step import RankGroup, StepOp
 from tools.sim.job import simulate
 from tools.sim.model import SimFault, SimFaultKind, SimJob
@@ -91,6 +91,19 @@ def test_a_send_that_ended_early_has_been_called():
     (verdict,) = judged(sender, receiver).verdicts
     assert (verdict.diagnosis.cause, verdict.culprits) == ("stuck_inside", (0, 1))
     assert not verdict.sure
+
+
+def test_a_call_that_ended_after_an_open_one_is_judged():
+    """A dump may show a send as open and a later one as ended: the first is the one that is waited in."""
+    sender = dump([p2p(0, "send", 1, 1, "started"), p2p(0, "send", 1, 2)], 2, first=9)
+    (verdict,) = judged(sender, dump([], 2)).verdicts
+    assert verdict.culprits == (1,)
+
+
+def test_a_rank_that_waits_for_itself_is_named():
+    """A send to oneself that nothing receives is a bug of the job, by that rank."""
+    (verdict,) = judged(dump([p2p(0, "send", 0, 1, "started")], 2), dump([], 2)).verdicts
+    assert (verdict.diagnosis.cause, verdict.culprits) == ("collective_order_mismatch", (0,))
 
 
 def test_two_ranks_that_send_first_wait_for_each_other():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from c4bench.c4d.evidence.write import WRITERS, history
+from c4bench.evidence.write import WRITERS, history
 from c4bench.model.step import RankGroup, StepOp
 from c4bench.record import RunDirectory
 from c4bench.record.provenance import collect

@@ -9,18 +9,16 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
 
-from c4bench.c4p.guidance.live_flows import LiveFlows
-from c4bench.c4p.guidance.plans import Plans
-from c4bench.c4p.knowledge.atlas import Atlas, Probe
-from c4bench.c4p.knowledge.leaf_groups import Pair
+from c4bench.c4p.guidance import LiveFlows, Plans
+from c4bench.c4p.knowledge.atlas import Atlas, Pair, Probe
 from c4bench.c4p.knowledge.link_state import LinkHealth, MissingLinks, avoidable
 from c4bench.c4p.knowledge.path_changes import PathChanges
 from c4bench.c4p.knowledge.path_checks import Check, CheckResults, PathChecks, Position
 from c4bench.c4p.knowledge.path_knowledge import PROBES, PathKnowledge, Trace
 from c4bench.c4p.knowledge.path_search import PathSearch
 from c4bench.c4p.policy import REMARKS_AT_MOST, PathPolicy
-from c4bench.c4p.weights.shares import needed_qps
-from c4bench.c4p.weights.tuning import WeightTuner
+from c4bench.c4p.shares import needed_qps
+from c4bench.c4p.tuning import WeightTuner
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.fabric import Flow, MissingLink, Path
 from c4bench.model.qp_address import connection_key

@@ -17,10 +17,10 @@ from typing import NamedTuple
 import msgspec
 
 from c4bench.c4p.disjoint_sets import DisjointSets
-from c4bench.c4p.knowledge.atlas import Probe
-from c4bench.c4p.knowledge.leaf_groups import InnerPath, Pair
+from c4bench.c4p.knowledge.atlas import InnerPath, Pair, Probe
 from c4bench.c4p.knowledge.nic_links import NicLinks
-from c4bench.c4p.knowledge.sample import Traced, sample_size
+from c4bench.c4p.knowledge.path_changes import Traced, sample_size
+from c4bench.c4p.knowledge.path_knowledge import switches_on
 
 # The addresses of a path's switches that are known, by their position, counted from 0.
 Answers = Mapping[int, str]
@@ -235,7 +235,7 @@ class OnwardLinks:
         leaf: DisjointSets[str],
         avoided: Collection[str],
     ) -> None:
-        self._leaf, self._switch = leaf, _switches(asked.values())
+        self._leaf, self._switch = leaf, switches_on(asked.values())
         places = _places(searches)
         stops = self._stops(searches, places)
         counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
@@ -275,18 +275,6 @@ class OnwardLinks:
 
     def _key(self, hop: str, destination: str) -> tuple[str, str]:
         return self._switch.root(hop), self._leaf.root(destination)
-
-
-def _switches(paths: Collection[tuple[str, ...]]) -> DisjointSets[str]:
-    """The hops that lead to one switch: those directly before the same link."""
-    before: dict[str, set[str]] = defaultdict(set)
-    for path in paths:
-        for hop, following in itertools.pairwise(path):
-            before[following].add(hop)
-    switches: DisjointSets[str] = DisjointSets()
-    for together in before.values():
-        switches.join(sorted(together))
-    return switches
 
 
 def _places(searches: Mapping[Pair, PairSearch]) -> dict[Probe, Place]:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import msgspec
 
 from c4bench.c4p.disjoint_sets import DisjointSets
-from c4bench.c4p.knowledge.leaf_groups import Pair
+from c4bench.c4p.knowledge.atlas import Pair
 from c4bench.c4p.knowledge.link_state import LinkHealth
 from c4bench.c4p.knowledge.path_knowledge import PROBES, PathKnowledge
 from c4bench.c4p.policy import PathPolicy

@@ -1,15 +1,14 @@
 """Everything that probing has found, by source port, with its age. Atlases are made from it."""
 
 import itertools
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
 from c4bench.c4p.disjoint_sets import DisjointSets
-from c4bench.c4p.knowledge.atlas import Atlas, PathTrace, Probe
-from c4bench.c4p.knowledge.leaf_groups import Pair
-from c4bench.c4p.knowledge.path_changes import PathChanges, gone_hops, path_changes
-from c4bench.c4p.knowledge.sample import PathSample
+from c4bench.c4p.knowledge.atlas import Atlas, Pair, PathTrace, Probe
+from c4bench.c4p.knowledge.path_changes import PathChanges, PathSample, gone_hops, path_changes
 from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Path
@@ -192,15 +191,8 @@ class PathKnowledge:
         return part
 
     def switches(self) -> DisjointSets[str]:
-        """The hops that belong to one switch: those directly before the same hop."""
-        nearer: dict[str, set[str]] = {}
-        for entry in itertools.chain.from_iterable(entries.values() for entries in self._entries.values()):
-            for near, hop in itertools.pairwise(entry.hops):
-                nearer.setdefault(hop, set()).add(near)
-        switches: DisjointSets[str] = DisjointSets()
-        for together in nearer.values():
-            switches.join(sorted(together))
-        return switches
+        """The hops that belong to one switch, by all known paths."""
+        return switches_on(entry.hops for entries in self._entries.values() for entry in entries.values())
 
     @property
     def unfinished(self) -> frozenset[Pair]:
@@ -253,6 +245,18 @@ class PathKnowledge:
         knowledge._entries = {(source, destination): dict(entries) for source, destination, entries in document.entries}
         knowledge._unfinished = set(document.unfinished)
         return knowledge
+
+
+def switches_on(paths: Iterable[tuple[str, ...]]) -> DisjointSets[str]:
+    """The hops that lead to one switch: those directly before the same hop."""
+    before: defaultdict[str, set[str]] = defaultdict(set)
+    for path in paths:
+        for hop, following in itertools.pairwise(path):
+            before[following].add(hop)
+    switches: DisjointSets[str] = DisjointSets()
+    for together in before.values():
+        switches.join(sorted(together))
+    return switches
 
 
 def _all_paths(known: Mapping[Pair, Mapping[int, Entry]]) -> dict[Pair, dict[int, tuple[str, ...]]]:

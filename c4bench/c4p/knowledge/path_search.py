@@ -14,8 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 from zlib import crc32
 
-from c4bench.c4p.knowledge.atlas import Probe
-from c4bench.c4p.knowledge.leaf_groups import Pair
+from c4bench.c4p.knowledge.atlas import Pair, Probe
 from c4bench.c4p.knowledge.leaf_paths import (
     LeafPaths,
     OnwardLinks,
@@ -27,8 +26,8 @@ from c4bench.c4p.knowledge.leaf_paths import (
     leading,
 )
 from c4bench.c4p.knowledge.nic_links import NicLinks, is_port
+from c4bench.c4p.knowledge.path_changes import PathSample
 from c4bench.c4p.knowledge.path_knowledge import Trace
-from c4bench.c4p.knowledge.sample import PathSample
 
 
 class AskedPaths:

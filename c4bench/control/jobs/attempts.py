@@ -6,10 +6,9 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, Protocol
 
-from c4bench.control.agents.connections import AgentConnections, start_on, stop_on
+from c4bench.control.agents import AgentConnections, start_on, stop_on
 from c4bench.control.jobs.job import Job
-from c4bench.control.jobs.meetings import Meetings
-from c4bench.control.jobs.rendezvous import RendezvousService
+from c4bench.control.jobs.rendezvous import Meetings, RendezvousService
 from c4bench.control.state.event_log import EventLog
 from c4bench.control.state.registry import JobRegistry, name_of
 from c4bench.control.state.store import Store

@@ -24,8 +24,7 @@ from msgspec.structs import replace
 
 from c4bench import extensions
 from c4bench.budget import SWITCH, Account, OverBudgetError
-from c4bench.c4p.knowledge.atlas import Atlas, Probe
-from c4bench.c4p.knowledge.leaf_groups import Pair
+from c4bench.c4p.knowledge.atlas import Atlas, Pair, Probe
 from c4bench.c4p.knowledge.nic_links import nic_address
 from c4bench.c4p.knowledge.path_knowledge import Trace
 from c4bench.c4p.knowledge.path_search import MAX_SWITCHES, PathSearch

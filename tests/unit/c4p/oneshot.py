@@ -3,8 +3,7 @@
 from types import MappingProxyType
 
 from c4bench.c4p.conditions import Conditions
-from c4bench.c4p.placement.flow_placement import ECMP
-from c4bench.c4p.placement.planner import Planner
+from c4bench.c4p.placement.planner import ECMP, Planner
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Placement
 

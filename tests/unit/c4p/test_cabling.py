@@ -1,8 +1,7 @@
 import pytest
 
 from c4bench.c4p.conditions import Conditions
-from c4bench.c4p.evaluation.metrics import evenness, link_loads, optimum_fraction
-from c4bench.c4p.evaluation.shortfalls import Gap, gaps, no_route, shortages
+from c4bench.c4p.evaluation import Gap, evenness, gaps, link_loads, no_route, optimum_fraction, shortages
 from c4bench.c4p.knowledge.atlas import Atlas, PathTrace
 from c4bench.c4p.knowledge.cabling import Link, infer, tiers
 from c4bench.model.fabric import Flow, Path, Placement

@@ -8,7 +8,7 @@ import pytest
 from rehashing_world import PORTS, RATE, World, flows, running, spines
 
 from c4bench.c4p.controller import PathController
-from c4bench.c4p.guidance.live_flows import LiveFlows
+from c4bench.c4p.guidance import LiveFlows
 from c4bench.c4p.policy import PathPolicy
 from c4bench.model.fabric import Flow
 from c4bench.model.numbering import window_of

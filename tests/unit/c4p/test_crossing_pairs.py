@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from c4bench.c4p.evaluation.metrics import crossing_pairs
+from c4bench.c4p.evaluation import crossing_pairs
 from c4bench.c4p.knowledge.atlas import Atlas, PathTrace
 from c4bench.model.fabric import Host, Nic
 

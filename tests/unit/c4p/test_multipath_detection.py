@@ -14,7 +14,7 @@ from c4bench.c4p.knowledge.leaf_paths import (
     is_new,
 )
 from c4bench.c4p.knowledge.nic_links import NicLinks
-from c4bench.c4p.knowledge.sample import Traced, sample_size
+from c4bench.c4p.knowledge.path_changes import Traced, sample_size
 from c4bench.model.fabric import Nic
 
 PAIR, OTHER = ("a", "b"), ("c", "d")

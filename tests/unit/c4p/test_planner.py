@@ -8,8 +8,7 @@ from property_examples import examples
 
 from c4bench.c4p import Atlas
 from c4bench.c4p.conditions import Conditions
-from c4bench.c4p.evaluation.exact import least_worst_load
-from c4bench.c4p.evaluation.metrics import jain_index, link_loads, max_mean_ratio
+from c4bench.c4p.evaluation import jain_index, least_worst_load, link_loads, max_mean_ratio
 from c4bench.c4p.knowledge.atlas import PathTrace
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Flow, Path

@@ -25,7 +25,6 @@ from c4bench.control.detection.windows import WindowParts
 from c4bench.control.jobs.job import Job
 from c4bench.deploy import authority
 from c4bench.errors import UnhealthyError
-from c4bench.model.meeting import Meeting
 from c4bench.model.numbering import window_of
 from c4bench.model.telemetry import ConnRecord, Failure, Member, RankRecord
 from c4bench.wire.messages import (
@@ -37,6 +36,7 @@ from c4bench.wire.messages import (
     JobSpec,
     LaunchJob,
     Meet,
+    Meeting,
     QueryResults,
     RelayMessage,
     Result,

@@ -10,8 +10,8 @@ import pytest
 
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.ingest.operations import OperationIntervals
-from c4bench.c4p.weights.tuning import WeightTuner
-from c4bench.control.agents.connections import AgentConnection, AgentConnections
+from c4bench.c4p.tuning import WeightTuner
+from c4bench.control.agents import AgentConnection, AgentConnections
 from c4bench.control.detection.detection import LocalDetection
 from c4bench.control.detection.windows import WindowParts
 from c4bench.control.jobs.job import Job

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from c4bench.control.agents.connections import AgentLiveness
+from c4bench.control.agents import AgentLiveness
 from c4bench.control.detection.telemetry import WindowInbox
 from c4bench.model.numbering import window_of
 

@@ -8,8 +8,8 @@ import pytest
 from c4bench.control.state.event_log import EventLog
 from c4bench.control.state.registry import JobRegistry
 from c4bench.control.state.store import Store
+from c4bench.control.steering import FleetState, HostRecheck
 from c4bench.control.steering import hosts as host_recheck
-from c4bench.control.steering.hosts import FleetState, HostRecheck
 from c4bench.errors import UnhealthyError
 from c4bench.model.diagnosis import Component
 from c4bench.model.fabric import Host, Nic

@@ -21,7 +21,6 @@ from c4bench.control.state.store import Store
 from c4bench.errors import UnhealthyError
 from c4bench.model.diagnosis import Component, NetworkLoss
 from c4bench.model.fabric import Flow, Host, Nic
-from c4bench.model.numbering import window_of
 from c4bench.model.recording import Evaluated
 from c4bench.model.steering import Policy
 from c4bench.model.telemetry import (
@@ -54,6 +53,7 @@ from c4bench.wire.trust import Role
 from c4bench.wire.window_codec import WindowDecoder, WindowEncoder, from_message
 from fuzz_targets.evidence import RAS_JSON, RAS_TEXT
 from tools.bench.fabrics import clos
+from tools.sim.windows import window_of
 
 HOSTS = 4
 NICS = tuple(Nic(f"h{number}", 0, "rxe0", "eth9", f"10.0.0.{number}", 1e10) for number in range(HOSTS))

@@ -20,7 +20,6 @@ from c4bench.inject.protocol import Applied, WitnessReport
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.event import AgentMissing, Diagnosed, HostReturned, SteeringStage
 from c4bench.model.fabric import Host, Nic
-from c4bench.model.numbering import window_of
 from c4bench.model.recording import Evaluated
 from c4bench.model.steering import Action, Incident
 from c4bench.model.step import StepOp
@@ -44,6 +43,7 @@ from c4bench.wire.trust import client_context
 from c4bench.wire.window_codec import WindowEncoder
 from tools.sim.job import simulate
 from tools.sim.model import SimJob
+from tools.sim.windows import window_of
 
 NAMES = ("h0", "h1")
 HOSTS = tuple(Host(name, "", (Nic(name, 0, "r", "n", "", 1e10),)) for name in NAMES)

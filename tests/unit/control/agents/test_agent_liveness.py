@@ -2,8 +2,8 @@
 
 from c4bench.control.agents import AgentLiveness
 from c4bench.model.event import AgentBack, AgentMissing
-from c4bench.model.numbering import window_of
 from c4bench.model.telemetry import ArrivalRecord
+from tools.sim.windows import window_of
 
 GRACE_S = 5.0
 

@@ -178,7 +178,7 @@ def few_qps(flows: Iterable[Flow], atlas: Atlas, capacities: Mapping[str, float]
     )
 
 
-class Gap(msgspec.Struct, frozen=True, order=True):
+class PathGap(msgspec.Struct, frozen=True, order=True):
     """A pair whose source ports do not reach all known paths: `missing` are those, by the links between the leaves."""
 
     source: str
@@ -196,7 +196,7 @@ class Gap(msgspec.Struct, frozen=True, order=True):
         )
 
 
-def gaps(atlas: Atlas) -> tuple[Gap, ...]:
+def gaps(atlas: Atlas) -> tuple[PathGap, ...]:
     """Every pair that reaches fewer paths than other pairs between the same two leaves.
 
     Pairs are between the same leaves if any of their paths have the same links between first and last hop.
@@ -208,7 +208,7 @@ def gaps(atlas: Atlas) -> tuple[Gap, ...]:
         known[representative] |= inner[pair]
     missing = {pair: known[representative] - inner[pair] for pair, representative in group.items()}
     return tuple(
-        sorted(Gap(*pair, len(inner[pair]), tuple(sorted(lacking))) for pair, lacking in missing.items() if lacking)
+        sorted(PathGap(*pair, len(inner[pair]), tuple(sorted(lacking))) for pair, lacking in missing.items() if lacking)
     )
 
 

@@ -19,6 +19,14 @@ LinkPath = tuple[int, ...]
 InnerPath = tuple[str, ...]
 
 
+class Question(NamedTuple):
+    """A question to a switch: is it the one at `position`, counted from 0, of this source port's path, or which is."""
+
+    pair: Pair
+    source_port: int
+    position: int
+
+
 class PathTrace(msgspec.Struct, frozen=True):
     """The answers to one source port's probes: `hops` in order, `None` for each TTL that nobody answered."""
 

@@ -18,7 +18,7 @@ Trace = tuple[str | None, ...]
 PROBES, COUNTERS = "probes", "counters"
 
 
-class Entry(msgspec.Struct):
+class PathEntry(msgspec.Struct):
     """The path of a source port of a pair: the `hops` of its newest trace, and since when they are known.
 
     `how` is what it was learnt by, `probes` or `counters`. Of `traced` later traces `agreed` found the same path, the
@@ -41,7 +41,7 @@ class Entry(msgspec.Struct):
 class _Document(msgspec.Struct, frozen=True):
     """The knowledge as JSON."""
 
-    entries: tuple[tuple[str, str, dict[int, Entry]], ...]
+    entries: tuple[tuple[str, str, dict[int, PathEntry]], ...]
     unfinished: tuple[Pair, ...] = ()
 
 
@@ -53,12 +53,12 @@ class PathKnowledge:
 
     def __init__(self) -> None:
         self.changes = 0
-        self._entries: dict[Pair, dict[int, Entry]] = {}
+        self._entries: dict[Pair, dict[int, PathEntry]] = {}
         # Pairs that were probed, and no trace was answered by all hops.
         self._unanswered: set[Pair] = set()
         # What was known last of each port, and all paths that were known, of pairs that are being learnt again; and
         # those of them without a new path.
-        self._before: dict[Pair, dict[int, Entry]] = {}
+        self._before: dict[Pair, dict[int, PathEntry]] = {}
         self._paths_before: dict[Pair, set[tuple[str, ...]]] = {}
         self._outdated: set[Pair] = set()
         self._lost: frozenset[str] = frozenset()
@@ -69,7 +69,7 @@ class PathKnowledge:
         """The pairs with a known path, in order."""
         return tuple(sorted(self._entries))
 
-    def entries(self, pair: Pair) -> Mapping[int, Entry]:
+    def entries(self, pair: Pair) -> Mapping[int, PathEntry]:
         """The known entries of a pair, by source port."""
         return self._entries.get(pair, {})
 
@@ -153,7 +153,9 @@ class PathKnowledge:
         before, found = (_all_paths({pair: known[pair] for pair in again}) for known in (self._before, self._entries))
         return gone_hops(before, found, sample, certain=certain)
 
-    def _store(self, pair: Pair, port: int, known: Entry | None, hops: tuple[str, ...], now_s: float, how: str) -> bool:
+    def _store(
+        self, pair: Pair, port: int, known: PathEntry | None, hops: tuple[str, ...], now_s: float, how: str
+    ) -> bool:
         """Store one complete trace; return whether it differs from what was known."""
         if self.outdated(pair):
             self.changes += 1
@@ -167,7 +169,7 @@ class PathKnowledge:
             return False
         self.changes += 1
         self._unanswered.discard(pair)
-        self._entries.setdefault(pair, {})[port] = Entry(hops, now_s, now_s, how)
+        self._entries.setdefault(pair, {})[port] = PathEntry(hops, now_s, now_s, how)
         return True
 
     def confirm(self, probe: Probe, now_s: float) -> None:
@@ -259,7 +261,7 @@ def switches_on(paths: Iterable[tuple[str, ...]]) -> DisjointSets[str]:
     return switches
 
 
-def _all_paths(known: Mapping[Pair, Mapping[int, Entry]]) -> dict[Pair, dict[int, tuple[str, ...]]]:
+def _all_paths(known: Mapping[Pair, Mapping[int, PathEntry]]) -> dict[Pair, dict[int, tuple[str, ...]]]:
     return {pair: {port: entry.hops for port, entry in entries.items()} for pair, entries in known.items()}
 
 
@@ -267,7 +269,7 @@ def _answered(hops: Trace) -> tuple[str, ...]:
     return tuple(hop for hop in hops if hop is not None)
 
 
-def _expected(known: Entry | None, hops: Trace) -> Iterable[str]:
+def _expected(known: PathEntry | None, hops: Trace) -> Iterable[str]:
     """The known hop at the first missing answer, if the trace took the known path until there.
 
     A path that was learnt by counters is known not to answer, so a missing answer means nothing there.

@@ -20,8 +20,8 @@ from c4bench.control.jobs.job import Job
 from c4bench.control.state.store import (
     CommunicatorEnded,
     CommunicatorFailure,
-    Entry,
     FinishedExchange,
+    JobEntry,
     RelayedMessage,
     Store,
 )
@@ -100,7 +100,7 @@ class RendezvousService:
         self._relayed_bytes: Counter[str] = Counter()
         self._pending_bytes: Counter[str] = Counter()
 
-    def admit(self, job: str, saved: Iterable[Entry] = ()) -> None:
+    def admit(self, job: str, saved: Iterable[JobEntry] = ()) -> None:
         """Keep answers to this job's ranks from now on; `saved` is what an earlier master has saved."""
         answered = self._answered.setdefault(job, _Answers())
         for entry in saved:

@@ -1,7 +1,7 @@
 import pytest
 
 from c4bench.c4p.conditions import Conditions
-from c4bench.c4p.evaluation import Gap, gaps, no_route, shortages
+from c4bench.c4p.evaluation import PathGap, gaps, no_route, shortages
 from c4bench.c4p.knowledge.atlas import Atlas, PathTrace
 from c4bench.c4p.knowledge.cabling import Link, infer, tiers
 from c4bench.model.fabric import Flow
@@ -73,7 +73,7 @@ def test_a_way_that_no_port_reaches_is_named():
         if (source, spine) != ("h0/0", 1)
     ]
     (gap,) = gaps(Atlas.from_answers(answers))
-    assert gap == Gap("h0/0", "h2/0", 2, (("up:0>1", "down:1>1"),))
+    assert gap == PathGap("h0/0", "h2/0", 2, (("up:0>1", "down:1>1"),))
     assert str(gap).startswith(
         "h0/0 > h2/0: the probed source ports reach 2 of 3 paths, none leads over up:0>1 down:1>1"
     )

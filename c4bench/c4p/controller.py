@@ -1,7 +1,7 @@
 """The path planning of one fabric: what is learnt goes in, each flow's source port and weight come out. Pure.
 
-A request's walk: `PathController.join`, `guidance.plans`, `placement.planner`, which places the flows by path choices,
-link loads and local search, then back to `guidance.live_flows`, where `port` and `weight` are read. Callers give times.
+A request's walk: `PathController.join`, `guidance.Plans`, `placement.planner`, which places the flows by path choices,
+link loads and local search, then back to `guidance.LiveFlows`, where `port` and `weight` are read. Callers give times.
 """
 
 from collections import Counter, defaultdict

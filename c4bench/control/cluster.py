@@ -222,14 +222,6 @@ class Cluster:
         event = self.wait_event(holds, timeout_s)
         return event.diagnosis if isinstance(event, Diagnosed) else None
 
-    def wait_sure(self, job: str, timeout_s: float) -> None:
-        """Wait until a diagnosis of the job names a component without alternatives, at most `timeout_s`."""
-
-        def sure(event: Event) -> bool:
-            return isinstance(event, Diagnosed) and event.diagnosis.job == job and not event.diagnosis.alternatives
-
-        self.wait_event(sure, timeout_s)
-
     def diagnoses(self, job: str) -> list[Diagnosis]:
         """Every diagnosis of a job, in all its attempts."""
         return self._call_soon(lambda: [d for d in self._log.diagnoses if name_of(d.job) == name_of(job)])

@@ -216,25 +216,15 @@ class PathKnowledge:
 
     def atlas(self) -> Atlas:
         """The atlas of all known paths, for planning."""
-        return Atlas.from_answers(
-            [
-                *(
-                    PathTrace(*pair, port, entry.hops)
-                    for pair, entries in sorted(self._entries.items())
-                    for port, entry in sorted(entries.items())
-                ),
-                *(PathTrace(*pair, 0, (None,)) for pair in sorted(self._unanswered)),
-            ]
-        )
+        traces = [PathTrace(*pair, 0, (None,)) for pair in sorted(self._unanswered)]
+        for pair, entries in sorted(self._entries.items()):
+            traces += [PathTrace(*pair, port, entry.hops) for port, entry in sorted(entries.items())]
+        return Atlas.from_answers(traces)
 
     def to_json(self) -> bytes:
         """A document that `from_json` reads."""
-        return msgspec.json.encode(
-            _Document(
-                tuple((*pair, entries) for pair, entries in sorted(self._entries.items())),
-                tuple(sorted(self._unfinished)),
-            )
-        )
+        entries = tuple((*pair, entries) for pair, entries in sorted(self._entries.items()))
+        return msgspec.json.encode(_Document(entries, tuple(sorted(self._unfinished))))
 
     @classmethod
     def from_json(cls, data: bytes) -> "PathKnowledge":

@@ -253,13 +253,13 @@ class OnwardLinks:
                     continue
                 counts[key][following] += 1
                 hops[key].add(hop)
-        # Hops are known to be of one switch by the same next link, which therefore shows nothing once for each.
-        self._only = {
-            key: following
-            for key, onward in counts.items()
-            for following, traces in onward.items()
-            if len(onward) == 1 and enough_traces(1, traces - len(hops[key]) + 1) and following not in avoided
-        }
+        self._only: dict[tuple[str, str], str] = {}
+        for key, onward in counts.items():
+            following, traces = next(iter(onward.items()))
+            # Hops are known to be of one switch by the same next link, which therefore shows nothing once for each.
+            enough = enough_traces(1, traces - len(hops[key]) + 1)
+            if len(onward) == 1 and enough and following not in avoided:
+                self._only[key] = following
 
     def _stops(
         self, searches: Mapping[Pair, PairSearch], places: Mapping[Probe, Place]

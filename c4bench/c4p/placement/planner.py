@@ -124,7 +124,7 @@ class Change(msgspec.Struct, frozen=True):
 class Planner:
     """The plan of one fabric. Every step lowers the worst link load, then the next worst, with few moves.
 
-    It is a heuristic; `evaluation.exact` computes the optimum for comparison. The same steps with the same arguments
+    It is a heuristic; `evaluation` computes the optimum for comparison. The same steps with the same arguments
     give the same plan, whatever the order of flows in a step. Raises UsageError for invalid conditions.
     """
 
@@ -237,7 +237,7 @@ class Planner:
     def divide(self, new: Collection[str] = ()) -> dict[str, float]:
         """Divide each connection's load among its QPs on their present paths; return the shares by flow id.
 
-        The plan counts flows with these shares from now on (`weights.shares`). No flow moves. If only the flows `new`
+        The plan counts flows with these shares from now on (`shares.shares`). No flow moves. If only the flows `new`
         have come since the last division, connections without any of them keep their shares, unless the worst link
         would be lighter otherwise: whoever asked for them before has them already.
         """

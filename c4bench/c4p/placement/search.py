@@ -1,6 +1,7 @@
-"""Local search by ejection chains (Glover, 1996): relieve the most loaded links without overloading any other.
+"""Places new flows greedily, and relieves the most loaded links without overloading any other.
 
-A flow moves off the link. Flows that no longer fit where it arrives move on in turn, until every link of the chain is
+New flows are placed one after the other, then by single moves, and few flows from other orders too. Links are relieved
+by ejection chains (Glover, 1996): a flow moves off the link. Flows that no longer fit where it arrives move on in turn, until every link of the chain is
 below the level of the link to relieve; otherwise the whole chain is undone. On a Clos with equal flows these chains are
 the alternating paths by which Koenig's theorem balances a bipartite graph.
 """
@@ -13,7 +14,8 @@ import numpy as np
 from c4bench.c4p.conditions import Array, IndexArray
 from c4bench.c4p.placement.link_load_table import LinkLoadTable
 
-# Relative: a link has to become lighter by more than this, so that rounding errors cause no moves.
+# Relative: a link has to become lighter by more than this, so that rounding errors cause no moves. A placement this
+# close to the lower bound cannot be improved.
 _SLACK = 1e-9
 # Prevents division by zero capacity.
 _NONZERO = 1e-300
@@ -208,7 +210,7 @@ def place_greedily(loads: LinkLoadTable, slots: IndexArray) -> None:
 def restart(loads: LinkLoadTable, slots: IndexArray, times: int, budget: int) -> None:
     """Place `slots` again in up to `times` other orders and keep the best placement, which may be the present one.
 
-    `budget` limits `ejection_chains.improve` in each order.
+    `budget` limits `improve` in each order.
     """
     _move_singly(loads, slots.tolist())
     best, paths = _sorted_loads(loads), loads.path[slots]

@@ -185,16 +185,11 @@ class PathSurvey:
             return _Numbered(trains, bps / (8 * _TRAIN_BYTES), _TRAIN_BYTES)
 
         heard = await self._number(flows, nics, at_most)
-        return tuple(
-            TimedFlow(
-                *flow,
-                min(nics[end].rate_bps for end in flow[:2]),
-                _TRAIN_BYTES,
-                trains,
-                tuple(filter(_is_timed, one.trains[:trains])),
-            )
-            for flow, one in heard.items()
-        )
+        timed: list[TimedFlow] = []
+        for flow, one in heard.items():
+            rate_bps, arrived = min(nics[end].rate_bps for end in flow[:2]), filter(_is_timed, one.trains[:trains])
+            timed.append(TimedFlow(*flow, rate_bps, _TRAIN_BYTES, trains, tuple(arrived)))
+        return tuple(timed)
 
     async def _number(
         self, flows: Iterable[Probe], nics: Mapping[str, Nic], numbered: Callable[[Nic], "_Numbered"]

@@ -81,7 +81,9 @@ def compose(
     registry = JobRegistry(store, adopt=store.durable)
 
     rendezvous, meetings = RendezvousService(store), Meetings(jobs)
-    attempts = JobAttempts(jobs, agents, store, registry, rendezvous, meetings, detection, paths)
+    attempts = JobAttempts(
+        jobs, agents, store, registry, rendezvous, meetings, detection.follow, detection.forget, paths.forget
+    )
     probes = ProbeJobs(registry, attempts)
 
     fleet = FleetState(registry, agents, attempts)

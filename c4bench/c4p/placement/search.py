@@ -1,9 +1,10 @@
 """Places new flows greedily, and relieves the most loaded links without overloading any other.
 
 New flows are placed one after the other, then by single moves, and few flows from other orders too. Links are relieved
-by ejection chains (Glover, 1996): a flow moves off the link. Flows that no longer fit where it arrives move on in turn, until every link of the chain is
-below the level of the link to relieve; otherwise the whole chain is undone. On a Clos with equal flows these chains are
-the alternating paths by which Koenig's theorem balances a bipartite graph.
+by local search with ejection chains (Glover, 1996). A flow moves off the link. Flows that no longer fit where it
+arrives move on in turn, until every link of the chain is below the level of the link to relieve; otherwise the whole
+chain is undone. On a Clos with equal flows these chains are the alternating paths by which Koenig's theorem balances a
+bipartite graph.
 """
 
 import heapq

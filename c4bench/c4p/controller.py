@@ -12,9 +12,8 @@ from types import MappingProxyType
 from c4bench.c4p.guidance import LiveFlows, Plans
 from c4bench.c4p.knowledge.atlas import Atlas, Pair, Probe, Question
 from c4bench.c4p.knowledge.link_state import LinkHealth, MissingLinks, avoidable
-from c4bench.c4p.knowledge.path_changes import PathChanges
 from c4bench.c4p.knowledge.path_checks import CheckResults, PathChecks
-from c4bench.c4p.knowledge.path_knowledge import PROBES, PathKnowledge, Trace
+from c4bench.c4p.knowledge.path_knowledge import PROBES, PathChanges, PathKnowledge, Trace
 from c4bench.c4p.knowledge.path_search import PathSearch
 from c4bench.c4p.policy import REMARKS_AT_MOST, PathPolicy
 from c4bench.c4p.shares import needed_qps

@@ -37,8 +37,10 @@ from c4bench.wire.probes import Burst
 from c4bench.workload import programs
 
 Answer = TypeVar("Answer")
+HostEvent = TypeVar("HostEvent", AgentMissing, AgentBack, HostReturned)
 
 _POLL_S = 0.2
+_LOOK_EVERY_S = 0.1
 NO_FIXTURE = "no paths are planned here; have the scenario ask for the fixture `atlas` or `planned`"
 
 
@@ -241,10 +243,6 @@ class Cluster:
     def recordings(self, name: str) -> dict[str, Recording]:
         """The records of each attempt of a running job that C4D has ingested so far."""
         return self._call_soon(lambda: {job.spec.id: job.recording.copy() for job in self._jobs.attempts_of(name)})
-
-
-HostEvent = TypeVar("HostEvent", AgentMissing, AgentBack, HostReturned)
-_LOOK_EVERY_S = 0.1
 
 
 class Onset(Protocol):

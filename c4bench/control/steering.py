@@ -39,6 +39,8 @@ from c4bench.workload.checkpoint import RESUMED
 _logger = logging.getLogger(__name__)
 
 _EVERY_S = 1.0
+# After a restart of the master its agents need as long as this to connect again.
+_AGENTS_WITHIN_S = 10.0
 
 
 class FleetState:
@@ -109,10 +111,6 @@ class HostRecheck:
             self._log.publish(HostReturned(time.time(), host.name, fraction))
             fields = {"host": host.name, "fraction": fraction}
             _logger.info("%s put back into service: %.2f of the payload bound", host.name, fraction, extra=fields)
-
-
-# After a restart of the master its agents need as long as this to connect again.
-_AGENTS_WITHIN_S = 10.0
 
 
 class Steering:

@@ -24,8 +24,7 @@ import msgspec
 from c4bench.c4p.disjoint_sets import DisjointSets
 from c4bench.c4p.knowledge.atlas import InnerPath, Pair, Probe, Question
 from c4bench.c4p.knowledge.nic_links import NicLinks, is_port
-from c4bench.c4p.knowledge.path_changes import PathSample, Traced, sample_size
-from c4bench.c4p.knowledge.path_knowledge import Trace, switches_on
+from c4bench.c4p.knowledge.path_knowledge import PathSample, Trace, Traced, sample_size, switches_on
 
 # The addresses of a path's switches that are known, by their position, counted from 0.
 Answers = Mapping[int, str]

@@ -4,7 +4,7 @@ import pytest
 
 from c4bench.c4p.disjoint_sets import DisjointSets
 from c4bench.c4p.knowledge.nic_links import NicLinks
-from c4bench.c4p.knowledge.path_changes import Traced, sample_size
+from c4bench.c4p.knowledge.path_knowledge import Traced, sample_size
 from c4bench.c4p.knowledge.path_search import (
     LeafPaths,
     OnwardLinks,

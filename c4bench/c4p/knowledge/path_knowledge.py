@@ -1,4 +1,4 @@
-"""Everything that probing has found, by source port, with its age, and how traces differ from it. Atlases are made of it.
+"""Everything that probing has found, by source port, with its age, and how traces differ from it. Atlases show it.
 
 A search that has not ended shows something of the paths that it has not found, as far as it is a random sample.
 """

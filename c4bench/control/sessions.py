@@ -1,4 +1,4 @@
-"""The master's connections: of agents, whose ranks ask through them, and of operators and observers."""
+"""The connections of agents, whose ranks ask through them, and of operators and observers."""
 
 import asyncio
 import contextlib

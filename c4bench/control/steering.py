@@ -1,6 +1,6 @@
-"""Steering: which hosts are idle and when one is put back into service, and what is done about a diagnosis.
+"""Carries out what `steer` decides about diagnoses, and puts hosts back into service.
 
-It carries out what `steer` decides, and records the time of each stage.
+The time of each stage is recorded. A host that is out of service is tested with an idle one.
 """
 
 import asyncio

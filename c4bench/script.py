@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from c4bench import inventory, remote
-from c4bench.control.cluster import Cluster
-from c4bench.control.job_views import C4D
+from c4bench.control.cluster import C4D, Cluster
 from c4bench.errors import UsageError
 from c4bench.inject import places
 from c4bench.inject.controller import Injector

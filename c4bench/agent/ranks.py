@@ -16,9 +16,8 @@ from c4bench.agent.spawner import Exited, Started, state_in
 from c4bench.collective.ring_reader import RankTables, TelemetryReader
 from c4bench.errors import C4Error
 from c4bench.model.agent import AgentConfig
-from c4bench.model.numbering import Numbering
 from c4bench.model.telemetry import RankRecord
-from c4bench.model.window import Window
+from c4bench.model.window import Numbering, Window
 from c4bench.verbs.counters import PortReader
 from c4bench.wire.job_names import is_check
 from c4bench.wire.messages import JobSpec, StartRanks

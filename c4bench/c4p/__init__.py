@@ -2,7 +2,6 @@
 
 from c4bench.c4p.conditions import Conditions
 from c4bench.c4p.knowledge.atlas import Atlas
-from c4bench.c4p.placement.flow_placement import Assignment
-from c4bench.c4p.placement.planner import Change, Planner
+from c4bench.c4p.placement.planner import Assignment, Change, Planner
 
 __all__ = ["Assignment", "Atlas", "Change", "Conditions", "Planner"]

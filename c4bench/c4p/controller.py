@@ -1,7 +1,7 @@
 """The path planning of one fabric: what is learnt goes in, each flow's source port and weight come out. Pure.
 
-A request's walk: `PathController.join`, `guidance.plans`, `placement.planner`, which places the flows by path choices,
-link loads and local search, then back to `guidance.live_flows`, where `port` and `weight` are read. Callers give times.
+A request's walk: `PathController.join`, `guidance.Plans`, `placement.planner`, which places the flows by path choices,
+link loads and local search, then back to `guidance.LiveFlows`, where `port` and `weight` are read. Callers give times.
 """
 
 from collections import Counter, defaultdict
@@ -9,18 +9,15 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
 
-from c4bench.c4p.guidance.live_flows import LiveFlows
-from c4bench.c4p.guidance.plans import Plans
-from c4bench.c4p.knowledge.atlas import Atlas, Probe
-from c4bench.c4p.knowledge.leaf_groups import Pair
+from c4bench.c4p.guidance import LiveFlows, Plans
+from c4bench.c4p.knowledge.atlas import Atlas, Pair, Probe, Question
 from c4bench.c4p.knowledge.link_state import LinkHealth, MissingLinks, avoidable
-from c4bench.c4p.knowledge.path_changes import PathChanges
-from c4bench.c4p.knowledge.path_checks import Check, CheckResults, PathChecks, Position
-from c4bench.c4p.knowledge.path_knowledge import PROBES, PathKnowledge, Trace
+from c4bench.c4p.knowledge.path_checks import CheckResults, PathChecks
+from c4bench.c4p.knowledge.path_knowledge import PROBES, PathChanges, PathKnowledge, Trace
 from c4bench.c4p.knowledge.path_search import PathSearch
 from c4bench.c4p.policy import REMARKS_AT_MOST, PathPolicy
-from c4bench.c4p.weights.shares import needed_qps
-from c4bench.c4p.weights.tuning import WeightTuner
+from c4bench.c4p.shares import needed_qps
+from c4bench.c4p.tuning import WeightTuner
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.fabric import Flow, MissingLink, Path
 from c4bench.model.qp_address import connection_key
@@ -230,18 +227,18 @@ class PathController:
         """Whether the hop's switch has an answer left for this NIC, as far as is known."""
         return self._checks.can_answer(now_s, nic, hop)
 
-    def note_answers(self, nic: str, hops: Iterable[str], now_s: float, silent: Iterable[Position] = ()) -> None:
+    def note_answers(self, nic: str, hops: Iterable[str], now_s: float, silent: Iterable[Question] = ()) -> None:
         """Other probes of this NIC have met answers and silence; its switches can answer less in the next seconds."""
         self._checks.note_answers(nic, hops, now_s, silent)
 
-    def checks(self, now_s: float) -> tuple[Check, ...]:
+    def checks(self, now_s: float) -> tuple[Question, ...]:
         """The checks that are due: of pairs of live flows, or of all known pairs while there are no flows."""
         if not self.policy.dynamic:
             return ()
         known = {pair: self.knowledge.entries(pair) for pair in self.knowledge.pairs}
         return self._checks.checks(self.live_flows.ports() or known, now_s)
 
-    def evaluate_checks(self, answers: Mapping[Check, str], now_s: float) -> CheckResults:
+    def evaluate_checks(self, answers: Mapping[Question, str], now_s: float) -> CheckResults:
         """Evaluate the addresses that answered, "" for none.
 
         If paths have changed, those of live flows have to be learnt again; otherwise the suspects have to be traced.

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from c4bench import inventory, logs, remote
+from c4bench.c4d import detectors
 from c4bench.cli import Commands, connection, page
 from c4bench.control.master import Master
 from c4bench.control.parts import Parts, compose
@@ -57,6 +58,7 @@ def register(commands: Commands) -> None:
         metavar="SECONDS",
         help="how often the switches' counters are read to plan around other traffic; 0 for never (default 10)",
     )
+    parser.add_argument("--detector", default=detectors.C4D, metavar="NAME", help="who judges jobs (default c4d)")
     _add_archive(parser)
     _add_bus(parser)
     page.add_options(parser)
@@ -99,6 +101,9 @@ def _add_bus(parser: argparse.ArgumentParser) -> None:
 
 def _master(arguments: argparse.Namespace) -> int:
     address, port = connection.listening("--listen", arguments.listen, PORT)
+    if arguments.bus and arguments.detector != detectors.C4D:
+        raise UsageError("--detector: with --bus c4bench detector processes judge; leave one of the two out")
+    judge = detectors.judge(arguments.detector)
     if not (arguments.trust / "ca.pem").exists():
         raise UsageError(f"no certificates in {arguments.trust} (c4bench prepare makes them)")
     if names := authority.due(arguments.trust, datetime.now(UTC)):
@@ -116,7 +121,7 @@ def _master(arguments: argparse.Namespace) -> int:
         with leading(arguments.bus, arguments.cluster, arguments.trust, arguments.bus_keeps) as leader:
             asyncio.run(leader.run(fabric, serve))
     else:
-        asyncio.run(serve(compose(Store(arguments.state), fabric, archive)))
+        asyncio.run(serve(compose(Store(arguments.state), fabric, archive, judge=judge)))
     return 0
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from c4bench.c4p.evaluation.shortfalls import gaps
-from c4bench.c4p.knowledge.graph_comparison import CableDifference, compare_paths
-from c4bench.c4p.knowledge.leaf_groups import Pair
+from c4bench.c4p.evaluation import gaps
+from c4bench.c4p.knowledge.atlas import Pair
+from c4bench.c4p.knowledge.cabling import CableDifference, compare_paths
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.cli import Commands, connection
 from c4bench.control.client import dial

@@ -9,12 +9,10 @@ from typing import TypeVar
 import msgspec
 
 from c4bench.c4p.conditions import Conditions
-from c4bench.c4p.evaluation.exact import least_worst_load
-from c4bench.c4p.evaluation.shortfalls import few_qps, gaps, no_route, shortages
+from c4bench.c4p.evaluation import few_qps, gaps, least_worst_load, no_route, shortages
 from c4bench.c4p.knowledge.atlas import Atlas
-from c4bench.c4p.placement.flow_placement import ECMP
-from c4bench.c4p.placement.planner import Planner
-from c4bench.c4p.weights.shares import assign_idle_qps
+from c4bench.c4p.placement.planner import ECMP, Planner
+from c4bench.c4p.shares import assign_idle_qps
 from c4bench.cli import Commands
 from c4bench.decoding import DecodingError, from_yaml
 from c4bench.errors import UsageError

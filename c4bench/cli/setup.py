@@ -7,9 +7,8 @@ from c4bench.cli import Commands
 from c4bench.errors import UnhealthyError
 from c4bench.foreign_text import one_line
 from c4bench.lab.machine import packages, pyverbs
-from c4bench.lab.machine.checks import immutable_checks, local_checks
+from c4bench.lab.machine.checks import Check, immutable_checks, local_checks
 from c4bench.lab.machine.kernel import build
-from c4bench.model.check import Check
 
 
 def register(commands: Commands) -> None:

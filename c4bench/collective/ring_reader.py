@@ -17,7 +17,6 @@ from c4bench.collective import ring_layout as layout
 from c4bench.collective.ring_layout import CommEntry, ConnName, Owner, roundest
 from c4bench.decoding import DecodingError, from_msgpack
 from c4bench.errors import UsageError
-from c4bench.model.numbering import Numbering, Numbers
 from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, OpRecord
 from c4bench.model.window import (
     ARRIVAL,
@@ -25,6 +24,8 @@ from c4bench.model.window import (
     Caller,
     CallName,
     EndName,
+    Numbering,
+    Numbers,
     arrival_records,
     conn_records,
     op_records,

@@ -1,19 +1,26 @@
-"""The server of a master, which agents and operators connect to. `parts.py` composes what it serves."""
+"""The server of a master, which agents and operators connect to, and its pages. `parts.py` composes what it serves.
+
+Pages are for programs: health as JSON (`/health`) and as metrics (`/metrics`), `/healthz` and `/readyz`. All are GET
+requests on the port that agents connect to, so whoever asks must show a certificate.
+"""
 
 import asyncio
 import logging
 import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from http import HTTPStatus
 from pathlib import Path
 
+import msgspec
 from websockets.asyncio.server import ServerConnection, serve
+from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
 from c4bench.control.detection.telemetry import seldom_collected
-from c4bench.control.operator_session import OperatorSession
-from c4bench.control.pages.http import page, refusal
+from c4bench.control.pages.health import Health
 from c4bench.control.parts import Parts
+from c4bench.control.sessions import OperatorSession
 from c4bench.errors import UnhealthyError
 from c4bench.wire.channel import WAITING_MESSAGES_MAX, WebSocketChannel
 from c4bench.wire.framing import MESSAGE_BYTES_MAX
@@ -142,3 +149,46 @@ class Master:
 def _client(connection: ServerConnection) -> Identity:
     """Who has connected. Raises UnhealthyError for a certificate that is not of a client."""
     return peer_identity(connection.transport.get_extra_info("ssl_object"), *CLIENTS)
+
+
+_JSON = "application/json"
+_TEXT = "text/plain"
+_NO_METRICS = b"prometheus-client is not installed here: pip install prometheus-client\n"
+
+
+def page(path: str, health: Callable[[], Health], unready: Callable[[], str]) -> Response | None:
+    """The answer to a GET request; None if the path is the websocket's. `unready` says why it is not ready, or ""."""
+    match path:
+        case "/healthz":
+            return _response(HTTPStatus.OK, _TEXT, b"ok\n")
+        case "/readyz":
+            reason = unready()
+            status = HTTPStatus.SERVICE_UNAVAILABLE if reason else HTTPStatus.OK
+            return _response(status, _TEXT, f"{reason or 'ok'}\n".encode())
+        case "/health":
+            return _response(HTTPStatus.OK, _JSON, msgspec.json.format(msgspec.json.encode(health()), indent=2) + b"\n")
+        case "/metrics":
+            return _metrics(health)
+        case "/":
+            return None
+        case _:
+            return _response(HTTPStatus.NOT_FOUND, _TEXT, b"there are /health, /metrics, /healthz and /readyz\n")
+
+
+def _metrics(health: Callable[[], Health]) -> Response:
+    try:
+        # The Prometheus library takes long to load, is an extra, and few masters are asked for metrics.
+        from c4bench.control.pages import metrics  # noqa: PLC0415
+    except ImportError:
+        return _response(HTTPStatus.NOT_IMPLEMENTED, _TEXT, _NO_METRICS)
+    return _response(HTTPStatus.OK, metrics.CONTENT_TYPE, metrics.render(health()))
+
+
+def refusal(reason: str) -> Response:
+    """The answer to any request of a peer that may not connect."""
+    return _response(HTTPStatus.FORBIDDEN, _TEXT, f"{reason}\n".encode())
+
+
+def _response(status: HTTPStatus, kind: str, body: bytes) -> Response:
+    headers = Headers([("Content-Type", kind), ("Content-Length", str(len(body))), ("Connection", "close")])
+    return Response(status.value, status.phrase, headers, body)

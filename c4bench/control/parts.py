@@ -9,8 +9,7 @@ import msgspec
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.detectors import MakeJudge
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
-from c4bench.control.agent_session import AgentSessions, RankRequests
-from c4bench.control.agents.connections import AgentConnections, AgentLiveness
+from c4bench.control.agents import AgentConnections, AgentLiveness
 from c4bench.control.authorisation import Authorisation
 from c4bench.control.detection.detection import Detection, LocalDetection
 from c4bench.control.detection.probing import DoubtProber, ProbeSweeper
@@ -18,18 +17,17 @@ from c4bench.control.detection.ras_reports import RasReports
 from c4bench.control.detection.telemetry import DiagnosisDispatch, TelemetryLoop
 from c4bench.control.jobs.attempts import JobAttempts, JobService
 from c4bench.control.jobs.job import Job
-from c4bench.control.jobs.meetings import Meetings
 from c4bench.control.jobs.probe_jobs import ProbeJobs
-from c4bench.control.jobs.rendezvous import RendezvousService
+from c4bench.control.jobs.rendezvous import Meetings, RendezvousService
 from c4bench.control.pages.health import MasterHealth
 from c4bench.control.paths.learning import PlannedFabric
 from c4bench.control.paths.service import PathService
+from c4bench.control.sessions import AgentSessions, RankRequests
 from c4bench.control.state.archiving import Archiving
 from c4bench.control.state.event_log import EventLog
 from c4bench.control.state.registry import JobRegistry
 from c4bench.control.state.store import Store
-from c4bench.control.steering.hosts import FleetState, HostRecheck
-from c4bench.control.steering.steering import Steering
+from c4bench.control.steering import FleetState, HostRecheck, Steering
 from c4bench.errors import report_bug
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.event import Diagnosed
@@ -83,7 +81,9 @@ def compose(
     registry = JobRegistry(store, adopt=store.durable)
 
     rendezvous, meetings = RendezvousService(store), Meetings(jobs)
-    attempts = JobAttempts(jobs, agents, store, registry, rendezvous, meetings, detection, paths)
+    attempts = JobAttempts(
+        jobs, agents, store, registry, rendezvous, meetings, detection.follow, detection.forget, paths.forget
+    )
     probes = ProbeJobs(registry, attempts)
 
     fleet = FleetState(registry, agents, attempts)

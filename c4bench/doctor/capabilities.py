@@ -10,8 +10,8 @@ from c4bench.doctor import traffic_class
 from c4bench.doctor.findings import HostSelfReport, MtuToPeer
 from c4bench.doctor.lldp import Neighbour, neighbours
 from c4bench.errors import UsageError, meant
-from c4bench.model.clocks import ClockOffset
 from c4bench.model.fabric import Host
+from c4bench.remote.clock import ClockOffset
 
 CLOCKS_APART_S = 0.1
 _RDMA_MTUS = (4096, 2048, 1024, 512, 256)

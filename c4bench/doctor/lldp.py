@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from c4bench.c4p.knowledge.graph_comparison import CableDifference, Cables, Kind, compare, ends, nodes_of
+from c4bench.c4p.knowledge.cabling import CableDifference, Cables, Kind, compare, ends, nodes_of
 from c4bench.decoding import DecodingError, json_in
 from c4bench.model.fabric import Host
 from c4bench.model.graph import FabricGraph, HostPort

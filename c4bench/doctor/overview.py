@@ -9,7 +9,7 @@ from itertools import groupby
 
 import msgspec
 
-from c4bench.c4p.knowledge.graph_comparison import CableDifference
+from c4bench.c4p.knowledge.cabling import CableDifference
 from c4bench.doctor.capabilities import NAMES, Capability, Report, State
 from c4bench.doctor.lldp import compare_neighbours
 from c4bench.doctor.switches import SwitchReport

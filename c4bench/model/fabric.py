@@ -169,10 +169,3 @@ class LinkLoad(msgspec.Struct, frozen=True):
     flows: int
     rate_bps: float | None
     carried_bps: float | None = None
-
-
-class Placement(msgspec.Struct, frozen=True):
-    """What the planner answers for a flow."""
-
-    flow: str
-    path: Path

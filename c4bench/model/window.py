@@ -1,19 +1,20 @@
 """What one agent ships for one interval, as tables of numbers: a row for each operation and end of a connection.
 
 A row is one of the records of `model.telemetry`, but its times are whole ns and its text is numbers: `HostNames` says
-what they stand for. Tables are bytes, so that an agent makes them, and a master passes them on, without an object for
-each row. `Window.ops` and the like make records of them.
+what they stand for, and an agent gives them by `Numbering`. Tables are bytes, so that an agent makes them, and a master
+passes them on, without an object for each row. `Window.ops` and the like make records of them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from struct import Struct
-from typing import NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from c4bench.errors import UsageError
 from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, NicRecord, OpRecord, RankRecord
 
-_Name = TypeVar("_Name")
+_Name = TypeVar("_Name", bound=Hashable)
 
 STATES = ("idle", "credit", "data", "transfer")
 # Caller, call; sequence number, bytes; entered, started, finished (ns); bytes of awaited ranks.
@@ -148,3 +149,74 @@ def ranks_in(bits: bytes) -> tuple[int, ...]:
     """The ranks whose bits are set."""
     some = ((8 * at, byte) for at, byte in enumerate(bits) if byte)
     return tuple(first + bit for first, byte in some for bit in range(8) if byte >> bit & 1)
+
+
+# More of each sort than a host has: 16 ranks with full telemetry files have a quarter of it.
+NUMBERS_AT_MOST = 1 << 16
+
+
+class Numbers(Generic[_Name]):
+    """Names of one sort; a number is given again once its name is gone."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[_Name, int] = {}
+        self._names: list[_Name | None] = []
+        self._free: list[int] = []
+        self._listed: tuple[_Name | None, ...] | None = ()
+
+    def number(self, name: _Name) -> int:
+        """The number of a name, which may be new. Raises UsageError where there are too many."""
+        number = self._numbers.get(name)
+        if number is None:
+            if not self._free:
+                if len(self._names) == NUMBERS_AT_MOST:
+                    raise UsageError(
+                        f"this host's ranks have over {NUMBERS_AT_MOST} connections or kinds of operations; use fewer"
+                    )
+                self._free.append(len(self._names))
+                self._names.append(None)
+            number = self._numbers[name] = self._free.pop()
+            self._names[number], self._listed = name, None
+        return number
+
+    def keep(self, names: Iterable[_Name]) -> None:
+        """Free the numbers of all other names."""
+        kept = set(names)
+        for name in [name for name in self._numbers if name not in kept]:
+            number = self._numbers.pop(name)
+            self._names[number], self._listed = None, None
+            self._free.append(number)
+
+    @property
+    def listed(self) -> tuple[_Name | None, ...]:
+        """The names by number; the same object until one changes."""
+        if self._listed is None:
+            self._listed = tuple(self._names)
+        return self._listed
+
+
+class Numbering:
+    """The numbers that a host's tables use; `names` says what they stand for."""
+
+    def __init__(self) -> None:
+        self.comms: Numbers[CommRecord] = Numbers()
+        self.callers: Numbers[Caller] = Numbers()
+        self.sends: Numbers[EndName] = Numbers()
+        self.receives: Numbers[EndName] = Numbers()
+        self.calls: Numbers[CallName] = Numbers()
+        self._names = HostNames()
+
+    @property
+    def names(self) -> HostNames:
+        """What the numbers stand for; the same object until that changes."""
+        listed = (
+            self.comms.listed,
+            self.callers.listed,
+            self.sends.listed,
+            self.receives.listed,
+            self.calls.listed,
+        )
+        known = (getattr(self._names, sort) for sort in self._names.__struct_fields__)
+        if any(new is not old for new, old in zip(listed, known, strict=True)):
+            self._names = HostNames(*listed)
+        return self._names

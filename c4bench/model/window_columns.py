@@ -8,38 +8,21 @@ from numpy.typing import NDArray
 Rows = NDArray[np.void]
 # The latest time that ns have room for.
 _LATEST_S = 9e9
-OP_ROW = np.dtype(
-    [
-        ("caller", "<u4"),
-        ("call", "<u4"),
-        ("seq", "<i8"),
-        ("size_bytes", "<i8"),
-        ("entered", "<i8"),
-        ("started", "<i8"),
-        ("finished", "<i8"),
-        ("awaits", "<i8"),
-    ]
+
+
+def _row(*columns: tuple[str, str]) -> "np.dtype[np.void]":
+    """A row of these columns: a kind of number, and the names of the columns of this kind that follow each other."""
+    return np.dtype([(name, kind) for kind, names in columns for name in names.split()])
+
+
+OP_ROW = _row(("<u4", "caller call"), ("<i8", "seq size_bytes entered started finished awaits"))
+CONN_ROW = _row(
+    ("<i8", "end messages size_bytes wait_credit wait_data transfer shared last_progress"),
+    ("<u4", "outstanding owed source_port state"),
+    ("<i8", "state_since count"),
+    ("<u8", "sum"),
 )
-CONN_ROW = np.dtype(
-    [
-        ("end", "<i8"),
-        ("messages", "<i8"),
-        ("size_bytes", "<i8"),
-        ("wait_credit", "<i8"),
-        ("wait_data", "<i8"),
-        ("transfer", "<i8"),
-        ("shared", "<i8"),
-        ("last_progress", "<i8"),
-        ("outstanding", "<u4"),
-        ("owed", "<u4"),
-        ("source_port", "<u4"),
-        ("state", "<u4"),
-        ("state_since", "<i8"),
-        ("count", "<i8"),
-        ("sum", "<u8"),
-    ]
-)
-ARRIVAL_ROW = np.dtype([("end", "<i8"), ("messages", "<i8"), ("count", "<i8"), ("sum", "<u8")])
+ARRIVAL_ROW = _row(("<i8", "end messages count"), ("<u8", "sum"))
 
 
 def rows(tables: Iterable[bytes], row: "np.dtype[np.void]") -> Rows:

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager
 import msgspec
 
 from c4bench.inject.protocol import Applied
-from c4bench.model.clocks import ClockOffset
+from c4bench.remote.clock import ClockOffset
 
 
 class Clocks:

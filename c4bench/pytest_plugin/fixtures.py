@@ -9,8 +9,7 @@ import pytest
 
 from c4bench import remote
 from c4bench.c4p.knowledge.atlas import Atlas
-from c4bench.control.cluster import Cluster
-from c4bench.control.job_views import C4D, SteeredJob
+from c4bench.control.cluster import C4D, Cluster, SteeredJob
 from c4bench.control.paths.switches import Switches
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inject import places

@@ -13,8 +13,8 @@ from c4bench.doctor.capabilities import Capability
 from c4bench.doctor.overview import document
 from c4bench.doctor.switches import audit_all
 from c4bench.inventory import Inventory
-from c4bench.model.clocks import ClockOffset
 from c4bench.record import RunDirectory
+from c4bench.remote.clock import ClockOffset
 from c4bench.reserve import Reservation, drained, scheduler
 
 TENANCY = pytest.StashKey["Tenancy"]()

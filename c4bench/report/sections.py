@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from c4bench.c4p.evaluation.metrics import jain_index, max_mean_ratio
+from c4bench.c4p.evaluation import jain_index, max_mean_ratio
 from c4bench.record import RunDirectory
 from c4bench.record.artefacts import (
     Ablation,

@@ -20,10 +20,9 @@ from c4bench.decoding import DecodingError, from_json, from_yaml
 from c4bench.errors import C4Error, UnhealthyError, UsageError, meant
 from c4bench.foreign_text import one_line
 from c4bench.inventory import Access, Inventory
-from c4bench.model.clocks import ClockOffset
 from c4bench.model.reservation import LONGEST_COMMAND, Claim, Holder
 from c4bench.remote import BARE_PYTHON, Connection, Session, connect
-from c4bench.remote.clock import offset
+from c4bench.remote.clock import ClockOffset, offset
 
 _KEEPER = Path(__file__).with_name("keeper.py")
 _AT_ONCE = 32

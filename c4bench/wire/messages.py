@@ -6,7 +6,6 @@ import msgspec
 
 from c4bench.model.diagnosis import NetworkLoss
 from c4bench.model.fabric import Flow, Host, Nic
-from c4bench.model.meeting import Meeting
 from c4bench.model.steering import Policy
 from c4bench.model.telemetry import Failure, Member
 
@@ -42,6 +41,16 @@ class Note(msgspec.Struct, frozen=True, tag="note"):
 
 
 Message = Call | Answer | Note
+
+
+class Meeting(msgspec.Struct, frozen=True):
+    """Ranks of several jobs, `size` in all, that wait for each other so that what they measure happens together.
+
+    The test may be one of them. Jobs are in the same meeting if their operators give them the same name.
+    """
+
+    name: str
+    size: int
 
 
 class JobSpec(msgspec.Struct, frozen=True):

@@ -10,9 +10,8 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from c4bench.budget import WINDOW, Account, OverBudgetError
-from c4bench.model.numbering import NUMBERS_AT_MOST
 from c4bench.model.telemetry import CommRecord, NicRecord, RankRecord
-from c4bench.model.window import ARRIVAL, CONN, OP, Caller, CallName, EndName, HostNames, Window
+from c4bench.model.window import ARRIVAL, CONN, NUMBERS_AT_MOST, OP, Caller, CallName, EndName, HostNames, Window
 
 # Another number for every other meaning of the bytes.
 FORMAT = 2

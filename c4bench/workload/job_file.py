@@ -8,9 +8,8 @@ import msgspec
 from c4bench.decoding import DecodingError, from_yaml
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Host
-from c4bench.model.meeting import Meeting
 from c4bench.model.steering import Policy
-from c4bench.wire.messages import LaunchJob
+from c4bench.wire.messages import LaunchJob, Meeting
 from c4bench.workload import programs
 from c4bench.workload.jobs import job, place
 

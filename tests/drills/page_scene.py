@@ -9,7 +9,7 @@ import threading
 import time
 import urllib.request
 
-from c4bench.control.agents.connections import AgentConnection
+from c4bench.control.agents import AgentConnection
 from c4bench.control.parts import compose
 from c4bench.control.paths.learning import PlannedFabric
 from c4bench.control.paths.switches import PortCount

@@ -132,6 +132,20 @@ def test_detect_judges_a_recording_by_another_detector(site, tmp_path):
     assert c4bench(site, "campaign", tmp_path, "--detector", "acme")[0] == 2
 
 
+def test_a_master_is_told_who_judges(site, tmp_path):
+    """A master takes the package's detector by its name, and refuses others, and any beside a bus, before it begins."""
+
+    def errors(*words):
+        code, _, said = c4bench(site, "master", "--state", tmp_path / "state", "--trust", tmp_path, *words)
+        assert code == 2
+        return said
+
+    assert errors("--detector", "acne") == "c4bench: no detector 'acne': one of c4d, acme\n"
+    assert "with --bus c4bench detector processes judge" in errors("--detector", "acme", "--bus", "nats://h:1")
+    assert errors("--detector", "acme").startswith("c4bench: no certificates in")
+    assert not (tmp_path / "state").exists()
+
+
 def test_the_bundle_of_hosts_has_the_package(site, tmp_path):
     """What is deployed to hosts holds the package, and lets its entry points be found."""
     build = "import sys, pathlib; from c4bench.deploy import prepare; print(prepare.build(pathlib.Path(sys.argv[1])))"

@@ -60,7 +60,7 @@ def planes(hosts: int, hosts_per_leaf: int, spines: int) -> Fabric:
 
 
 class Instance(NamedTuple):
-    """A planning problem: what `Planner` and `exact.least_worst_load` take."""
+    """A planning problem: what `Planner` and `evaluation.least_worst_load` take."""
 
     flows: list[Flow]
     atlas: Atlas

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from c4bench.model.numbering import Numbers
 from c4bench.model.telemetry import RankRecord
-from c4bench.model.window import OP, STATES, Caller, CallName, EndName, HostNames, Window
+from c4bench.model.window import OP, STATES, Caller, CallName, EndName, HostNames, Numbers, Window
 from c4bench.model.window_columns import ARRIVAL_ROW, CONN_ROW, Rows
 from tools.sim.arrays import Floats, Ints
 from tools.sim.counters import Counters

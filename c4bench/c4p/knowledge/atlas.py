@@ -9,10 +9,22 @@ from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Path
 
+# Source NIC, destination NIC.
+Pair = tuple[str, str]
 # Source NIC, destination NIC, source port.
 Probe = tuple[str, str, int]
 # The links of a path in order, as indices into `Atlas.hops`.
 LinkPath = tuple[int, ...]
+# The links of a path by address, without the first and the last, which lead from and to a NIC.
+InnerPath = tuple[str, ...]
+
+
+class Question(NamedTuple):
+    """A question to a switch: is it the one at `position`, counted from 0, of this source port's path, or which is."""
+
+    pair: Pair
+    source_port: int
+    position: int
 
 
 class PathTrace(msgspec.Struct, frozen=True):

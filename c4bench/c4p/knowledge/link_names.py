@@ -8,8 +8,7 @@ from types import MappingProxyType
 import msgspec
 
 from c4bench.c4p.knowledge.atlas import Atlas
-from c4bench.c4p.knowledge.cabling import Link, infer, tiers
-from c4bench.c4p.knowledge.graph_comparison import NamedFabric, nodes_of, recognise
+from c4bench.c4p.knowledge.cabling import Link, NamedFabric, infer, nodes_of, recognise, tiers
 from c4bench.model.fabric import Nic
 from c4bench.model.graph import FabricGraph, tiers_of
 

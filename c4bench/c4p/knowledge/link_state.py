@@ -4,9 +4,8 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from c4bench.c4p.knowledge.leaf_groups import Pair
-from c4bench.c4p.knowledge.path_changes import PathChanges
-from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
+from c4bench.c4p.knowledge.atlas import Pair
+from c4bench.c4p.knowledge.path_knowledge import PathChanges, PathKnowledge
 from c4bench.c4p.policy import HoldDown
 from c4bench.model.fabric import MissingLink
 

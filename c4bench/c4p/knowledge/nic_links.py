@@ -12,11 +12,6 @@ from c4bench.model.fabric import Nic
 _FROM = "@"
 
 
-def nic_address(hop: str) -> str:
-    """The address of the NIC that a link leads to, from the link's name."""
-    return hop.partition(_FROM)[0]
-
-
 def is_port(hop: str) -> bool:
     """Whether a hop is the link to one port of a bond."""
     return _FROM in hop

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import msgspec
 
 from c4bench.c4p.disjoint_sets import DisjointSets
-from c4bench.c4p.knowledge.leaf_groups import Pair
+from c4bench.c4p.knowledge.atlas import Pair, Question
 from c4bench.c4p.knowledge.link_state import LinkHealth
 from c4bench.c4p.knowledge.path_knowledge import PROBES, PathKnowledge
 from c4bench.c4p.policy import PathPolicy
@@ -103,18 +103,6 @@ class AnswerBudget:
 _RESERVE, _LEAST_RESERVE = 3.0, 1.0
 
 
-# A pair of NICs and the position of a switch on its paths, counted from 0.
-Position = tuple[Pair, int]
-
-
-class Check(NamedTuple):
-    """A question: is switch `position`, counted from 0, of this source port's path still the known one."""
-
-    pair: Pair
-    source_port: int
-    position: int
-
-
 class CheckResults(NamedTuple):
     """What checks have shown: whether paths have `changed`, and the hops that were `crossed`.
 
@@ -167,7 +155,7 @@ class PathChecks:
         """Note that it is known better which hops belong to one switch."""
         self._budget.regroup(self._knowledge.switches(), now_s)
 
-    def note_answers(self, nic: str, hops: Iterable[str], now_s: float, silent: Iterable[Position] = ()) -> None:
+    def note_answers(self, nic: str, hops: Iterable[str], now_s: float, silent: Iterable[Question] = ()) -> None:
         """Count answers that switches gave to other probes of this NIC, and note where they were `silent`.
 
         A switch that was silent to a search may have no answers left, or its answer was lost while routes changed.
@@ -175,7 +163,7 @@ class PathChecks:
         """
         for hop in hops:
             self._budget.spend(nic, hop, now_s)
-        for pair, position in silent:
+        for pair, _, position in silent:
             known = [entry.hops[:-1] for entry in self._knowledge.entries(pair).values()]
             for hop in {hops[position] for hops in known if position < len(hops)}:
                 self._budget.doubt(nic, hop, now_s)
@@ -190,7 +178,7 @@ class PathChecks:
         """Whether the hop's switch has an answer left for this NIC, so that silence would not be for want of it."""
         return self._budget.left(nic, hop, now_s) >= 1
 
-    def checks(self, live: Mapping[Pair, Iterable[int]], now_s: float) -> tuple[Check, ...]:
+    def checks(self, live: Mapping[Pair, Iterable[int]], now_s: float) -> tuple[Question, ...]:
         """The checks that are due, given the source ports that `live` flows use."""
         watched = self._urgent or bool(self._health.missing)
         interval_s = self.policy.urgent_check_s if watched else self.policy.check_s
@@ -205,9 +193,9 @@ class PathChecks:
         self._urgent = False
         return tuple(dict.fromkeys(due))
 
-    def _of_paths_in_use(self, live: Mapping[Pair, Iterable[int]], now_s: float) -> Iterator[Check]:
+    def _of_paths_in_use(self, live: Mapping[Pair, Iterable[int]], now_s: float) -> Iterator[Question]:
         """A check of each path that flows use, by each NIC as many as its switches can answer."""
-        by_nic: dict[str, list[Check]] = defaultdict(list)
+        by_nic: dict[str, list[Question]] = defaultdict(list)
         for pair, ports in sorted(live.items()):
             if not self._knowledge.outdated(pair):
                 by_nic[pair[0]] += [
@@ -216,7 +204,7 @@ class PathChecks:
         for candidates in by_nic.values():
             yield from self._affordable(self._in_turn(candidates), _LEAST_RESERVE, now_s)
 
-    def _of_oldest_links(self, live: Mapping[Pair, Iterable[int]], now_s: float) -> Iterator[Check]:
+    def _of_oldest_links(self, live: Mapping[Pair, Iterable[int]], now_s: float) -> Iterator[Question]:
         """By each NIC a check of the path whose links were crossed longest ago; of several, one that flows use."""
         reserve = _LEAST_RESERVE if self._health.missing else _RESERVE
         crossed_s = defaultdict(lambda: -inf, self._health.answered_s)
@@ -231,9 +219,9 @@ class PathChecks:
                 crossed_s |= dict.fromkeys(self._crossed(check), inf)
                 yield check
 
-    def _check(self, path: _KnownPath, ports: Sequence[int]) -> Check:
+    def _check(self, path: _KnownPath, ports: Sequence[int]) -> Question:
         """A check of a path up to its last switch, by one of the source ports that take it, another one each round."""
-        return Check(path.pair, ports[self._round % len(ports)], len(path.links) - 1)
+        return Question(path.pair, ports[self._round % len(ports)], len(path.links) - 1)
 
     def _known_paths(self, live: Collection[Pair]) -> dict[str, dict[_KnownPath, list[int]]]:
         """By NIC, the paths that probes have found of live pairs, with their source ports; found again on changes."""
@@ -250,7 +238,7 @@ class PathChecks:
         """Whether what is known is not being replaced, and the path crosses no missing link: those have own checks."""
         return not self._knowledge.outdated(path.pair) and self._health.missing.isdisjoint(path.links)
 
-    def _of_missing_links(self, live: Iterable[Pair], now_s: float) -> Iterator[Check]:
+    def _of_missing_links(self, live: Iterable[Pair], now_s: float) -> Iterator[Question]:
         """A check of each missing link, by one NIC at a time, so that some NIC can always ask soon.
 
         A NIC that met silence before is preferred, because a second silence confirms the loss.
@@ -259,28 +247,28 @@ class PathChecks:
             wanted = sorted(self._in_turn(candidates), key=lambda check: (check.pair[0], hop) not in self._refused)
             yield from itertools.islice(self._affordable(wanted, 0.0, now_s), 1)
 
-    def _in_turn(self, checks: Sequence[Check]) -> list[Check]:
+    def _in_turn(self, checks: Sequence[Question]) -> list[Question]:
         first = self._round % len(checks) if checks else 0
         return [*checks[first:], *checks[:first]]
 
-    def _at_last_switch(self, pair: Pair, port: int) -> Check | None:
+    def _at_last_switch(self, pair: Pair, port: int) -> Question | None:
         """None for a path that is not known, or known by counters only."""
         entry = self._knowledge.entries(pair).get(port)
         known = entry is not None and entry.how == PROBES and len(entry.hops) > 1
-        return Check(pair, port, len(entry.hops) - 2) if entry and known else None
+        return Question(pair, port, len(entry.hops) - 2) if entry and known else None
 
-    def _at_missing_links(self, live: Iterable[Pair]) -> dict[str, list[Check]]:
+    def _at_missing_links(self, live: Iterable[Pair]) -> dict[str, list[Question]]:
         """By missing link, the checks that its switch answers when it is back."""
-        found: dict[str, list[Check]] = defaultdict(list)
+        found: dict[str, list[Question]] = defaultdict(list)
         missing = self._health.missing
         for pair in sorted(live) if missing else ():
             for port, entry in self._knowledge.entries(pair).items():
                 crossed = next((position for position, hop in enumerate(entry.hops[:-1]) if hop in missing), None)
                 if crossed is not None and entry.how == PROBES:
-                    found[entry.hops[crossed]].append(Check(pair, port, crossed))
+                    found[entry.hops[crossed]].append(Question(pair, port, crossed))
         return found
 
-    def _affordable(self, checks: Iterable[Check], reserve: float, now_s: float) -> Iterator[Check]:
+    def _affordable(self, checks: Iterable[Question], reserve: float, now_s: float) -> Iterator[Question]:
         """The checks whose switches have answers left beside the reserve; each is spent."""
         for check in checks:
             nic, hop = check.pair[0], self._expected(check)
@@ -288,7 +276,7 @@ class PathChecks:
                 self._budget.spend(nic, hop, now_s)
                 yield check
 
-    def evaluate(self, answers: Mapping[Check, str], now_s: float) -> CheckResults:
+    def evaluate(self, answers: Mapping[Question, str], now_s: float) -> CheckResults:
         """Compare the addresses that answered, "" for none, with those that are known.
 
         Ports without an answer are suspects as soon as all switches on their path can answer a trace.
@@ -320,7 +308,7 @@ class PathChecks:
                 suspects[check.pair] = (*suspects.get(check.pair, ()), check.source_port)
         return CheckResults(changed, suspects, frozenset(crossed), frozenset(confirmed))
 
-    def _can_trace(self, check: Check, now_s: float) -> bool:
+    def _can_trace(self, check: Question, now_s: float) -> bool:
         """Take what a trace of all of this path needs; False if a switch has no answer left, and ask again soon."""
         nic = check.pair[0]
         hops = self._hops(check)[:-1]
@@ -331,13 +319,13 @@ class PathChecks:
             self._budget.spend(nic, hop, now_s)
         return True
 
-    def _crossed(self, check: Check) -> tuple[str, ...]:
+    def _crossed(self, check: Question) -> tuple[str, ...]:
         """The links that the check crosses, as far as is known."""
         return self._hops(check)[: check.position + 1]
 
-    def _expected(self, check: Check) -> str:
+    def _expected(self, check: Question) -> str:
         return self._hops(check)[check.position]
 
-    def _hops(self, check: Check) -> tuple[str, ...]:
+    def _hops(self, check: Question) -> tuple[str, ...]:
         entry = self._knowledge.entries(check.pair).get(check.source_port)
         return entry.hops if entry else ()

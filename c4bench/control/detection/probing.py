@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from c4bench.c4d.probing.doubts import Doubts
 from c4bench.c4d.probing.sweep import plan_sweep, unexplained
-from c4bench.c4p.knowledge.path_checks import Check
+from c4bench.c4p.knowledge.atlas import Question
 from c4bench.control.detection.detection import Detection
 from c4bench.control.jobs.probe_jobs import ProbeJobs
 from c4bench.control.paths.service import PathService
@@ -168,7 +168,7 @@ class DoubtProber:
         Probes of hosts whose agents are not there are left out.
         """
         able = {probe for probe, hop in probes.items() if self._can_answer(probe.source, hop)}
-        checks = {Check((one.source, one.destination), one.source_port, one.hops - 1): one for one in probes}
+        checks = {Question((one.source, one.destination), one.source_port, one.hops - 1): one for one in probes}
         found = {checks[check]: address for check, address in (await self._paths.survey.check(checks, nics)).items()}
         for probe, address in found.items():
             if address:

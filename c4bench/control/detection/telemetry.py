@@ -18,7 +18,7 @@ from functools import partial
 
 import msgspec
 
-from c4bench.control.agents.connections import AgentLiveness
+from c4bench.control.agents import AgentLiveness
 from c4bench.control.detection.detection import Detection
 from c4bench.control.detection.windows import WindowParts
 from c4bench.control.jobs.job import Job

@@ -4,12 +4,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Any, Protocol
+from typing import Any
 
-from c4bench.control.agents.connections import AgentConnections, start_on, stop_on
+from c4bench.control.agents import AgentConnections, start_on, stop_on
 from c4bench.control.jobs.job import Job
-from c4bench.control.jobs.meetings import Meetings
-from c4bench.control.jobs.rendezvous import RendezvousService
+from c4bench.control.jobs.rendezvous import Meetings, RendezvousService
 from c4bench.control.state.event_log import EventLog
 from c4bench.control.state.registry import JobRegistry, name_of
 from c4bench.control.state.store import Store
@@ -24,27 +23,10 @@ _logger = logging.getLogger(__name__)
 Release = Callable[[str], Awaitable[None]]
 
 
-class _Detection(Protocol):
-    """What attempts need of detection."""
-
-    def follow(self, job: Job, now_s: float) -> None:
-        """Evaluate this attempt's telemetry from now on."""
-
-    def forget(self, attempt: str) -> None:
-        """Follow an attempt that has ended no longer."""
-
-
-class _Paths(Protocol):
-    """What attempts need of path planning."""
-
-    async def forget(self, job: str) -> None:
-        """Remove all flows of an attempt that has ended."""
-
-
 class JobAttempts:
     """Starts attempts, registers them with the parts that need them, and ends them everywhere.
 
-    Running attempts are in `jobs`, by ID.
+    Running attempts are in `jobs`, by ID. C4D evaluates telemetry of those that it is told to `follow`.
     """
 
     def __init__(
@@ -55,11 +37,13 @@ class JobAttempts:
         registry: JobRegistry,
         rendezvous: RendezvousService,
         meetings: Meetings,
-        detection: _Detection,
-        paths: _Paths,
+        follow: Callable[[Job, float], None],
+        forget_findings: Callable[[str], None],
+        forget_flows: Callable[[str], Awaitable[None]],
     ) -> None:
         self._jobs, self._agents, self._store, self._registry = jobs, agents, store, registry
-        self._rendezvous, self._meetings, self._detection, self._paths = rendezvous, meetings, detection, paths
+        self._rendezvous, self._meetings, self._follow = rendezvous, meetings, follow
+        self._forget_findings, self._forget_flows = forget_findings, forget_flows
         # Earlier attempts by the job's name. A master that runs for long does not keep them.
         self.replaced: dict[str, list[Job]] = {}
 
@@ -74,7 +58,7 @@ class JobAttempts:
             self._jobs[spec.id] = Job(spec, self._store, saved)
             self._rendezvous.admit(spec.id, saved)
             if followed:
-                self._detection.follow(self._jobs[spec.id], time.time())
+                self._follow(self._jobs[spec.id], time.time())
         return self._jobs[spec.id]
 
     def restore(self, spec: JobSpec) -> None:
@@ -117,8 +101,8 @@ class JobAttempts:
         members = job.spec.members if job else ()
         hosts = {member.host: None for member in members if member.host not in unreachable}
         await asyncio.gather(*(stop_on(self._agents.by_host.get(host), attempt) for host in hosts))
-        await self._paths.forget(attempt)
-        self._detection.forget(attempt)
+        await self._forget_flows(attempt)
+        self._forget_findings(attempt)
         self._rendezvous.forget(attempt)
         self._store.forget(attempt)
         if job and job.spec.meeting:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from c4bench.budget import JOB
-from c4bench.control.state.store import Entry, RankResult, Store
+from c4bench.control.state.store import JobEntry, RankResult, Store
 from c4bench.errors import UnhealthyError
 from c4bench.foreign_text import one_line
 from c4bench.model.fabric import Flow, Path
@@ -33,7 +33,7 @@ class Job:
     `saved` is what an earlier master has saved about the attempt.
     """
 
-    def __init__(self, spec: JobSpec, store: Store | None = None, saved: Iterable[Entry] = ()) -> None:
+    def __init__(self, spec: JobSpec, store: Store | None = None, saved: Iterable[JobEntry] = ()) -> None:
         self.spec = spec
         self.ranks_by_host: dict[str, set[int]] = {}
         for member in spec.members:

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from c4bench.control.agents.connections import AgentConnections, AgentLiveness
+from c4bench.control.agents import AgentConnections, AgentLiveness
 from c4bench.control.detection.detection import Detection
 from c4bench.control.detection.telemetry import EvaluationTimes, TelemetryLoop
 from c4bench.control.paths.service import PathService, UnplannedFlows

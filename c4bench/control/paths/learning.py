@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from c4bench.c4p.controller import PathController
-from c4bench.c4p.evaluation.shortfalls import gaps
-from c4bench.c4p.knowledge.graph_comparison import CableDifference, compare_paths, recognise
-from c4bench.c4p.knowledge.leaf_groups import Pair
+from c4bench.c4p.evaluation import gaps
+from c4bench.c4p.knowledge.atlas import Pair
+from c4bench.c4p.knowledge.cabling import CableDifference, compare_paths, recognise
 from c4bench.c4p.knowledge.link_names import NamedLinks, Port, link_rates, name_links
 from c4bench.c4p.knowledge.nic_links import NicLinks
 from c4bench.c4p.knowledge.path_knowledge import COUNTERS

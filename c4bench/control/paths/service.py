@@ -10,9 +10,8 @@ import msgspec
 
 from c4bench.budget import AGENT, OverBudgetError
 from c4bench.c4p.controller import PathController
-from c4bench.c4p.guidance.live_flows import LiveFlows
-from c4bench.c4p.knowledge.atlas import Atlas
-from c4bench.c4p.knowledge.leaf_groups import Pair
+from c4bench.c4p.guidance import LiveFlows
+from c4bench.c4p.knowledge.atlas import Atlas, Pair
 from c4bench.c4p.knowledge.link_names import NamedLinks
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.c4p.policy import PathPolicy

@@ -11,8 +11,7 @@ from itertools import count, starmap
 from typing import NamedTuple, TypeVar
 
 from c4bench.budget import HOST
-from c4bench.c4p.knowledge.atlas import Probe
-from c4bench.c4p.knowledge.path_checks import Check, Position
+from c4bench.c4p.knowledge.atlas import Probe, Question
 from c4bench.c4p.knowledge.path_knowledge import Trace
 from c4bench.c4p.knowledge.path_search import PathSearch
 from c4bench.errors import UnhealthyError
@@ -49,7 +48,7 @@ _ADDRESS_AT_MOST, _TTL_AT_MOST = 64, 255
 # Packets start with one of these TTLs, and each switch takes one off.
 _INITIAL_TTLS = (64, 128, 255)
 
-Pair = tuple[Nic, Nic]
+NicPair = tuple[Nic, Nic]
 Body = TypeVar("Body")
 
 
@@ -73,7 +72,7 @@ class PathSurvey:
         # A source port of a NIC can be probed to one purpose at a time.
         self._busy: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def count_switches(self, pairs: Iterable[Pair], source_port: int) -> dict[tuple[str, str], int]:
+    async def count_switches(self, pairs: Iterable[NicPair], source_port: int) -> dict[tuple[str, str], int]:
         """The number of switches between NICs, by the TTL with which the destination's answer arrives.
 
         A pair whose destination does not answer is left out.
@@ -100,7 +99,7 @@ class PathSurvey:
         search: PathSearch,
         asking: Iterable[str],
         nics: Mapping[str, Nic],
-        note_answers: Callable[[str, Sequence[str], float, Sequence[Position]], None],
+        note_answers: Callable[[str, Sequence[str], float, Sequence[Question]], None],
     ) -> None:
         """Run a round of a search by these NICs.
 
@@ -110,13 +109,8 @@ class PathSurvey:
         async def ask(source: Nic) -> None:
             try:
                 while questions := search.questions(source.name):
-                    probes = [
-                        HopProbe(nics[question.pair[1]].address, question.source_port, question.position + 1)
-                        for question in questions
-                    ]
-                    answers = await self._send(source, probes)
-                    met = list(zip(questions, [answer.address for answer in answers], strict=True))
-                    silent = [(question.pair, question.position) for question, hop in met if not hop]
+                    met = await self._ask(source, questions, nics)
+                    silent = [question for question, hop in met if not hop]
                     note_answers(source.name, [hop for _, hop in met if hop], time.time(), silent)
                     for question, hop in met:
                         search.record(question, hop)
@@ -125,36 +119,42 @@ class PathSurvey:
 
         await asyncio.gather(*(self._alone(name, partial(ask, nics[name])) for name in asking))
 
-    async def check(self, checks: Iterable[Check], nics: Mapping[str, Nic]) -> dict[Check, str]:
-        """The addresses that answer checks, "" for none; checks by hosts without an agent are left out."""
-        by_source: dict[str, list[Check]] = defaultdict(list)
-        for check in checks:
-            by_source[check.pair[0]].append(check)
-        answers: dict[Check, str] = {}
+    async def check(self, questions: Iterable[Question], nics: Mapping[str, Nic]) -> dict[Question, str]:
+        """The addresses that answer, "" for none; questions of hosts without an agent are left out."""
+        by_source: dict[str, list[Question]] = defaultdict(list)
+        for question in questions:
+            by_source[question.pair[0]].append(question)
+        answers: dict[Question, str] = {}
 
-        async def ask(source: Nic, mine: Sequence[Check]) -> None:
-            probes = [HopProbe(nics[check.pair[1]].address, check.source_port, check.position + 1) for check in mine]
+        async def ask(source: Nic, mine: Sequence[Question]) -> None:
             with suppress(UnhealthyError):
-                found = await self._send(source, probes)
-                answers.update({check: answer.address for check, answer in zip(mine, found, strict=True)})
+                answers.update(await self._ask(source, mine, nics))
 
         await asyncio.gather(*(self._alone(name, partial(ask, nics[name], mine)) for name, mine in by_source.items()))
         return dict(sorted(answers.items()))
+
+    async def _ask(
+        self, source: Nic, questions: Sequence[Question], nics: Mapping[str, Nic]
+    ) -> list[tuple[Question, str]]:
+        """The questions of a NIC with the addresses that answered, "" for none."""
+        probes = [HopProbe(nics[one.pair[1]].address, one.source_port, one.position + 1) for one in questions]
+        answers = await self._send(source, probes)
+        return [(question, answer.address) for question, answer in zip(questions, answers, strict=True)]
 
     async def trace(self, switches: Mapping[Probe, int], nics: Mapping[str, Nic]) -> dict[Probe, Trace]:
         """The switches that source ports lead over, so many each; a trace ends at one that does not answer."""
         hops: dict[Probe, tuple[str | None, ...]] = dict.fromkeys(switches, ())
         for position in range(max(switches.values(), default=0)):
-            checks = {
-                Check((source, destination), port, position): (source, destination, port)
+            asked = {
+                Question((source, destination), port, position): (source, destination, port)
                 for (source, destination, port), found in hops.items()
                 if len(found) == position < switches[source, destination, port] and None not in found
             }
-            for check, address in (await self.check(checks, nics)).items():
-                hops[checks[check]] += (address or None,)
+            for question, address in (await self.check(asked, nics)).items():
+                hops[asked[question]] += (address or None,)
         return {probe: found for probe, found in sorted(hops.items()) if found}
 
-    async def burst(self, pair: Pair, bursts: Sequence[Burst]) -> None:
+    async def burst(self, pair: NicPair, bursts: Sequence[Burst]) -> None:
         """Send packets from a NIC to another's address, which switches count."""
         source, destination = pair
         request = BurstRequest(source.index, destination.address, tuple(bursts), RATE_PPS, source.traffic_class)
@@ -185,16 +185,11 @@ class PathSurvey:
             return _Numbered(trains, bps / (8 * _TRAIN_BYTES), _TRAIN_BYTES)
 
         heard = await self._number(flows, nics, at_most)
-        return tuple(
-            TimedFlow(
-                *flow,
-                min(nics[end].rate_bps for end in flow[:2]),
-                _TRAIN_BYTES,
-                trains,
-                tuple(filter(_is_timed, one.trains[:trains])),
-            )
-            for flow, one in heard.items()
-        )
+        timed: list[TimedFlow] = []
+        for flow, one in heard.items():
+            rate_bps, arrived = min(nics[end].rate_bps for end in flow[:2]), filter(_is_timed, one.trains[:trains])
+            timed.append(TimedFlow(*flow, rate_bps, _TRAIN_BYTES, trains, tuple(arrived)))
+        return tuple(timed)
 
     async def _number(
         self, flows: Iterable[Probe], nics: Mapping[str, Nic], numbered: Callable[[Nic], "_Numbered"]

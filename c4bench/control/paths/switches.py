@@ -16,7 +16,7 @@ of them it is.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated
 
 import msgspec
@@ -24,17 +24,14 @@ from msgspec.structs import replace
 
 from c4bench import extensions
 from c4bench.budget import SWITCH, Account, OverBudgetError
-from c4bench.c4p.knowledge.atlas import Atlas, Probe
-from c4bench.c4p.knowledge.leaf_groups import Pair
-from c4bench.c4p.knowledge.nic_links import nic_address
+from c4bench.c4p.knowledge.atlas import Pair, Probe
 from c4bench.c4p.knowledge.path_knowledge import Trace
 from c4bench.c4p.knowledge.path_search import MAX_SWITCHES, PathSearch
 from c4bench.control.paths.survey import PathSurvey
 from c4bench.decoding import DecodingError, json_in, whole_number
 from c4bench.errors import Periodic, UnhealthyError
 from c4bench.inventory import Inventory
-from c4bench.model.fabric import Host, LinkLoad, Nic
-from c4bench.record.artefacts import Fabric, FabricHost, FabricLink, Switch
+from c4bench.model.fabric import LinkLoad, Nic
 from c4bench.remote import Connection
 from c4bench.units import parse_rate
 from c4bench.wire.probes import Burst
@@ -253,30 +250,6 @@ def carried_packets(before: Mapping[str, PortCount], after: Mapping[str, PortCou
 def _risen(changes: Mapping[str, int]) -> dict[str, int]:
     """Changes of counters; a counter that has begun again since says nothing."""
     return {hop: change for hop, change in changes.items() if change >= 0}
-
-
-def drawn(hosts: Iterable[Host], atlas: Atlas, ports: Mapping[str, PortCount]) -> Fabric:
-    """The fabric as probing found it, with the known names of switches, for the report's drawing."""
-    names = {hop: port.switch for hop, port in ports.items()}
-    nics = {nic.address: nic for host in hosts for nic in host.nics}
-    rates = {nic.name: nic.rate_bps for nic in nics.values()}
-    links: dict[str, FabricLink] = {}
-    tiers: dict[str, int] = {}
-    for source, destination in atlas.pairs:
-        for path in atlas.paths(source, destination):
-            here = source
-            for position, hop in enumerate(path.hops):
-                end = nics.get(nic_address(hop))
-                there = end.name if end else names.get(hop, hop)
-                links.setdefault(hop, FabricLink(here, there, rates[source], hop))
-                if end is None:
-                    tiers[there] = min(tiers.get(there, 9), min(position, len(path.hops) - 2 - position) + 1)
-                here = there
-    return Fabric(
-        switches=tuple(Switch(name, tier) for name, tier in sorted(tiers.items())),
-        hosts=tuple(FabricHost(host.name, tuple(nic.name for nic in host.nics)) for host in hosts),
-        links=tuple(links[hop] for hop in sorted(links)),
-    )
 
 
 class PathCounter:

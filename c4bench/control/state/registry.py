@@ -14,7 +14,7 @@ from c4bench.errors import UsageError
 from c4bench.model.diagnosis import Component
 from c4bench.model.fabric import Host
 from c4bench.model.steering import Incident, IsolatedHost
-from c4bench.steer.decide import HOUR_S, move_ranks
+from c4bench.steer import HOUR_S, move_ranks
 from c4bench.wire.job_names import check_job_id, is_check
 from c4bench.wire.messages import Hello, JobSpec, LaunchJob, StartRanks
 

@@ -207,7 +207,7 @@ class RankResult(msgspec.Struct, frozen=True, tag="told"):
     result: Result
 
 
-Entry = FinishedExchange | CommunicatorFailure | RelayedMessage | CommunicatorEnded | RankResult
+JobEntry = FinishedExchange | CommunicatorFailure | RelayedMessage | CommunicatorEnded | RankResult
 # An attempt's file of this size is rewritten without what is no longer asked for; the next time at twice what is left.
 _ENTRIES_AT_MOST_BYTES = 64 << 20
 _NEWEST_KEPT = {FinishedExchange: 1024, RankResult: 1 << 16}
@@ -254,7 +254,7 @@ class Store:
         if self._files is not None:
             self._files.replace(f"evidence/{host}.ras", report)
 
-    def append(self, attempt: str, entry: Entry) -> None:
+    def append(self, attempt: str, entry: JobEntry) -> None:
         """Add an entry to an attempt's file."""
         if self._files is None:
             return
@@ -264,9 +264,9 @@ class Store:
             size = self._files.rewrite(_log_of(attempt), lines)
             self._most_bytes[attempt] = max(_ENTRIES_AT_MOST_BYTES, 2 * size)
 
-    def entries(self, attempt: str) -> list[Entry]:
+    def entries(self, attempt: str) -> list[JobEntry]:
         """All entries of an attempt's file."""
-        return self._lines(_log_of(attempt), msgspec.json.Decoder(Entry).decode)
+        return self._lines(_log_of(attempt), msgspec.json.Decoder(JobEntry).decode)
 
     def put_aside(self, attempt: str) -> str:
         """Call an attempt's file otherwise, so that it is not read again; return its new place."""
@@ -315,11 +315,11 @@ class Store:
             self._files.close()
 
 
-def compacted(entries: Sequence[Entry]) -> list[Entry]:
+def compacted(entries: Sequence[JobEntry]) -> list[JobEntry]:
     """The entries that a master may be asked for, in their order: the newest answers and results, and open messages."""
     counts = Counter(type(entry) for entry in entries)
-    messages: dict[tuple[str, Seats], list[Entry]] = {}
-    kept: list[Entry] = []
+    messages: dict[tuple[str, Seats], list[JobEntry]] = {}
+    kept: list[JobEntry] = []
     for entry in entries:
         counts[type(entry)] -= 1
         if isinstance(entry, RelayedMessage):

@@ -8,13 +8,14 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 from c4bench.errors import C4Error
 from c4bench.lab.machine import kernel, modes, packages, pyverbs
 from c4bench.lab.machine.containment import contained, in_container
 from c4bench.lab.machine.kernel import archive, build, source
 from c4bench.lab.machine.modes import Mode
 from c4bench.lab.machine.run import MEMORY_BYTES, memory_directory, open_files_needed
-from c4bench.model.check import Check
 
 __all__ = ["Check", "immutable_checks", "local_checks"]
 
@@ -22,6 +23,15 @@ _PYTHON = (3, 11)
 _MEMINFO = Path("/proc/meminfo")
 _RUN_BYTES = 1 << 30
 _LAB_HOSTS = 8  # of the default topology
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One check: what was found, and the `fix` for when it is not as needed."""
+
+    name: str
+    ok: bool
+    detail: str
+    fix: str
 
 
 def local_checks() -> list[Check]:

@@ -8,7 +8,6 @@ from hostile_agent import MEMBERS, OTHER, SHARED, as_written, flow, make_scene, 
 
 from c4bench.model.diagnosis import Component, NetworkLoss
 from c4bench.model.fabric import Nic
-from c4bench.model.numbering import window_of
 from c4bench.model.telemetry import CommRecord, Failure, Member
 from c4bench.wire.channel import ChannelClosed
 from c4bench.wire.messages import (
@@ -34,6 +33,7 @@ from c4bench.wire.messages import (
 )
 from c4bench.wire.peer import encode
 from c4bench.wire.window_codec import WindowEncoder
+from tools.sim.windows import window_of
 
 NOT_THEIRS = ("does not speak for these ranks", "is no NIC of", "is of another job", "is not one of", "is one of")
 FLOW, OTHERS = flow("h0", "h1"), flow("h0", "h9", "other")

@@ -14,15 +14,13 @@ from c4bench.c4p.controller import PathController
 from c4bench.control.detection.ras_reports import RasReports
 from c4bench.control.detection.windows import WindowParts
 from c4bench.control.jobs.job import Job
-from c4bench.control.operator_session import OperatorSession
 from c4bench.control.parts import compose
 from c4bench.control.paths.learning import PlannedFabric
+from c4bench.control.sessions import OperatorSession
 from c4bench.control.state.store import Store
 from c4bench.errors import UnhealthyError
 from c4bench.model.diagnosis import Component, NetworkLoss
 from c4bench.model.fabric import Flow, Host, Nic
-from c4bench.model.meeting import Meeting
-from c4bench.model.numbering import window_of
 from c4bench.model.recording import Evaluated
 from c4bench.model.steering import Policy
 from c4bench.model.telemetry import (
@@ -37,13 +35,25 @@ from c4bench.model.telemetry import (
 )
 from c4bench.wire import messages
 from c4bench.wire.channel import ChannelClosed
-from c4bench.wire.messages import Answer, Call, Hello, JobSpec, LaunchJob, Note, QueryProgress, RasReport, StartRanks
+from c4bench.wire.messages import (
+    Answer,
+    Call,
+    Hello,
+    JobSpec,
+    LaunchJob,
+    Meeting,
+    Note,
+    QueryProgress,
+    RasReport,
+    StartRanks,
+)
 from c4bench.wire.peer import Peer
 from c4bench.wire.probes import ProbeAnswer
 from c4bench.wire.trust import Role
 from c4bench.wire.window_codec import WindowDecoder, WindowEncoder, from_message
 from fuzz_targets.evidence import RAS_JSON, RAS_TEXT
 from tools.bench.fabrics import clos
+from tools.sim.windows import window_of
 
 HOSTS = 4
 NICS = tuple(Nic(f"h{number}", 0, "rxe0", "eth9", f"10.0.0.{number}", 1e10) for number in range(HOSTS))

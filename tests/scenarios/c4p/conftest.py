@@ -3,10 +3,10 @@
 from collections import Counter
 
 import pytest
+from crossing_pairs import crossing_pairs
 
 from c4bench.c4p.conditions import Conditions
-from c4bench.c4p.evaluation.exact import least_worst_load
-from c4bench.c4p.evaluation.metrics import crossing_pairs
+from c4bench.c4p.evaluation import least_worst_load
 from c4bench.c4p.knowledge.nic_links import NicLinks
 from c4bench.errors import InconclusiveError
 from c4bench.model.fabric import Flow

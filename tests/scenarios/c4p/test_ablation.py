@@ -13,10 +13,10 @@ import pytest
 from drawn_jobs import draws_job
 
 from c4bench.c4p.policy import PathPolicy
-from c4bench.model.meeting import Meeting
 from c4bench.record.artefacts import Ablation, AblationCell
 from c4bench.report.statistics import ratio_interval
 from c4bench.units import payload_bound
+from c4bench.wire.messages import Meeting
 
 # An operation ends with its last acknowledgements, which take milliseconds through full queues; these sizes take much
 # longer. The data of a single job passes every rank, so that a smaller size takes as long.

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from c4bench.c4p.evaluation.shortfalls import gaps
+from c4bench.c4p.evaluation import gaps
 from c4bench.c4p.knowledge.path_knowledge import COUNTERS, PROBES
 from c4bench.control.paths.switches import carried_bytes, carried_packets
 from c4bench.model.measurement import Clock

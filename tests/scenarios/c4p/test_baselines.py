@@ -13,8 +13,8 @@ from drawn_jobs import draws_job
 
 from c4bench.c4p.policy import PathPolicy
 from c4bench.control.paths.switches import carried_bytes
-from c4bench.model.meeting import Meeting
 from c4bench.report.statistics import mean_interval
+from c4bench.wire.messages import Meeting
 
 SIZE_BYTES, OPERATIONS = 4 << 20, 2
 PACKET_BYTES = 4096

@@ -3,9 +3,9 @@
 import pytest
 from drawn_jobs import draws_job, qps_of
 
-from c4bench.model.meeting import Meeting
 from c4bench.report.statistics import mean_interval, ratio_interval
 from c4bench.verbs.mlx5 import leaving_port
+from c4bench.wire.messages import Meeting
 
 SIZE_BYTES = 16 << 20
 # C4P chooses the number of QPs, and ECMP has as many.

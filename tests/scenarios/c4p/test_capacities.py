@@ -3,9 +3,9 @@
 import pytest
 from drawn_jobs import draws_job, qps_of
 
-from c4bench.model.meeting import Meeting
 from c4bench.report.statistics import mean_interval
 from c4bench.units import payload_bound
+from c4bench.wire.messages import Meeting
 
 # An operation is long beside its last acknowledgements, which take milliseconds through full queues.
 SIZE_BYTES, STAGING_BYTES = 32 << 20, 8 << 20

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from c4bench.model.measurement import Clock
-from c4bench.model.meeting import Meeting
+from c4bench.wire.messages import Meeting
 from c4bench.workload.jobs import job
 
 SIZE_BYTES = 16 << 20

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from c4bench.c4p.knowledge.graph_comparison import Kind, compare_paths, recognise
+from c4bench.c4p.knowledge.cabling import Kind, compare_paths, recognise
 from c4bench.c4p.knowledge.link_names import link_rates
 from c4bench.model.measurement import Clock
 

@@ -2,11 +2,12 @@
 
 import pytest
 from drawn_jobs import draws_job, qps_of
+from fabric_drawing import drawn
 
-from c4bench.control.paths.switches import carried_bytes, drawn
-from c4bench.model.meeting import Meeting
+from c4bench.control.paths.switches import carried_bytes
 from c4bench.record.artefacts import LinkLoads, LoadCase
 from c4bench.report.statistics import ratio_interval
+from c4bench.wire.messages import Meeting
 
 SIZE_BYTES = 4 << 20
 OPERATIONS = 2

@@ -8,6 +8,7 @@ from campaign import CATALOGUE, RECURRING, SLICE, TRIALS, least_right, once, pla
 from trial_verdict import graded, judged, ours, probes_sent, shares
 
 from c4bench.errors import InconclusiveError, UnhealthyError
+from c4bench.model.event import Diagnosed
 from c4bench.model.measurement import Clock
 from c4bench.record.artefacts import Campaign, CampaignTrial
 from c4bench.report.statistics import share_interval
@@ -27,6 +28,11 @@ CALIBRATED = 0.03
 # What more it would say about the same fault comes soon.
 AFTERTHOUGHT_S = 0.5
 SHARD = 25
+
+
+def is_sure(job, event):
+    """Whether an event is a diagnosis of the job that names a component without alternatives."""
+    return isinstance(event, Diagnosed) and event.diagnosis.job == job and not event.diagnosis.alternatives
 
 
 @pytest.fixture
@@ -49,7 +55,7 @@ def attempt(
             with inject(trial.fault, at=where, lease_s=lease_s, **trial.parameters) as fault:
                 patience_s = PATIENCE_S[fault.syndrome.rpartition("_")[2]]
                 patience_s = RECURRING_S if trial.fault in RECURRING else patience_s
-                cluster.wait_sure(job.id, fault.onset_s + patience_s - time.time())
+                cluster.wait_event(partial(is_sure, job.id), fault.onset_s + patience_s - time.time())
                 time.sleep(AFTERTHOUGHT_S)
                 found, windows = cluster.diagnoses(job.id), ours(cluster.windows(job.id), clocks)
                 until_s = time.time()

@@ -8,13 +8,13 @@ import msgspec
 
 from c4bench.model.diagnosis import Syndrome
 from c4bench.model.measurement import Clock
-from c4bench.model.numbering import window_of
 from c4bench.model.recording import DeliveriesCounted, HopsProbed, TrainsTimed
 from c4bench.record.artefacts import Fabric, FabricHost, FabricLink, Switch
 from tools.campaign.grade import grades
 from tools.campaign.step_time import step_loss
 from tools.campaign.trial_record import TrialRecord, named_findings
 from tools.campaign.truth import Truth
+from tools.sim.windows import window_of
 
 
 class Verdict(NamedTuple):

@@ -1,9 +1,9 @@
 """A window that is larger than the master accepts loses records, and not the connection."""
 
 from c4bench.agent.window_message import WindowMessages
-from c4bench.model.numbering import window_of
 from c4bench.model.telemetry import CommRecord, Member, OpRecord, RankRecord
 from c4bench.wire.window_codec import WindowDecoder, from_message
+from tools.sim.windows import window_of
 
 COMM = CommRecord("job.world", "job", tuple(Member(rank, "h0", (f"h0/{rank}",)) for rank in range(8)))
 OP = OpRecord("job.world", 0, 1, "all_reduce", "ring", "float32", 8, 1.0, 1.0, 2.0)

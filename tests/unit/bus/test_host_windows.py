@@ -5,9 +5,9 @@ from collections import Counter
 import msgspec
 
 from c4bench.bus.job_follower import FOREIGN, LOST, UNREADABLE, HostWindows
-from c4bench.model.numbering import window_of
 from c4bench.model.telemetry import CommRecord, Member, OpRecord
 from c4bench.wire.window_codec import WindowEncoder
+from tools.sim.windows import window_of
 
 
 def window(sequence, comms, host="h0"):

@@ -5,11 +5,11 @@ from functools import lru_cache
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.ingest.batch import Batch
 from c4bench.c4d.ingest.record_validator import RecordValidator
-from c4bench.model.numbering import window_of
 from c4bench.model.recording import DeliveriesCounted, HopsProbed, PathsLearnt, ProbingEnded, TrainsTimed
 from c4bench.model.step import StepOp
 from c4bench.model.telemetry import CommRecord, ConnRecord, Member, OpRecord
 from tools.sim.job import simulate
+from tools.sim.windows import window_of
 
 MIX = (StepOp("all_reduce", 4 << 20, 0.05), StepOp("all_to_all", 4 << 20, 0.0))
 

@@ -1,12 +1,19 @@
 """Plans made in one step, as tests of the planner's arithmetic want them."""
 
 from types import MappingProxyType
+from typing import NamedTuple
 
 from c4bench.c4p.conditions import Conditions
-from c4bench.c4p.placement.flow_placement import ECMP
-from c4bench.c4p.placement.planner import Planner
+from c4bench.c4p.placement.planner import ECMP, Planner
 from c4bench.errors import UsageError
-from c4bench.model.fabric import Placement
+from c4bench.model.fabric import Path
+
+
+class Placement(NamedTuple):
+    """A flow by its id, and the path that it was given."""
+
+    flow: str
+    path: Path
 
 
 def plan(flows, atlas, capacities=None, fixed=MappingProxyType({})):
@@ -26,3 +33,13 @@ def plan(flows, atlas, capacities=None, fixed=MappingProxyType({})):
 def unplaced(placements):
     """The ids of the flows that no path was known for."""
     return tuple(placement.flow for placement in placements if placement.path == ECMP)
+
+
+def link_loads(flows, placements, capacities=None):
+    """The demand that placed flows bring to each hop: bit/s, or a fraction where `capacities` are given."""
+    demand_bps = {flow.id: flow.demand_bps for flow in flows}
+    loads = dict.fromkeys(capacities or (), 0.0)
+    for placement in placements:
+        for hop in placement.path.hops:
+            loads[hop] = loads.get(hop, 0.0) + demand_bps[placement.flow]
+    return {hop: load / capacities[hop] if load and capacities else load for hop, load in loads.items()}

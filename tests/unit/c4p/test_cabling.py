@@ -1,11 +1,10 @@
 import pytest
 
 from c4bench.c4p.conditions import Conditions
-from c4bench.c4p.evaluation.metrics import evenness, link_loads, optimum_fraction
-from c4bench.c4p.evaluation.shortfalls import Gap, gaps, no_route, shortages
+from c4bench.c4p.evaluation import PathGap, gaps, no_route, shortages
 from c4bench.c4p.knowledge.atlas import Atlas, PathTrace
 from c4bench.c4p.knowledge.cabling import Link, infer, tiers
-from c4bench.model.fabric import Flow, Path, Placement
+from c4bench.model.fabric import Flow
 from tools.bench.fabrics import clos, planes
 
 
@@ -63,35 +62,6 @@ def test_tiers_count_from_the_nics():
     }
 
 
-def test_evenness_is_told_by_tier_and_plane():
-    """A plane that carries everything is level in itself; the idle one has no evenness."""
-    fabric = planes(4, 2, 2)
-    links = infer(every_pair(fabric), names(fabric))
-    loads = {f"in:h{host}/0>{2 * (host // 2)}": 1.0 for host in range(4)}
-    found = {
-        (row.tier, row.to_tier, row.plane): row
-        for row in evenness(loads, links, {n: int(n[-1]) for n in fabric.leaf_of})
-    }
-    assert found[0, 1, 0].mmr == found[0, 1, 0].jfi == found[0, 1, 0].worst == 1.0
-    assert found[0, 1, 1].mean == 0.0
-    assert found[0, 1, 1].mmr != found[0, 1, 1].mmr
-    assert found[0, 1, 0].links == 4
-
-
-def test_the_shares_of_qps_count_in_the_loads():
-    """With shares, a QP offers its part of its connection's demand."""
-    flows = [Flow("c.0", "a", "x", "y", 4.0), Flow("c.1", "a", "x", "y", 4.0)]
-    placed = [Placement("c.0", Path(1, ("p",))), Placement("c.1", Path(2, ("q",)))]
-    assert link_loads(flows, placed, shares={"c.0": 0.75, "c.1": 0.25}) == {"p": 6.0, "q": 2.0}
-
-
-def test_the_fraction_of_the_optimum_is_what_a_flow_gets():
-    """Links below their rate give every flow its demand; above it, what counts is by how much more than must be."""
-    assert optimum_fraction(0.9, 0.5) == 1.0
-    assert optimum_fraction(2.0, 1.0) == 0.5
-    assert optimum_fraction(2.0, 2.0) == 1.0
-
-
 def test_a_way_that_no_port_reaches_is_named():
     """A pair whose ports hash past one spine is told which, and how many QPs it can still keep apart."""
     fabric = clos(4, 2, 3)
@@ -103,7 +73,7 @@ def test_a_way_that_no_port_reaches_is_named():
         if (source, spine) != ("h0/0", 1)
     ]
     (gap,) = gaps(Atlas.from_answers(answers))
-    assert gap == Gap("h0/0", "h2/0", 2, (("up:0>1", "down:1>1"),))
+    assert gap == PathGap("h0/0", "h2/0", 2, (("up:0>1", "down:1>1"),))
     assert str(gap).startswith(
         "h0/0 > h2/0: the probed source ports reach 2 of 3 paths, none leads over up:0>1 down:1>1"
     )

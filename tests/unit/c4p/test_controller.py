@@ -8,12 +8,12 @@ import pytest
 from rehashing_world import PORTS, RATE, World, flows, running, spines
 
 from c4bench.c4p.controller import PathController
-from c4bench.c4p.guidance.live_flows import LiveFlows
+from c4bench.c4p.guidance import LiveFlows
 from c4bench.c4p.policy import PathPolicy
 from c4bench.model.fabric import Flow
-from c4bench.model.numbering import window_of
 from c4bench.model.qp_address import QpAddress
 from c4bench.model.telemetry import ConnRecord
+from tools.sim.windows import window_of
 
 
 def test_flows_of_before_the_atlas_are_adopted():

@@ -4,7 +4,7 @@ import msgspec
 from rehashing_world import World, flows, running, spines
 
 from c4bench.model.diagnosis import Component, Diagnosis, ProbeFlow, Syndrome
-from c4bench.steer.decide import after_probes
+from c4bench.steer import after_probes
 
 
 def slow(kind, name, *alternatives):

@@ -3,6 +3,7 @@
 import pytest
 from rehashing_world import PORTS, World, flows, running, spines
 
+from c4bench.c4p.knowledge.atlas import Question
 from c4bench.c4p.knowledge.link_state import LinkHealth
 from c4bench.c4p.policy import HoldDown
 
@@ -102,7 +103,7 @@ def test_a_switch_that_was_silent_to_a_search_is_asked_when_it_can_answer_again(
     pairs = controller.pairs()
     spent = {(pair, controller.path(flow.id).hops[-2]) for flow in live for pair in [(flow.source, flow.destination)]}
     for (source, _), hop in spent:
-        controller.note_answers(source, [hop] * 2, 1.0, [(pair, 2) for pair in pairs if pair[0] == source])
+        controller.note_answers(source, [hop] * 2, 1.0, [Question(pair, 0, 2) for pair in pairs if pair[0] == source])
     down = {hop for pair in pairs for entry in controller.knowledge.entries(pair).values() for hop in entry.hops[2:3]}
     world.silent = set(down)
     for step in range(9):

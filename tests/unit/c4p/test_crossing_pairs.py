@@ -1,12 +1,17 @@
 """Pairs of hosts across the fabric, whatever the order in which an inventory lists its hosts."""
 
 import random
+import sys
+from pathlib import Path
 
 import pytest
 
-from c4bench.c4p.evaluation.metrics import crossing_pairs
 from c4bench.c4p.knowledge.atlas import Atlas, PathTrace
 from c4bench.model.fabric import Host, Nic
+
+sys.path.append(str(Path(__file__).parents[2] / "scenarios/c4p"))
+
+from crossing_pairs import crossing_pairs
 
 
 def fabric(places):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from c4bench.c4p.weights.shares import assign_idle_qps
+from c4bench.c4p.shares import assign_idle_qps
 from c4bench.model.fabric import Flow
 
 

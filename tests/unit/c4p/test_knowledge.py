@@ -2,8 +2,7 @@
 
 import pytest
 
-from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
-from c4bench.c4p.knowledge.sample import PathSample, Traced
+from c4bench.c4p.knowledge.path_knowledge import PathKnowledge, PathSample, Traced
 from c4bench.errors import UsageError
 
 PAIR = ("h0/0", "h1/0")

@@ -3,7 +3,9 @@
 import pytest
 
 from c4bench.c4p.disjoint_sets import DisjointSets
-from c4bench.c4p.knowledge.leaf_paths import (
+from c4bench.c4p.knowledge.nic_links import NicLinks
+from c4bench.c4p.knowledge.path_knowledge import Traced, sample_size
+from c4bench.c4p.knowledge.path_search import (
     LeafPaths,
     OnwardLinks,
     PairSearch,
@@ -13,8 +15,6 @@ from c4bench.c4p.knowledge.leaf_paths import (
     found_paths,
     is_new,
 )
-from c4bench.c4p.knowledge.nic_links import NicLinks
-from c4bench.c4p.knowledge.sample import Traced, sample_size
 from c4bench.model.fabric import Nic
 
 PAIR, OTHER = ("a", "b"), ("c", "d")

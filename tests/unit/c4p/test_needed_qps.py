@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.c4p.weights.shares import MAX_QPS, needed_qps
+from c4bench.c4p.shares import MAX_QPS, needed_qps
 from c4bench.model.fabric import USUAL_QPS
 
 rates = st.floats(1e9, 4e11)

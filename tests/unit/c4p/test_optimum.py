@@ -1,6 +1,6 @@
 import pytest
 
-from c4bench.c4p.evaluation.exact import least_worst_load
+from c4bench.c4p.evaluation import least_worst_load
 from c4bench.c4p.placement.planner import Planner
 from c4bench.errors import UnhealthyError
 from tools.bench.fabrics import instance

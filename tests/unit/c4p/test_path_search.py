@@ -5,8 +5,9 @@ import itertools
 import pytest
 from search_fabric import PORTS, Fabric
 
+from c4bench.c4p.knowledge.atlas import Question
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
-from c4bench.c4p.knowledge.path_search import PathSearch, Question
+from c4bench.c4p.knowledge.path_search import PathSearch
 
 
 def paths_of(traces, pair):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from c4bench.c4p.weights.shares import fewest
+from c4bench.c4p.shares import fewest
 
 
 def loads(share, of, links, demand, count):

@@ -3,9 +3,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from c4bench.c4p import Conditions, Planner
-from c4bench.c4p.evaluation.exact import least_worst_load
-from c4bench.c4p.weights.shares import shares
-from c4bench.c4p.weights.tuning import reweigh
+from c4bench.c4p.evaluation import least_worst_load
+from c4bench.c4p.shares import shares
+from c4bench.c4p.tuning import reweigh
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Flow, Path
 from tools.bench.fabrics import clos

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from c4bench.collective.recorder import Recorder
 from c4bench.collective.ring_layout import MAX_RANKS, ConnName
 from c4bench.collective.ring_reader import TelemetryReader, read_telemetry_file
-from c4bench.model.numbering import Numbering
 from c4bench.model.telemetry import CommRecord, Member
-from c4bench.model.window import STATES
+from c4bench.model.window import STATES, Numbering
 
 MEMBERS = tuple(Member(rank, f"h{rank}", (f"h{rank}/0",)) for rank in range(2))
 STEP_NS = 10**8

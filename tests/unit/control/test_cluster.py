@@ -13,28 +13,37 @@ import msgspec
 import pytest
 
 from c4bench.c4d.detector import Detector
-from c4bench.control.cluster import Cluster
-from c4bench.control.job_views import C4D, SteeredJob
+from c4bench.control.cluster import C4D, Cluster, SteeredJob
 from c4bench.deploy import authority
 from c4bench.errors import C4Error, UnhealthyError, UsageError, report_bug
 from c4bench.inject.protocol import Applied, WitnessReport
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.event import AgentMissing, Diagnosed, HostReturned, SteeringStage
 from c4bench.model.fabric import Host, Nic
-from c4bench.model.meeting import Meeting
-from c4bench.model.numbering import window_of
 from c4bench.model.recording import Evaluated
 from c4bench.model.steering import Action, Incident
 from c4bench.model.step import StepOp
 from c4bench.model.telemetry import Member, RankRecord
 from c4bench.record.telemetry import Recording
 from c4bench.wire.master import master_channel
-from c4bench.wire.messages import Empty, Exchange, Exchanged, Hello, JobSpec, Meet, Result, StartRanks, StopRanks
+from c4bench.wire.messages import (
+    Empty,
+    Exchange,
+    Exchanged,
+    Hello,
+    JobSpec,
+    Meet,
+    Meeting,
+    Result,
+    StartRanks,
+    StopRanks,
+)
 from c4bench.wire.peer import Handler, Peer
 from c4bench.wire.trust import client_context
 from c4bench.wire.window_codec import WindowEncoder
 from tools.sim.job import simulate
 from tools.sim.model import SimJob
+from tools.sim.windows import window_of
 
 NAMES = ("h0", "h1")
 HOSTS = tuple(Host(name, "", (Nic(name, 0, "r", "n", "", 1e10),)) for name in NAMES)

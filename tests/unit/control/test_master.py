@@ -25,8 +25,6 @@ from c4bench.control.detection.windows import WindowParts
 from c4bench.control.jobs.job import Job
 from c4bench.deploy import authority
 from c4bench.errors import UnhealthyError
-from c4bench.model.meeting import Meeting
-from c4bench.model.numbering import window_of
 from c4bench.model.telemetry import ConnRecord, Failure, Member, RankRecord
 from c4bench.wire.messages import (
     Empty,
@@ -37,6 +35,7 @@ from c4bench.wire.messages import (
     JobSpec,
     LaunchJob,
     Meet,
+    Meeting,
     QueryResults,
     RelayMessage,
     Result,
@@ -45,6 +44,7 @@ from c4bench.wire.messages import (
 from c4bench.wire.rank import RankLink
 from c4bench.wire.trust import Role
 from c4bench.wire.window_codec import WindowEncoder
+from tools.sim.windows import window_of
 
 HOSTS = ("h0", "h1")
 WITHIN_S = 30.0

@@ -7,11 +7,10 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 
-from c4bench.control.agent_session import RankRequests
 from c4bench.control.authorisation import Authorisation
 from c4bench.control.jobs.job import Job
-from c4bench.control.jobs.meetings import Meetings
-from c4bench.control.jobs.rendezvous import RendezvousService
+from c4bench.control.jobs.rendezvous import Meetings, RendezvousService
+from c4bench.control.sessions import RankRequests
 from c4bench.errors import C4Error, UnhealthyError
 from c4bench.model.diagnosis import Component, NetworkLoss
 from c4bench.model.fabric import Flow, Nic

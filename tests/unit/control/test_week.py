@@ -10,8 +10,8 @@ import pytest
 
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.ingest.operations import OperationIntervals
-from c4bench.c4p.weights.tuning import WeightTuner
-from c4bench.control.agents.connections import AgentConnection, AgentConnections
+from c4bench.c4p.tuning import WeightTuner
+from c4bench.control.agents import AgentConnection, AgentConnections
 from c4bench.control.detection.detection import LocalDetection
 from c4bench.control.detection.windows import WindowParts
 from c4bench.control.jobs.job import Job
@@ -26,12 +26,12 @@ from c4bench.control.state.store import (
     Store,
 )
 from c4bench.model.event import AgentBack
-from c4bench.model.numbering import window_of
 from c4bench.model.recording import Evaluated
 from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, Failure, Member, OpRecord, RankRecord
 from c4bench.record.telemetry import Recording
 from c4bench.wire.messages import Exchange, Exchanged, Fail, Hello, JobSpec, PollInbox, RelayMessage, Result, StartRanks
 from c4bench.wire.peer import ABANDONED
+from tools.sim.windows import window_of
 
 HOSTS = ("h0", "h1")
 WEEK_S = 7 * 24 * 3600.0

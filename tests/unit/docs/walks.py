@@ -25,7 +25,7 @@ from c4bench.errors import UnhealthyError
 PACKAGE = Path(c4bench.__file__).parent
 BLOCK = "walks"
 # Data and what carries it, and the scene's own handle of the master.
-LEFT_OUT = re.compile(r"model/|wire/|record/|[^/]+\.py|control/cluster\.py")
+LEFT_OUT = re.compile(r"model/|wire/|record/|(?!steer\.py)[^/]+\.py|control/cluster\.py")
 DEEP, MANY, LONG = 4, 50, 200_000
 TRIES = 3
 

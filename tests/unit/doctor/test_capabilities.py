@@ -9,8 +9,8 @@ from c4bench.doctor import State, overview
 from c4bench.doctor.capabilities import NAMES, evaluate, unreachable
 from c4bench.doctor.findings import Device, HostSelfReport, InjectorState, Knob, MtuToPeer, Netdev, Port
 from c4bench.doctor.look import priorities
-from c4bench.model.clocks import ClockOffset
 from c4bench.model.fabric import Host, Nic
+from c4bench.remote.clock import ClockOffset
 
 NIC = Nic("n1", 0, "mlx5_0", "eth2", "10.2.0.1", 1e11, dscp=26)
 HOST = Host("n1", "10.1.0.1", (NIC,), disruptive=True)

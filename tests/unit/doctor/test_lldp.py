@@ -5,7 +5,7 @@ import json
 import msgspec
 import pytest
 
-from c4bench.c4p.knowledge.graph_comparison import CableDifference, Kind
+from c4bench.c4p.knowledge.cabling import CableDifference, Kind
 from c4bench.doctor import look, overview
 from c4bench.doctor.capabilities import Report
 from c4bench.doctor.lldp import Neighbour, neighbours

@@ -4,8 +4,7 @@ import time
 
 import pytest
 
-from c4bench.model.clocks import ClockOffset
-from c4bench.remote.clock import offset
+from c4bench.remote.clock import ClockOffset, offset
 
 
 def far(ahead_s, delays):

@@ -5,11 +5,11 @@ from contextlib import nullcontext
 import pytest
 
 from c4bench.inject.protocol import Applied
-from c4bench.model.clocks import ClockOffset
 from c4bench.model.fault import WitnessReport
 from c4bench.model.measurement import Clock, Outcome, evaluate
 from c4bench.pytest_plugin.clocks import Clocks
 from c4bench.record import Ledger, RunDirectory
+from c4bench.remote.clock import ClockOffset
 from c4bench.report import evaluate_run
 
 FAULT = Applied("f", "nic.down", None, None, 100.0, 0.001, 130.0, WitnessReport(True, 100.25, {}, {}))

@@ -8,8 +8,8 @@ from c4bench.control.pages.health import AgentHealth, Health, JobHealth
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.event import AgentMissing
 from c4bench.model.fabric import Host
-from c4bench.model.meeting import Meeting
 from c4bench.model.steering import IsolatedHost
+from c4bench.wire.messages import Meeting
 from c4bench.workload.job_file import read
 
 INVENTORY = "all:\n  hosts:\n    h0: {}\n    h1: {}\n"

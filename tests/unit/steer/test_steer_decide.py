@@ -10,7 +10,7 @@ from c4bench.model.diagnosis import Cause, Component, Diagnosis, Syndrome
 from c4bench.model.fabric import Host, Nic
 from c4bench.model.steering import Action, Policy
 from c4bench.model.telemetry import Member
-from c4bench.steer.decide import Fleet, decide, move_ranks
+from c4bench.steer import Fleet, decide, move_ranks
 
 RESTART = Policy(hang=Action.RESTART, slow=Action.RESTART)
 NOW_S = 1e6

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from c4bench.model.diagnosis import Cause, Component, Diagnosis, ProbeFlow, Syndrome
 from c4bench.model.fabric import Nic
-from c4bench.steer.decide import after_probes, after_trials, broken_nics, needs_trials, ring_pairs
+from c4bench.steer import after_probes, after_trials, broken_nics, needs_trials, ring_pairs
 
 PATH, SENDER, RANK = Component("path", "h1/0>h2/0"), Component("nic", "h1/0", "tx"), Component("rank", "j:3")
 NICS = tuple(f"h{i}/0" for i in range(6))

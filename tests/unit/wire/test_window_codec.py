@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from c4bench.model.numbering import Numbering, window_of
 from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, Member, OpRecord, RankRecord
-from c4bench.model.window import HostNames
+from c4bench.model.window import HostNames, Numbering
 from c4bench.wire.peer import encode
 from c4bench.wire.window_codec import FORMAT, NamesChange, WindowDecoder, WindowEncoder, from_message
+from tools.sim.windows import window_of
 
 MEMBERS = (Member(0, "h0", ("h0/0",)), Member(1, "h1", ("h1/0",)))
 

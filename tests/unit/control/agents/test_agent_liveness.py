@@ -1,9 +1,9 @@
 """Missing agents: published once after a grace time, with what other hosts receive from their ranks."""
 
-from c4bench.control.agents.connections import AgentLiveness
+from c4bench.control.agents import AgentLiveness
 from c4bench.model.event import AgentBack, AgentMissing
-from c4bench.model.numbering import window_of
 from c4bench.model.telemetry import ArrivalRecord
+from tools.sim.windows import window_of
 
 GRACE_S = 5.0
 

@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 
-from c4bench.control.agents.connections import AgentLiveness
+from c4bench.control.agents import AgentLiveness
 from c4bench.control.detection.telemetry import WindowInbox
-from c4bench.model.numbering import window_of
+from tools.sim.windows import window_of
 
 HOSTS = ("h0", "h1", "h2")
 

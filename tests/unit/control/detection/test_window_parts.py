@@ -2,9 +2,9 @@
 
 from c4bench.control.detection.windows import WindowParts
 from c4bench.control.jobs.job import Job
-from c4bench.model.numbering import window_of
 from c4bench.model.telemetry import ArrivalRecord, CommRecord, ConnRecord, Member, OpRecord, RankRecord
 from c4bench.wire.messages import JobSpec
+from tools.sim.windows import window_of
 
 MEMBERS = (Member(0, "h0", ("h0/0",)), Member(1, "h1", ("h1/0",)))
 

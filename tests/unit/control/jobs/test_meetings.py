@@ -4,13 +4,12 @@ import asyncio
 
 import pytest
 
-from c4bench.control.jobs import meetings
+from c4bench.control.jobs import rendezvous as meetings
 from c4bench.control.jobs.job import Job
-from c4bench.control.jobs.meetings import Meetings
+from c4bench.control.jobs.rendezvous import Meetings
 from c4bench.errors import UnhealthyError, UsageError
-from c4bench.model.meeting import Meeting
 from c4bench.model.telemetry import Member
-from c4bench.wire.messages import JobSpec, Meet
+from c4bench.wire.messages import JobSpec, Meet, Meeting
 
 MEETING = Meeting("m", 3)
 

@@ -2,9 +2,9 @@
 
 import sys
 
+from c4bench.control import master as http
 from c4bench.control import pages
 from c4bench.control.detection.telemetry import EvaluationTimes
-from c4bench.control.pages import http
 from c4bench.control.pages.health import AgentHealth, Health, JobHealth, UnplannedFlows
 from c4bench.control.pages.metrics import render
 from c4bench.model.diagnosis import Component

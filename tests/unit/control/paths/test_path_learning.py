@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from path_scene import HOSTS, PORTS, Scene, flow, run
 
 from c4bench.c4p.controller import PathController
-from c4bench.c4p.knowledge.path_checks import Check
+from c4bench.c4p.knowledge.atlas import Question
 from c4bench.c4p.knowledge.path_search import MAX_SWITCHES
 from c4bench.control.paths.learning import PathLearner, PlannedFabric
 from c4bench.control.paths.survey import PathSurvey
@@ -251,7 +251,7 @@ def test_checks_of_hosts_without_an_agent_are_left_out():
     async def play():
         scene = Scene()
         nics = {nic.name: nic for host in HOSTS for nic in host.nics}
-        checks = [Check((f"h{number}/0", "h3/0"), 50001, position) for number in range(3) for position in (1, 0)]
+        checks = [Question((f"h{number}/0", "h3/0"), 50001, position) for number in range(3) for position in (1, 0)]
 
         async def refuse(*_):
             raise UnhealthyError("h1: no agent is connected")

@@ -8,7 +8,7 @@ import pytest
 
 from c4bench.agent import agent as agents
 from c4bench.agent.agent import Agent
-from c4bench.c4p.knowledge.path_checks import Check
+from c4bench.c4p.knowledge.atlas import Question
 from c4bench.control.paths import survey as path_survey
 from c4bench.control.paths.survey import PathSurvey
 from c4bench.errors import UnhealthyError
@@ -39,7 +39,7 @@ def test_probes_and_counted_packets_are_asked_for_in_the_class_of_their_nic(dscp
     survey = PathSurvey(lambda _: agent)
 
     async def play():
-        await survey.check([Check((near.name, far.name), 50001, 0)], nics)
+        await survey.check([Question((near.name, far.name), 50001, 0)], nics)
         await survey.count_switches([(near, far)], 50001)
         await survey.burst((near, far), [Burst(50001, 1, 4)])
 

@@ -1,15 +1,12 @@
-"""What switches count for each of their ports, and the fabric as it is drawn from that and the atlas."""
+"""What switches count for each of their ports."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from c4bench.c4p.knowledge.atlas import Atlas, PathTrace
-from c4bench.control.paths.switches import PortCount, Switches, carried_bytes, carried_packets, drawn
+from c4bench.control.paths.switches import PortCount, Switches, carried_bytes, carried_packets
 from c4bench.inventory import load
-from c4bench.model.fabric import Host, Nic
-from c4bench.record.artefacts import FabricHost, FabricLink, Switch
 from c4bench.remote import Completed
 
 INVENTORY = """
@@ -90,24 +87,3 @@ def test_what_crossed_a_link_is_the_difference_of_two_readings():
     after = {"a": PortCount("s", "p", 350, 4), "new": PortCount("s", "r", 9, 9)}
     assert carried_bytes(before, after) == {"a": 250}
     assert carried_packets(before, after) == {"a": 3}
-
-
-def test_the_fabric_is_drawn_from_paths_and_addresses():
-    """Switches have names where the counters know them and a tier by their distance from the nearest NIC."""
-    nics = [Nic(f"h{number}", 0, "r", "n", f"10.0.0.{number}", rate) for number, rate in enumerate((1e10, 4e10))]
-    hosts = [Host(nic.host, "", (nic,)) for nic in nics]
-    traces = [
-        PathTrace("h0/0", "h1/0", 49152, ("leaf0in", "spinein", "leaf1in", "10.0.0.1")),
-        PathTrace("h1/0", "h0/0", 49152, ("leaf1up", "spineback", "leaf0back", "10.0.0.0")),
-    ]
-    ports = {
-        hop: PortCount(name, "p", 0, 0)
-        for hop, name in {"leaf0in": "leaf0", "leaf0back": "leaf0", "leaf1in": "leaf1", "leaf1up": "leaf1"}.items()
-    }
-    fabric = drawn(hosts, Atlas.from_answers(traces), ports)
-    assert fabric.switches == (Switch("leaf0", 1), Switch("leaf1", 1), Switch("spineback", 2), Switch("spinein", 2))
-    assert fabric.hosts == (FabricHost("h0", ("h0/0",)), FabricHost("h1", ("h1/0",)))
-    assert FabricLink("h0/0", "leaf0", 1e10, "leaf0in") in fabric.links
-    assert FabricLink("spinein", "leaf1", 1e10, "leaf1in") in fabric.links
-    assert FabricLink("leaf0", "h0/0", 4e10, "10.0.0.0") in fabric.links
-    assert [link.hop for link in fabric.links] == sorted(hop for trace in traces for hop in trace.hops)

@@ -12,10 +12,9 @@ from c4bench.control.state.store import FinishedExchange, RankResult, Store
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.diagnosis import Component
 from c4bench.model.fabric import Host, Nic
-from c4bench.model.meeting import Meeting
 from c4bench.model.steering import Action, Policy
 from c4bench.model.telemetry import Member
-from c4bench.wire.messages import Exchange, Exchanged, Hello, JobSpec, LaunchJob, Result, StartRanks
+from c4bench.wire.messages import Exchange, Exchanged, Hello, JobSpec, LaunchJob, Meeting, Result, StartRanks
 
 
 def spec(name="j", ranks=2, meeting=None):

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from c4bench.control import steering
 from c4bench.control.state.event_log import EventLog
 from c4bench.control.state.registry import JobRegistry
 from c4bench.control.state.store import Store
-from c4bench.control.steering import hosts as host_recheck
-from c4bench.control.steering.hosts import FleetState, HostRecheck
+from c4bench.control.steering import FleetState, HostRecheck
 from c4bench.errors import UnhealthyError
 from c4bench.model.diagnosis import Component
 from c4bench.model.fabric import Host, Nic
@@ -27,7 +27,7 @@ class Scene:
 
     def __init__(self, monkeypatch):
         self.now_s, self.fraction, self.tested = 1000.0, 0.95, []
-        monkeypatch.setattr(host_recheck, "time", SimpleNamespace(time=lambda: self.now_s))
+        monkeypatch.setattr(steering, "time", SimpleNamespace(time=lambda: self.now_s))
         self.registry, self.log = JobRegistry(Store(None), adopt=False), EventLog(Store(None))
         members = tuple(Member(rank, f"h{rank}", ()) for rank in range(2))
         spec = JobSpec("j", "none", members, tuple(nic for name in ("h0", "h1") for nic in host(name).nics))

@@ -10,13 +10,13 @@ from c4bench.control.jobs.job import Job
 from c4bench.control.state.event_log import EventLog
 from c4bench.control.state.registry import JobRegistry
 from c4bench.control.state.store import Store
-from c4bench.control.steering.steering import Steering
+from c4bench.control.steering import Steering
 from c4bench.errors import AbsentHostsError, UnhealthyError
 from c4bench.model.diagnosis import Component, Diagnosis, ProbeFlow, Syndrome
 from c4bench.model.fabric import Host, Nic
 from c4bench.model.steering import Action, Incident, Policy
 from c4bench.model.telemetry import Member
-from c4bench.steer.decide import Fleet
+from c4bench.steer import Fleet
 from c4bench.wire.messages import JobSpec, LaunchJob, Result
 
 NICS = {name: Nic(name, 0, "r", "n", "", 1e10) for name in ("h0", "h1", "h2", "h3")}

@@ -13,13 +13,13 @@ from c4bench.control.client import dial
 from c4bench.deploy import authority
 from c4bench.model.event import SteeringStage
 from c4bench.model.fabric import Host, Nic
-from c4bench.model.numbering import window_of
 from c4bench.model.steering import Action, Policy
 from c4bench.model.telemetry import CommRecord, Member, RankRecord
 from c4bench.wire.master import master_channel
 from c4bench.wire.messages import Empty, Hello, JobSpec, LaunchJob, Result, StartRanks, StopRanks
 from c4bench.wire.peer import Handler, Peer
 from c4bench.wire.window_codec import WindowEncoder
+from tools.sim.windows import window_of
 
 NAMES = tuple(f"h{i}" for i in range(4))
 EVERY_S = 0.1

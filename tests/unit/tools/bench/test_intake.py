@@ -33,7 +33,7 @@ def test_exponent_is_the_slope_of_the_cost_of_one_window_of_every_host():
         ([LOOP], "transport"),
         ([("/x/websockets/frames.py", "parse"), (f"{ROOT}/wire/channel.py", "receive"), LOOP], "transport"),
         ([(f"{ROOT}/wire/peer.py", "_dispatch"), LOOP], "decoding"),
-        ([(f"{ROOT}/c4p/weights/tuning.py", "ingest"), INGEST, LOOP], "routing"),
+        ([(f"{ROOT}/c4p/tuning.py", "ingest"), INGEST, LOOP], "routing"),
         ([("/x/numpy/core.py", "sort"), INGEST, LOOP], "routing"),
         ([(f"{ROOT}/record/telemetry.py", "append"), INGEST, LOOP], "recording"),
         ([(f"{ROOT}/c4d/detector.py", "ingest"), INGEST, LOOP], "feeding"),

@@ -8,13 +8,13 @@ import pytest
 from campaign_fabric import leaf_spine
 
 from c4bench.model.diagnosis import Component, Syndrome
-from c4bench.model.numbering import window_of
 from c4bench.model.telemetry import OpRecord, RankRecord
 from tools.campaign.figures import calibration, calibration_error, figures
 from tools.campaign.grade import Answer, grades
 from tools.campaign.measurable import Measurable
 from tools.campaign.step_time import step_loss
 from tools.campaign.trial_record import NOTHING, NamedFinding, TrialRecord
+from tools.sim.windows import window_of
 
 SLOW, LATE = Syndrome.COMMUNICATION_SLOW, Syndrome.NON_COMMUNICATION_SLOW
 NIC, CABLE, OTHER = Component("nic", "h1/0", "tx"), Component("link", "10.0.1.254"), Component("nic", "h2/0", "rx")

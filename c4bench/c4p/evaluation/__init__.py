@@ -1,1 +1,0 @@
-"""How good a plan is: the proven optimum, evenness of link loads, and what a plan cannot give."""

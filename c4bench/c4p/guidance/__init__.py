@@ -1,1 +1,0 @@
-"""Live flows, and the source ports and weights that plans give them."""

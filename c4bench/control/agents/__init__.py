@@ -1,1 +1,0 @@
-"""Which agents are connected to the master, and which are missing."""

@@ -1,1 +1,0 @@
-"""Steering: what is done about diagnoses, and about hosts out of service."""

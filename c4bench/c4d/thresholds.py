@@ -10,10 +10,8 @@ import math
 CHANCE = 1e-7
 # Beyond the largest departure seen in health the chance is taken to fall with this power: a heavy tail, to be safe.
 TAIL_POWER = 4
-# Paths of healthy peers may differ by this factor, and so may transfers that share a link with others.
-PEER_RATIO = 3.0
-# The same as a log ratio.
-BEYOND_SHARING = math.log(PEER_RATIO)
+# Transfers that share a link with others may be slower by this factor (log ratio).
+BEYOND_SHARING = math.log(3.0)
 
 # The promise for hangs: max(one second, three periods) after the first operation it touches.
 HANG_FLOOR_S = 1.0
@@ -110,7 +108,7 @@ SLIGHT = math.log(SLIGHT_RATIO)
 
 # Evidence is measured as a share of what is enough to blame a component (`Weight.of_enough`).
 ENOUGH = 1.0
-# From this much evidence on a cell leans towards slow, and is localised.
+# From this much evidence on a cell leans towards slow, and is weighed.
 LEANING = 0.15
 # From this much on a cell is not learnt from.
 CLEAN = 0.5

@@ -2,7 +2,7 @@
 
 When a rail dies, both ends probe the other rails of its NICs and send the results to their peers. With the results of
 both ends a rank can tell a NIC that reaches nobody from a path between two NICs that reach others
-(`attribution.localise`). With only two hosts there is no third one to probe, and several components stay possible.
+(`attribution.weigh`). With only two hosts there is no third one to probe, and several components stay possible.
 """
 
 from collections.abc import Callable, Sequence

@@ -10,7 +10,6 @@ import pytest
 
 from c4bench.collective.communicator import Communicator
 from c4bench.collective.errors import CollectiveError
-from c4bench.collective.local import LocalRendezvous
 from c4bench.collective.options import Options
 from c4bench.collective.process import RankProcess
 from c4bench.collective.recorder import Recorder
@@ -26,6 +25,7 @@ from c4bench.workload.diloco.schedule import schedule
 from c4bench.workload.diloco.training import train
 from c4bench.workload.models.optimisers import AdamW
 from c4bench.workload.models.protocol import Layer
+from tools.local_rendezvous import LocalRendezvous
 from tools.loopback import LoopbackPort, Network
 
 LAYERS = [Layer("embedding", 0, 50), Layer("block0", 50, 1500), Layer("block1", 1500, 2800)]

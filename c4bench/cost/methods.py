@@ -10,8 +10,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from c4bench.cost.schedules import Granularity, Pattern, Schedule, data_parallel, diloco, streaming
-from c4bench.cost.utilisation import Compute, first_on_grid, needed_bandwidth, utilisation
+from c4bench.cost.utilisation import (
+    Compute,
+    Granularity,
+    Pattern,
+    Schedule,
+    data_parallel,
+    diloco,
+    first_on_grid,
+    needed_bandwidth,
+    streaming,
+    utilisation,
+)
 
 GRID_BPS: tuple[float, ...] = tuple(np.logspace(8, 12, 50).tolist())
 UTILISATIONS = (0.5, 0.8, 0.9, 0.95, 0.99)

@@ -1,6 +1,9 @@
 """Which share of its time a replica computes if others are behind a slow link: the model of Streaming DiLoCo.
 
-arXiv 2501.18512, section 3.1, simulates a graph of computations and transfers. A step computes the layers forward, then
+A layer is sent once in each period of steps, and is needed again some steps later. A fragment is the set of layers that
+are sent after the same step (arXiv 2501.18512, section 2).
+
+Section 3.1 simulates a graph of computations and transfers. A step computes the layers forward, then
 backward, and there for each layer the gradient by its activations before the gradient by its parameters. The link is a
 queue: it carries one layer at a time, in the order in which they are sent. A layer arrives `latency_s` after its last
 bit was sent. What is needed and has not arrived stops the replica.
@@ -10,6 +13,7 @@ sent or waited for are events; the steps between them are one addition.
 """
 
 from collections.abc import Iterator, Sequence
+from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -17,7 +21,71 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from c4bench.cost.schedules import Granularity, Schedule
+
+class Granularity(StrEnum):
+    """What sends, or waits: a layer's part of a step, or the step."""
+
+    LAYER = "layer"
+    STEP = "step"
+
+
+class Pattern(StrEnum):
+    """Which layers a fragment has: consecutive ones, or every P-th (the paper's figure 2)."""
+
+    SEQUENTIAL = "sequential"
+    STRIDED = "strided"
+
+
+class Schedule(msgspec.Struct, frozen=True):
+    """A layer is sent after the step of the period that `offsets` has for it, and needed `1 + overlap` steps later.
+
+    `sends`: a layer is sent as soon as the backward pass has its parameter gradient, or after the step.
+    `waits`: the forward pass of the layer waits for what was received, or that of the whole step.
+    """
+
+    period: int
+    offsets: tuple[int, ...]
+    overlap: int = 0
+    sends: Granularity = Granularity.LAYER
+    waits: Granularity = Granularity.LAYER
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a layer that would be sent again before it was received, or never sent."""
+        if not 0 <= self.overlap < self.period:
+            raise ValueError(f"an overlap of {self.overlap} steps is not from 0 to below the period of {self.period}")
+        if not self.offsets or not all(0 <= offset < self.period for offset in self.offsets):
+            raise ValueError(f"offsets {self.offsets} are not from 0 to below the period of {self.period}")
+
+
+def data_parallel(layers: int) -> Schedule:
+    """All gradients are exchanged in every step."""
+    return Schedule(1, (0,) * layers)
+
+
+def diloco(layers: int, period: int) -> Schedule:
+    """All outer gradients are exchanged after every `period` steps."""
+    return Schedule(period, (0,) * layers)
+
+
+def streaming(
+    layers: int,
+    fragments: int,
+    period: int,
+    overlap: int = 0,
+    pattern: Pattern = Pattern.STRIDED,
+    waits: Granularity = Granularity.LAYER,
+) -> Schedule:
+    """Every fragment is exchanged once in `period` steps; the offsets are as even as whole steps permit."""
+    if not 1 <= fragments <= layers:
+        raise ValueError(f"{layers} layers cannot be {fragments} fragments")
+    offsets = [round(fragment * period / fragments) % period for fragment in range(fragments)]
+    of_layer = (_fragment(layer, layers, fragments, pattern) for layer in range(layers))
+    return Schedule(period, tuple(offsets[fragment] for fragment in of_layer), overlap, waits=waits)
+
+
+def _fragment(layer: int, layers: int, fragments: int, pattern: Pattern) -> int:
+    return layer % fragments if pattern is Pattern.STRIDED else layer * fragments // layers
+
 
 Array = NDArray[np.float64]
 

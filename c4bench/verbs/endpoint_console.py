@@ -20,7 +20,6 @@ import msgspec
 
 from c4bench.errors import C4Error, UsageError
 from c4bench.model.fabric import Nic
-from c4bench.verbs import dmabuf
 from c4bench.verbs.counters import CACHE_S, hardware_counters
 from c4bench.verbs.device import Device
 from c4bench.verbs.discovery import discover, find
@@ -194,7 +193,7 @@ class EndpointConsole:
         return {
             "qp": self._endpoint.state,
             "paths": type(self._device.paths).__name__,
-            "dmabuf": dmabuf.obstacle(self._device),
+            "dmabuf": self._device.dmabuf_obstacle(),
         }
 
     def _find(self, _: _Find) -> object:

@@ -11,9 +11,9 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 import msgspec
 
 from c4bench.collective.communicator import Communicator
+from c4bench.collective.endpoint_context import RankProcess
 from c4bench.collective.group import Group
 from c4bench.collective.options import Options
-from c4bench.collective.process import RankProcess
 from c4bench.collective.recorder import Recorder
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.agent import AgentConfig

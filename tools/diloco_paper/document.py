@@ -18,7 +18,7 @@ from c4bench.cost.methods import (
     curve,
     format_bandwidth,
 )
-from c4bench.cost.schedules import Granularity, Pattern
+from c4bench.cost.utilisation import Granularity, Pattern
 from tools.diloco_paper.chart import utilisation_figure
 from tools.diloco_paper.fit import ENOUGH, fit
 from tools.diloco_paper.published import (

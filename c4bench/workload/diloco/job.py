@@ -18,13 +18,10 @@ from c4bench.verbs.transport import PROFILES
 from c4bench.workload.agent_rendezvous import AgentRendezvous
 from c4bench.workload.checkpoint import Checkpoints
 from c4bench.workload.context import RankContext
-from c4bench.workload.diloco.fabric_exchange import Attendance, FabricExchange, Gather, Place
-from c4bench.workload.diloco.inner import Batches, InnerStep
+from c4bench.workload.diloco.fabric_exchange import Attendance, FabricExchange, Gather, Peers, Place
 from c4bench.workload.diloco.parameters import Diloco, check_ranks
-from c4bench.workload.diloco.peers import Peers
 from c4bench.workload.diloco.quantisation import CODECS
-from c4bench.workload.diloco.replica import OuterState, Replica
-from c4bench.workload.diloco.training import Step, train
+from c4bench.workload.diloco.training import Batches, InnerStep, OuterState, Replica, Step, train
 from c4bench.workload.jobs import host_rank
 from c4bench.workload.models import backends, corpus
 from c4bench.workload.models.optimisers import AdamW

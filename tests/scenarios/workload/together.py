@@ -6,12 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from c4bench.workload.diloco.inner import Batches
 from c4bench.workload.diloco.parameters import Diloco
+from c4bench.workload.diloco.plan import Turn
 from c4bench.workload.diloco.quantisation import CODECS, Codec
-from c4bench.workload.diloco.replica import OuterState, Replica, mean_of
-from c4bench.workload.diloco.schedule import Turn
-from c4bench.workload.diloco.training import Outcome, train
+from c4bench.workload.diloco.training import Batches, Outcome, OuterState, Replica, mean_of, train
 from c4bench.workload.models import backends, corpus
 from c4bench.workload.models.optimisers import AdamW
 from c4bench.workload.models.protocol import Vector

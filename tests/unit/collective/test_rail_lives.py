@@ -5,8 +5,7 @@ import pytest
 from c4bench.collective.edges import PeerRails, ReceivingPeer
 from c4bench.collective.options import FailureTimeouts
 from c4bench.collective.rail import RailName, RailState, ReceivingRail, SendingRail
-from c4bench.collective.resilient.messages import Accepted, RailOffer, RailUp
-from c4bench.collective.resilient.rail_recovery import RailRecovery
+from c4bench.collective.rail_protocols import Accepted, RailOffer, RailRecovery, RailUp
 from c4bench.verbs.transport import Remote
 
 NAME = RailName(0, 1, 0)

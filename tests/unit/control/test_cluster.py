@@ -28,7 +28,7 @@ from c4bench.model.steering import Action, Incident
 from c4bench.model.step import StepOp
 from c4bench.model.telemetry import Member, RankRecord
 from c4bench.record.telemetry import Recording
-from c4bench.wire.master import master_channel
+from c4bench.wire.channel import master_channel
 from c4bench.wire.messages import Empty, Exchange, Exchanged, Hello, JobSpec, Meet, Result, StartRanks, StopRanks
 from c4bench.wire.peer import Handler, Peer
 from c4bench.wire.trust import client_context

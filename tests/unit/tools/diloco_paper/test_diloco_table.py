@@ -17,8 +17,7 @@ from c4bench.cost.methods import (
     printed,
     schedule,
 )
-from c4bench.cost.schedules import Granularity, Pattern
-from c4bench.cost.utilisation import Compute, utilisation
+from c4bench.cost.utilisation import Compute, Granularity, Pattern, utilisation
 from tools.diloco_paper.fit import ENOUGH, fit
 from tools.diloco_paper.published import (
     LARGER_MODELS,

@@ -111,7 +111,7 @@ _NAMES = {
     "record.run": ("RunDirectory",),
     "record.telemetry": ("read_telemetry",),
     "script": ("Lab", "LabJob"),
-    "verbs.path": ("PathAttributes",),
+    "verbs.addressing": ("PathAttributes",),
     "workload.context": ("RankContext",),
 }
 _WHERE = {

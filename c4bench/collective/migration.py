@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -30,7 +31,6 @@ from c4bench.collective.rail_protocols import (
 )
 from c4bench.collective.rendezvous import FailureSignal
 from c4bench.errors import UsageError
-from c4bench.model.telemetry import Member
 from c4bench.verbs.timer import Timer
 from c4bench.verbs.transport import Completion, Port, PortEvent
 from c4bench.verbs.waiting import Ready, Waiter
@@ -176,47 +176,6 @@ def _draining(edge: Edge) -> bool:
     )
 
 
-class UnreachableHostCheck:
-    """Ends an operation that cannot continue, with an error that names the unreachable host.
-
-    A host that reaches a third one is not unreachable. With only two hosts the other one is named, unless all ports of
-    this one are down.
-    """
-
-    def __init__(self, edges: PeerRails, monitor: RailMonitor, rank: int, members: Sequence[Member]) -> None:
-        self._edges = edges
-        self._monitor = monitor
-        self._rank = rank
-        self._members = members
-        self._since_ns = 0
-
-    def check(self, operation: Operation, now_ns: int) -> None:
-        """Raises CollectiveError HOST_LOST once the unreachable host is known."""
-        cut_off = self._monitor.cut_off()
-        if not cut_off:
-            self._since_ns = 0
-            return
-        if not self._since_ns:
-            self._since_ns = now_ns
-            for _, rail in self._edges.rails(RailState.UP):
-                rail.probe()
-        probing = any(rail.probing for _, rail in self._edges.rails(RailState.UP))
-        if probing or now_ns - self._since_ns < _PROBES_S * 1e9:
-            return
-        alone = not any(self._edges.rails(RailState.UP))
-        others = {edge.peer for edge in self._edges.all}
-        ports_down = not any(rail.port.active for _, rail in self._edges.rails())
-        lost = self._rank if ports_down or (alone and len(others) > 1) else cut_off[0].peer
-        host = self._members[lost].host
-        reasons = sorted({rail.why for _, rail in self._edges.rails() if rail.why})
-        raise operation.error(
-            f"host {host} of rank {lost} has no NIC left that can be reached ({'; '.join(reasons)}); "
-            f"continue without it (shrink) or restart on another host",
-            peer=lost,
-            status="HOST_LOST",
-        )
-
-
 _LEDGER_MASK = (1 << 8 * LEDGER_BYTES) - 1
 
 
@@ -242,7 +201,15 @@ class MigrateOnFailure(FailurePolicy):
         broadcast = FailureBroadcast(site.rank, site.size, self._send)
         devices = [nic.device for nic in site.nics]
         self._monitor = RailMonitor(edges, timeouts, self._repair, broadcast, ports, devices)
-        self._unreachable_check = UnreachableHostCheck(edges, self._monitor, site.rank, site.members)
+        self._rank, self._members = site.rank, site.members
+        self._cut_off_ns = 0
+        self._handlers: dict[type, Callable[[Any, int], None]] = {
+            Fence: self._repair.on_fence,
+            Fenced: self._repair.on_fenced,
+            RailOffer: self._recovery.on_offer,
+            Accepted: self._recovery.on_accepted,
+            RailUp: self._recovery.on_up,
+        }
         self._unconnected: list[tuple[RailName, str]] = []
         self._tick = Timer()
         self._timeouts_run_ns = 0
@@ -306,9 +273,38 @@ class MigrateOnFailure(FailurePolicy):
         if self._tick.fd in ready.readable:
             self._tick.set(self._timeouts.tick_s)
             self._run_timeouts(now_ns)
-            self._unreachable_check.check(operation, now_ns)
+            self._check_reachable(operation, now_ns)
         self._repair.step(operation, now_ns)
         return True
+
+    def _check_reachable(self, operation: Operation, now_ns: int) -> None:
+        """Raise CollectiveError HOST_LOST for an operation that cannot continue, once the unreachable host is known.
+
+        A host that reaches a third one is not unreachable. With only two hosts the other one is named, unless all ports
+        of this one are down.
+        """
+        cut_off = self._monitor.cut_off()
+        if not cut_off:
+            self._cut_off_ns = 0
+            return
+        if not self._cut_off_ns:
+            self._cut_off_ns = now_ns
+            for _, rail in self._edges.rails(RailState.UP):
+                rail.probe()
+        probing = any(rail.probing for _, rail in self._edges.rails(RailState.UP))
+        if probing or now_ns - self._cut_off_ns < _PROBES_S * 1e9:
+            return
+        alone = not any(self._edges.rails(RailState.UP))
+        others = {edge.peer for edge in self._edges.all}
+        ports_down = not any(rail.port.active for _, rail in self._edges.rails())
+        lost = self._rank if ports_down or (alone and len(others) > 1) else cut_off[0].peer
+        reasons = sorted({rail.why for _, rail in self._edges.rails() if rail.why})
+        raise operation.error(
+            f"host {self._members[lost].host} of rank {lost} has no NIC left that can be reached "
+            f"({'; '.join(reasons)}); continue without it (shrink) or restart on another host",
+            peer=lost,
+            status="HOST_LOST",
+        )
 
     def _run_timeouts(self, now_ns: int) -> None:
         """Run everything that depends on time."""
@@ -377,16 +373,4 @@ class MigrateOnFailure(FailurePolicy):
         elif isinstance(message, SilenceQuery):
             self._monitor.on_silence_query(now_ns)
         elif message.rail in self._edges.by_name:
-            self._dispatch_rail(message, now_ns)
-
-    def _dispatch_rail(self, message: Fence | Fenced | RailOffer | Accepted | RailUp, now_ns: int) -> None:
-        if isinstance(message, Fence):
-            self._repair.on_fence(message, now_ns)
-        elif isinstance(message, Fenced):
-            self._repair.on_fenced(message, now_ns)
-        elif isinstance(message, RailOffer):
-            self._recovery.on_offer(message)
-        elif isinstance(message, Accepted):
-            self._recovery.on_accepted(message, now_ns)
-        else:
-            self._recovery.on_up(message, now_ns)
+            self._handlers[type(message)](message, now_ns)

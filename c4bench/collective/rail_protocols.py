@@ -19,44 +19,36 @@ from c4bench.verbs.errors import VerbsError
 from c4bench.verbs.transport import Remote
 
 
-class Fence(msgspec.Struct, frozen=True, tag=True):
+class _OfRail(msgspec.Struct, frozen=True, tag=True):
+    rail: RailName
+    life: int
+
+
+class _Qps(_OfRail, frozen=True):
+    data: Remote
+    probe: Remote
+
+
+class Fence(_OfRail, frozen=True):
     """Sender to receiver: this end of the rail is fenced; fence yours and report what you have received."""
 
-    rail: RailName
-    life: int
 
-
-class Fenced(msgspec.Struct, frozen=True, tag=True):
+class Fenced(_OfRail, frozen=True):
     """Receiver to sender: this end of the rail is fenced; `held` is what has been received, by channel."""
 
-    rail: RailName
-    life: int
     held: tuple[ReceiveProgress, ...]
 
 
-class RailOffer(msgspec.Struct, frozen=True, tag="Offer"):
+class RailOffer(_Qps, frozen=True, tag="Offer"):
     """Sender to receiver: reconnect this rail, in a new life, to these QPs."""
 
-    rail: RailName
-    life: int
-    data: Remote
-    probe: Remote
 
-
-class Accepted(msgspec.Struct, frozen=True, tag=True):
+class Accepted(_Qps, frozen=True):
     """Receiver to sender: this end is connected to yours; its QPs are these."""
 
-    rail: RailName
-    life: int
-    data: Remote
-    probe: Remote
 
-
-class RailUp(msgspec.Struct, frozen=True, tag=True):
+class RailUp(_OfRail, frozen=True):
     """Sender to receiver: the rail has passed its probes and is in use."""
-
-    rail: RailName
-    life: int
 
 
 class RailDeath(msgspec.Struct, frozen=True, tag=True):
@@ -352,7 +344,7 @@ class RailRecovery:
         rail.penalty_s = min(self._timeouts.longest_s, max(self._timeouts.retry_s, rail.penalty_s))
         rail.retry_ns = now_ns + int(rail.penalty_s * 1e9)
 
-    def on_offer(self, message: RailOffer) -> None:
+    def on_offer(self, message: RailOffer, _now_ns: int) -> None:
         """The sender offers a rail: connect this end, if its port is up."""
         _, rail = self._edges.by_name[message.rail]
         ready = rail.state in (RailState.DOWN, RailState.TRIAL) and not rail.in_flight

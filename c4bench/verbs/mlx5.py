@@ -14,10 +14,10 @@ import msgspec
 
 from c4bench.verbs.addressing import DEFAULT_PATH, ETHERNET, SOURCE_PORTS, PathAttributes, port_of
 from c4bench.verbs.counters import SYSFS
+from c4bench.verbs.discovery import netdev_of, read
 from c4bench.verbs.errors import VerbsError, verbs
 from c4bench.verbs.path_control import OpenDevice, OpenEndpoint, PathControl, UdpSourcePort, to_itself
 from c4bench.verbs.probe import ROCE_PORT
-from c4bench.verbs.sysfs import netdev_of, read
 
 # The vendor id of ibv_query_device: the OUI, not the PCI vendor.
 _NVIDIA = 0x02C9

@@ -8,6 +8,7 @@ from contextlib import suppress
 from c4bench import extensions
 from c4bench.errors import C4Error
 from c4bench.verbs.addressing import ETHERNET, INFINIBAND, PathAttributes, label_for
+from c4bench.verbs.discovery import netdev_of
 from c4bench.verbs.mlx5 import LagPort, LiveSourcePort, SourcePortAndLagPort
 from c4bench.verbs.packet_capture import PacketCapture
 from c4bench.verbs.path_control import (
@@ -19,7 +20,6 @@ from c4bench.verbs.path_control import (
     UdpSourcePort,
     to_nobody,
 )
-from c4bench.verbs.sysfs import netdev_of
 from c4bench.verbs.transport import Remote
 
 _SOFTWARE = 0xFFFFFF

@@ -5,7 +5,6 @@ import time
 import msgspec
 
 from c4bench.collective.options import Options
-from c4bench.verbs.transport import PROFILES
 from c4bench.workload.collectives import Call, Kind, RepeatedCall, sized_call
 from c4bench.workload.context import RankContext
 
@@ -35,14 +34,7 @@ class Bandwidth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def options(self) -> Options:
         """The communicator's options."""
-        return Options(
-            paths=self.paths,
-            profile=PROFILES[self.profile],
-            chunk_bytes=self.chunk_bytes,
-            staging_bytes=max(Options().staging_bytes, self.chunk_bytes),
-            channels=self.channels,
-            record=self.record,
-        )
+        return Options.of(self, staging_bytes=max(Options().staging_bytes, self.chunk_bytes))
 
 
 def run(context: RankContext) -> None:

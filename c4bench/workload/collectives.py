@@ -22,7 +22,6 @@ from c4bench.collective.communicator import Communicator
 from c4bench.collective.errors import CollectiveError
 from c4bench.collective.memory import Array
 from c4bench.collective.options import Options
-from c4bench.verbs.transport import PROFILES
 from c4bench.workload.context import RankContext
 from c4bench.workload.payload import Payload
 
@@ -246,7 +245,7 @@ class Runner:
     def _communicators(self, number: int, case: Case) -> dict[int, Communicator | None]:
         """The communicators of the whole job and of the groups, by group number."""
         kept = tuple(sorted(case.options.items()))
-        world = self._keep(kept, lambda: self._connect(f"case{number}", _options(case.options)))
+        world = self._keep(kept, lambda: self._connect(f"case{number}", Options.of(case, **case.options)))
         assert world is not None
         groups = [self._keep((kept, group), partial(self._split, world, group)) for group in case.groups]
         return {WORLD: world, **dict(enumerate(groups))}
@@ -375,10 +374,6 @@ def _dtype(name: str) -> np.dtype[Any]:
         import ml_dtypes  # noqa: F401, PLC0415  (makes the name known to numpy; only where it is used)
 
     return np.dtype(name)
-
-
-def _options(named: dict[str, Any]) -> Options:
-    return Options(**named | ({"profile": PROFILES[named["profile"]]} if "profile" in named else {}))
 
 
 @contextmanager

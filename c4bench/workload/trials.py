@@ -16,7 +16,6 @@ from c4bench.collective.communicator import Communicator
 from c4bench.collective.engine import ResilienceCounters
 from c4bench.collective.errors import CollectiveError
 from c4bench.collective.options import Options
-from c4bench.verbs.transport import PROFILES
 from c4bench.workload.collectives import Kind, RepeatedCall, exchange_with_master, sized_call
 from c4bench.workload.context import RankContext
 
@@ -38,17 +37,7 @@ class Trials(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def options(self) -> Options:
         """The communicator's options."""
-        return Options(
-            resilient=self.resilient,
-            chunk_bytes=self.chunk_bytes,
-            staging_bytes=max(Options().staging_bytes, self.chunk_bytes),
-            channels=self.channels,
-            window=self.window,
-            split_bytes=self.split_bytes,
-            profile=PROFILES[self.profile],
-            paths=self.paths,
-            timeout_s=self.timeout_s,
-        )
+        return Options.of(self, staging_bytes=max(Options().staging_bytes, self.chunk_bytes))
 
 
 class Trial(msgspec.Struct, frozen=True):

@@ -30,7 +30,7 @@ from c4bench.model.benign import BenignSlowdown
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.event import AgentMissing, Diagnosed, SlowdownExplained
 from c4bench.model.window import Window
-from c4bench.verbs.timer import Ticks
+from c4bench.verbs.ticks import Ticks
 
 _logger = logging.getLogger(__name__)
 

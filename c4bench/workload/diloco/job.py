@@ -14,7 +14,6 @@ from c4bench.collective.options import Options
 from c4bench.collective.rendezvous import AbsentError
 from c4bench.collective.schedule import split
 from c4bench.errors import UsageError
-from c4bench.verbs.transport import PROFILES
 from c4bench.workload.agent_rendezvous import AgentRendezvous
 from c4bench.workload.checkpoint import Checkpoints
 from c4bench.workload.context import RankContext
@@ -85,7 +84,7 @@ class Job:
         site = next(number for number, ranks in enumerate(self._sites) if context.rank in ranks)
         ranks = self._sites[site]
         self._place = Place(site, ranks.index(context.rank), len(self._sites), len(ranks))
-        self._options = Options(paths=parameters.paths, profile=PROFILES[parameters.profile])
+        self._options = Options.of(parameters)
 
     def run(self) -> None:
         """Train from the newest checkpoint on, and report what came of it."""

@@ -17,8 +17,8 @@ from autograd.extend import defvjp, primitive
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from c4bench.workload.models.protocol import Layer, Tokens, Vector
-from c4bench.workload.models.size import Layout, Size
+from c4bench.workload.models.protocol import Tokens, Vector
+from c4bench.workload.models.size import LaidOut, Size
 
 _EPSILON = np.float32(1e-6)
 _CUBE, _SCALE = np.float32(0.044715), np.float32(math.sqrt(2 / math.pi))
@@ -125,23 +125,14 @@ defvjp(cross_entropy, lambda _, logits, targets: lambda up: _cross_entropy_by_lo
 _HIDDEN_SCORE = np.float32(-1e9)
 
 
-class Transformer:
+class Transformer(LaidOut):
     """The model. From then on this process's BLAS has one thread: with several, the bits depend on their number."""
 
     def __init__(self, size: Size) -> None:
         ThreadpoolController().limit(limits=1, user_api="blas")
-        self._layout = Layout(size)
+        super().__init__(size)
         later = np.triu(np.ones((size.context, size.context), bool), 1)
         self._mask = np.where(later, _HIDDEN_SCORE, np.float32(0))
-
-    @property
-    def layers(self) -> tuple[Layer, ...]:
-        """See `protocol.Model`."""
-        return tuple(self._layout.layers)
-
-    def initial(self, seed: int) -> Vector:
-        """See `protocol.Model`."""
-        return self._layout.initial(seed)
 
     def gradient(self, parameters: Vector, tokens: Tokens, into: Vector) -> float:
         """See `protocol.Model`."""

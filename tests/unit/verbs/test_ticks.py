@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from c4bench.verbs.timer import Ticks
+from c4bench.verbs.ticks import Ticks
 
 MS = 10**6
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from c4bench.record.run import RunDirectory
     from c4bench.record.telemetry import read_telemetry
     from c4bench.script import Lab, LabJob, lab
-    from c4bench.verbs.path import PathAttributes
+    from c4bench.verbs.addressing import PathAttributes
     from c4bench.workload.context import RankContext
 
 __all__ = [
@@ -111,7 +111,7 @@ _NAMES = {
     "record.run": ("RunDirectory",),
     "record.telemetry": ("read_telemetry",),
     "script": ("Lab", "LabJob"),
-    "verbs.path": ("PathAttributes",),
+    "verbs.addressing": ("PathAttributes",),
     "workload.context": ("RankContext",),
 }
 _WHERE = {

@@ -27,9 +27,8 @@ from c4bench.model.telemetry import RankRecord
 from c4bench.model.window import Window
 from c4bench.verbs.probe import send_bursts, send_probes
 from c4bench.verbs.ticks import Ticks
-from c4bench.wire.channel import ChannelClosed, StreamChannel
+from c4bench.wire.channel import ChannelClosed, StreamChannel, master_channel
 from c4bench.wire.framing import LENGTH_BYTES, MESSAGE_BYTES_MAX, frame
-from c4bench.wire.master import master_channel
 from c4bench.wire.messages import Empty, Hello, RasReport, StartRanks, StopRanks
 from c4bench.wire.peer import Handler, LostError, Peer
 from c4bench.wire.probes import (

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from c4bench.report.statistics import median
-from c4bench.workload.cases import Kind
+from c4bench.workload.collectives import Kind
 
 Pairs = Sequence[tuple[float, float]]
 

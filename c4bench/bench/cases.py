@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 from c4bench.lab.topology import Topology
-from c4bench.workload.cases import Kind
+from c4bench.workload.collectives import Kind
 
 Load = Literal["idle", "line_rate"]
 

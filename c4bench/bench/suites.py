@@ -10,7 +10,7 @@ from c4bench.lab.attachment import HostGroup
 from c4bench.lab.topology import Topology
 from c4bench.lab.topology_file import LeafSpine, Rates, Tier, load, made
 from c4bench.units import format_rate
-from c4bench.workload.cases import Kind
+from c4bench.workload.collectives import Kind
 
 KIB, MIB = 1 << 10, 1 << 20
 GIGA = 10**9

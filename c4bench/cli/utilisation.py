@@ -9,8 +9,19 @@ from typing import NamedTuple
 import msgspec
 
 from c4bench.cli import Commands
-from c4bench.cost.methods import MODELS, UTILISATIONS, Cell, Method, Model, Settings, cells, curve, format_bandwidth
-from c4bench.cost.schedules import Granularity, Pattern
+from c4bench.cost.utilisation import (
+    MODELS,
+    UTILISATIONS,
+    Cell,
+    Granularity,
+    Method,
+    Model,
+    Pattern,
+    Settings,
+    cells,
+    curve,
+    format_bandwidth,
+)
 from c4bench.errors import UsageError
 from c4bench.record.encoding import encode
 from c4bench.units import format_rate, parse_rate, parse_time

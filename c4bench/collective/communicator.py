@@ -9,13 +9,13 @@ import msgspec
 import numpy as np
 
 from c4bench.collective import arrays, schedule
+from c4bench.collective.endpoint_context import RankProcess
 from c4bench.collective.engine import ResilienceCounters
 from c4bench.collective.errors import CollectiveError
 from c4bench.collective.group import Group
 from c4bench.collective.handshake import Signature
 from c4bench.collective.memory import Array
 from c4bench.collective.options import Options
-from c4bench.collective.process import RankProcess
 from c4bench.errors import UsageError
 from c4bench.model.telemetry import Member
 

@@ -26,10 +26,10 @@ import numpy as np
 from c4bench.collective import schedule
 from c4bench.collective.arrays import Reducing
 from c4bench.collective.channel_transfer import ChannelSplit, Sides
+from c4bench.collective.endpoint_context import RankProcess
 from c4bench.collective.group import Group, SubGroup
 from c4bench.collective.handshake import Signature
 from c4bench.collective.memory import Array
-from c4bench.collective.process import RankProcess
 from c4bench.cost.degraded import Ring, cheapest_strategy, nest
 from c4bench.model.telemetry import Member
 

@@ -1,6 +1,6 @@
-"""What a rank has of a communicator: its members, this rank's open NICs, its record, and the control plane."""
+"""What a rank has of a communicator: its process, members, open NICs, record, and the control plane."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -11,15 +11,37 @@ from c4bench.collective.errors import CollectiveError
 from c4bench.collective.handshake import EndpointAddresses
 from c4bench.collective.memory import Buffers
 from c4bench.collective.options import Options
-from c4bench.collective.process import RankProcess
 from c4bench.collective.recorder import NullRecorder, Recorder
-from c4bench.collective.rendezvous import AbsentError, FailedError
+from c4bench.collective.rendezvous import AbsentError, FailedError, Rendezvous
 from c4bench.collective.ring_layout import MAX_RANKS
 from c4bench.errors import UsageError
 from c4bench.model.fabric import USUAL_QPS, Flow, Nic
 from c4bench.model.qp_address import QpAddress
 from c4bench.model.telemetry import CommRecord, Member
 from c4bench.verbs.transport import Port
+
+
+def open_device(nic: Nic) -> Port:
+    """Open a NIC through verbs. The import is late because everything else works without pyverbs."""
+    from c4bench.verbs.device import Device  # noqa: PLC0415
+
+    return Device(nic)
+
+
+@dataclass(frozen=True)
+class RankProcess:
+    """Channel c of a communicator uses the c-th of `nics`; `open_port` opens one.
+
+    `before_operation` is called before every operation.
+    """
+
+    job: str
+    nics: tuple[Nic, ...]
+    rendezvous: Rendezvous
+    recorder: Recorder
+    open_port: Callable[[Nic], Port] = open_device
+    before_operation: Callable[[], None] = lambda: None
+
 
 # Built at import: msgspec 0.22 has crashed when two threads decoded a type for the first time at once.
 _decode_hello = msgspec.msgpack.Decoder(EndpointAddresses).decode

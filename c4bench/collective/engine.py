@@ -6,7 +6,6 @@ from typing import NoReturn
 import msgspec
 
 from c4bench.collective.edges import Edge, PeerRails, ReceivingPeer, SendingPeer
-from c4bench.collective.endpoints import SendEndpoint
 from c4bench.collective.handshake import CONGESTION_NOTICE, CONTROL_CHANNEL, OWN_QPS, SHARED_QPS
 from c4bench.collective.memory import Buffer
 from c4bench.collective.operation import Operation
@@ -249,8 +248,3 @@ class Engine:
         rail.record.arrived(now_ns)
         edge.begin_waiting(now_ns)
         operation.arrived(edge.receivers[channel], completion.immediate, now_ns)
-
-    def sender(self, peer: int, channel: int) -> SendEndpoint | None:
-        """The sending endpoint to `peer` on a channel, if there is one."""
-        found = (sender for sender in self.edges.senders() if (sender.peer, sender.channel) == (peer, channel))
-        return next(found, None)

@@ -10,8 +10,8 @@ from c4bench.collective import channel_transfer, schedule
 from c4bench.collective.arrays import Reducing
 from c4bench.collective.channel_transfer import ChannelSplit, ChannelTransfer, RegisteredArray, Sides, fold_transfer
 from c4bench.collective.edges import PeerRails
-from c4bench.collective.endpoint_context import RankEndpointContext, open_site, used_nics
-from c4bench.collective.endpoints import SendEndpoint
+from c4bench.collective.endpoint_context import RankEndpointContext, RankProcess, open_site, used_nics
+from c4bench.collective.endpoints import ReceiveEndpoint, SendEndpoint
 from c4bench.collective.engine import EndOnFailure, Engine, ResilienceCounters
 from c4bench.collective.errors import CollectiveError, FailureGuard
 from c4bench.collective.handshake import Signature
@@ -19,14 +19,14 @@ from c4bench.collective.memory import Array, NicBuffer, NicBuffers, Registration
 from c4bench.collective.operation import Operation
 from c4bench.collective.options import Options
 from c4bench.collective.pacer import Pacer, RateControl
-from c4bench.collective.process import RankProcess
 from c4bench.collective.rendezvous import FailureSignal
 from c4bench.collective.schedule import RingPlan, Span
-from c4bench.collective.wiring import RankConnections
+from c4bench.collective.wiring import Wiring
 from c4bench.model.telemetry import Member
 from c4bench.verbs.waiting import waiter
 
 Planner = Callable[[int, int, int], RingPlan]
+_EndsByPeer = tuple[dict[int, SendEndpoint], dict[int, ReceiveEndpoint]]
 _NOTHING = np.empty(0, np.uint8)
 
 
@@ -65,7 +65,14 @@ class Group:
             self._registrations += [Registrations(port) for port in self.site.ports]
             self._engine = _engine(self.site, failure_signal)
             undo.callback(self._engine.close)
-            self._connections = RankConnections(self.site, self._engine, closed=closed)
+            self._wiring = Wiring(self.site, self._engine)
+            # This rank's ends by channel: of the ring, and of all pairs once these are connected.
+            self._ring: list[tuple[SendEndpoint | None, ReceiveEndpoint | None]] = []
+            self._pairs: list[_EndsByPeer] = []
+            # The split over all channels, by their rates.
+            self.default_split = self._split_by_rate([nic.rate_bps for nic in nics])
+            if self.size > 1:
+                self._wire_ring(closed=closed)
             self._controls: dict[int, RateControl] = {}
             self._undo = undo.pop_all()
 
@@ -73,14 +80,43 @@ class Group:
         for registrations in self._registrations:
             registrations.close()
 
-    @property
-    def default_split(self) -> ChannelSplit:
-        """The split over all channels, by their rates."""
-        return self._connections.default_split
+    def _wire_ring(self, *, closed: bool) -> None:
+        right, left = (self.rank + 1) % self.size, (self.rank - 1) % self.size
+        to = [right] if closed or right else []
+        back = [left] if closed or self.rank else []
+        senders, receivers, rates_bps = self._wiring.wire("ring", to, back, staged=closed)
+        self.default_split = self._split_by_rate(rates_bps)
+        self._ring = [
+            (senders[right][channel] if to else None, receivers[left][channel] if back else None)
+            for channel in range(len(self.site.ports))
+        ]
+
+    def _split_by_rate(self, rates_bps: Sequence[float]) -> ChannelSplit:
+        weights = tuple(max(1, round(rate_bps)) for rate_bps in rates_bps)
+        return ChannelSplit(weights, self.options.chunk_for(min(rates_bps)), self.options.window)
+
+    def _mesh(self) -> list[_EndsByPeer]:
+        """Endpoints to and from every other rank, by channel. The first call connects them; ring edges are reused."""
+        if not self._pairs:
+            steps = schedule.shift(self.rank, self.size)
+            right, left = steps[0]
+            to = [peer for peer, _ in steps if peer != right]
+            back = [peer for _, peer in steps if peer != left]
+            senders, receivers, _ = self._wiring.wire("pairs", to, back, staged=False)
+            for channel, (sender, receiver) in enumerate(self._ring):
+                assert sender is not None
+                assert receiver is not None
+                sending = {right: sender} | {peer: ends[channel] for peer, ends in senders.items()}
+                receiving = {left: receiver} | {peer: ends[channel] for peer, ends in receivers.items()}
+                self._pairs.append((sending, receiving))
+        return self._pairs
 
     def sender(self, peer: int, channel: int) -> SendEndpoint:
         """The sending endpoint to `peer` on a channel. Raises LookupError if there is none."""
-        return self._connections.sender(peer, channel)
+        for sender in self._engine.edges.senders():
+            if (sender.peer, sender.channel) == (peer, channel):
+                return sender
+        raise LookupError(f"rank {self.rank} of {self.name} sends nothing to rank {peer} on channel {channel}")
 
     def empty(self, shape: int | tuple[int, ...], dtype: str) -> Array:
         """An array in memory of the communicator's provider, registered with all its NICs until it is closed."""
@@ -117,7 +153,7 @@ class Group:
                     array,
                     part,
                     buffer=self._nic_buffers(array, channel),
-                    ends=self._connections.ring[channel],
+                    ends=self._ring[channel],
                     reducing=reducing,
                     staging_bytes=self.options.staging_bytes,
                     window=channel_split.window,
@@ -133,7 +169,7 @@ class Group:
             return
         self._synchronize_before_mesh(signature)
         with self.guard.during(signature.kind, self._seq):
-            pairs = self._connections.pairs()
+            pairs = self._mesh()
             transfers = [
                 channel_transfer.shift_transfer(
                     self.rank,
@@ -162,7 +198,7 @@ class Group:
         self._synchronize_before_mesh(signature)
         segments = schedule.split(array.size, len(sides.healthy))
         with self.guard.during(signature.kind, self._seq):
-            pairs = self._connections.pairs()
+            pairs = self._mesh()
             transfers = [
                 fold_transfer(
                     self.rank,
@@ -181,7 +217,7 @@ class Group:
 
     def _synchronize_before_mesh(self, signature: Signature) -> None:
         """Before all pairs are connected, check over the ring that all ranks have entered the same operation."""
-        if not self._connections.meshed:
+        if not self._pairs:
             self.ring(signature, _NOTHING, [(0, 0)], schedule.barrier)
 
     def _nic_buffers(self, array: Array, channel: int) -> NicBuffers:
@@ -274,6 +310,6 @@ def _engine(site: RankEndpointContext, failure_signal: FailureSignal) -> Engine:
     edges, ready = PeerRails(), waiter(site.options.completions, site.ports)
     if not site.options.resilient:
         return Engine(site.options, edges, ready, EndOnFailure(ready, failure_signal))
-    from c4bench.collective.resilient.migration import MigrateOnFailure  # noqa: PLC0415  (few ranks need it: ADR 0005)
+    from c4bench.collective.migration import MigrateOnFailure  # noqa: PLC0415  (few ranks need it: ADR 0005)
 
     return Engine(site.options, edges, ready, MigrateOnFailure(site, edges, ready, failure_signal))

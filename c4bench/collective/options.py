@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
 from c4bench.collective.memory import HostMemory, Provider
 from c4bench.errors import UsageError
 from c4bench.model.fabric import USUAL_QPS
-from c4bench.verbs.transport import PATIENT, TransportProfile
+from c4bench.verbs.transport import PATIENT, PROFILES, TransportProfile
 from c4bench.verbs.waiting import MODES
 
 _EPOCH_NS = time.time_ns() - time.monotonic_ns()
@@ -104,6 +105,15 @@ class Options(msgspec.Struct, frozen=True):
             raise UsageError(f"window {self.window} must be positive, or 0 for two messages for each QP")
         if self.qps < 0:
             raise UsageError(f"qps {self.qps} must be positive, or 0 to leave the number to C4P")
+
+    @classmethod
+    def of(cls, parameters: msgspec.Struct, **others: Any) -> "Options":  # noqa: ANN401  (each option has its own type)
+        """The options that a program's parameters have, with the profile by its name; `others` replace them."""
+        shared = (name for name in cls.__struct_fields__ if name in parameters.__struct_fields__)
+        options = {name: getattr(parameters, name) for name in shared} | others
+        if isinstance(options.get("profile"), str):
+            options["profile"] = PROFILES[options["profile"]]
+        return cls(**options)
 
     def with_qps(self, qps: int) -> "Options":
         """These options with so many QPs, and with the window that is right for them if none is given."""

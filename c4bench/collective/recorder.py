@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 
@@ -350,18 +350,9 @@ class NullRecorder:
     def release(self, comm: int) -> None:
         """Release nothing."""
 
-    def operation(
-        self,
-        comm: int,  # noqa: ARG002
-        seq: int,
-        kind: str,
-        algorithm: str,
-        dtype: str,
-        size_bytes: int,
-        now_ns: int,
-    ) -> OpWriter:
+    def operation(self, comm: int, *fields: Any) -> OpWriter:  # noqa: ANN401, ARG002  (those of an OpWriter)
         """A writer that writes nothing."""
-        return _NullOp(_NOWHERE, seq, kind, algorithm, dtype, size_bytes, now_ns)
+        return _NullOp(_NOWHERE, *fields)
 
     def connection(self, name: ConnName, source_port: int, now_ns: int) -> ConnWriter:  # noqa: ARG002
         """A writer that writes nothing."""

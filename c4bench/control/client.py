@@ -14,7 +14,7 @@ from c4bench.control.pages.health import Health
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.event import Event
 from c4bench.model.steering import Action
-from c4bench.wire.master import master_channel
+from c4bench.wire.channel import master_channel
 from c4bench.wire.messages import (
     PORT,
     Empty,

@@ -3,7 +3,6 @@
 Servers form a ring. A server that has lost the fraction X of its NICs has the bandwidth (1 - X) B. The strategies:
 
 `balance`: the ring stays, and all servers are as slow as the slowest: T/T0 = 1 / (1 - X).
-`repair`: one other NIC carries all flows of the lost NIC, twice its share: T/T0 = 2.
 `split` (the paper's R2-AllReduce): all servers reduce the fraction 1 - Y, while the healthy ones reduce the rest among
 themselves. Then the degraded servers' values are folded in and the result is sent back, pipelined in K chunks. With
 Y = X and one degraded server T/T0 = 1 + n X (1 + 1/K) / (2 (n - 1) (1 - X)).
@@ -53,12 +52,6 @@ def balance(lost: Sequence[float]) -> float:
     return 1 / (1 - max(lost))
 
 
-def repair(lost: Sequence[float]) -> float:
-    """Relative time if one NIC carries its own flows and those of a lost NIC."""
-    _check(lost)
-    return 2.0 if max(lost) else 1.0
-
-
 def split(lost: Sequence[float], y: float, chunks: int = 4) -> float:
     """Relative time of the split at `y`; the flows of both parts share each server's bandwidth.
 
@@ -75,11 +68,6 @@ def split(lost: Sequence[float], y: float, chunks: int = 4) -> float:
     first = max(together + among, together / slowest)
     second = y / slowest * (1 + 1 / chunks) if max(lost) else 0.0
     return (first + second) / healthy(servers)
-
-
-def paper(servers: int, x: float, chunks: int) -> float:
-    """The paper's closed form for one degraded server and Y = X."""
-    return 1 + servers * x * (1 + 1 / chunks) / (2 * (servers - 1) * (1 - x))
 
 
 def cheapest_strategy(lost: Sequence[float], chunks: int = 4) -> AllReduceCost:
@@ -102,14 +90,6 @@ def nest(servers: int, left: float, rings: Sequence[Ring], chunks: int) -> Nest:
     parts = tuple(first * pace for pace in paces[1:])
     second = sum(part * each for part, each in zip(parts, given, strict=True))
     return Nest((first + second) / healthy(servers), parts)
-
-
-def spread(failures: Sequence[int], servers: int, nics: int) -> list[float]:
-    """The fraction that each server has lost if the numbered NICs (server x `nics` + NIC) have failed."""
-    lost = [0.0] * servers
-    for failure in set(failures):
-        lost[failure // nics] += 1 / nics
-    return lost
 
 
 def _check(lost: Sequence[float]) -> None:

@@ -1,15 +1,20 @@
-"""Which share of its time a replica computes if others are behind a slow link: the model of Streaming DiLoCo.
+"""Which share of its time a replica computes if others are behind a slow link, and the bandwidth that it needs.
 
-arXiv 2501.18512, section 3.1, simulates a graph of computations and transfers. A step computes the layers forward, then
-backward, and there for each layer the gradient by its activations before the gradient by its parameters. The link is a
-queue: it carries one layer at a time, in the order in which they are sent. A layer arrives `latency_s` after its last
-bit was sent. What is needed and has not arrived stops the replica.
+Model, ways to train, their figures and the grid of bandwidths are those of Streaming DiLoCo (arXiv 2501.18512v1).
+A layer is sent once in each period of steps, and is needed again some steps later. A fragment is the set of layers that
+are sent after the same step (section 2).
+
+Section 3.1 simulates a graph of computations and transfers. A step computes the layers forward, then backward, and
+there for each layer the gradient by its activations before the gradient by its parameters. The link is a queue: it
+carries one layer at a time, in the order in which they are sent. A layer arrives `latency_s` after its last bit was
+sent. What is needed and has not arrived stops the replica.
 
 All times are sums and maxima, so the simulation is exact, and it runs for many bandwidths at once. Only layers that are
 sent or waited for are events; the steps between them are one addition.
 """
 
 from collections.abc import Iterator, Sequence
+from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -17,7 +22,71 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from c4bench.cost.schedules import Granularity, Schedule
+
+class Granularity(StrEnum):
+    """What sends, or waits: a layer's part of a step, or the step."""
+
+    LAYER = "layer"
+    STEP = "step"
+
+
+class Pattern(StrEnum):
+    """Which layers a fragment has: consecutive ones, or every P-th (the paper's figure 2)."""
+
+    SEQUENTIAL = "sequential"
+    STRIDED = "strided"
+
+
+class Schedule(msgspec.Struct, frozen=True):
+    """A layer is sent after the step of the period that `offsets` has for it, and needed `1 + overlap` steps later.
+
+    `sends`: a layer is sent as soon as the backward pass has its parameter gradient, or after the step.
+    `waits`: the forward pass of the layer waits for what was received, or that of the whole step.
+    """
+
+    period: int
+    offsets: tuple[int, ...]
+    overlap: int = 0
+    sends: Granularity = Granularity.LAYER
+    waits: Granularity = Granularity.LAYER
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a layer that would be sent again before it was received, or never sent."""
+        if not 0 <= self.overlap < self.period:
+            raise ValueError(f"an overlap of {self.overlap} steps is not from 0 to below the period of {self.period}")
+        if not self.offsets or not all(0 <= offset < self.period for offset in self.offsets):
+            raise ValueError(f"offsets {self.offsets} are not from 0 to below the period of {self.period}")
+
+
+def data_parallel(layers: int) -> Schedule:
+    """All gradients are exchanged in every step."""
+    return Schedule(1, (0,) * layers)
+
+
+def diloco(layers: int, period: int) -> Schedule:
+    """All outer gradients are exchanged after every `period` steps."""
+    return Schedule(period, (0,) * layers)
+
+
+def streaming(
+    layers: int,
+    fragments: int,
+    period: int,
+    overlap: int = 0,
+    pattern: Pattern = Pattern.STRIDED,
+    waits: Granularity = Granularity.LAYER,
+) -> Schedule:
+    """Every fragment is exchanged once in `period` steps; the offsets are as even as whole steps permit."""
+    if not 1 <= fragments <= layers:
+        raise ValueError(f"{layers} layers cannot be {fragments} fragments")
+    offsets = [round(fragment * period / fragments) % period for fragment in range(fragments)]
+    of_layer = (_fragment(layer, layers, fragments, pattern) for layer in range(layers))
+    return Schedule(period, tuple(offsets[fragment] for fragment in of_layer), overlap, waits=waits)
+
+
+def _fragment(layer: int, layers: int, fragments: int, pattern: Pattern) -> int:
+    return layer % fragments if pattern is Pattern.STRIDED else layer * fragments // layers
+
 
 Array = NDArray[np.float64]
 
@@ -218,3 +287,119 @@ def _bracket(compute: Compute, bits: Sequence[float], schedule: Schedule, goals:
         raise ValueError("where nothing is sent any bandwidth suffices")
     least = total * goals / (schedule.period * compute.step_s)
     return least * (1 - _SAME), least / (1 - goals) * (1 + _SAME)
+
+
+# 50 bandwidths from 0.1 to 1,000 Gbit/s, evenly spaced by their logarithm, so that a step is 20.7 %.
+GRID_BPS: tuple[float, ...] = tuple(np.logspace(8, 12, 50).tolist())
+UTILISATIONS = (0.5, 0.8, 0.9, 0.95, 0.99)
+# The paper's H: steps from one exchange of a layer to the next; layers of a fragment; and tau: the overlap in steps.
+PERIOD, FRAGMENT_LAYERS, OVERLAP = 100, 3, 1
+# What 4 bits send of the bits that the other methods send.
+FOUR_BITS = 0.25
+# How many bits of a parameter are sent: those with which the simulation meets the most figures of the paper.
+BITS_PER_PARAMETER = 13.32
+
+
+class Model(NamedTuple):
+    """A model of the table: parameters, layers, and the seconds that a step computes."""
+
+    name: str
+    layers: int
+    parameters: float
+    step_s: float
+
+
+class Method(StrEnum):
+    """A way to train on several sites; each of the last three adds to the one before."""
+
+    DATA_PARALLEL = "data-parallel"
+    DILOCO = "DiLoCo"
+    STREAMING = "Streaming DiLoCo"
+    OVERLAPPED = "+ overlap"
+    FOUR_BIT = "+ 4 bits"
+
+
+# The models of the paper's table.
+MODELS = (Model("1B", 24, 1e9, 0.1), Model("10B", 48, 1e10, 0.8), Model("100B", 108, 1e11, 4.9))
+
+
+class Settings(NamedTuple):
+    """What the methods have in common; `waits` is where the replica waits with overlap."""
+
+    bits: float = BITS_PER_PARAMETER
+    period: int = PERIOD
+    fragment_layers: int = FRAGMENT_LAYERS
+    overlap: int = OVERLAP
+    pattern: Pattern = Pattern.STRIDED
+    waits: Granularity = Granularity.STEP
+
+
+_AS_PUBLISHED = Settings()
+
+
+class Cell(NamedTuple):
+    """The bandwidth that a method needs; `point` is its index on the grid, or the grid's length if none suffices."""
+
+    model: str
+    method: Method
+    utilisation: float
+    needed_bps: float
+    point: int
+
+    @property
+    def bandwidth_bps(self) -> float:
+        """The least bandwidth of the grid that suffices; inf if none does."""
+        return GRID_BPS[self.point] if self.point < len(GRID_BPS) else float("inf")
+
+
+def schedule(model: Model, method: Method, settings: Settings) -> Schedule:
+    """When the method exchanges the model's layers."""
+    if method is Method.DATA_PARALLEL:
+        return data_parallel(model.layers)
+    if method is Method.DILOCO:
+        return diloco(model.layers, settings.period)
+    overlap = 0 if method is Method.STREAMING else settings.overlap
+    waits = settings.waits if overlap else Granularity.LAYER
+    fragments = -(-model.layers // settings.fragment_layers)
+    return streaming(model.layers, fragments, settings.period, overlap, settings.pattern, waits)
+
+
+def layer_bits(model: Model, method: Method, settings: Settings) -> list[float]:
+    """What the link carries for each layer, if all layers have the same size."""
+    bits = settings.bits * (FOUR_BITS if method is Method.FOUR_BIT else 1.0)
+    return [bits * model.parameters / model.layers] * model.layers
+
+
+def curve(
+    model: Model, method: Method, settings: Settings = _AS_PUBLISHED, bandwidth_bps: Sequence[float] = GRID_BPS
+) -> list[float]:
+    """The utilisation at each of the bandwidths."""
+    compute = Compute.equal(model.layers, model.step_s)
+    bits = layer_bits(model, method, settings)
+    return [float(share) for share in utilisation(compute, bits, schedule(model, method, settings), bandwidth_bps)]
+
+
+def cells(models: Sequence[Model] = MODELS, settings: Settings = _AS_PUBLISHED) -> list[Cell]:
+    """The table's cells: by model, by method, by utilisation."""
+    return [cell for model in models for method in Method for cell in _row(model, method, settings)]
+
+
+def printed(bandwidth_bps: float) -> str:
+    """The bandwidth as the paper prints it, in Gbit/s: rounded to two decimals, and these to one."""
+    return f"{round(bandwidth_bps / 1e9, 2):.1f}"
+
+
+def format_bandwidth(cell: Cell) -> str:
+    """The cell's bandwidth as the paper prints it, in Gbit/s; a bandwidth beyond the grid as more than its last."""
+    return printed(cell.bandwidth_bps) if cell.point < len(GRID_BPS) else f"> {printed(GRID_BPS[-1])}"
+
+
+def _row(model: Model, method: Method, settings: Settings) -> list[Cell]:
+    compute = Compute.equal(model.layers, model.step_s)
+    bits = layer_bits(model, method, settings)
+    needed = needed_bandwidth(compute, bits, schedule(model, method, settings), UTILISATIONS)
+    points = first_on_grid(needed, GRID_BPS)
+    return [
+        Cell(model.name, method, share, float(bandwidth), int(point))
+        for share, bandwidth, point in zip(UTILISATIONS, needed, points, strict=True)
+    ]

@@ -1,15 +1,46 @@
-"""Discover this host's RDMA ports from sysfs."""
+"""The RDMA ports of a host, their GIDs and their network interfaces, as its sysfs has them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from c4bench.errors import UnhealthyError
-from c4bench.verbs.addressing import IB, ROCE_V2, Gid
+from c4bench.verbs.addressing import ETHERNET, IB, ROCE_V1, ROCE_V2, Gid
 from c4bench.verbs.counters import SYSFS
-from c4bench.verbs.errors import VerbsError
-from c4bench.verbs.sysfs import entries, read, read_gids
+
+# The kernel's type of GIDs that are not RoCE v2, on either link layer.
+_OLDER = "IB/RoCE v1"
+_UNUSED = "0000:0000:0000:0000:0000:0000:0000:0000"
+
+
+def netdev_of(device: str, port: int = 1, sysfs: Path = SYSFS) -> str:
+    """The network interface of a port; empty if none is in this namespace."""
+    return next((gid.netdev for gid in read_gids(sysfs / "infiniband" / device / "ports" / str(port), "")), "")
+
+
+def read_gids(folder: Path, link_layer: str) -> Iterator[Gid]:
+    """The GIDs in use of the port whose folder this is, in order."""
+    older = ROCE_V1 if link_layer == ETHERNET else IB
+    for entry in sorted(entries(folder / "gids"), key=lambda entry: int(entry.name)):
+        text = read(entry)
+        # The type of an unused entry cannot be read.
+        kind = read(folder / "gid_attrs" / "types" / entry.name)
+        if kind and text != _UNUSED:
+            netdev = read(folder / "gid_attrs" / "ndevs" / entry.name)
+            yield Gid(int(entry.name), text, older if kind == _OLDER else kind, netdev)
+
+
+def entries(folder: Path) -> list[Path]:
+    """The entries of a folder by name, none if it does not exist."""
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def read(path: Path) -> str:
+    """The text of a kernel file, empty if it cannot be read."""
+    with suppress(OSError):
+        return path.read_text().strip()
+    return ""
 
 
 class RdmaPort(NamedTuple):
@@ -31,17 +62,8 @@ class RdmaPort(NamedTuple):
         return tuple(gid.address for gid in self.gids if gid.kind in {ROCE_V2, IB})
 
 
-def ask_mtu(device: str, port: int) -> int:
-    """The active MTU from verbs, since sysfs has none; 0 if the device cannot be opened."""
-    with suppress(ImportError, VerbsError):
-        from c4bench.verbs.device import active_mtu_bytes  # noqa: PLC0415  (discovery works without pyverbs)
-
-        return active_mtu_bytes(device, port)
-    return 0
-
-
-def discover(sysfs: Path = SYSFS, active_mtu: Callable[[str, int], int] = ask_mtu) -> list[RdmaPort]:
-    """Every port of every RDMA device, by name."""
+def discover(sysfs: Path, active_mtu: Callable[[str, int], int]) -> list[RdmaPort]:
+    """Every port of every RDMA device, by name; sysfs has no MTU, so `active_mtu` gives that of a device's port."""
     return [
         _read_port(device.name, int(port.name), port, active_mtu)
         for device in entries(sysfs / "infiniband")

@@ -12,18 +12,17 @@ import ctypes
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable
-from contextlib import ExitStack
-from typing import Any, TextIO
+from contextlib import ExitStack, suppress
+from typing import TextIO
 
 import msgspec
 
 from c4bench.errors import C4Error, UsageError
 from c4bench.model.fabric import Nic
-from c4bench.verbs import dmabuf
-from c4bench.verbs.counters import CACHE_S, hardware_counters
-from c4bench.verbs.device import Device
+from c4bench.verbs.counters import CACHE_S, SYSFS, hardware_counters
+from c4bench.verbs.device import Device, active_mtu_bytes
 from c4bench.verbs.discovery import discover, find
+from c4bench.verbs.errors import VerbsError
 from c4bench.verbs.packet_capture import PacketCapture
 from c4bench.verbs.transport import PROFILES, Completion, Remote
 from c4bench.verbs.waiting import waiter
@@ -106,24 +105,13 @@ class EndpointConsole:
         self._nic = nic
         self._opened = ExitStack()
         self._capture: PacketCapture | None = None
-        self._handlers: dict[type, Callable[[Any], object]] = {
-            _Open: self._open,
-            _Connect: self._connect,
-            _Write: self._write,
-            _Move: self._move,
-            _Seen: self._seen,
-            _TrafficClasses: self._traffic_classes,
-            _Events: self._events,
-            _State: self._state,
-            _Find: self._find,
-            _Counters: self._counters,
-        }
 
     def answer(self, request: str) -> object:
         """Run a command; returns its answer or its error."""
         try:
             command = msgspec.json.decode(request, type=_Command)
-            return {"answer": self._handlers[type(command)](command)}
+            # The method has the command's name.
+            return {"answer": getattr(self, f"_{command.__struct_config__.tag}")(command)}
         except (C4Error, ValueError) as error:
             return {"error": str(error)}
 
@@ -178,15 +166,18 @@ class EndpointConsole:
 
     def _seen(self, command: _Seen) -> list[int]:
         if self._capture is None:
-            self._capture = self._opened.enter_context(PacketCapture(self._nic.netdev))
+            self._captured()
             return []
         return sorted(self._capture.source_ports(self._far.remote, command.timeout_s))
 
-    def _traffic_classes(self, _: _TrafficClasses) -> dict[int, list[int]]:
+    def _captured(self) -> PacketCapture:
         if self._capture is None:
             self._capture = self._opened.enter_context(PacketCapture(self._nic.netdev))
+        return self._capture
+
+    def _traffic_classes(self, _: _TrafficClasses) -> dict[int, list[int]]:
         classes: dict[int, set[int]] = defaultdict(set)
-        for packet in self._capture.poll():
+        for packet in self._captured().poll():
             classes[packet.opcode].add(packet.traffic_class)
         return {opcode: sorted(seen) for opcode, seen in sorted(classes.items())}
 
@@ -194,11 +185,11 @@ class EndpointConsole:
         return {
             "qp": self._endpoint.state,
             "paths": type(self._device.paths).__name__,
-            "dmabuf": dmabuf.obstacle(self._device),
+            "dmabuf": self._device.dmabuf_obstacle(),
         }
 
     def _find(self, _: _Find) -> object:
-        return find(discover(), address=self._nic.address)._asdict()
+        return find(discover(SYSFS, _active_mtu), address=self._nic.address)._asdict()
 
     def _counters(self, _: _Counters) -> dict[str, int]:
         time.sleep(CACHE_S)
@@ -208,6 +199,13 @@ class EndpointConsole:
         """Close the NIC. May be called again."""
         self._opened.close()
         self._capture = None
+
+
+def _active_mtu(device: str, port: int) -> int:
+    """The active MTU of a port, 0 if its device cannot be opened."""
+    with suppress(VerbsError):
+        return active_mtu_bytes(device, port)
+    return 0
 
 
 def main(arguments: list[str], commands: TextIO, answers: TextIO) -> None:

@@ -12,35 +12,23 @@ from typing import Any
 
 import msgspec
 
-from c4bench.verbs.addressing import ETHERNET
+from c4bench.verbs.addressing import DEFAULT_PATH, ETHERNET, SOURCE_PORTS, PathAttributes, port_of
 from c4bench.verbs.counters import SYSFS
+from c4bench.verbs.discovery import netdev_of, read
 from c4bench.verbs.errors import VerbsError, verbs
-from c4bench.verbs.path import DEFAULT_PATH, SOURCE_PORTS, PathAttributes, label_for, port_of
-from c4bench.verbs.path_control import OpenDevice, OpenEndpoint, PathControl
+from c4bench.verbs.path_control import OpenDevice, OpenEndpoint, PathControl, UdpSourcePort, to_itself
 from c4bench.verbs.probe import ROCE_PORT
-from c4bench.verbs.scratch import to_itself
-from c4bench.verbs.sysfs import netdev_of, read
 
 # The vendor id of ibv_query_device: the OUI, not the PCI vendor.
 _NVIDIA = 0x02C9
 
 
-class LiveSourcePort:
+class LiveSourcePort(UdpSourcePort):
     """`mlx5dv_modify_qp_udp_sport`: another UDP source port from the next packet on, without draining."""
-
-    chooses = "UDP source port"
 
     def obstacle(self, device: OpenDevice) -> str:
         """Try it on a QP that is connected to itself, since firmware may refuse what the driver offers."""
         return _refusal(device, lambda endpoint: self._set(endpoint, SOURCE_PORTS[1]))
-
-    def choices(self, device: OpenDevice) -> Sequence[int]:  # noqa: ARG002
-        """The dynamic ports."""
-        return SOURCE_PORTS
-
-    def attributes(self, choice: int) -> PathAttributes:
-        """The label of the port, so that the first packet carries it already."""
-        return PathAttributes(flow_label=label_for(choice))
 
     def after_connect(self, endpoint: OpenEndpoint, choice: int) -> None:
         """Set the port; for ECMP keep the driver's."""
@@ -52,10 +40,6 @@ class LiveSourcePort:
         path = self.attributes(choice)
         self._set(endpoint, choice or port_of(0, *endpoint.qps))
         endpoint.path = path
-
-    def source_port(self, endpoint: OpenEndpoint) -> int:
-        """The port that was set, or the driver's."""
-        return port_of(endpoint.path.flow_label, *endpoint.qps)
 
     @staticmethod
     def _set(endpoint: OpenEndpoint, source_port: int) -> None:

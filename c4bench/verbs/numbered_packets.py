@@ -22,11 +22,10 @@ from typing import NamedTuple
 
 from c4bench.errors import C4Error
 from c4bench.model.fabric import Arrived, HopProbe, Nic, NumberedFlow, Train
-from c4bench.verbs.probe import ROCE_PORT, RateLimiter, open_sender, try_send
+from c4bench.verbs.probe import RateLimiter, open_sender, send_waiting
 
 # Trains: size of the largest packets, the path MTU of RoCE.
 _MOST_BYTES = 4096
-_HEADERS_BYTES = {4: 28, 6: 48}
 _SIOCGIFMTU = 0x8921
 _INTERFACE = struct.Struct("16sI20x")
 # When the train was sent (ns), the packet's place, how many there are, and the size of each.
@@ -51,9 +50,6 @@ _SOURCE = {4: slice(12, 16), 6: slice(8, 24)}
 _PROTOCOLS = {4: 0x0800, 6: 0x86DD}
 _PORT_AT = {4: 20, 6: 40}
 _TTL = 64
-# A full queue is tried again after this (s): what was not sent is not lost.
-_AGAIN_S = 1e-4
-_RECVERR4, _RECVERR6 = 11, 25
 _ATTACH_FILTER = 26
 _TIMESTAMP_NS = 35
 _TIMESPEC = struct.Struct("=qq")
@@ -82,29 +78,17 @@ def send_numbered(
     pacer = TrainPacer(nic, rate_pps, token) if train_bytes else RateLimiter(rate_pps)
     try:
         for port in dict.fromkeys(flow.source_port for flow in flows):
-            senders[port] = _open(nic, port, traffic_class)
+            senders[port] = open_sender(nic, port, traffic_class, answers=False)
         for number in range(count):
             for opcode in (_SEND_ONLY,) if train_bytes else (_SEND_ONLY, _ACKNOWLEDGE):
                 for flow in flows:
                     pacer.wait()
                     for packet in _packets(nic, opcode, token, number, train_bytes):
-                        _send(senders[flow.source_port], flow, packet)
+                        probe = HopProbe(flow.destination, flow.source_port, _TTL)
+                        send_waiting(senders[flow.source_port], probe, packet)
     finally:
         for sender in senders.values():
             sender.close()
-
-
-def _open(nic: Nic, port: int, traffic_class: int) -> socket.socket:
-    """A sender that ignores errors about earlier packets, which would make its next send fail."""
-    sender = open_sender(nic, port, traffic_class)
-    four = ipaddress.ip_address(nic.address).version == 4
-    sender.setsockopt(*((socket.IPPROTO_IP, _RECVERR4) if four else (socket.IPPROTO_IPV6, _RECVERR6)), 0)
-    return sender
-
-
-def _send(sender: socket.socket, flow: NumberedFlow, packet: bytes) -> None:
-    while not try_send(sender, HopProbe(flow.destination, flow.source_port, _TTL), ROCE_PORT, packet):
-        time.sleep(_AGAIN_S)
 
 
 def _packets(nic: Nic, opcode: int, token: int, number: int, train_bytes: int) -> list[bytes]:
@@ -112,7 +96,7 @@ def _packets(nic: Nic, opcode: int, token: int, number: int, train_bytes: int) -
     if not train_bytes:
         return [_packet(opcode, token, number)]
     train = new_train(nic, train_bytes)
-    return [_packet(opcode, token, number, one.packed()).ljust(one.size, b"\0") for one in train]
+    return [_packet(opcode, token, number, _TRAIN_HEADER.pack(*one)).ljust(one.size, b"\0") for one in train]
 
 
 def _packet(opcode: int, token: int, number: int, train_header: bytes = b"") -> bytes:
@@ -164,7 +148,7 @@ class ArrivalCounter:
         if len(payload) == _SIZE:
             flow.add(number, is_data=payload[0] == _SEND_ONLY)
         elif (at_ns := _arrived_ns(ancillary)) is not None:
-            flow.trains.add(number, unpack(data[_BODY_END:]), at_ns)
+            flow.trains.add(number, TrainPacket(*_TRAIN_HEADER.unpack(data[_BODY_END:])), at_ns)
 
     def close(self) -> tuple[Arrived, ...]:
         """Stop; return what arrived."""
@@ -233,10 +217,6 @@ class TrainPacket(NamedTuple):
     length: int
     size: int
 
-    def packed(self) -> bytes:
-        """As in the packet."""
-        return _TRAIN_HEADER.pack(*self)
-
 
 class TrainPacer:
     """Pauses before trains from a NIC, `rate_pps` of them a second on average.
@@ -253,14 +233,9 @@ class TrainPacer:
         time.sleep(self._pause_s * self._draw.uniform(*_VARIES))
 
 
-def unpack(data: bytes) -> TrainPacket:
-    """What `TrainPacket.packed` has written."""
-    return TrainPacket(*_TRAIN_HEADER.unpack(data))
-
-
 def new_train(nic: Nic, train_bytes: int) -> list[TrainPacket]:
     """The packets of a train from a NIC that is sent now. Raises C4Error if its interface has no MTU."""
-    size = min(_MOST_BYTES, _mtu_bytes(nic) - _HEADERS_BYTES[ipaddress.ip_address(nic.address).version])
+    size = min(_MOST_BYTES, _mtu_bytes(nic) - _PAYLOAD_AT[ipaddress.ip_address(nic.address).version])
     length, now_ns = -(-train_bytes // size), time.time_ns()
     return [TrainPacket(now_ns, place, length, size) for place in range(length)]
 
@@ -288,11 +263,8 @@ class TrainTimer:
 
     def trains(self) -> tuple[Train, ...]:
         """Those that have arrived whole."""
-        whole = (number for number, first in sorted(self._first.items()) if self._is_whole(number, first))
-        return tuple(_timed(self._first[number], self._arrived_ns[number].values()) for number in whole)
-
-    def _is_whole(self, number: int, first: TrainPacket) -> bool:
-        return len(self._arrived_ns[number]) == first.length > 1
+        arrived = ((first, self._arrived_ns[number].values()) for number, first in sorted(self._first.items()))
+        return tuple(_timed(first, times_ns) for first, times_ns in arrived if len(times_ns) == first.length > 1)
 
 
 def _timed(packet: TrainPacket, arrived_ns: Collection[int]) -> Train:

@@ -1,14 +1,16 @@
-"""The interface of path controls, and of the devices and endpoints that they act on."""
+"""The interface of path controls and of what they act on, what controls have in common, and QPs without a peer."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
 
+import msgspec
+
 from c4bench.model.fabric import Nic
-from c4bench.verbs.addressing import Gid, PortStatus
+from c4bench.verbs.addressing import DEFAULT_PATH, SOURCE_PORTS, Gid, PathAttributes, PortStatus, label_for, port_of
 from c4bench.verbs.errors import VerbsError
-from c4bench.verbs.path import DEFAULT_PATH, PathAttributes
-from c4bench.verbs.transport import Remote, TransportProfile
+from c4bench.verbs.transport import BRISK, Remote, TransportProfile
 
 
 class OpenEndpoint(Protocol):
@@ -99,6 +101,24 @@ class PathControl(Protocol):
         """The UDP source port of a connected endpoint's packets, 0 where there is none or it is unknown."""
 
 
+class UdpSourcePort:
+    """What controls by UDP source port have in common: the dynamic ports, and the flow label that folds to one."""
+
+    chooses = "UDP source port"
+
+    def choices(self, device: OpenDevice) -> Sequence[int]:  # noqa: ARG002
+        """The dynamic ports."""
+        return SOURCE_PORTS
+
+    def attributes(self, choice: int) -> PathAttributes:
+        """The label of the port, so that the first packet carries it already; label 0 for ECMP."""
+        return PathAttributes(flow_label=label_for(choice))
+
+    def source_port(self, endpoint: OpenEndpoint) -> int:
+        """The port that the label folds to, or the driver's."""
+        return port_of(endpoint.path.flow_label, *endpoint.qps)
+
+
 class NoPathControl:
     """For devices on which no path control works; `reasons` explains why, for error messages."""
 
@@ -136,3 +156,25 @@ class NoPathControl:
     def source_port(self, endpoint: OpenEndpoint) -> int:  # noqa: ARG002
         """Unknown."""
         return 0
+
+
+# An unassigned address of the Local Network Control Block (RFC 5771), which routers must not forward; the hop limit of
+# 1 ensures that.
+NOBODY = "::ffff:224.0.0.120"
+_ONE_HOP = msgspec.structs.replace(BRISK, name="scratch", hop_limit=1)
+
+
+@contextmanager
+def to_itself(device: OpenDevice) -> Iterator[OpenEndpoint]:
+    """An endpoint connected to itself, in RTS. Do not post to it."""
+    with device.connection(_ONE_HOP, 1, 1) as endpoint:
+        endpoint.connect_by(msgspec.structs.replace(device.here(), qp=endpoint.qp_num))
+        yield endpoint
+
+
+@contextmanager
+def to_nobody(device: OpenDevice, path: PathAttributes) -> Iterator[OpenEndpoint]:
+    """An endpoint whose packets leave on the link and reach no host: link-local multicast needs no neighbour entry."""
+    with device.connection(_ONE_HOP, 1, 1) as endpoint:
+        endpoint.connect_by(Remote(NOBODY, endpoint.qp_num), path)
+        yield endpoint

@@ -114,18 +114,12 @@ def send_bursts(
     They expire after `hops` hops. `traffic_class` is as for `send_probes`. Raises C4Error if the sockets cannot be
     opened.
     """
-    family, pacer = _family(destination), RateLimiter(rate_pps)
+    pacer = RateLimiter(rate_pps)
     for port, hops, count in bursts:
-        sender = open_sender(nic, port, traffic_class)
-        try:
-            # Answers are not read here, and a pending one would make the next send fail.
-            sender.setsockopt(family.level, family.receive_errors, 0)
+        with open_sender(nic, port, traffic_class, answers=False) as sender:
             for _ in range(count):
                 pacer.wait()
-                while not try_send(sender, HopProbe(destination, port, hops), ROCE_PORT, _MARK):
-                    time.sleep(_AGAIN_S)
-        finally:
-            sender.close()
+                send_waiting(sender, HopProbe(destination, port, hops), _MARK)
 
 
 class RateLimiter:
@@ -213,15 +207,18 @@ def _flow(probe: HopProbe) -> _Flow:
     return str(ipaddress.ip_address(probe.destination)), probe.source_port
 
 
-def open_sender(nic: Nic, port: int, traffic_class: int) -> socket.socket:
-    """A socket that sends from a NIC and source port. Raises C4Error if it cannot be opened."""
+def open_sender(nic: Nic, port: int, traffic_class: int, *, answers: bool = True) -> socket.socket:
+    """A socket that sends from a NIC and source port. Raises C4Error if it cannot be opened.
+
+    Without `answers` it ignores ICMP errors, any of which would make its next send fail if nobody reads it.
+    """
     # Do not connect: Linux gives a connected socket's packets a random flow hash, which a software switch on the same
     # kernel would use for ECMP instead of that of the 5-tuple.
     family = _family(nic.address)
     opened = socket.socket(family.family, socket.SOCK_DGRAM)
     try:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, nic.netdev.encode())
-        opened.setsockopt(family.level, family.receive_errors, 1)
+        opened.setsockopt(family.level, family.receive_errors, answers)
         opened.setsockopt(family.level, family.receive_ttl, 1)
         opened.setsockopt(family.level, family.traffic_class, traffic_class)
         with contextlib.suppress(OSError):  # older kernels do not know the option
@@ -245,6 +242,13 @@ def try_send(sender: socket.socket, probe: HopProbe, to_port: int, data: bytes) 
     except OSError as error:
         raise C4Error(f"cannot send to {probe.destination}: {error}") from error
     return True
+
+
+def send_waiting(sender: socket.socket, probe: HopProbe, data: bytes) -> None:
+    """Send one packet to the RDMA port, after a full queue has room. Raises C4Error if it cannot be sent."""
+    while not try_send(sender, probe, ROCE_PORT, data):
+        # What was not sent is not lost.
+        time.sleep(_AGAIN_S)
 
 
 def _read(sock: socket.socket, mark: bytes) -> tuple[_Flow, IcmpError, str, int] | None:

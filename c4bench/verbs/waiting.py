@@ -3,8 +3,9 @@
 import math
 import select
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from c4bench.errors import UsageError
 from c4bench.verbs.transport import Completion, Port, PortEvent
@@ -21,21 +22,8 @@ class Ready(NamedTuple):
     readable: list[int]
 
 
-class Waiter(Protocol):
+class Waiter(ABC):
     """Waits on several ports and on other descriptors at once."""
-
-    def watch(self, fd: int) -> None:
-        """Report `fd` when it is readable."""
-
-    def unwatch(self, fd: int) -> None:
-        """Stop watching `fd`. Raises LookupError if it was not watched."""
-
-    def wait(self, timeout_s: float) -> Ready:
-        """Wait until something is ready; nothing is after `timeout_s` (may be infinite)."""
-
-
-class _Descriptors:
-    """The asynchronous events of ports, and other descriptors."""
 
     def __init__(self, ports: Sequence[Port]) -> None:
         self._ports = ports
@@ -45,12 +33,16 @@ class _Descriptors:
             self.watch(fd)
 
     def watch(self, fd: int) -> None:
-        """See Waiter."""
+        """Report `fd` when it is readable."""
         self._poller.register(fd, select.POLLIN)
 
     def unwatch(self, fd: int) -> None:
-        """See Waiter."""
+        """Stop watching `fd`. Raises LookupError if it was not watched."""
         self._poller.unregister(fd)
+
+    @abstractmethod
+    def wait(self, timeout_s: float) -> Ready:
+        """Wait until something is ready; nothing is after `timeout_s` (may be infinite)."""
 
     def _look(self, timeout_ms: int) -> tuple[list[PortEvent], list[int]]:
         """The pending events, and the other descriptors that are readable or closed."""
@@ -64,7 +56,7 @@ class _Descriptors:
         return events, readable
 
 
-class EventDriven(_Descriptors):
+class EventDriven(Waiter):
     """Sleeps until a NIC notifies. It never spins, as virtual time requires.
 
     The timeout is rounded up to milliseconds for poll(2). With an infinite one the kernel does not read its clock.
@@ -90,7 +82,7 @@ class EventDriven(_Descriptors):
         return Ready(completions, events, others)
 
 
-class BusyPolled(_Descriptors):
+class BusyPolled(Waiter):
     """Spins on the completion queues: the lowest latency on a real NIC, at the cost of a whole CPU.
 
     Other descriptors and asynchronous events are polled every thousandth time, and before a timeout is reported.

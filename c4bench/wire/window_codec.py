@@ -15,6 +15,7 @@ from c4bench.model.window import ARRIVAL, CONN, NUMBERS_AT_MOST, OP, Caller, Cal
 
 # Another number for every other meaning of the bytes.
 FORMAT = 2
+_SAME = ("host", "sequence", "start_s", "end_s", "ranks", "op_table", "awaits", "conn_table", "arrival_table", "nics")
 _SIZES = {"op_table": OP.size, "conn_table": CONN.size, "arrival_table": ARRIVAL.size}
 
 
@@ -74,20 +75,8 @@ class WindowEncoder:
         """The window, with the names that the host's windows before did not have."""
         before = self._known.get(window.host, _NO_NAMES)
         self._known[window.host] = window.names
-        return EncodedWindow(
-            FORMAT,
-            window.host,
-            window.sequence,
-            window.start_s,
-            window.end_s,
-            _NO_CHANGE if window.names is before else _difference(before, window.names),
-            window.ranks,
-            window.op_table,
-            window.awaits,
-            window.conn_table,
-            window.arrival_table,
-            window.nics,
-        )
+        change = _NO_CHANGE if window.names is before else _difference(before, window.names)
+        return EncodedWindow(FORMAT, names=change, **{name: getattr(window, name) for name in _SAME})
 
     def copy(self) -> "WindowEncoder":
         """One that knows the same names."""
@@ -118,19 +107,7 @@ class WindowDecoder:
         names = self._known.get(encoded.host, _NO_NAMES)
         if encoded.names != _NO_CHANGE:
             names = self._known[encoded.host] = self._counted(encoded.host, names, encoded.names)
-        return Window(
-            encoded.host,
-            encoded.sequence,
-            encoded.start_s,
-            encoded.end_s,
-            names,
-            encoded.ranks,
-            encoded.op_table,
-            encoded.awaits,
-            encoded.conn_table,
-            encoded.arrival_table,
-            encoded.nics,
-        )
+        return Window(names=names, **{name: getattr(encoded, name) for name in _SAME})
 
     def _counted(self, host: str, names: HostNames, change: NamesChange) -> HostNames:
         after = _changed(names, change)

@@ -27,17 +27,28 @@ from c4bench.wire.messages import (
 from c4bench.wire.rank import RankLink
 
 
-class AgentFailureSignal:
-    """Notification of a member's failure, on its own link (see `collective.rendezvous.FailureSignal`)."""
+class _OwnLink:
+    """What waits on a link of its own to the agent."""
 
-    def __init__(self, socket: str, job: str, comm: str, seats: Seats) -> None:
+    def __init__(self, socket: str) -> None:
         self._link = RankLink(socket)
-        self._link.ask(Watch(job, comm, seats))
 
     @property
     def fd(self) -> int:
         """Readable when a message has arrived, or when the agent is gone."""
         return self._link.fileno()
+
+    def close(self) -> None:
+        """Close the link."""
+        self._link.close()
+
+
+class AgentFailureSignal(_OwnLink):
+    """Notification of a member's failure (see `collective.rendezvous.FailureSignal`)."""
+
+    def __init__(self, socket: str, job: str, comm: str, seats: Seats) -> None:
+        super().__init__(socket)
+        self._link.ask(Watch(job, comm, seats))
 
     def failure(self) -> Failure | None:
         """The failure; None when the agent is gone or the job has ended."""
@@ -46,26 +57,17 @@ class AgentFailureSignal:
         except (UnhealthyError, OSError):
             return None
 
-    def close(self) -> None:
-        """Close the link."""
-        self._link.close()
 
-
-class AgentRelayChannel:
+class AgentRelayChannel(_OwnLink):
     """Messages between a communicator's ranks through agent and master (see `collective.rendezvous.RelayChannel`)."""
 
     def __init__(self, socket: str, job: str, comm: str, rank: int, seats: Seats) -> None:
-        self._link = RankLink(socket)
+        super().__init__(socket)
         self._job, self._comm, self._rank, self._seats = job, comm, rank, seats
         self._ask(0)
 
     def _ask(self, after: int) -> None:
         self._link.ask(PollInbox(self._job, self._comm, self._rank, after, self._seats))
-
-    @property
-    def fd(self) -> int:
-        """Readable when a message has arrived, or when the agent is gone."""
-        return self._link.fileno()
 
     def send(self, to: int, body: bytes) -> None:
         """Send a message to the master without a reply; it may get lost."""
@@ -86,13 +88,12 @@ class AgentRelayChannel:
             return None
         return list(batch.bodies)
 
-    def close(self) -> None:
-        """Close the link."""
-        self._link.close()
-
 
 class AgentRendezvous:
-    """A communicator's control plane through the agent (see `collective.rendezvous.Rendezvous`)."""
+    """A communicator's control plane through the agent (see `collective.rendezvous.Rendezvous`).
+
+    `routed` are the flows that have asked for a path, by id, with their ports.
+    """
 
     def __init__(self, link: RankLink, job: str, socket: str) -> None:
         self._link, self.job, self._socket = link, job, socket

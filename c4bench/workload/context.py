@@ -6,14 +6,14 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
 from c4bench.collective.communicator import Communicator
+from c4bench.collective.endpoint_context import RankProcess
 from c4bench.collective.group import Group
 from c4bench.collective.options import Options
-from c4bench.collective.process import RankProcess
 from c4bench.collective.recorder import Recorder
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.agent import AgentConfig
@@ -27,16 +27,6 @@ from c4bench.workload.controls import Controls
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-class PathGuidance(Protocol):
-    """The source of C4P's guidance; `routed` are the flows that have asked for a path, by id, with their ports."""
-
-    job: str
-    routed: dict[str, tuple[Flow, int]]
-
-    def open_link(self) -> RankLink:
-        """A new link to the agent."""
 
 
 class _GuidedQp(msgspec.Struct):
@@ -67,12 +57,12 @@ class PathManagedCommunicator(Communicator):
     nothing changes.
     """
 
-    _guide: PathGuidance | None = None
+    _guide: AgentRendezvous | None = None
     _request: RankLink | None = None
     # How many flows the open request is about.
     _requested = 0
 
-    def follow(self, guide: PathGuidance) -> None:
+    def follow(self, guide: AgentRendezvous) -> None:
         """Follow this source of guidance from now on."""
         self._guide = guide
         self._qps: dict[str, _GuidedQp] = {}
@@ -95,7 +85,7 @@ class PathManagedCommunicator(Communicator):
         else:
             self._request_guidance(self._apply(guidance))
 
-    def _add_qps(self, groups: tuple[Group, ...], guide: PathGuidance) -> None:
+    def _add_qps(self, groups: tuple[Group, ...], guide: AgentRendezvous) -> None:
         for group in groups:
             for address, flow in group.site.routed:
                 _, port = guide.routed[flow.id]
@@ -230,9 +220,10 @@ class RankContext:
         """
         ranks = ranks or range(self.size)
         control = control or self._rendezvous
+        seated = [(seat, self.job.members[seat]) for seat in ranks]
         members = [
-            msgspec.structs.replace(self.job.members[seat], rank=rank, seat=seat, nics=self._nics(seat, without))
-            for rank, seat in enumerate(ranks)
+            msgspec.structs.replace(member, rank=rank, seat=seat, nics=_but(member.nics, without))
+            for rank, (seat, member) in enumerate(seated)
         ]
         process = replace(self._process, nics=_but(self._process.nics, without), rendezvous=control)
         communicator = PathManagedCommunicator(
@@ -240,9 +231,6 @@ class RankContext:
         )
         communicator.follow(control)
         return communicator
-
-    def _nics(self, rank: int, without: Collection[int]) -> tuple[str, ...]:
-        return _but(self.job.members[rank].nics, without)
 
     def control_plane(self) -> AgentRendezvous:
         """A control plane with its own link to the agent, for a thread that waits long."""

@@ -14,7 +14,6 @@ from c4bench.collective.memory import Array
 from c4bench.collective.options import Options
 from c4bench.errors import UsageError
 from c4bench.model.step import RankGroup, StepOp
-from c4bench.verbs.transport import PROFILES
 from c4bench.workload.context import RankContext
 
 
@@ -83,9 +82,8 @@ def run(context: RankContext) -> None:
     """Repeat the step. Reports `ready` once each of its collectives has run, and `done` after the last step."""
     parameters = context.parameters(Groups)
     jitter = random.Random(f"{context.job.seed} {context.rank}")
-    options = Options(paths=parameters.paths, profile=PROFILES[parameters.profile])
     with ExitStack() as stack:
-        world = stack.enter_context(context.communicator("world", options))
+        world = stack.enter_context(context.communicator("world", Options.of(parameters)))
         comms: dict[RankGroup | None, Communicator] = {None: world}
         for group in dict.fromkeys(op.group for op in parameters.step if op.group):
             comms[group] = stack.enter_context(_cut(world, group))

@@ -18,7 +18,6 @@ import numpy as np
 from c4bench.collective.communicator import Communicator
 from c4bench.collective.options import Options
 from c4bench.collective.schedule import split
-from c4bench.verbs.transport import PROFILES
 from c4bench.workload.checkpoint import DIGEST_BYTES, RESUMED, Checkpoints
 from c4bench.workload.context import RankContext
 from c4bench.workload.jobs import host_rank
@@ -74,8 +73,7 @@ def run(context: RankContext) -> None:
     parameters = context.parameters(Learning)
     check(context.job.parameters)
     time.sleep(parameters.start_s)
-    options = Options(paths=parameters.paths, qps=parameters.qps, profile=PROFILES[parameters.profile])
-    with context.communicator("data", options) as comm:
+    with context.communicator("data", Options.of(parameters)) as comm:
         learner = Learner(comm, parameters, context)
         began = learner.load()
         losses: list[str] = []

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from c4bench.errors import UnhealthyError, UsageError
+from c4bench.model.fabric import Nic
 from c4bench.verbs.device import Device
 from c4bench.verbs.transport import PROFILES, Connection, Remote
 from c4bench.verbs.waiting import Waiter, waiter
@@ -65,6 +66,19 @@ def run(context: RankContext) -> None:
     context.report("link", sent=sent)
 
 
+class End:
+    """An opened NIC with `size_bytes` of memory that others may write to, until `undo` is closed."""
+
+    def __init__(self, nic: Nic, size_bytes: int, undo: ExitStack, completions: str = "events") -> None:
+        self.device = undo.enter_context(Device(nic))
+        self.bytes = np.frombuffer(mmap.mmap(-1, size_bytes), np.uint8)
+        region = self.device.register(self.bytes.ctypes.data, size_bytes)
+        undo.callback(region.close)
+        self.local = self.bytes.ctypes.data, region.lkey
+        self.place = Place(self.bytes.ctypes.data, region.rkey)
+        self.waiter = waiter(completions, [self.device])
+
+
 class LinkEnd:
     """One end of a connection between the two ranks of a job, and `size_bytes` of memory that the other may write to.
 
@@ -78,22 +92,17 @@ class LinkEnd:
         own = context.job.members[context.rank].nics[0]
         nic = next(nic for nic in context.job.nics if nic.name == own)
         with ExitStack() as undo:
-            self.device = undo.enter_context(Device(nic))
-            self._memory = mmap.mmap(-1, size_bytes)
-            self._bytes = np.frombuffer(self._memory, np.uint8)
-            self._bytes[:] = _pattern(size_bytes) if context.rank == 0 else 0
-            region = self.device.register(self._bytes.ctypes.data, size_bytes)
-            undo.callback(region.close)
+            self._end = End(nic, size_bytes, undo, completions)
+            self._end.bytes[:] = _pattern(size_bytes) if context.rank == 0 else 0
+            self.device = self._end.device
             self._connection = self.device.connection(PROFILES[profile], sends=window, receives=1)
             undo.callback(self._connection.close)
-            self._local = self._bytes.ctypes.data, region.lkey
-            self._far = self._connect(Place(self._bytes.ctypes.data, region.rkey))
-            self._waiter = waiter(completions, [self.device])
+            self._far = self._connect()
             self._undo = undo.pop_all()
 
-    def _connect(self, own: Place) -> Place:
+    def _connect(self) -> Place:
         remote = msgspec.structs.replace(self.device.here(), qp=self._connection.qp_num)
-        payloads = self.exchange("offer", msgspec.msgpack.encode(Offer(remote, own)))
+        payloads = self.exchange("offer", msgspec.msgpack.encode(Offer(remote, self._end.place)))
         far = msgspec.msgpack.decode(payloads[1 - self._context.rank], type=Offer)
         self._connection.connect(far.remote)
         self.exchange("connected")
@@ -105,14 +114,15 @@ class LinkEnd:
 
     def send(self, size_bytes: int, messages: int) -> tuple[float, float]:
         """Write messages to the other end; returns when the first was posted and the last was completed, in s."""
-        place = (self._far.address, self._far.rkey)
-        return send(self._connection, self._waiter, self._local, place, size_bytes, messages, self._window)
+        end, place = self._end, (self._far.address, self._far.rkey)
+        return send(self._connection, end.waiter, end.local, place, size_bytes, messages, self._window)
 
     def check(self) -> None:
         """Raises UnhealthyError unless the memory has what the other end has written."""
-        wrong = int(np.count_nonzero(self._bytes != _pattern(self._bytes.size)))
+        found = self._end.bytes
+        wrong = int(np.count_nonzero(found != _pattern(found.size)))
         if wrong:
-            raise UnhealthyError(f"job {self._context.job.id}: {wrong} of {self._bytes.size} bytes arrived wrong")
+            raise UnhealthyError(f"job {self._context.job.id}: {wrong} of {found.size} bytes arrived wrong")
 
     def __enter__(self) -> Self:
         return self

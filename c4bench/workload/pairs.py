@@ -1,21 +1,16 @@
 """Measure transfers from every NIC to every other, one at a time on each NIC: the baseline of a fabric."""
 
-import mmap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
 import msgspec
-import numpy as np
 
 from c4bench.errors import C4Error, UnhealthyError
-from c4bench.model.fabric import Nic
-from c4bench.verbs.device import Device
 from c4bench.verbs.transport import PROFILES, Connection
-from c4bench.verbs.waiting import Waiter, waiter
 from c4bench.wire.messages import JobSpec
 from c4bench.workload.context import RankContext
-from c4bench.workload.link import Offer, Place, send
+from c4bench.workload.link import End, Offer, send
 
 _PROBE_BYTES = 8
 
@@ -61,14 +56,14 @@ def run(context: RankContext) -> None:
     own = {nic.name: nic for nic in context.job.nics if nic.name in context.job.members[context.rank].nics}
     found = []
     with ExitStack() as undo:
-        ends = {name: End(nic, parameters, undo) for name, nic in own.items()}
+        ends = {name: End(nic, parameters.size_bytes, undo) for name, nic in own.items()}
         for number, step in enumerate(parameters.steps):
             found += _run_step(context, parameters, ends, number, step)
     context.report("pairs", found=msgspec.to_builtins(found))
 
 
 def _run_step(
-    context: RankContext, parameters: Pairs, ends: Mapping[str, "End"], number: int, step: Sequence[Transfer]
+    context: RankContext, parameters: Pairs, ends: Mapping[str, End], number: int, step: Sequence[Transfer]
 ) -> list[PairResult]:
     """Run this rank's ends of a step's transfers; the results of those that it sends.
 
@@ -108,7 +103,7 @@ class _TransferSide:
         self,
         context: RankContext,
         parameters: Pairs,
-        ends: Mapping[str, "End"],
+        ends: Mapping[str, End],
         step: str,
         transfer: Transfer,
         undo: ExitStack,
@@ -172,7 +167,7 @@ class _TransferSide:
             self._fail(str(error))
 
 
-def _filled_s(end: "End", connection: Connection, far: tuple[int, int], parameters: Pairs) -> float:
+def _filled_s(end: End, connection: Connection, far: tuple[int, int], parameters: Pairs) -> float:
     """The time of one message among many that saturate the path, in s."""
     began, ended = send(
         connection, end.waiter, end.local, far, parameters.size_bytes, parameters.messages, parameters.window
@@ -180,7 +175,7 @@ def _filled_s(end: "End", connection: Connection, far: tuple[int, int], paramete
     return (ended - began) / parameters.messages
 
 
-def _alone_s(end: "End", connection: Connection, far: tuple[int, int], parameters: Pairs) -> float:
+def _alone_s(end: End, connection: Connection, far: tuple[int, int], parameters: Pairs) -> float:
     """The time of the fastest single message, including its acknowledgement, in s."""
     took_s = []
     for _ in range(parameters.messages):
@@ -188,17 +183,3 @@ def _alone_s(end: "End", connection: Connection, far: tuple[int, int], parameter
         began, ended = send(connection, end.waiter, end.local, far, parameters.size_bytes, 1, 1)
         took_s.append(ended - began)
     return min(took_s)
-
-
-class End:
-    """An opened NIC, with memory that others may write to."""
-
-    def __init__(self, nic: Nic, parameters: Pairs, undo: ExitStack) -> None:
-        self.device = undo.enter_context(Device(nic))
-        self._memory = mmap.mmap(-1, parameters.size_bytes)
-        array = np.frombuffer(self._memory, np.uint8)
-        region = self.device.register(array.ctypes.data, parameters.size_bytes)
-        undo.callback(region.close)
-        self.local = array.ctypes.data, region.lkey
-        self.place = Place(array.ctypes.data, region.rkey)
-        self.waiter: Waiter = waiter("events", [self.device])

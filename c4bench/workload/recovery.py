@@ -9,7 +9,7 @@ import numpy as np
 from c4bench.collective.communicator import Communicator
 from c4bench.collective.errors import CollectiveError
 from c4bench.collective.options import Options
-from c4bench.verbs.transport import PROFILES
+from c4bench.verbs.transport import BRISK
 from c4bench.workload.context import RankContext
 from c4bench.workload.payload import Payload
 
@@ -33,13 +33,8 @@ class Recovery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def options(self) -> Options:
         """The communicators' options."""
-        return Options(
-            resilient=self.way in ("resilient", "repair"),
-            spread=self.way != "repair",
-            chunk_bytes=self.chunk_bytes,
-            window=self.window,
-            profile=PROFILES["brisk"],
-        )
+        in_place = self.way in ("resilient", "repair")
+        return Options.of(self, resilient=in_place, spread=self.way != "repair", profile=BRISK)
 
 
 def run(context: RankContext) -> None:

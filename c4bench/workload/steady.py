@@ -6,7 +6,6 @@ import msgspec
 import numpy as np
 
 from c4bench.collective.options import Options
-from c4bench.verbs.transport import PROFILES
 from c4bench.workload.context import RankContext
 
 
@@ -31,16 +30,9 @@ def run(context: RankContext) -> None:
     parameters = context.parameters(Steady)
     array = np.empty(parameters.size_bytes // 4, np.float32)
     total = context.size * (context.size + 1) / 2
-    options = Options(
-        paths=parameters.paths,
-        profile=PROFILES[parameters.profile],
-        qps=parameters.qps,
-        chunk_bytes=parameters.chunk_bytes,
-        staging_bytes=parameters.staging_bytes,
-    )
     spans: list[tuple[float, float]] = []
     exact = 0
-    with context.communicator("steady", options) as comm:
+    with context.communicator("steady", Options.of(parameters)) as comm:
         comm.barrier()
         context.report("ready")
         context.meet("start")

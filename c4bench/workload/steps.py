@@ -12,7 +12,6 @@ import numpy as np
 
 from c4bench.collective.communicator import Communicator
 from c4bench.collective.options import Options
-from c4bench.verbs.transport import PROFILES
 from c4bench.workload.context import RankContext
 
 Array = np.typing.NDArray[np.float32]
@@ -39,8 +38,7 @@ class Steps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def run(context: RankContext) -> None:
     """Report `ready`, and finally `steps`: when each step ran, how long each computed, how many are exact."""
     parameters = context.parameters(Steps)
-    options = Options(resilient=parameters.resilient, profile=PROFILES[parameters.profile])
-    with context.communicator("steps", options) as comm:
+    with context.communicator("steps", Options.of(parameters)) as comm:
         comm.barrier()
         context.report("ready")
         loop = _Loop(context, parameters, comm)

@@ -6,7 +6,6 @@ import msgspec
 import numpy as np
 
 from c4bench.collective.options import Options
-from c4bench.verbs.transport import PROFILES
 from c4bench.workload.context import RankContext
 
 
@@ -29,8 +28,7 @@ def run(context: RankContext) -> None:
     gradient = np.zeros(parameters.gradient_bytes // 4, np.float32)
     tokens = np.zeros((context.size, parameters.token_bytes // 4 // context.size), np.float32)
     received = np.empty_like(tokens)
-    options = Options(paths=parameters.paths, qps=parameters.qps, profile=PROFILES[parameters.profile])
-    with context.communicator("data", options) as comm:
+    with context.communicator("data", Options.of(parameters)) as comm:
         comm.all_to_all(received, tokens)
         context.report("ready")
         while True:

@@ -16,16 +16,11 @@ from c4bench.collective.communicator import Communicator
 from c4bench.collective.engine import ResilienceCounters
 from c4bench.collective.errors import CollectiveError
 from c4bench.collective.options import Options
-from c4bench.verbs.transport import PROFILES
-from c4bench.workload.cases import Call, Kind, arguments
-from c4bench.workload.collectives import METHODS, exact_elements
+from c4bench.workload.collectives import Kind, RepeatedCall, exchange_with_master, sized_call
 from c4bench.workload.context import RankContext
-from c4bench.workload.payload import Payload
 
-_NO_TIMEOUT_S = 1e6
 # Ranks agree on whether to stop after this many operations, so that agreeing costs less than the operations.
 AGREE_EVERY = 3
-_SHARED_OUT = frozenset({"all_gather", "reduce_scatter", "all_to_all"})
 
 
 class Trials(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,17 +37,7 @@ class Trials(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def options(self) -> Options:
         """The communicator's options."""
-        return Options(
-            resilient=self.resilient,
-            chunk_bytes=self.chunk_bytes,
-            staging_bytes=max(Options().staging_bytes, self.chunk_bytes),
-            channels=self.channels,
-            window=self.window,
-            split_bytes=self.split_bytes,
-            profile=PROFILES[self.profile],
-            paths=self.paths,
-            timeout_s=self.timeout_s,
-        )
+        return Options.of(self, staging_bytes=max(Options().staging_bytes, self.chunk_bytes))
 
 
 class Trial(msgspec.Struct, frozen=True):
@@ -96,20 +81,16 @@ def run(context: RankContext) -> None:
     comm: Communicator | None = None
     with ExitStack() as undo:
         for number in count():
-            encoded = _exchange(context, f"trial/{number}", b"")[-1]
+            encoded = exchange_with_master(context, f"trial/{number}")[-1]
             trial = msgspec.msgpack.decode(encoded, type=Trial)
             if trial.without and comm is not None and context.rank not in trial.without:
                 comm = undo.enter_context(comm.shrink(trial.without))
             elif comm is None or trial.fresh:
                 undo.close()
                 comm = undo.enter_context(context.communicator(f"trial{number}", parameters.options()))
-            _exchange(context, f"ready/{number}", b"")
+            exchange_with_master(context, f"ready/{number}")
             account = _run(comm, trial) if context.rank not in trial.without else Account(0, 0, (), None)
-            _exchange(context, f"ended/{number}", msgspec.msgpack.encode(account))
-
-
-def _exchange(context: RankContext, key: str, payload: bytes) -> list[bytes]:
-    return context.exchange(key, context.rank, context.size + 1, payload, _NO_TIMEOUT_S)
+            exchange_with_master(context, f"ended/{number}", msgspec.msgpack.encode(account))
 
 
 def _run(comm: Communicator, trial: Trial) -> Account:
@@ -131,28 +112,20 @@ def _operations(
     comm: Communicator, trial: Trial, spans: list[tuple[float, float]], agreed: list[tuple[float, float]]
 ) -> Iterator[tuple[int, int]]:
     """Yield the exact and checked elements of each operation, until rank 0 decides to stop."""
-    items = trial.size_bytes // 4
-    call = Call(trial.kind, count=items // comm.size if trial.kind in _SHARED_OUT else items)
-    expected = arguments(call, comm.rank, comm.size)
-    arrays = [np.empty(argument.items, np.float32) for argument in expected]
+    call = RepeatedCall(sized_call(trial.kind, trial.size_bytes, comm.size), comm.rank, comm.size)
     stop = np.zeros(2, np.int32)
     until, died, left = time.time() + trial.seconds, _died(comm), trial.enough
     for step in count():
-        payload = Payload(comm.size, step)
-        for array, argument in zip(arrays, expected, strict=True):
+        for array in call.arrays:
             array.fill(0)
-            if argument.is_input:
-                payload.fill(array, comm.rank)
+        call.fill(step)
         time.sleep(trial.idle_s)
         began = time.time()
-        METHODS[call.kind](comm, call, arrays)
+        call(comm)
         spans.append((began, time.time()))
         if trial.corrupt and not step and comm.rank == 0:
-            arrays[0][0] += 1
-        yield (
-            sum(exact_elements(array, argument, payload) for array, argument in zip(arrays, expected, strict=True)),
-            sum(array.size for array in arrays),
-        )
+            call.arrays[0][0] += 1
+        yield call.exact(), call.items
         if step % AGREE_EVERY:
             continue
         stop[:] = comm.rank == 0 and time.time() >= until, _died(comm) > died

@@ -27,7 +27,7 @@ from c4bench.errors import UnhealthyError
 from c4bench.model.event import Diagnosed
 from c4bench.model.fabric import Nic
 from c4bench.model.step import StepOp
-from c4bench.wire.master import master_channel
+from c4bench.wire.channel import master_channel
 from c4bench.wire.messages import Empty, Hello, JobSpec, StartRanks, StopRanks
 from c4bench.wire.peer import Handler, Peer
 from c4bench.wire.trust import Role, client_context

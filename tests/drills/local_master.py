@@ -10,7 +10,7 @@ import sys
 import urllib.request
 
 from c4bench.model.agent import AgentConfig
-from c4bench.wire.master import master_channel
+from c4bench.wire.channel import master_channel
 from c4bench.wire.messages import Empty, StartRanks, StopRanks
 from c4bench.wire.peer import Handler, Peer
 from c4bench.wire.trust import client_context

@@ -91,7 +91,7 @@ PARTS = {
     "models": Part(
         ("workload.models", "workload.diloco", "workload.learning"), ("autograd", "threadpoolctl", "torch"), ()
     ),
-    "bfloat16": Part((), ("ml_dtypes",), ("workload.collectives", "workload.diloco.inner")),
+    "bfloat16": Part((), ("ml_dtypes",), ("workload.collectives", "workload.diloco.training")),
     "playbooks": Part((), ("ansible_runner",), ("deploy.playbooks",)),
 }
 PURE = ("cost", "attribution", "c4d", "c4p", "steer")

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import c4bench
 from c4bench.model.agent import WINDOWS_WITHIN
-from c4bench.wire.channel import Channel, ChannelClosed
-from c4bench.wire.master import master_channel
+from c4bench.wire.channel import Channel, ChannelClosed, master_channel
 from c4bench.wire.messages import Empty, Hello, JobSpec, Route, StartRanks
 from c4bench.wire.peer import Handler, Peer
 from c4bench.wire.trust import client_context

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from c4bench.cost.methods import GRID_BPS, Method, Model, cells, curve
+from c4bench.cost.utilisation import GRID_BPS, Method, Model, cells, curve
 from c4bench.report.charts.lines import Axis, Line, key, plot
 from c4bench.report.svg import element, standalone
 

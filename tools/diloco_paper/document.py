@@ -4,21 +4,22 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from c4bench.cost.methods import (
+from c4bench.cost.utilisation import (
     BITS_PER_PARAMETER,
     FOUR_BITS,
     GRID_BPS,
     MODELS,
     UTILISATIONS,
     Cell,
+    Granularity,
     Method,
     Model,
+    Pattern,
     Settings,
     cells,
     curve,
     format_bandwidth,
 )
-from c4bench.cost.schedules import Granularity, Pattern
 from tools.diloco_paper.chart import utilisation_figure
 from tools.diloco_paper.fit import ENOUGH, fit
 from tools.diloco_paper.published import (

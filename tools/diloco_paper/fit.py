@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from c4bench.cost.methods import GRID_BPS, MODELS, Cell, Settings, cells
-from c4bench.cost.utilisation import Array
+from c4bench.cost.utilisation import GRID_BPS, MODELS, Array, Cell, Settings, cells
 from tools.diloco_paper.published import grid_points, published
 
 # A fit is called flat over the bits that put this many of the 75 cells on their published bandwidth.

@@ -6,7 +6,7 @@ decimals and then to one.
 
 from collections.abc import Sequence
 
-from c4bench.cost.methods import GRID_BPS, UTILISATIONS, Cell, Method, Model, printed
+from c4bench.cost.utilisation import GRID_BPS, UTILISATIONS, Cell, Method, Model, printed
 
 SOURCE = "arXiv 2501.18512v1, Table 4"
 # Those of the paper's figure 16, of whose curves its text gives two points.

@@ -32,7 +32,7 @@ _logger = logging.getLogger(__name__)
 # Wait for the kernel's queued work after link up (GID tables, neighbour timers), or it disturbs the first measurement.
 _LINK_UP_WORK_S = 2.0
 # Modules that agents, their spawners and their ranks load only when they need them.
-_LATE = ("agent.serving", "collective.degraded", "collective.resilient.migration", "workload.programs")
+_LATE = ("agent.serving", "collective.degraded", "collective.migration", "workload.programs")
 
 
 class HostRequest(msgspec.Struct, frozen=True):

@@ -14,17 +14,13 @@ from c4bench.collective.options import Options
 from c4bench.collective.rendezvous import AbsentError
 from c4bench.collective.schedule import split
 from c4bench.errors import UsageError
-from c4bench.verbs.transport import PROFILES
 from c4bench.workload.agent_rendezvous import AgentRendezvous
 from c4bench.workload.checkpoint import Checkpoints
 from c4bench.workload.context import RankContext
-from c4bench.workload.diloco.fabric_exchange import Attendance, FabricExchange, Gather, Place
-from c4bench.workload.diloco.inner import Batches, InnerStep
+from c4bench.workload.diloco.fabric_exchange import Attendance, FabricExchange, Gather, Peers, Place
 from c4bench.workload.diloco.parameters import Diloco, check_ranks
-from c4bench.workload.diloco.peers import Peers
 from c4bench.workload.diloco.quantisation import CODECS
-from c4bench.workload.diloco.replica import OuterState, Replica
-from c4bench.workload.diloco.training import Step, train
+from c4bench.workload.diloco.training import Batches, InnerStep, OuterState, Replica, Step, train
 from c4bench.workload.jobs import host_rank
 from c4bench.workload.models import backends, corpus
 from c4bench.workload.models.optimisers import AdamW
@@ -88,7 +84,7 @@ class Job:
         site = next(number for number, ranks in enumerate(self._sites) if context.rank in ranks)
         ranks = self._sites[site]
         self._place = Place(site, ranks.index(context.rank), len(self._sites), len(ranks))
-        self._options = Options(paths=parameters.paths, profile=PROFILES[parameters.profile])
+        self._options = Options.of(parameters)
 
     def run(self) -> None:
         """Train from the newest checkpoint on, and report what came of it."""

@@ -9,11 +9,8 @@ import msgspec
 
 from c4bench.errors import UsageError
 from c4bench.verbs.transport import PROFILES
-from c4bench.workload.diloco import fragments as cutting
-from c4bench.workload.diloco import schedule as timing
-from c4bench.workload.diloco.fragments import Fragment, Pattern
+from c4bench.workload.diloco.plan import Fragment, Pattern, Schedule, cut, schedule
 from c4bench.workload.diloco.quantisation import Name
-from c4bench.workload.diloco.schedule import Schedule
 from c4bench.workload.models import backends, corpus
 from c4bench.workload.models.backends import Backend
 from c4bench.workload.models.protocol import Layer
@@ -99,8 +96,8 @@ class Diloco(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def plan(self, layers: list[Layer]) -> tuple[tuple[Fragment, ...], Schedule]:
         """The fragments of a model with these layers, and their schedule. Raises UsageError."""
-        parts = cutting.cut(layers, self.fragments, self.pattern)
-        return parts, timing.schedule(self.inner_steps, len(parts), self.overlap, self.spacing)
+        parts = cut(layers, self.fragments, self.pattern)
+        return parts, schedule(self.inner_steps, len(parts), self.overlap, self.spacing)
 
 
 def check(parameters: dict[str, Any]) -> None:

@@ -88,6 +88,22 @@ class Layout:
         self.layers.append(Layer(layer, begin, self.tensors[-1].end))
 
 
+class LaidOut:
+    """What models whose parameters have a `Layout` share."""
+
+    def __init__(self, size: Size) -> None:
+        self._layout = Layout(size)
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """See `protocol.Model`."""
+        return tuple(self._layout.layers)
+
+    def initial(self, seed: int) -> Vector:
+        """See `protocol.Model`."""
+        return self._layout.initial(seed)
+
+
 def _embedding(size: Size) -> list[tuple[str, tuple[int, ...], float]]:
     """What is shared by all blocks. The matrix of tokens also turns the last block's output into logits (tied)."""
     return [

@@ -8,13 +8,13 @@ import torch
 from torch.nn import functional
 
 from c4bench.errors import UsageError
-from c4bench.workload.models.protocol import Layer, Tokens, Vector
-from c4bench.workload.models.size import Layout, Size
+from c4bench.workload.models.protocol import Tokens, Vector
+from c4bench.workload.models.size import LaidOut, Size
 
 _EPSILON = 1e-6
 
 
-class TorchTransformer:
+class TorchTransformer(LaidOut):
     """The model on a device of this host. From then on PyTorch has one thread in this process, for the same bits.
 
     On a GPU, PyTorch uses its deterministic algorithms only.
@@ -26,16 +26,8 @@ class TorchTransformer:
             # cuBLAS reads this when the process first uses it.
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
             torch.use_deterministic_algorithms(mode=True)
-        self._layout, self._device = Layout(size), device
-
-    @property
-    def layers(self) -> tuple[Layer, ...]:
-        """See `protocol.Model`."""
-        return tuple(self._layout.layers)
-
-    def initial(self, seed: int) -> Vector:
-        """See `protocol.Model`."""
-        return self._layout.initial(seed)
+        super().__init__(size)
+        self._device = device
 
     def gradient(self, parameters: Vector, tokens: Tokens, into: Vector) -> float:
         """See `protocol.Model`."""

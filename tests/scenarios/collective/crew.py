@@ -3,7 +3,7 @@
 import msgspec
 
 from c4bench.errors import UnhealthyError
-from c4bench.workload.cases import Outcome
+from c4bench.workload.collectives import Outcome
 
 # Cases end by their own time-outs; this one is for ranks that are gone.
 PATIENCE_S = 60.0

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from crew import Crew
 
-from c4bench.workload.cases import Call, Case, Deviation, Group
+from c4bench.workload.collectives import Call, Case, Deviation, Group
 
 WRONG = 2
 LATE_S = 3.0

@@ -9,7 +9,7 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 from c4bench.model.measurement import Clock
-from c4bench.workload.cases import WORLD, Call, Case, Deviation, Group
+from c4bench.workload.collectives import WORLD, Call, Case, Deviation, Group
 
 KINDS = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "all_to_all", "send", "barrier")
 OPS = ("sum", "min", "max", "avg")

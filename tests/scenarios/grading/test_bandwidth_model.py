@@ -1,6 +1,6 @@
 """The simulated bandwidth between sites is that of the Streaming DiLoCo paper."""
 
-from c4bench.cost.methods import BITS_PER_PARAMETER, cells
+from c4bench.cost.utilisation import BITS_PER_PARAMETER, cells
 from c4bench.model.measurement import Clock
 from tools.diloco_paper.published import on_grid, within_step
 

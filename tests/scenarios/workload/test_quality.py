@@ -4,11 +4,11 @@ import statistics
 
 import msgspec
 import pytest
+from together import train_together
 
 from c4bench.model.measurement import Clock
 from c4bench.record.artefacts import LossCurve, LossCurves
 from c4bench.workload.diloco.parameters import Diloco
-from c4bench.workload.diloco.together import train_together
 from c4bench.workload.models import backends, corpus
 
 # Minutes on a processor of its own, and more beside others; only a hang takes an hour.

@@ -4,10 +4,10 @@ import time
 
 import msgspec
 import pytest
+from together import train_together
 
 from c4bench.model.measurement import Clock
 from c4bench.workload.diloco.parameters import Diloco
-from c4bench.workload.diloco.together import train_together
 
 pytestmark = pytest.mark.usefixtures("four_sites")
 

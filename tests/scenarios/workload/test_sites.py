@@ -4,13 +4,12 @@ import time
 
 import msgspec
 import pytest
+from together import train_together
 
-from c4bench.cost.schedules import Granularity, Schedule
-from c4bench.cost.utilisation import Compute, needed_bandwidth
+from c4bench.cost.utilisation import Compute, Granularity, Schedule, needed_bandwidth
 from c4bench.model.measurement import Clock
 from c4bench.record.artefacts import LinkBytes, StepBytes
 from c4bench.workload.diloco.parameters import Diloco
-from c4bench.workload.diloco.together import train_together
 from c4bench.workload.models import backends
 
 pytestmark = pytest.mark.usefixtures("two_sites")

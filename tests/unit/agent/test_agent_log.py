@@ -12,7 +12,7 @@ from c4bench.agent.agent import Agent
 from c4bench.agent.ranks import Ranks
 from c4bench.agent.spawner import Exited, Started
 from c4bench.model.agent import AgentConfig
-from c4bench.wire.master import master_channel
+from c4bench.wire.channel import master_channel
 from c4bench.wire.messages import JobSpec, StartRanks
 
 

@@ -112,7 +112,7 @@ def test_a_missing_package_is_named_in_the_ranks_log(tmp_path):
 
 def test_ranks_load_only_what_all_of_them_need():
     """Ranks are forked with the collectives loaded, and without modules that only the agent or some ranks need."""
-    others = {"asyncio", "ssl", "websockets", "numpy.random", "c4bench.collective.resilient.migration"}
+    others = {"asyncio", "ssl", "websockets", "numpy.random", "c4bench.collective.migration"}
     program = (
         f"import sys; sys.path[:0] = {sys.path!r}; import c4bench.agent.main, c4bench.workload.programs;"
         f"print({others!r} & {{*sys.modules}})"

@@ -56,7 +56,7 @@ def test_planned_paths_come_from_the_rendezvous(world):
     job = world(3, paths="planned")
     asked = {(flow.source, flow.destination) for flow in job.rendezvous.asked}
     assert asked == {("h0/0", "h1/0"), ("h1/0", "h2/0"), ("h2/0", "h0/0")}
-    assert {comm._group._connections.ring[0][0].own[0].ends.data.source_port for comm in job.comms} == {0xC100}
+    assert {comm._group._ring[0][0].own[0].ends.data.source_port for comm in job.comms} == {0xC100}
 
 
 def test_a_connection_moves_between_operations(world):

@@ -5,8 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from c4bench.collective.rail import RailState
-from c4bench.collective.resilient.failure_attribution import FailureAttribution
-from c4bench.collective.resilient.messages import RailDeath
+from c4bench.collective.rail_protocols import FailureAttribution, RailDeath
 from c4bench.model.diagnosis import Component
 from c4bench.model.telemetry import Member
 

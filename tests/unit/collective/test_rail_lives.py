@@ -5,8 +5,7 @@ import pytest
 from c4bench.collective.edges import PeerRails, ReceivingPeer
 from c4bench.collective.options import FailureTimeouts
 from c4bench.collective.rail import RailName, RailState, ReceivingRail, SendingRail
-from c4bench.collective.resilient.messages import Accepted, RailOffer, RailUp
-from c4bench.collective.resilient.rail_recovery import RailRecovery
+from c4bench.collective.rail_protocols import Accepted, RailOffer, RailRecovery, RailUp
 from c4bench.verbs.transport import Remote
 
 NAME = RailName(0, 1, 0)
@@ -60,7 +59,7 @@ def test_an_offer_is_for_a_life_to_come(life, taken):
     """An offer of this life or an earlier one, which arrives late, connects nothing."""
     rail = Receiving(0, RailState.DOWN)
     protocol, sent = recovery(rail)
-    protocol.on_offer(RailOffer(NAME, life, DATA, PROBE))
+    protocol.on_offer(RailOffer(NAME, life, DATA, PROBE), 0)
     assert rail.done == ([("connect", DATA, PROBE)] if taken else [])
     assert sent == ([(0, Accepted(NAME, life, *HERE))] if taken else [])
     assert (rail.life, rail.state) == ((life, RailState.TRIAL) if taken else (3, RailState.DOWN))
@@ -71,7 +70,7 @@ def test_a_rail_in_use_takes_no_offer(state, in_flight):
     """What is up, or has messages in flight, is not connected anew."""
     rail = Receiving(0, state, in_flight)
     protocol, sent = recovery(rail)
-    protocol.on_offer(RailOffer(NAME, 4, DATA, PROBE))
+    protocol.on_offer(RailOffer(NAME, 4, DATA, PROBE), 0)
     assert (rail.done, sent, rail.life) == ([], [], 3)
 
 
@@ -80,7 +79,7 @@ def test_an_offer_to_a_nic_without_a_link_is_not_taken():
     rail = Receiving(0, RailState.DOWN)
     rail.port.active = False
     protocol, sent = recovery(rail)
-    protocol.on_offer(RailOffer(NAME, 4, DATA, PROBE))
+    protocol.on_offer(RailOffer(NAME, 4, DATA, PROBE), 0)
     assert (rail.done, sent) == ([], [])
 
 

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 from c4bench.collective.edges import ReceivingPeer
+from c4bench.collective.migration import FailureBroadcast, RailMonitor
 from c4bench.collective.options import FailureTimeouts
 from c4bench.collective.rail import RailState
-from c4bench.collective.resilient.messages import SilenceQuery
-from c4bench.collective.resilient.rail_monitor import FailureBroadcast, RailMonitor
+from c4bench.collective.rail_protocols import SilenceQuery
 
 QUIET_NS = round(FailureTimeouts().quiet_s * 1e9)
 

@@ -18,8 +18,8 @@ from storm import (
 )
 
 from c4bench.collective.rail import RailName, ReceiveProgress
+from c4bench.collective.rail_protocols import Fence, Fenced, encode
 from c4bench.collective.rendezvous import EVERYBODY
-from c4bench.collective.resilient.messages import Fence, Fenced, encode
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])

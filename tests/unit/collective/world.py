@@ -6,12 +6,12 @@ from concurrent.futures import Future, wait
 import msgspec
 
 from c4bench.collective.communicator import Communicator
-from c4bench.collective.local import LocalRendezvous
+from c4bench.collective.endpoint_context import RankProcess
 from c4bench.collective.options import Options
-from c4bench.collective.process import RankProcess
 from c4bench.collective.recorder import Recorder
 from c4bench.model.fabric import Nic
 from c4bench.model.telemetry import Member
+from tools.local_rendezvous import LocalRendezvous
 from tools.loopback import LoopbackPort, Network
 
 

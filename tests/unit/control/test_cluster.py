@@ -25,7 +25,7 @@ from c4bench.model.steering import Action, Incident
 from c4bench.model.step import StepOp
 from c4bench.model.telemetry import Member, RankRecord
 from c4bench.record.telemetry import Recording
-from c4bench.wire.master import master_channel
+from c4bench.wire.channel import master_channel
 from c4bench.wire.messages import (
     Empty,
     Exchange,

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from c4bench.cost.schedules import Pattern, Schedule, diloco, streaming
+from c4bench.cost.utilisation import Pattern, Schedule, diloco, streaming
 
 
 def test_the_papers_example_of_two_fragments():

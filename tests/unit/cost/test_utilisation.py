@@ -8,8 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.cost.schedules import Granularity, Schedule, data_parallel, diloco, streaming
-from c4bench.cost.utilisation import Compute, first_on_grid, needed_bandwidth, utilisation
+from c4bench.cost.utilisation import (
+    Compute,
+    Granularity,
+    Schedule,
+    data_parallel,
+    diloco,
+    first_on_grid,
+    needed_bandwidth,
+    streaming,
+    utilisation,
+)
 
 # Five nodes of a second each: forward 0, forward 1, activations 1, parameters 1, parameters 0.
 TWO = Compute.equal(2, 5.0)

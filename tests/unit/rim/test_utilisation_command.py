@@ -5,7 +5,7 @@ import json
 import pytest
 
 from c4bench.cli.main import main
-from c4bench.cost.methods import Method
+from c4bench.cost.utilisation import Method
 
 
 def output(capsys, *arguments):

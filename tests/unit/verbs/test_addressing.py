@@ -3,9 +3,8 @@
 import pytest
 
 from c4bench.model.fabric import Nic
-from c4bench.verbs.addressing import ETHERNET, INFINIBAND, Gid, address_vector, path_mtu, pick_gid
-from c4bench.verbs.endpoint import address_handle
-from c4bench.verbs.path import PathAttributes
+from c4bench.verbs.addressing import ETHERNET, INFINIBAND, Gid, PathAttributes, address_vector, path_mtu, pick_gid
+from c4bench.verbs.device import address_handle
 from c4bench.verbs.transport import Remote
 
 NIC = Nic("h0", 0, "mlx5_0", "eth2", "10.0.0.1", 1e11, dscp=26, service_level=3)

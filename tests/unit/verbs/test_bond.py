@@ -6,10 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from c4bench.verbs import mlx5
-from c4bench.verbs.addressing import ETHERNET, Gid, PortStatus
+from c4bench.verbs.addressing import ETHERNET, Gid, PathAttributes, PortStatus
 from c4bench.verbs.errors import VerbsError
 from c4bench.verbs.mlx5 import LiveSourcePort, SourcePortAndLagPort, leaving_port, read_bond
-from c4bench.verbs.path import PathAttributes
 from c4bench.verbs.transport import Remote
 
 PORTS = ("eth0", "eth1")

@@ -4,8 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from c4bench.verbs.device import KINDS, _completion
-from c4bench.verbs.endpoint import RECEIVE
+from c4bench.verbs.device import KINDS, RECEIVE, _completion
 from c4bench.verbs.transport import Completion
 
 

@@ -5,7 +5,7 @@ from types import ModuleType
 
 import pytest
 
-from c4bench.verbs import enums
+from c4bench.verbs import device
 
 
 @pytest.fixture
@@ -30,12 +30,12 @@ def test_constants_are_found_in_either_module(generations, monkeypatch, name):
     module.IBV_QPS_RTS = 3
     module.ibv_qp_state = object
     generations(**{name: module})
-    monkeypatch.setattr(enums, "ENUMS", enums._load())
-    assert enums.names("IBV_QPS_") == {3: "RTS"}
+    monkeypatch.setattr(device, "ENUMS", device._load_enums())
+    assert device.names("IBV_QPS_") == {3: "RTS"}
 
 
 def test_the_newer_module_is_preferred(generations):
     """Where both are there, the one of the newer generation is used."""
     old, new = ModuleType("enums"), ModuleType("libibverbs_enums")
     generations(enums=old, libibverbs_enums=new)
-    assert enums._load() is new
+    assert device._load_enums() is new

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from c4bench.errors import C4Error
-from c4bench.model.fabric import Arrived, Nic, NumberedFlow
+from c4bench.model.fabric import Arrived, HopProbe, Nic, NumberedFlow
 from c4bench.verbs import numbered_packets
 from c4bench.verbs.numbered_packets import ArrivalCounter, send_numbered
-from c4bench.verbs.probe import ROCE_PORT
+from c4bench.verbs.probe import ROCE_PORT, open_sender, send_waiting
 
 LOOPBACK = Nic("h0", 0, "", "lo", "127.0.0.1", 1e10)
 PORT = 50123
@@ -53,7 +53,7 @@ def test_trains_are_timed_apart_from_other_packets(counter):
 
 def test_trains_that_lose_a_packet_or_change_one_are_left_out(counter):
     """Of three trains one lacks a packet and one has a flipped bit: only the third has arrived whole."""
-    sender, flow = numbered_packets._open(LOOPBACK, PORT, 0), NumberedFlow("127.0.0.1", PORT)
+    sender = open_sender(LOOPBACK, PORT, 0, answers=False)
     for number in range(3):
         packets = numbered_packets._packets(LOOPBACK, 0x04, 7, number, 65536)
         if number == 0:
@@ -61,7 +61,7 @@ def test_trains_that_lose_a_packet_or_change_one_are_left_out(counter):
         if number == 1:
             packets[5] = packets[5][:30] + bytes([packets[5][30] ^ 1]) + packets[5][31:]
         for packet in packets:
-            numbered_packets._send(sender, flow, packet)
+            send_waiting(sender, HopProbe("127.0.0.1", PORT, 64), packet)
     sender.close()
     assert [len(one.trains) for one in counter.close()] == [1]
 
@@ -83,10 +83,10 @@ def test_an_interface_without_mtu_is_an_error():
 
 def test_overtaken_and_changed_packets_are_told(counter):
     """Packets behind one with a higher number are late, those in a row once; one with a flipped bit has not arrived."""
-    sender = numbered_packets._open(LOOPBACK, PORT, 0)
+    sender = open_sender(LOOPBACK, PORT, 0, answers=False)
     for number in (0, 3, 1, 2, 7, 5, 4):
         packet = numbered_packets._packet(0x11, 7, number)
         packet = packet[:-1] + bytes([packet[-1] ^ 1]) if number == 4 else packet
-        numbered_packets._send(sender, NumberedFlow("127.0.0.1", PORT), packet)
+        send_waiting(sender, HopProbe("127.0.0.1", PORT, 64), packet)
     sender.close()
     assert counter.close() == (Arrived("127.0.0.1", PORT, 0, 6, 2),)

@@ -9,15 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyverbs.pyverbs_error import PyverbsRDMAError
 
-from c4bench.verbs import flow_label, mlx5
-from c4bench.verbs.addressing import ETHERNET, INFINIBAND, PortStatus
+from c4bench.verbs import mlx5, path_controls
+from c4bench.verbs.addressing import (
+    ETHERNET,
+    FIRST_PORT,
+    INFINIBAND,
+    LAST_PORT,
+    PathAttributes,
+    PortStatus,
+    ecmp_label,
+    label_for,
+    port_of,
+)
 from c4bench.verbs.errors import VerbsError
-from c4bench.verbs.flow_label import FlowLabel
-from c4bench.verbs.lid_path_bits import PathBits
 from c4bench.verbs.mlx5 import LagPort, LiveSourcePort
-from c4bench.verbs.path import FIRST_PORT, LAST_PORT, PathAttributes, ecmp_label, label_for, port_of
 from c4bench.verbs.path_control import NoPathControl
-from c4bench.verbs.path_controls import choose
+from c4bench.verbs.path_controls import FlowLabel, PathBits, choose
 from c4bench.verbs.transport import Remote
 
 MELLANOX = 0x02C9
@@ -153,14 +160,14 @@ def test_other_nics_are_not_asked_for_mlx5_verbs(provider):
 def test_firmware_that_refuses_leaves_the_label(provider, monkeypatch):
     """If firmware refuses the mlx5 verb, the flow label is used on a kernel whose driver supports it."""
     provider(refuses=errno.EOPNOTSUPP)
-    monkeypatch.setattr(flow_label, "kernel_version", lambda: (5, 8))
+    monkeypatch.setattr(path_controls, "kernel_version", lambda: (5, 8))
     assert type(choose(Device())) is FlowLabel
 
 
 def test_a_bond_that_places_by_queue_pair_is_used(provider, monkeypatch):
     """If only the LAG port control works, its ports are the choices, and are set after connecting."""
     installed = provider()
-    monkeypatch.setattr(flow_label, "kernel_version", lambda: (5, 7))
+    monkeypatch.setattr(path_controls, "kernel_version", lambda: (5, 7))
     monkeypatch.setattr(LiveSourcePort, "obstacle", lambda *_: "refused")
     control = choose(Device())
     endpoint = Endpoint()
@@ -208,7 +215,7 @@ def test_without_a_knob_the_reasons_are_kept(provider):
 )
 def test_hardware_goes_by_its_drivers_history(monkeypatch, vendor, kernel, obstacle):
     """For a hardware NIC the driver and the kernel's version decide whether the flow label works."""
-    monkeypatch.setattr(flow_label, "kernel_version", lambda: kernel)
+    monkeypatch.setattr(path_controls, "kernel_version", lambda: kernel)
     assert obstacle in FlowLabel().obstacle(Device(vendor=vendor))
     assert bool(FlowLabel().obstacle(Device(vendor=vendor))) == bool(obstacle)
 
@@ -220,7 +227,7 @@ def test_a_driver_that_ignores_the_label_is_found_out(monkeypatch):
     def tap(*_):
         yield SimpleNamespace(source_ports=lambda *_: {0xC000})
 
-    monkeypatch.setattr(flow_label, "netdev_of", lambda *_: "eth0")
-    monkeypatch.setattr(flow_label, "PacketCapture", tap)
+    monkeypatch.setattr(path_controls, "netdev_of", lambda *_: "eth0")
+    monkeypatch.setattr(path_controls, "PacketCapture", tap)
     monkeypatch.setattr(Endpoint, "probe", lambda *_: None, raising=False)
     assert "it sent from 49152" in FlowLabel().obstacle(Device(vendor=0xFFFFFF))

@@ -6,12 +6,11 @@ import resource
 import pytest
 
 from c4bench.collective.communicator import Communicator
-from c4bench.collective.process import RankProcess
+from c4bench.collective.endpoint_context import RankProcess
 from c4bench.collective.recorder import Recorder
 from c4bench.model.fabric import Nic
 from c4bench.model.telemetry import Member
-from c4bench.workload.cases import Call, Case, Deviation, Group
-from c4bench.workload.collectives import Runner
+from c4bench.workload.collectives import Call, Case, Deviation, Group, Runner
 from tools.loopback import LoopbackPort, Network
 
 ALONE = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "all_to_all", "barrier")

@@ -7,9 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from c4bench.collective.local import LocalRendezvous
+from c4bench.collective.endpoint_context import RankProcess
 from c4bench.collective.options import Options
-from c4bench.collective.process import RankProcess
 from c4bench.collective.recorder import Recorder
 from c4bench.errors import UnhealthyError
 from c4bench.model.fabric import Nic
@@ -18,6 +17,7 @@ from c4bench.model.telemetry import Member
 from c4bench.verbs.errors import VerbsError
 from c4bench.wire.messages import Guidance
 from c4bench.workload.context import PathManagedCommunicator
+from tools.local_rendezvous import LocalRendezvous
 from tools.loopback import LoopbackPort, Network
 
 RANKS = 2

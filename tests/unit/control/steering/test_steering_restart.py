@@ -15,7 +15,7 @@ from c4bench.model.event import SteeringStage
 from c4bench.model.fabric import Host, Nic
 from c4bench.model.steering import Action, Policy
 from c4bench.model.telemetry import CommRecord, Member, RankRecord
-from c4bench.wire.master import master_channel
+from c4bench.wire.channel import master_channel
 from c4bench.wire.messages import Empty, Hello, JobSpec, LaunchJob, Result, StartRanks, StopRanks
 from c4bench.wire.peer import Handler, Peer
 from c4bench.wire.window_codec import WindowEncoder

@@ -4,21 +4,23 @@ import math
 
 import pytest
 
-from c4bench.cost.methods import (
+from c4bench.cost.utilisation import (
     BITS_PER_PARAMETER,
     GRID_BPS,
     MODELS,
     UTILISATIONS,
+    Compute,
+    Granularity,
     Method,
+    Pattern,
     Settings,
     cells,
     curve,
     layer_bits,
     printed,
     schedule,
+    utilisation,
 )
-from c4bench.cost.schedules import Granularity, Pattern
-from c4bench.cost.utilisation import Compute, utilisation
 from tools.diloco_paper.fit import ENOUGH, fit
 from tools.diloco_paper.published import (
     LARGER_MODELS,

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from c4bench.cost.methods import MODELS, Method, cells
+from c4bench.cost.utilisation import MODELS, Method, cells
 from c4bench.errors import UsageError
 from tools.__main__ import main
 from tools.diloco_paper.document import BLOCK, FIGURE, figure, paragraphs, rewrite_utilisation

@@ -9,23 +9,20 @@ import numpy as np
 import pytest
 
 from c4bench.collective.communicator import Communicator
+from c4bench.collective.endpoint_context import RankProcess
 from c4bench.collective.errors import CollectiveError
-from c4bench.collective.local import LocalRendezvous
 from c4bench.collective.options import Options
-from c4bench.collective.process import RankProcess
 from c4bench.collective.recorder import Recorder
 from c4bench.collective.rendezvous import AbsentError
 from c4bench.model.fabric import Nic
 from c4bench.model.telemetry import Member
-from c4bench.workload.diloco.fabric_exchange import Attendance, FabricExchange, Place
-from c4bench.workload.diloco.fragments import cut
-from c4bench.workload.diloco.peers import Peers
+from c4bench.workload.diloco.fabric_exchange import Attendance, FabricExchange, Peers, Place
+from c4bench.workload.diloco.plan import cut, schedule
 from c4bench.workload.diloco.quantisation import CODECS
-from c4bench.workload.diloco.replica import OuterState, Replica
-from c4bench.workload.diloco.schedule import schedule
-from c4bench.workload.diloco.training import train
+from c4bench.workload.diloco.training import OuterState, Replica, train
 from c4bench.workload.models.optimisers import AdamW
 from c4bench.workload.models.protocol import Layer
+from tools.local_rendezvous import LocalRendezvous
 from tools.loopback import LoopbackPort, Network
 
 LAYERS = [Layer("embedding", 0, 50), Layer("block0", 50, 1500), Layer("block1", 1500, 2800)]

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from c4bench.errors import UnhealthyError
-from c4bench.workload.diloco.fragments import cut
+from c4bench.workload.diloco.plan import cut
 from c4bench.workload.diloco.quantisation import CODECS
-from c4bench.workload.diloco.replica import OuterState, Replica, mean_of
+from c4bench.workload.diloco.training import OuterState, Replica, mean_of
 from c4bench.workload.models.optimisers import AdamW
 from c4bench.workload.models.protocol import Layer
 

@@ -8,8 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from c4bench.errors import UsageError
-from c4bench.workload.diloco.fragments import cut
-from c4bench.workload.diloco.schedule import schedule
+from c4bench.workload.diloco.plan import cut, schedule
 from c4bench.workload.models.protocol import Layer
 
 

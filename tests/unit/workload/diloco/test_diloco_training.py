@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-from c4bench.workload.diloco.fragments import cut
-from c4bench.workload.diloco.replica import OuterState, Replica
-from c4bench.workload.diloco.schedule import schedule
-from c4bench.workload.diloco.training import Outcome, train
+from c4bench.workload.diloco.plan import cut, schedule
+from c4bench.workload.diloco.training import Outcome, OuterState, Replica, train
 from c4bench.workload.models.optimisers import AdamW
 from c4bench.workload.models.protocol import Layer
 

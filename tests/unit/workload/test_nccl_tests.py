@@ -1,10 +1,10 @@
 """The command line of nccl-tests, and the parser of its output."""
 
 import pytest
+from nccl_tests import command, read
 
 from c4bench.errors import UnhealthyError
 from c4bench.model.fabric import Host, Nic
-from c4bench.workload.nccl import command, read
 
 HEAD = """\
 # nThread 1 nGpus 1 minBytes 536870912 maxBytes 1073741824 step: 2(factor) warmup iters: 5 iters: 20 validation: 1

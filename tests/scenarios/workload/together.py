@@ -6,13 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from c4bench.collective.local import LocalRendezvous
-from c4bench.workload.diloco.inner import Batches
 from c4bench.workload.diloco.parameters import Diloco
+from c4bench.workload.diloco.plan import Turn
 from c4bench.workload.diloco.quantisation import CODECS, Codec
-from c4bench.workload.diloco.replica import OuterState, Replica, mean_of
-from c4bench.workload.diloco.schedule import Turn
-from c4bench.workload.diloco.training import Outcome, train
+from c4bench.workload.diloco.training import Batches, Outcome, OuterState, Replica, mean_of, train
 from c4bench.workload.models import backends, corpus
 from c4bench.workload.models.optimisers import AdamW
 from c4bench.workload.models.protocol import Vector
@@ -30,12 +27,29 @@ class Trained:
     weights: Vector
 
 
+class AllGather:
+    """Gives each of `size` threads what all of them have brought, in their order."""
+
+    def __init__(self, size: int) -> None:
+        self._payloads = [b""] * size
+        self._barrier = threading.Barrier(size, timeout=_WAIT_S)
+
+    def exchange(self, number: int, payload: bytes) -> list[bytes]:
+        """Bring this as thread `number`, and wait for the others."""
+        self._payloads[number] = payload
+        self._barrier.wait()
+        payloads = list(self._payloads)
+        # Nobody brings anything else before all have taken this.
+        self._barrier.wait()
+        return payloads
+
+
 class MemoryExchange:
     """Exchanges outer gradients among threads, one for each site (see `training.Exchange`)."""
 
-    def __init__(self, rendezvous: LocalRendezvous, site: int, parameters: Diloco, outer: OuterState) -> None:
-        self._rendezvous, self._site, self._outer = rendezvous, site, outer
-        self._sites, self._workers = len(parameters.sites), parameters.workers
+    def __init__(self, gathering: AllGather, site: int, parameters: Diloco, outer: OuterState) -> None:
+        self._gathering, self._site, self._outer = gathering, site, outer
+        self._workers = parameters.workers
         self._codec: Codec = CODECS[parameters.quantisation]
         self._sent: tuple[Turn, Vector] | None = None
 
@@ -51,7 +65,7 @@ class MemoryExchange:
         padded = np.zeros(self._workers * count, np.float32)
         padded[: gradient.size] = gradient
         own = b"".join(self._codec.encode(shard).tobytes() for shard in padded.reshape(-1, count))
-        arrived = self._rendezvous.exchange("", str(turn.number), self._site, self._sites, own, _WAIT_S)
+        arrived = self._gathering.exchange(self._site, own)
         rows = [np.frombuffer(each, np.uint8).reshape(self._workers, -1) for each in arrived]
         means = [mean_of([row[worker] for row in rows], self._codec, count) for worker in range(self._workers)]
         self._outer.step(turn.fragment, np.concatenate(means)[: gradient.size], turn.number)
@@ -63,11 +77,10 @@ def train_together(parameters: Diloco, seed: int) -> Trained:
     parameters.check()
     apart = parameters.method == "diloco"
     sites = parameters.sites if apart else (tuple(rank for site in parameters.sites for rank in site),)
-    rendezvous, computing = LocalRendezvous(), threading.Lock()
+    gathering, computing = AllGather(len(sites)), threading.Lock()
     with ThreadPoolExecutor(len(sites)) as pool:
         trained = [
-            pool.submit(_train, parameters, seed, site, ranks, rendezvous, computing)
-            for site, ranks in enumerate(sites)
+            pool.submit(_train, parameters, seed, site, ranks, gathering, computing) for site, ranks in enumerate(sites)
         ]
         results = [future.result() for future in trained]
     weights = results[0][1]
@@ -81,7 +94,7 @@ def _train(
     seed: int,
     site: int,
     ranks: tuple[int, ...],
-    rendezvous: LocalRendezvous,
+    gathering: AllGather,
     computing: threading.Lock,
 ) -> tuple[tuple[float, ...], Vector]:
     """One site's losses, and the weights that it is evaluated by."""
@@ -107,6 +120,6 @@ def _train(
     if parameters.method == "data_parallel":
         losses = tuple(inner_step(number) for number in range(1, parameters.steps + 1))
         return losses, replica.parameters
-    exchange = MemoryExchange(rendezvous, site, parameters, outer)
+    exchange = MemoryExchange(gathering, site, parameters, outer)
     losses = tuple(step.loss for step in train(replica, inner_step, plan, exchange, range(parameters.steps)))
     return losses, outer.parameters()

@@ -179,7 +179,7 @@ def _without_others(one: Observation, explained: frozenset[Hashable]) -> Observa
 
 
 def _tells(row: Row, apart: Mapping[Hashable, float]) -> bool:
-    """Whether a component is far likelier than a cause of its own for each flow that it explains; `apart` is by flow."""
+    """Whether a component is far likelier than a cause of its own for each flow it explains; `apart` is by flow."""
     beside = sum(apart.get(flow, 0.0) for flow in row.explains)
     return row.component.kind == "path" or _evidence(row) > FAR + beside - _ROUNDING
 

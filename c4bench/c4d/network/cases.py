@@ -12,8 +12,8 @@ from c4bench.model.diagnosis import Component
 class State(Enum):
     """What is done about a component.
 
-    `alarmed`: it has been to blame for a while; `asking`: it is held until probes have told; `named`: there is a finding
-    about it; `healing`: nothing has been to blame since, for fewer spans than it took to name it.
+    `alarmed`: it has been to blame for a while; `asking`: it is held until probes have told; `named`: there is a
+    finding about it; `healing`: nothing has been to blame since, for fewer spans than it took to name it.
     """
 
     ALARMED = 1

@@ -8,7 +8,7 @@ import pytest
 from campaign_fabric import leaf_spine
 
 from c4bench.errors import UsageError
-from c4bench.model.diagnosis import Cause, Component, Syndrome
+from c4bench.model.diagnosis import Component, Syndrome
 from c4bench.model.step import StepOp
 from c4bench.record import RunDirectory
 from c4bench.record.provenance import collect

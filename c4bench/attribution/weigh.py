@@ -8,6 +8,7 @@ component's *gain* is how many times as likely the observations are if it is to 
 import math
 import statistics
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -97,10 +98,15 @@ class Posterior(msgspec.Struct, frozen=True):
 
 def crossed(cell: Cell, hops: Iterable[str] = ()) -> frozenset[Component]:
     """What a cell's data cross: both NICs by their sides and as wholes, the path, and links (far addresses)."""
-    source, destination = cell[:2]
+    return _crossed(cell[0], cell[1], tuple(hops))
+
+
+# Cells of a large job; they cross the same in span after span.
+@lru_cache(maxsize=1 << 16)
+def _crossed(source: str, destination: str, hops: tuple[str, ...]) -> frozenset[Component]:
     ends = [Component("nic", source), Component("nic", destination)]
     ends += [Component("nic", source, "tx"), Component("nic", destination, "rx")]
-    return frozenset([*ends, path_component(cell), *(Component("link", hop) for hop in hops)])
+    return frozenset([*ends, path_component((source, destination)), *(Component("link", hop) for hop in hops)])
 
 
 def path_component(cell: Cell) -> Component:
@@ -160,7 +166,8 @@ def likeliest(observations: Iterable[Observation]) -> Posterior | None:
     What the likeliest does not explain has another cause, and speaks for nothing else here.
     """
     every = list(observations)
-    apart = {one.flow: max(0.0, _row(path, [one]).gain) for one in every for path in one.crosses if path.kind == "path"}
+    bad = (one for one in every if one.bad)
+    apart = {one.flow: max(0.0, _row(path, [one]).gain) for one in bad for path in one.crosses if path.kind == "path"}
     best = min((row for row in _weighed(every) if _tells(row, apart)), key=_order, default=None)
     if best is None or best.gain <= FAR:
         return None

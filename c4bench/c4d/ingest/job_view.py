@@ -119,7 +119,7 @@ class JobView:
         """A communicator of the job."""
         ranks = self.mapping.add_comm(record)
         number, first = self.members.add_comm(record, ranks)
-        self._ops.add_comm(number, record.comm, first, len(record.members))
+        self._ops.make_room()
         self.comms[record.comm] = CommView(record, ranks, number, first, self._ops)
         self.numbered[number : number + 1] = [self.comms[record.comm]]
         self._look_up_again(record)

@@ -4,15 +4,13 @@ An agent reports its own host only: records of ranks on other hosts are dropped.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from c4bench.c4d.columns import Bools, Floats, Ints
 from c4bench.model.telemetry import CommRecord, NicRecord, RankRecord
 from c4bench.model.window import STATES, Window
-
-Columns = Mapping[str, Floats]
 
 # Seconds summed in another order may differ in the last bits; messages and bytes may not.
 _ROUNDING = np.array([[0.0], [0.0], [1e-9], [1e-9], [1e-9], [1e-9]])
@@ -85,11 +83,14 @@ def _well_formed(window: Window) -> bool:
     return -_LATEST_S < window.start_s < window.end_s < _LATEST_S
 
 
-def operation_times_ordered(ops: Columns, end_s: Floats) -> Bools:
-    """Whether operations' times are in order and not later than the window they are in, which ended at `end_s`."""
-    entered_s, started_s, finished_s = ops["entered_s"], ops["started_s"], ops["finished_s"]
+def operation_times_ordered(seq: Ints, times_s: tuple[Floats, Floats, Floats], end_s: Floats) -> Bools:
+    """Whether operations' times are in order and not later than the window they are in, which ended at `end_s`.
+
+    `times_s` are when they were entered, started and finished.
+    """
+    entered_s, started_s, finished_s = times_s
     latest_s = np.maximum(np.maximum(entered_s, started_s), finished_s)
-    counted = (ops["seq"] >= 0) & (ops["seq"] < 1 << SEQ_BITS)
+    counted = (seq >= 0) & (seq < 1 << SEQ_BITS)
     known = (np.abs(entered_s) < _LATEST_S) & (latest_s < _LATEST_S) & (latest_s <= end_s + _AHEAD_S)
     started = (started_s == 0.0) | (started_s >= entered_s)
     finished = (finished_s == 0.0) | ((finished_s >= entered_s) & (finished_s >= started_s))

@@ -9,11 +9,11 @@ import msgspec
 from c4bench.attribution.localise import Cell, Links
 from c4bench.c4d.ingest.batch import Batch
 from c4bench.c4d.ingest.connections import Arrivals, Connections, ConnView, Pairs
-from c4bench.c4d.ingest.known_paths import KnownPaths
 from c4bench.c4d.ingest.members import Members, RankMapping
 from c4bench.c4d.ingest.nic_counters import NicView
 from c4bench.c4d.ingest.operations import INTERVALS_KEPT, Finished, Operations
 from c4bench.c4d.ingest.record_validator import RecordValidator
+from c4bench.c4d.ingest.shared_fabric import KnownPaths
 from c4bench.model.telemetry import CommRecord, Failure, OpRecord, RankRecord
 
 

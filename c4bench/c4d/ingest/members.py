@@ -6,7 +6,7 @@ The largest communicator that agrees with the processes spans the job and shows 
 host's processes are counted off.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -18,9 +18,6 @@ from c4bench.model.telemetry import CommRecord, Member
 
 Nics = tuple[str, ...]
 _Ranks = dict[int, int]  # member -> rank of the job
-
-# Of the largest communicators so many are looked at for one that spans the job.
-_CANDIDATES = 8
 
 
 class RankMapping:
@@ -39,7 +36,7 @@ class RankMapping:
         self._host_of: dict[int, str] = {}
         self._anchor: CommRecord | None = None
         self._anchored: dict[str, list[Member]] = {}
-        self._placeholders: dict[tuple[str, Nics], int] = {}
+        self._placeholders = Index()
         self.changes = 0
 
     def add_comm(self, record: CommRecord) -> _Ranks:
@@ -49,7 +46,7 @@ class RankMapping:
         hosts = _by_host(record.members)
         for host, members in hosts.items():
             self._on_host.setdefault(host, {})[record.comm] = members
-        self._places.update((member.host, member.nics) for member in record.members)
+            self._places.update((host, member.nics) for member in members)
         before = self._anchor
         if before is not None and len(before.members) < len(self._places):
             self._anchor = None
@@ -72,8 +69,8 @@ class RankMapping:
         self._processes.setdefault(host, set()).add(rank)
         before = self._anchor
         if before is not None and (_other_host(before, rank, host) or len(before.members) < len(self._process_host)):
-            largest = sorted(self._records.values(), key=lambda record: -len(record.members))
-            self._anchor = next((record for record in largest[:_CANDIDATES] if self._spans(record)), None)
+            largest_first = sorted(self._records.values(), key=lambda record: -len(record.members))
+            self._anchor = next(filter(self._spans, largest_first), None)
         self._map_hosts(before, (host,))
 
     def host(self, rank: int) -> str:
@@ -104,16 +101,16 @@ class RankMapping:
                 place = taken.get(member.nics, 0)
                 taken[member.nics] = place + 1
                 ranks = ranks_of.get(member.nics, ())
-                guess = ranks[place] if place < len(ranks) else self._placeholder(host, member.nics)
+                guess = ranks[place] if place < len(ranks) else -1 - self._placeholders.open((host, member.nics))
                 rank = member.seat if member.seat >= 0 else guess
                 self._ranks[comm][member.rank] = rank
                 self._host_of.setdefault(rank, host)
 
-    def _ranks_by_nics(self, host: str) -> dict[Nics, Sequence[int]]:
+    def _ranks_by_nics(self, host: str) -> Mapping[Nics, Sequence[int]]:
+        anchored: dict[Nics, list[int]] = {}
+        for member in self._anchored.get(host, ()):
+            anchored.setdefault(member.nics, []).append(member.rank)
         if self._anchor is not None:
-            anchored: dict[Nics, Sequence[int]] = {}
-            for member in self._anchored.get(host, ()):
-                anchored[member.nics] = (*anchored.get(member.nics, ()), member.rank)
             return anchored
         ranks = sorted(self._processes.get(host, ()))
         comms = self._on_host.get(host, {}).values()
@@ -122,9 +119,6 @@ class RankMapping:
             return dict.fromkeys(nics, ranks)
         # Launchers assign NICs in the order of ranks.
         return {own: (rank,) for own, rank in zip(nics, ranks, strict=True)} if len(nics) == len(ranks) else {}
-
-    def _placeholder(self, host: str, nics: Nics) -> int:
-        return self._placeholders.setdefault((host, nics), -1 - len(self._placeholders))
 
 
 def _other_host(record: CommRecord, rank: int, host: str) -> bool:

@@ -8,10 +8,14 @@ from numpy.typing import NDArray
 from c4bench.c4d.columns import Bools, Floats, Index, Ints, SortedIndex, Table, distinct, rounds
 from c4bench.c4d.ingest.batch import Batch, HostRows
 from c4bench.c4d.ingest.members import Members
-from c4bench.c4d.ingest.record_validator import SEQ_BITS, RecordValidator, operation_times_ordered
+from c4bench.c4d.ingest.record_validator import LATEST_S, RecordValidator
 from c4bench.model.telemetry import OpRecord
 from c4bench.model.window import CallName, ranks_in
 
+# Bits of an operation's sequence number: at a thousand a second a rank counts for thirty years.
+_SEQ_BITS = 40
+# A rank's clock and its agent's are the host's one clock; a reading may be a little younger than its window's end.
+_AHEAD_S = 1.0
 # The number of intervals between operations from which a job's period is taken.
 INTERVALS_KEPT = 512
 # Open operations of a communicator that are kept: with lost records some never end, and the oldest is dropped.
@@ -63,14 +67,12 @@ class OperationIntervals:
         self._sizes, self._alike, self._rows = SortedIndex(), SortedIndex(), SortedIndex()
         self._entries = Table(seq=-1, entered_s=0.0)
 
-    def since_s(self, members: Ints, alike: tuple[Ints, Ints], numbers: tuple[Ints, Floats, Ints]) -> Floats:
-        """Seconds since the last one alike of each of these operations, one of each member; nan where unknown.
+    def since_s(self, members: Ints, kinds: Ints, sizes: Ints, seq: Ints, entered_s: Floats, unbroken: Ints) -> Floats:
+        """Seconds since the last one of the same kind and size of each operation; nan where unknown. No member twice.
 
-        Those of one kind (a number) and size are `alike`. `numbers` are their sequence numbers, their times of entry
-        (s), and since which sequence number no record of their members was lost.
+        No record of a member was lost since the one that is `unbroken`.
         """
-        seq, entered_s, unbroken = numbers
-        rows, entries = self._rows_of(members, *alike), self._entries
+        rows, entries = self._rows_of(members, kinds, sizes), self._entries
         before, before_s = entries["seq"][rows], entries["entered_s"][rows]
         usable = (before >= 0) & (before >= unbroken) & (entered_s > before_s)
         entries["seq"][rows], entries["entered_s"][rows] = seq, entered_s
@@ -150,7 +152,7 @@ class Operations:
 
     def records_of(self, comm: int, seq: int) -> dict[int, OpRecord]:
         """The records of an operation of a communicator that not all members have completed, by member."""
-        start = int(self._open.rows(np.asarray([comm << SEQ_BITS | seq]))[0])
+        start = int(self._open.rows(np.asarray([comm << _SEQ_BITS | seq]))[0])
         if start < 0:
             return {}
         first, size = self._members.rows_of(comm)
@@ -169,8 +171,8 @@ class Operations:
 
     def _open_of(self, comm: int) -> tuple[Ints, Ints]:
         """Sequence numbers of the open operations of a communicator, ascending, and where their records begin."""
-        keys, starts = self._open.between(comm << SEQ_BITS, (comm + 1) << SEQ_BITS)
-        return keys - (comm << SEQ_BITS), starts
+        keys, starts = self._open.between(comm << _SEQ_BITS, (comm + 1) << _SEQ_BITS)
+        return keys - (comm << _SEQ_BITS), starts
 
     def _record(self, table: Table, row: int, member: int) -> OpRecord:
         """A record from its row in a table."""
@@ -201,7 +203,8 @@ class Operations:
         which = self._members.own("foreign operation", members, members, batch, windows, validator)
         times_s = table["entered"] / 1e9, table["started"] / 1e9, table["finished"] / 1e9
         calls, ends_s = self._calls.rows(batch, table["call"], windows), batch.ends_s(windows)
-        whole = operation_times_ordered(table["seq"], times_s, ends_s) & (calls >= 0) & (table["size_bytes"] >= 0)
+        whole = (table["seq"] >= 0) & (table["seq"] < 1 << _SEQ_BITS) & (calls >= 0) & (table["size_bytes"] >= 0)
+        whole &= _in_turn(*times_s, ends_s + _AHEAD_S)
         which = validator.filter("torn operation", which, whole[which], batch.hosts, windows)
         none, sizes, awaits = np.full(len(members), -1), table["size_bytes"], batch.awaits()
         ops = OpColumns(members, none, table["seq"], *times_s, sizes, calls, awaits, windows, ends_s, none, none > 0)
@@ -218,7 +221,7 @@ class Operations:
 
     def _kept_at(self, ops: OpColumns, comms: Ints, todo: Bools) -> Ints:
         """Where records of the operations to do are kept: -1 for those that are too far behind, and for others."""
-        keys = comms << SEQ_BITS | ops.seq
+        keys = comms << _SEQ_BITS | ops.seq
         starts = np.where(todo, self._open.rows(keys), -1)
         if (lacking := todo & (starts < 0)).any():
             self._begin(distinct(keys[lacking]))
@@ -229,15 +232,15 @@ class Operations:
 
     def _begin(self, keys: Ints) -> None:
         """Make room for the records of operations; of too many in a communicator the oldest end."""
-        comms, starts = keys >> SEQ_BITS, np.empty(len(keys), np.int64)
+        comms, starts = keys >> _SEQ_BITS, np.empty(len(keys), np.int64)
         sizes = self._members.comms["size"][comms]
         for size in distinct(sizes).tolist():
             which = sizes == size
             starts[which] = self._room(size, int(np.count_nonzero(which)))
-        self._kept["comm"][starts], self._kept["seq"][starts] = comms, keys - (comms << SEQ_BITS)
+        self._kept["comm"][starts], self._kept["seq"][starts] = comms, keys - (comms << _SEQ_BITS)
         self._open.add(keys, starts)
         comms = distinct(comms)
-        for comm in comms[self._open.counts(comms << SEQ_BITS, (comms + 1) << SEQ_BITS) > _OPS_KEPT].tolist():
+        for comm in comms[self._open.counts(comms << _SEQ_BITS, (comms + 1) << _SEQ_BITS) > _OPS_KEPT].tolist():
             self._end(self._members.rows_of(comm)[1], self._open_of(comm)[1][:-_OPS_KEPT])
 
     def _room(self, size: int, count: int) -> list[int]:
@@ -252,7 +255,7 @@ class Operations:
 
     def _end(self, size: int, starts: Ints) -> None:
         """Keep no records of operations of communicators of `size` any more."""
-        self._open.remove(self._kept["comm"][starts] << SEQ_BITS | self._kept["seq"][starts])
+        self._open.remove(self._kept["comm"][starts] << _SEQ_BITS | self._kept["seq"][starts])
         rows = np.add.outer(starts, np.arange(size))
         # The rest is written with the next record.
         self._kept.clear(rows, "known", "touched", "gap_s", "finished_s")
@@ -295,10 +298,9 @@ class Operations:
         """Times since the last operation of the same member, kind and size, unless records between were lost."""
         broken = fresh & ~follows
         self._newest["unbroken"][ops.members[broken]] = ops.seq[broken]
-        members, since_s = ops.members[fresh], np.full(len(fresh), _UNSEEN)
-        alike = np.asarray(self._kinds)[ops.call[fresh]], ops.size_bytes[fresh]
-        numbers = ops.seq[fresh], ops.entered_s[fresh], self._newest["unbroken"][members]
-        since_s[fresh] = self._intervals.since_s(members, alike, numbers)
+        new, since_s = ops.pick(fresh), np.full(len(fresh), _UNSEEN)
+        kinds, unbroken = np.asarray(self._kinds)[new.call], self._newest["unbroken"][new.members]
+        since_s[fresh] = self._intervals.since_s(new.members, kinds, new.size_bytes, new.seq, new.entered_s, unbroken)
         return since_s
 
     def finished(self) -> list[Finished]:
@@ -319,6 +321,16 @@ class Operations:
         self._end(size, starts)
         members = np.add.outer(self._members.comms["first"][comms], places)
         return Finished(comms, self._members.rank_of(members), inside_s, gap_s, entered_s)
+
+
+def _in_turn(entered_s: Floats, started_s: Floats, finished_s: Floats, until_s: Floats) -> Bools:
+    """Whether a clock can show times of operations, and they are in order (0: not yet) and no later than `until_s`."""
+    latest_s = np.maximum(np.maximum(entered_s, started_s), finished_s)
+    known = (np.abs(entered_s) < LATEST_S) & (latest_s < LATEST_S) & (latest_s <= until_s)
+    started = (started_s == 0.0) | (started_s >= entered_s)
+    finished = (finished_s == 0.0) | ((finished_s >= entered_s) & (finished_s >= started_s))
+    in_turn: Bools = known & started & finished
+    return in_turn
 
 
 def _in_order(ops: OpColumns, since_s: Floats) -> list[float]:

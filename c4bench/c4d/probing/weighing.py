@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from itertools import chain
 from typing import NamedTuple
 
-from c4bench.c4d.ingest.known_paths import PathLinks
+from c4bench.c4d.ingest.shared_fabric import PathLinks
 from c4bench.c4d.probing.probes import FlowComponents, fewest
 from c4bench.model.diagnosis import Component
 from c4bench.model.recording import Delivery, TimedFlow

@@ -163,7 +163,8 @@ class JobView:
         self.process[rank.rank] = rank
         if rank.state == "running" or (before is not None and before.pid != rank.pid):
             self.exits.pop(rank.rank, None)
-        if _failed(rank):
+        # A clean exit is a fault only if somebody still waits for the rank.
+        if rank.state == "killed" or (rank.state == "exited" and rank.exit_code != 0):
             death = ProcessExit(rank.rank, rank.host, rank.state, rank.exit_code, host_end_s)
             self.exits.setdefault(rank.rank, death)
         if mourned and not self.exits:
@@ -277,8 +278,3 @@ class JobView:
             alike = [hops for paths in between.values() if not inner.isdisjoint(paths) for hops in paths]
             crossed[cell] = own or tuple(sorted({hop for hops in [*known, *alike] for hop in hops}))
         return crossed
-
-
-def _failed(rank: RankRecord) -> bool:
-    """Whether a process was killed or failed; a clean exit is a fault only if somebody still waits for the rank."""
-    return rank.state == "killed" or (rank.state == "exited" and rank.exit_code != 0)

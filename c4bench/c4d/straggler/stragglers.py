@@ -20,7 +20,7 @@ from collections.abc import Collection, Mapping
 import msgspec
 import numpy as np
 
-from c4bench.c4d.columns import Bools, Floats, Ints, SortedIndex, Table, enlarged, medians, rounds
+from c4bench.c4d.columns import Bools, Floats, Ints, SortedIndex, Table, distinct, enlarged, medians, rounds
 from c4bench.c4d.ingest.operations import Finished
 from c4bench.c4d.thresholds import (
     BEARING_SHARE,
@@ -137,7 +137,10 @@ class ComputeIntervals:
         Of each interval: the lateness of each member, as a share of the usual time; since when it computed (s); and
         the usual time (s). A member is late by as much as others waited for it and it computed longer.
         """
-        middle_s, awaited_s = _median_s(ops.gap_s), _awaited_s(ops)
+        size = ops.gap_s.shape[1]
+        # The median gap, of an even number the lower one; and by how much each was inside for less than most.
+        middle_s = np.sort(ops.gap_s, axis=1)[:, [(size - 1) // 2]]
+        awaited_s = np.sort(ops.duration_s, axis=1)[:, [size // 2]] - ops.duration_s
         which = np.flatnonzero(self._tell(rows, middle_s[:, 0]))
         rows, middle_s, gap_s, table = rows[which], middle_s[which], ops.gap_s[which], self.table
         begins = table["middle_s"][rows] == 0
@@ -169,18 +172,6 @@ class ComputeIntervals:
             usual = ordered[np.arange(len(short)), (known - 1) * 9 // 10 - known]
             telling[short] = gap_s[short] > BEARING_SHARE * usual
         return telling & (seen >= SETTLE_OPS)
-
-
-def _median_s(gap_s: Floats) -> Floats:
-    """The median gap of the members of each row; shape (rows, 1). Of an even number the lower one."""
-    middle_s: Floats = np.sort(gap_s, axis=1)[:, [(gap_s.shape[1] - 1) // 2]]
-    return middle_s
-
-
-def _awaited_s(ops: Finished) -> Floats:
-    """How long others waited for each member: by how much it was inside for less than most."""
-    awaited_s: Floats = np.sort(ops.duration_s, axis=1)[:, [ops.duration_s.shape[1] // 2]] - ops.duration_s
-    return awaited_s
 
 
 # Operations whose lateness is kept as the healthy history, the latest ones.
@@ -244,20 +235,13 @@ class Lateness:
 
     def __init__(self, size: int) -> None:
         each, latest = np.zeros(size), np.zeros((MAX_RUN_OPS, size))
-        # `usual` is of the time when so many operations had been learnt; `lawful` is how much of it may be how the
+        # `usual` is what it was once `usual_of` operations had been learnt; `lawful` is how much of it may be how the
         # job is built.
         self.table = Table(judged=0, taught=0, usual=each, usual_of=-1, lawful=0.0, recent=latest, entered_s=latest)
         self._history = np.zeros((0, size, FIRST_HISTORY_OPS))
 
-    def recent(self, row: int) -> Floats:
-        """The latest shares of a row, newest first."""
-        return self._newest_first(row, "recent")
-
-    def entered_s(self, row: int) -> Floats:
-        """When members entered the latest operations of a row, newest first."""
-        return self._newest_first(row, "entered_s")
-
-    def _newest_first(self, row: int, name: str) -> Floats:
+    def latest(self, row: int, name: str = "recent") -> Floats:
+        """The shares, or times of entry, of the latest operations of a row, newest first."""
         judged = int(self.table["judged"][row])
         newest_first: Floats = self.table[name][row, (judged - 1 - np.arange(min(judged, MAX_RUN_OPS))) % MAX_RUN_OPS]
         return newest_first
@@ -286,11 +270,9 @@ class Lateness:
 
     def _medians(self, rows: Ints) -> Floats:
         """The median of each member's shares in these rows' histories."""
-        known = np.minimum(self.table["taught"][rows], _HISTORY_OPS)
-        if known.min() == known.max():
-            return medians(self._history[rows, :, : known[0]])
-        usual = np.empty((len(rows), self._history.shape[1]))
-        for count in set(known.tolist()):
+        known, usual = self.table["taught"][rows], np.empty((len(rows), self._history.shape[1]))
+        known = np.minimum(known, _HISTORY_OPS)
+        for count in distinct(known).tolist():
             usual[known == count] = medians(self._history[rows[known == count], :, :count])
         return usual
 
@@ -368,7 +350,7 @@ class StragglerDetector:
     def latest(self, comm: int, ops: int) -> list[float]:
         """How late each member of a communicator was on average in so many latest operations; empty if not known."""
         (row,) = self._rows.rows(np.asarray([comm])).tolist()
-        recent = self._lateness.recent(row)[:ops] if row >= 0 else ()
+        recent = self._lateness.latest(row)[:ops] if row >= 0 else ()
         return np.mean(recent, axis=0).tolist() if len(recent) else []
 
     @property
@@ -439,14 +421,14 @@ class StragglerDetector:
 
     def _late(self, row: int, skew: Floats, period_s: float) -> list[Straggler]:
         """Members whose latest operations were all late, by more than jitter and their usual lateness."""
-        recent = self._lateness.recent(row) - skew
+        recent = self._lateness.latest(row) - skew
         runs = np.arange(1, len(recent) + 1)[:, None]
         means = np.cumsum(recent, axis=0) / runs
         null = EmpiricalNull(*self._lateness.healthy(row))
         hit = null.forbids(np.minimum.accumulate(recent, axis=0), means, runs) & (runs >= MIN_RUN_OPS)
         if not hit.any():
             return []
-        entered_s = self._lateness.entered_s(row)
+        entered_s = self._lateness.latest(row, "entered_s")
         iteration = operations_per_iteration(entered_s[:, 0], period_s)
         hit &= runs > MIN_RUN_PERIODS * iteration
         comm = int(self._table["comm"][row])
@@ -492,7 +474,7 @@ class StragglerDetector:
         """Those found that were not named; members that keep up again are no longer named."""
         standing = self._standing.pop(row, set())
         if standing:
-            latest = self._lateness.recent(row)[MIN_RUN_OPS - 1 :: -1]
+            latest = self._lateness.latest(row)[MIN_RUN_OPS - 1 :: -1]
             last = (latest - self._lateness.skew(np.asarray([row]))[0]).mean(axis=0)
             standing = {place for place in standing if last[place] >= MATERIAL_SHARE}
         fresh = [late for late in stragglers if late.member not in standing]

@@ -1,7 +1,7 @@
 """Many records at once: their numbers as columns, and tables whose rows are found by key."""
 
 import math
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from itertools import repeat
 from typing import Any, TypeVar
 
@@ -11,32 +11,29 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+# What a row of a table holds before it is written; of an array each row has one.
+Blank = float | bytes | Floats | None
 
 # The count, or time (s), of what has never happened: below all others.
 NEVER = -math.inf
+# Rows that a new table has room for, so that -1 and -2, which stand for no row, can be read from it.
+_ROOM = 2
 _Number = TypeVar("_Number", np.int64, np.uint64, np.float64)
-# Rows that a new table has room for.
-_ROOM = 16
 
 
 def rounds(rows: Ints) -> Iterator[Ints]:
     """Indices of each row's first occurrence, then its second, and so on: no round holds a row twice."""
     order = np.argsort(rows, kind="stable")
-    if not len(order):
-        return
     firsts = _firsts(rows[order])
-    lengths = _lengths(firsts, len(order))
-    for number in range(int(lengths.max())):
+    lengths = np.diff(firsts, append=len(order))
+    for number in range(int(lengths.max(initial=0))):
         yield order[firsts[lengths > number] + number]
 
 
-def earlier(rows: Ints) -> Ints:
-    """How many equal rows come before each."""
-    order = np.argsort(rows, kind="stable")
-    firsts, count = _firsts(rows[order]), np.arange(len(order))
-    found = np.empty_like(count)
-    found[order] = count - np.repeat(firsts, _lengths(firsts, len(order)))
-    return found
+def distinct(values: Ints) -> Ints:
+    """Each of these values once, in order."""
+    ordered = np.sort(values)
+    return ordered[_firsts(ordered)]
 
 
 def _firsts(ordered: Ints) -> Ints:
@@ -44,20 +41,6 @@ def _firsts(ordered: Ints) -> Ints:
     begins = np.ones(len(ordered), np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=begins[1:])
     return np.flatnonzero(begins)
-
-
-def _lengths(firsts: Ints, count: int) -> Ints:
-    """How many values there are from each of these places to the next, of `count` in all."""
-    lengths = np.empty_like(firsts)
-    np.subtract(firsts[1:], firsts[:-1], out=lengths[:-1])
-    lengths[-1:] = count - firsts[-1:]
-    return lengths
-
-
-def distinct(values: Ints) -> Ints:
-    """Each of these values once, in order."""
-    ordered = np.sort(values)
-    return ordered[_firsts(ordered)]
 
 
 def medians(values: Floats) -> Floats:
@@ -80,70 +63,13 @@ def enlarged(array: NDArray[_Number], rows: int) -> NDArray[_Number]:
     return larger
 
 
-class Runs:
-    """Rows with equal keys, in their order: what came before each of them.
-
-    `last` is the last row of each key.
-    """
-
-    def __init__(self, keys: Ints) -> None:
-        self._count = len(keys)
-        # Those of one key after those of another; None where they are so already.
-        self._order = None if (keys[1:] >= keys[:-1]).all() else np.argsort(keys, kind="stable")
-        ordered = self._ordered(keys)
-        firsts = _firsts(ordered)
-        lengths = _lengths(firsts, len(ordered))
-        self._longest = int(lengths.max(initial=0))
-        # By place in that order: how many rows of the same key come before.
-        self._nth = np.arange(len(ordered)) - np.repeat(firsts, lengths)
-        ends = firsts + lengths - 1
-        self.last: Ints = ends if self._order is None else self._order[ends]
-
-    def _ordered(self, values: NDArray[_Number]) -> NDArray[_Number]:
-        return values if self._order is None else values[self._order]
-
-    def _back(self, ordered: NDArray[_Number]) -> NDArray[_Number]:
-        """In the order of rows again."""
-        if self._order is None:
-            return ordered
-        found = np.empty_like(ordered)
-        found[self._order] = ordered
-        return found
-
-    def before(self, values: NDArray[_Number], initial: NDArray[_Number]) -> NDArray[_Number]:
-        """The value of the row before each one; of the first row of a key its own `initial`."""
-        ordered = self._ordered(values)
-        shifted = np.concatenate([ordered[:1], ordered[:-1]])
-        return self._back(np.where(self._nth > 0, shifted, self._ordered(initial)))
-
-    def highest(self, values: NDArray[_Number]) -> NDArray[_Number]:
-        """The highest value up to each row, and of it."""
-        ordered, step = self._ordered(values), 1
-        if ((ordered[1:] >= ordered[:-1]) | (self._nth[1:] == 0)).all():
-            return values
-        while step < self._longest:
-            higher = np.maximum(ordered[step:], ordered[:-step])
-            ordered = np.concatenate([ordered[:step], np.where(self._nth[step:] >= step, higher, ordered[step:])])
-            step *= 2
-        return self._back(ordered)
-
-    def latest(self, which: Bools) -> Ints:
-        """The latest row up to each one, and it too, that is among these; -1 for none."""
-        rows = np.arange(self._count)
-        if which.all():
-            return rows
-        places = self._back(rows)
-        places = self.highest(np.where(which, places, -1))
-        return np.where(places >= 0, self._ordered(rows)[places], -1)
-
-
 class Table:
     """Columns of one length; a new row holds the `blanks` until it is written.
 
     Columns of floats that are read and written `together` are also the rows of `block`.
     """
 
-    def __init__(self, *together: str, **blanks: float | bytes | None) -> None:
+    def __init__(self, *together: str, **blanks: Blank) -> None:
         self.count = 0
         self._blanks = blanks
         self._together = together
@@ -167,23 +93,96 @@ class Table:
             self._grow(max(2 * room, self.count))
         return first
 
+    def clear(self, rows: int | slice | list[int] | Ints, *names: str) -> None:
+        """Make rows blank again, all their columns or those of these names."""
+        for name in names or self._blanks:
+            self._columns[name][rows] = self._blanks[name]
+
     def _grow(self, room: int) -> None:
         self.block = np.empty((len(self._together), room))
         side_by_side = dict(zip(self._together, self.block, strict=True))
         for name, blank in self._blanks.items():
-            column = side_by_side[name] if name in side_by_side else np.empty(room, _type(blank))
+            column = side_by_side.get(name)
+            if column is None:
+                column = _column(room, blank)
             old = self._columns.get(name, column[:0])
             column[: len(old)], column[len(old) :] = old, blank
             self._columns[name] = column
 
 
-def _type(blank: float | bytes | None) -> type:
-    return object if blank is None or isinstance(blank, bytes) else type(blank)
+def _column(room: int, blank: Blank) -> NDArray[Any]:
+    """A column for such values, with nothing in it yet."""
+    if isinstance(blank, np.ndarray):
+        return np.empty((room, *blank.shape), blank.dtype)
+    return np.empty(room, object if blank is None or isinstance(blank, bytes) else type(blank))
 
 
 class Index(dict[Any, int]):
-    """Rows by key."""
+    """Rows by key. Rows of keys that were removed are given to others."""
+
+    def __init__(self, **rows: int) -> None:
+        super().__init__(rows)
+        self._free: list[int] = []
+
+    def open(self, key: Hashable) -> int:
+        """The row of a key, which may be new."""
+        if key not in self:
+            self[key] = self._free.pop() if self._free else len(self)
+        return self[key]
+
+    def remove(self, goes: Callable[[Any], bool]) -> list[int]:
+        """Remove the keys that go, and return their rows."""
+        removed = [self.pop(key) for key in list(self) if goes(key)]
+        self._free += removed
+        return removed
 
     def rows(self, keys: Iterable[Hashable], count: int) -> Ints:
         """The row of each of `count` keys, -1 for one that has none."""
         return np.fromiter(map(self.get, keys, repeat(-1)), np.int64, count)
+
+
+class SortedIndex:
+    """Rows by whole number, looked up many at a time."""
+
+    def __init__(self) -> None:
+        self._keys: Ints = np.empty(0, np.int64)
+        self._rows: Ints = np.empty(0, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def rows(self, keys: Ints) -> Ints:
+        """The row of each of these keys, -1 for one that has none."""
+        if not len(self._keys):
+            return np.full(len(keys), -1)
+        at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        return np.where(self._keys[at] == keys, self._rows[at], -1)
+
+    def between(self, first: int, end: int) -> tuple[Ints, Ints]:
+        """The keys from `first` to below `end`, ascending, and their rows."""
+        some = slice(*np.searchsorted(self._keys, [first, end]).tolist())
+        return self._keys[some], self._rows[some]
+
+    def counts(self, firsts: Ints, ends: Ints) -> Ints:
+        """How many keys there are from each of `firsts` to below its one of `ends`."""
+        return np.searchsorted(self._keys, ends) - np.searchsorted(self._keys, firsts)
+
+    def add(self, keys: Ints, rows: Ints) -> None:
+        """Add keys that are not there yet."""
+        both = np.concatenate([self._keys, keys])
+        order = np.argsort(both, kind="stable")
+        self._keys, self._rows = both[order], np.concatenate([self._rows, rows])[order]
+
+    def remove(self, keys: Ints) -> None:
+        """Remove keys that are there."""
+        at = np.searchsorted(self._keys, keys)
+        self._keys, self._rows = np.delete(self._keys, at), np.delete(self._rows, at)
+
+    def open(self, keys: Ints) -> Ints:
+        """The row of each of these keys; new ones get the next rows, as long as none has been removed."""
+        rows = self.rows(keys)
+        if (rows < 0).any():
+            new = distinct(keys[rows < 0])
+            self.add(new, np.arange(len(new)) + len(self))
+            rows = self.rows(keys)
+        return rows

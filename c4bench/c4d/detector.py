@@ -7,10 +7,9 @@ from c4bench.attribution.weigh import Cell
 from c4bench.c4d.ingest.batch import Batch
 from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.c4d.ingest.job_view import JobView
-from c4bench.c4d.ingest.known_paths import KnownPaths
 from c4bench.c4d.ingest.nic_counters import NicView
 from c4bench.c4d.ingest.record_validator import RecordValidator
-from c4bench.c4d.ingest.shared_fabric import SharedFabric
+from c4bench.c4d.ingest.shared_fabric import KnownPaths, SharedFabric
 from c4bench.c4d.job_detector import JobDetector
 from c4bench.c4d.probing.doubts import Doubts
 from c4bench.model.benign import BenignSlowdown

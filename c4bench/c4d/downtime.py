@@ -4,7 +4,7 @@ Arithmetic of arXiv 2406.04594, section on C4D's evaluation: each fault costs th
 time to see it, the time to name and isolate the part, and the time until the first good iteration.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -52,29 +52,22 @@ def downtime_table(faults: Mapping[str, FaultRates]) -> tuple[DowntimeRow, ...]:
     """
     for kind, fault in faults.items():
         _check(kind, fault)
-    rows = [
-        DowntimeRow(name, _share(faults, index, after=False), _share(faults, index, after=True))
-        for index, name in enumerate(ROWS)
-    ]
-    total = DowntimeRow("total", sum(row.before for row in rows), sum(row.after for row in rows))
-    if max(total.before, total.after) > 1.0:
-        raise ValueError(f"faults take {max(total.before, total.after):.0%} of the month; lower the rates or the times")
-    return (*rows, total)
+    before = _shares([(fault.per_month, fault.before) for fault in faults.values()])
+    after = _shares([(fault.per_month, fault.after or fault.before) for fault in faults.values()])
+    rows = map(DowntimeRow, (*ROWS, "total"), (*before, sum(before)), (*after, sum(after)))
+    if (most := max(sum(before), sum(after))) > 1.0:
+        raise ValueError(f"faults take {most:.0%} of the month; lower the rates or the times")
+    return tuple(rows)
 
 
-def _share(faults: Mapping[str, FaultRates], index: int, *, after: bool) -> float:
-    lost_s = sum(fault.per_month * _costs_s(fault, after=after)[index] for fault in faults.values())
-    return lost_s / _SECONDS_A_MONTH
-
-
-def _costs_s(fault: FaultRates, *, after: bool) -> tuple[float, float, float, float]:
-    stages = (fault.after or fault.before) if after else fault.before
-    return (
-        stages.checkpoint_interval_s / 2,
-        stages.detection_s,
-        stages.diagnosis_isolation_s,
-        stages.re_initialisation_s,
-    )
+def _shares(faults: Sequence[tuple[float, Stages]]) -> list[float]:
+    """What each row takes of a month with so many faults of such stages."""
+    lost_s = dict.fromkeys(ROWS, 0.0)
+    for per_month, stages in faults:
+        lost_s["post_checkpoint"] += per_month * stages.checkpoint_interval_s / 2
+        for name in ROWS[1:]:
+            lost_s[name] += per_month * getattr(stages, f"{name}_s")
+    return [row_s / _SECONDS_A_MONTH for row_s in lost_s.values()]
 
 
 def _check(kind: str, fault: FaultRates) -> None:

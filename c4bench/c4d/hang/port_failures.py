@@ -6,8 +6,8 @@ from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding
 from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.c4d.ingest.job_view import JobView
-from c4bench.c4d.ingest.known_paths import PathLinks, switches
 from c4bench.c4d.ingest.nic_counters import OFF, NicView
+from c4bench.c4d.ingest.shared_fabric import PathLinks, switches
 from c4bench.c4d.thresholds import REPORTED_CADENCES
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 

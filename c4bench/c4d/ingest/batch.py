@@ -56,50 +56,34 @@ def _layer(tables: Sequence[bytes], row: "np.dtype[np.void]") -> Layer:
     return Layer(rows(tables, row), np.repeat(np.arange(len(tables)), counts))
 
 
-class _LookedUp(NamedTuple):
-    """What the numbers of some hosts stand for: the rows of one after the other, where each begins and how many it has.
-
-    UNKNOWN comes last.
-    """
-
-    hosts: Sequence[str]
-    names: Sequence[Sequence[object]]
-    rows: Ints
-    firsts: Ints
-    counts: Ints
-
-
 class HostRows:
     """Which rows of a job's table the numbers of a host stand for; they are looked up when its names change."""
 
     def __init__(self, sort: str, row: Callable[[Any], int]) -> None:
         self._sort, self._row = sort, row
         self._known: dict[str, tuple[Sequence[object], Ints]] = {}
-        self._latest: _LookedUp | None = None
+        # The hosts of the latest batch and their names. Their rows, of one host after the other, with UNKNOWN at the
+        # end; where those of each host begin, and how many it has.
+        self._hosts: Sequence[str] = ()
+        self._names: Sequence[Sequence[object]] = ()
+        self._rows = self._firsts = self._counts = np.empty(0, np.int64)
 
     def rows(self, batch: Batch, numbers: Ints, windows: Ints) -> Ints:
         """The row of each number in these windows; UNKNOWN for one that stands for nothing."""
-        known = self._look_up(batch)
-        named = (numbers >= 0) & (numbers < known.counts[windows])
-        return known.rows.take(np.where(named, known.firsts[windows] + numbers, -1))
+        names = [getattr(window.names, self._sort) for window in batch.windows]
+        if self._hosts != batch.hosts or not all(map(is_, self._names, names)):
+            known = [self._of(host, sent) for host, sent in zip(batch.hosts, names, strict=True)]
+            self._hosts, self._names = batch.hosts, names
+            self._rows, self._counts = np.concatenate([*known, [UNKNOWN]]), np.array([len(rows) for rows in known])
+            self._firsts = np.cumsum(self._counts) - self._counts
+        named = (numbers >= 0) & (numbers < self._counts[windows])
+        return self._rows.take(np.where(named, self._firsts[windows] + numbers, -1))
 
     def forget(self, hosts: Iterable[str]) -> None:
         """Look up the names of these hosts again: communicators have come or gone there."""
-        self._latest = None
+        self._hosts = ()
         for host in hosts:
             self._known.pop(host, None)
-
-    def _look_up(self, batch: Batch) -> _LookedUp:
-        names = [getattr(window.names, self._sort) for window in batch.windows]
-        latest = self._latest
-        if latest is None or latest.hosts != batch.hosts or not all(map(is_, latest.names, names)):
-            known = [self._of(host, sent) for host, sent in zip(batch.hosts, names, strict=True)]
-            counts = np.array([len(rows) for rows in known])
-            latest = _LookedUp(
-                batch.hosts, names, np.concatenate([*known, [UNKNOWN]]), np.cumsum(counts) - counts, counts
-            )
-            self._latest = latest
-        return latest
 
     def _of(self, host: str, names: Sequence[object]) -> Ints:
         known, rows = self._known.get(host, (None, None))

@@ -1,6 +1,6 @@
 """A job's connections: the newest numbers of each, of both its ends, as columns."""
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -9,23 +9,25 @@ from numpy.typing import NDArray
 
 from c4bench.attribution.weigh import Cell
 from c4bench.c4d.columns import NEVER, Floats, Index, Ints, Table, rounds
-from c4bench.c4d.ingest.batch import FOREIGN, UNKNOWN, Batch, HostRows
+from c4bench.c4d.ingest.batch import FOREIGN, Batch, HostRows, Layer
 from c4bench.c4d.ingest.clocks import HostClocks
 from c4bench.c4d.ingest.members import Members
-from c4bench.c4d.ingest.record_validator import RecordValidator, counters_monotonic, counters_valid
+from c4bench.c4d.ingest.record_validator import LATEST_S, RecordValidator
 from c4bench.model.telemetry import ConnRecord
 from c4bench.model.window import STATES, EndName
 from c4bench.model.window_columns import Rows, lasting_ns
 
-PairKey = tuple[str, str, str, int]  # communicator, source, destination, QP of the sending end
-# Seconds that count up, each in a state; all times (s); and all numbers, cumulative counters first.
+# Seconds that count up, each in a state.
 _SPENT = {"wait_credit_s": "credit", "wait_data_s": "data", "transfer_s": "transfer"}
-_TIMES = (*_SPENT, "shared_s", "last_progress_s", "state_since_s")
-_NUMBERS = ("messages", "size_bytes", *_TIMES, "outstanding", "owed", "source_port", "state")
-_COUNTERS = 6
-# By time: the same of a row of `CONN_ROW`, in ns.
-_NS = {name: name.removesuffix("_s") for name in _TIMES}
-_LAST_PROGRESS, _PORT, _STATE = map(_NUMBERS.index, ("last_progress_s", "source_port", "state"))
+# All numbers of a connection: cumulative counters, times (s), and what is so now.
+_NUMBERS = (
+    *("messages", "size_bytes", *_SPENT, "shared_s"),
+    *("last_progress_s", "state_since_s"),
+    *("outstanding", "owed", "source_port", "state"),
+)
+_COUNTERS, _LAST_PROGRESS, _PORT, _STATE = slice(6), 6, 10, 11
+# Seconds (by counter) summed in another order may differ in the last bits; messages and bytes may not.
+_ROUNDING = np.array([[0.0], [0.0], [1e-9], [1e-9], [1e-9], [1e-9]])
 
 
 def cell_of(conn: ConnRecord) -> Cell:
@@ -54,44 +56,32 @@ class Sums(NamedTuple):
 
 
 class Pairs:
-    """A row for the two ends of each connection, whichever is known first."""
+    """A row for the two ends of each connection, by its communicator, source, destination and QP of the sending end."""
 
     def __init__(self) -> None:
         self.rows = Index()
-        self._free: list[int] = []
-
-    def row(self, key: PairKey) -> int:
-        """The row of a connection, which may be new."""
-        if key not in self.rows:
-            self.rows[key] = self._free.pop() if self._free else len(self.rows)
-        return self.rows[key]
 
     def remove(self, comms: Collection[str]) -> list[int]:
         """Forget the connections of these communicators; return their rows."""
-        return _remove(self.rows, self._free, comms)
+        return self.rows.remove(lambda key: key[0] in comms)
 
 
 class _Ends:
     """One end of each connection, a row each in `table`. A row that another one has had before has another `life`."""
 
-    def __init__(
-        self, members: Members, pairs: Pairs, sort: str, key: Callable[[EndName], Hashable], **blanks: float
-    ) -> None:
+    def __init__(self, members: Members, pairs: Pairs, sort: str, *together: str, **blanks: float) -> None:
         self.table = Table(
-            *blanks, member=0, name=None, pair=0, known=False, life=0, count=0, sum=0, new=False, **blanks
+            *together, member=0, name=None, pair=0, known=False, life=0, count=0, sum=0, new=False, **blanks
         )
         self._members = members
         self._pairs = pairs
         self._rows = Index()
-        self._key = key
-        self._free: list[int] = []
         self.numbers = HostRows(sort, self._open)
 
     def remove(self, comms: Collection[str]) -> list[int]:
         """Forget the ends in these communicators; return their rows."""
-        rows = _remove(self._rows, self._free, comms)
-        for name, blank in (("name", None), ("known", False), ("new", False)):
-            self.table[name][rows] = blank
+        rows = self._rows.remove(lambda key: key[0] in comms)
+        self.table.clear(rows, "name", "known", "new")
         self.table["life"][rows] += 1
         return rows
 
@@ -108,17 +98,26 @@ class _Ends:
         self.table["count"][rows], self.table["sum"][rows] = counts, sums_ns.view(np.int64)
         self.table["new"][rows] = True
 
+    def _own(self, reason: str, layer: Layer, batch: Batch, validator: RecordValidator) -> tuple[Ints, Ints]:
+        """The row of the end of each record, and which records' are known and on the hosts that wrote them."""
+        rows = self.numbers.rows(batch, layer.table["end"], layer.windows)
+        return rows, self._members.own(reason, rows, self.table["member"][rows], batch, layer.windows, validator)
+
     def _open(self, name: EndName) -> int:
         """The row of an end between two members; it is known from its first whole record on."""
         key, member = self._key(name), self._members.row(name.comm, name.rank)
         if key not in self._rows:
             if member < 0 or self._members.row(name.comm, name.peer) < 0:
                 return min(member, FOREIGN)
-            self._rows[key] = self._free.pop() if self._free else self.table.add()
-            row = self._rows[key]
+            row = self._rows.open(key)
+            self.table.add(int(row == self.table.count))
             self.table["member"][row], self.table["name"][row] = member, name
-            self.table["pair"][row] = self._pairs.row((name.comm, name.source, name.destination, name.qp))
+            self.table["pair"][row] = self._pairs.rows.open((name.comm, name.source, name.destination, name.qp))
         return self._rows[key]
+
+    def _key(self, name: EndName) -> tuple[str | int, ...]:
+        """What tells an end from others; its communicator comes first."""
+        return name
 
 
 class Connections(_Ends, Mapping[EndName, ConnView]):
@@ -128,13 +127,21 @@ class Connections(_Ends, Mapping[EndName, ConnView]):
     """
 
     def __init__(self, members: Members, pairs: Pairs) -> None:
-        numbers = dict.fromkeys(_NUMBERS, NEVER)
-        super().__init__(members, pairs, "sends", lambda name: name, **numbers)
+        super().__init__(members, pairs, "sends", *_NUMBERS, **dict.fromkeys(_NUMBERS, NEVER))
         self.cells: list[Cell] = []
         self.moves = 0
 
     def __getitem__(self, key: EndName) -> ConnView:
-        return self._view(self._rows[key])
+        row = self._rows[key]
+        host = self._members.table["host_name"][self.table["member"][row]]
+        name: EndName = self.table["name"][row]
+        numbers: list[float] = self.table.block[:, row].tolist()
+        times_s, (outstanding, owed, port, state) = numbers[2:8], map(int, numbers[8:])
+        sent = port, int(numbers[0]), int(numbers[1])
+        credit_s, data_s, transfer_s, shared_s, progress_s, since_s = times_s
+        spent_s = credit_s, data_s, transfer_s, shared_s
+        record = ConnRecord(*name, *sent, *spent_s, progress_s, outstanding, owed, STATES[state], since_s)
+        return ConnView(record, host)
 
     def __iter__(self) -> Iterator[EndName]:
         return iter(self.table["name"][self._known()].tolist())
@@ -148,7 +155,7 @@ class Connections(_Ends, Mapping[EndName, ConnView]):
     def remove(self, comms: Collection[str]) -> list[int]:
         """Forget the connections of these communicators; return their rows."""
         rows = super().remove(comms)
-        self.table.block[:, rows] = NEVER
+        self.table.clear(rows, *_NUMBERS)
         for row in rows:
             self.cells[row] = ()
         self.moves += 1
@@ -157,28 +164,26 @@ class Connections(_Ends, Mapping[EndName, ConnView]):
     def ingest(self, batch: Batch, validator: RecordValidator) -> None:
         """File a round of windows."""
         table, windows = batch.conns
-        rows = self.numbers.rows(batch, table["end"], windows)
-        which = np.flatnonzero(rows > UNKNOWN)
-        own = (rows >= 0) & self._members.on_host(self.table["member"][rows], batch, windows)
-        which = validator.filter("foreign connection", which, own[which], batch.hosts, windows)
+        rows, which = self._own("foreign connection", batch.conns, batch, validator)
         ends_s = batch.ends_s(windows)
         numbers = _read(table, ends_s)
-        valid = counters_valid(numbers[:_COUNTERS], numbers[_LAST_PROGRESS], numbers[_STATE])
+        valid = (np.abs(numbers[_LAST_PROGRESS]) < LATEST_S) & (numbers[_STATE] < len(STATES))
+        valid &= (numbers[_COUNTERS] >= 0).all(axis=0)
         which = validator.filter("torn connection", which, valid[which], batch.hosts, windows)
         for turn in rounds(rows[which]):
             fresh = which[turn]
             now, before = numbers.take(fresh, axis=1), self.table.block.take(rows[fresh], axis=1)
-            grown = counters_monotonic(now[:_COUNTERS], before[:_COUNTERS])
+            grown = (now[_COUNTERS] >= before[_COUNTERS] - _ROUNDING).all(axis=0)
             validator.filter("torn connection", fresh, grown, batch.hosts, windows)
             moved = grown & (now != before).any(axis=0)
             put = fresh[moved]
-            for column, values in zip(self.table.block, now, strict=True):
-                column[rows[put]] = values[moved]
+            self.table.block[:, rows[put]] = now[:, moved]
             self.table["known"][rows[put]] = True
             self._note_sums(rows, table, fresh[grown])
             self._set_cells(rows[fresh[moved & (now[_PORT] != before[_PORT])]])
-            acted_s = np.minimum(numbers[_LAST_PROGRESS][put], ends_s[put])
-            self._members.note_progress(self.table["member"][rows[put]], acted_s, ends_s[put])
+            members, acted_s = self.table["member"][rows[put]], np.minimum(numbers[_LAST_PROGRESS][put], ends_s[put])
+            self._members.ranks["moved_s"][self._members.rank_rows()[members]] = ends_s[put]
+            self._members.note_acts(members, acted_s)
 
     def _set_cells(self, rows: Ints) -> None:
         """Set the cells of connections that are new or have moved to another path."""
@@ -188,32 +193,12 @@ class Connections(_Ends, Mapping[EndName, ConnView]):
             name = self.table["name"][row]
             self.cells[row] = (name.source, name.destination, str(int(self.table["source_port"][row])))
 
-    def _view(self, row: int) -> ConnView:
-        name: EndName = self.table["name"][row]
-        of = {column: self.table[column][row].item() for column in _NUMBERS}
-        record = ConnRecord(
-            *name,
-            int(of["source_port"]),
-            int(of["messages"]),
-            int(of["size_bytes"]),
-            of["wait_credit_s"],
-            of["wait_data_s"],
-            of["transfer_s"],
-            of["shared_s"],
-            of["last_progress_s"],
-            int(of["outstanding"]),
-            int(of["owed"]),
-            STATES[int(of["state"])],
-            of["state_since_s"],
-        )
-        return ConnView(record, self._members.host(int(self.table["member"][row])))
-
 
 class Arrivals(_Ends):
     """The receiving ends; `messages` of them have arrived."""
 
     def __init__(self, members: Members, pairs: Pairs) -> None:
-        super().__init__(members, pairs, "receives", _receiving_key, messages=0)
+        super().__init__(members, pairs, "receives", messages=0)
 
     def messages(self, conn: ConnRecord) -> int | None:
         """How many messages of a connection its receiver has seen; None if it does not say."""
@@ -223,18 +208,15 @@ class Arrivals(_Ends):
     def ingest(self, batch: Batch, validator: RecordValidator) -> None:
         """File a round of windows."""
         table, windows = batch.arrivals
-        rows = self.numbers.rows(batch, table["end"], windows)
-        which = np.flatnonzero(rows > UNKNOWN)
-        own = (rows >= 0) & self._members.on_host(self.table["member"][rows], batch, windows)
-        ok = own & (table["messages"] >= 0)
-        which = validator.filter("foreign arrival", which, ok[which], batch.hosts, windows)
+        rows, which = self._own("foreign arrival", batch.arrivals, batch, validator)
+        counted = table["messages"] >= 0
+        which = validator.filter("foreign arrival", which, counted[which], batch.hosts, windows)
         self.table["messages"][rows[which]] = table["messages"][which]
         self.table["known"][rows[which]] = True
         self._note_sums(rows, table, which)
 
-
-def _receiving_key(name: EndName) -> Hashable:
-    return name.comm, name.rank, name.source, name.destination, name.qp
+    def _key(self, name: EndName) -> tuple[str | int, ...]:
+        return name.comm, name.rank, name.source, name.destination, name.qp
 
 
 def _read(table: Rows, ends_s: Floats) -> Floats:
@@ -242,18 +224,8 @@ def _read(table: Rows, ends_s: Floats) -> Floats:
     numbers = np.empty((len(_NUMBERS), len(table)))
     lasting = lasting_ns(table, ends_s)
     for column, name in zip(numbers, _NUMBERS, strict=True):
+        whole = table[name.removesuffix("_s")]
         if name in _SPENT:
-            spending = table["state"] == STATES.index(_SPENT[name])
-            column[:] = (table[_NS[name]] + np.where(spending, lasting, 0)) / 1e9
-        elif name in _NS:
-            column[:] = table[_NS[name]] / 1e9
-        else:
-            column[:] = table[name]
+            whole = whole + np.where(table["state"] == STATES.index(_SPENT[name]), lasting, 0)
+        column[:] = whole / 1e9 if name.endswith("_s") else whole
     return numbers
-
-
-def _remove(rows: Index, free: list[int], comms: Collection[str]) -> list[int]:
-    """Remove the keys of these communicators; return their rows, which are now also `free`."""
-    ended = [rows.pop(key) for key in [key for key in rows if key[0] in comms]]
-    free += ended
-    return ended

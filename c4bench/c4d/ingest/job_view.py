@@ -9,11 +9,11 @@ import msgspec
 from c4bench.attribution.weigh import Cell, Links
 from c4bench.c4d.ingest.batch import Batch
 from c4bench.c4d.ingest.connections import Arrivals, Connections, ConnView, Pairs
-from c4bench.c4d.ingest.known_paths import KnownPaths
 from c4bench.c4d.ingest.members import Members, RankMapping
 from c4bench.c4d.ingest.nic_counters import NicView
 from c4bench.c4d.ingest.operations import INTERVALS_KEPT, Finished, Operations
 from c4bench.c4d.ingest.record_validator import RecordValidator
+from c4bench.c4d.ingest.shared_fabric import KnownPaths
 from c4bench.model.telemetry import CommRecord, Failure, OpRecord, RankRecord
 
 
@@ -119,7 +119,7 @@ class JobView:
         """A communicator of the job."""
         ranks = self.mapping.add_comm(record)
         number, first = self.members.add_comm(record, ranks)
-        self._ops.add_comm(number, record.comm, first, len(record.members))
+        self._ops.make_room()
         self.comms[record.comm] = CommView(record, ranks, number, first, self._ops)
         self.numbered[number : number + 1] = [self.comms[record.comm]]
         self._look_up_again(record)
@@ -163,7 +163,8 @@ class JobView:
         self.process[rank.rank] = rank
         if rank.state == "running" or (before is not None and before.pid != rank.pid):
             self.exits.pop(rank.rank, None)
-        if _failed(rank):
+        # A clean exit is a fault only if somebody still waits for the rank.
+        if rank.state == "killed" or (rank.state == "exited" and rank.exit_code != 0):
             death = ProcessExit(rank.rank, rank.host, rank.state, rank.exit_code, host_end_s)
             self.exits.setdefault(rank.rank, death)
         if mourned and not self.exits:
@@ -277,8 +278,3 @@ class JobView:
             alike = [hops for paths in between.values() if not inner.isdisjoint(paths) for hops in paths]
             crossed[cell] = own or tuple(sorted({hop for hops in [*known, *alike] for hop in hops}))
         return crossed
-
-
-def _failed(rank: RankRecord) -> bool:
-    """Whether a process was killed or failed; a clean exit is a fault only if somebody still waits for the rank."""
-    return rank.state == "killed" or (rank.state == "exited" and rank.exit_code != 0)

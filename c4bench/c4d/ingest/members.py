@@ -6,21 +6,18 @@ The largest communicator that agrees with the processes spans the job and shows 
 host's processes are counted off.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from c4bench.c4d.columns import NEVER, Bools, Floats, Index, Ints, Table
+from c4bench.c4d.columns import NEVER, Floats, Index, Ints, Table
 from c4bench.c4d.ingest.batch import FOREIGN, UNKNOWN, Batch, HostRows
 from c4bench.c4d.ingest.clocks import HostClocks
+from c4bench.c4d.ingest.record_validator import RecordValidator
 from c4bench.model.telemetry import CommRecord, Member
-from c4bench.model.window import Caller
 
 Nics = tuple[str, ...]
 _Ranks = dict[int, int]  # member -> rank of the job
-
-# Of the largest communicators so many are looked at for one that spans the job.
-_CANDIDATES = 8
 
 
 class RankMapping:
@@ -39,7 +36,7 @@ class RankMapping:
         self._host_of: dict[int, str] = {}
         self._anchor: CommRecord | None = None
         self._anchored: dict[str, list[Member]] = {}
-        self._placeholders: dict[tuple[str, Nics], int] = {}
+        self._placeholders = Index()
         self.changes = 0
 
     def add_comm(self, record: CommRecord) -> _Ranks:
@@ -49,7 +46,7 @@ class RankMapping:
         hosts = _by_host(record.members)
         for host, members in hosts.items():
             self._on_host.setdefault(host, {})[record.comm] = members
-        self._places.update((member.host, member.nics) for member in record.members)
+            self._places.update((host, member.nics) for member in members)
         before = self._anchor
         if before is not None and len(before.members) < len(self._places):
             self._anchor = None
@@ -72,8 +69,8 @@ class RankMapping:
         self._processes.setdefault(host, set()).add(rank)
         before = self._anchor
         if before is not None and (_other_host(before, rank, host) or len(before.members) < len(self._process_host)):
-            largest = sorted(self._records.values(), key=lambda record: -len(record.members))
-            self._anchor = next((record for record in largest[:_CANDIDATES] if self._spans(record)), None)
+            largest_first = sorted(self._records.values(), key=lambda record: -len(record.members))
+            self._anchor = next(filter(self._spans, largest_first), None)
         self._map_hosts(before, (host,))
 
     def host(self, rank: int) -> str:
@@ -104,16 +101,16 @@ class RankMapping:
                 place = taken.get(member.nics, 0)
                 taken[member.nics] = place + 1
                 ranks = ranks_of.get(member.nics, ())
-                guess = ranks[place] if place < len(ranks) else self._placeholder(host, member.nics)
+                guess = ranks[place] if place < len(ranks) else -1 - self._placeholders.open((host, member.nics))
                 rank = member.seat if member.seat >= 0 else guess
                 self._ranks[comm][member.rank] = rank
                 self._host_of.setdefault(rank, host)
 
-    def _ranks_by_nics(self, host: str) -> dict[Nics, Sequence[int]]:
+    def _ranks_by_nics(self, host: str) -> Mapping[Nics, Sequence[int]]:
+        anchored: dict[Nics, list[int]] = {}
+        for member in self._anchored.get(host, ()):
+            anchored.setdefault(member.nics, []).append(member.rank)
         if self._anchor is not None:
-            anchored: dict[Nics, Sequence[int]] = {}
-            for member in self._anchored.get(host, ()):
-                anchored[member.nics] = (*anchored.get(member.nics, ()), member.rank)
             return anchored
         ranks = sorted(self._processes.get(host, ()))
         comms = self._on_host.get(host, {}).values()
@@ -122,9 +119,6 @@ class RankMapping:
             return dict.fromkeys(nics, ranks)
         # Launchers assign NICs in the order of ranks.
         return {own: (rank,) for own, rank in zip(nics, ranks, strict=True)} if len(nics) == len(ranks) else {}
-
-    def _placeholder(self, host: str, nics: Nics) -> int:
-        return self._placeholders.setdefault((host, nics), -1 - len(self._placeholders))
 
 
 def _other_host(record: CommRecord, rank: int, host: str) -> bool:
@@ -141,107 +135,94 @@ def _by_host(members: Sequence[Member]) -> dict[str, list[Member]]:
 class Members:
     """Rows of `table` are members, by (communicator, number in it); those of one communicator lie together.
 
-    `acts` has a row for each (communicator, host), `ranks` one for each rank of the job. Times are the hosts' own.
-    `callers` are the rows of the members that hosts number.
+    `comms` has a row for each communicator, by its number, and `ranks` one for each rank of the job. Times are the
+    hosts' own. `callers` are the rows of the members that hosts number.
     """
 
     def __init__(self, mapping: RankMapping) -> None:
-        self.table = Table(comm=0, place=0, host=0, acts=0)
-        self.acts = Table(comm=0, host=0, moved_s=NEVER)
+        self.table = Table(comm=0, place=0, host=0, host_name=None, acted_s=NEVER)
+        self.comms = Table(first=0, size=0, name=None)
         self.ranks = Table(number=0, moved_s=NEVER, acted_s=NEVER, event_s=float("nan"))
-        self._hosts = Index()
-        self._host_names: list[str] = []
-        self._numbers = Index()
-        self._comms = Table(first=0, size=0)
+        self.callers = HostRows("callers", lambda caller: self.row(*caller))
+        self._hosts, self._numbers, self._rank_rows = Index(), Index(), Index()
         self._mapping = mapping
         self._ranks_of_comms: list[dict[int, int]] = []
-        # Numbers of removed communicators by size, and rows of `acts` of such.
+        # Numbers of removed communicators by size.
         self._free: dict[int, list[int]] = {}
-        self._free_acts: list[int] = []
-        self._rank_rows = Index()
         self._rank_rows_of_members: Ints = np.empty(0, np.int64)
         self._mapped_at = -1
-        self.callers = HostRows("callers", self._caller)
 
     def add_comm(self, record: CommRecord, ranks: dict[int, int]) -> tuple[int, int]:
         """A communicator, whose members' ranks `ranks` follows: its number, and the row of its first member."""
-        number = self._numbers[record.comm] = self._number(len(record.members))
-        self._ranks_of_comms[number] = ranks
+        size = len(record.members)
+        number = self._numbers[record.comm] = self._number(size)
+        self.comms["name"][number], self._ranks_of_comms[number] = record.comm, ranks
         self._mapped_at = -1
-        first = int(self._comms["first"][number])
-        acts: dict[int, int] = {}
-        for row, member in enumerate(record.members, start=first):
-            host = self._host(member.host)
-            if host not in acts:
-                acts[host] = self._free_acts.pop() if self._free_acts else self.acts.add()
-                self.acts["comm"][acts[host]], self.acts["host"][acts[host]] = number, host
-            for name, value in (("comm", number), ("place", member.rank), ("host", host), ("acts", acts[host])):
-                self.table[name][row] = value
+        first = int(self.comms["first"][number])
+        own = slice(first, first + size)
+        self.table["comm"][own], self.table["place"][own] = number, np.arange(size)
+        self.table["host_name"][own] = hosts = [member.host for member in record.members]
+        self.table["host"][own] = [self._hosts.open(host) for host in hosts]
         return number, first
 
     def _number(self, size: int) -> int:
         """A number for a communicator, with rows for its members: those of a removed one of its size, or new ones."""
         if self._free.get(size):
             return self._free[size].pop()
-        number = self._comms.add()
+        number = self.comms.add()
         self._ranks_of_comms.append({})
-        self._comms["first"][number], self._comms["size"][number] = self.table.add(size), size
+        self.comms["first"][number], self.comms["size"][number] = self.table.add(size), size
         return number
 
     def remove_comm(self, comm: str) -> tuple[int, int]:
         """Forget a communicator; return its number and its size."""
         number = self._numbers.pop(comm)
-        first, size = int(self._comms["first"][number]), int(self._comms["size"][number])
-        acts = np.unique(self.table["acts"][first : first + size])
-        self.acts["moved_s"][acts] = NEVER
-        self._free_acts += acts.tolist()
+        first, size = self.rows_of(number)
+        self.table.clear(slice(first, first + size), "acted_s")
         self._free.setdefault(size, []).append(number)
         return number, size
 
-    def _host(self, name: str) -> int:
-        if name not in self._hosts:
-            self._hosts[name] = len(self._host_names)
-            self._host_names.append(name)
-        return self._hosts[name]
+    def rows_of(self, number: int) -> tuple[int, int]:
+        """The row of the first member of a communicator, and how many it has."""
+        return int(self.comms["first"][number]), int(self.comms["size"][number])
 
     def row(self, comm: str, member: int) -> int:
         """The row of a member, FOREIGN or UNKNOWN."""
-        number = self._numbers.get(comm, UNKNOWN)
-        if number == UNKNOWN:
+        if comm not in self._numbers:
             return UNKNOWN
-        return int(self._comms["first"][number]) + member if 0 <= member < self._comms["size"][number] else FOREIGN
+        first, size = self.rows_of(self._numbers[comm])
+        return first + member if 0 <= member < size else FOREIGN
 
-    def _caller(self, caller: Caller) -> int:
-        return self.row(*caller)
+    def caller(self, row: int) -> tuple[str, int]:
+        """The communicator of a member, and its number in it."""
+        return self.comms["name"][self.table["comm"][row]], int(self.table["place"][row])
 
-    def host(self, row: int) -> str:
-        """The host that a member is on."""
-        return self._host_names[int(self.table["host"][row])]
+    def own(
+        self, reason: str, rows: Ints, members: Ints, batch: Batch, windows: Ints, validator: RecordValidator
+    ) -> Ints:
+        """Which records' `rows` are known and whose members are on the hosts of their windows.
 
-    def on_host(self, rows: Ints, batch: Batch, windows: Ints) -> Bools:
-        """Whether members are on the hosts that wrote these windows."""
+        Those of members on other hosts, and of such as there are not, are counted as dropped for this reason.
+        """
+        which = np.flatnonzero(rows > UNKNOWN)
         writers = self._hosts.rows(batch.hosts, len(batch.hosts))[windows]
-        here: Bools = self.table["host"][rows] == writers
-        return here
+        own = (rows >= 0) & (self.table["host"][members] == writers)
+        return validator.filter(reason, which, own[which], batch.hosts, windows)
 
     def rank_rows(self) -> Ints:
         """Each member's row in `ranks`, as they are mapped now."""
         if self._mapped_at != self._mapping.changes:
             ranks = [rank for mapped in self._ranks_of_comms for _, rank in sorted(mapped.items())]
-            self._rank_rows_of_members = np.asarray([self._rank_row(rank) for rank in ranks], np.int64)
-            self._mapped_at = self._mapping.changes
+            rows = np.asarray([self._rank_rows.open(rank) for rank in ranks], np.int64)
+            self.ranks.add(len(self._rank_rows) - self.ranks.count)
+            self.ranks["number"][rows] = ranks
+            self._rank_rows_of_members, self._mapped_at = rows, self._mapping.changes
         return self._rank_rows_of_members
 
     def rank_of(self, rows: Ints) -> Ints:
         """The ranks in the job that members are."""
         ranks: Ints = self.ranks["number"][self.rank_rows()[rows]]
         return ranks
-
-    def _rank_row(self, rank: int) -> int:
-        if rank not in self._rank_rows:
-            self._rank_rows[rank] = self.ranks.add()
-            self.ranks["number"][self._rank_rows[rank]] = rank
-        return self._rank_rows[rank]
 
     def moved_s(self, rank: int, default_s: float = NEVER) -> float:
         """End of the last window in which anything of a rank changed."""
@@ -255,25 +236,14 @@ class Members:
         at_s = float(self.ranks[name][self._rank_rows[rank]]) if rank in self._rank_rows else NEVER
         return at_s if at_s > NEVER else default_s
 
-    def note_progress(self, rows: Ints, acted_s: Floats, ends_s: Floats) -> None:
-        """Note that members acted at these times, by windows that ended at `ends_s`."""
-        self.ranks["moved_s"][self.rank_rows()[rows]] = ends_s
-        self.note_acts(rows, acted_s)
-
     def note_acts(self, rows: Ints, acted_s: Floats) -> None:
         """Note that members acted at these times, which may be known already."""
         np.maximum.at(self.ranks["acted_s"], self.rank_rows()[rows], acted_s)
-        np.maximum.at(self.acts["moved_s"], self.table["acts"][rows], acted_s)
+        np.maximum.at(self.table["acted_s"], rows, acted_s)
 
     def progress_s(self, clocks: HostClocks) -> Floats:
         """When any member of each communicator, by its number, last acted, on the master's clock; -inf for never."""
-        latest_s = np.full(self._comms.count, NEVER)
-        acts = self.acts
-        moved_s = acts.used("moved_s") + offsets_s(clocks, self._host_names)[acts.used("host")]
-        np.maximum.at(latest_s, acts.used("comm"), moved_s)
+        offsets_s = np.fromiter(map(clocks.offset_s, self._hosts), np.float64)
+        acted_s = self.table.used("acted_s") + offsets_s[self.table.used("host")]
+        latest_s: Floats = np.maximum.reduceat(acted_s, self.comms.used("first")) if len(acted_s) else acted_s
         return latest_s
-
-
-def offsets_s(clocks: HostClocks, hosts: Iterable[str]) -> Floats:
-    """What to add to times of these hosts to have them on the master's clock."""
-    return np.fromiter(map(clocks.offset_s, hosts), np.float64)

@@ -4,25 +4,15 @@ An agent reports its own host only: records of ranks on other hosts are dropped.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-import numpy as np
-
-from c4bench.c4d.columns import Bools, Floats, Ints
+from c4bench.c4d.columns import Bools, Ints
 from c4bench.model.telemetry import CommRecord, NicRecord, RankRecord
-from c4bench.model.window import STATES, Window
+from c4bench.model.window import Window
 
-Columns = Mapping[str, Floats]
-
-# Seconds summed in another order may differ in the last bits; messages and bytes may not.
-_ROUNDING = np.array([[0.0], [0.0], [1e-9], [1e-9], [1e-9], [1e-9]])
-# A rank's clock and its agent's are the host's one clock; a reading may be a little younger than its window's end.
-_AHEAD_S = 1.0
 # No clock shows more seconds (thirty thousand years), no counter holds more.
-_LATEST_S = 1e12
+LATEST_S = 1e12
 _MOST = 2.0**64
-# Bits of an operation's sequence number: at a thousand a second a rank counts for thirty years.
-SEQ_BITS = 40
 
 
 class RecordValidator:
@@ -34,7 +24,8 @@ class RecordValidator:
 
     def admit(self, window: Window) -> bool:
         """Whether `window` is whole and newer than everything its host has sent."""
-        if not self._check("torn window", window.host, ok=_well_formed(window)):
+        in_order = -LATEST_S < window.start_s < window.end_s < LATEST_S
+        if not self._check("torn window", window.host, ok=in_order):
             return False
         if not self._check("old window", window.host, ok=self._newer(window)):
             return False
@@ -43,7 +34,7 @@ class RecordValidator:
 
     def admit_time(self, at_s: float) -> bool:
         """Whether the master's clock can show `at_s`; it may have been set back."""
-        return self._check("torn time", "master", ok=abs(at_s) < _LATEST_S)
+        return self._check("torn time", "master", ok=abs(at_s) < LATEST_S)
 
     def admit_comm(self, record: CommRecord, host: str) -> bool:
         """Whether a communicator numbers its members from 0, seats them apart, and has one on `host`."""
@@ -79,31 +70,3 @@ class RecordValidator:
         sequence, end_s = self._latest.get(window.host, (window.sequence - 1, window.start_s))
         # A restarted agent counts from zero again, but its time goes on.
         return window.sequence > sequence or window.start_s >= end_s
-
-
-def _well_formed(window: Window) -> bool:
-    return -_LATEST_S < window.start_s < window.end_s < _LATEST_S
-
-
-def operation_times_ordered(ops: Columns, end_s: Floats) -> Bools:
-    """Whether operations' times are in order and not later than the window they are in, which ended at `end_s`."""
-    entered_s, started_s, finished_s = ops["entered_s"], ops["started_s"], ops["finished_s"]
-    latest_s = np.maximum(np.maximum(entered_s, started_s), finished_s)
-    counted = (ops["seq"] >= 0) & (ops["seq"] < 1 << SEQ_BITS)
-    known = (np.abs(entered_s) < _LATEST_S) & (latest_s < _LATEST_S) & (latest_s <= end_s + _AHEAD_S)
-    started = (started_s == 0.0) | (started_s >= entered_s)
-    finished = (finished_s == 0.0) | ((finished_s >= entered_s) & (finished_s >= started_s))
-    ordered: Bools = counted & known & started & finished
-    return ordered
-
-
-def counters_valid(counters: Floats, last_progress_s: Floats, state: Floats) -> Bools:
-    """Whether cumulative counters (a row each) are counts, times can be shown by a clock, and states are known."""
-    valid: Bools = (np.abs(last_progress_s) < _LATEST_S) & (state < len(STATES)) & (counters >= 0).all(axis=0)
-    return valid
-
-
-def counters_monotonic(counters: Floats, before: Floats) -> Bools:
-    """Whether cumulative counters, a row each (messages, bytes, and then seconds), are no lower than `before`."""
-    grown: Bools = (counters >= before - _ROUNDING).all(axis=0)
-    return grown

@@ -10,7 +10,7 @@ import msgspec
 
 from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Alarmed, Finding
-from c4bench.c4d.ingest.known_paths import PathLinks
+from c4bench.c4d.ingest.shared_fabric import PathLinks
 from c4bench.c4d.probing.answers import DeliveryProbes, TrainProbes
 from c4bench.c4d.probing.expiring_probes import CanAnswer, ExpiringProbes, Shown
 from c4bench.c4d.probing.flows import Flow, remaining_suspects

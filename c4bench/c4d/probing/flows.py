@@ -14,7 +14,7 @@ import msgspec
 
 from c4bench.attribution.weigh import crossed
 from c4bench.c4d.ingest.job_view import JobView
-from c4bench.c4d.ingest.known_paths import PathLinks
+from c4bench.c4d.ingest.shared_fabric import PathLinks
 from c4bench.model.diagnosis import Component, ProbeFlow
 
 Flow = tuple[str, str, int]  # source NIC, destination NIC, source port; 0 leaves the path to the fabric

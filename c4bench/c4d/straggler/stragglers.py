@@ -15,27 +15,28 @@ Lateness in consecutive operations is one episode; what outlasts any benign stal
 
 import math
 from collections import Counter, deque
-from collections.abc import Collection, Iterator, Mapping
-from itertools import pairwise, starmap
-from typing import NamedTuple
+from collections.abc import Collection, Mapping
 
 import msgspec
 import numpy as np
 
-from c4bench.c4d.columns import Bools, Floats, Index, Ints, Table, earlier, enlarged, rounds
+from c4bench.c4d.columns import Bools, Floats, Ints, SortedIndex, Table, distinct, enlarged, medians, rounds
 from c4bench.c4d.ingest.operations import Finished
-from c4bench.c4d.straggler.lateness import USUAL_EVERY, EmpiricalNull, Lateness, lawful_skew, operations_per_iteration
 from c4bench.c4d.thresholds import (
     BEARING_SHARE,
     CHANCE,
     FIRST_HISTORY_OPS,
     INTERVAL_SHARE,
+    ITERATION_SHARE,
     LAWFUL_SKEW_SHARE,
     MATERIAL_SHARE,
+    MAX_RUN_OPS,
     MIN_HISTORY_OPS,
     MIN_RUN_OPS,
     MIN_RUN_PERIODS,
     SETTLE_OPS,
+    SIGMAS,
+    TAIL_POWER,
     benign_stall_s,
 )
 from c4bench.chance import binomial_tail
@@ -116,139 +117,198 @@ class IntermittentStragglers:
 _GAPS_KEPT = 64
 
 
-class UsualGaps:
-    """The latest gaps (s) before the operations of communicators, a row each."""
+class ComputeIntervals:
+    """Computing before operations of communicators of `size` members, a row each.
 
-    def __init__(self) -> None:
-        self._gaps_s: Floats = np.full((0, _GAPS_KEPT), np.inf)
-        self._seen: Ints = np.zeros(0, np.int64)
-
-    def make_room(self, rows: int) -> None:
-        """For so many communicators."""
-        more = rows - len(self._seen)
-        self._gaps_s = np.concatenate([self._gaps_s, np.full((more, _GAPS_KEPT), np.inf)])
-        self._seen = np.concatenate([self._seen, np.zeros(more, np.int64)])
-
-    def forget(self, row: int) -> None:
-        """Forget what a row had; another communicator may use it."""
-        self._gaps_s[row], self._seen[row] = np.inf, 0
-
-    def add(self, rows: Ints, gap_s: Floats) -> Bools:
-        """Add gaps before operations of these rows, in order; return which of the operations tell of computing.
-
-        A communicator's first operations, which set it up, do not. No row may be there more often than gaps are kept.
-        """
-        nth = earlier(rows)
-        seen = self._seen[rows] + nth
-        telling = gap_s > BEARING_SHARE * self._longest(rows, nth, gap_s)
-        if telling.all():
-            self._gaps_s[rows, seen % _GAPS_KEPT], self._seen[rows] = gap_s, seen + 1
-        else:
-            for turn in rounds(rows):
-                telling[turn] = self._add(rows[turn], gap_s[turn])
-        return telling & (seen >= SETTLE_OPS)
-
-    def _longest(self, rows: Ints, nth: Ints, gap_s: Floats) -> Floats:
-        """The longest gap of each row, among those kept and those that are added: no usual one is longer."""
-        longest_s, each = np.zeros(len(self._seen)), rows[nth == 0]
-        kept_s = self._gaps_s.take(each, axis=0)
-        longest_s[each] = np.where(kept_s < np.inf, kept_s, 0.0).max(axis=1, initial=0.0)
-        np.maximum.at(longest_s, rows, gap_s)
-        found: Floats = longest_s[rows]
-        return found
-
-    def _add(self, rows: Ints, gap_s: Floats) -> Bools:
-        """Add a gap of each of these rows; return which are not much shorter than the usual long one."""
-        seen = self._seen[rows]
-        self._gaps_s[rows, seen % _GAPS_KEPT], self._seen[rows] = gap_s, seen + 1
-        telling: Bools = gap_s > BEARING_SHARE * self._long(rows)
-        return telling
-
-    def _long(self, rows: Ints) -> Floats:
-        """The usual long gap: nine in ten are no longer."""
-        known = np.minimum(self._seen[rows], _GAPS_KEPT)
-        longest = int(known.max(initial=1))
-        ordered: Floats = np.sort(self._gaps_s[rows, :longest], axis=1)
-        usual: Floats = ordered[np.arange(len(rows)), (known - 1) * 9 // 10]
-        return usual
-
-
-class ComputeInterval(NamedTuple):
-    """Computing of members (columns) up to an operation of theirs, a row for each communicator that has enough.
-
-    `rows` are those of what was added; by member how long others waited for it at the ends, how much longer than
-    `middle_s`, which is usual, it computed, and how long the interval lasted; all in seconds.
+    What is between two operations is added up until there is enough of it: an iteration has few intervals.
     """
 
-    rows: Bools
-    awaited_s: Floats
-    longer_s: Floats
-    middle_s: Floats
-    lasted_s: Floats
+    def __init__(self, size: int) -> None:
+        each = np.zeros(size)
+        # The latest gaps before operations; and of an interval that has not enough computing yet how long others waited
+        # for each member, how much longer than usual it computed, since when, and the usual time (0 where it begins).
+        self.table = Table(
+            seen=0, gaps_s=np.zeros(_GAPS_KEPT), awaited_s=each, longer_s=each, since_s=each, middle_s=np.zeros(1)
+        )
+
+    def add(self, rows: Ints, ops: Finished, enough_s: float) -> tuple[Ints, Floats, Floats, Floats]:
+        """Add an operation of each row; return those that end intervals in which members computed for `enough_s`.
+
+        Of each interval: the lateness of each member, as a share of the usual time; since when it computed (s); and
+        the usual time (s). A member is late by as much as others waited for it and it computed longer.
+        """
+        size = ops.gap_s.shape[1]
+        # The median gap, of an even number the lower one; and by how much each was inside for less than most.
+        middle_s = np.sort(ops.gap_s, axis=1)[:, [(size - 1) // 2]]
+        awaited_s = np.sort(ops.duration_s, axis=1)[:, [size // 2]] - ops.duration_s
+        which = np.flatnonzero(self._tell(rows, middle_s[:, 0]))
+        rows, middle_s, gap_s, table = rows[which], middle_s[which], ops.gap_s[which], self.table
+        begins = table["middle_s"][rows] == 0
+        since_s = np.where(begins, ops.entered_s[which] - gap_s, table["since_s"][rows])
+        awaited_s = table["awaited_s"][rows] + awaited_s[which]
+        longer_s = table["longer_s"][rows] + (gap_s - middle_s)
+        middle_s = table["middle_s"][rows] + middle_s
+        table["since_s"][rows], table["awaited_s"][rows] = since_s, awaited_s
+        table["longer_s"][rows], table["middle_s"][rows] = longer_s, middle_s
+        full = middle_s[:, 0] >= enough_s
+        table.clear(rows[full], "awaited_s", "longer_s", "middle_s")
+        shares = np.minimum(awaited_s[full], longer_s[full]) / middle_s[full]
+        return which[full], shares, since_s[full], middle_s[full, 0]
+
+    def _tell(self, rows: Ints, gap_s: Floats) -> Bools:
+        """Add the gap before an operation of each row; return whether it tells of computing.
+
+        A communicator's first operations, which set it up, do not, nor do those after a gap that is much shorter than
+        the usual long one: nine in ten are no longer.
+        """
+        seen = self.table["seen"][rows]
+        self.table["gaps_s"][rows, seen % _GAPS_KEPT], self.table["seen"][rows] = gap_s, seen + 1
+        kept_s = self.table["gaps_s"][rows]
+        telling: Bools = gap_s > BEARING_SHARE * kept_s.max(axis=1)
+        short = np.flatnonzero(~telling)
+        if len(short):
+            known = np.minimum(seen[short] + 1, _GAPS_KEPT)
+            ordered = np.sort(kept_s[short], axis=1)
+            usual = ordered[np.arange(len(short)), (known - 1) * 9 // 10 - known]
+            telling[short] = gap_s[short] > BEARING_SHARE * usual
+        return telling & (seen >= SETTLE_OPS)
 
 
-class ComputeIntervals:
-    """The intervals that have not enough computing yet, by communicator row, of `size` members each."""
+# Operations whose lateness is kept as the healthy history, the latest ones.
+_HISTORY_OPS = 256
+# Operations between two updates of a member's usual lateness, which changes slowly.
+_USUAL_EVERY = 8
+# Communicators before and behind one whose histories count beside its own, which may be even by chance; and shares
+# in a history, which need nothing beside them.
+_BESIDE, _ENOUGH = 16, 1 << 16
+
+
+class EmpiricalNull:
+    """The distribution of shares (any shape) by which healthy members were late, by each of these samples."""
+
+    def __init__(self, *samples: Floats) -> None:
+        self._samples = [np.sort(shares, axis=None) for shares in samples]
+
+    def forbids(self, least: Floats, mean: Floats, ops: Ints) -> Bools:
+        """Whether runs of `ops` operations, late by `least` at least and `mean` on average, exceed jitter and chance.
+
+        They do by every sample. Beyond all that a sample has the chance is taken to fall with a power (`TAIL_POWER`).
+        """
+        return np.asarray(np.all([_forbids(healthy, least, mean, ops) for healthy in self._samples], axis=0))
+
+    def longest(self, runs: Ints, shares: Floats, iteration: int) -> int:
+        """The longest of `runs` (of so many operations, newest first) that tells without its worst iteration, or 0.
+
+        One uneven iteration, which is benign, makes several operations late: beside a few that are late by chance it
+        would pass for a run. An `iteration` has so many operations.
+        """
+        for run in runs[::-1].tolist():
+            worst = int(np.argmax(np.convolve(shares[:run], np.ones(iteration), "valid")))
+            rest: Floats = np.delete(shares[:run], slice(worst, worst + iteration))
+            if self.forbids(rest.min(), rest.mean(), np.asarray(len(rest))):
+                return int(run)
+        return 0
+
+
+def _forbids(healthy: Floats, least: Floats, mean: Floats, ops: Ints) -> Bools:
+    """The same by one sorted sample."""
+    beyond = len(healthy) - np.searchsorted(healthy, least, side="left")
+    latest = max(0.0, healthy[-1])
+    rarity = np.divide(latest, least, where=least > latest, out=np.ones_like(least))
+    unlikely = (rarity**TAIL_POWER * (beyond + 1) / (len(healthy) + 1)) ** ops < CHANCE
+    strong = mean > np.maximum(MATERIAL_SHARE, SIGMAS * float(healthy.std()) / np.sqrt(ops))
+    return np.asarray(unlikely & strong)
+
+
+def operations_per_iteration(entered_s: Floats, period_s: float) -> int:
+    """How many operations (newest first) an iteration has: so many come in most periods, however long some are."""
+    enough_s = ITERATION_SHARE * period_s
+    counts = range(1, len(entered_s))
+    return next((n for n in counts if np.median(entered_s[:-n] - entered_s[n:]) >= enough_s), len(entered_s))
+
+
+class Lateness:
+    """Shares of lateness of members, a row for each communicator of `size` of them.
+
+    An operation is added of some rows at once, none of them twice.
+    """
 
     def __init__(self, size: int) -> None:
-        self._size = size
-        # By member (s): how long others waited, how much longer it computed, and since when.
-        self._awaited_s, self._longer_s, self._since_s = (np.zeros((0, size)) for _ in range(3))
-        # The usual time (s), 0 where an interval begins.
-        self._middle_s = np.zeros((0, 1))
+        each, latest = np.zeros(size), np.zeros((MAX_RUN_OPS, size))
+        # `usual` is what it was once `usual_of` operations had been learnt; `lawful` is how much of it may be how the
+        # job is built.
+        self.table = Table(judged=0, taught=0, usual=each, usual_of=-1, lawful=0.0, recent=latest, entered_s=latest)
+        self._history = np.zeros((0, size, FIRST_HISTORY_OPS))
 
-    def make_room(self, rows: int) -> None:
-        """For so many communicators."""
-        more = rows - len(self._middle_s)
-        room = np.zeros((more, self._size))
-        self._awaited_s, self._longer_s, self._since_s = (
-            np.concatenate([sums_s, room]) for sums_s in (self._awaited_s, self._longer_s, self._since_s)
-        )
-        self._middle_s = np.concatenate([self._middle_s, np.zeros((more, 1))])
+    def latest(self, row: int, name: str = "recent") -> Floats:
+        """The shares, or times of entry, of the latest operations of a row, newest first."""
+        judged = int(self.table["judged"][row])
+        newest_first: Floats = self.table[name][row, (judged - 1 - np.arange(min(judged, MAX_RUN_OPS))) % MAX_RUN_OPS]
+        return newest_first
 
-    def forget(self, row: int) -> None:
-        """Forget what a row had; another communicator may use it."""
-        self._clear(np.asarray([row]))
+    def healthy(self, row: int) -> tuple[Floats, Floats]:
+        """How late members of a row were beyond what is usual while all was well, and those of the rows beside it."""
+        beside = min(_BESIDE, _ENOUGH // (_HISTORY_OPS * self._history.shape[1]))
+        rows = np.arange(max(0, row - beside), min(self.table.count, row + beside + 1))
+        rows = rows[self.table["taught"][rows] > 0]
+        shares = {}
+        for one, skew in zip(rows.tolist(), self.skew(rows), strict=True):
+            shares[one] = (self._history[one, :, : self.table["taught"][one]].T - skew).ravel()
+        return shares[row], np.concatenate(list(shares.values()))
 
-    def _clear(self, rows: Ints) -> None:
-        for sums_s in (self._awaited_s, self._longer_s, self._since_s, self._middle_s):
-            sums_s[rows] = 0.0
+    def skew(self, rows: Ints) -> Floats:
+        """Each member's usual share, as far as it is small enough to be how the job is built."""
+        table = self.table
+        taught, usual_of = table["taught"][rows], table["usual_of"][rows]
+        often = (usual_of < 0) | (taught % _USUAL_EVERY == 0) | (taught <= FIRST_HISTORY_OPS)
+        due = rows[often & (taught > 0) & (usual_of != taught)]
+        if len(due):
+            table["usual"][due] = self._medians(due)
+            table["usual_of"][due] = table["taught"][due]
+        skew: Floats = np.clip(table["usual"].take(rows, axis=0), 0.0, table["lawful"][rows, None])
+        return skew
 
-    def add(self, rows: Ints, awaited_s: Floats, ops: Finished, middle_s: Floats, enough_s: float) -> ComputeInterval:
-        """Add operations of these rows, in order, after gaps between operations in which their members computed.
+    def _medians(self, rows: Ints) -> Floats:
+        """The median of each member's shares in these rows' histories."""
+        known, usual = self.table["taught"][rows], np.empty((len(rows), self._history.shape[1]))
+        known = np.minimum(known, _HISTORY_OPS)
+        for count in distinct(known).tolist():
+            usual[known == count] = medians(self._history[rows[known == count], :, :count])
+        return usual
 
-        Others waited for its members for `awaited_s`, and `middle_s` is the usual gap of each, shape (rows, 1).
-        Intervals that have computed for `enough_s` are returned and start again.
+    def add(self, rows: Ints, shares: Floats, entered_s: Floats, lawful: Floats, healthy: Bools) -> Floats:
+        """Add an operation of each row, that members entered at these times; return what is lawful of each share.
+
+        Of `healthy` rows the oldest of the latest operations, whose place it takes, is learnt.
         """
-        longer_s = ops.gap_s - middle_s
-        if (self._middle_s[rows] == 0).all() and (middle_s >= enough_s).all():  # each operation is one of its own
-            return ComputeInterval(np.ones(len(rows), np.bool_), awaited_s, longer_s, middle_s, ops.gap_s)
-        full = np.zeros(len(rows), np.bool_)
-        ends = ComputeInterval(full, awaited_s.copy(), longer_s, middle_s.copy(), ops.gap_s.copy())
-        for turn in rounds(rows):
-            self._add(rows[turn], turn, ops, ends, enough_s)
-        return ComputeInterval(full, *(values[full] for values in ends[1:]))
+        table, judged = self.table, self.table["judged"][rows]
+        place = judged % MAX_RUN_OPS
+        learnt = healthy & (judged >= MAX_RUN_OPS) & (table["taught"][rows] >= FIRST_HISTORY_OPS)
+        self.learn(rows[learnt], table["recent"][rows[learnt], place[learnt]])
+        table["lawful"][rows] = lawful
+        table["recent"][rows, place], table["entered_s"][rows, place] = shares, entered_s
+        table["judged"][rows] = judged + 1
+        return self.skew(rows)
 
-    def _add(self, rows: Ints, turn: Ints, ops: Finished, ends: ComputeInterval, enough_s: float) -> None:
-        """Add one operation of each of these rows, which `ends` has at `turn`; what it has becomes the interval's."""
-        before_s, gap_s, entered_s = self._middle_s[rows], ops.gap_s[turn], ops.entered_s[turn]
-        begins, sum_s = before_s == 0, before_s + ends.middle_s[turn]
-        since_s = np.where(begins, entered_s - gap_s, self._since_s[rows])
-        awaited_s = self._awaited_s[rows] + ends.awaited_s[turn]
-        longer_s = self._longer_s[rows] + ends.longer_s[turn]
-        self._awaited_s[rows], self._longer_s[rows], self._since_s[rows] = awaited_s, longer_s, since_s
-        self._middle_s[rows] = sum_s
-        full = sum_s[:, 0] >= enough_s
-        self._clear(rows[full])
-        lasted_s = np.where(begins, gap_s, entered_s - since_s)
-        for values, found in zip(ends, (full, awaited_s, longer_s, sum_s, lasted_s), strict=True):
-            values[turn] = found
+    def learn(self, rows: Ints, shares: Floats) -> None:
+        """Add to the healthy history of each row."""
+        if not len(rows):
+            return
+        taught = self.table["taught"][rows]
+        if self.table.count > len(self._history):
+            self._history = enlarged(self._history, len(self.table["taught"]))
+        if self._history.shape[2] <= int(taught.max()) and self._history.shape[2] < _HISTORY_OPS:
+            self._history = np.concatenate([self._history, np.empty_like(self._history)], axis=2)
+        self._history[rows, :, taught % _HISTORY_OPS] = shares
+        self.table["taught"][rows] = taught + 1
 
-
-def usual_s(gap_s: Floats) -> Floats:
-    """The median gap of the members of each row; shape (rows, 1). Of an even number the lower one."""
-    middle_s: Floats = np.sort(gap_s, axis=1)[:, [(gap_s.shape[1] - 1) // 2]]
-    return middle_s
+    def lasting(self, rows: Ints, skew: Floats) -> Bools:
+        """Whether a member of each row was late beyond `skew` on average in any of its latest runs, if long enough."""
+        places, judged = np.arange(MAX_RUN_OPS), self.table["judged"][rows, None]
+        recent = self.table["recent"][rows[:, None], (judged - 1 - places) % MAX_RUN_OPS]
+        means = np.cumsum(recent - skew[:, None], axis=1) / (places + 1)[:, None]
+        late = (means > MATERIAL_SHARE).any(axis=2) & (places >= MIN_RUN_OPS - 1) & (places < judged)
+        return np.asarray(late.any(axis=1))
 
 
 class Straggler(msgspec.Struct, frozen=True):
@@ -266,45 +326,20 @@ class Straggler(msgspec.Struct, frozen=True):
     lasting: bool = True
 
 
-# A communicator of which no operation is known.
-_BLANK: dict[str, float] = {"lawful": LAWFUL_SKEW_SHARE, "counted": False}
-
-
-class _Judged(NamedTuple):
-    """Operations of communicators (by row) that tell of computing, turn after turn: no turn has a row twice.
-
-    `shares` are each member's lateness, and `lawful` is how much of it may be how the job is built.
-    """
-
-    rows: Ints
-    round_of: Ints
-    ops: Finished
-    shares: Floats
-    lawful: Floats
-
-    def split(self) -> Iterator["_Judged"]:
-        """Those of one turn after the other."""
-        ends = np.flatnonzero(np.diff(self.round_of, append=-1)) + 1
-        for turn in starmap(slice, pairwise([0, *ends.tolist()])):
-            ops = Finished._make(values[turn] for values in self.ops)
-            yield _Judged(self.rows[turn], self.round_of[turn], ops, self.shares[turn], self.lawful[turn])
-
-
 class StragglerDetector:
     """Follows a job's communicators of `size` members; shares are of the median compute time before the same operation.
 
-    Every array has a row for each communicator. `intermittent` counts the whole job's stragglers that come and go.
+    Every table has a row for each communicator. `intermittent` counts the whole job's stragglers that come and go.
     """
 
     def __init__(self, size: int, intermittent: IntermittentStragglers) -> None:
-        self._size = size
         self._intermittent = intermittent
-        self._rows = Index()
-        self._table = Table(comm=0, **_BLANK)
+        self._rows = SortedIndex()
+        # `counted` are those whose members `intermittent` knows; `worst` is how late any member was that is not known
+        # to be, in the latest operations.
+        self._table = Table(comm=0, counted=False, worst=np.zeros(MIN_RUN_OPS))
         self._intervals = ComputeIntervals(size)
-        self._gaps = UsualGaps()
         self._lateness = Lateness(size)
-        self._worst = np.zeros((0, MIN_RUN_OPS))
         self._standing: dict[int, set[int]] = {}
 
     @property
@@ -314,148 +349,86 @@ class StragglerDetector:
 
     def latest(self, comm: int, ops: int) -> list[float]:
         """How late each member of a communicator was on average in so many latest operations; empty if not known."""
-        recent = self._lateness.recent(row)[:ops] if (row := self._rows.get(comm, -1)) >= 0 else self._worst[:0]
-        return list(map(float, recent.mean(axis=0))) if len(recent) else []
+        (row,) = self._rows.rows(np.asarray([comm])).tolist()
+        recent = self._lateness.latest(row)[:ops] if row >= 0 else ()
+        return np.mean(recent, axis=0).tolist() if len(recent) else []
 
     @property
     def disturbed(self) -> bool:
         """Whether a rank that is not known to be late was very late just now."""
-        return bool((self._worst > LAWFUL_SKEW_SHARE).any())
+        return bool((self._table.used("worst") > LAWFUL_SKEW_SHARE).any())
 
     def evaluate(self, ops: Finished, period_s: float) -> list[Straggler]:
         """Members that these operations show to be late, each once until it keeps up again."""
         usable = np.asarray(~np.isnan(ops.gap_s).any(axis=1))
-        middle_s, awaited_s = usual_s(ops.gap_s), self._awaited_s(ops)
-        usable_rounds = [turn[usable[turn]] for turn in rounds(ops.comms)]
         found = []
-        for first in range(0, len(usable_rounds), USUAL_EVERY):
-            some = usable_rounds[first : first + USUAL_EVERY]
-            which, turn = np.concatenate(some), np.repeat(np.arange(len(some)), list(map(len, some)))
-            judged = self._judged(ops.pick(which), turn, middle_s[which], awaited_s.take(which, axis=0), period_s)
-            if len(judged.rows) and not self._pass(judged):
-                for late in judged.split():
-                    found += self._evaluate(late, period_s)
+        for turn in rounds(ops.comms):
+            found += self._evaluate(ops.pick(turn[usable[turn]]), period_s)
         return found
 
-    def _awaited_s(self, ops: Finished) -> Floats:
-        """How long others waited for each member: by how much it was inside for less than most."""
-        awaited_s: Floats = np.sort(ops.duration_s, axis=1)[:, [self._size // 2]] - ops.duration_s
-        return awaited_s
-
-    def _pass(self, judged: _Judged) -> bool:
-        """Add operations, several of a communicator, in which nobody was late; add nothing if somebody was, or may be.
-
-        Most operations are such, and one at a time they would take several times as long.
-        """
-        rows, shares = judged.rows, judged.shares
-        young = self._lateness.taught(rows) < FIRST_HISTORY_OPS
-        if self._standing or young.any() or not self._table["counted"][rows].all():
-            return False
-        new = self._lateness.plan(rows, shares, np.ones(len(rows), np.bool_))
-        skew = lawful_skew(new.usual, judged.lawful)
-        worst = (shares - skew).max(axis=1)
-        if (worst > judged.lawful).any():
-            return False
-        telling = np.flatnonzero(worst > MATERIAL_SHARE)
-        if len(telling) and self._lateness.lasting(new, telling, skew.take(telling, axis=0)).any():
-            return False
-        for turn in judged.split():
-            self._intermittent.skip(turn.ops.ranks)
-        self._lateness.add(new, judged.ops.entered_s)
-        self._table["lawful"][rows] = judged.lawful
-        self._worst[rows, (new.judged + 1) % MIN_RUN_OPS] = worst
-        return True
-
-    def _evaluate(self, judged: _Judged, period_s: float) -> list[Straggler]:
-        """The same of one operation of each communicator."""
-        rows, shares, lawful = judged.rows, judged.shares, judged.lawful
-        new = self._lateness.plan(rows, shares, ~self._late_before(rows))
-        skew = lawful_skew(new.usual, lawful)
-        beyond = shares - skew
-        known = new.taught >= MIN_HISTORY_OPS
-        # Most operations show nobody late and go no further.
-        telling = np.flatnonzero(known & (beyond.max(axis=1) > MATERIAL_SHARE))
-        if len(telling):
-            telling = telling[self._lateness.lasting(new, telling, skew[telling])]
-        self._lateness.add(new, judged.ops.entered_s)
-        self._table["lawful"][rows] = judged.lawful
-        found = ((index, self._late(int(rows[index]), skew[index], period_s)) for index in telling.tolist())
-        stragglers = {index: late for index, late in found if late}
+    def _evaluate(self, ops: Finished, period_s: float) -> list[Straggler]:
+        """The same of one operation of each communicator. Most show nobody late."""
+        rows = self._rows_of(ops.comms)
+        which, shares, since_s, middle_s = self._intervals.add(rows, ops, INTERVAL_SHARE * period_s)
+        if not len(which):
+            return []
+        rows, ops, well = rows[which], ops.pick(which), ~self._late_before(rows[which])
+        lawful = LAWFUL_SKEW_SHARE * np.maximum(1.0, period_s / middle_s)
+        skew = self._lateness.add(rows, shares, ops.entered_s, lawful, well)
+        beyond, taught = shares - skew, self._lateness.table["taught"][rows]
+        worst, known = beyond.max(axis=1), taught >= MIN_HISTORY_OPS
+        stragglers = self._lasting(rows, np.flatnonzero(known & (worst > MATERIAL_SHARE)), skew, period_s)
         known[list(stragglers)] = False
-        passing = np.flatnonzero(known)
-        stragglers |= self._intermittent_late(judged, beyond, passing, benign_stall_s(period_s))
-        young = (new.taught < FIRST_HISTORY_OPS) & ~self._late_before(rows)
+        late = beyond > lawful[:, None]
+        stragglers |= self._intermittent_late(rows, ops, since_s, beyond, late, np.flatnonzero(known), period_s)
+        young = well & (taught < FIRST_HISTORY_OPS)
         young[list(stragglers)] = False
         self._lateness.learn(rows[young], shares[young])
-        worst = beyond.max(axis=1)
         fresh = []
-        for index in sorted(stragglers.keys() | set(np.flatnonzero(self._late_before(rows)).tolist())):
+        for index in sorted(stragglers.keys() | set(np.flatnonzero(~well).tolist())):
             fresh += self._name(int(rows[index]), stragglers.get(index, []))
             others = np.delete(beyond[index], list(self._standing.get(int(rows[index]), ())))
             worst[index] = others.max(initial=0.0)
-        self._worst[rows, (new.judged + 1) % MIN_RUN_OPS] = worst
+        self._table["worst"][rows, self._lateness.table["judged"][rows] % MIN_RUN_OPS] = worst
         return fresh
 
     def forget(self, comm: int) -> None:
         """Forget a communicator by its number, which another may have later."""
-        if (row := self._rows.get(comm, -1)) < 0:
-            return
-        for name, blank in _BLANK.items():
-            self._table[name][row] = blank
-        self._intervals.forget(row)
-        self._gaps.forget(row)
-        self._lateness.forget(row)
-        self._worst[row] = 0.0
-        self._standing.pop(row, None)
+        (row,) = self._rows.rows(np.asarray([comm])).tolist()
+        if row >= 0:
+            self._table.clear(row, "counted", "worst")
+            self._intervals.table.clear(row)
+            self._lateness.table.clear(row)
+            self._standing.pop(row, None)
 
     def _late_before(self, rows: Ints) -> Bools:
         """Which of the rows are of communicators with members that are known to be late."""
         return np.isin(rows, list(self._standing)) if self._standing else np.zeros(len(rows), np.bool_)
 
     def _rows_of(self, comms: Ints) -> Ints:
-        keys = comms.tolist()
-        rows = self._rows.rows(keys, len(keys))
-        for index in np.flatnonzero(rows < 0).tolist():
-            if keys[index] not in self._rows:
-                self._rows[keys[index]] = self._table.add()
-            rows[index] = self._rows[keys[index]]
-            self._table["comm"][rows[index]] = keys[index]
-        if self._table.count > len(self._worst):
-            self._make_room(len(self._table["comm"]))
+        rows = self._rows.open(comms)
+        for table in (self._table, self._intervals.table, self._lateness.table):
+            table.add(len(self._rows) - table.count)
+        self._table["comm"][rows] = comms
         return rows
 
-    def _make_room(self, rows: int) -> None:
-        self._intervals.make_room(rows)
-        self._gaps.make_room(rows)
-        self._lateness.make_room(rows)
-        self._worst = enlarged(self._worst, rows)
-
-    def _judged(self, ops: Finished, round_of: Ints, middle_s: Floats, awaited_s: Floats, period_s: float) -> _Judged:
-        """Those of these operations before which there was enough computing, each with what was before it.
-
-        `middle_s` and `awaited_s` as in `ComputeIntervals`.
-        """
-        rows = self._rows_of(ops.comms)
-        telling = np.flatnonzero(self._gaps.add(rows, middle_s[:, 0]))
-        if len(telling) < len(rows):
-            rows, round_of, ops, middle_s = rows[telling], round_of[telling], ops.pick(telling), middle_s[telling]
-            awaited_s = awaited_s.take(telling, axis=0)
-        interval = self._intervals.add(rows, awaited_s, ops, middle_s, INTERVAL_SHARE * period_s)
-        ops = ops.pick(interval.rows)._replace(gap_s=interval.lasted_s)
-        lawful = LAWFUL_SKEW_SHARE * np.maximum(1.0, period_s / interval.middle_s[:, 0])
-        shares = np.minimum(interval.awaited_s, interval.longer_s) / interval.middle_s
-        return _Judged(rows[interval.rows], round_of[interval.rows], ops, shares, lawful)
+    def _lasting(self, rows: Ints, telling: Ints, skew: Floats, period_s: float) -> dict[int, list[Straggler]]:
+        """Members of `telling` rows whose latest operations were all late, by the row's place among these."""
+        if len(telling):
+            telling = telling[self._lateness.lasting(rows[telling], skew[telling])]
+        found = {index: self._late(int(rows[index]), skew[index], period_s) for index in telling.tolist()}
+        return {index: late for index, late in found.items() if late}
 
     def _late(self, row: int, skew: Floats, period_s: float) -> list[Straggler]:
         """Members whose latest operations were all late, by more than jitter and their usual lateness."""
-        recent = self._lateness.recent(row) - skew
+        recent = self._lateness.latest(row) - skew
         runs = np.arange(1, len(recent) + 1)[:, None]
         means = np.cumsum(recent, axis=0) / runs
-        null = EmpiricalNull(*self._lateness.healthy(row, self._table["lawful"]))
+        null = EmpiricalNull(*self._lateness.healthy(row))
         hit = null.forbids(np.minimum.accumulate(recent, axis=0), means, runs) & (runs >= MIN_RUN_OPS)
         if not hit.any():
             return []
-        entered_s = self._lateness.entered_s(row)
+        entered_s = self._lateness.latest(row, "entered_s")
         iteration = operations_per_iteration(entered_s[:, 0], period_s)
         hit &= runs > MIN_RUN_PERIODS * iteration
         comm = int(self._table["comm"][row])
@@ -468,52 +441,44 @@ class StragglerDetector:
         ]
 
     def _intermittent_late(
-        self, judged: _Judged, beyond: Floats, passing: Ints, stall_s: float
+        self,
+        rows: Ints,
+        ops: Finished,
+        since_s: Floats,
+        beyond: Floats,
+        late: Bools,
+        passing: Ints,
+        period_s: float,
     ) -> dict[int, list[Straggler]]:
-        """Members that are late again and again without a run that is long enough; in the order of operations."""
-        rows, ops, counted, stragglers = judged.rows, judged.ops, self._table["counted"], {}
-        late = beyond[passing] > judged.lawful[passing, None]
-        odd = late.any(axis=1) | ~counted[rows[passing]]
+        """Members that are `late` again and again without a run that is long enough, of the operations `passing`."""
+        stragglers: dict[int, list[Straggler]] = {}
+        counted, begin = self._table["counted"], 0
+        odd = late[passing].any(axis=1) | ~counted[rows[passing]]
         counted[rows[passing]] = True
-        begin = 0
         for end in np.flatnonzero(odd).tolist():
             self._intermittent.skip(ops.ranks[passing[begin:end]])
             begin, index = end + 1, int(passing[end])
-            op = ops.pick(passing[end : end + 1])
-            if named := self._newly_intermittent(int(rows[index]), op, beyond[index], late[end], stall_s):
-                stragglers[index] = named
+            row, ranks, came_s = int(rows[index]), ops.ranks[index].tolist(), ops.entered_s[index].tolist()
+            standing = self._standing.get(row, set())
+            places = {ranks[place]: place for place in np.flatnonzero(late[index]).tolist() if place not in standing}
+            spells = {rank: (float(since_s[index, place]), came_s[place]) for rank, place in places.items()}
+            counts = self._intermittent.evaluate(spells, ranks, benign_stall_s(period_s))
+            for rank in [rank for rank in counts if rank in places]:
+                place, comm = places[rank], int(ops.comms[index])
+                named = Straggler(comm, place, float(beyond[index, place]), counts[rank], came_s[place], lasting=False)
+                stragglers.setdefault(index, []).append(named)
         self._intermittent.skip(ops.ranks[passing[begin:]])
         return stragglers
 
-    def _newly_intermittent(
-        self, row: int, op: Finished, beyond: Floats, late: Bools, stall_s: float
-    ) -> list[Straggler]:
-        standing, ranks = self._standing.get(row, set()), op.ranks[0].tolist()
-        came_s, since_s = op.entered_s[0].tolist(), (op.entered_s - op.gap_s)[0].tolist()
-        places = {ranks[place]: place for place in np.flatnonzero(late).tolist() if place not in standing}
-        spells = {rank: (since_s[place], came_s[place]) for rank, place in places.items()}
-        counts = self._intermittent.evaluate(spells, ranks, stall_s)
-        comm = int(self._table["comm"][row])
-        return [
-            Straggler(comm, place, float(beyond[place]), count, came_s[place], lasting=False)
-            for place, count in ((places[rank], count) for rank, count in counts.items() if rank in places)
-        ]
-
     def _name(self, row: int, stragglers: list[Straggler]) -> list[Straggler]:
         """Those found that were not named; members that keep up again are no longer named."""
-        standing = self._heal(row)
+        standing = self._standing.pop(row, set())
+        if standing:
+            latest = self._lateness.latest(row)[MIN_RUN_OPS - 1 :: -1]
+            last = (latest - self._lateness.skew(np.asarray([row]))[0]).mean(axis=0)
+            standing = {place for place in standing if last[place] >= MATERIAL_SHARE}
         fresh = [late for late in stragglers if late.member not in standing]
         standing |= {late.member for late in fresh if late.lasting}
-        self._standing.pop(row, None)
         if standing:
             self._standing[row] = standing
         return fresh
-
-    def _heal(self, row: int) -> set[int]:
-        standing = self._standing.get(row, set())
-        if not standing:
-            return set()
-        latest, rows = self._lateness.recent(row)[MIN_RUN_OPS - 1 :: -1], np.asarray([row])
-        skew = lawful_skew(self._lateness.usual(rows), self._table["lawful"][rows])[0]
-        last = (latest - skew).mean(axis=0)
-        return {place for place in standing if last[place] >= MATERIAL_SHARE}

@@ -5,10 +5,9 @@ from c4d_telemetry import comm, file, op, window
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.c4d.columns import Index, Runs, Table, distinct, earlier, medians, rounds
+from c4bench.c4d.columns import Index, SortedIndex, Table, distinct, medians, rounds
 from c4bench.c4d.ingest.batch import Batch
 from c4bench.c4d.ingest.job_view import JobView
-from c4bench.c4d.ingest.operations import OpenOperations
 from c4bench.c4d.ingest.record_validator import RecordValidator
 
 
@@ -48,33 +47,29 @@ def test_columns_that_are_kept_together_are_the_rows_of_a_block():
     assert table.block[:, [4, 100]].tolist() == [[8.0, -1.0], [0.0, 0.0]]
 
 
-@given(st.lists(st.integers(0, 4), max_size=30))
-def test_equal_rows_before_each_are_counted(rows):
-    """Each row is told how many equal ones come before it."""
-    assert earlier(np.asarray(rows, np.int64)).tolist() == [rows[:place].count(row) for place, row in enumerate(rows)]
-
-
 def test_a_key_without_a_row_is_told():
     """Unknown keys are -1."""
     assert Index(a=5).rows("ba", 2).tolist() == [-1, 5]
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(-5, 5), st.booleans()), max_size=40), st.booleans())
-def test_what_came_before_a_row_is_what_a_walk_finds(listed, in_order):
-    """Of each key the value before, the highest so far and the latest marked row, whatever the order of keys."""
-    if in_order:
-        listed.sort(key=lambda row: row[0])
-    keys, values, marked = (np.asarray([row[place] for row in listed], np.int64) for place in range(3))
-    runs, initial = Runs(keys), keys * 100
-    last, highest, latest = {}, {}, {}
-    for row, (key, value, mark) in enumerate(listed):
-        assert runs.before(values, initial)[row] == (values[last[key]] if key in last else initial[row])
-        highest[key], last[key] = max(value, highest.get(key, value)), row
-        latest[key] = row if mark else latest.get(key, -1)
-        assert runs.highest(values)[row] == highest[key]
-        assert runs.highest(values.astype(np.float64))[row] == highest[key]
-        assert runs.latest(marked.astype(np.bool_))[row] == latest[key]
-    assert sorted(runs.last.tolist()) == sorted(last.values())
+def test_rows_of_keys_that_were_removed_are_given_to_others():
+    """A known key keeps its row; a new one gets that of a removed one, or the next."""
+    index = Index()
+    assert [index.open(key) for key in "abca"] == [0, 1, 2, 0]
+    assert index.remove(lambda key: key in "ac") == [0, 2]
+    assert sorted(index.open(key) for key in "def") == [0, 2, 3]
+
+
+def test_rows_that_are_cleared_are_blank_again():
+    """All columns of a row, or those that are named; a column may hold an array in each row."""
+    table = Table(seen=0, shares=np.zeros(2), name=None)
+    table.add(3)
+    table["seen"][:3], table["shares"][:3], table["name"][:3] = 7, [0.5, 0.25], "rank"
+    table.clear(1)
+    table.clear([2], "shares")
+    assert table["seen"][:3].tolist() == [7, 0, 7]
+    assert table["shares"][:3].tolist() == [[0.5, 0.25], [0.0, 0.0], [0.0, 0.0]]
+    assert table["name"][:3].tolist() == ["rank", None, "rank"]
 
 
 @given(st.lists(st.integers(-5, 5)))
@@ -83,24 +78,32 @@ def test_distinct_values_come_in_order(values):
     assert distinct(np.asarray(values, np.int64)).tolist() == sorted(set(values))
 
 
-@given(st.lists(st.tuples(st.booleans(), st.integers(0, 2), st.integers(0, 9)), max_size=60))
-def test_operations_are_found_as_long_as_they_are_open(steps):
-    """As in a dictionary, by communicator and sequence number; those of a communicator come in order."""
-    known, open_ = {}, OpenOperations()
-    for row, (adds, number, seq) in enumerate(steps):
-        comms, seqs = np.asarray([number]), np.asarray([seq])
-        if adds and (number, seq) not in known:
-            open_.add(comms, seqs, np.asarray([row]))
-            known[number, seq] = row
-        elif not adds and known.pop((number, seq), None) is not None:
-            open_.remove(comms, seqs)
-    every = [(number, seq) for number in range(3) for seq in range(10)]
-    comms, seqs = (np.asarray([key[place] for key in every]) for place in range(2))
-    assert open_.starts(comms, seqs).tolist() == [known.get(key, -1) for key in every]
-    assert [key for key in every if key not in known] == list(zip(*map(list, open_.missing(comms, seqs)), strict=True))
-    for number in range(3):
-        mine = sorted((seq, row) for (one, seq), row in known.items() if one == number)
-        assert list(zip(*map(list, open_.of(number)), strict=True)) == mine
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 30)), max_size=60))
+def test_rows_are_found_by_number_as_in_a_dictionary(steps):
+    """Numbers come and go; those of a range come in order."""
+    known, index = {}, SortedIndex()
+    for row, (adds, number) in enumerate(steps):
+        if adds and number not in known:
+            index.add(np.asarray([number]), np.asarray([row]))
+            known[number] = row
+        elif not adds and known.pop(number, None) is not None:
+            index.remove(np.asarray([number]))
+    assert len(index) == len(known)
+    assert index.rows(np.arange(31)).tolist() == [known.get(number, -1) for number in range(31)]
+    some = sorted((number, row) for number, row in known.items() if 5 <= number < 20)
+    assert list(zip(*map(list, index.between(5, 20)), strict=True)) == some
+    assert index.counts(np.asarray([5]), np.asarray([20])).tolist() == [len(some)]
+
+
+@given(st.lists(st.lists(st.integers(-5, 5))))
+def test_new_numbers_get_the_next_rows(batches):
+    """However often a number comes, it keeps its row; rows are as many as there are numbers."""
+    index, known = SortedIndex(), {}
+    for numbers in batches:
+        rows = index.open(np.asarray(numbers, np.int64)).tolist()
+        for number, row in zip(numbers, rows, strict=True):
+            assert known.setdefault(number, row) == row
+    assert sorted(known.values()) == list(range(len(index)))
 
 
 def test_the_oldest_of_too_many_open_operations_go():

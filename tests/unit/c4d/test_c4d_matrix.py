@@ -9,7 +9,7 @@ from c4d_telemetry import MIX, comm, conn, drive, file
 
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.ingest.job_view import JobView
-from c4bench.c4d.ingest.known_paths import KnownPaths
+from c4bench.c4d.ingest.shared_fabric import KnownPaths
 from c4bench.c4d.network.cell_index import CellIndex
 from c4bench.c4d.network.delay_baseline import DelayBaseline, HealthyDepartures
 from c4bench.c4d.network.delay_matrix import DelayMatrix, matrix_table

@@ -183,9 +183,8 @@ def test_operations_of_ever_other_sizes_leave_nothing(members):
     rows = np.arange(members)
 
     def since(number, size):
-        alike = np.zeros(members, np.int64), np.full(members, size)
-        numbers = (np.full(members, float(number)), np.full(members, 10.0 * number), np.zeros(members))
-        return known.since_s(rows, alike, numbers)
+        kinds, sizes, unbroken = np.zeros(members, np.int64), np.full(members, size), np.zeros(members, np.int64)
+        return known.since_s(rows, kinds, sizes, np.full(members, number), np.full(members, 10.0 * number), unbroken)
 
     assert grown(lambda number: since(number, 1000 + number), known, 4 * 1024) <= GROWTH
     since(5000, 8)

@@ -20,8 +20,8 @@ from c4bench.evidence.limits import UnreadableError
 from c4bench.foreign_text import file_name, json_line, one_line
 from c4bench.model.diagnosis import Cause, Component
 from c4bench.model.evidence import BenchmarkResult, EvidenceReport, EvidenceVerdict, Problem, Reading, State
-from c4bench.report.evidence_page import evidence_page
 from c4bench.report.evidence_panels import blamed, clock_summary, job_size, ranges, summary
+from c4bench.report.html import evidence_page
 
 BAD_INPUT = 2
 _POLL_S = 0.5

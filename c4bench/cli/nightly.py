@@ -15,8 +15,8 @@ from c4bench.errors import InconclusiveError, UnhealthyError, UsageError
 from c4bench.foreign_text import markdown, one_line
 from c4bench.model.measurement import Outcome
 from c4bench.record import RunDirectory
-from c4bench.record.begin import ROOT
 from c4bench.record.encoding import encode
+from c4bench.record.run import ROOT
 from c4bench.report import Verdict, conclude, evaluate_run, render
 from c4bench.report.headlines import short
 from c4bench.report.nights import NIGHT, NIGHTS_AT_LEAST, Comparison, compare, nights, prune, read

@@ -7,12 +7,12 @@ import jinja2
 from markupsafe import Markup
 
 from c4bench.foreign_text import lines
+from c4bench.model.evidence import EvidenceReport
 from c4bench.record import RunDirectory
 from c4bench.report import headlines
 from c4bench.report.again import nodes, repeat_run, repeat_scenario
-from c4bench.report.charts.bullet import bullet
-from c4bench.report.evidence_panels import blamed, ranges
-from c4bench.report.plain_names import plain
+from c4bench.report.charts.bars import bullet
+from c4bench.report.evidence_panels import blamed, panel_of, ranges
 from c4bench.report.sections import SECTIONS
 from c4bench.report.verdict import evaluate_run
 from c4bench.resources import resource
@@ -45,7 +45,7 @@ def environment() -> jinja2.Environment:
         "limit": headlines.format_limit,
         "labels": headlines.format_labels,
         "short": headlines.short,
-        "plain": plain,
+        "plain": headlines.plain,
     }
     return environment
 
@@ -71,3 +71,8 @@ def _context(run: RunDirectory) -> dict[str, Any]:
         "timings": headlines.by_scenario(verdict.timings),
         "sections": list(sections),
     } | sections
+
+
+def evidence_page(report: EvidenceReport) -> str:
+    """A page of its own on what files of other tools say, as HTML; it loads nothing and has no scripts."""
+    return environment().get_template("evidence.html.j2").render(panel=panel_of(report))

@@ -8,8 +8,7 @@ from c4bench.model.measurement import Measurement, Outcome
 from c4bench.record import RunDirectory
 from c4bench.report.again import nodes, repeat_run, repeat_scenario
 from c4bench.report.compare import Comparison
-from c4bench.report.headlines import format_labels, format_limit, format_value, headlines
-from c4bench.report.plain_names import plain
+from c4bench.report.headlines import format_labels, format_limit, format_value, headlines, plain
 from c4bench.report.verdict import Verdict
 
 _WORDS = {"pass": "passed", "fail": "failed", "inconclusive": "inconclusive", "skip": "skipped"}

@@ -28,12 +28,10 @@ from c4bench.record.artefacts import (
     LoadCase,
     LossCurves,
 )
-from c4bench.report.charts.ablation import bars, cases
-from c4bench.report.charts.fabric import fabric_panel
-from c4bench.report.charts.growth import growth
+from c4bench.report.charts.bars import bars, cases
+from c4bench.report.charts.curves import byte_dots, growth, loss_plot
+from c4bench.report.charts.fabric import fabric_panel, planned_links, ranking_panel
 from c4bench.report.charts.heatmap import heatmap, usual
-from c4bench.report.charts.ranking import planned_links, ranking_panel
-from c4bench.report.charts.sites import byte_dots, loss_plot
 from c4bench.report.charts.timeline import axis_strip, common_axis, reached, timeline
 from c4bench.report.evidence_panels import panels_of
 from c4bench.units import format_time

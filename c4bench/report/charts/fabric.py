@@ -1,4 +1,4 @@
-"""A drawing of the fabric: a link with more load is wider and darker."""
+"""Loads of links: a drawing of the fabric, where more load is wider and darker, and bars of the largest loads."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,6 +11,8 @@ _WIDTH = 480.0
 _TIER_GAP = 112.0
 _TOP = 22.0
 _MARGIN = 8.0
+_RANKING_HEIGHT, _BASE = 96.0, 92.0
+_BARS = 240
 _STEPS = (0.02, 0.35, 0.65, 0.9, 1.005)
 
 Point = tuple[float, float]
@@ -96,3 +98,36 @@ def _line(link: FabricLink, load: float, points: Mapping[str, Point], scale: flo
     tip = element("title", f"{link.source} to {link.target}: {load:.0%}")
     ends = {"x1": x1 + dx, "y1": y1 + dy, "x2": x2 + dx, "y2": y2 + dy}
     return element("line", tip, **ends, stroke_width=(1 + 2.6 * min(load, 1.2)) * scale, class_=step(load))
+
+
+def planned_links(fabric: Fabric, case: LoadCase) -> list[float]:
+    """The loads of the links between switches, largest first: only these depend on the choice of paths."""
+    switches = {switch.name for switch in fabric.switches}
+    between = (link for link in fabric.links if link.source in switches and link.target in switches)
+    return sorted((case.loads.get(link.hop, 0.0) for link in between), reverse=True)
+
+
+def ranking_panel(label: str, loads: Sequence[float], top: float) -> Markup:
+    """Bars on a scale that ends at `top`, the largest load of any case, with a line at the links' rate."""
+    bars = _thinned(loads)
+    slot = _WIDTH / max(len(bars), 1)
+    gap = min(2.0, slot * 0.25)
+    scale = (_BASE - 10) / max(top, 1.05)
+    drawn = [
+        element(
+            "rect", x=index * slot, y=_BASE - load * scale, width=slot - gap, height=load * scale, class_=step(load)
+        )
+        for index, load in enumerate(bars)
+    ]
+    full = _BASE - scale
+    line = element("line", x1=0, x2=_WIDTH, y1=full, y2=full, class_="limit")
+    caption = element("text", "link rate", x=_WIDTH, y=full - 4, text_anchor="end", class_="note")
+    floor = element("line", x1=0, x2=_WIDTH, y1=_BASE, y2=_BASE, class_="axis")
+    description = f"{len(loads)} links between switches, from {loads[0]:.0%} to {loads[-1]:.0%} of their rate."
+    return drawing(f"Links by load under {label}", description, _WIDTH, _RANKING_HEIGHT, *drawn, floor, line, caption)
+
+
+def _thinned(loads: Sequence[float]) -> Sequence[float]:
+    """At most as many loads as bars can be told apart; the first and largest always stays."""
+    every = -(-len(loads) // _BARS)
+    return loads[::every]

@@ -3,7 +3,7 @@
 from c4bench.inject.protocol import Applied
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.fault import WitnessReport
-from c4bench.pytest_plugin.timelines import timelines
+from c4bench.pytest_plugin.fixtures import timelines
 
 SLOW = Syndrome.COMMUNICATION_SLOW
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from c4bench.cli import Commands, connection
+from c4bench.cli import Commands, shared
 from c4bench.control.parts import Parts
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.live.credentials import TokenFile, ensure_certificate, fingerprint
@@ -94,7 +94,7 @@ def prepare(arguments: argparse.Namespace) -> Page | None:
         if arguments.page_certificate or arguments.faults:
             raise UsageError("--page-certificate and --faults are about the live page; give --page too")
         return None
-    address, port = connection.listening("--page", arguments.page, PORT)
+    address, port = shared.listening("--page", arguments.page, PORT)
     arguments.state.mkdir(parents=True, exist_ok=True)
     names = {socket.gethostname(), *(() if _is_any(address) else (address,))}
     own = arguments.page_certificate or ensure_certificate(arguments.state, names, datetime.now(UTC))

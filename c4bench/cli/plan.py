@@ -16,9 +16,10 @@ from c4bench.c4p.placement.flow_placement import ECMP
 from c4bench.c4p.placement.planner import Planner
 from c4bench.c4p.weights.shares import assign_idle_qps
 from c4bench.cli import Commands
+from c4bench.cli.shared import print_json
 from c4bench.decoding import DecodingError, from_yaml
 from c4bench.errors import UsageError
-from c4bench.foreign_text import json_line, one_line
+from c4bench.foreign_text import one_line
 from c4bench.model.fabric import Flow
 from c4bench.model.fabric import Path as FabricPath
 
@@ -66,7 +67,7 @@ def _run(arguments: argparse.Namespace) -> int:
     planner.add(flows)
     placed = _placed(planner, flows)
     if arguments.json:
-        sys.stdout.write(json_line(msgspec.json.encode(placed)) + "\n")
+        print_json(msgspec.json.encode(placed))
     else:
         sys.stdout.writelines(_format_placed(flow) + "\n" for flow in placed)
     remarks = _remarks(planner, placed, atlas, conditions)

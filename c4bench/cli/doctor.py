@@ -9,7 +9,9 @@ import msgspec
 
 from c4bench.cli import Commands
 from c4bench.cli.shared import print_json, print_lines
-from c4bench.doctor import Report, look_at, overview
+from c4bench.doctor import overview
+from c4bench.doctor.capabilities import Report
+from c4bench.doctor.hosts import look_at
 from c4bench.doctor.overview import document
 from c4bench.doctor.switches import audit_all
 from c4bench.errors import UnhealthyError

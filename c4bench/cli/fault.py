@@ -23,7 +23,7 @@ from c4bench.inject.controller import Injector, check_targets
 from c4bench.inject.history import HistoryFile
 from c4bench.inject.places import Place
 from c4bench.inject.protocol import Applied
-from c4bench.inventory import Access, Inventory, load
+from c4bench.inventory import Inventory, load
 from c4bench.model.fault import BlastRadius, FaultSpec, Parameter, TargetKind, Value
 
 _TIMEOUT_S = 60.0
@@ -210,14 +210,9 @@ def _ask_all(
 
 def _places_to_ask(inventory: Inventory) -> list[str]:
     """Every host, and one switch for each machine that drives switches, which answers for all of them."""
-    driven = {
-        inventory.access[name].address if _remote(inventory.access[name]) else "": name for name in inventory.switches
-    }
+    machines = {name: inventory.access[name] for name in inventory.switches}
+    driven = {"" if access.connection == "local" else access.address: name for name, access in machines.items()}
     return [*(host.name for host in inventory.hosts), *driven.values()]
-
-
-def _remote(access: Access) -> bool:
-    return access.connection != "local"
 
 
 def _ask(inventory: Inventory, name: str, words: Sequence[str], arguments: argparse.Namespace) -> tuple[int, int]:

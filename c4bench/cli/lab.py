@@ -27,13 +27,7 @@ def register(commands: Commands) -> None:
     shell = actions.add_parser("shell", help="open an interactive shell in a new lab, in real time")
     shell.set_defaults(run=_shell)
     for action in (run, shell):
-        action.add_argument(
-            "--topology",
-            default="clos-2x4",
-            metavar="TOPOLOGY",
-            help=f"one of {', '.join(topology_file.names())}, or a .yml (default clos-2x4)",
-        )
-        action.add_argument("--seed", type=int, default=1, metavar="NUMBER", help="same seed, same bytes (default 1)")
+        add_options(action)
         action.add_argument("--bare", action="store_true", help="start hosts without agents, which is faster")
         action.add_argument(
             "--run-dir",
@@ -50,6 +44,17 @@ def register(commands: Commands) -> None:
     for action, shown in ((show, _show), (check, _check)):
         action.add_argument("topology", metavar="TOPOLOGY", help="a name, or a .yml file (docs/topologies.md)")
         action.set_defaults(run=shown)
+
+
+def add_options(parser: argparse._ActionsContainer) -> None:
+    """Add `--topology` and `--seed`."""
+    parser.add_argument(
+        "--topology",
+        default="clos-2x4",
+        metavar="TOPOLOGY",
+        help=f"one of {', '.join(topology_file.names())}, or a .yml (default clos-2x4)",
+    )
+    parser.add_argument("--seed", type=int, default=1, metavar="NUMBER", help="same seed, same bytes (default 1)")
 
 
 def _run(arguments: argparse.Namespace) -> int:

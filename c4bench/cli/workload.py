@@ -12,7 +12,7 @@ import msgspec
 
 from c4bench import inventory, logs
 from c4bench.cli import Commands, shared
-from c4bench.cli.lab import kept_or_scratch
+from c4bench.cli.lab import add_options, kept_or_scratch
 from c4bench.control.client import dial, run_jobs
 from c4bench.control.cluster import Cluster
 from c4bench.decoding import DecodingError, decoding
@@ -57,13 +57,7 @@ def register(commands: Commands) -> None:
         help=f"where no master runs: be the agents' master while the jobs run (default {_ANY}:{PORT})",
     )
     lab = run.add_argument_group(f"with --hosts {LAB}")
-    lab.add_argument(
-        "--topology",
-        default="clos-2x4",
-        metavar="TOPOLOGY",
-        help=f"one of {', '.join(topology_file.names())}, or a .yml (default clos-2x4)",
-    )
-    lab.add_argument("--seed", type=int, default=1, metavar="NUMBER", help="same seed, same bytes (default 1)")
+    add_options(lab)
     lab.add_argument(
         "--run-dir", type=Path, metavar="RUN_DIR", help="where the lab writes to (default: a temporary directory)"
     )

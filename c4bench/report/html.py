@@ -12,7 +12,7 @@ from c4bench.record import RunDirectory
 from c4bench.report import headlines
 from c4bench.report.again import nodes, repeat_run, repeat_scenario
 from c4bench.report.charts.bars import bullet
-from c4bench.report.evidence_panels import blamed, panel_of, ranges
+from c4bench.report.evidence_panels import blamed, clock_summary, job_size, ranges, summary
 from c4bench.report.sections import SECTIONS
 from c4bench.report.verdict import evaluate_run
 from c4bench.resources import resource
@@ -40,6 +40,9 @@ def environment() -> jinja2.Environment:
     environment.filters |= {
         "ranges": ranges,
         "blamed": blamed,
+        "clocks": clock_summary,
+        "size": job_size,
+        "summary": summary,
         "bullet": bullet,
         "written": headlines.format_value,
         "limit": headlines.format_limit,
@@ -75,4 +78,4 @@ def _context(run: RunDirectory) -> dict[str, Any]:
 
 def evidence_page(report: EvidenceReport) -> str:
     """A page of its own on what files of other tools say, as HTML; it loads nothing and has no scripts."""
-    return environment().get_template("evidence.html.j2").render(panel=panel_of(report))
+    return environment().get_template("evidence.html.j2").render(report=report)

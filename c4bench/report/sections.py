@@ -33,7 +33,7 @@ from c4bench.report.charts.curves import byte_dots, growth, loss_plot
 from c4bench.report.charts.fabric import fabric_panel, planned_links, ranking_panel
 from c4bench.report.charts.heatmap import heatmap, usual
 from c4bench.report.charts.timeline import axis_strip, common_axis, reached, timeline
-from c4bench.report.evidence_panels import panels_of
+from c4bench.report.evidence_panels import reports_of
 from c4bench.units import format_time
 
 # With more links a drawing is unreadable and takes half a megabyte; the rankings still show the loads.
@@ -64,21 +64,6 @@ class LoadPanel(NamedTuple):
     jfi: str
 
 
-class FaultRow(NamedTuple):
-    """A fault with its time line and its stages in words."""
-
-    fault: FaultTimeline
-    drawing: Markup
-    stages: list[tuple[str, str]]
-
-
-class FaultPanel(NamedTuple):
-    """Every injected fault, on a common time axis."""
-
-    rows: list[FaultRow]
-    axis: Markup
-
-
 class Confusion(NamedTuple):
     """How often each kind of fault (row) got each answer (column)."""
 
@@ -87,12 +72,11 @@ class Confusion(NamedTuple):
     misses: list[CampaignTrial]
 
 
-def _faults(run: RunDirectory) -> FaultPanel | None:
+def _faults(run: RunDirectory) -> tuple[list[tuple[FaultTimeline, Markup, list[tuple[str, str]]]], Markup] | None:
+    """Every injected fault with its time line and its stages in words; and the time axis that all have."""
     faults = [fault for group in run.load_all("faults", Faults).values() for fault in group.faults]
-    if not faults:
-        return None
     axis = common_axis(faults)
-    return FaultPanel([FaultRow(fault, timeline(fault, axis), _stages(fault)) for fault in faults], axis_strip(axis))
+    return ([(fault, timeline(fault, axis), _stages(fault)) for fault in faults], axis_strip(axis)) if faults else None
 
 
 def _growths(run: RunDirectory) -> list[Markup]:
@@ -184,6 +168,6 @@ SECTIONS = (
     Section("confusion", ("campaign",), _confusion),
     Section("ablations", ("ablation",), _ablations),
     Section("sites", ("loss_curves", "link_bytes"), _sites),
-    Section("evidences", (), panels_of),
+    Section("evidences", (), reports_of),
     Section("growths", ("growth",), _growths),
 )

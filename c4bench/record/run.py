@@ -17,7 +17,7 @@ from c4bench import files
 from c4bench.errors import UsageError
 from c4bench.model.measurement import PLUS_MINUS, Clock, Measurement, Outcome, evaluate
 from c4bench.model.recording import Record
-from c4bench.record.encoding import decode, encode, finite
+from c4bench.record.encoding import decode, encode
 from c4bench.record.provenance import Facts, Provenance, collect, differences
 from c4bench.record.telemetry import to_lines
 
@@ -66,7 +66,7 @@ class RunDirectory:
         """Make `<root>/<UTC>-<name>` and point `<root>/latest` at it."""
         root.mkdir(parents=True, exist_ok=True)
         path = _fresh(root, f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{slug(name)}")
-        _point(root / "latest", path.name)
+        point(root / "latest", path.name)
         return cls(path)
 
     def hold(self) -> None:
@@ -269,7 +269,7 @@ def _fresh(root: Path, name: str) -> Path:
             return path
 
 
-def _point(link: Path, target: str) -> None:
+def point(link: Path, target: str) -> None:
     """Make `link` a symlink to `target`; at every moment it points at a whole run."""
     fresh = link.with_name(f".{link.name}.{os.getpid()}")
     fresh.unlink(missing_ok=True)
@@ -350,7 +350,8 @@ class Ledger:
         A missed limit raises nothing. Raises UsageError for two limits, and for a label that is a misspelt limit.
         """
         _check_labels(labels)
-        number, limit = finite(value), _limit(at_least, at_most, equals)
+        number = float(value) if math.isfinite(value) else math.nan
+        limit = _limit(at_least, at_most, equals)
         outcome = evaluate(number, limit, plus_minus)
         labels = labels | ({PLUS_MINUS: plus_minus} if plus_minus else {})
         measurement = Measurement(self._scenario, name, number, unit, limit, outcome, clock, labels)

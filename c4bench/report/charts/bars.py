@@ -3,6 +3,7 @@
 from markupsafe import Markup
 
 from c4bench.model.measurement import Measurement
+from c4bench.record import RunDirectory
 from c4bench.record.artefacts import Ablation, AblationCell
 from c4bench.report.svg import drawing, element, percent, strip
 
@@ -58,3 +59,12 @@ def bars(case: str, cells: list[AblationCell]) -> Markup:
 def _case(cell: AblationCell) -> str:
     jobs = "1 job" if cell.jobs == 1 else f"{cell.jobs} jobs"
     return f"{cell.oversubscription}, {cell.state}, {jobs}"
+
+
+def ablations(run: RunDirectory) -> list[tuple[str, list[AblationCell], Markup]]:
+    """Every case of every ablation; scenarios with the same modes are drawn together."""
+    cells_by_modes: dict[tuple[str, ...], list[AblationCell]] = {}
+    for ablation in run.load_all("ablation", Ablation).values():
+        cells_by_modes.setdefault(ablation.modes, []).extend(ablation.cells)
+    merged = [Ablation(modes, tuple(cells)) for modes, cells in cells_by_modes.items()]
+    return [(case, cells, bars(case, cells)) for ablation in merged for case, cells in cases(ablation)]

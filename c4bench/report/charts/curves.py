@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
+from c4bench.record import RunDirectory
 from c4bench.record.artefacts import Growth, LinkBytes, LossCurves, StepBytes
 from c4bench.report.svg import drawing, element
 
@@ -199,3 +200,14 @@ def _positions(values: tuple[float, ...]) -> list[float]:
     """The position of each value between the least (0) and the greatest (1), by logarithm."""
     low, high = math.log(min(values)), math.log(max(values))
     return [(math.log(value) - low) / ((high - low) or 1.0) for value in values]
+
+
+def growths(run: RunDirectory) -> list[Markup]:
+    """The growths that a run has saved."""
+    return [growth(shown) for shown in run.load_all("growth", Growth).values()]
+
+
+def sites(run: RunDirectory) -> list[Markup]:
+    """The losses, and then the bytes of links, that a run has saved."""
+    losses = [loss_plot(curves) for curves in run.load_all("loss_curves", LossCurves).values()]
+    return losses + [byte_dots(loads) for loads in run.load_all("link_bytes", LinkBytes).values()]

@@ -1,12 +1,19 @@
 """Loads of links: a drawing of the fabric, where more load is wider and darker, and bars of the largest loads."""
 
+import math
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from markupsafe import Markup
 
-from c4bench.record.artefacts import Fabric, FabricHost, FabricLink, LoadCase
+from c4bench.c4p.evaluation.metrics import jain_index, max_mean_ratio
+from c4bench.record import RunDirectory
+from c4bench.record.artefacts import Fabric, FabricHost, FabricLink, LinkLoads, LoadCase
 from c4bench.report.svg import drawing, element
 
+# With more links a drawing is unreadable and takes half a megabyte; the rankings still show the loads.
+_DRAWN_LINKS = 400
+_DRAWN_LINKS_PAGE = 1200
 _WIDTH = 480.0
 _TIER_GAP = 112.0
 _TOP = 22.0
@@ -131,3 +138,50 @@ def _thinned(loads: Sequence[float]) -> Sequence[float]:
     """At most as many loads as bars can be told apart; the first and largest always stays."""
     every = -(-len(loads) // _BARS)
     return loads[::every]
+
+
+class LoadPanel(NamedTuple):
+    """A fabric under one case; `drawing` is empty where there are too many links to draw."""
+
+    label: str
+    drawing: Markup
+    ranking: Markup
+    worst: str
+    mmr: str
+    jfi: str
+
+
+def panels(run: RunDirectory) -> list[tuple[str, list[LoadPanel]]]:
+    """Panels of each scenario that saved link loads, on its own fabric or the run's."""
+    fabrics = run.load_all("fabric", Fabric)
+    fallback = next(iter(fabrics.values()), None)
+    groups, budget = [], _DRAWN_LINKS_PAGE
+    for name, loads in run.load_all("link_loads", LinkLoads).items():
+        fabric = fabrics.get(name, fallback)
+        if fabric is None or not loads.cases:
+            continue
+        lines = len(fabric.links) * len(loads.cases)
+        draws = len(fabric.links) <= _DRAWN_LINKS and lines <= budget
+        budget -= lines if draws else 0
+        groups.append((name, _load_panels(fabric, loads.cases, draws=draws)))
+    return groups
+
+
+def _load_panels(fabric: Fabric, cases: Sequence[LoadCase], *, draws: bool) -> list[LoadPanel]:
+    ranked = [planned_links(fabric, case) for case in cases]
+    top = max((loads[0] for loads in ranked if loads), default=1.0)
+    return [
+        LoadPanel(
+            label=case.label,
+            drawing=fabric_panel(fabric, case) if draws else Markup(),
+            ranking=ranking_panel(case.label, loads, top) if loads else Markup(),
+            worst=f"{max(case.loads.values(), default=0.0):.0%}",
+            mmr=_index(max_mean_ratio(loads)),
+            jfi=_index(jain_index(loads)),
+        )
+        for case, loads in zip(cases, ranked, strict=True)
+    ]
+
+
+def _index(value: float) -> str:
+    return "n/a" if math.isnan(value) else f"{value:.2f}"

@@ -4,7 +4,8 @@ Of nccl-tests, `env` is not read: it is the whole environment of the process, se
 the unit of its bandwidths, so these are taken from its message rate, which is always in millions a second.
 """
 
-from c4bench.evidence.limits import UnreadableError, integer, json_data, kind, mapping, objects, real, short_name, text
+from c4bench.evidence.fields import integer, kind, mapping, objects, real, text
+from c4bench.evidence.limits import UnreadableError, json_data, short_name
 from c4bench.model.evidence import BenchmarkResult, Reading, SourceFile
 
 NCCL_TESTS = "nccl-tests"

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import PurePath
 from typing import NamedTuple
 
-from c4bench.evidence.limits import LONGEST_TEXT, MOST_RANKS, MOST_VALUES, UnreadableError, integer, short_name
+from c4bench.evidence.fields import integer
+from c4bench.evidence.limits import LONGEST_TEXT, MOST_RANKS, MOST_VALUES, UnreadableError, short_name
 from c4bench.model.evidence import Call, CallState, MemberEvidence, Reading, SourceFile
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5

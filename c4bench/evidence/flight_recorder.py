@@ -21,21 +21,8 @@ from typing import Any
 
 import msgspec
 
-from c4bench.evidence.limits import (
-    MOST_RANKS,
-    UnreadableError,
-    integer,
-    items,
-    json_data,
-    kind,
-    mapping,
-    rank_in,
-    ranks,
-    real,
-    short_name,
-    text,
-    width,
-)
+from c4bench.evidence.fields import integer, items, kind, mapping, rank_in, ranks, real, text, width
+from c4bench.evidence.limits import MOST_RANKS, UnreadableError, json_data, short_name
 from c4bench.evidence.pickles import plain_data
 from c4bench.model.evidence import FLIGHT_RECORDER, Call, CallState, MemberEvidence, Problem, Reading, SourceFile
 

@@ -9,19 +9,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from c4bench.evidence.limits import (
-    MOST_LINES,
-    MOST_RANKS,
-    UnreadableError,
-    integer,
-    json_data,
-    kind,
-    mapping,
-    objects,
-    real,
-    short_name,
-    text,
-)
+from c4bench.evidence.fields import integer, kind, mapping, objects, real, text
+from c4bench.evidence.limits import MOST_LINES, MOST_RANKS, UnreadableError, json_data, short_name
 from c4bench.model.evidence import Call, CallState, MemberEvidence, Problem, Reading, SourceFile
 
 FORMAT = "NCCL Inspector"

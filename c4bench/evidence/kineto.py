@@ -10,21 +10,8 @@ from typing import Any
 
 import msgspec
 
-from c4bench.evidence.limits import (
-    MOST_RANKS,
-    UnreadableError,
-    integer,
-    json_data,
-    kind,
-    mapping,
-    objects,
-    rank_in,
-    ranks,
-    real,
-    short_name,
-    text,
-    width,
-)
+from c4bench.evidence.fields import integer, kind, mapping, objects, rank_in, ranks, real, text, width
+from c4bench.evidence.limits import MOST_RANKS, UnreadableError, json_data, short_name
 from c4bench.model.evidence import Call, CallState, MemberEvidence, Reading, SourceFile
 
 FORMAT = "Kineto trace"

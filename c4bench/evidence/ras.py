@@ -29,18 +29,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from c4bench.budget import RAS, Account, OverBudgetError
-from c4bench.evidence.limits import (
-    MOST_LINES,
-    MOST_RANKS,
-    UnreadableError,
-    integer,
-    json_data,
-    kind,
-    mapping,
-    objects,
-    short_name,
-    text,
-)
+from c4bench.evidence.fields import integer, kind, mapping, objects, text
+from c4bench.evidence.limits import MOST_LINES, MOST_RANKS, UnreadableError, json_data, short_name
 from c4bench.model.evidence import MemberEvidence, Problem, Reading, SourceFile, TimedOut
 
 FORMAT = "NCCL RAS"

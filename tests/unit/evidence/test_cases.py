@@ -6,7 +6,7 @@ import pytest
 from case_truths import CASES, NOBODY, TRUTHS
 
 from c4bench.cli.main import main
-from c4bench.evidence.limits import rank_in
+from c4bench.evidence.fields import rank_in
 from c4bench.model.advice import LEAST_CONFIDENCE
 
 

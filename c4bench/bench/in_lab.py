@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 
 from c4bench.bench import figures
 from c4bench.bench.figures import bus_bandwidth_bps, cost_fractions, median_ratio, note
@@ -95,7 +96,7 @@ def measure(session: Session, case: Case) -> None:
 
 
 def _link(session: Session, case: LinkCase) -> None:
-    results = session.results("link", session.hosts[:2], "link", **_parameters(case))
+    results = session.results("link", session.hosts[:2], "link", **asdict(case))
     for sent in results[0]["sent"]:
         moved_bits = sent["size_bytes"] * sent["messages"] * 8
         session.measure(
@@ -109,7 +110,7 @@ def _link(session: Session, case: LinkCase) -> None:
 
 
 def _perftest(session: Session, case: PerftestCase) -> None:
-    results = session.results("perftest", session.hosts[:2], "perftest", **_parameters(case))
+    results = session.results("perftest", session.hosts[:2], "perftest", **asdict(case))
     pairs, size = results[0]["pairs"], case.size_bytes
     if missing := results[0]["missing"] or results[1]["missing"]:
         session.measure("perftest", "perftest.ratio", math.nan, at_least=_PERFTEST_AT_LEAST, bytes=size, reason=missing)
@@ -149,7 +150,7 @@ def _collective(session: Session, case: CollectiveCase) -> None:
 
 
 def _recorder(session: Session, case: RecorderCase) -> None:
-    results = session.results("recording", session.hosts[:2], "recording", **_parameters(case))
+    results = session.results("recording", session.hosts[:2], "recording", **asdict(case))
     costs = cost_fractions([result["pairs"] for result in results])
     for percent in (25, 75):
         session.measure("recorder", f"recorder.cost_p{percent}", percentile(costs, percent), bytes=case.size_bytes)
@@ -184,14 +185,6 @@ def _pass_time(session: Session, case: LoadCase) -> None:
     figures.mark(session.run, figures.BEGIN)
     time.sleep(case.seconds)
     figures.mark(session.run, figures.END)
-
-
-def _parameters(case: LinkCase | PerftestCase | RecorderCase) -> dict[str, Any]:
-    """A case as the parameters of the program that measures it."""
-    return {name: getattr(case, name) for name in case.__struct_fields__}
-
-
-_AGENTS_WITHIN_S = 30.0
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -16,6 +16,7 @@ from c4bench.report.headlines import sentence
 from c4bench.report.statistics import median
 from c4bench.workload.cases import Kind
 
+BEGIN, END = "begin", "end"
 Pairs = Sequence[tuple[float, float]]
 
 
@@ -74,9 +75,6 @@ def note(
     sys.stdout.write(f"{measurement.outcome:<13} {sentence(measurement)}\n")
     sys.stdout.flush()
     return measurement
-
-
-BEGIN, END = "begin", "end"
 
 
 def mark(run: RunDirectory, name: str) -> None:

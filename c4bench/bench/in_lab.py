@@ -37,7 +37,12 @@ from c4bench.units import payload_bound
 from c4bench.wire.messages import PORT
 from c4bench.workload.jobs import job, place
 
+_AGENTS_WITHIN_S = 30.0
 _RESULTS_WITHIN_S = 3000.0
+_PERFTEST_AT_LEAST = 0.95
+_RECORDER_AT_MOST = 0.01
+_LOAD_GRADIENT_BYTES = 4 << 20
+_LOAD_TOKEN_BYTES = 64 << 10
 
 
 class Session:
@@ -72,12 +77,6 @@ class Session:
     def measure(self, suite: str, name: str, value: float, **rest: Any) -> None:  # noqa: ANN401  (as `note` has it)
         """Record a figure on the stage's clock and print it."""
         note(self.run, suite, name, value, clock=Clock.VIRTUAL if self.stage.virtual else Clock.MACHINE, **rest)
-
-
-_PERFTEST_AT_LEAST = 0.95
-_RECORDER_AT_MOST = 0.01
-_LOAD_GRADIENT_BYTES = 4 << 20
-_LOAD_TOKEN_BYTES = 64 << 10
 
 
 def measure(session: Session, case: Case) -> None:

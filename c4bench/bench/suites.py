@@ -12,6 +12,16 @@ from c4bench.lab.topology_file import LeafSpine, Rates, Tier, load, made
 from c4bench.units import format_rate
 from c4bench.workload.cases import Kind
 
+KIB, MIB = 1 << 10, 1 << 20
+GIGA = 10**9
+
+COLLECTIVES: tuple[Kind, ...] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce")
+LINK_LIMIT = 0.99
+LINK_LIMIT_FROM_BYTES = MIB
+_LINK_SIZES = tuple(4 * KIB << 2 * step for step in range(8))
+_ONE_NIC_LIMITS: Mapping[Kind, float] = {"all_reduce": 0.985, "all_to_all": 0.95}
+_RAILS_LIMITS: Mapping[Kind, float] = {"all_reduce": 0.97, "all_to_all": 0.95}
+_LIMITS_AT_HOSTS = 8
 Load = Literal["idle", "line_rate"]
 
 
@@ -64,18 +74,6 @@ class Stage(msgspec.Struct, frozen=True):
     topology: Topology
     virtual: bool
     cases: tuple[Case, ...]
-
-
-KIB, MIB = 1 << 10, 1 << 20
-GIGA = 10**9
-
-COLLECTIVES: tuple[Kind, ...] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce")
-LINK_LIMIT = 0.99
-LINK_LIMIT_FROM_BYTES = MIB
-_LINK_SIZES = tuple(4 * KIB << 2 * step for step in range(8))
-_ONE_NIC_LIMITS: Mapping[Kind, float] = {"all_reduce": 0.985, "all_to_all": 0.95}
-_RAILS_LIMITS: Mapping[Kind, float] = {"all_reduce": 0.97, "all_to_all": 0.95}
-_LIMITS_AT_HOSTS = 8
 
 
 def star(hosts: int, rate_bps: int) -> Topology:

@@ -28,6 +28,24 @@ from c4bench.live.feed import PageSource
 from c4bench.wire.gate import Gate, Limits
 from c4bench.wire.trust import Role, peer_identity
 
+_logger = logging.getLogger(__name__)
+_STATIC = Path(__file__).parent / "static"
+_KINDS = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_FILES = {f"/{path.name}": path for path in _STATIC.iterdir() if path.suffix in _KINDS}
+_PUBLIC = {"/style.css", "/icon.svg"}
+# A cookie of this prefix is sent to this origin only, over TLS only (RFC 6265bis, section 4.1.3.2).
+_COOKIE = "__Host-c4bench"
+_REQUEST_WITHIN_S = 10.0
+_SENT_WITHIN_S = 10.0
+_CONNECTIONS_AT_MOST = 256
+# A stranger gets the sign-in form, which takes a browser a few connections.
+_STRANGERS = Limits(in_all=64, of_address=16)
+_VIEWERS_AT_MOST = 32
 HEAD_AT_MOST = 16 << 10
 _BODY_AT_MOST = 4 << 10
 # The target is an absolute path and a query, of the characters that RFC 3986 allows there.
@@ -140,26 +158,6 @@ def _cookies(line: str) -> dict[str, str]:
         return {name: morsel.value for name, morsel in SimpleCookie(line).items()}
     except CookieError:
         return {}
-
-
-_logger = logging.getLogger(__name__)
-_STATIC = Path(__file__).parent / "static"
-_KINDS = {
-    ".html": "text/html; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
-}
-_FILES = {f"/{path.name}": path for path in _STATIC.iterdir() if path.suffix in _KINDS}
-_PUBLIC = {"/style.css", "/icon.svg"}
-# A cookie of this prefix is sent to this origin only, over TLS only (RFC 6265bis, section 4.1.3.2).
-_COOKIE = "__Host-c4bench"
-_REQUEST_WITHIN_S = 10.0
-_SENT_WITHIN_S = 10.0
-_CONNECTIONS_AT_MOST = 256
-# A stranger gets the sign-in form, which takes a browser a few connections.
-_STRANGERS = Limits(in_all=64, of_address=16)
-_VIEWERS_AT_MOST = 32
 
 
 def page_context(ca: Path | None, certificate: Path, key: Path) -> ssl.SSLContext:

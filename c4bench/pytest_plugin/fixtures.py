@@ -265,7 +265,7 @@ def c4d(request: pytest.FixtureRequest, cluster: Cluster, job: JobSpec, run_dire
     name = f"faults/{slug(scenario_name(request.node))}"
     injected = request.node.stash.get(_INJECTED, [])
     if injected and run_directory.load(name, Faults) is None:
-        run_directory.save(name, timelines(injected, found.all(), found.link_names))
+        run_directory.save(name, _timelines(injected, found.all(), found.link_names))
 
 
 @pytest.fixture
@@ -318,7 +318,7 @@ def steer(
         cluster.put_back(job.spec.id)
 
 
-def timelines(faults: Sequence[Fault], diagnoses: Iterable[Diagnosis], links: Mapping[str, str]) -> Faults:
+def _timelines(faults: Sequence[Fault], diagnoses: Iterable[Diagnosis], links: Mapping[str, str]) -> Faults:
     """One timeline for each fault that is to be diagnosed; a diagnosis is about the newest fault before its alarm.
 
     `links` has the names of links by address.

@@ -104,9 +104,8 @@ def _dot(axis: Axis, stage: str, time_s: float) -> Markup:
 def faults(run: RunDirectory) -> tuple[list[tuple[FaultTimeline, Markup, list[tuple[str, str]]]], Markup] | None:
     """Every injected fault with its time line and its stages in words; and the time axis that all have."""
     found = [fault for group in run.load_all("faults", Faults).values() for fault in group.faults]
-    axis = common_axis(found)
-    return ([(fault, timeline(fault, axis), _stages(fault)) for fault in found], axis_strip(axis)) if found else None
-
-
-def _stages(fault: FaultTimeline) -> list[tuple[str, str]]:
-    return [(stage, format_time(time_s)) for stage, time_s in reached(fault)]
+    axis, rows = common_axis(found), []
+    for fault in found:
+        stages = [(stage, format_time(time_s)) for stage, time_s in reached(fault)]
+        rows.append((fault, timeline(fault, axis), stages))
+    return (rows, axis_strip(axis)) if rows else None

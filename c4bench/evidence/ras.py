@@ -149,8 +149,8 @@ def _read_text(data: bytes, file: str) -> Reading:
                 members += [one for one in found if (one.comm, one.member) not in missing]
     shown = short_name(version[1]) if version else "unknown"
     placed, sources = tuple(_in_job(one, ranks) for one in members), (SourceFile(file, FORMAT, shown, ()),)
-    told = (_CANNOT, _CANNOT_TEXT)
-    return Reading(placed, sources, tuple(problems), told, ranks, per_host=per_host, timeouts=timeouts)
+    cannot = (_CANNOT, _CANNOT_TEXT)
+    return Reading(placed, sources, tuple(problems), cannot, ranks, per_host=per_host, timeouts=timeouts)
 
 
 def _job(lines: Iterable[str], groups: Iterable[_Group]) -> tuple[int, int]:

@@ -1,31 +1,37 @@
 """Run suites into a run directory, one lab per stage."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
 
 import msgspec
 
-from c4bench.bench import marks, suites
-from c4bench.bench.cases import Case, LoadCase, Stage
-from c4bench.bench.notes import note
-from c4bench.errors import UnhealthyError, UsageError
+from c4bench.bench import figures, suites
+from c4bench.bench.figures import note
+from c4bench.bench.suites import Case, LoadCase, Stage
+from c4bench.errors import UnhealthyError
+from c4bench.extensions import find
 from c4bench.lab.machine import launch
 from c4bench.lab.machine.run import LabRun
 from c4bench.model.measurement import Clock
 from c4bench.record import RunDirectory
 
-SUITES = ("link", "collectives", "perftest", "recorder", "lab")
 _CPUINFO = Path("/proc/cpuinfo")
 _TICK_MHZ = 1000.0  # default if /proc/cpuinfo has none; perftest then measures it
+SUITES: dict[str, Callable[[bool], list[Stage]]] = {
+    "link": lambda quick: suites.link(quick=quick),
+    "collectives": lambda quick: suites.collectives(quick=quick),
+    "perftest": lambda quick: suites.perftest(quick=quick, tick_mhz=tick_mhz(_CPUINFO.read_text())),
+    "recorder": lambda quick: suites.recorder(quick=quick),
+    "lab": lambda quick: suites.lab(quick=quick),
+}
 
 
 def check(names: Sequence[str]) -> None:
     """Raises UsageError for a name that no suite has."""
-    unknown = sorted(set(names) - set(SUITES))
-    if unknown:
-        raise UsageError(f"no suite {unknown[0]!r}: one of {', '.join(SUITES)}")
+    for name in sorted(names):
+        find(SUITES, "suite", name)
 
 
 def run_suites(names: Sequence[str], run: RunDirectory, *, quick: bool, seed: int) -> None:
@@ -33,24 +39,9 @@ def run_suites(names: Sequence[str], run: RunDirectory, *, quick: bool, seed: in
 
     Raises UnhealthyError when a lab does not come up or a transfer in it fails.
     """
-    chosen = names or SUITES
-    stages = suites.merged(chain.from_iterable(_stages(name, quick=quick) for name in SUITES if name in chosen))
-    for stage in stages:
+    chosen = [stages for name, stages in SUITES.items() if not names or name in names]
+    for stage in suites.merged(chain.from_iterable(stages(quick) for stages in chosen)):
         _boot(stage, run, seed)
-
-
-def _stages(name: str, *, quick: bool) -> list[Stage]:
-    match name:
-        case "link":
-            return suites.link(quick=quick)
-        case "perftest":
-            return suites.perftest(quick=quick, tick_mhz=tick_mhz(_CPUINFO.read_text()))
-        case "collectives":
-            return suites.collectives(quick=quick)
-        case "recorder":
-            return suites.recorder(quick=quick)
-        case _:
-            return suites.lab(quick=quick)
 
 
 def tick_mhz(cpuinfo: str) -> float:
@@ -84,7 +75,7 @@ def _measure_lab(stage: Stage, case: Case, ended: LabRun, run: RunDirectory) -> 
     if not isinstance(case, LoadCase):
         return
     hosts, load = len(stage.topology.hosts), case.load
-    spent = marks.between(run) / case.seconds
+    spent = figures.between(run) / case.seconds
     note(run, "lab", "lab.machine_s_per_virtual_s", spent, unit="s/s", clock=Clock.MACHINE, hosts=hosts, load=load)
     peak = ended.peak_memory_bytes
     note(run, "lab", "lab.peak_memory_bytes", peak, unit="B", clock=Clock.MACHINE, hosts=hosts, load=load)

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 from itertools import chain
+from typing import Literal
 
 import msgspec
 
-from c4bench.bench.cases import Case, CollectiveCase, LinkCase, LoadCase, PerftestCase, RecorderCase, Stage
 from c4bench.lab.attachment import HostGroup
 from c4bench.lab.topology import Topology
 from c4bench.lab.topology_file import LeafSpine, Rates, Tier, load, made
@@ -22,6 +22,58 @@ _LINK_SIZES = tuple(4 * KIB << 2 * step for step in range(8))
 _ONE_NIC_LIMITS: Mapping[Kind, float] = {"all_reduce": 0.985, "all_to_all": 0.95}
 _RAILS_LIMITS: Mapping[Kind, float] = {"all_reduce": 0.97, "all_to_all": 0.95}
 _LIMITS_AT_HOSTS = 8
+Load = Literal["idle", "line_rate"]
+
+
+class LinkCase(msgspec.Struct, frozen=True, tag="link"):
+    """Goodput of one connection, a figure for each of `sizes_bytes`; `total_bytes` are sent of each."""
+
+    sizes_bytes: tuple[int, ...]
+    total_bytes: int
+
+
+class PerftestCase(msgspec.Struct, frozen=True, tag="perftest"):
+    """Our link against perftest's, alternating, `rounds` times. `tick_mhz` is the CPU clock from /proc/cpuinfo."""
+
+    size_bytes: int
+    messages: int
+    rounds: int
+    tick_mhz: float
+
+
+class CollectiveCase(msgspec.Struct, frozen=True, tag="collective"):
+    """Bus bandwidth of a collective over the first `hosts` hosts; `at_least` is its limit as a share of the bound."""
+
+    collective: Kind
+    hosts: int
+    size_bytes: int
+    operations: int
+    at_least: float | None = None
+
+
+class RecorderCase(msgspec.Struct, frozen=True, tag="recorder"):
+    """All-reduce with and without the recorder, alternating, `rounds` times."""
+
+    size_bytes: int
+    rounds: int
+
+
+class LoadCase(msgspec.Struct, frozen=True, tag="load"):
+    """Run all hosts under `load` for `seconds` of the lab's clock; the cost is measured outside the lab."""
+
+    load: Load
+    seconds: float
+
+
+Case = LinkCase | PerftestCase | CollectiveCase | RecorderCase | LoadCase
+
+
+class Stage(msgspec.Struct, frozen=True):
+    """One lab: its fabric, its clock, and what to measure in it."""
+
+    topology: Topology
+    virtual: bool
+    cases: tuple[Case, ...]
 
 
 def star(hosts: int, rate_bps: int) -> Topology:

@@ -16,7 +16,7 @@ SHELLS = ("bash", "zsh")
 _NAMES: dict[str, tuple[Callable[[], Sequence[str]], bool]] = {
     "topology": (topology_file.names, True),
     "fault": (lambda: sorted(catalogue.load().specs), False),
-    "suites": (lambda: SUITES, False),
+    "suites": (lambda: tuple(SUITES), False),
 }
 _BASH = '_c4bench_{name}() {{ compgen -W "{words}" -- "$1"; {files}; }}\n'
 _ZSH = "_c4bench_{name}() {{ compadd -- {words}; {files}; }}\n"

@@ -14,13 +14,14 @@ from c4bench.c4d.detector import Detector
 from c4bench.c4d.downtime import DowntimeRow, FaultRates, downtime_table
 from c4bench.c4d.offline import detect
 from c4bench.cli import Commands
-from c4bench.cli.evidence import REASONS, Options, detect_evidence, follow_evidence
+from c4bench.cli.evidence import REASONS, detect_evidence, follow_evidence
+from c4bench.cli.shared import print_json, print_lines
 from c4bench.decoding import DecodingError, from_yaml
 from c4bench.errors import UsageError
 from c4bench.evidence.formats import format_of
 from c4bench.evidence.limits import MOST_RANKS, UnreadableError, read_bytes
 from c4bench.files import read_bounded
-from c4bench.foreign_text import file_name, json_line, one_line
+from c4bench.foreign_text import file_name, one_line
 from c4bench.inventory.document import located
 from c4bench.inventory.groups import split
 from c4bench.model.benign import BenignSlowdown
@@ -31,8 +32,6 @@ from c4bench.record import RunDirectory
 from c4bench.record.archive import is_archive, read_archive
 from c4bench.record.artefacts import Faults as Timelines
 from c4bench.record.telemetry import read_telemetry
-
-_LONGEST_LINE = 10_000
 
 
 def register(commands: Commands) -> None:
@@ -99,16 +98,7 @@ def _detect(arguments: argparse.Namespace) -> int:
         raise UsageError("--detector judges recordings of runs and archives; leave it out for files of other tools")
     if not 0 <= arguments.ranks <= MOST_RANKS:
         raise UsageError(f"--ranks {arguments.ranks}: give a number of ranks from 1 to {MOST_RANKS}, or nothing")
-    options = Options(
-        arguments.paths,
-        arguments.ras,
-        arguments.ranks,
-        arguments.json,
-        arguments.explain,
-        arguments.reasons,
-        arguments.html,
-    )
-    return detect_evidence(options) if arguments.follow is None else follow_evidence(options, arguments.follow)
+    return detect_evidence(arguments) if arguments.follow is None else follow_evidence(arguments)
 
 
 def _only_archive(arguments: argparse.Namespace) -> bool:
@@ -129,45 +119,29 @@ def _only_recording(arguments: argparse.Namespace) -> bool:
 
 
 def _judge(arguments: argparse.Namespace, recordings: Iterable[list[Record]], torn: int) -> int:
-    path, as_json, explain = arguments.paths[0], arguments.json, arguments.explain
-    if arguments.detector == detectors.C4D:
-        return _print_found(path, recordings, torn, as_json=as_json, explain=explain)
-    if explain:
+    """Print what the detector finds in recordings, and to stderr what it has dropped of them."""
+    is_c4d, explain = arguments.detector == detectors.C4D, arguments.explain
+    if explain and not is_c4d:
         raise UsageError(f"--explain: only {detectors.C4D} explains what it finds; leave it or --detector out")
-    diagnoses = [found for records in recordings for found in detect(records, detectors.detector(arguments.detector))]
-    if torn:
-        sys.stderr.write(f"c4bench: {file_name(path)}: {torn} x torn line, dropped\n")
-    if as_json:
-        sys.stdout.write(json_line(msgspec.json.encode(diagnoses)) + "\n")
-    else:
-        _print(line for diagnosis in diagnoses for line in _lines(diagnosis))
-    return 0
-
-
-def _print_found(path: Path, recordings: Iterable[list[Record]], torn: int, *, as_json: bool, explain: bool) -> int:
     dropped, diagnoses, benign = Counter({"torn line": torn}), list[Diagnosis](), list[BenignSlowdown]()
     explained: list[Explanation] = []
     for records in recordings:
-        detector = Detector(explaining=explain)
+        detector = Detector(explaining=explain) if is_c4d else detectors.detector(arguments.detector)
         diagnoses += detect(records, detector)
-        benign += detector.poll_benign()
-        explained += detector.poll_explanations()
-        dropped += detector.dropped_by_reason
+        if isinstance(detector, Detector):
+            benign += detector.poll_benign()
+            explained += detector.poll_explanations()
+            dropped += detector.dropped_by_reason
     for reason, count in sorted((+dropped).items()):
-        sys.stderr.write(f"c4bench: {file_name(path)}: {count} x {one_line(reason)}, dropped\n")
-    if as_json:
-        sys.stdout.write(json_line(msgspec.json.encode(explained if explain else diagnoses)) + "\n")
+        sys.stderr.write(f"c4bench: {file_name(arguments.paths[0])}: {count} x {one_line(reason)}, dropped\n")
+    if arguments.json:
+        print_json(msgspec.json.encode(explained if explain else diagnoses))
     elif explain:
-        _print(line for one in explained for line in _explanation_lines(one))
+        print_lines(line for one in explained for line in _explanation_lines(one))
     else:
-        _print(line for diagnosis in diagnoses for line in _lines(diagnosis))
-        _print(line for slowdown in benign for line in _benign_lines(slowdown))
+        print_lines(line for diagnosis in diagnoses for line in _lines(diagnosis))
+        print_lines(line for slowdown in benign for line in _benign_lines(slowdown))
     return 0
-
-
-def _print(lines: Iterable[str]) -> None:
-    """Print lines, in which names of hosts, jobs and ranks are those of a recording."""
-    sys.stdout.writelines(f"{one_line(line, _LONGEST_LINE)}\n" for line in lines)
 
 
 def _explanation_lines(one: Explanation) -> list[str]:
@@ -201,7 +175,7 @@ def _benign_lines(slowdown: BenignSlowdown) -> list[str]:
 def _downtime(arguments: argparse.Namespace) -> int:
     rows = _table(arguments.faults, _measured(RunDirectory(arguments.measured)) if arguments.measured else {})
     if arguments.json:
-        sys.stdout.write(json_line(msgspec.json.encode(rows)) + "\n")
+        print_json(msgspec.json.encode(rows))
         return 0
     sys.stdout.write(f"{'':22}{'before':>9}{'after':>9}\n")
     sys.stdout.writelines(f"{row.name:22}{row.before:9.2%}{row.after:9.2%}\n" for row in rows)

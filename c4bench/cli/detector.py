@@ -9,9 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from c4bench import logs
-from c4bench.cli import Commands, connection
+from c4bench.cli import Commands, shared
 from c4bench.deploy import authority
-from c4bench.errors import UsageError
 from c4bench.wire.trust import Role
 
 _PORT = 4222
@@ -21,8 +20,8 @@ def register(commands: Commands) -> None:
     """Add the commands."""
     parser = commands.add_parser("detector", help="judge a fair share of the jobs on a bus (docs/scale.md)")
     parser.add_argument("--bus", required=True, metavar="nats://HOST:PORT", help="where nats-server listens")
-    connection.add_cluster(parser)
-    connection.add_trust(parser)
+    shared.add_cluster(parser)
+    shared.add_trust(parser)
     logs.add_options(parser, "info")
     parser.set_defaults(run=_detector)
     actions = commands.add_parser("bus", help="configure the bus").add_subparsers(required=True, metavar="ACTION")
@@ -43,12 +42,12 @@ def register(commands: Commands) -> None:
     )
     parser.add_argument(
         "--store-holds",
-        type=connection.gibibytes,
+        type=shared.gibibytes,
         default=8 << 30,
         metavar="GIB",
         help="how much all streams may take: for each cluster what its master's --bus-keeps says, and 2 (default 8)",
     )
-    connection.add_trust(parser)
+    shared.add_trust(parser)
     parser.set_defaults(run=_config)
 
 
@@ -56,11 +55,10 @@ def _config(arguments: argparse.Namespace) -> int:
     from c4bench.bus.server import BusStore, server_config  # noqa: PLC0415  (nats-py, which is an extra)
     from c4bench.bus.subjects import DEFAULT_CLUSTER, Subjects  # noqa: PLC0415
 
-    address, port = connection.listening("--listen", arguments.listen, _PORT)
+    address, port = shared.listening("--listen", arguments.listen, _PORT)
     clusters = [Subjects(name) for name in arguments.cluster or [DEFAULT_CLUSTER]]
     trust = arguments.trust.resolve()
-    if not (trust / "ca.pem").exists():
-        raise UsageError(f"no certificates in {trust} (c4bench prepare makes them)")
+    shared.require_certificates(trust)
     authority.issue_for_bus(trust, datetime.now(UTC))
     hosts = authority.agents(trust)
     store = BusStore(arguments.store.resolve(), arguments.store_holds)

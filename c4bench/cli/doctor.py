@@ -8,11 +8,14 @@ from pathlib import Path
 import msgspec
 
 from c4bench.cli import Commands
-from c4bench.doctor import Report, look_at, overview
+from c4bench.cli.shared import print_json, print_lines
+from c4bench.doctor import overview
+from c4bench.doctor.capabilities import Report
+from c4bench.doctor.hosts import look_at
 from c4bench.doctor.overview import document
 from c4bench.doctor.switches import audit_all
 from c4bench.errors import UnhealthyError
-from c4bench.foreign_text import json_line, one_line
+from c4bench.foreign_text import one_line
 from c4bench.inventory import load
 from c4bench.lab.machine.checks import local_checks
 
@@ -57,19 +60,19 @@ def _hosts(arguments: argparse.Namespace) -> int:
     answered = Answered(host.name for host in inventory.hosts)
     found = document(inventory, look_at(inventory, answered=answered), audit_all(inventory))
     if arguments.json:
-        sys.stdout.write(json_line(msgspec.json.encode(found)) + "\n")
+        print_json(msgspec.json.encode(found))
     else:
         page = [*overview.lines(found.hosts), *overview.switch_lines(found.switches)]
         page += [f"BAD  {line}" for line in found.disagreements]
         page += overview.cable_lines(found) if inventory.graph else []
-        sys.stdout.writelines(f"{one_line(line, _LONGEST_LINE)}\n" for line in page)
+        print_lines(page, _LONGEST_LINE)
     return UnhealthyError.exit_code if any(report.bad for report in found.hosts) else 0
 
 
 def _machine(arguments: argparse.Namespace) -> int:
     checks = local_checks()
     if arguments.json:
-        sys.stdout.write(json_line(msgspec.json.encode(checks)) + "\n")
+        print_json(msgspec.json.encode(checks))
     width = max(len(check.name) for check in checks)
     for check in () if arguments.json else checks:
         advice = "" if check.ok else f"  -> {check.fix}"

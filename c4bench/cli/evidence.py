@@ -1,96 +1,90 @@
-"""How `c4bench detect` shows what files of other tools say: text, the chain of waiting, JSON, a scheduler's reasons."""
+"""Files of other tools: how `c4bench detect` shows what they say, as text, the chain of waiting, JSON or commands.
 
+`c4bench convert TELEMETRY --to FORMAT --out FOLDER` writes our recordings as other tools would have written them.
+"""
+
+import argparse
 import re
 import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
+from c4bench.cli import Commands
+from c4bench.cli.shared import print_json, print_lines
 from c4bench.errors import InconclusiveError, UsageError
 from c4bench.evidence import benchmarks, ras, ras_client
 from c4bench.evidence.collect import Collector, one_job
 from c4bench.evidence.judging.judge import judge
 from c4bench.evidence.limits import UnreadableError
-from c4bench.foreign_text import file_name, json_line, one_line
+from c4bench.evidence.write import WRITERS, history
+from c4bench.foreign_text import file_name, one_line
 from c4bench.model.diagnosis import Cause, Component
 from c4bench.model.evidence import BenchmarkResult, EvidenceReport, EvidenceVerdict, Problem, Reading, State
-from c4bench.report.evidence_page import evidence_page
+from c4bench.record.telemetry import read_telemetry
 from c4bench.report.evidence_panels import blamed, clock_summary, job_size, ranges, summary
+from c4bench.report.html import evidence_page
 
 BAD_INPUT = 2
 _POLL_S = 0.5
 _QUIET_S = 1.0
-_LONGEST_LINE = 10_000
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._:-]{0,252}[A-Za-z0-9])?")
 _BENCHMARKS = (benchmarks.NCCL_TESTS, benchmarks.PERFTEST)
 
 
-class Options(NamedTuple):
-    """What to judge, and how to show it: `ras` are ports of RAS as `HOST` or `HOST:PORT`."""
-
-    paths: list[Path]
-    ras: list[str]
-    ranks: int
-    as_json: bool
-    explain: bool
-    reasons: str | None
-    html: Path | None
-
-
-def detect_evidence(options: Options) -> int:
+def detect_evidence(arguments: argparse.Namespace) -> int:
     """Judge the files once and print the verdicts.
 
     Returns 2 if any file could not be used, and 4 if the files tell too little to say that anything, or nothing, is
     wrong. Raises UsageError if none could be used.
     """
-    reading = _gather(Collector(options.paths), options)
-    report = judge(reading, ranks=options.ranks)
+    reading = _gather(Collector(arguments.paths), arguments)
+    report = judge(reading, ranks=arguments.ranks)
     for problem in report.problems:
-        sys.stderr.write(f"c4bench: {one_line(problem, _LONGEST_LINE)}\n")
+        sys.stderr.write(f"c4bench: {one_line(problem, 10_000)}\n")
     if not reading.sources:
-        named = " ".join([*map(file_name, options.paths), *options.ras])
+        named = " ".join([*map(file_name, arguments.paths), *arguments.ras])
         raise UsageError(f"{named}: no file could be read; give dumps, or folders of them")
-    _show(report, options)
+    _show(report, arguments)
     if report.problems:
         return BAD_INPUT
     silent = report.state is State.UNTOLD and not report.benchmarks
     return InconclusiveError.exit_code if silent else 0
 
 
-def follow_evidence(options: Options, for_s: float) -> int:
+def follow_evidence(arguments: argparse.Namespace) -> int:
     """Judge again whenever files have appeared or grown, and nothing has changed for a while; print what is new."""
-    with closing(Collector(options.paths)) as collector:
-        return _follow(collector, options, time.monotonic() + for_s)
+    with closing(Collector(arguments.paths)) as collector:
+        return _follow(collector, arguments, time.monotonic() + arguments.follow)
 
 
-def _follow(collector: Collector, options: Options, end_s: float) -> int:
+def _follow(collector: Collector, arguments: argparse.Namespace, end_s: float) -> int:
     changed_s, shown = -1.0, set[tuple[Cause | None, Component, tuple[int, ...]]]()
     while (now_s := time.monotonic()) < end_s:
         if collector.changed():
             changed_s = now_s
         elif changed_s >= 0 and now_s - changed_s >= _QUIET_S:
             changed_s = -1.0
-            report = judge(_gather(collector, options), ranks=options.ranks)
+            report = judge(_gather(collector, arguments), ranks=arguments.ranks)
             new = [one for one in report.verdicts if one.key not in shown]
             shown |= {one.key for one in new}
             if new:
-                _show(msgspec.structs.replace(report, verdicts=tuple(new)), options)
+                _show(msgspec.structs.replace(report, verdicts=tuple(new)), arguments)
                 sys.stdout.flush()
         time.sleep(_POLL_S)
     return 0
 
 
-def _gather(collector: Collector, options: Options) -> Reading:
+def _gather(collector: Collector, arguments: argparse.Namespace) -> Reading:
     """All files, and the reports of RAS ports."""
     found, problems = collector.collect(), list[Problem]()
     readings = [msgspec.structs.replace(found, problems=())]
-    for place in options.ras:
+    for place in arguments.ras:
         try:
             readings.append(ras.read(ras_client.query(*ras_client.address(place)), place))
         except UnreadableError as error:
@@ -98,24 +92,19 @@ def _gather(collector: Collector, options: Options) -> Reading:
     return one_job(readings, [*found.problems, *problems])
 
 
-def _show(report: EvidenceReport, options: Options) -> None:
-    if options.html:
+def _show(report: EvidenceReport, arguments: argparse.Namespace) -> None:
+    if arguments.html:
         try:
-            options.html.write_text(evidence_page(report))
+            arguments.html.write_text(evidence_page(report))
         except OSError as error:
-            raise UsageError(f"{options.html}: {error.strerror}; give a file that can be written to") from None
-    if options.as_json:
-        sys.stdout.write(json_line(msgspec.json.encode(report)) + "\n")
-    elif options.reasons:
-        _print(line for verdict in report.verdicts for line in REASONS[options.reasons](verdict))
-        _print(() if report.verdicts else (f"# {summary(report)}",))
+            raise UsageError(f"{arguments.html}: {error.strerror}; give a file that can be written to") from None
+    if arguments.json:
+        print_json(msgspec.json.encode(report))
+    elif arguments.reasons:
+        print_lines(line for verdict in report.verdicts for line in REASONS[arguments.reasons](verdict))
+        print_lines(() if report.verdicts else (f"# {summary(report)}",))
     else:
-        _print(_text(report, explain=options.explain))
-
-
-def _print(lines: Iterable[str]) -> None:
-    """Print lines, in which names are those of strangers' files."""
-    sys.stdout.writelines(f"{one_line(line, _LONGEST_LINE)}\n" for line in lines)
+        print_lines(_text(report, explain=arguments.explain))
 
 
 def _text(report: EvidenceReport, *, explain: bool) -> Iterator[str]:
@@ -202,3 +191,33 @@ def _undrained(verdict: EvidenceVerdict) -> Iterator[str]:
 
 
 REASONS = {"slurm": _slurm, "kubernetes": _kubernetes}
+
+
+def register(commands: Commands) -> None:
+    """Add the command."""
+    parser = commands.add_parser(
+        "convert", help="write recorded telemetry in the format of another tool, to try analysers on the lab's faults"
+    )
+    parser.add_argument("telemetry", type=Path, metavar="FILE", help="a file of a run's telemetry folder")
+    parser.add_argument("--to", choices=tuple(WRITERS), required=True, help="whose format")
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="a folder that is empty or new")
+    parser.set_defaults(run=_convert)
+
+
+def _convert(arguments: argparse.Namespace) -> int:
+    records, _ = read_telemetry(arguments.telemetry)
+    job = history(records)
+    if not job.ranks:
+        raise UsageError(f"{arguments.telemetry}: it has no communicator; give a file of a run's telemetry folder")
+    try:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        if any(arguments.out.iterdir()):
+            raise UsageError(f"{arguments.out}: the folder is not empty; give a new one")
+        count = 0
+        for name, data in WRITERS[arguments.to](job):
+            (arguments.out / name).write_bytes(data)
+            count += 1
+    except OSError as error:
+        raise UsageError(f"{arguments.out}: {error.strerror}; give a folder that can be written to") from None
+    sys.stdout.write(f"wrote {count} files of {len(job.ranks)} ranks to {arguments.out}\n")
+    return 0

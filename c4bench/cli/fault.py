@@ -15,14 +15,15 @@ import yaml
 
 from c4bench import logs, remote
 from c4bench.cli import Commands
+from c4bench.cli.shared import print_json
 from c4bench.errors import UnhealthyError, UsageError
-from c4bench.foreign_text import json_line, one_line
+from c4bench.foreign_text import one_line
 from c4bench.inject import catalogue, places
 from c4bench.inject.controller import Injector, check_targets
 from c4bench.inject.history import HistoryFile
 from c4bench.inject.places import Place
 from c4bench.inject.protocol import Applied
-from c4bench.inventory import Access, Inventory, load
+from c4bench.inventory import Inventory, load
 from c4bench.model.fault import BlastRadius, FaultSpec, Parameter, TargetKind, Value
 
 _TIMEOUT_S = 60.0
@@ -91,7 +92,7 @@ def _list(arguments: argparse.Namespace) -> int:
     faults = catalogue.load().specs
     if arguments.json:
         for _, spec in sorted(faults.items()):
-            _write_json(spec)
+            print_json(msgspec.json.encode(spec))
         return 0
     width = max(map(len, faults))
     for name, spec in sorted(faults.items()):
@@ -102,7 +103,7 @@ def _list(arguments: argparse.Namespace) -> int:
 def _show(arguments: argparse.Namespace) -> int:
     spec = catalogue.load().find(arguments.fault)
     if arguments.json:
-        _write_json(spec)
+        print_json(msgspec.json.encode(spec))
         return 0
     fields = _without_empty(msgspec.to_builtins(spec))
     unseen = fields.pop("unseen", None)
@@ -209,14 +210,9 @@ def _ask_all(
 
 def _places_to_ask(inventory: Inventory) -> list[str]:
     """Every host, and one switch for each machine that drives switches, which answers for all of them."""
-    driven = {
-        inventory.access[name].address if _remote(inventory.access[name]) else "": name for name in inventory.switches
-    }
+    machines = {name: inventory.access[name] for name in inventory.switches}
+    driven = {"" if access.connection == "local" else access.address: name for name, access in machines.items()}
     return [*(host.name for host in inventory.hosts), *driven.values()]
-
-
-def _remote(access: Access) -> bool:
-    return access.connection != "local"
 
 
 def _ask(inventory: Inventory, name: str, words: Sequence[str], arguments: argparse.Namespace) -> tuple[int, int]:
@@ -260,7 +256,7 @@ def _time(arguments: argparse.Namespace, option: str) -> float:
 
 def _write(arguments: argparse.Namespace, reply: Any) -> None:  # noqa: ANN401  (any reply of the protocol)
     if arguments.json:
-        _write_json(reply)
+        print_json(msgspec.json.encode(reply))
         return
     sys.stdout.write(yaml.safe_dump(msgspec.to_builtins(reply), sort_keys=False, allow_unicode=True, width=100) + "\n")
     sys.stdout.flush()
@@ -271,8 +267,3 @@ def _without_empty(value: Any) -> Any:  # noqa: ANN401  (JSON)
     if isinstance(value, dict):
         return {key: _without_empty(item) for key, item in value.items() if item not in ("", [], {}, None, False)}
     return [_without_empty(item) for item in value] if isinstance(value, list) else value
-
-
-def _write_json(what: object) -> None:
-    sys.stdout.write(json_line(msgspec.json.encode(what)) + "\n")
-    sys.stdout.flush()

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 
 from c4bench.cli import Commands
+from c4bench.cli.shared import print_json
 from c4bench.errors import UsageError
-from c4bench.foreign_text import json_line
 from c4bench.inventory import load
 from c4bench.inventory.review import Review, review
 
@@ -30,7 +30,7 @@ def register(commands: Commands) -> None:
 def _check(arguments: argparse.Namespace) -> int:
     report = review(load(arguments.inventory))
     if arguments.json:
-        sys.stdout.write(json_line(msgspec.json.encode(report)) + "\n")
+        print_json(msgspec.json.encode(report))
     else:
         sys.stdout.writelines(f"{line}\n" for line in _lines(report))
     return UsageError.exit_code if report.problems else 0

@@ -1,8 +1,9 @@
-"""`c4bench lab run -- CMD` and `c4bench lab shell`: run a command in a new embedded lab."""
+"""`c4bench lab run -- CMD`, `lab shell`: a command in a new embedded lab. `topology list|show|check`: its fabrics."""
 
 import argparse
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,10 +13,11 @@ from c4bench.cli import Commands
 from c4bench.lab import topology_file
 from c4bench.lab.machine.launch import launch
 from c4bench.lab.topology import Topology
+from c4bench.units import format_rate
 
 
 def register(commands: Commands) -> None:
-    """Add the command."""
+    """Add the commands."""
     parser = commands.add_parser("lab", help="run a command in the embedded SoftRoCE lab")
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     run = actions.add_parser("run", help="run CMD in a new lab, in virtual time")
@@ -25,13 +27,7 @@ def register(commands: Commands) -> None:
     shell = actions.add_parser("shell", help="open an interactive shell in a new lab, in real time")
     shell.set_defaults(run=_shell)
     for action in (run, shell):
-        action.add_argument(
-            "--topology",
-            default="clos-2x4",
-            metavar="TOPOLOGY",
-            help=f"one of {', '.join(topology_file.names())}, or a .yml (default clos-2x4)",
-        )
-        action.add_argument("--seed", type=int, default=1, metavar="NUMBER", help="same seed, same bytes (default 1)")
+        add_options(action)
         action.add_argument("--bare", action="store_true", help="start hosts without agents, which is faster")
         action.add_argument(
             "--run-dir",
@@ -40,6 +36,25 @@ def register(commands: Commands) -> None:
             help="the only directory that the lab may write to (default: a temporary one)",
         )
         logs.add_options(action, "warning")
+    parser = commands.add_parser("topology", help="list, show or check fabrics of the lab")
+    actions = parser.add_subparsers(required=True, metavar="ACTION")
+    actions.add_parser("list", help="the topologies that come with the package").set_defaults(run=_list)
+    show = actions.add_parser("show", help="what is cabled to what, and the file it is from")
+    check = actions.add_parser("check", help="report whether a lab can have this fabric")
+    for action, shown in ((show, _show), (check, _check)):
+        action.add_argument("topology", metavar="TOPOLOGY", help="a name, or a .yml file (docs/topologies.md)")
+        action.set_defaults(run=shown)
+
+
+def add_options(parser: argparse._ActionsContainer) -> None:
+    """Add `--topology` and `--seed`."""
+    parser.add_argument(
+        "--topology",
+        default="clos-2x4",
+        metavar="TOPOLOGY",
+        help=f"one of {', '.join(topology_file.names())}, or a .yml (default clos-2x4)",
+    )
+    parser.add_argument("--seed", type=int, default=1, metavar="NUMBER", help="same seed, same bytes (default 1)")
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -85,3 +100,41 @@ def kept_or_scratch(run_directory: Path | None) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="c4bench-") as scratch:
         yield Path(scratch)
+
+
+def _list(_arguments: argparse.Namespace) -> int:
+    known = [topology_file.load(name) for name in topology_file.names()]
+    width = max(len(topology.name) for topology in known)
+    sys.stdout.writelines(f"{topology.name:<{width}}  {topology.description}\n" for topology in known)
+    return 0
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    sys.stdout.write(f"ok  {summary(topology_file.load(arguments.topology))}\n")
+    return 0
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    topology = topology_file.load(arguments.topology)
+    lines = [f"{topology.name}: {topology.description}", summary(topology), ""]
+    lines += [
+        f"{port.nic.name:<12} {port.nic.address:<16} {port.switch}/{port.interface}  {format_rate(port.rate_bps)}"
+        for port in topology.ports
+    ]
+    lines += [
+        f"{link.lower.switch}/{link.lower.interface:<10} {link.upper.switch}/{link.upper.interface:<10} "
+        f"{format_rate(link.rate_bps)}"
+        for link in topology.links
+    ]
+    sys.stdout.writelines(f"{line}\n" for line in [*lines, "", f"file: {topology_file.path_of(arguments.topology)}"])
+    return 0
+
+
+def summary(topology: Topology) -> str:
+    """How many hosts, NICs, switches of each tier, and links there are."""
+    tiers = Counter(switch.tier for switch in topology.switches)
+    switches = ", ".join(f"{count} in tier {tier}" for tier, count in sorted(tiers.items()))
+    nics = sum(len(host.nics) for host in topology.hosts)
+    return f"{len(topology.hosts)} hosts, {nics} NICs, {len(topology.switches)} switches ({switches}), " + (
+        f"{len(topology.links)} links between switches"
+    )

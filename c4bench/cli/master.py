@@ -13,7 +13,7 @@ from pathlib import Path
 
 from c4bench import inventory, logs, remote
 from c4bench.c4d import detectors
-from c4bench.cli import Commands, connection, page
+from c4bench.cli import Commands, page, shared
 from c4bench.control.master import Master
 from c4bench.control.parts import Parts, compose
 from c4bench.control.paths.learning import PlannedFabric
@@ -62,7 +62,7 @@ def register(commands: Commands) -> None:
     _add_archive(parser)
     _add_bus(parser)
     page.add_options(parser)
-    connection.add_trust(parser)
+    shared.add_trust(parser)
     logs.add_options(parser, "info")
     parser.set_defaults(run=_master)
 
@@ -91,21 +91,20 @@ def _add_bus(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--bus-keeps",
-        type=connection.gibibytes,
+        type=shared.gibibytes,
         default=1 << 30,
         metavar="GIB",
         help="how much telemetry the bus keeps, for two minutes at most (default 1)",
     )
-    connection.add_cluster(parser)
+    shared.add_cluster(parser)
 
 
 def _master(arguments: argparse.Namespace) -> int:
-    address, port = connection.listening("--listen", arguments.listen, PORT)
+    address, port = shared.listening("--listen", arguments.listen, PORT)
     if arguments.bus and arguments.detector != detectors.C4D:
         raise UsageError("--detector: with --bus c4bench detector processes judge; leave one of the two out")
     judge = detectors.judge(arguments.detector)
-    if not (arguments.trust / "ca.pem").exists():
-        raise UsageError(f"no certificates in {arguments.trust} (c4bench prepare makes them)")
+    shared.require_certificates(arguments.trust)
     if names := authority.due(arguments.trust, datetime.now(UTC)):
         _logger.warning("certificates end within 30 days, or state no role: %s; %s", ", ".join(names), RENEW)
     fabric = _fabric(arguments.hosts, arguments.background_every) if arguments.hosts else None

@@ -15,8 +15,8 @@ from c4bench.errors import InconclusiveError, UnhealthyError, UsageError
 from c4bench.foreign_text import markdown, one_line
 from c4bench.model.measurement import Outcome
 from c4bench.record import RunDirectory
-from c4bench.record.begin import ROOT
 from c4bench.record.encoding import encode
+from c4bench.record.run import ROOT, point
 from c4bench.report import Verdict, conclude, evaluate_run, render
 from c4bench.report.headlines import short
 from c4bench.report.nights import NIGHT, NIGHTS_AT_LEAST, Comparison, compare, nights, prune, read
@@ -73,7 +73,7 @@ def _run(arguments: argparse.Namespace) -> int:
     run.save("night", comparison)
     sys.stdout.write(_json(run.path, code, verdict, comparison) if arguments.json else page(one_line))
     if arguments.accept and code == 0:
-        _accept(root, run.path)
+        point(root / _BASELINE, run.path.name)
         baseline = run.path
     for path in prune(root, arguments.keep, [baseline] if baseline else []):
         shutil.rmtree(path)
@@ -101,13 +101,6 @@ def _exit_code(ended: int, verdict: Verdict, comparison: Comparison) -> int:
     if comparison.of("worse"):
         return 1
     return verdict.exit_code or (InconclusiveError.exit_code if comparison.not_run else 0)
-
-
-def _accept(root: Path, night: Path) -> None:
-    fresh = root / f".{_BASELINE}"
-    fresh.unlink(missing_ok=True)
-    fresh.symlink_to(night.name)
-    fresh.replace(root / _BASELINE)
 
 
 def _page(path: Path, ended: int, verdict: Verdict, comparison: Comparison, shown: Callable[[object, int], str]) -> str:

@@ -3,22 +3,22 @@
 import argparse
 import asyncio
 import contextlib
-import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 from c4bench import inventory
-from c4bench.cli import Commands, connection
-from c4bench.control.client import dial
+from c4bench.cli import Commands, shared
+from c4bench.control.client import Client, dial
 from c4bench.control.pages.health import Health
 from c4bench.errors import UnhealthyError
-from c4bench.foreign_text import json_line, one_line
 from c4bench.model.event import Diagnosed, Event
 from c4bench.record.encoding import encode
 from c4bench.wire.trust import Role
 from c4bench.workload import job_file
 
+T = TypeVar("T")
 _AGAIN_S = 0.5
 _LONGEST_LINE = 4000
 
@@ -36,7 +36,7 @@ def register(commands: Commands) -> None:
         metavar="NUMBER",
         help="begin with this event; -1 for new events only (default 0)",
     )
-    connection.add_options(parser)
+    shared.add_master(parser)
     parser.set_defaults(run=_watch)
     actions = commands.add_parser("job", help="list, start and stop jobs").add_subparsers(
         required=True, metavar="ACTION"
@@ -46,18 +46,18 @@ def register(commands: Commands) -> None:
     parser = actions.add_parser("start", help="start the job that JOB.yml describes")
     parser.add_argument("file", type=Path, metavar="JOB.yml", help="what to run, and on which hosts (docs/steering.md)")
     parser.add_argument("--hosts", type=Path, required=True, metavar="INVENTORY", help="the hosts that the file names")
-    connection.add_options(parser)
+    shared.add_master(parser)
     parser.set_defaults(run=_start)
     parser = actions.add_parser("stop", help="end a job, whichever attempt of it runs")
     parser.add_argument("name", metavar="JOB", help="a name that `list` prints")
-    connection.add_options(parser)
+    shared.add_master(parser)
     parser.set_defaults(run=_stop)
 
     parser = commands.add_parser("put-back", help="put a repaired host back into service")
     parser.add_argument(
         "host", metavar="HOST|JOB", help="a host, or a job for all hosts that were isolated because of it"
     )
-    connection.add_options(parser)
+    shared.add_master(parser)
     parser.set_defaults(run=_put_back)
 
 
@@ -66,24 +66,29 @@ def _add(
 ) -> None:
     """Make a command of a parser that prints some of the master's health, as lines or as JSON."""
     parser.add_argument("--json", action="store_true", help="print JSON, with the fields of the master's /health")
-    connection.add_options(parser)
+    shared.add_master(parser)
     parser.set_defaults(run=partial(_run, lines, shown))
 
 
 def _run(
     lines: Callable[[Health], Iterable[str]], shown: Callable[[Health], object], arguments: argparse.Namespace
 ) -> int:
-    health = asyncio.run(_ask(arguments))
+    health = ask(arguments, Role.OBSERVER, lambda master: master.health())
     if arguments.json:
-        _print_line(json_line(encode(shown(health))))
+        shared.print_json(encode(shown(health)))
     else:
-        sys.stdout.writelines(f"{one_line(line, _LONGEST_LINE)}\n" for line in lines(health))
+        shared.print_lines(lines(health), _LONGEST_LINE)
     return 0
 
 
-async def _ask(arguments: argparse.Namespace) -> Health:
-    async with dial(arguments.master, arguments.trust, Role.OBSERVER) as master:
-        return await master.health()
+def ask(arguments: argparse.Namespace, role: Role, question: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+    """The answer of the master that the options name. Raises UnhealthyError where it does not answer."""
+
+    async def asked() -> T:
+        async with dial(arguments.master, arguments.trust, role) as master:
+            return await question(master)
+
+    return asyncio.run(asked())
 
 
 def status_lines(health: Health) -> Iterator[str]:
@@ -138,38 +143,20 @@ async def _follow(arguments: argparse.Namespace) -> None:
 
 def _print(event: Event, *, whole: bool) -> None:
     if whole or isinstance(event, Diagnosed):
-        _print_line(json_line(encode(event if whole else event.diagnosis)))  # type: ignore[union-attr]
-
-
-def _print_line(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+        shared.print_json(encode(event if whole else event.diagnosis))  # type: ignore[union-attr]
 
 
 def _start(arguments: argparse.Namespace) -> int:
     launch = job_file.read(arguments.file, inventory.load(arguments.hosts).hosts)
-
-    async def start() -> None:
-        async with dial(arguments.master, arguments.trust, Role.OPERATOR) as master:
-            await master.start(launch)
-
-    asyncio.run(start())
+    ask(arguments, Role.OPERATOR, lambda master: master.start(launch))
     return 0
 
 
 def _stop(arguments: argparse.Namespace) -> int:
-    async def stop() -> None:
-        async with dial(arguments.master, arguments.trust, Role.OPERATOR) as master:
-            await master.stop(arguments.name)
-
-    asyncio.run(stop())
+    ask(arguments, Role.OPERATOR, lambda master: master.stop(arguments.name))
     return 0
 
 
 def _put_back(arguments: argparse.Namespace) -> int:
-    async def put_back() -> None:
-        async with dial(arguments.master, arguments.trust, Role.OPERATOR) as master:
-            await master.put_back(arguments.host)
-
-    asyncio.run(put_back())
+    ask(arguments, Role.OPERATOR, lambda master: master.put_back(arguments.host))
     return 0

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from c4bench.cli import Commands, connection
+from c4bench.cli import Commands, shared
 from c4bench.control.parts import Parts
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.live.credentials import TokenFile, ensure_certificate, fingerprint
@@ -94,7 +94,7 @@ def prepare(arguments: argparse.Namespace) -> Page | None:
         if arguments.page_certificate or arguments.faults:
             raise UsageError("--page-certificate and --faults are about the live page; give --page too")
         return None
-    address, port = connection.listening("--page", arguments.page, PORT)
+    address, port = shared.listening("--page", arguments.page, PORT)
     arguments.state.mkdir(parents=True, exist_ok=True)
     names = {socket.gethostname(), *(() if _is_any(address) else (address,))}
     own = arguments.page_certificate or ensure_certificate(arguments.state, names, datetime.now(UTC))
@@ -116,27 +116,21 @@ async def serving(page: Page | None, sources: Parts) -> AsyncIterator[None]:
     if page is None:
         yield
         return
-    opened = asyncio.Event()
-
-    def ready(port: int) -> None:
-        _logger.info("live page: https://%s:%d/", page.address, port)
-        opened.set()
-
+    opened: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     server = PageServer(Feed(sources, page.faults), TokenFile(page.tokens))
-    task = asyncio.create_task(server.run(page.tls, page.address, page.port, ready))
-    waiting = asyncio.create_task(opened.wait())
-    await asyncio.wait((task, waiting), return_when=asyncio.FIRST_COMPLETED)
+    task = asyncio.create_task(server.run(page.tls, page.address, page.port, opened.set_result))
     try:
-        if task.done():
-            _open_or_raise(task, page)
+        await asyncio.wait((task, opened), return_when=asyncio.FIRST_COMPLETED)
+        if not opened.done():
+            _raise_as_ours(task, page)
+        _logger.info("live page: https://%s:%d/", page.address, opened.result())
         yield
     finally:
-        for one in (task, waiting):
-            one.cancel()
-        await asyncio.gather(task, waiting, return_exceptions=True)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
-def _open_or_raise(task: "asyncio.Task[None]", page: Page) -> None:
+def _raise_as_ours(task: "asyncio.Task[None]", page: Page) -> None:
     try:
         task.result()
     except OSError as error:

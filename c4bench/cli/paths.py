@@ -1,7 +1,6 @@
 """`c4bench paths HOST_A HOST_B --hosts INVENTORY`: the path of each UDP source port, like traceroute for RoCE."""
 
 import argparse
-import asyncio
 import contextlib
 import sys
 import time
@@ -15,8 +14,8 @@ from c4bench.c4p.evaluation import gaps
 from c4bench.c4p.knowledge.atlas import Pair
 from c4bench.c4p.knowledge.cabling import CableDifference, compare_paths
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
-from c4bench.cli import Commands, connection
-from c4bench.control.client import dial
+from c4bench.cli import Commands, shared
+from c4bench.cli.operators import ask
 from c4bench.control.cluster import Cluster
 from c4bench.control.paths.learning import SOURCE_PORTS
 from c4bench.control.paths.switches import Switches
@@ -38,7 +37,7 @@ def register(commands: Commands) -> None:
     parser.add_argument("a", metavar="HOST_A", help="a host of the inventory")
     parser.add_argument("b", metavar="HOST_B", help="another one")
     parser.add_argument("--hosts", type=Path, required=True, metavar="INVENTORY", help="hosts with agents running")
-    connection.add_options(parser)
+    shared.add_master(parser)
     parser.add_argument(
         "--listen", metavar="ADDRESS:PORT", help="without a master: where the agents connect to, such as 0.0.0.0:7447"
     )
@@ -87,20 +86,13 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _ask_master(arguments: argparse.Namespace, ends: list[Host]) -> PathKnowledge:
     """Have the running master learn the paths."""
-
-    async def ask() -> PathKnowledge:
-        async with dial(arguments.master, arguments.trust, Role.OPERATOR) as master:
-            return await master.learn_paths([host.name for host in ends])
-
-    return asyncio.run(ask())
+    return ask(arguments, Role.OPERATOR, lambda master: master.learn_paths([host.name for host in ends]))
 
 
 def _learn_alone(arguments: argparse.Namespace, ends: list[Host]) -> PathKnowledge:
     """Have the agents trace the paths, as their master for that long."""
-    address, _, port = arguments.listen.rpartition(":")
-    if not address or not port.isdigit():
-        raise UsageError(f"--listen {arguments.listen}: write ADDRESS:PORT, such as 0.0.0.0:{PORT}")
-    with Cluster(ends, arguments.trust, address, int(port)) as cluster:
+    address, port = shared.listening("--listen", arguments.listen, PORT)
+    with Cluster(ends, arguments.trust, address, port) as cluster:
         cluster.wait_hosts([host.name for host in ends], _AGENTS_WITHIN_S)
         cluster.learn_paths(range(SOURCE_PORTS.start, SOURCE_PORTS.start + arguments.ports))
         return cluster.known_paths()

@@ -14,9 +14,11 @@ from c4bench.c4p.knowledge.atlas import Atlas
 from c4bench.c4p.placement.planner import ECMP, Planner
 from c4bench.c4p.shares import assign_idle_qps
 from c4bench.cli import Commands
+from c4bench.cli.shared import print_json
 from c4bench.decoding import DecodingError, from_yaml
 from c4bench.errors import UsageError
-from c4bench.foreign_text import json_line, one_line
+from c4bench.files import read_bounded
+from c4bench.foreign_text import one_line
 from c4bench.model.fabric import Flow
 from c4bench.model.fabric import Path as FabricPath
 
@@ -59,12 +61,12 @@ def _run(arguments: argparse.Namespace) -> int:
         if not 0 <= flow.demand_bps <= _DEMAND_AT_MOST_BPS:
             raise UsageError(f"{arguments.flows}: {flow.id}: demand_bps {flow.demand_bps:g} is no rate of a link")
     conditions = _read(arguments.conditions, Conditions) if arguments.conditions else Conditions()
-    atlas = Atlas.from_json(_bytes(arguments.atlas))
+    atlas = Atlas.from_json(read_bounded(arguments.atlas))
     planner = Planner(atlas, conditions)
     planner.add(flows)
     placed = _placed(planner, flows)
     if arguments.json:
-        sys.stdout.write(json_line(msgspec.json.encode(placed)) + "\n")
+        print_json(msgspec.json.encode(placed))
     else:
         sys.stdout.writelines(_format_placed(flow) + "\n" for flow in placed)
     remarks = _remarks(planner, placed, atlas, conditions)
@@ -113,13 +115,6 @@ def _comparison(planner: Planner, flows: Sequence[Flow], atlas: Atlas, condition
 
 def _read(path: Path, kind: type[T]) -> T:
     try:
-        return from_yaml(_bytes(path), kind)
+        return from_yaml(read_bounded(path), kind)
     except DecodingError as error:
         raise UsageError(f"{path}: {error}") from None
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None

@@ -4,7 +4,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 from itertools import groupby
-from typing import NamedTuple
 
 import msgspec
 
@@ -48,14 +47,6 @@ class _At(msgspec.Struct, frozen=True):
     utilisation: float
 
 
-class _Own(NamedTuple):
-    """What the user says of another model."""
-
-    layers: int | None
-    parameters: float | None
-    step: str | None
-
-
 def register(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser(
@@ -88,7 +79,7 @@ def register(commands: Commands) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     settings = _settings(arguments)
-    models = _models(arguments.model, _Own(arguments.layers, arguments.parameters, arguments.step))
+    models = _models(arguments)
     if arguments.bandwidth:
         points = _at(models, settings, parse_rate(arguments.bandwidth))
         sys.stdout.write(f"{encode(points).decode()}\n" if arguments.json else _points_text(points))
@@ -119,18 +110,19 @@ def _settings(arguments: argparse.Namespace) -> Settings:
     )
 
 
-def _models(chosen: Sequence[str] | None, own: _Own) -> list[Model]:
+def _models(arguments: argparse.Namespace) -> list[Model]:
     """The user's own model, or those of the paper that were chosen."""
-    if own.layers is None and own.parameters is None and own.step is None:
+    chosen, own = arguments.model, (arguments.layers, arguments.parameters, arguments.step)
+    if own == (None, None, None):
         return [model for model in MODELS if not chosen or model.name in chosen]
     if chosen:
         raise UsageError("--model and a model of your own exclude each other; leave out one")
-    if own.layers is None or own.parameters is None or own.step is None:
+    if None in own:
         raise UsageError("a model of your own needs --layers, --parameters and --step; give all three")
-    step_s = parse_time(own.step)
-    if own.layers < 1 or not 0 < own.parameters < float("inf") or step_s <= 0:
+    step_s = parse_time(arguments.step)
+    if arguments.layers < 1 or not 0 < arguments.parameters < float("inf") or step_s <= 0:
         raise UsageError("--layers, --parameters and --step must be above 0; correct them")
-    return [Model("own", own.layers, own.parameters, step_s)]
+    return [Model("own", arguments.layers, arguments.parameters, step_s)]
 
 
 def _at(models: Sequence[Model], settings: Settings, bandwidth_bps: float) -> list[_At]:

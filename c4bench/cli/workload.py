@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import shutil
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,13 +11,12 @@ from typing import Annotated, Any
 import msgspec
 
 from c4bench import inventory, logs
-from c4bench.cli import Commands, connection
-from c4bench.cli.lab import kept_or_scratch
+from c4bench.cli import Commands, shared
+from c4bench.cli.lab import add_options, kept_or_scratch
 from c4bench.control.client import dial, run_jobs
 from c4bench.control.cluster import Cluster
 from c4bench.decoding import DecodingError, decoding
 from c4bench.errors import UsageError
-from c4bench.foreign_text import json_line, one_line
 from c4bench.lab import topology_file
 from c4bench.lab.machine.launch import launch, trust_directory
 from c4bench.lab.spec import INVENTORY
@@ -50,7 +48,7 @@ def register(commands: Commands) -> None:
     run.add_argument("files", type=Path, nargs="+", metavar="JOB.yml", help="jobs, which run side by side")
     run.add_argument("--hosts", required=True, metavar=f"INVENTORY|{LAB}", help=f"{LAB}: in a new embedded lab")
     run.add_argument("--json", action="store_true", help="print reports as JSON lines, with losses exact")
-    connection.add_options(run)
+    shared.add_master(run)
     run.add_argument(
         "--own-master",
         nargs="?",
@@ -59,13 +57,7 @@ def register(commands: Commands) -> None:
         help=f"where no master runs: be the agents' master while the jobs run (default {_ANY}:{PORT})",
     )
     lab = run.add_argument_group(f"with --hosts {LAB}")
-    lab.add_argument(
-        "--topology",
-        default="clos-2x4",
-        metavar="TOPOLOGY",
-        help=f"one of {', '.join(topology_file.names())}, or a .yml (default clos-2x4)",
-    )
-    lab.add_argument("--seed", type=int, default=1, metavar="NUMBER", help="same seed, same bytes (default 1)")
+    add_options(lab)
     lab.add_argument(
         "--run-dir", type=Path, metavar="RUN_DIR", help="where the lab writes to (default: a temporary directory)"
     )
@@ -91,13 +83,10 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _master(hosts: tuple[Host, ...], arguments: argparse.Namespace) -> Cluster:
-    address, _, port = arguments.own_master.rpartition(":")
-    if not address or not port.isdigit():
-        raise UsageError(f"--own-master {arguments.own_master}: write ADDRESS:PORT, such as {_ANY}:{PORT}")
-    if not (arguments.trust / "ca.pem").exists():
-        raise UsageError(f"no certificates in {arguments.trust} (c4bench prepare makes them)")
+    address, port = shared.listening("--own-master", arguments.own_master, PORT)
+    shared.require_certificates(arguments.trust)
     arguments.master = f"127.0.0.1:{port}" if address == _ANY else arguments.own_master
-    return Cluster(hosts, arguments.trust, address, int(port))
+    return Cluster(hosts, arguments.trust, address, port)
 
 
 def _launches(files: Sequence[Path], hosts: tuple[Host, ...]) -> list[LaunchJob]:
@@ -124,13 +113,7 @@ def _in_lab(arguments: argparse.Namespace) -> int:
         # The lab's own namespace has no loopback, by which the command reaches its master.
         command = ["sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
         command += ["c4bench", "workload", "run", *_copies(arguments.files, directory / "workload")]
-        command += [
-            "--hosts",
-            INVENTORY,
-            "--own-master",
-            "--trust",
-            str(trust_directory(directory)),
-        ]
+        command += ["--hosts", INVENTORY, "--own-master", "--trust", str(trust_directory(directory))]
         command += ["--json"] * arguments.json
         command += ["--log-level", arguments.log_level, "--log-format", arguments.log_format]
         return launch(fabric, command, directory, seed=arguments.seed).exit_code
@@ -152,7 +135,7 @@ def _show(job: str, result: Result) -> None:
     if kind == "losses":
         fields = _newest_loss(fields)
     words = " ".join(f"{name}={value}" for name, value in fields.items())
-    _write_line(one_line(f"{job} rank {result.rank}: {kind} {words}".rstrip(), _LONGEST))
+    shared.print_lines([f"{job} rank {result.rank}: {kind} {words}".rstrip()], _LONGEST)
 
 
 def _newest_loss(fields: dict[str, Any]) -> dict[str, Any]:
@@ -167,9 +150,4 @@ def _newest_loss(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _show_json(job: str, result: Result) -> None:
-    _write_line(json_line(msgspec.json.encode({"job": job, "rank": result.rank} | result.body)))
-
-
-def _write_line(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+    shared.print_json(msgspec.json.encode({"job": job, "rank": result.rank} | result.body))

@@ -1,10 +1,10 @@
 """Check every host, many in parallel, each in one session for the report and the clock."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -63,57 +63,32 @@ def ring(hosts: Sequence[Host]) -> dict[str, list[tuple[Nic, Nic]]]:
 
 
 def _ask(host: Host, access: Access, peers: Sequence[tuple[Nic, Nic]], reach: Reach) -> Report:
-    with _session(host, access, reach) as session:
-        clock = offset(lambda: _clock(host, session))
-        asked = {"python": access.python, "nics": [msgspec.to_builtins(nic) for nic in host.nics]}
-        facts = _convert(host, _answer(host, session, f"look {_json(asked)}"), HostSelfReport)
-        mtus = [_mtu_to_peer(host, session, nic, peer) for nic, peer in peers]
-    return capabilities.evaluate(host, facts, clock, mtus)
-
-
-@contextmanager
-def _session(host: Host, access: Access, reach: Reach) -> Iterator[Session]:
     with (
         reach(host.name, access) as connection,
         closing(connection.start([*BARE_PYTHON, _LOOK.read_text()])) as session,
     ):
-        yield session
-
-
-def _clock(host: Host, session: Session) -> float:
-    session.write_line("clock")
-    return _decoded(host, session, float)
+        clock = offset(lambda: _answer(host, session, "clock", float))
+        asked = {"python": access.python, "nics": [msgspec.to_builtins(nic) for nic in host.nics]}
+        facts = _answer(host, session, f"look {_json(asked)}", HostSelfReport)
+        mtus = [_mtu_to_peer(host, session, nic, peer) for nic, peer in peers]
+    return capabilities.evaluate(host, facts, clock, mtus)
 
 
 def _mtu_to_peer(host: Host, session: Session, nic: Nic, peer: Nic) -> MtuToPeer:
     asked = {"nic": msgspec.to_builtins(nic), "peers": [peer.address]}
-    passed = _convert(host, _answer(host, session, f"mtu {_json(asked)}"), dict[str, int])
+    passed = _answer(host, session, f"mtu {_json(asked)}", dict[str, int])
     return MtuToPeer(nic.name, peer.name, passed.get(peer.address, 0))
 
 
-def _answer(host: Host, session: Session, question: str) -> Any:  # noqa: ANN401  (JSON)
+def _answer(host: Host, session: Session, question: str, kind: type[T]) -> T:
+    """The answer to a question. Raises UnhealthyError: one of another form is a host's trouble, and not the user's."""
     session.write_line(question)
-    answer = _decoded(host, session, object)
-    if isinstance(answer, dict) and answer.keys() == {"error"}:
-        raise UnhealthyError(f"{host.name}: cannot be checked: {one_line(answer['error'])}")
-    return answer
-
-
-def _decoded(host: Host, session: Session, kind: type[T]) -> T:
-    with _expected(host):
-        return from_json(session.read_line(_TIMEOUT_S), kind)
-
-
-def _convert(host: Host, answer: object, kind: type[T]) -> T:
-    with _expected(host), decoding():
-        return msgspec.convert(answer, kind)
-
-
-@contextmanager
-def _expected(host: Host) -> Iterator[None]:
-    """An answer of another form is a host's trouble, and not the user's."""
     try:
-        yield
+        answer = from_json(session.read_line(_TIMEOUT_S), object)
+        if isinstance(answer, dict) and answer.keys() == {"error"}:
+            raise UnhealthyError(f"{host.name}: cannot be checked: {one_line(answer['error'])}")
+        with decoding():
+            return msgspec.convert(answer, kind)
     except DecodingError as error:
         raise UnhealthyError(f"{host.name}: sent an unexpected answer: {error}; is its Python supported?") from None
 

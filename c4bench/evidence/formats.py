@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from c4bench import extensions
-from c4bench.evidence import benchmarks, chakra, flight_recorder, inspector, kineto, ras, ras_events
+from c4bench.evidence import benchmarks, chakra, flight_recorder, inspector, kineto, ras
 from c4bench.model.evidence import Reading
 
 HEAD_BYTES = 65_536
@@ -21,7 +21,7 @@ class FileFormat(NamedTuple):
 # In the order of trying: what is told by few words in a file comes after what is told by its own.
 _OWN = (
     FileFormat(ras.FORMAT, ras.recognises, ras.read),
-    FileFormat(ras_events.FORMAT, ras_events.recognises, ras_events.read),
+    FileFormat(ras.EVENTS, ras.recognises_events, ras.read_events),
     FileFormat(inspector.FORMAT, inspector.recognises, inspector.read),
     FileFormat(kineto.FORMAT, kineto.recognises, kineto.read),
     FileFormat(benchmarks.NCCL_TESTS, benchmarks.recognises_nccl_tests, benchmarks.read_nccl_tests),

@@ -1,4 +1,4 @@
-"""NCCL's RAS (2.24 to 2.31): the report of `ncclras`, as JSON or as text, of one moment.
+"""NCCL's RAS (2.24 to 2.31): the report of `ncclras` of one moment, as JSON or as text, and events of monitor mode.
 
 Source: NCCL's documentation of RAS, `src/ras/client_support.cc`, and reports of NCCL 2.28.9 and 2.30.7. It counts the
 collectives that each rank has called, by kind, and names ranks that do not answer. It tells of no operation how far it
@@ -13,6 +13,11 @@ The text report of NCCL's RAS: of its sections those that tell of single ranks o
 dead or do not answer, and then, by communicator, the ranks of which nothing is known: each with its process, or, up to
 2.25, only their numbers. People paste the part that matters, so any section may be missing, and other lines may stand
 around them.
+
+Monitor mode (`ncclras -m`, 2.29 and later) writes which processes stopped answering, as text or JSON. Source: NCCL's
+user guide, "RAS", and `rasClientsNotifyEvent` in `src/ras/client_support.cc`. An event is a line such as `[2025-12-19
+13:07:07] PEER_DEAD: Process 1524345 on node 172.16.64.245 managing GPU 1`, or an object of several lines. Times are of
+the day where it was written, without a zone, so only their order is used.
 """
 
 import re
@@ -28,6 +33,15 @@ from c4bench.evidence.fields import integer, kind, mapping, objects, text
 from c4bench.evidence.limits import MOST_LINES, MOST_RANKS, UnreadableError, json_data, short_name
 from c4bench.model.evidence import MemberEvidence, Problem, Reading, SourceFile, TimedOut
 
+FORMAT = "NCCL RAS"
+# 2.28.9 leaves out the comma before the status of a rank that is missing; 2.30.7 writes it.
+_WITHOUT_COMMA = re.compile(rb'("nvml_dev": -?\d{1,9})(\s{1,99}"status")')
+_CANNOT = (
+    "NCCL RAS: it counts calls and does not order them across communicators; whether a rank that has called less is "
+    "late or never comes shows only between two reports"
+)
+
+_CANNOT_TEXT = "NCCL RAS text: only communicators that it warns of are told of"
 _TIMEOUT = re.compile(
     r"\[rank(\d{1,9})\]:.{0,200}? Watchdog caught collective operation timeout: "
     r"WorkNCCL\(SeqNum=(\d{1,18}), OpType=(\w{1,64}),.{0,200}?Timeout\(ms\)=(\d{1,12})\)"
@@ -80,20 +94,6 @@ _GONE = {"DEAD": "dead", "INCOMPLETE": "unresponsive"}
 _Process = tuple[str, int]  # host and process id
 
 
-class TextReport(NamedTuple):
-    """What a report tells: of ranks, of the job's size (0 where it does not say), and of a host's processes (0 too).
-
-    `timeouts` are those of other lines in the same text.
-    """
-
-    version: str
-    members: tuple[MemberEvidence, ...]
-    ranks: int
-    per_host: int
-    timeouts: tuple[TimedOut, ...]
-    problems: tuple[Problem, ...]
-
-
 class _Section(NamedTuple):
     """A warning: the communicator and how many ranks it has, if it is of one; its word; and its lines."""
 
@@ -118,28 +118,22 @@ class _Gone(NamedTuple):
     gpu: int
 
 
-def is_report(head: bytes) -> bool:
-    """Whether a text that begins with `head` has a report of RAS, or part of one, in it."""
-    if any(word in head for word in _HEADS) and b"=====" in head:
-        return True
-    return bool(_WARNING.search(head) or _TABLE.search(head))
-
-
-def text_report(data: bytes, file: str, form: str) -> TextReport:
-    """What the report in `data` tells. Raises UnreadableError if that is more than a report may."""
+def _read_text(data: bytes, file: str) -> Reading:
+    """What the report as text tells, and other lines around it. Raises UnreadableError if that is more than it may."""
     if data.count(b"\n") > MOST_LINES:
         raise UnreadableError(f"it has more than {MOST_LINES} lines")
     report = data.decode("utf-8", "replace")
     version = _VERSION.search(report)
     lines = report.split("\n")
     account = Account(file, RAS)
-    groups = {group[1]: _group(group) for line in lines if (group := _GROUP.match(line))}
+    rows = filter(None, map(_GROUP.match, lines))
+    groups = {row[1]: _Group(int(row[2]), int(row[3]), int(row[4])) for row in rows}
     ranks, per_host = _job(lines, groups.values())
     ranks = ranks if ranks <= RAS.names else 0
     sections = list(_sections(lines, {number: group.size for number, group in groups.items()}))
     problems: list[Problem] = []
     try:
-        members = list(_missing(sections, file, form, account))
+        members = list(_missing(sections, file, account))
         timeouts = timed_out(lines, file, account)
     except OverBudgetError as error:
         raise UnreadableError(str(error).removeprefix(f"{file}: ")) from None
@@ -147,19 +141,16 @@ def text_report(data: bytes, file: str, form: str) -> TextReport:
     for section in sections:
         if section.word == "MISMATCH":
             try:
-                found = list(_mismatch(section, file, form, account, ranks))
+                found = list(_mismatch(section, file, account, ranks))
             except OverBudgetError as error:
                 reason = f"{str(error).removeprefix(f'{file}: ')}; this communicator is not used"
                 problems.append(Problem(file, reason, f"communicator {section.comm}"))
             else:
                 members += [one for one in found if (one.comm, one.member) not in missing]
     shown = short_name(version[1]) if version else "unknown"
-    placed = tuple(_in_job(one, ranks) for one in members)
-    return TextReport(shown, placed, ranks, per_host, timeouts, tuple(problems))
-
-
-def _group(found: re.Match[str]) -> _Group:
-    return _Group(int(found[2]), int(found[3]), int(found[4]))
+    placed, sources = tuple(_in_job(one, ranks) for one in members), (SourceFile(file, FORMAT, shown, ()),)
+    cannot = (_CANNOT, _CANNOT_TEXT)
+    return Reading(placed, sources, tuple(problems), cannot, ranks, per_host=per_host, timeouts=timeouts)
 
 
 def _job(lines: Iterable[str], groups: Iterable[_Group]) -> tuple[int, int]:
@@ -203,7 +194,7 @@ def _sections(lines: list[str], sizes: dict[str, int]) -> Iterator[_Section]:
     yield section
 
 
-def _mismatch(section: _Section, file: str, form: str, account: Account, ranks: int) -> Iterator[MemberEvidence]:
+def _mismatch(section: _Section, file: str, account: Account, ranks: int) -> Iterator[MemberEvidence]:
     """Members by what they have launched; those that are not listed are of the first and largest group.
 
     Raises OverBudgetError before it makes more members than a report, or its job of so many `ranks`, may have.
@@ -238,11 +229,11 @@ def _mismatch(section: _Section, file: str, form: str, account: Account, ranks: 
         pid, host, gpu = where.get(rank, (-1, "", -1))
         last = sum(count for _, count in mine)
         yield MemberEvidence(
-            file, form, comm, member=rank, size=size, host=host, pid=pid, gpu=gpu, counts=mine, last_seq=last
+            file, FORMAT, comm, member=rank, size=size, host=host, pid=pid, gpu=gpu, counts=mine, last_seq=last
         )
 
 
-def _missing(sections: list[_Section], file: str, form: str, account: Account) -> Iterator[MemberEvidence]:
+def _missing(sections: list[_Section], file: str, account: Account) -> Iterator[MemberEvidence]:
     """What does not answer: ranks as far as they are listed by communicator, and the other processes."""
     processes: dict[_Process, _Gone] = {}
     of_ranks: list[tuple[_Section, int, _Process]] = []
@@ -265,11 +256,11 @@ def _missing(sections: list[_Section], file: str, form: str, account: Account) -
         of_ranks += _placed(section, found, list(processes))
     for section, member, (host, pid) in of_ranks:
         gone = processes.get((host, pid)) or _Gone(_status_of(processes.values(), section), -1)
-        yield MemberEvidence(file, form, section.comm, member=member, size=section.size, host=host, pid=pid,
+        yield MemberEvidence(file, FORMAT, section.comm, member=member, size=section.size, host=host, pid=pid,
                              gpu=gone.gpu, status=gone.status)  # fmt: skip
     for host, pid in sorted(processes.keys() - {process for _, _, process in of_ranks}):
         gone = processes[host, pid]
-        yield MemberEvidence(file, form, "", host=host, pid=pid, gpu=gone.gpu, status=gone.status)
+        yield MemberEvidence(file, FORMAT, "", host=host, pid=pid, gpu=gone.gpu, status=gone.status)
 
 
 def _placed(section: _Section, ranks: list[int], processes: list[_Process]) -> list[tuple[_Section, int, _Process]]:
@@ -305,29 +296,18 @@ def _gpu(line: str) -> int:
     return int(found[2] or found[1]) if found else -1
 
 
-FORMAT = "NCCL RAS"
-# 2.28.9 leaves out the comma before the status of a rank that is missing; 2.30.7 writes it.
-_WITHOUT_COMMA = re.compile(rb'("nvml_dev": -?\d{1,9})(\s{1,99}"status")')
-_CANNOT = (
-    "NCCL RAS: it counts calls and does not order them across communicators; whether a rank that has called less is "
-    "late or never comes shows only between two reports"
-)
-
-_CANNOT_TEXT = "NCCL RAS text: only communicators that it warns of are told of"
-
-
 def recognises(head: bytes, _name: str) -> bool:
     """Whether a file that begins with `head` is a report of RAS."""
-    return b'"communicators' in head if head.lstrip().startswith(b"{") else is_report(head)
+    if head.lstrip().startswith(b"{"):
+        return b'"communicators' in head
+    titled = any(word in head for word in _HEADS) and b"=====" in head
+    return titled or bool(_WARNING.search(head) or _TABLE.search(head))
 
 
 def read(data: bytes, file: str) -> Reading:
     """The report in `data`. Raises UnreadableError."""
     if not data.lstrip().startswith(b"{"):
-        said = text_report(data, file, FORMAT)
-        sources = (SourceFile(file, FORMAT, said.version, ()),)
-        return Reading(said.members, sources, said.problems, (_CANNOT, _CANNOT_TEXT), said.ranks,
-                       per_host=said.per_host, timeouts=said.timeouts)  # fmt: skip
+        return _read_text(data, file)
     report = mapping(json_data(_WITHOUT_COMMA.sub(rb"\1,\2", data)))
     if "communicators" not in report:
         raise UnreadableError("it is no report of RAS: it has no communicators")
@@ -376,6 +356,88 @@ def _communicator(comm: Mapping[str, Any], number: int, file: str, taken_s: floa
 
 
 def _counts(found: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
-    spelt = {"AllReduce": "all_reduce", "AllGather": "all_gather", "ReduceScatter": "reduce_scatter"}
-    counts = ((spelt.get(name, kind(name)), integer(count)) for name, count in found.items())
+    counts = ((_SPELT.get(name) or kind(name), integer(count)) for name, count in found.items())
     return tuple(sorted((name, count) for name, count in counts if name and count >= 0))
+
+
+EVENTS = "NCCL RAS events"
+_CANNOT_EVENTS = (
+    "NCCL RAS events: they name processes and not ranks, and only those that stopped answering RAS's own threads"
+)
+_EVENT_LINE = re.compile(rb"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] PEER_[A-Z_]{1,40}:", re.MULTILINE)
+_EVENT = re.compile(r"^\[[^\]]{19}\] (PEER_[A-Z_]{1,40}): Process (\d{1,18}) on node (\S{1,256})")
+_GREETING = (b"RAS Monitor Mode", b"====", b"OK")
+_OBJECT_END = re.compile(rb"(?<=\n\})\s*\n")
+_MOST_EVENTS = 200_000
+# What an event says of a process from then on. All other events change nothing.
+_STATUS_AFTER = {
+    "PEER_DEAD": "dead",
+    "PEER_TIMEOUT_DEAD": "dead",
+    "PEER_UNRESPONSIVE": "unresponsive",
+    "PEER_KEEPALIVE_TIMEOUT": "unresponsive",
+    "PEER_SEND_STUCK": "unresponsive",
+    "PEER_NEW": "",
+    "PEER_CONNECTED": "",
+    "PEER_RECOVERED": "",
+}
+
+
+class _Event(NamedTuple):
+    name: str
+    host: str
+    pid: int
+
+
+def recognises_events(head: bytes, _name: str) -> bool:
+    """Whether a file that begins with `head` has events of RAS."""
+    return (b"] PEER_" in head and bool(_EVENT_LINE.search(head))) or (b'"PEER_' in head and b'"event"' in head)
+
+
+def read_events(data: bytes, file: str) -> Reading:
+    """The processes that had not answered again by the end of `data`. Raises UnreadableError."""
+    if data.count(b"\n") + data.count(b"\r") > MOST_LINES:
+        raise UnreadableError(f"it has more than {MOST_LINES} lines")
+    parts = _parts(data)
+    if len(parts) > _MOST_EVENTS:
+        raise UnreadableError(f"it has more than {_MOST_EVENTS} events")
+    status: dict[tuple[str, int], str] = {}
+    bad: list[int] = []
+    for number, part in enumerate(parts, start=1):
+        event = _json_event(part) if part.startswith(b"{") else _text_event(part)
+        if event is None:
+            bad.append(number)
+        elif event.name in _STATUS_AFTER and event.pid >= 0:
+            status[event.host, event.pid] = _STATUS_AFTER[event.name]
+    members = tuple(MemberEvidence(file, EVENTS, "", host=host, pid=pid, status=word)
+                    for (host, pid), word in sorted(status.items()) if word)  # fmt: skip
+    problems = (Problem(file, f"{len(bad)} events cannot be used", f"event {bad[0]}"),) if bad else ()
+    return Reading(members, (SourceFile(file, EVENTS, "", ()),), problems, (_CANNOT_EVENTS,))
+
+
+def _parts(data: bytes) -> list[bytes]:
+    """The events: lines, or objects that end with a brace on a line of its own."""
+    data = b"\n".join(line for line in data.splitlines() if not line.startswith(_GREETING))
+    parts: Iterator[bytes]
+    if b"\n}" in data or data.lstrip().startswith(b"{"):
+        parts = (part.strip() for part in _OBJECT_END.split(data))
+    else:
+        parts = (line.strip() for line in data.splitlines())
+    return [part for part in parts if part]
+
+
+def _text_event(line: bytes) -> _Event | None:
+    """An event; one of a peer that RAS knows by its address only has no process."""
+    if not _EVENT_LINE.match(line):
+        return None
+    found = _EVENT.match(line.decode("utf-8", "replace"))
+    return _Event(found[1], short_name(found[3]), integer(found[2])) if found else _Event("", "", -1)
+
+
+def _json_event(part: bytes) -> _Event | None:
+    try:
+        document = mapping(json_data(part))
+    except UnreadableError:
+        return None
+    peer = mapping(document.get("peer"))
+    name = text(document.get("event"))
+    return _Event(name, short_name(text(peer.get("host"))), integer(peer.get("pid"))) if name else None

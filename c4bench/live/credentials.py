@@ -13,7 +13,6 @@ import datetime
 import hashlib
 import hmac
 import ipaddress
-import os
 import re
 import secrets
 from collections.abc import Iterable
@@ -75,9 +74,7 @@ def _make(certificate: Path, key: Path, names: list[str], now: datetime.datetime
         .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
         .sign(own, SHA256())
     )
-    descriptor = os.open(key, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(own.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    files.replace(key, [own.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())], mode=0o600)
     certificate.write_bytes(made.public_bytes(Encoding.PEM))
 
 

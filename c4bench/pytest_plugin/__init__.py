@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Generator, Iterable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -24,6 +25,11 @@ _asks = pytest.StashKey[bool]()
 # Options of pytest that only show something, by the names under which it keeps them.
 _SHOWN = ("help", "version", "markers", "showfixtures", "show_fixtures_per_test", "cacheshow", "collectonly")
 _FIXTURES_SHOWN = ("showfixtures", "show_fixtures_per_test", "collectonly")
+# The fixtures that need hosts.
+ABSENT = (
+    *("atlas", "c4d", "clocks", "cluster", "hosts", "inject", "inventory", "job", "measure", "rdma_hosts"),
+    *("run_directory", "save", "shared", "steer", "switches", "trust"),
+)
 _PARALLEL = re.compile(r"-n(\d+|auto|logical)?|--numprocesses(=.*)?|--tx(=.*)?")
 
 
@@ -128,6 +134,16 @@ def _add_options(group: pytest.OptionGroup) -> None:
     )
 
 
+def _skips(name: str) -> object:
+    """The fixture of that name in a run without hosts: it skips the test that asks for it, with the reason."""
+
+    @pytest.fixture(name=name, scope="session")  # so that fixtures of any scope may ask for it
+    def fixture() -> None:
+        pytest.skip("no-hosts: give --hosts=inventory.yml or --hosts=softroce")
+
+    return fixture
+
+
 def _is_asked(config: pytest.Config, options: Iterable[str]) -> bool:
     return any(config.getoption(name, False) for name in options)
 
@@ -149,8 +165,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
         config.pluginmanager.register(fixtures, "c4bench-fixtures")
     elif not config.option.hosts:
-        from c4bench.pytest_plugin import absent  # noqa: PLC0415  (see the module's first lines)
-
+        absent = ModuleType("absent")
+        vars(absent).update({name: _skips(name) for name in ABSENT})
         config.pluginmanager.register(absent, "c4bench-absent")
     elif config.option.hosts != LAB and not _is_asked(config, _SHOWN):
         from c4bench.pytest_plugin import fixtures, scope, verdicts  # noqa: PLC0415

@@ -1,10 +1,13 @@
 """What a scenario may ask for. None of it tells which backend it is on; capabilities are asked of the hosts."""
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from c4bench import remote
@@ -16,17 +19,17 @@ from c4bench.inject import places
 from c4bench.inject.controller import Injector
 from c4bench.inject.protocol import Applied as Fault
 from c4bench.inventory import Inventory, select
+from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.fabric import Host
 from c4bench.model.measurement import Clock, Measurement
 from c4bench.model.steering import Policy
-from c4bench.pytest_plugin.clocks import Clocks
 from c4bench.pytest_plugin.scope import needs
 from c4bench.pytest_plugin.tenancy import TENANCY
-from c4bench.pytest_plugin.timelines import timelines
 from c4bench.pytest_plugin.verdicts import LEDGER, scenario_name
 from c4bench.record import Ledger, RunDirectory
-from c4bench.record.artefacts import Faults
+from c4bench.record.artefacts import Faults, FaultTimeline
 from c4bench.record.run import slug
+from c4bench.remote.clock import ClockOffset
 from c4bench.report.headlines import format_labels
 from c4bench.wire.messages import JobSpec
 from c4bench.workload.jobs import job as job_of
@@ -41,6 +44,32 @@ _C4D = pytest.StashKey[C4D]()
 _INJECTED = pytest.StashKey[list[Fault]]()
 Measure = Callable[..., Measurement]
 Inject = Callable[..., AbstractContextManager[Fault]]
+
+
+class Clocks:
+    """The clocks of reserved hosts, as last read; a host that is not among them shares ours, as all of a lab do."""
+
+    def __init__(self, known: Mapping[str, ClockOffset]) -> None:
+        self._known = known
+
+    def error_s(self, *hosts: str) -> float:
+        """How much a time of any of these hosts, put on our clock, may be off."""
+        return max((self._known.get(host, ClockOffset()).error_s for host in hosts), default=0.0)
+
+    def ours(self, host: str, time_s: float) -> float:
+        """A time that this host's clock told, on our clock."""
+        return self._known.get(host, ClockOffset()).ours(time_s)
+
+    @contextmanager
+    def translated(self, fault: AbstractContextManager[Fault], host: str) -> Iterator[Fault]:
+        """The fault with its times on our clock."""
+        clock = self._known.get(host, ClockOffset())
+        with fault as applied:
+            seen = applied.witness.observed_s
+            witness = msgspec.structs.replace(applied.witness, observed_s=None if seen is None else clock.ours(seen))
+            onset_s, expires_s = clock.ours(applied.onset_s), clock.ours(applied.expires_s)
+            times = {"onset_s": onset_s, "expires_s": expires_s, "clock_error_s": clock.error_s}
+            yield msgspec.structs.replace(applied, witness=witness, **times)
 
 
 @pytest.fixture(scope="session")
@@ -235,7 +264,7 @@ def c4d(request: pytest.FixtureRequest, cluster: Cluster, job: JobSpec, run_dire
     name = f"faults/{slug(scenario_name(request.node))}"
     injected = request.node.stash.get(_INJECTED, [])
     if injected and run_directory.load(name, Faults) is None:
-        run_directory.save(name, timelines(injected, found.all(), found.link_names))
+        run_directory.save(name, _timelines(injected, found.all(), found.link_names))
 
 
 @pytest.fixture
@@ -286,3 +315,37 @@ def steer(
         run_directory.save(f"incidents/{slug(job.spec.id)}", job.incidents())
         cluster.stop(job.spec.id)
         cluster.put_back(job.spec.id)
+
+
+def _timelines(faults: Sequence[Fault], diagnoses: Iterable[Diagnosis], links: Mapping[str, str]) -> Faults:
+    """One timeline for each fault that is to be diagnosed; a diagnosis is about the newest fault before its alarm.
+
+    `links` has the names of links by address.
+    """
+    found = tuple(diagnoses)
+    onsets_s = [fault.onset_s - fault.onset_bound_s - fault.clock_error_s for fault in faults]
+    drawn = []
+    for fault, (since_s, until_s) in zip(faults, pairwise([*onsets_s, math.inf]), strict=True):
+        if fault.target is not None and fault.syndrome is not None:
+            about = [one for one in found if since_s <= one.alarmed_s < until_s]
+            drawn.append(_timeline(fault, fault.target, fault.syndrome, about, links))
+    return Faults(tuple(drawn))
+
+
+def _timeline(
+    fault: Fault, target: Component, expected: Syndrome, about: Sequence[Diagnosis], links: Mapping[str, str]
+) -> FaultTimeline:
+    """The fault with the diagnosis that is right, else with the first one."""
+    right = next((one for one in about if (one.syndrome, one.component) == (expected, target)), None)
+    shown = right or next(iter(about), None)
+    return FaultTimeline(
+        name=fault.fault,
+        target=target.named(links),
+        expected=expected,
+        onset_s=fault.onset_s,
+        observed_s=fault.observed_s,
+        alarmed_s=shown.alarmed_s if shown else None,
+        named_s=shown.named_s if shown else None,
+        diagnosis=f"{shown.syndrome}: {shown.component.named(links)}" if shown else "",
+        correct=right is not None,
+    )

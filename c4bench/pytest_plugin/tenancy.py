@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from c4bench.doctor import Report, look_at
-from c4bench.doctor.capabilities import Capability
+from c4bench.doctor.capabilities import Capability, Report
+from c4bench.doctor.hosts import look_at
 from c4bench.doctor.overview import document
 from c4bench.doctor.switches import audit_all
 from c4bench.inventory import Inventory

@@ -4,7 +4,6 @@ import os
 import re
 import time
 from collections.abc import Generator
-from typing import NamedTuple
 
 import msgspec
 import pytest
@@ -37,20 +36,13 @@ def _is_plain(item: pytest.Item) -> bool:
     return not {"inventory", "run_directory"} & set(getattr(item, "fixturenames", ()))
 
 
-class _Ran(NamedTuple):
-    """A test that has begun: its scenario's name, and whether it is plain."""
-
-    scenario: str
-    plain: bool
-
-
 class Verdicts:
     """Hooks that record all that happens in a session, and have the verdict on these records decide."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._run = RunDirectory(config.option.c4_run_dir)
         self._virtual = IN_LAB and config.option.c4_time == "virtual"
-        self._begun: dict[str, _Ran] = {}
+        self._begun: dict[str, tuple[str, bool]] = {}  # by node: its scenario, and whether it is plain
         self._unseen: set[tuple[str, str]] = set()  # tests by node and phase that have seen no fault take effect
         self._ended = 0
         self._uncollected: list[pytest.CollectReport] = []
@@ -105,7 +97,7 @@ class Verdicts:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Remember what a report does not say of its test."""
         report = yield
-        self._begun[report.nodeid] = _Ran(scenario_name(item), _is_plain(item))
+        self._begun[report.nodeid] = scenario_name(item), _is_plain(item)
         if call.excinfo is not None and _is_unseen(call.excinfo):
             self._unseen.add((report.nodeid, report.when))
         if report.failed and call.excinfo and call.excinfo.errisinstance(C4Error) and not item.config.option.fulltrace:
@@ -115,9 +107,9 @@ class Verdicts:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Write down how each test ended, as pytest counts it, so that the run can be judged from its directory."""
         if report.when == "call" or not report.passed:
-            ran = self._begun.get(report.nodeid, _Ran(report.nodeid, plain=True))
+            scenario, plain = self._begun.get(report.nodeid, (report.nodeid, True))
             unseen = (report.nodeid, report.when) in self._unseen
-            self._run.finish_scenario(ran.scenario, _outcome(report, unseen=unseen), _reason(report), plain=ran.plain)
+            self._run.finish_scenario(scenario, _outcome(report, unseen=unseen), _reason(report), plain=plain)
 
     def pytest_runtest_logfinish(self) -> None:
         """A test has had its turn."""

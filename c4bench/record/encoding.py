@@ -1,6 +1,5 @@
 """The one JSON encoding of everything recorded: equal values give equal bytes, on any machine."""
 
-import math
 from typing import Any, TypeVar
 
 import msgspec
@@ -25,9 +24,3 @@ def decode(data: bytes, kind: type[T], source: str) -> T:
         return from_json(data, kind)
     except DecodingError as error:
         raise UsageError(f"{source} is not what c4bench records ({error}); restore it or run again") from None
-
-
-def finite(value: float) -> float:
-    """`value` as a float; infinities become NaN, the value of an inconclusive measurement."""
-    number = float(value)
-    return number if math.isfinite(number) else math.nan

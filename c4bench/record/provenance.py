@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
+from typing import NotRequired, TypedDict, Unpack
 
 import msgspec
 
@@ -44,7 +45,7 @@ class Environment(msgspec.Struct, frozen=True):
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def gather(*, kernel: str = "", kernel_build: str = "", lab_mode: str = "") -> Environment:
+def gather(kernel: str = "", kernel_build: str = "", lab_mode: str = "") -> Environment:
     """Read the environment of this process and machine."""
     return Environment(
         python=platform.python_version(),
@@ -140,22 +141,24 @@ class Provenance(msgspec.Struct, frozen=True):
     skips: dict[str, int] = {}
 
 
-def collect(
-    *,
-    name: str,
-    started_at: str,
-    command: Sequence[str],
-    seed: int,
-    backend: str,
-    topology: str,
-    clock: str,
-    inventory_digest: str = "",
-    kernel: str = "",
-    kernel_build: str = "",
-    lab_mode: str = "",
-) -> Provenance:
+class Facts(TypedDict):
+    """What only the program that starts a run knows of it; what a lab's kernel is, as `Environment` has it."""
+
+    command: Sequence[str]
+    seed: int
+    backend: str
+    topology: str
+    clock: str
+    inventory_digest: NotRequired[str]
+    kernel: NotRequired[str]
+    kernel_build: NotRequired[str]
+    lab_mode: NotRequired[str]
+
+
+def collect(*, name: str, started_at: str, **facts: Unpack[Facts]) -> Provenance:
     """Collect provenance: the caller's facts, the machine, the environment and the state of the checkout."""
     commit, dirty = _checkout(Path(c4bench.__file__).parent)
+    environment = gather(facts.get("kernel", ""), facts.get("kernel_build", ""), facts.get("lab_mode", ""))
     return Provenance(
         name=name,
         started_at=started_at,
@@ -163,13 +166,13 @@ def collect(
         git_commit=commit,
         git_dirty=dirty,
         platform=f"{platform.system()} {platform.release()} {platform.machine()}",
-        command=tuple(command),
-        seed=seed,
-        backend=backend,
-        topology=topology,
-        clock=clock,
-        inventory_digest=inventory_digest,
-        environment=gather(kernel=kernel, kernel_build=kernel_build, lab_mode=lab_mode),
+        command=tuple(facts["command"]),
+        seed=facts["seed"],
+        backend=facts["backend"],
+        topology=facts["topology"],
+        clock=facts["clock"],
+        inventory_digest=facts.get("inventory_digest", ""),
+        environment=environment,
     )
 
 

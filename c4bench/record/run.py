@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 import msgspec
 
@@ -17,8 +17,8 @@ from c4bench import files
 from c4bench.errors import UsageError
 from c4bench.model.measurement import PLUS_MINUS, Clock, Measurement, Outcome, evaluate
 from c4bench.model.recording import Record
-from c4bench.record.encoding import decode, encode, finite
-from c4bench.record.provenance import Provenance
+from c4bench.record.encoding import decode, encode
+from c4bench.record.provenance import Facts, Provenance, collect, differences
 from c4bench.record.telemetry import to_lines
 
 
@@ -66,7 +66,7 @@ class RunDirectory:
         """Make `<root>/<UTC>-<name>` and point `<root>/latest` at it."""
         root.mkdir(parents=True, exist_ok=True)
         path = _fresh(root, f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{slug(name)}")
-        _point(root / "latest", path.name)
+        point(root / "latest", path.name)
         return cls(path)
 
     def hold(self) -> None:
@@ -269,12 +269,48 @@ def _fresh(root: Path, name: str) -> Path:
             return path
 
 
-def _point(link: Path, target: str) -> None:
+def point(link: Path, target: str) -> None:
     """Make `link` a symlink to `target`; at every moment it points at a whole run."""
     fresh = link.with_name(f".{link.name}.{os.getpid()}")
     fresh.unlink(missing_ok=True)
     fresh.symlink_to(target)
     fresh.replace(link)
+
+
+ROOT = Path("reports/runs")  # in the directory that a run is started from
+
+
+def begin(
+    path: Path | None, name: str, *, root: Path = ROOT, resume: bool = False, **facts: Unpack[Facts]
+) -> RunDirectory:
+    """Return the run directory `path`, or a new one under `root`; write its provenance if it has none.
+
+    The run holds the directory as long as the returned object lives. Raises UsageError if another run holds it, if the
+    run in `path` is finished and this is not to `resume` it, or if that was started in another environment: figures of
+    two runs or two environments do not mix.
+    """
+    if path is None:
+        run = RunDirectory.create(root, name)
+    else:
+        path.mkdir(parents=True, exist_ok=True)
+        run = RunDirectory(path)
+    run.hold()
+    refuse_finished(run, resume=resume)
+    provenance = collect(name=run.path.name, started_at=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", **facts)
+    if not run.started:
+        run.write_provenance(provenance)
+    elif changed := differences(run.provenance().environment, provenance.environment):
+        raise UsageError(f"{run.path} was started in another environment ({changed}); give another run directory")
+    return run
+
+
+def refuse_finished(run: RunDirectory, *, resume: bool) -> None:
+    """Raises UsageError for a finished run, which stays as it is, unless what it has not run is to be added."""
+    if run.finished and not resume:
+        raise UsageError(
+            f"{run.path} holds a finished run, which stays as it is; leave out --c4-run-dir for a new run, "
+            "or add --c4-resume to run what this one has not"
+        )
 
 
 _LIMITS = ("at_least", "at_most", "equals", PLUS_MINUS)
@@ -314,7 +350,8 @@ class Ledger:
         A missed limit raises nothing. Raises UsageError for two limits, and for a label that is a misspelt limit.
         """
         _check_labels(labels)
-        number, limit = finite(value), _limit(at_least, at_most, equals)
+        number = float(value) if math.isfinite(value) else math.nan
+        limit = _limit(at_least, at_most, equals)
         outcome = evaluate(number, limit, plus_minus)
         labels = labels | ({PLUS_MINUS: plus_minus} if plus_minus else {})
         measurement = Measurement(self._scenario, name, number, unit, limit, outcome, clock, labels)

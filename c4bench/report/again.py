@@ -39,15 +39,15 @@ def _seed(command: Sequence[str], provenance: Provenance) -> list[str]:
 
 def _elsewhere(command: Sequence[str]) -> Iterator[str]:
     """A pytest command without what says where to write; such a run makes a new directory."""
-    return (argument for argument in _without(command, _ABOUT_RUN) if argument != _RESUME)
+    return (argument for argument in without(command, _ABOUT_RUN) if argument != _RESUME)
 
 
 def _without_tests(command: Iterable[str], node: str) -> Iterator[str]:
     """A pytest command without its tests, and without options that name others."""
-    return (argument for argument in _without(command, _ABOUT_TESTS) if not _is_test(argument, node))
+    return (argument for argument in without(command, _ABOUT_TESTS) if not _is_test(argument, node))
 
 
-def _without(command: Iterable[str], options: Collection[str]) -> Iterator[str]:
+def without(command: Iterable[str], options: Collection[str]) -> Iterator[str]:
     """A command without these options and their values."""
     arguments = iter(command)
     for argument in arguments:

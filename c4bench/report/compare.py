@@ -20,13 +20,6 @@ class Pair(NamedTuple):
     after: Measurement | None
 
     @property
-    def newest(self) -> Measurement:
-        """The measurement of the second run, else of the first."""
-        found = self.after or self.before
-        assert found is not None
-        return found
-
-    @property
     def change(self) -> float:
         """The value's change as a share of the first; NaN where there is none, infinite from zero."""
         if self.before is None or self.after is None:

@@ -1,45 +1,14 @@
-"""What files of other tools say, for a page: the verdicts, the ranks by sequence number, and who waits for whom."""
-
-from typing import Any, NamedTuple
-
-import msgspec
+"""What files of other tools say, in words: for pages and for the command line."""
 
 from c4bench.evidence.collect import collect
 from c4bench.evidence.judging.judge import judge
 from c4bench.model.evidence import EvidenceReport, EvidenceVerdict, HostClock, State
 from c4bench.record import RunDirectory
 
-_SHOWN = 500  # rows of a table; a page of more is not read
 
-
-class EvidencePanel(NamedTuple):
-    """A job's verdicts and tables. Tables are cut; `hidden` are the rows that they lack."""
-
-    name: str
-    report: EvidenceReport
-    standings: list[dict[str, Any]]
-    reached: list[dict[str, Any]]
-    hidden: int
-    clocks: str
-    size: str
-    summary: str
-
-
-def panel_of(report: EvidenceReport, name: str = "") -> EvidencePanel:
-    """What a page shows of a report."""
-    standings = [{**msgspec.structs.asdict(one), "ranks": ranges(one.ranks), "waits_for": ranges(one.waits_for)}
-                 for one in report.standings[:_SHOWN]]  # fmt: skip
-    reached = [{**msgspec.structs.asdict(one), "ranks": ranges(one.ranks)} for one in report.reached[:_SHOWN]]
-    hidden = max(0, len(report.standings) - _SHOWN) + max(0, len(report.reached) - _SHOWN)
-    return EvidencePanel(
-        name, report, standings, reached, hidden, clock_summary(report.clocks) if report.clocks else "",
-        job_size(report), summary(report),
-    )  # fmt: skip
-
-
-def panels_of(run: RunDirectory) -> list[EvidencePanel]:
-    """A panel for each job whose files the run directory holds in `evidence/`."""
-    return [panel_of(judge(collect([folder])), name) for name, folder in run.evidence().items()]
+def reports_of(run: RunDirectory) -> list[tuple[str, EvidenceReport]]:
+    """Name and report of each job whose files the run directory holds in `evidence/`."""
+    return [(name, judge(collect([folder]))) for name, folder in run.evidence().items()]
 
 
 def clock_summary(clocks: tuple[HostClock, ...]) -> str:

@@ -1,11 +1,16 @@
-"""Select the headline measurements of the report and format values."""
+"""Measurements for people: which head the report, how values are formatted, and what a name is in plain words."""
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
+import msgspec
+import yaml
+
 from c4bench.model.measurement import PLUS_MINUS, Measurement, Outcome
+from c4bench.resources import resource
 from c4bench.units import format_rate, format_size, format_time
 
 _MOST = 12
@@ -97,3 +102,15 @@ def format_quantity(value: float, unit: str) -> str:
 
 def _urgency(measurement: Measurement) -> tuple[int, float]:
     return _RANK[measurement.outcome], margin(measurement)
+
+
+@cache
+def plain_names() -> Mapping[str, str]:
+    """The plain words by measurement name."""
+    text = resource("reports", "templates", "measurements.yml").read_text()
+    return msgspec.convert(yaml.safe_load(text), dict[str, str])
+
+
+def plain(name: str) -> str:
+    """A measurement in plain words; "" for one that is not in the list, such as a user's own."""
+    return plain_names().get(name, "")

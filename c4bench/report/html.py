@@ -1,21 +1,71 @@
-"""The report of a run: one page without scripts that loads nothing from elsewhere."""
+"""The report of a run: one page without scripts that loads nothing from elsewhere.
 
+`SECTIONS` is the one place where a chart is registered (CONTRIBUTING.md).
+"""
+
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jinja2
 from markupsafe import Markup
 
 from c4bench.foreign_text import lines
+from c4bench.model.evidence import EvidenceReport
 from c4bench.record import RunDirectory
+from c4bench.record.artefacts import Campaign, CampaignTrial
 from c4bench.report import headlines
 from c4bench.report.again import nodes, repeat_run, repeat_scenario
-from c4bench.report.charts.bullet import bullet
-from c4bench.report.evidence_panels import blamed, ranges
-from c4bench.report.plain_names import plain
-from c4bench.report.sections import SECTIONS
+from c4bench.report.charts import bars, curves, fabric, heatmap, timeline
+from c4bench.report.charts.bars import bullet
+from c4bench.report.evidence_panels import blamed, clock_summary, job_size, ranges, reports_of, summary
 from c4bench.report.verdict import evaluate_run
 from c4bench.resources import resource
+
+
+class Section(NamedTuple):
+    """A section of the page: its template's variable and file name, the artefacts it draws, and its content.
+
+    `content` is empty or None for a run without these artefacts; the section is then left out.
+    """
+
+    name: str
+    artefacts: tuple[str, ...]
+    content: Callable[[RunDirectory], Any]
+
+
+class Confusion(NamedTuple):
+    """How often each kind of fault (row) got each answer (column)."""
+
+    answers: list[str]
+    rows: list[tuple[str, list[int]]]
+    misses: list[CampaignTrial]
+
+
+def _confusion(run: RunDirectory) -> Confusion | None:
+    trials = [trial for campaign in run.load_all("campaign", Campaign).values() for trial in campaign.trials]
+    if not trials:
+        return None
+    counts = Counter((trial.expected, trial.said) for trial in trials)
+    answers = sorted({trial.said for trial in trials})
+    rows = [
+        (expected, [counts[expected, answer] for answer in answers])
+        for expected in sorted({t.expected for t in trials})
+    ]
+    return Confusion(answers, rows, [trial for trial in trials if not trial.right])
+
+
+SECTIONS = (
+    Section("fabrics", ("fabric", "link_loads"), fabric.panels),
+    Section("faults", ("faults",), timeline.faults),
+    Section("matrices", ("delay_matrix",), heatmap.matrices),
+    Section("confusion", ("campaign",), _confusion),
+    Section("ablations", ("ablation",), bars.ablations),
+    Section("sites", ("loss_curves", "link_bytes"), curves.sites),
+    Section("evidences", (), reports_of),
+    Section("growths", ("growth",), curves.growths),
+)
 
 
 def render(run_dir: Path) -> Path:
@@ -40,12 +90,15 @@ def environment() -> jinja2.Environment:
     environment.filters |= {
         "ranges": ranges,
         "blamed": blamed,
+        "clocks": clock_summary,
+        "size": job_size,
+        "summary": summary,
         "bullet": bullet,
         "written": headlines.format_value,
         "limit": headlines.format_limit,
         "labels": headlines.format_labels,
         "short": headlines.short,
-        "plain": plain,
+        "plain": headlines.plain,
     }
     return environment
 
@@ -71,3 +124,8 @@ def _context(run: RunDirectory) -> dict[str, Any]:
         "timings": headlines.by_scenario(verdict.timings),
         "sections": list(sections),
     } | sections
+
+
+def evidence_page(report: EvidenceReport) -> str:
+    """A page of its own on what files of other tools say, as HTML; it loads nothing and has no scripts."""
+    return environment().get_template("evidence.html.j2").render(report=report)

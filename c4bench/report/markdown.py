@@ -8,8 +8,7 @@ from c4bench.model.measurement import Measurement, Outcome
 from c4bench.record import RunDirectory
 from c4bench.report.again import nodes, repeat_run, repeat_scenario
 from c4bench.report.compare import Comparison
-from c4bench.report.headlines import format_labels, format_limit, format_value, headlines
-from c4bench.report.plain_names import plain
+from c4bench.report.headlines import format_labels, format_limit, format_value, headlines, plain
 from c4bench.report.verdict import Verdict
 
 _WORDS = {"pass": "passed", "fail": "failed", "inconclusive": "inconclusive", "skip": "skipped"}
@@ -61,23 +60,12 @@ def comparison(names: tuple[str, str], found: Comparison) -> str:
 
 
 def _changes(found: Comparison) -> Iterator[tuple[str, ...]]:
-    for before, after in found.pairs[:_ROWS]:
-        pair = [one for one in (before, after) if one]
-        outcomes = dict.fromkeys(one.outcome.value for one in pair)
-        yield (
-            *_what(pair[-1]),
-            markdown(format_value(before)) if before else "",
-            markdown(format_value(after)) if after else "",
-            _change(before, after),
-            " → ".join(outcomes),
-        )
-
-
-def _change(before: Measurement | None, after: Measurement | None) -> str:
-    if before is None or after is None or not before.value or not math.isfinite(before.value):
-        return ""
-    share = (after.value - before.value) / abs(before.value)
-    return f"{share:+.1%}" if math.isfinite(share) else ""
+    for pair in found.pairs[:_ROWS]:
+        both = [one for one in pair if one]
+        outcomes = dict.fromkeys(one.outcome.value for one in both)
+        values = (markdown(format_value(one)) if one else "" for one in pair)
+        change = f"{pair.change:+.1%}" if math.isfinite(pair.change) else ""
+        yield (*_what(both[-1]), *values, change, " → ".join(outcomes))
 
 
 def _row(one: Measurement) -> tuple[str, ...]:

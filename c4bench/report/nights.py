@@ -133,11 +133,8 @@ def _reasons(apart: Mapping[str, str]) -> tuple[str, ...]:
     alike: dict[str, list[str]] = {}
     for name, what in apart.items():
         alike.setdefault(what, []).append(name)
-    return tuple(f"{max(names)}{_more(len(names) - 1)}: {what}" for what, names in alike.items())
-
-
-def _more(count: int) -> str:
-    return f" and {count} more" if count else ""
+    more = {what: f" and {len(names) - 1} more" if len(names) > 1 else "" for what, names in alike.items()}
+    return tuple(f"{max(names)}{more[what]}: {what}" for what, names in alike.items())
 
 
 def prune(root: Path, keep: int, spare: Iterable[Path]) -> list[Path]:
@@ -213,17 +210,12 @@ def _kind(now: Measurement, side: int) -> str:
 
 def _key(measurement: Measurement) -> Key:
     """Identifies a figure. Labels that are fractions are left out: they are measured, and differ every night."""
-    return (
-        measurement.scenario,
-        measurement.name,
-        tuple(sorted((key, str(value)) for key, value in _stable_labels(measurement.labels).items())),
-    )
-
-
-def _stable_labels(labels: Mapping[str, str | int | float]) -> dict[str, str | int | float]:
-    whole = {key: value for key, value in labels.items() if not isinstance(value, float) or value.is_integer()}
-    whole.pop(PLUS_MINUS, None)
-    return whole
+    whole = {
+        key: str(value)
+        for key, value in measurement.labels.items()
+        if key != PLUS_MINUS and (not isinstance(value, float) or value.is_integer())
+    }
+    return measurement.scenario, measurement.name, tuple(sorted(whole.items()))
 
 
 def _median_of(repeats: Sequence[Measurement]) -> Measurement:

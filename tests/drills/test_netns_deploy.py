@@ -9,7 +9,7 @@ import c4bench
 from c4bench.control.cluster import Cluster
 from c4bench.deploy import playbook
 from c4bench.deploy.prepare import PACKAGES, prepare
-from c4bench.doctor import look_at
+from c4bench.doctor.hosts import look_at
 from c4bench.errors import UnhealthyError
 from c4bench.inventory import load
 from c4bench.model.agent import AgentConfig

@@ -11,7 +11,7 @@ from mutation_trials import MutantResult, Trials
 from c4bench.foreign_text import markdown_code
 from c4bench.model.measurement import Clock
 from c4bench.pytest_plugin.verdicts import IN_LAB
-from c4bench.report.statistics import share_interval
+from tools.shares import share_interval
 
 ROOT = Path(__file__).parents[2]
 COUNT = int(os.environ.get("C4BENCH_MUTANTS", "300"))

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from c4bench.bench.notes import note
+from c4bench.bench.figures import note
 from c4bench.control.cluster import Cluster
 from c4bench.deploy import authority
 from c4bench.errors import UnhealthyError

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from c4bench.agent.window_message import WindowMessages
-from c4bench.bench.notes import note
+from c4bench.bench.figures import note
 from c4bench.deploy import authority
 from c4bench.errors import UnhealthyError
 from c4bench.model.measurement import Clock

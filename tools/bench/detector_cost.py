@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from c4bench.bench.notes import note
+from c4bench.bench.figures import note
 from c4bench.c4d.detector import Detector
 from c4bench.errors import UnhealthyError
 from c4bench.model.measurement import Clock

@@ -16,7 +16,8 @@ import msgspec
 
 from c4bench.c4p.knowledge.atlas import Atlas, PathTrace
 from c4bench.c4p.placement.planner import Planner
-from c4bench.doctor import State, look_at
+from c4bench.doctor.capabilities import State
+from c4bench.doctor.hosts import look_at
 from c4bench.doctor.overview import Document, document
 from c4bench.errors import UnhealthyError
 from c4bench.inventory import Inventory, load

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from c4bench.bench.notes import note
+from c4bench.bench.figures import note
 from c4bench.errors import UnhealthyError
 from c4bench.model.measurement import Clock
 from c4bench.record import RunDirectory

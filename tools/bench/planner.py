@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from c4bench.bench.notes import note
+from c4bench.bench.figures import note
 from c4bench.c4p.evaluation import least_worst_load
 from c4bench.c4p.placement.planner import Planner
 from c4bench.errors import UnhealthyError

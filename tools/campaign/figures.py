@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from c4bench.report.statistics import Interval, median, share_interval
+from c4bench.report.statistics import Interval, median
 from tools.campaign.grade import Answer, Grade, Stated
+from tools.shares import share_interval
 
 # The bins of stated confidence, by their lower edges.
 BINS = (0.0, 0.2, 0.4, 0.6, 0.8)

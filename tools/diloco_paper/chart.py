@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from c4bench.cost.utilisation import GRID_BPS, Method, Model, cells, curve
-from c4bench.report.charts.lines import Axis, Line, key, plot
+from c4bench.report.charts.curves import Axis, Line, key, plot
 from c4bench.report.svg import element, standalone
 
 _WIDTH, _HEIGHT, _KEY, _GAP = 310.0, 250.0, 28.0, 8.0

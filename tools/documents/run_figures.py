@@ -10,7 +10,7 @@ from c4bench.errors import UsageError
 from c4bench.foreign_text import markdown
 from c4bench.record import RunDirectory
 from c4bench.record.artefacts import LinkBytes, LossCurves
-from c4bench.report.charts.sites import byte_dots, loss_plot
+from c4bench.report.charts.curves import byte_dots, loss_plot
 from c4bench.report.svg import standalone
 from tools.documents.generated import Frame, frame, stylesheet
 

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from c4bench.record.artefacts import DelayMatrix
+from c4bench.record import RunDirectory
+from c4bench.record.artefacts import DelayMatrices, DelayMatrix
 from c4bench.report.statistics import median
 from c4bench.report.svg import drawing, element
 from c4bench.units import format_rate
 
+_HEAT_NICS = 48
 _SIDE = 330.0
 _LEFT, _TOP = 44.0, 40.0
 _STEPS = (1.15, 1.5, 2.0, 3.0, 5.0)
@@ -85,3 +87,14 @@ def _labels(nics: Sequence[str], size: float) -> list[Markup]:
 
 def _slanted(label: str, x: float) -> Markup:
     return element("text", label, transform=f"translate({x:.1f} {_TOP - 7:.0f}) rotate(-45)")
+
+
+def matrices(run: RunDirectory) -> list[tuple[str, list[tuple[str, Markup]]]]:
+    """Heat maps of each scenario, all with one reference; those too large to read are left out."""
+    groups = []
+    for name, saved in run.load_all("delay_matrix", DelayMatrices).items():
+        reference = usual(saved.matrices)
+        small = [matrix for matrix in saved.matrices if len(matrix.nics) <= _HEAT_NICS]
+        if small:
+            groups.append((name, [(matrix.label, heatmap(matrix, reference)) for matrix in small]))
+    return groups

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from c4bench.record.artefacts import FaultTimeline
+from c4bench.record import RunDirectory
+from c4bench.record.artefacts import Faults, FaultTimeline
 from c4bench.report.svg import element, percent, strip
 from c4bench.units import format_time
 
@@ -98,3 +99,13 @@ def _segment(axis: Axis, start_s: float, end_s: float, stage: str) -> Markup:
 def _dot(axis: Axis, stage: str, time_s: float) -> Markup:
     tip = element("title", f"{stage} after {format_time(time_s)}")
     return element("circle", tip, cx=percent(axis.share(time_s)), cy=_MIDDLE, r=4, class_=f"stage {stage}")
+
+
+def faults(run: RunDirectory) -> tuple[list[tuple[FaultTimeline, Markup, list[tuple[str, str]]]], Markup] | None:
+    """Every injected fault with its time line and its stages in words; and the time axis that all have."""
+    found = [fault for group in run.load_all("faults", Faults).values() for fault in group.faults]
+    axis, rows = common_axis(found), []
+    for fault in found:
+        stages = [(stage, format_time(time_s)) for stage, time_s in reached(fault)]
+        rows.append((fault, timeline(fault, axis), stages))
+    return (rows, axis_strip(axis)) if rows else None

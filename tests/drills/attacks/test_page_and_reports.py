@@ -13,7 +13,7 @@ from page_scene import PageScene
 
 from c4bench.cli.nightly import _page
 from c4bench.foreign_text import markdown
-from c4bench.live import http
+from c4bench.live import server
 from c4bench.live.feed import FaultHistory
 from c4bench.model.measurement import Outcome
 from c4bench.record import Ledger, RunDirectory
@@ -120,12 +120,12 @@ def test_requests_by_chance():
 
 
 async def read(request):
-    reader = asyncio.StreamReader(limit=http.HEAD_AT_MOST)
+    reader = asyncio.StreamReader(limit=server.HEAD_AT_MOST)
     reader.feed_data(request)
     reader.feed_eof()
     try:
-        await http.read(reader)
-    except http.BadRequestError:
+        await server.read_request(reader)
+    except server.BadRequestError:
         return
 
 

@@ -8,11 +8,9 @@ from fuzz_mutations import Corpus, of
 from fuzzing import Target
 
 from c4bench.control.parts import compose
-from c4bench.live import http
 from c4bench.live.credentials import TokenFile
 from c4bench.live.feed import Feed, RunFeed, RunState
-from c4bench.live.http import BadRequestError
-from c4bench.live.server import PageServer
+from c4bench.live.server import HEAD_AT_MOST, BadRequestError, PageServer, read_request
 from c4bench.live.snapshot import take_fleet
 from fuzz_targets.wire import loop
 
@@ -42,10 +40,10 @@ def _requests(folder):
         server = run(made())
 
         async def serve(data):
-            reader = asyncio.StreamReader(limit=http.HEAD_AT_MOST)
+            reader = asyncio.StreamReader(limit=HEAD_AT_MOST)
             reader.feed_data(data)
             reader.feed_eof()
-            request = await http.read(reader)
+            request = await read_request(reader)
             if request is not None:
                 for viewer in (None, "someone"):
                     assert server._answer(request, viewer).encode().startswith(b"HTTP/1.1 ")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from c4bench.bench.bounds import bus_bandwidth_bps
+from c4bench.bench.figures import bus_bandwidth_bps
 from c4bench.control.paths.switches import carried_bytes
 from c4bench.model.measurement import Clock
 from c4bench.units import payload_bound

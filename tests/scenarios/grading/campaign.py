@@ -8,7 +8,7 @@ import msgspec
 
 from c4bench.inject import catalogue
 from c4bench.model.fault import TargetKind
-from c4bench.report.statistics import least_successes, share_interval
+from tools.shares import least_successes, share_interval
 
 # A campaign, and as many of its first trials as every run tries.
 TRIALS, SLICE = 24, 8

@@ -11,9 +11,9 @@ from c4bench.errors import InconclusiveError, UnhealthyError
 from c4bench.model.event import Diagnosed
 from c4bench.model.measurement import Clock
 from c4bench.record.artefacts import Campaign, CampaignTrial
-from c4bench.report.statistics import share_interval
 from c4bench.workload.jobs import traffic_job
 from tools.campaign.figures import calibration, calibration_error, figures
+from tools.shares import share_interval
 
 READY_S = 60.0
 LEASE_S = 20.0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from c4bench.bench.bounds import bus_bandwidth_bps
+from c4bench.bench.figures import bus_bandwidth_bps
 from c4bench.bench.suites import COLLECTIVES
 from c4bench.collective.options import Options
 from c4bench.workload import bandwidth

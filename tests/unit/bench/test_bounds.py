@@ -2,7 +2,7 @@
 
 import pytest
 
-from c4bench.bench.bounds import bus_bandwidth_bps, bus_factor, cost_fractions, median_ratio
+from c4bench.bench.figures import bus_bandwidth_bps, bus_factor, cost_fractions, median_ratio
 from c4bench.bench.suites import COLLECTIVES
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from c4bench.bench import marks
+from c4bench.bench import figures
 from c4bench.bench.runner import SUITES, check, tick_mhz
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.record import RunDirectory
@@ -49,10 +49,10 @@ def test_marks_carry_the_time_of_the_machine(tmp_path):
     run = RunDirectory(tmp_path)
     (tmp_path / "lab").mkdir()
     for _ in range(2):
-        for name, at in ((marks.BEGIN, 100.0), (marks.END, 107.5)):
-            marks.mark(run, name)
+        for name, at in ((figures.BEGIN, 100.0), (figures.END, 107.5)):
+            figures.mark(run, name)
             os.utime(tmp_path / "lab/marks" / name, (at, at))
-        assert marks.between(run) == 7.5
+        assert figures.between(run) == 7.5
 
 
 def test_a_lab_that_left_no_marks_has_no_time(tmp_path):
@@ -60,7 +60,7 @@ def test_a_lab_that_left_no_marks_has_no_time(tmp_path):
     run = RunDirectory(tmp_path)
     (tmp_path / "lab").mkdir()
     with pytest.raises(UnhealthyError):
-        marks.between(run)
-    marks.mark(run, marks.BEGIN)
+        figures.between(run)
+    figures.mark(run, figures.BEGIN)
     with pytest.raises(UnhealthyError):
-        marks.between(run)
+        figures.between(run)

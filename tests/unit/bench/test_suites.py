@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from c4bench.bench import suites
-from c4bench.bench.cases import CollectiveCase, LinkCase, LoadCase, Stage
+from c4bench.bench.suites import CollectiveCase, LinkCase, LoadCase, Stage
 
 MIB = 1 << 20
 

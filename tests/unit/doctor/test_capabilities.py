@@ -5,8 +5,8 @@ import sys
 import msgspec
 import pytest
 
-from c4bench.doctor import State, overview
-from c4bench.doctor.capabilities import NAMES, evaluate, unreachable
+from c4bench.doctor import overview
+from c4bench.doctor.capabilities import NAMES, State, evaluate, unreachable
 from c4bench.doctor.findings import Device, HostSelfReport, InjectorState, Knob, MtuToPeer, Netdev, Port
 from c4bench.doctor.look import priorities
 from c4bench.model.fabric import Host, Nic

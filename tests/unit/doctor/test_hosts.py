@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 from c4bench.cli.doctor import Answered
-from c4bench.doctor import State, look_at, overview
-from c4bench.doctor.hosts import ring
+from c4bench.doctor import overview
+from c4bench.doctor.capabilities import State
+from c4bench.doctor.hosts import look_at, ring
 from c4bench.inventory import load
 from c4bench.remote import connect
 from c4bench.remote.connect import LocalConnection

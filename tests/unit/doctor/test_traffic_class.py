@@ -8,8 +8,7 @@ import pytest
 from test_capabilities import CLOCK, DEVICE, FOUND, HOST, NETDEV, NIC, change, netdev
 from test_switches import GOOD, Switch
 
-from c4bench.doctor import State
-from c4bench.doctor.capabilities import evaluate
+from c4bench.doctor.capabilities import State, evaluate
 from c4bench.doctor.findings import Netdev
 from c4bench.doctor.look import dcb_pfc, dcb_trust, forced_class, mlnx_trust
 from c4bench.doctor.overview import document

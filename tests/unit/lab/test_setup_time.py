@@ -11,7 +11,7 @@ from c4bench.lab.machine.autopsy import Landmarks
 from c4bench.lab.machine.kernel import build, cache, source
 from c4bench.lab.machine.kernel.cache import Facts, Kernel
 from c4bench.lab.machine.run import LabRun
-from c4bench.pytest_plugin import lab_session
+from c4bench.pytest_plugin import outside
 from c4bench.record import RunDirectory
 
 BUILT = Kernel(Path("/nowhere"), "7.3.4", 1.0, Landmarks(0, 0, 0, 0, 0, 0, 0, 0))
@@ -52,7 +52,7 @@ def test_a_kernel_that_was_built_alone_has_no_set_up():
 @pytest.mark.parametrize("setup_s", [330.5, None])
 def test_a_run_tells_how_long_set_up_took(tmp_path, setup_s):
     """`timings.jsonl` has what was recorded; where nothing was, no figure."""
-    lab_session.record_times(
+    outside.record_times(
         RunDirectory(tmp_path), msgspec.structs.replace(BUILT, setup_s=setup_s), LabRun(0, 1.0, 1.0, 1.0)
     )
     told = {line.name: line.value for line in RunDirectory(tmp_path).timings()}

@@ -17,12 +17,10 @@ from c4bench.record.artefacts import (
     LossCurves,
     StepBytes,
 )
-from c4bench.report.charts.ablation import bars, cases
-from c4bench.report.charts.bullet import bullet
+from c4bench.report.charts.bars import bars, bullet, cases
+from c4bench.report.charts.curves import byte_dots, growth, loss_plot
 from c4bench.report.charts.fabric import step
-from c4bench.report.charts.growth import growth
 from c4bench.report.charts.heatmap import heatmap, usual
-from c4bench.report.charts.sites import byte_dots, loss_plot
 from c4bench.report.charts.timeline import common_axis, reached, timeline
 from c4bench.report.headlines import format_limit, format_value, headlines, margin, short
 from c4bench.report.svg import element

@@ -10,7 +10,7 @@ from c4bench.cli.main import main
 from c4bench.model.measurement import Outcome
 from c4bench.record import Ledger, RunDirectory
 from c4bench.record.provenance import collect
-from c4bench.report.plain_names import plain_names
+from c4bench.report.headlines import plain_names
 
 ROOT = Path(__file__).parents[3]
 

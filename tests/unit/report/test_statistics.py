@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from c4bench.chance import binomial_tail
 from c4bench.errors import UsageError
-from c4bench.report.statistics import least_successes, mean_interval, median, percentile, ratio_interval, share_interval
+from c4bench.report.statistics import mean_interval, median, percentile, ratio_interval
 
 POSITIVE = st.floats(1e-3, 1e6)
 
@@ -33,8 +33,6 @@ def test_percentile_interpolates():
         lambda: mean_interval([1.0]),
         lambda: ratio_interval([1.0], [1.0], 0),
         lambda: ratio_interval([1, 2], [1, 2, 3], 0),
-        lambda: share_interval(0, 0),
-        lambda: share_interval(3, 2),
     ],
 )
 def test_too_few_samples_are_refused(bad):
@@ -80,35 +78,6 @@ def test_interval_covers_the_truth_about_as_often_as_it_says():
         interval = ratio_interval(1.5 * shared * rng.normal(1, 0.05, 40), shared * rng.normal(1, 0.05, 40), trial)
         covered += interval.low <= 1.5 <= interval.high
     assert covered >= 51
-
-
-@pytest.mark.parametrize(
-    ("count", "total", "low", "high"),
-    # Where all or none succeed the bounds have a closed form; the third is from tables (Fleiss, 1981).
-    [(24, 24, 0.025 ** (1 / 24), 1.0), (0, 10, 0.0, 1 - 0.025 ** (1 / 10)), (5, 10, 0.1871, 0.8129)],
-)
-def test_a_share_has_its_exact_interval(count, total, low, high):
-    """The bounds are the shares with which so many, or so few, come with a chance of 2.5 %."""
-    assert share_interval(count, total) == pytest.approx((count / total, low, high), abs=1e-4)
-
-
-@given(st.integers(1, 40), st.floats(0.05, 0.99), st.sampled_from([1e-4, 1e-2, 0.2]))
-def test_fewer_than_the_least_successes_come_as_seldom_as_asked(total, share, chance):
-    """By counting all outcomes: one success less than that is rarer than the chance, and no higher limit keeps it."""
-    tosses = [1.0]
-    for _ in range(total):
-        tosses = [a * (1 - share) + b * share for a, b in zip([*tosses, 0.0], [0.0, *tosses], strict=True)]
-    least = least_successes(total, share, chance)
-    assert sum(tosses[:least]) <= chance * (1 + 1e-9)
-    assert sum(tosses[: least + 1]) > chance * (1 - 1e-9) or least == total
-
-
-@pytest.mark.parametrize("total", [24, 1500, 50_000])
-def test_an_interval_of_a_share_holds_for_many_trials(total):
-    """Where all succeed, the lower bound is the share at which all do once in forty cases; likewise where none does."""
-    low = 0.025 ** (1 / total)
-    assert share_interval(total, total)[1:] == pytest.approx((low, 1.0), abs=1e-7)
-    assert share_interval(0, total)[1:] == pytest.approx((0.0, 1 - low), abs=1e-7)
 
 
 def test_the_tail_of_a_binomial_is_exact():

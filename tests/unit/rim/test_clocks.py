@@ -7,7 +7,7 @@ import pytest
 from c4bench.inject.protocol import Applied
 from c4bench.model.fault import WitnessReport
 from c4bench.model.measurement import Clock, Outcome, evaluate
-from c4bench.pytest_plugin.clocks import Clocks
+from c4bench.pytest_plugin.fixtures import Clocks
 from c4bench.record import Ledger, RunDirectory
 from c4bench.remote.clock import ClockOffset
 from c4bench.report import evaluate_run

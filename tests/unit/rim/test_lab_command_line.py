@@ -3,15 +3,14 @@
 import signal
 import subprocess
 import sys
+import threading
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 
 from c4bench.lab.machine import pyverbs
-from c4bench.pytest_plugin.lab_collect import chosen
-from c4bench.pytest_plugin.lab_files import _date
-from c4bench.pytest_plugin.lab_progress import LabProgress
+from c4bench.pytest_plugin.outside import _date, chosen, progress
 from c4bench.record import RunDirectory
 
 NO_PYVERBS = pytest.mark.skipif(bool(pyverbs.obstacle()), reason="pyverbs is not installed: no lab can run here")
@@ -123,7 +122,7 @@ CARRIED = """
 import subprocess, sys
 from pathlib import Path
 import pytest
-from c4bench.pytest_plugin.lab_files import carried
+from c4bench.pytest_plugin.outside import carried
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config):
@@ -163,7 +162,7 @@ def test_a_file_that_cannot_be_written_is_refused_first(tmp_path):
 
 COUNTED = """
 import sys
-from c4bench.pytest_plugin.lab_collect import collect
+from c4bench.pytest_plugin.outside import collect
 def pytest_cmdline_main(config):
     if config.option.collectonly:
         return None
@@ -182,15 +181,15 @@ def test_progress_is_told_without_a_terminal(tmp_path, capsys):
     """How many tests have run, of how many, and which was the last; tests of an earlier part are not counted."""
     directory = RunDirectory(tmp_path)
     directory.event(0.0, "ended", node="a::old", passed=True)
-    with LabProgress(directory, 5, every_s=0.05) as progress:
+    with progress(directory, 5, every_s=0.05):
         while "0 of 5 tests have run\n" not in (told := capsys.readouterr().err):
             pass
         directory.event(0.0, "ended", node="a::b", passed=True)
         while "1 of 5 tests have run, the last a::b\n" not in (told := capsys.readouterr().err):
             pass
     assert told.startswith("c4bench: ")
-    assert not progress._thread.is_alive()
-    with LabProgress(directory, 0, every_s=0.05):
+    assert "lab-progress" not in {thread.name for thread in threading.enumerate()}
+    with progress(directory, 0, every_s=0.05):
         while not (told := capsys.readouterr().err):
             pass
     assert told.endswith(": 0 tests have run\n"), "how many there are is not known"

@@ -3,7 +3,7 @@
 from c4bench.inject.protocol import Applied
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.fault import WitnessReport
-from c4bench.pytest_plugin.timelines import timelines
+from c4bench.pytest_plugin.fixtures import _timelines
 
 SLOW = Syndrome.COMMUNICATION_SLOW
 
@@ -22,7 +22,7 @@ def found(nic, alarmed_s):
 def test_each_fault_has_the_diagnosis_that_followed_it():
     """The right diagnosis of each, not what was alarmed before it or after the next one; a missed fault has none."""
     faults = [fault("a", "h0/0", 10.0), fault("b", "h1/0", 20.0), fault("idle", None, 25.0), fault("c", "h2/0", 30.0)]
-    drawn = timelines(faults, [found("h9/0", 11.0), found("h0/0", 12.0), found("h9/0", 21.0)], {}).faults
+    drawn = _timelines(faults, [found("h9/0", 11.0), found("h0/0", 12.0), found("h9/0", 21.0)], {}).faults
     assert [(one.name, one.alarmed_s, one.named_s, one.correct) for one in drawn] == [
         ("a", 12.0, 13.0, True),
         ("b", 21.0, 22.0, False),

@@ -15,7 +15,7 @@ from property_examples import examples
 from c4bench.cli.main import main
 from c4bench.foreign_text import markdown
 from c4bench.model.measurement import Outcome
-from c4bench.pytest_plugin.lab_session import show_so_far
+from c4bench.pytest_plugin.outside import show_so_far
 from c4bench.record import RunDirectory
 from c4bench.report import evaluate_run
 

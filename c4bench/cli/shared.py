@@ -1,9 +1,12 @@
-"""Options of commands that connect to a running master."""
+"""What several commands share: options, and how what they found is printed."""
 
 import argparse
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from c4bench.errors import UsageError
+from c4bench.foreign_text import json_line, one_line
 from c4bench.wire.messages import PORT
 
 _PORT_AT_MOST = 65535
@@ -45,7 +48,7 @@ def listening(option: str, text: str, port: int) -> tuple[str, int]:
     return address.strip("[]"), int(number)
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_master(parser: argparse.ArgumentParser) -> None:
     """Add `--master` and `--trust`."""
     parser.add_argument(
         "--master",
@@ -54,3 +57,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=f"where the master listens (default 127.0.0.1:{PORT})",
     )
     add_trust(parser)
+
+
+def require_certificates(trust: Path) -> None:
+    """Raises UsageError for a folder without an authority."""
+    if not (trust / "ca.pem").exists():
+        raise UsageError(f"no certificates in {trust} (c4bench prepare makes them)")
+
+
+def print_lines(lines: Iterable[str], longest: int = 10_000) -> None:
+    """Print lines, in which names may be those that hosts, ranks and files brought."""
+    sys.stdout.writelines(f"{one_line(line, longest)}\n" for line in lines)
+    sys.stdout.flush()
+
+
+def print_json(encoded: bytes) -> None:
+    """Print a line of JSON, in which names may be those that hosts, ranks and files brought."""
+    sys.stdout.write(json_line(encoded) + "\n")
+    sys.stdout.flush()

@@ -6,9 +6,8 @@ from itertools import chain
 import msgspec
 
 from c4bench.bench.cases import Case, CollectiveCase, LinkCase, LoadCase, PerftestCase, RecorderCase, Stage
-from c4bench.lab.attachment import HostGroup
 from c4bench.lab.topology import Topology
-from c4bench.lab.topology_file import LeafSpine, Rates, Tier, load, made
+from c4bench.lab.topology_file import HostGroup, LeafSpine, Rates, Tier, load, made
 from c4bench.units import format_rate
 from c4bench.workload.cases import Kind
 

@@ -1,19 +1,20 @@
-"""A lab's fabric as data: switches, hosts, links and their addresses. Nothing here touches a system.
+"""A lab's fabric as data: switches, hosts, links, their addresses, and routes. Nothing here touches a system.
 
 Switches with NICs are edge switches, numbered in order. A NIC gets a /24 on its edge switch (`10.EDGE.PORT.1`, gateway
 `.254`), a link between switches a /30 of 172.16.0.0/12, a host a management address in 10.255.0.0/24. Two edge switches
 that bonds are cabled to have a further number together: both are the gateway, and have an address of their own
-(`.253`, `.252`) beside it, with which they answer probes.
+(`.253`, `.252`) beside it, with which they answer probes. Every switch forwards over all shortest paths (ECMP), as OSPF
+with equal costs would.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from string import ascii_lowercase
 
 import msgspec
 
 from c4bench.model.fabric import Host, Nic
-from c4bench.model.graph import FabricGraph, HostPort, by_nic, tiers_of
+from c4bench.model.graph import FabricGraph, HostPort, by_nic, distances, tiers_of
 
 MANAGEMENT_GATEWAY = "10.255.0.1"
 # What a port may send at once, bytes: too little to raise measured rates at 10 Gbit/s and more.
@@ -278,3 +279,42 @@ def _links(graph: Graph, tiers: dict[str, int]) -> Iterable[Link]:
 
 def _subnet(number: int, host: int) -> str:
     return f"172.16.{number // _SUBNETS_IN_A_BYTE}.{4 * (number % _SUBNETS_IN_A_BYTE) + host}"
+
+
+# By the number of a subnet: the links that a switch forwards over to it, each with the end it leaves by.
+NextHops = dict[int, tuple[tuple[Link, LinkEnd], ...]]
+
+
+def next_hops(
+    topology: Topology, dead: Collection[int] = frozenset(), unusable: Collection[tuple[int, str]] = frozenset()
+) -> dict[str, NextHops]:
+    """The next hops of every switch to the subnets of all other edge switches (`Topology.subnets`).
+
+    `dead` are the numbers of links that all switches know to be dead; `unusable` are links, each with the name of a
+    switch at its end, that only this switch does not use yet.
+    """
+    alive = [link for link in topology.links if link.number not in dead]
+    neighbours: dict[str, list[str]] = defaultdict(list)
+    incident: dict[str, list[Link]] = defaultdict(list)
+    for link in alive:
+        for end in link.ends:
+            neighbours[end.switch].append(link.far_end(end.switch).switch)
+            incident[end.switch].append(link)
+    routes: dict[str, NextHops] = {switch.name: {} for switch in topology.switches}
+    for number, edges in topology.subnets.items():
+        away = distances(edges, neighbours)
+        for switch in topology.switches:
+            if switch.name not in edges:
+                here = away.get(switch.name, 0)
+                routes[switch.name][number] = tuple(
+                    (link, near_end(link, switch.name))
+                    for link in incident[switch.name]
+                    if (link.number, switch.name) not in unusable
+                    and away.get(link.far_end(switch.name).switch, here) < here
+                )
+    return routes
+
+
+def near_end(link: Link, switch: str) -> LinkEnd:
+    """The end of a link that is at `switch`."""
+    return link.lower if link.lower.switch == switch else link.upper

@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from c4bench.inject import accelerators, gpus, processes
+from c4bench.inject import gpus, processes
 from c4bench.inject.registry import witness
 from c4bench.inject.witness import figure
 from c4bench.inject.witness.base import Aftermath, Evidence, Values, Witness, wait_until
@@ -63,25 +63,25 @@ def _values(state: str) -> Values:
 @witness("gpu_clock")
 def clock(request: FaultRequest) -> Witness:
     """Witness of a low clock."""
-    return figure.gpu_clock(request) if _real() else ComputePace(accelerators.as_rank(request))
+    return figure.gpu_clock(request) if _real() else ComputePace(gpus.as_rank(request))
 
 
 @witness("gpu_power")
 def power(request: FaultRequest) -> Witness:
     """Witness of a low power limit."""
-    return figure.gpu_power(request) if _real() else ComputePace(accelerators.as_rank(request))
+    return figure.gpu_power(request) if _real() else ComputePace(gpus.as_rank(request))
 
 
 @witness("gpu_standstill")
 def standstill(request: FaultRequest) -> Witness:
     """Witness of a kernel that does not return."""
-    return RankStandstill(accelerators.as_rank(request))
+    return RankStandstill(gpus.as_rank(request))
 
 
 @witness("gpu_ended")
 def rank_ended(request: FaultRequest) -> Witness:
     """Witness of a rank that ended on an error."""
-    return process_ended(accelerators.as_rank(request))
+    return process_ended(gpus.as_rank(request))
 
 
 def _real() -> bool:

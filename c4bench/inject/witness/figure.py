@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from c4bench.inject import gpus, hosts, interfaces
+from c4bench.inject import gpus, interfaces, targets
 from c4bench.inject.registry import witness
 from c4bench.inject.witness.base import Aftermath, Evidence, Values, wait_until
 from c4bench.model.fault import FaultRequest
@@ -65,7 +65,7 @@ def memory_available(request: FaultRequest) -> Figure:
     return Figure(
         "available_bytes",
         request.witness_s,
-        lambda: float(hosts.memory_available_bytes()),
+        lambda: float(targets.memory_available_bytes()),
         lambda before, now: before - now >= taken / 2,
     )
 
@@ -78,7 +78,7 @@ def disk_available(request: FaultRequest) -> Figure:
     return Figure(
         "available_bytes",
         request.witness_s,
-        lambda: float(hosts.disk_available_bytes(hosts.LOGS)),
+        lambda: float(targets.disk_available_bytes(targets.LOGS)),
         lambda before, now: now <= threshold_bytes < before or now < before / 10,
     )
 

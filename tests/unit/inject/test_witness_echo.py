@@ -4,8 +4,8 @@ import pytest
 from fakes import NIC, nic_request, target
 
 from c4bench.inject import interfaces
-from c4bench.inject.witness import echo, probe
-from c4bench.inject.witness.probe import Echoes, EchoReply
+from c4bench.inject.witness import echo
+from c4bench.inject.witness.echo import Echoes, EchoReply
 from c4bench.model.fault import FaultRequest
 
 GAP_S = 0.01
@@ -164,4 +164,4 @@ def test_overtaking_is_counted_by_reply():
     assert echo.count_overtaking(train(4)) == 0
     assert echo.count_overtaking(train(4, order=[3, 0, 1, 2])) == 3
     assert echo.count_overtaking(train(4, order=[0, 1, 1, 2, 3])) == 0
-    assert probe.Echoes([1.0], []).first_lost_s == 1.0
+    assert echo.Echoes([1.0], []).first_lost_s == 1.0

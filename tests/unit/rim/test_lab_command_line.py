@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from c4bench.lab.machine import pyverbs
+from c4bench.lab.machine import packages
 from c4bench.pytest_plugin.lab_collect import chosen
 from c4bench.pytest_plugin.lab_files import _date
 from c4bench.pytest_plugin.lab_progress import LabProgress
 from c4bench.record import RunDirectory
 
-NO_PYVERBS = pytest.mark.skipif(bool(pyverbs.obstacle()), reason="pyverbs is not installed: no lab can run here")
+NO_PYVERBS = pytest.mark.skipif(
+    bool(packages.pyverbs_obstacle()), reason="pyverbs is not installed: no lab can run here"
+)
 SETTINGS = "[pytest]\nc4_fixtures = true\n"
 TEST = "def test_good(): pass\ndef test_bad(): assert False\n"
 
@@ -198,7 +200,7 @@ def test_progress_is_told_without_a_terminal(tmp_path, capsys):
 
 SIGNALLED = """
 import os, signal, sys
-from c4bench.lab.machine.signals import unwinding
+from c4bench.lab.machine.containment import unwinding
 number = signal.Signals[sys.argv[1]]
 try:
     with unwinding():

@@ -10,6 +10,7 @@ with equal costs would.
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from string import ascii_lowercase
+from typing import Annotated
 
 import msgspec
 
@@ -49,8 +50,11 @@ class EcnMarking(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     probability: float = 0.2
 
 
-class Graph(FabricGraph, frozen=True, kw_only=True):
-    """A lab's fabric as its cables.
+Dscp = Annotated[int, msgspec.Meta(ge=0, le=63)]
+
+
+class FabricOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a lab's fabric has besides its cables.
 
     `withdraw_s` is how long after a link dies the switches that are not at its ends stop using it. `icmp` are every
     switch's limits. `dscp` is that of every NIC's packets. Switches spray RoCE packets of `spray_dscp`; 0 is none. With
@@ -62,8 +66,8 @@ class Graph(FabricGraph, frozen=True, kw_only=True):
     description: str
     withdraw_s: float = 0.2
     icmp: IcmpLimits = IcmpLimits()
-    dscp: int = 0
-    spray_dscp: int = 0
+    dscp: Dscp = 0
+    spray_dscp: Dscp = 0
     ecn: EcnMarking | None = None
     burst_bytes: int = BURST_BYTES
 
@@ -170,18 +174,18 @@ class Topology(msgspec.Struct, frozen=True):
         return tuple(port for port in self.ports if port.nic == nic)
 
 
-def build(graph: Graph) -> Topology:
-    """Name and number everything. `graph` is one that `topology_file` has checked.
+def build(graph: FabricGraph, options: FabricOptions) -> Topology:
+    """Name and number everything; `topology_file` has checked both.
 
     A switch's interface is `pN` to a NIC, `upN` to a switch farther from hosts, `downN` to a nearer one and `sideN` to
     one of the same tier, each counted in order of the links.
     """
-    ports = _ports(graph)
+    ports = _ports(graph, options)
     tiers = tiers_of(graph)
     edges = _edges(graph)
     return Topology(
-        name=graph.name,
-        description=graph.description,
+        name=options.name,
+        description=options.description,
         switches=tuple(Switch(name, tiers[name], edges.get(name, -1)) for name in graph.switches),
         hosts=tuple(
             Host(
@@ -193,11 +197,11 @@ def build(graph: Graph) -> Topology:
             for index, name in enumerate(graph.hosts)
         ),
         ports=ports,
-        links=tuple(_links(graph, tiers)),
-        withdraw_s=graph.withdraw_s,
-        icmp=graph.icmp,
-        spray_dscp=graph.spray_dscp,
-        ecn=graph.ecn,
+        links=tuple(_links(graph, tiers, options.burst_bytes)),
+        withdraw_s=options.withdraw_s,
+        icmp=options.icmp,
+        spray_dscp=options.spray_dscp,
+        ecn=options.ecn,
     )
 
 
@@ -220,7 +224,7 @@ def _nics(graph: FabricGraph) -> list[tuple[HostPort, ...]]:
     return by_nic(sorted(graph.host_ports, key=lambda port: place[port.host]))
 
 
-def _ports(graph: Graph) -> tuple[Port, ...]:
+def _ports(graph: FabricGraph, options: FabricOptions) -> tuple[Port, ...]:
     numbers = subnet_numbers(graph)
     used: Counter[int] = Counter()
     interfaces: Counter[str] = Counter()
@@ -228,19 +232,19 @@ def _ports(graph: Graph) -> tuple[Port, ...]:
     nics: Counter[str] = Counter()
     for cables in _nics(graph):
         host, edge = cables[0].host, numbers[frozenset(cable.switch for cable in cables)]
-        nic = _nic(nics[host], cables, f"10.{edge}.{used[edge]}.1", graph)
+        nic = _nic(nics[host], cables, f"10.{edge}.{used[edge]}.1", options)
         nics[host] += 1
         for member, cable in enumerate(cables):
             netdev = nic.bond[member] if nic.bond else nic.netdev
             interface = f"p{interfaces[cable.switch]}"
             interfaces[cable.switch] += 1
             ends = cable.switch, edge, used[edge], interface, netdev
-            found.append(Port(nic, *ends, cable.rate_bps, cable.delay_s, member, graph.burst_bytes))
+            found.append(Port(nic, *ends, cable.rate_bps, cable.delay_s, member, options.burst_bytes))
         used[edge] += 1
     return tuple(found)
 
 
-def _nic(index: int, cables: Sequence[HostPort], address: str, graph: Graph) -> Nic:
+def _nic(index: int, cables: Sequence[HostPort], address: str, options: FabricOptions) -> Nic:
     first = cables[0]
     netdev = f"{first.host}n{index}"
     return Nic(
@@ -251,13 +255,13 @@ def _nic(index: int, cables: Sequence[HostPort], address: str, graph: Graph) -> 
         address=address,
         rate_bps=sum(cable.rate_bps for cable in cables),
         plane=first.plane,
-        dscp=graph.dscp,
-        ecn=graph.ecn is not None,
+        dscp=options.dscp,
+        ecn=options.ecn is not None,
         bond=tuple(netdev + letter for letter, _ in zip(ascii_lowercase, cables, strict=False)) if first.bond else (),
     )
 
 
-def _links(graph: Graph, tiers: dict[str, int]) -> Iterable[Link]:
+def _links(graph: FabricGraph, tiers: dict[str, int], burst_bytes: int) -> Iterable[Link]:
     counts: Counter[tuple[str, str]] = Counter()
 
     def interface(switch: str, kind: str) -> str:
@@ -273,7 +277,7 @@ def _links(graph: Graph, tiers: dict[str, int]) -> Iterable[Link]:
             LinkEnd(upper, interface(upper, kinds[1]), _subnet(number, 2)),
             trunk.rate_bps,
             trunk.delay_s,
-            graph.burst_bytes,
+            burst_bytes,
         )
 
 

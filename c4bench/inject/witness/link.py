@@ -20,7 +20,7 @@ from c4bench.inject import interfaces, targets
 from c4bench.inject.interfaces import netns_of
 from c4bench.inject.registry import witness
 from c4bench.inject.witness import figure
-from c4bench.inject.witness.base import Aftermath, Evidence, Values, Witness, wait_until
+from c4bench.inject.witness.base import Aftermath, Evidence, Polled, Values, Witness, wait_until
 from c4bench.inject.witness.echo import Prober
 from c4bench.model.fault import FaultRequest, Interface
 
@@ -34,29 +34,18 @@ _REQUEST_POINTER = struct.Struct("16sP16x")
 _PORT_ACTIVE = 4
 
 
-class LinkState:
-    """`running` is 1 when the interface is up with a carrier; `port` is the RDMA port's state (1 down, 4 active)."""
+def interface_state(request: FaultRequest) -> Polled:
+    """`running` is 1 when the interface is up with a carrier; `port` is the RDMA port's state (1 down, 4 active).
 
-    def __init__(self, request: FaultRequest) -> None:
-        self._interface, self._window_s = request.interface, request.witness_s
-        self._was_up = False
-
-    def before(self) -> Values:
-        """Read the state before the fault."""
-        values = state(self._interface)
-        self._was_up = _up(values)
-        return values
-
-    def during(self, onset_s: float) -> Evidence:  # noqa: ARG002  (a state does not depend on the onset)
-        """Seen when interface and port, up before, are down."""
-        observed_s = wait_until(lambda: _down(state(self._interface)), self._window_s)
-        return Evidence(state(self._interface), observed_s if self._was_up else None)
-
-    def after(self) -> Aftermath:
-        """Recovered when interface and port are up."""
-        wait_until(lambda: _up(state(self._interface)), self._window_s)
-        values = state(self._interface)
-        return Aftermath(values, _up(values) or not self._was_up)
+    Seen when interface and port, up before, are down; recovered when both are up, or were not before.
+    """
+    return Polled(
+        request.witness_s,
+        lambda: state(request.interface),
+        lambda _, now: _down(now),
+        lambda before, now: _up(now) or not _up(before),
+        _up,
+    )
 
 
 class LinkFlaps:
@@ -88,26 +77,16 @@ class LinkFlaps:
         return Aftermath({"running": float(up)}, up)
 
 
-class SwitchState:
-    """`running`: how many of the ports that were up are still up."""
-
-    def __init__(self, request: FaultRequest) -> None:
-        self._ports = [port for port in targets.switch_ports(request) if running([port])]
-        self._window_s = request.witness_s
-
-    def before(self) -> Values:
-        """Count the ports that are up."""
-        return {"running": float(len(self._ports))}
-
-    def during(self, onset_s: float) -> Evidence:  # noqa: ARG002
-        """Seen when none is up."""
-        observed_s = wait_until(lambda: not running(self._ports), self._window_s)
-        return Evidence({"running": float(running(self._ports))}, observed_s if self._ports else None)
-
-    def after(self) -> Aftermath:
-        """Recovered when all are up."""
-        wait_until(lambda: running(self._ports) == len(self._ports), self._window_s)
-        return Aftermath({"running": float(running(self._ports))}, running(self._ports) == len(self._ports))
+def ports_state(request: FaultRequest) -> Polled:
+    """`running`: how many of the ports that were up are still up. Seen when none is, recovered when all are."""
+    ports = [port for port in targets.switch_ports(request) if running([port])]
+    return Polled(
+        request.witness_s,
+        lambda: {"running": float(running(ports))},
+        lambda _, now: not now["running"],
+        lambda _, now: now["running"] == len(ports),
+        lambda _: bool(ports),
+    )
 
 
 def state(interface: Interface) -> Values:
@@ -190,7 +169,7 @@ class PeerReachable:
 @witness("link_state")
 def link_state(request: FaultRequest) -> PeerReachable:
     """Witness of a link's state."""
-    return PeerReachable(LinkState(request), _peer_probes([request.interface]))
+    return PeerReachable(interface_state(request), _peer_probes([request.interface]))
 
 
 @witness("link_flaps")
@@ -202,7 +181,7 @@ def link_flaps(request: FaultRequest) -> PeerReachable:
 @witness("switch_state")
 def switch_state(request: FaultRequest) -> PeerReachable:
     """Witness of a switch's ports."""
-    return PeerReachable(SwitchState(request), _peer_probes(targets.switch_ports(request)))
+    return PeerReachable(ports_state(request), _peer_probes(targets.switch_ports(request)))
 
 
 @witness("gid_table")

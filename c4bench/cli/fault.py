@@ -18,8 +18,7 @@ from c4bench.cli import Commands
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.foreign_text import json_line, one_line
 from c4bench.inject import catalogue, places
-from c4bench.inject.controller import Injector, check_targets
-from c4bench.inject.history import HistoryFile
+from c4bench.inject.controller import HistoryFile, Injector, check_targets
 from c4bench.inject.places import Place
 from c4bench.inject.protocol import Applied
 from c4bench.inventory import Access, Inventory, load

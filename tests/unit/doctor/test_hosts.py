@@ -11,8 +11,7 @@ from c4bench.doctor import State, look_at, overview
 from c4bench.doctor.hosts import ring
 from c4bench.inventory import load
 from c4bench.remote import connect
-from c4bench.remote.connect import LocalConnection
-from c4bench.remote.session import ProcessSession
+from c4bench.remote.local import LocalConnection, ProcessSession
 
 
 @pytest.fixture

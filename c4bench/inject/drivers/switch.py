@@ -48,7 +48,7 @@ def ecmp_member(request: FaultRequest, target: InterfaceTarget) -> Plan:
         right = Run(("ip", "neighbour", "replace", *words), netns)
     else:  # the kernel resolves it again
         right = Run(("ip", "neighbour", "del", hop, "dev", netdev), netns)
-    return Plan((_claim(target, "neighbour"), _claim(target, "link")), (wrong,), (right,))
+    return Plan((target.claim("neighbour"), target.claim("link")), (wrong,), (right,))
 
 
 @driver("forwarding.acks_lost")
@@ -68,7 +68,7 @@ def acks_lost(request: FaultRequest, target: InterfaceTarget) -> Plan:
         Run(("tc", "qdisc", "add", "dev", netdev, "clsact"), netns),
         Run(("tc", "filter", "add", "dev", netdev, "egress", *match, "action", "drop"), netns),
     )
-    return Plan((_claim(target, "ingress"),), apply, (Run(("tc", "qdisc", "del", "dev", netdev, "clsact"), netns),))
+    return Plan((target.claim("ingress"),), apply, (Run(("tc", "qdisc", "del", "dev", netdev, "clsact"), netns),))
 
 
 @driver("forwarding.misrouted")
@@ -88,17 +88,12 @@ def misrouted(request: FaultRequest, target: InterfaceTarget) -> Plan:
         revert.append(Run(("ip", "-4", "route", "replace", *words(destination), *every), netns))
         devices |= {device_of(hop) for hop in hops}
     # A link change rewrites the same routes.
-    claims = tuple(_claim(target, "link", device) for device in sorted(devices))
+    claims = tuple(target.claim("link", device) for device in sorted(devices))
     return Plan(claims, tuple(apply), tuple(revert), sudden=len(apply))
 
 
 def _unweighted(hop: str) -> list[str]:
     return words(hop.partition(" weight ")[0])
-
-
-def _claim(target: InterfaceTarget, part: str, netdev: str = "") -> str:
-    where = f" in {target.netns}" if target.netns else ""
-    return f"{part} of {netdev or target.interface.netdev}{where}"
 
 
 _SPEEDS_MBPS = (10_000, 25_000, 40_000, 50_000, 100_000, 200_000, 400_000, 800_000)

@@ -56,7 +56,8 @@ def test_what_cannot_be_collected_is_said_before_a_lab_boots(tmp_path, words, te
 def test_a_missing_pyverbs_is_said_at_once(tmp_path):
     """One line with the fix, and no traceback of a test that imports it, which takes a lab minutes to fail with."""
     hidden = (
-        "import sys\nfrom c4bench.lab.machine import packages\npackages.pyverbs_obstacle = lambda: 'No module named pyverbs'\n"
+        "import sys\nfrom c4bench.lab.machine import packages\n"
+        "packages.pyverbs_obstacle = lambda: 'No module named pyverbs'\n"
     )
     code, output = run(tmp_path, "--hosts=softroce", test="import pyverbs_is_missing\n", conftest=hidden)
     assert code == 3

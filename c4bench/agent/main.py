@@ -1,29 +1,101 @@
 """`python -m c4bench.agent.main --config agent.yml`: run the host daemon until SIGTERM.
 
-A background process that can be found and ended again. A lock on the pid file shows whether it runs, not the number in
-it. Everything forked from the daemon shares the lock: while it is held, a part of the daemon lives. So a pid file that
-a crash has left is harmless.
+It drops root privileges permanently when it starts. It keeps unlimited locked memory for the NICs, and CAP_NET_RAW
+(capabilities(7)) to probe paths and to capture what leaves an interface. Its ranks inherit both. Only the injector
+needs more rights.
+
+With `--detach` it is a background process that can be found and ended again. A lock on the pid file shows whether it
+runs, not the number in it. Everything forked from the daemon shares the lock: while it is held, a part of the daemon
+lives. So a pid file that a crash has left is harmless.
 """
 
 import argparse
+import ctypes
 import fcntl
 import os
+import pwd
+import resource
 import signal
+import stat
+import struct
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import c4bench.collective.ring_reader
 import c4bench.verbs.probe  # noqa: F401  (loaded before the fork, so agent and spawner share the memory)
 from c4bench import logs
-from c4bench.agent import privileges
 from c4bench.agent.config import load
 from c4bench.agent.spawner import RankMain, start
 from c4bench.decoding import DecodingError, whole_number
-from c4bench.errors import C4Error, UnhealthyError
+from c4bench.errors import C4Error, UnhealthyError, UsageError
 from c4bench.foreign_text import one_line
 from c4bench.model.agent import AgentConfig
+
+# linux/capability.h: the capabilities that an agent may keep.
+_NUMBERS = {"dac_read_search": 2, "net_raw": 13}
+_VERSION_3 = 0x20080522
+_PR_SET_KEEPCAPS, _PR_SET_NO_NEW_PRIVS = 8, 38
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def drop_privileges(config: AgentConfig) -> None:
+    """Create the agent's folders and become the configured user; do nothing if not root, or if no user is configured.
+
+    Raises UsageError for an unknown user or capability, UnhealthyError for a folder that belongs to somebody else.
+    """
+    if os.geteuid() != 0 or not config.user:
+        return
+    try:
+        user = pwd.getpwnam(config.user)
+    except KeyError:
+        raise UsageError(f"agent.yml: there is no user {config.user!r} on this host; deploy again") from None
+    mask = _mask(config.capabilities)
+    for folder in (config.state, config.rings):
+        _own(Path(folder), user)
+    with suppress(ValueError):  # a container's root may not raise the container's limit
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    _become_user(user, mask)
+
+
+def _own(folder: Path, user: pwd.struct_passwd) -> None:
+    """Create the folder for the user. Where anybody may write, somebody else could have created it first."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o755)
+    except FileExistsError:
+        status = folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid not in {0, user.pw_uid}:
+            raise UnhealthyError(f"{folder} belongs to somebody else (user {status.st_uid}); remove it") from None
+    os.chown(folder, user.pw_uid, user.pw_gid, follow_symlinks=False)
+
+
+def _mask(names: Iterable[str]) -> int:
+    unknown = sorted(set(names) - _NUMBERS.keys())
+    if unknown:
+        raise UsageError(
+            f"agent.yml: {unknown[0]!r} is no capability that an agent may keep; there are {', '.join(_NUMBERS)}"
+        )
+    return sum(1 << _NUMBERS[name] for name in set(names))
+
+
+def _become_user(user: pwd.struct_passwd, mask: int) -> None:
+    """Keep only the capabilities of `mask`; no program started from here can gain more, not even a set-user-ID one."""
+    _check(_libc.prctl(_PR_SET_KEEPCAPS, 1, 0, 0, 0), "PR_SET_KEEPCAPS")
+    os.initgroups(user.pw_name, user.pw_gid)
+    os.setresgid(user.pw_gid, user.pw_gid, user.pw_gid)
+    os.setresuid(user.pw_uid, user.pw_uid, user.pw_uid)
+    header = struct.pack("=Ii", _VERSION_3, 0)
+    _check(_libc.capset(header, struct.pack("=6I", mask, mask, 0, 0, 0, 0)), "capset")
+    _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "PR_SET_NO_NEW_PRIVS")
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        raise UnhealthyError(f"the agent cannot give up root: {what}: {os.strerror(ctypes.get_errno())}")
+
 
 _POLL_S = 0.02
 _OPEN = os.O_CLOEXEC | os.O_NOFOLLOW
@@ -157,7 +229,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     try:
         config = load(options.config)
-        privileges.drop(config)
+        drop_privileges(config)
         daemon = Daemon(Path(config.state))
         if options.stop:
             daemon.stop(_STOP_S)
@@ -193,7 +265,7 @@ def _serve(config: AgentConfig, options: argparse.Namespace) -> int:
     # The spawner is forked first, from a process without threads and without the modules of the event loop.
     spawner = start(load)
     logs.configure(options.log_level, options.log_format)  # after the fork, because a rank's stderr is its own log
-    from c4bench.agent.serving import serve  # noqa: PLC0415  (ranks need no event loop, TLS or websockets)
+    from c4bench.agent.agent import serve  # noqa: PLC0415  (ranks need no event loop, TLS or websockets)
 
     serve(config, spawner)
     return 0

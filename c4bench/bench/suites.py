@@ -6,9 +6,8 @@ from typing import Literal
 
 import msgspec
 
-from c4bench.lab.attachment import HostGroup
 from c4bench.lab.topology import Topology
-from c4bench.lab.topology_file import LeafSpine, Rates, Tier, load, made
+from c4bench.lab.topology_file import HostGroup, LeafSpine, Rates, Tier, load, made
 from c4bench.units import format_rate
 from c4bench.workload.collectives import Kind
 

@@ -10,9 +10,8 @@ import msgspec
 
 from c4bench.bus.connection import FAILURES, Bus, for_ever
 from c4bench.bus.incoming import SOURCE, MessageKind, check_rates, check_times
-from c4bench.bus.job_follower import JobFollower
+from c4bench.bus.job_follower import Dropped, JobFollower, JobJudges
 from c4bench.bus.jobs import JobEntries, JobEntry
-from c4bench.bus.judge import Dropped, JobJudges
 from c4bench.bus.lease import (
     DETECTOR,
     ENDS_AFTER_S,

@@ -15,9 +15,8 @@ import msgspec
 from c4bench.attribution.weigh import Cell
 from c4bench.budget import BUS_MESSAGE, Account
 from c4bench.bus.connection import FAILURES, Bus, again, bus_tls, for_ever, opened
-from c4bench.bus.findings import read_finding
 from c4bench.bus.incoming import SOURCE
-from c4bench.bus.jobs import JobEntries
+from c4bench.bus.jobs import JobEntries, read_finding
 from c4bench.bus.leader import Leader
 from c4bench.bus.lease import DETECTOR, HeldLease, Renewals, read_lease
 from c4bench.bus.reader import StreamReader

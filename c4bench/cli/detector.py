@@ -74,7 +74,7 @@ def _detector(arguments: argparse.Namespace) -> int:
 async def _judge(arguments: argparse.Namespace) -> None:
     from c4bench.bus.connection import Bus, bus_tls, opened  # noqa: PLC0415  (nats-py, which is an extra)
     from c4bench.bus.detector import BusDetector  # noqa: PLC0415
-    from c4bench.bus.judge import JobJudges  # noqa: PLC0415
+    from c4bench.bus.job_follower import JobJudges  # noqa: PLC0415
     from c4bench.bus.master import own_name  # noqa: PLC0415
     from c4bench.bus.subjects import Subjects  # noqa: PLC0415
 

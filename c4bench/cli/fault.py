@@ -19,8 +19,7 @@ from c4bench.cli.shared import print_json
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.foreign_text import one_line
 from c4bench.inject import catalogue, places
-from c4bench.inject.controller import Injector, check_targets
-from c4bench.inject.history import HistoryFile
+from c4bench.inject.controller import HistoryFile, Injector, check_targets
 from c4bench.inject.places import Place
 from c4bench.inject.protocol import Applied
 from c4bench.inventory import Inventory, load

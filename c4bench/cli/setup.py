@@ -6,7 +6,7 @@ import sys
 from c4bench.cli import Commands
 from c4bench.errors import UnhealthyError
 from c4bench.foreign_text import one_line
-from c4bench.lab.machine import packages, pyverbs
+from c4bench.lab.machine import packages
 from c4bench.lab.machine.checks import Check, immutable_checks, local_checks
 from c4bench.lab.machine.kernel import build
 
@@ -34,7 +34,7 @@ def _run(arguments: argparse.Namespace) -> int:
         if code:
             return code
         _install_packages()
-    linked = pyverbs.link()
+    linked = packages.link_pyverbs()
     if linked:
         _print(f"pyverbs: {linked} -> {linked.readlink()}")
     if not arguments.environment:

@@ -27,7 +27,7 @@ import c4bench
 from c4bench import logs, namespaces
 from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import C4Error, UnhealthyError, UsageError
-from c4bench.inject import catalogue, fault_session, inherited, output, permitted, privilege, protocol
+from c4bench.inject import caller, catalogue, fault_session, permitted, privilege, protocol
 from c4bench.inject.journal import Journal
 from c4bench.inject.privilege import become_root
 from c4bench.inject.registry import installed
@@ -41,11 +41,11 @@ def program(arguments: Sequence[str]) -> int:
     """`main` as a process of its own: what it has inherited is reset, and nobody can make it wait for its output."""
     if os.geteuid() == 0:
         try:
-            inherited.reset(roots=privilege.caller() == 0)
+            caller.reset(roots=privilege.caller() == 0)
         except C4Error as error:
             _print(protocol.Refused(str(error), error.exit_code))
             return error.exit_code
-    with output.of_caller():
+    with caller.of_caller():
         return main(arguments)
 
 

@@ -1,22 +1,130 @@
-"""The controller's side of the injector: a fault is a context manager."""
+"""The controller's side of the injector: a fault is a context manager.
+
+That a fault takes its host away is seen from here: the host stops answering, and answers again. The history of faults
+has a line for each request, onset and end, on the telemetry's clock.
+"""
 
 import contextlib
 import logging
+import os
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from c4bench.errors import C4Error, InconclusiveError, UnhealthyError, UsageError
-from c4bench.inject import catalogue, host_absence, places, protocol
-from c4bench.inject.history import Field, History, applied_event, healed_event
-from c4bench.inject.host_absence import Reach
+from c4bench.inject import catalogue, places, protocol
 from c4bench.inject.places import Place
 from c4bench.inject.protocol import Applied, Healed, Leaving, Planned, Refused, Reply
 from c4bench.model.fabric import Host
 from c4bench.model.fault import BlastRadius as Radius
 from c4bench.model.fault import FaultRequest, FaultSpec, Value, WitnessReport
 from c4bench.remote.protocol import Connection, Session
+
+Field = str | float | bool | None
+
+
+class History(Protocol):
+    """Where events are recorded; a run directory is one."""
+
+    def event(self, time_s: float, kind: str, **fields: Field) -> None:
+        """Add a line."""
+
+
+class HistoryFile:
+    """A file of JSON lines, `{"time_s", "kind", ...}`, as a run's `events.jsonl`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def event(self, time_s: float, kind: str, **fields: Field) -> None:
+        """Add a line, in one write, since others append to the file too."""
+        line = msgspec.json.encode({"time_s": time_s, "kind": kind} | dict(sorted(fields.items()))) + b"\n"
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(descriptor, line)
+        finally:
+            os.close(descriptor)
+
+
+def applied_event(applied: Applied, request: FaultRequest) -> dict[str, Field]:
+    """The fields of an onset, besides its time."""
+    witness = applied.witness
+    values = {f"before_{name}": value for name, value in witness.before.items()}
+    values |= {f"during_{name}": value for name, value in witness.during.items()}
+    return {
+        "fault": applied.fault,
+        "host": request.host,
+        "target": str(applied.target) if applied.target else "",
+        "observed_s": witness.observed_s,
+        "seen": witness.seen,
+        **request.parameters,
+        **values,
+    }
+
+
+def healed_event(healed: Healed, applied: Applied, request: FaultRequest) -> dict[str, Field]:
+    """The fields of an end, besides its time."""
+    return {
+        "fault": applied.fault,
+        "host": request.host,
+        "target": str(applied.target) if applied.target else "",
+        "reason": healed.reason,
+        "by": healed.by,
+        "recovered": healed.recovered,
+        "residue": "; ".join(healed.residue),
+    }
+
+
+# The `witness` of a fault that takes the host away: the controller itself observes it.
+ABSENCE = "absence"
+Reach = Callable[[Host], bool]
+_SSH_PORT = 22
+_ANSWER_S = 0.25
+_GONE_STEP_S, _BACK_STEP_S = 2e-3, 0.02
+
+
+class HostGone(NamedTuple):
+    """The last attempt with an answer began at `last_s`, the first without at `time_s` (our clock)."""
+
+    last_s: float
+    time_s: float
+
+
+def answers(host: Host) -> bool:
+    """Whether the host's management address accepts connections."""
+    try:
+        with socket.create_connection((host.address, _SSH_PORT), timeout=_ANSWER_S):
+            return True
+    except OSError:
+        return False
+
+
+def wait_gone(host: Host, reach: Reach, timeout_s: float) -> HostGone | None:
+    """When the host stopped answering, None when it answered until the timeout."""
+    until_s, last_s = time.monotonic() + timeout_s, time.time()
+    while time.monotonic() < until_s:
+        asked_s = time.time()
+        if not reach(host):
+            return HostGone(last_s, asked_s)
+        last_s = asked_s
+        time.sleep(_GONE_STEP_S)
+    return None
+
+
+def wait_back(host: Host, reach: Reach, timeout_s: float) -> float | None:
+    """When the host answered again, None when it did not until the timeout."""
+    until_s = time.monotonic() + timeout_s
+    while time.monotonic() < until_s:
+        if reach(host):
+            return time.time()
+        time.sleep(_BACK_STEP_S)
+    return None
+
 
 _logger = logging.getLogger(__name__)
 
@@ -42,7 +150,7 @@ class Injector:
         python: Callable[[str], str],
         record: History | None = None,
         *,
-        reach: Reach = host_absence.answers,
+        reach: Reach = answers,
     ) -> None:
         self._connect, self._python, self._record = connect, python, record
         self._reach = reach
@@ -187,7 +295,7 @@ class Injector:
 
     def _wait_absent(self, leaving: Leaving, host: Host) -> Applied:
         """Witness from here that the host does not answer."""
-        gone = host_absence.wait_gone(host, self._reach, _GONE_WITHIN_S)
+        gone = wait_gone(host, self._reach, _GONE_WITHIN_S)
         witnessed = WitnessReport(
             gone is not None, gone.time_s if gone else None, {"answers": 1.0}, {"answers": float(not gone)}
         )
@@ -204,7 +312,7 @@ class Injector:
 
     def _finish(self, session: Session, spec: FaultSpec, applied: Applied, host: Host, request: FaultRequest) -> Healed:
         try:
-            away = spec.witness == host_absence.ABSENCE and applied.witness.seen
+            away = spec.witness == ABSENCE and applied.witness.seen
             healed = self._wait_back(applied, host, request) if away else self._revert(session, request)
         except UnhealthyError as error:
             self._quarantine(host.name, str(error))
@@ -234,7 +342,7 @@ class Injector:
     def _wait_back(self, applied: Applied, host: Host, request: FaultRequest) -> Healed:
         """Wait until the host answers, and revert what is left of the fault there."""
         left_s = max(0.0, applied.expires_s - time.time()) + _BACK_WITHIN_S
-        back_s = host_absence.wait_back(host, self._reach, left_s)
+        back_s = wait_back(host, self._reach, left_s)
         if back_s is None:
             raise UnhealthyError(
                 f"{host.name} does not answer {_BACK_WITHIN_S:g} s after {request.fault} should have ended"

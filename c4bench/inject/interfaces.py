@@ -104,6 +104,11 @@ class InterfaceTarget(msgspec.Struct, frozen=True):
         """The ifb device through which faults on received packets lead them."""
         return ifb_name(self.index)
 
+    def claim(self, part: str, netdev: str = "") -> str:
+        """How faults call the `part` of it, or of another interface there, that only one of them may change."""
+        where = f" in {self.netns}" if self.netns else ""
+        return f"{part} of {netdev or self.interface.netdev}{where}"
+
     def qdiscs(self) -> list[Qdisc]:
         """Its queueing disciplines."""
         return _qdiscs(self.printed["qdisc"])

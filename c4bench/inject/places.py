@@ -5,9 +5,7 @@ import re
 import msgspec
 
 from c4bench.errors import UsageError, meant
-from c4bench.inventory import Inventory, facts
-from c4bench.inventory.document import Document
-from c4bench.inventory.groups import resolve
+from c4bench.inventory import Inventory
 from c4bench.model.fabric import Host, Nic
 from c4bench.model.fault import FaultRequest, Value
 
@@ -75,8 +73,7 @@ def nic(host: Host, index: int) -> Nic:
 
 def switch(name: str, inventory: Inventory) -> Host:
     """A switch as a host without NICs; its variable `c4` says whether faults are permitted there."""
-    known, _ = facts.read(name, resolve(Document(inventory.path)).hosts[name].get("c4"))
-    return Host(name, inventory.access[name].address, disruptive=known.disruptive)
+    return Host(name, inventory.access[name].address, disruptive=inventory.facts[name].disruptive)
 
 
 def _host(name: str, inventory: Inventory) -> Host:

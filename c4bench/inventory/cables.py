@@ -1,13 +1,18 @@
-"""Cables as topology files and inventories write them: `{between: [leaf0, spine0], rate: 100gbit, count: 2}`."""
+"""Cables as topology files and inventories write them: `{between: [leaf0, spine0], rate: 100gbit, count: 2}`.
 
-from collections.abc import Collection, Sequence
+What makes a graph of them no fabric is checked here too, within the limits of a lab or of an inventory.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
 from c4bench import units
 from c4bench.errors import UsageError
 from c4bench.inventory.document import Keys, dotted
-from c4bench.model.graph import HostPort, Trunk
+from c4bench.model.graph import FabricGraph, HostPort, Trunk, by_nic, neighbours, tiers_of
 
 _AT_ONCE = 64
 
@@ -98,3 +103,157 @@ def _trunk(position: int, cable: Cable) -> Trunk:
     (a, _, a_port), (b, _, b_port) = (end.partition("/") for end in cable.between)
     rate_bps = rate_of(_keys(position, "rate"), cable.rate)
     return Trunk(a, b, rate_bps, delay_of(_keys(position, "delay"), cable.delay), a_port, b_port, position)
+
+
+Problem = tuple[Keys, str]
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """The most that `what` may be: counts, a link's rates and its delay in s; `name` is a pattern, `naming` says it."""
+
+    what: str
+    name: str
+    naming: str
+    hosts: tuple[int, int]
+    nics: int
+    bond_ports: int
+    switches: int
+    ports: int
+    trunks: int
+    rates: tuple[str, str]
+    delay_s: float
+
+
+def check(graph: FabricGraph, limits: Limits) -> None:
+    """Raises GraphError that names the key and the reason."""
+    for keys, problem in _problems(graph, limits):
+        raise GraphError(keys, problem)
+
+
+def _problems(graph: FabricGraph, limits: Limits) -> Iterator[Problem]:
+    yield from _name_problems(graph, limits)
+    yield from _count_problems(graph, limits)
+    hosts, known = frozenset(graph.hosts), frozenset((*graph.switches, *graph.hosts))
+    for cable in graph.cables:
+        for problem in (*_end_problems(cable, known, hosts), *_figure_problems(cable, limits)):
+            yield _place(cable), f"{' to '.join(cable.ends)}: {problem}"
+    for cables in by_nic(graph.host_ports):
+        for problem in _bond_problems(cables, limits) if cables[0].bond else ():
+            yield _place(cables[0]), f"bond {cables[0].bond} of {cables[0].host}: {problem}"
+    yield from _shared_ports(graph)
+    yield from _reach_problems(graph)
+
+
+def _name_problems(graph: FabricGraph, limits: Limits) -> Iterator[Problem]:
+    pattern = re.compile(limits.name)
+    for key, names in (("switches", graph.switches), ("hosts", graph.hosts)):
+        for name in names:
+            if not pattern.fullmatch(name):
+                yield (key,), f"{name!r} is not a name; {limits.naming}"
+    for name, count in Counter((*graph.switches, *graph.hosts)).items():
+        if count > 1:
+            yield ("switches",), f"{name} is named {count} times among switches and hosts; give each its own name"
+
+
+def _count_problems(graph: FabricGraph, limits: Limits) -> Iterator[Problem]:
+    least, most = limits.hosts
+    if not least <= len(graph.hosts) <= most:
+        yield ("hosts",), f"{len(graph.hosts)} hosts; {limits.what} has {least} to {most}"
+    for host, nics in Counter(cables[0].host for cables in by_nic(graph.host_ports)).items():
+        if nics > limits.nics:
+            yield ("links",), f"{host} has {nics} NICs; give it 1 to {limits.nics}"
+    for switch, ports in Counter(port.switch for port in graph.host_ports).items():
+        if ports > limits.ports:
+            yield ("links",), f"{switch} has {ports} NICs; give it at most {limits.ports}"
+    if len(graph.switches) > limits.switches:
+        yield ("switches",), f"{len(graph.switches)}; {limits.what} has up to {limits.switches}"
+    if len(graph.trunks) > limits.trunks:
+        yield ("links",), f"{len(graph.trunks)} between switches; give at most {limits.trunks}"
+
+
+def _end_problems(cable: HostPort | Trunk, known: frozenset[str], hosts: frozenset[str]) -> Iterator[str]:
+    ends = cable.ends
+    if ends[0] == ends[1]:
+        yield "a link to itself; name two switches"
+    yield from (f"no switch and no host is called {name!r}" for name in ends if name not in known)
+    if ends[1] in hosts:
+        yield "a link between two hosts; put a switch between them"
+
+
+def _figure_problems(cable: HostPort | Trunk, limits: Limits) -> Iterator[str]:
+    slowest, fastest = limits.rates
+    if not units.parse_rate(slowest) <= cable.rate_bps <= units.parse_rate(fastest):
+        yield f"rates: a link carries {slowest} to {fastest}"
+    if not 0 <= cable.delay_s <= limits.delay_s:
+        yield f"delay: {cable.delay_s:g} s; give 0 to {limits.delay_s:g} seconds"
+
+
+def _bond_problems(cables: Sequence[HostPort], limits: Limits) -> Iterator[str]:
+    """What the ports of one NIC cannot be."""
+    if len(cables) == 1:
+        yield "a single port; give it a further link, or no bond"
+    if len(cables) > limits.bond_ports:
+        yield f"{len(cables)} ports; give it at most {limits.bond_ports} links"
+    if len({cable.switch for cable in cables}) < len(cables):
+        yield "two ports on one switch; connect each to a switch of its own"
+    if len({(cable.rate_bps, cable.delay_s, cable.plane) for cable in cables}) > 1:
+        yield "ports of different rate, delay or plane; give them the same"
+    if len({cable.nic for cable in cables}) > 1:
+        yield "ports of different NICs; name one"
+
+
+def _shared_ports(graph: FabricGraph) -> Iterator[Problem]:
+    """Ports and NICs that have two cables."""
+    used: set[str] = set()
+    for cable, end in _stated_ends(graph):
+        if end in used:
+            yield _place(cable), f"{end} has two cables; give each its own port"
+        used.add(end)
+
+
+def _stated_ends(graph: FabricGraph) -> Iterator[tuple[HostPort | Trunk, str]]:
+    """Every stated switch port, and every stated NIC once, with its cable."""
+    for port in graph.host_ports:
+        if port.port:
+            yield port, f"{port.switch}/{port.port}"
+    for first, *_ in by_nic(graph.host_ports):
+        if first.nic >= 0:
+            yield first, f"{first.host}/{first.nic}"
+    for trunk in graph.trunks:
+        for switch, number in ((trunk.a, trunk.a_port), (trunk.b, trunk.b_port)):
+            if number:
+                yield trunk, f"{switch}/{number}"
+
+
+def _reach_problems(graph: FabricGraph) -> Iterator[Problem]:
+    """Hosts that another host cannot reach from any NIC, and switches that reach no host."""
+    part = _parts(graph)
+    parts: dict[str, set[int]] = {host: set() for host in graph.hosts}
+    for port in graph.host_ports:
+        parts.get(port.host, set()).add(part.get(port.switch, -1))
+    first = {frozenset(mine): host for host, mine in reversed(parts.items())}
+    for mine, host in sorted(first.items(), key=lambda item: graph.hosts.index(item[1])):
+        if other := next((other for theirs, other in first.items() if theirs.isdisjoint(mine)), ""):
+            lost, start = (other, host) if mine else (host, graph.hosts[0])
+            yield ("links",), f"{lost} cannot be reached from {start}; cable it, or state its switch"
+    tiers = tiers_of(graph)
+    for switch in graph.switches:
+        if switch not in tiers:
+            yield ("links",), f"no host can be reached from {switch}"
+
+
+def _parts(graph: FabricGraph) -> dict[str, int]:
+    """The number of the connected part that each switch is in."""
+    joined, part = neighbours(graph), {}
+    for number, start in enumerate(graph.switches):
+        waiting: list[str] = [start]
+        while waiting:
+            here = waiting.pop()
+            if here not in part:
+                part[here] = number
+                waiting += joined.get(here, ())
+    return part
+
+
+def _place(cable: HostPort | Trunk) -> Keys:
+    return ("links", cable.position) if cable.position >= 0 else ("links",)

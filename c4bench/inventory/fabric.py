@@ -9,9 +9,8 @@ from itertools import count
 
 import msgspec
 
-from c4bench.inventory.cables import Cable, GraphError, expand
+from c4bench.inventory.cables import Cable, GraphError, Limits, check, expand
 from c4bench.inventory.facts import HostFacts
-from c4bench.inventory.graph_check import Limits, check
 from c4bench.inventory.groups import Resolved, Variable, convert
 from c4bench.model.fabric import Host, Nic
 from c4bench.model.graph import FabricGraph, HostPort, by_nic

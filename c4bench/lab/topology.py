@@ -1,19 +1,21 @@
-"""A lab's fabric as data: switches, hosts, links and their addresses. Nothing here touches a system.
+"""A lab's fabric as data: switches, hosts, links, their addresses, and routes. Nothing here touches a system.
 
 Switches with NICs are edge switches, numbered in order. A NIC gets a /24 on its edge switch (`10.EDGE.PORT.1`, gateway
 `.254`), a link between switches a /30 of 172.16.0.0/12, a host a management address in 10.255.0.0/24. Two edge switches
 that bonds are cabled to have a further number together: both are the gateway, and have an address of their own
-(`.253`, `.252`) beside it, with which they answer probes.
+(`.253`, `.252`) beside it, with which they answer probes. Every switch forwards over all shortest paths (ECMP), as OSPF
+with equal costs would.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from string import ascii_lowercase
+from typing import Annotated
 
 import msgspec
 
 from c4bench.model.fabric import Host, Nic
-from c4bench.model.graph import FabricGraph, HostPort, by_nic, tiers_of
+from c4bench.model.graph import FabricGraph, HostPort, by_nic, distances, tiers_of
 
 MANAGEMENT_GATEWAY = "10.255.0.1"
 # What a port may send at once, bytes: too little to raise measured rates at 10 Gbit/s and more.
@@ -48,8 +50,11 @@ class EcnMarking(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     probability: float = 0.2
 
 
-class Graph(FabricGraph, frozen=True, kw_only=True):
-    """A lab's fabric as its cables.
+Dscp = Annotated[int, msgspec.Meta(ge=0, le=63)]
+
+
+class FabricOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a lab's fabric has besides its cables.
 
     `withdraw_s` is how long after a link dies the switches that are not at its ends stop using it. `icmp` are every
     switch's limits. `dscp` is that of every NIC's packets. Switches spray RoCE packets of `spray_dscp`; 0 is none. With
@@ -61,8 +66,8 @@ class Graph(FabricGraph, frozen=True, kw_only=True):
     description: str
     withdraw_s: float = 0.2
     icmp: IcmpLimits = IcmpLimits()
-    dscp: int = 0
-    spray_dscp: int = 0
+    dscp: Dscp = 0
+    spray_dscp: Dscp = 0
     ecn: EcnMarking | None = None
     burst_bytes: int = BURST_BYTES
 
@@ -169,18 +174,18 @@ class Topology(msgspec.Struct, frozen=True):
         return tuple(port for port in self.ports if port.nic == nic)
 
 
-def build(graph: Graph) -> Topology:
-    """Name and number everything. `graph` is one that `topology_file` has checked.
+def build(graph: FabricGraph, options: FabricOptions) -> Topology:
+    """Name and number everything; `topology_file` has checked both.
 
     A switch's interface is `pN` to a NIC, `upN` to a switch farther from hosts, `downN` to a nearer one and `sideN` to
     one of the same tier, each counted in order of the links.
     """
-    ports = _ports(graph)
+    ports = _ports(graph, options)
     tiers = tiers_of(graph)
     edges = _edges(graph)
     return Topology(
-        name=graph.name,
-        description=graph.description,
+        name=options.name,
+        description=options.description,
         switches=tuple(Switch(name, tiers[name], edges.get(name, -1)) for name in graph.switches),
         hosts=tuple(
             Host(
@@ -192,11 +197,11 @@ def build(graph: Graph) -> Topology:
             for index, name in enumerate(graph.hosts)
         ),
         ports=ports,
-        links=tuple(_links(graph, tiers)),
-        withdraw_s=graph.withdraw_s,
-        icmp=graph.icmp,
-        spray_dscp=graph.spray_dscp,
-        ecn=graph.ecn,
+        links=tuple(_links(graph, tiers, options.burst_bytes)),
+        withdraw_s=options.withdraw_s,
+        icmp=options.icmp,
+        spray_dscp=options.spray_dscp,
+        ecn=options.ecn,
     )
 
 
@@ -219,7 +224,7 @@ def _nics(graph: FabricGraph) -> list[tuple[HostPort, ...]]:
     return by_nic(sorted(graph.host_ports, key=lambda port: place[port.host]))
 
 
-def _ports(graph: Graph) -> tuple[Port, ...]:
+def _ports(graph: FabricGraph, options: FabricOptions) -> tuple[Port, ...]:
     numbers = subnet_numbers(graph)
     used: Counter[int] = Counter()
     interfaces: Counter[str] = Counter()
@@ -227,19 +232,19 @@ def _ports(graph: Graph) -> tuple[Port, ...]:
     nics: Counter[str] = Counter()
     for cables in _nics(graph):
         host, edge = cables[0].host, numbers[frozenset(cable.switch for cable in cables)]
-        nic = _nic(nics[host], cables, f"10.{edge}.{used[edge]}.1", graph)
+        nic = _nic(nics[host], cables, f"10.{edge}.{used[edge]}.1", options)
         nics[host] += 1
         for member, cable in enumerate(cables):
             netdev = nic.bond[member] if nic.bond else nic.netdev
             interface = f"p{interfaces[cable.switch]}"
             interfaces[cable.switch] += 1
             ends = cable.switch, edge, used[edge], interface, netdev
-            found.append(Port(nic, *ends, cable.rate_bps, cable.delay_s, member, graph.burst_bytes))
+            found.append(Port(nic, *ends, cable.rate_bps, cable.delay_s, member, options.burst_bytes))
         used[edge] += 1
     return tuple(found)
 
 
-def _nic(index: int, cables: Sequence[HostPort], address: str, graph: Graph) -> Nic:
+def _nic(index: int, cables: Sequence[HostPort], address: str, options: FabricOptions) -> Nic:
     first = cables[0]
     netdev = f"{first.host}n{index}"
     return Nic(
@@ -250,13 +255,13 @@ def _nic(index: int, cables: Sequence[HostPort], address: str, graph: Graph) -> 
         address=address,
         rate_bps=sum(cable.rate_bps for cable in cables),
         plane=first.plane,
-        dscp=graph.dscp,
-        ecn=graph.ecn is not None,
+        dscp=options.dscp,
+        ecn=options.ecn is not None,
         bond=tuple(netdev + letter for letter, _ in zip(ascii_lowercase, cables, strict=False)) if first.bond else (),
     )
 
 
-def _links(graph: Graph, tiers: dict[str, int]) -> Iterable[Link]:
+def _links(graph: FabricGraph, tiers: dict[str, int], burst_bytes: int) -> Iterable[Link]:
     counts: Counter[tuple[str, str]] = Counter()
 
     def interface(switch: str, kind: str) -> str:
@@ -272,9 +277,48 @@ def _links(graph: Graph, tiers: dict[str, int]) -> Iterable[Link]:
             LinkEnd(upper, interface(upper, kinds[1]), _subnet(number, 2)),
             trunk.rate_bps,
             trunk.delay_s,
-            graph.burst_bytes,
+            burst_bytes,
         )
 
 
 def _subnet(number: int, host: int) -> str:
     return f"172.16.{number // _SUBNETS_IN_A_BYTE}.{4 * (number % _SUBNETS_IN_A_BYTE) + host}"
+
+
+# By the number of a subnet: the links that a switch forwards over to it, each with the end it leaves by.
+NextHops = dict[int, tuple[tuple[Link, LinkEnd], ...]]
+
+
+def next_hops(
+    topology: Topology, dead: Collection[int] = frozenset(), unusable: Collection[tuple[int, str]] = frozenset()
+) -> dict[str, NextHops]:
+    """The next hops of every switch to the subnets of all other edge switches (`Topology.subnets`).
+
+    `dead` are the numbers of links that all switches know to be dead; `unusable` are links, each with the name of a
+    switch at its end, that only this switch does not use yet.
+    """
+    alive = [link for link in topology.links if link.number not in dead]
+    neighbours: dict[str, list[str]] = defaultdict(list)
+    incident: dict[str, list[Link]] = defaultdict(list)
+    for link in alive:
+        for end in link.ends:
+            neighbours[end.switch].append(link.far_end(end.switch).switch)
+            incident[end.switch].append(link)
+    routes: dict[str, NextHops] = {switch.name: {} for switch in topology.switches}
+    for number, edges in topology.subnets.items():
+        away = distances(edges, neighbours)
+        for switch in topology.switches:
+            if switch.name not in edges:
+                here = away.get(switch.name, 0)
+                routes[switch.name][number] = tuple(
+                    (link, near_end(link, switch.name))
+                    for link in incident[switch.name]
+                    if (link.number, switch.name) not in unusable
+                    and away.get(link.far_end(switch.name).switch, here) < here
+                )
+    return routes
+
+
+def near_end(link: Link, switch: str) -> LinkEnd:
+    """The end of a link that is at `switch`."""
+    return link.lower if link.lower.switch == switch else link.upper

@@ -1,23 +1,104 @@
-"""Topology files: a fabric as a graph of cables, or as the parameters of one of the usual shapes."""
+"""Topology files: a fabric as a graph of cables, or as the parameters of one of the usual shapes.
+
+A shape's hosts are cabled to its leaves in blocks, by rail, by plane, or by bonds.
+"""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
 from c4bench.decoding import DecodingError, from_yaml
 from c4bench.errors import UsageError, meant
-from c4bench.inventory.cables import Cable, GraphError, delay_of, expand, rate_of
+from c4bench.inventory.cables import Cable, GraphError, Limits, Problem, delay_of, expand, rate_of
+from c4bench.inventory.cables import check as check_graph
 from c4bench.inventory.document import Keys, located
-from c4bench.inventory.graph_check import Limits, Problem
-from c4bench.inventory.graph_check import check as check_graph
 from c4bench.inventory.groups import split
-from c4bench.lab.attachment import HostGroup, attach, numbered
-from c4bench.lab.topology import BURST_BYTES, EcnMarking, Graph, IcmpLimits, Topology, build, subnet_numbers
-from c4bench.model.graph import HostPort, Trunk
+from c4bench.lab.topology import EcnMarking, FabricOptions, Topology, build, subnet_numbers
+from c4bench.model.graph import FabricGraph, HostPort, Trunk
+
+
+class Attach(StrEnum):
+    """Which leaf a NIC is cabled to.
+
+    `block`: hosts in order, so many to a leaf, all NICs of a host together. `rail`: NIC r of every host on leaf r.
+    `plane`: a host's NICs alternate between the two leaves of its block, one plane each. `bond`: each NIC is a bond of
+    two ports, one on each of the two leaves of its host's block.
+    """
+
+    BLOCK = "block"
+    RAIL = "rail"
+    PLANE = "plane"
+    BOND = "bond"
+
+
+class HostGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How many hosts, with how many NICs each, cabled how."""
+
+    count: int
+    nics: int = 1
+    attach: Attach = Attach.BLOCK
+
+
+def numbered(kind: str, count: int) -> tuple[str, ...]:
+    """`leaf0`, `leaf1` and so on."""
+    return tuple(f"{kind}{number}" for number in range(count))
+
+
+def attach(group: HostGroup, leaves: tuple[str, ...], rate_bps: float) -> tuple[tuple[str, ...], list[HostPort]]:
+    """The hosts' names and cables, each at `rate_bps`.
+
+    Raises UsageError for hosts that do not divide among the leaves as asked for.
+    """
+    if problem := _attachment_problem(group, len(leaves)):
+        raise UsageError(problem)
+    hosts = numbered("h", group.count)
+    ports = [
+        HostPort(
+            host,
+            leaves[leaf],
+            rate_bps,
+            plane=nic if group.attach in (Attach.RAIL, Attach.PLANE) else 0,
+            bond=f"bond{nic}" if group.attach is Attach.BOND else "",
+        )
+        for number, host in enumerate(hosts)
+        for nic in range(group.nics)
+        for leaf in _leaves_of(group, len(leaves), number, nic)
+    ]
+    return hosts, ports
+
+
+def _attachment_problem(group: HostGroup, leaves: int) -> str:
+    divided = leaves % 2 == 0 and group.count % (leaves // 2) == 0
+    match group.attach:
+        case Attach.RAIL if leaves != group.nics:
+            return f"leaf.count: attach `rail` needs one leaf for each of the {group.nics} NICs"
+        case Attach.PLANE if group.nics != 2 or not divided:
+            return "hosts: attach `plane` needs 2 NICs a host, and hosts that divide among pairs of leaves"
+        case Attach.BOND if not divided:
+            return f"hosts.count: attach `bond`: {group.count} hosts do not divide among pairs of {leaves} leaves"
+        case Attach.BLOCK if group.count % leaves:
+            return f"hosts.count: {group.count} hosts do not divide among {leaves} leaves"
+    return ""
+
+
+def _leaves_of(group: HostGroup, leaves: int, host: int, nic: int) -> tuple[int, ...]:
+    """The leaves that the ports of a NIC are cabled to."""
+    match group.attach:
+        case Attach.RAIL:
+            return (nic,)
+        case Attach.PLANE:
+            return (2 * (host // (group.count // (leaves // 2))) + nic,)
+        case Attach.BOND:
+            first = 2 * (host // (group.count // (leaves // 2)))
+            return first, first + 1
+        case Attach.BLOCK:
+            return (host // (group.count // leaves),)
+
 
 NICS_AT_MOST = 8
 SWITCHES_AT_MOST = 128
@@ -44,10 +125,10 @@ _LIMITS = Limits(
 )
 
 
-def check(graph: Graph) -> None:
+def _check(graph: FabricGraph, options: FabricOptions) -> None:
     """Raises UsageError that names the key and the reason."""
     check_graph(graph, _LIMITS)
-    for keys, problem in _problems(graph):
+    for keys, problem in _problems(graph, options):
         raise GraphError(keys, problem)
 
 
@@ -59,15 +140,15 @@ def _marking_problems(ecn: EcnMarking) -> Iterator[Problem]:
         yield ("ecn", "probability"), f"{ecn.probability:g}; give more than 0, at most 1"
 
 
-def _problems(graph: Graph) -> Iterator[Problem]:
-    if not 0 <= graph.withdraw_s <= _WITHDRAW_MAX_S:
-        yield ("withdraw_s",), f"{graph.withdraw_s:g}; give 0 to {_WITHDRAW_MAX_S:g} seconds"
+def _problems(graph: FabricGraph, options: FabricOptions) -> Iterator[Problem]:
+    if not 0 <= options.withdraw_s <= _WITHDRAW_MAX_S:
+        yield ("withdraw_s",), f"{options.withdraw_s:g}; give 0 to {_WITHDRAW_MAX_S:g} seconds"
     for key in ("ratelimit_ms", "msgs_per_sec", "msgs_burst"):
-        if not 0 <= (value := getattr(graph.icmp, key)) <= _ICMP_MAX:
+        if not 0 <= (value := getattr(options.icmp, key)) <= _ICMP_MAX:
             yield ("icmp", key), f"{value}; give 0 to {_ICMP_MAX}"
-    if not _SMALLEST_BURST_BYTES <= graph.burst_bytes <= _LARGEST_BURST_BYTES:
-        yield ("burst_bytes",), f"{graph.burst_bytes}; give {_SMALLEST_BURST_BYTES} to {_LARGEST_BURST_BYTES}"
-    yield from _marking_problems(graph.ecn) if graph.ecn else ()
+    if not _SMALLEST_BURST_BYTES <= options.burst_bytes <= _LARGEST_BURST_BYTES:
+        yield ("burst_bytes",), f"{options.burst_bytes}; give {_SMALLEST_BURST_BYTES} to {_LARGEST_BURST_BYTES}"
+    yield from _marking_problems(options.ecn) if options.ecn else ()
     if (subnets := len(subnet_numbers(graph))) > _SUBNETS_AT_MOST:
         yield ("links",), f"{subnets} edge switches and pairs of them with bonds; give at most {_SUBNETS_AT_MOST}"
     ported = [port.position for port in graph.host_ports if port.port or port.nic >= 0]
@@ -79,30 +160,16 @@ def _problems(graph: Graph) -> Iterator[Problem]:
 DIRECTORY = Path(__file__).parent / "topologies"
 
 
-_Dscp = Annotated[int, msgspec.Meta(ge=0, le=63)]
-
-
-class _Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    name: str
-    description: str
-    withdraw_s: float = 0.2
-    icmp: IcmpLimits = IcmpLimits()
-    dscp: _Dscp = 0
-    spray_dscp: _Dscp = 0
-    ecn: EcnMarking | None = None
-    burst_bytes: int = BURST_BYTES
-
-
-class GraphForm(_Form, frozen=True):
+class GraphForm(FabricOptions, frozen=True):
     """A graph: names of switches and hosts, and every link. NICs are numbered in order of the links."""
 
     switches: tuple[str, ...]
     hosts: tuple[str, ...]
     links: tuple[Cable, ...]
 
-    def graph(self) -> Graph:
+    def graph(self) -> FabricGraph:
         """The cables, one by one."""
-        return _graph(self, self.switches, self.hosts, *expand(self.links, self.hosts))
+        return FabricGraph(self.switches, self.hosts, *expand(self.links, self.hosts))
 
 
 class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -118,7 +185,7 @@ class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     uplink: str
 
 
-class LeafSpine(_Form, frozen=True):
+class LeafSpine(FabricOptions, frozen=True):
     """Every leaf has a link to every spine: with `attach` also rails, planes and bonds."""
 
     leaf: Tier
@@ -126,14 +193,12 @@ class LeafSpine(_Form, frozen=True):
     hosts: HostGroup
     rates: Rates
 
-    def graph(self) -> Graph:
+    def graph(self) -> FabricGraph:
         """Leaves `leafN`, spines `spineN`, hosts `hN`."""
-        _counts(self, **{"leaf.count": self.leaf.count, "spine.count": self.spine.count})
+        _check_counts(self, {"leaf.count": self.leaf.count, "spine.count": self.spine.count})
         leaves, spines = numbered("leaf", self.leaf.count), numbered("spine", self.spine.count)
-        rate_bps = rate_of(("rates", "uplink"), self.rates.uplink)
-        trunks = [Trunk(leaf, spine, rate_bps) for leaf in leaves for spine in spines]
-        hosts, ports = attach(self.hosts, leaves, rate_of(("rates", "nic"), self.rates.nic))
-        return _graph(self, (*leaves, *spines), hosts, ports, trunks)
+        trunks = _meshed(leaves, spines, 1, _uplink_bps(self))
+        return _with_hosts(self, self.hosts, leaves, spines, trunks)
 
 
 class FatTree(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -145,35 +210,25 @@ class FatTree(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cores: int
 
 
-class FatTreeForm(_Form, frozen=True):
+class FatTreeForm(FabricOptions, frozen=True):
     """Three tiers: hosts fill the leaves in order, pod by pod."""
 
     fat_tree: FatTree
     hosts: HostGroup
     rates: Rates
 
-    def graph(self) -> Graph:
+    def graph(self) -> FabricGraph:
         """Leaves and spines are numbered through all pods; spine s of a pod meets `coreN` of its own group."""
         tree = self.fat_tree
-        _counts(self, **{f"fat_tree.{key}": count for key, count in msgspec.structs.asdict(tree).items()})
-        switches = tree.pods * (tree.leaves + tree.spines) + tree.spines * tree.cores
-        if switches > SWITCHES_AT_MOST:
-            raise UsageError(f"fat_tree: {switches} switches; a lab has up to {SWITCHES_AT_MOST}")
+        _check_counts(self, {f"fat_tree.{key}": count for key, count in msgspec.structs.asdict(tree).items()})
+        _check_switches("fat_tree", tree.pods * (tree.leaves + tree.spines) + tree.spines * tree.cores)
         leaves, spines = numbered("leaf", tree.pods * tree.leaves), numbered("spine", tree.pods * tree.spines)
         cores = numbered("core", tree.spines * tree.cores)
-        rate_bps = rate_of(("rates", "uplink"), self.rates.uplink)
-        trunks = [
-            Trunk(leaf, spine, rate_bps)
-            for number, leaf in enumerate(leaves)
-            for spine in spines[number // tree.leaves * tree.spines :][: tree.spines]
-        ]
-        trunks += [
-            Trunk(spine, core, rate_bps)
-            for number, spine in enumerate(spines)
-            for core in cores[number % tree.spines * tree.cores :][: tree.cores]
-        ]
-        hosts, ports = attach(self.hosts, leaves, rate_of(("rates", "nic"), self.rates.nic))
-        return _graph(self, (*leaves, *spines, *cores), hosts, ports, trunks)
+        rate_bps = _uplink_bps(self)
+        trunks = _meshed(leaves, spines, tree.pods, rate_bps)
+        for pod in range(tree.pods):
+            trunks += _meshed(spines[pod * tree.spines :][: tree.spines], cores, tree.spines, rate_bps)
+        return _with_hosts(self, self.hosts, leaves, (*spines, *cores), trunks)
 
 
 class Sites(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -185,7 +240,7 @@ class Sites(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     links: int = 1
 
 
-class SitesForm(_Form, frozen=True):
+class SitesForm(FabricOptions, frozen=True):
     """Sites that are leaf-spine fabrics of the given size each; their spines meet at a border switch."""
 
     sites: Sites
@@ -194,29 +249,20 @@ class SitesForm(_Form, frozen=True):
     hosts: HostGroup
     rates: Rates
 
-    def graph(self) -> Graph:
+    def graph(self) -> FabricGraph:
         """Switches and hosts are numbered through all sites; `borderN` is site N's. `hosts.count` is that of a site."""
-        sites = self.sites
-        counts = {"sites.count": sites.count, "sites.links": sites.links}
-        _counts(self, **counts, **{"leaf.count": self.leaf.count, "spine.count": self.spine.count})
-        switches = sites.count * (self.leaf.count + self.spine.count + 1)
-        if switches > SWITCHES_AT_MOST:
-            raise UsageError(f"sites: {switches} switches; a lab has up to {SWITCHES_AT_MOST}")
-        leaves = numbered("leaf", sites.count * self.leaf.count)
-        spines = numbered("spine", sites.count * self.spine.count)
+        sites, leaf, spine = self.sites, self.leaf.count, self.spine.count
+        counts = {"sites.count": sites.count, "sites.links": sites.links, "leaf.count": leaf, "spine.count": spine}
+        _check_counts(self, counts)
+        _check_switches("sites", sites.count * (leaf + spine + 1))
+        leaves, spines = numbered("leaf", sites.count * leaf), numbered("spine", sites.count * spine)
         borders = numbered("border", sites.count)
-        rate_bps, nic_bps = rate_of(("rates", "uplink"), self.rates.uplink), rate_of(("rates", "nic"), self.rates.nic)
+        rate_bps = _uplink_bps(self)
         long_bps, delay_s = rate_of(("sites", "rate"), sites.rate), delay_of(("sites", "delay"), sites.delay)
-        trunks = [
-            Trunk(leaf, spine, rate_bps)
-            for number, leaf in enumerate(leaves)
-            for spine in spines[number // self.leaf.count * self.spine.count :][: self.spine.count]
-        ]
-        trunks += [Trunk(spine, borders[number // self.spine.count], rate_bps) for number, spine in enumerate(spines)]
+        trunks = _meshed(leaves, spines, sites.count, rate_bps) + _meshed(spines, borders, sites.count, rate_bps)
         trunks += [Trunk(a, b, long_bps, delay_s) for a, b in pairwise(borders) for _ in range(sites.links)]
         everywhere = msgspec.structs.replace(self.hosts, count=sites.count * self.hosts.count)
-        hosts, ports = attach(everywhere, leaves, nic_bps)
-        return _graph(self, (*leaves, *spines, *borders), hosts, ports, trunks)
+        return _with_hosts(self, everywhere, leaves, (*spines, *borders), trunks)
 
 
 Form = GraphForm | FatTreeForm | SitesForm | LeafSpine
@@ -277,8 +323,8 @@ def parse(text: str | bytes, where: str) -> Topology:
 def made(form: Form) -> Topology:
     """The fabric of a form. Raises UsageError that names the key and the reason."""
     graph = form.graph()
-    check(graph)
-    return build(graph)
+    _check(graph, form)
+    return build(graph, form)
 
 
 def _keyed(message: str) -> tuple[Keys, str]:
@@ -293,29 +339,41 @@ def _yaml_place(error: DecodingError) -> str:
     return f"line {error.line}" if error.line else "somewhere"
 
 
-def _graph(
-    form: _Form, switches: tuple[str, ...], hosts: tuple[str, ...], ports: Sequence[HostPort], trunks: Sequence[Trunk]
-) -> Graph:
-    return Graph(
-        name=form.name,
-        description=form.description,
-        switches=switches,
-        hosts=hosts,
-        host_ports=tuple(ports),
-        trunks=tuple(trunks),
-        withdraw_s=form.withdraw_s,
-        icmp=form.icmp,
-        dscp=form.dscp,
-        spray_dscp=form.spray_dscp,
-        ecn=form.ecn,
-        burst_bytes=form.burst_bytes,
-    )
-
-
-def _counts(form: LeafSpine | FatTreeForm | SitesForm, **counts: int) -> None:
+def _check_counts(form: LeafSpine | FatTreeForm | SitesForm, counts: Mapping[str, int]) -> None:
     """Raises UsageError for numbers that no lab's fabric has, before anything is made by them."""
-    for key, count in (counts | {"hosts.count": form.hosts.count}).items():
+    for key, count in {**counts, "hosts.count": form.hosts.count}.items():
         if not 1 <= count <= _COUNT_AT_MOST:
             raise UsageError(f"{key}: {count}; give 1 to {_COUNT_AT_MOST}")
     if not 1 <= form.hosts.nics <= NICS_AT_MOST:
         raise UsageError(f"hosts.nics: {form.hosts.nics}; give 1 to {NICS_AT_MOST}")
+
+
+def _check_switches(key: str, count: int) -> None:
+    if count > SWITCHES_AT_MOST:
+        raise UsageError(f"{key}: {count} switches; a lab has up to {SWITCHES_AT_MOST}")
+
+
+def _uplink_bps(form: LeafSpine | FatTreeForm | SitesForm) -> float:
+    return rate_of(("rates", "uplink"), form.rates.uplink)
+
+
+def _meshed(lower: Sequence[str], upper: Sequence[str], pods: int, rate_bps: float) -> list[Trunk]:
+    """A link from every lower switch to every upper one of its pod; the pods share both in order."""
+    trunks = []
+    for pod in range(pods):
+        above = upper[pod * len(upper) // pods : (pod + 1) * len(upper) // pods]
+        for switch in lower[pod * len(lower) // pods : (pod + 1) * len(lower) // pods]:
+            trunks += [Trunk(switch, other, rate_bps) for other in above]
+    return trunks
+
+
+def _with_hosts(
+    form: LeafSpine | FatTreeForm | SitesForm,
+    group: HostGroup,
+    leaves: tuple[str, ...],
+    others: tuple[str, ...],
+    trunks: Sequence[Trunk],
+) -> FabricGraph:
+    """The graph of these switches, with the hosts cabled to the leaves."""
+    hosts, ports = attach(group, leaves, rate_of(("rates", "nic"), form.rates.nic))
+    return FabricGraph((*leaves, *others), hosts, tuple(ports), tuple(trunks))

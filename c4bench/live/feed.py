@@ -118,7 +118,7 @@ def _stage(incident: Incident, links: Mapping[str, str]) -> str:
 
 
 def entry_of_fault(line: Mapping[str, Any]) -> TimelineEntry | None:
-    """The entry of a line of a fault history (`c4bench.inject.history`); None for a line of anything else."""
+    """The entry of a line of a fault history (`c4bench.inject.controller`); None for a line of anything else."""
     time_s, stage = line.get("time_s"), _STAGES.get(str(line.get("kind")))
     if stage is None or not isinstance(time_s, int | float) or not 0 <= time_s < _LAST_S:
         return None

@@ -20,7 +20,7 @@ from c4bench.c4d import detectors
 from c4bench.doctor import capabilities
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.lab import topology_file as topologies
-from c4bench.lab.machine import kernel, launch, pyverbs, signals
+from c4bench.lab.machine import containment, kernel, launch, packages
 from c4bench.lab.machine.modes import lab_mode
 from c4bench.lab.machine.run import LabRun
 from c4bench.lab.places import RUN
@@ -109,7 +109,7 @@ def run_in_lab(config: pytest.Config) -> int:
     topology = topologies.load(option.c4_topology)
     clock = option.c4_time or "virtual"
     interactive = debugs(config, clock)
-    pyverbs.require()
+    packages.require_pyverbs()
     refused, tests = collect(config)
     if refused:
         return refused
@@ -121,7 +121,7 @@ def run_in_lab(config: pytest.Config) -> int:
     sys.stdout.flush()
     files = carried(config, run.path.resolve() / launch.LAB_DIRECTORY / _PYTEST)
     try:
-        with signals.unwinding(), files as words, progress(run, tests):
+        with containment.unwinding(), files as words, progress(run, tests):
             lab = launch.launch(
                 topology,
                 lab_command(config, run.path, clock, words),

@@ -20,8 +20,8 @@ import paramiko
 
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inventory import Access
+from c4bench.remote.local import ProcessSession
 from c4bench.remote.protocol import Completed, Session, checked, drain
-from c4bench.remote.session import ProcessSession
 
 _CONNECT_S = 15
 _IDLE_WAKE_S = 30.0

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from c4bench.lab.guest import fabric, spraying
-from c4bench.lab.routes import next_hops
+from c4bench.lab.topology import next_hops
 from c4bench.lab.topology_file import load
 
 DSCP, ECN_CAPABLE = 8 << 2, 2

@@ -3,12 +3,12 @@
 import math
 
 from c4bench.errors import UnhealthyError
-from c4bench.inject import hosts
+from c4bench.inject import targets
 from c4bench.inject.actions import Delete, Fill, Plan, Run, StepClock, Write, together
 from c4bench.inject.drivers import netdev
-from c4bench.inject.hosts import HostTarget
 from c4bench.inject.interfaces import INGRESS
 from c4bench.inject.registry import driver
+from c4bench.inject.targets import HostTarget
 from c4bench.model.fault import FaultRequest
 
 _FILLER = "c4bench-fault"
@@ -19,8 +19,8 @@ _MEMORY_SPARED = 0.1
 @driver("host.crash")
 def crash(request: FaultRequest, target: HostTarget) -> Plan:
     """Make the kernel panic, and restart by itself when the lease ends."""
-    again = Write(str(hosts.PANIC), f"{math.ceil(request.lease_s)}")
-    return Plan(("power",), (again, _sysrq(request, target, "c")), (Write(str(hosts.PANIC), target.panic),))
+    again = Write(str(targets.PANIC), f"{math.ceil(request.lease_s)}")
+    return Plan(("power",), (again, _sysrq(request, target, "c")), (Write(str(targets.PANIC), target.panic),))
 
 
 @driver("host.reboot")
@@ -56,7 +56,7 @@ def memory(request: FaultRequest, target: HostTarget) -> Plan:
             f"{request.host} has {target.memory_available_bytes} bytes of memory available, of which {spare} "
             "must stay free; ask for less"
         )
-    path = str(hosts.MEMORY / _FILLER)
+    path = str(targets.MEMORY / _FILLER)
     return Plan(("memory",), (Fill(path, size_bytes),), (Delete(path),))
 
 
@@ -66,9 +66,10 @@ def disk_full(request: FaultRequest, target: HostTarget) -> Plan:
     size_bytes = target.disk_available_bytes - int(request.number("left_bytes"))
     if size_bytes <= 0:
         raise UnhealthyError(
-            f"{request.host}: {hosts.LOGS} has only {target.disk_available_bytes} bytes left; ask for fewer left_bytes"
+            f"{request.host}: {targets.LOGS} has only {target.disk_available_bytes} bytes left; "
+            "ask for fewer left_bytes"
         )
-    path = str(hosts.LOGS / _FILLER)
+    path = str(targets.LOGS / _FILLER)
     return Plan(("disk",), (Fill(path, size_bytes),), (Delete(path),))
 
 

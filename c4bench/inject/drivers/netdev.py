@@ -92,7 +92,7 @@ def reorder(request: FaultRequest, target: InterfaceTarget) -> Plan:
 def down(request: FaultRequest, target: InterfaceTarget) -> Plan:  # noqa: ARG001  (the interface of a driver)
     """Set the link down; the revert restores the routes and addresses that the kernel drops with it."""
     links = [_run(target, "ip", "link", "set", "dev", target.interface.netdev, state) for state in ("down", "up")]
-    return Plan((_claim(target, "link"),), (links[0],), (links[1], *_restore_after_link_down(target)))
+    return Plan((target.claim("link"),), (links[0],), (links[1], *_restore_after_link_down(target)))
 
 
 @driver("netdev.flap")
@@ -118,9 +118,7 @@ def gid(request: FaultRequest, target: InterfaceTarget) -> Plan:
     again = _run(target, "ip", "-4", "address", "replace", address, "dev", dev, "label", label, *wide)
     lost = _run(target, "ip", "-4", "address", "del", address, "dev", dev)
     # A link change meanwhile would drop, or restore, other routes.
-    return Plan(
-        (_claim(target, "address"), _claim(target, "link")), (lost,), (again, *_restore_after_link_down(target))
-    )
+    return Plan((target.claim("address"), target.claim("link")), (lost,), (again, *_restore_after_link_down(target)))
 
 
 @driver("netdev.mtu")
@@ -133,7 +131,7 @@ def mtu(request: FaultRequest, target: InterfaceTarget) -> Plan:
         )
     dev = target.interface.netdev
     sizes = [_run(target, "ip", "link", "set", "dev", dev, "mtu", f"{size}") for size in (requested, current)]
-    return Plan((_claim(target, "MTU"),), (sizes[0],), (sizes[1],))
+    return Plan((target.claim("MTU"),), (sizes[0],), (sizes[1],))
 
 
 def _by_direction(request: FaultRequest, sent: Callable[[], Plan], received: Callable[[], Plan]) -> Plan:
@@ -159,7 +157,7 @@ def _shape_egress(request: FaultRequest, target: InterfaceTarget, slower: Shaper
             f"{request.where} is shaped to {format_rate(shaper.rate_bps)} already, no more than "
             f"{format_rate(slower.rate_bps)}; ask for a smaller fraction"
         )
-    return Plan((_egress(target),), (_reshape(target, slower),), (_reshape(target, shaper),))
+    return Plan((target.claim("egress"),), (_reshape(target, slower),), (_reshape(target, shaper),))
 
 
 def _netem_egress(target: InterfaceTarget, netem: tuple[str, ...]) -> Plan:
@@ -168,7 +166,7 @@ def _netem_egress(target: InterfaceTarget, netem: tuple[str, ...]) -> Plan:
         # A long link's delay stays as it is: packets come to the fault after it.
         place = ("dev", target.interface.netdev, "parent", f"{delay.handle}1")
         add, delete = _run(target, "tc", "qdisc", "add", *place, *netem), _run(target, "tc", "qdisc", "del", *place)
-        return Plan((_egress(target),), (add,), (delete,))
+        return Plan((target.claim("egress"),), (add,), (delete,))
     if shaper is None:
         return _replace_root(target, netem)
     child = ("dev", target.interface.netdev, "parent", f"{target.root.handle}1")
@@ -179,7 +177,7 @@ def _netem_egress(target: InterfaceTarget, netem: tuple[str, ...]) -> Plan:
         )
     # A shaper without a child qdisc drops everything; setting its parameters again creates one.
     undo = (_run(target, "tc", "qdisc", "del", *child), _reshape(target, shaper))
-    return Plan((_egress(target),), (_run(target, "tc", "qdisc", "add", *child, *netem),), undo)
+    return Plan((target.claim("egress"),), (_run(target, "tc", "qdisc", "add", *child, *netem),), undo)
 
 
 def _percent(share: float) -> str:
@@ -206,7 +204,7 @@ def _replace_root(target: InterfaceTarget, qdisc: tuple[str, ...]) -> Plan:
         )
     place = ("dev", target.interface.netdev, "root")
     add = _run(target, "tc", "qdisc", "add", *place, "handle", _OWN_HANDLE, *qdisc)
-    return Plan((_egress(target),), (add,), (_run(target, "tc", "qdisc", "del", *place),))
+    return Plan((target.claim("egress"),), (add,), (_run(target, "tc", "qdisc", "del", *place),))
 
 
 def _impair_ingress(target: InterfaceTarget, qdisc: tuple[str, ...]) -> Plan:
@@ -231,7 +229,7 @@ def _impair_ingress(target: InterfaceTarget, qdisc: tuple[str, ...]) -> Plan:
         else _run(target, "tc", "qdisc", "del", "dev", netdev, "ingress"),
         _run(target, "ip", "link", "del", "dev", ifb),
     ]
-    return Plan((_claim(target, "ingress"),), tuple(make), tuple(undo))
+    return Plan((target.claim("ingress"),), tuple(make), tuple(undo))
 
 
 def _restore_after_link_down(target: InterfaceTarget) -> list[Run]:
@@ -263,15 +261,6 @@ def _configured_routes(routes: list[list[str]]) -> list[list[str]]:
     """Configured routes, without the flags of their state."""
     kept = [words for words in routes if not any(" ".join(words).find(f"proto {by}") >= 0 for by in ("kernel", "ra"))]
     return [[word for word in words if word not in {"linkdown", "dead"}] for words in kept]
-
-
-def _egress(target: InterfaceTarget) -> str:
-    return _claim(target, "egress")
-
-
-def _claim(target: InterfaceTarget, part: str) -> str:
-    where = f" in {target.netns}" if target.netns else ""
-    return f"{part} of {target.interface.netdev}{where}"
 
 
 def _run(target: InterfaceTarget, *argv: str) -> Run:

@@ -8,80 +8,71 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from c4bench.inject import accelerators, gpus, processes
+from c4bench.inject import gpus, processes
 from c4bench.inject.registry import witness
 from c4bench.inject.witness import figure
-from c4bench.inject.witness.base import Aftermath, Evidence, Values, Witness, wait_until
+from c4bench.inject.witness.base import Aftermath, Evidence, Polled, Values, Witness, wait_until
 from c4bench.model.fault import FaultRequest
 from c4bench.model.telemetry import OpRecord
 
-STOPPED = frozenset("Tt")
-ENDED = frozenset("ZX")
+_STOPPED = frozenset("Tt")
+_ENDED = frozenset("ZX")
 
 
-class ProcessState:
-    """`running`, `stopped`, `ended`: one of them is 1. The fault should cause one of the states `expected`."""
+def process_state(expected: str, request: FaultRequest) -> Polled:
+    """`running`, `stopped`, `ended`: one of them is 1. Seen when the process is in the state `expected`.
 
-    def __init__(self, expected: frozenset[str], request: FaultRequest) -> None:
-        self._pid = processes.find(request).pid
-        self._window_s = request.witness_s
-        self._expected = expected
+    It has recovered when it runs; nothing recovers a process that has ended.
+    """
+    pid = processes.find(request).pid
 
-    def before(self) -> Values:
-        """The state before the fault."""
-        return _values(processes.state(self._pid))
+    def read() -> Values:
+        state = processes.state(pid)
+        stopped, ended = state in _STOPPED, state in _ENDED
+        return {"running": float(not stopped and not ended), "stopped": float(stopped), "ended": float(ended)}
 
-    def during(self, onset_s: float) -> Evidence:  # noqa: ARG002  (a state does not depend on the onset)
-        """Seen when the process is in an expected state."""
-        observed_s = wait_until(lambda: processes.state(self._pid) in self._expected, self._window_s)
-        return Evidence(_values(processes.state(self._pid)), observed_s)
-
-    def after(self) -> Aftermath:
-        """Recovered when it runs; nothing recovers a process that has ended."""
-        wait_until(lambda: processes.state(self._pid) not in STOPPED, self._window_s)
-        state = processes.state(self._pid)
-        return Aftermath(_values(state), None if state in ENDED else state not in STOPPED)
+    return Polled(
+        request.witness_s,
+        read,
+        lambda _, now: bool(now[expected]),
+        lambda _, now: None if now["ended"] else not now["stopped"],
+    )
 
 
 @witness("process_ended")
-def process_ended(request: FaultRequest) -> ProcessState:
+def process_ended(request: FaultRequest) -> Polled:
     """Witness of a process that has ended."""
-    return ProcessState(ENDED, request)
+    return process_state("ended", request)
 
 
 @witness("process_stopped")
-def process_stopped(request: FaultRequest) -> ProcessState:
+def process_stopped(request: FaultRequest) -> Polled:
     """Witness of a stopped process."""
-    return ProcessState(STOPPED, request)
-
-
-def _values(state: str) -> Values:
-    running = state not in STOPPED | ENDED
-    return {"running": float(running), "stopped": float(state in STOPPED), "ended": float(state in ENDED)}
+    return process_state("stopped", request)
 
 
 @witness("gpu_clock")
 def clock(request: FaultRequest) -> Witness:
     """Witness of a low clock."""
-    return figure.gpu_clock(request) if _real() else ComputePace(accelerators.as_rank(request))
+    return figure.gpu_clock(request) if _real() else ComputePace(gpus.as_rank(request))
 
 
 @witness("gpu_power")
 def power(request: FaultRequest) -> Witness:
     """Witness of a low power limit."""
-    return figure.gpu_power(request) if _real() else ComputePace(accelerators.as_rank(request))
+    return figure.gpu_power(request) if _real() else ComputePace(gpus.as_rank(request))
 
 
 @witness("gpu_standstill")
 def standstill(request: FaultRequest) -> Witness:
     """Witness of a kernel that does not return."""
-    return RankStandstill(accelerators.as_rank(request))
+    return RankStandstill(gpus.as_rank(request))
 
 
 @witness("gpu_ended")
 def rank_ended(request: FaultRequest) -> Witness:
     """Witness of a rank that ended on an error."""
-    return process_ended(accelerators.as_rank(request))
+    return process_ended(gpus.as_rank(request))
 
 
 def _real() -> bool:

@@ -3,11 +3,12 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from c4bench import namespaces
 
 Values = dict[str, float]
+Measured = TypeVar("Measured")
 
 
 class Evidence(NamedTuple):
@@ -77,3 +78,70 @@ def wait_until(holds: Callable[[], bool], timeout_s: float, step_s: float = 0.00
         if time.monotonic() >= end_s:
             return None
         time.sleep(step_s)
+
+
+class Compared(Generic[Measured]):
+    """A witness that measures the same three times, and holds the later ones against the first.
+
+    `values` is what is reported of a measurement. `seen(before, during)` is when the effect was first observed, None if
+    it was not; `recovered(before, after)` whether the target has recovered.
+    """
+
+    def __init__(
+        self,
+        measure: Callable[[], Measured],
+        values: Callable[[Measured], Values],
+        seen: Callable[[Measured, Measured], float | None],
+        recovered: Callable[[Measured, Measured], bool | None],
+    ) -> None:
+        self._measure, self._values, self._seen, self._recovered = measure, values, seen, recovered
+
+    def before(self) -> Values:
+        """Measure before the fault."""
+        self._before = self._measure()
+        return self._values(self._before)
+
+    def during(self, onset_s: float) -> Evidence:  # noqa: ARG002  (all of it is measured after the onset)
+        """Measure during the fault."""
+        now = self._measure()
+        return Evidence(self._values(now), self._seen(self._before, now))
+
+    def after(self) -> Aftermath:
+        """Measure after the revert."""
+        now = self._measure()
+        return Aftermath(self._values(now), self._recovered(self._before, now))
+
+
+class Polled:
+    """A witness that reads a state again and again: until it has `changed`, and after the fault until it `recovered`.
+
+    Both compare the reading before the fault with the present one. What could not change, by `changeable(before)`, was
+    not seen to.
+    """
+
+    def __init__(
+        self,
+        window_s: float,
+        read: Callable[[], Values],
+        changed: Callable[[Values, Values], bool],
+        recovered: Callable[[Values, Values], bool | None],
+        changeable: Callable[[Values], bool] = lambda _: True,
+    ) -> None:
+        self._window_s, self._read, self._changeable = window_s, read, changeable
+        self._changed, self._recovered = changed, recovered
+
+    def before(self) -> Values:
+        """Read it before the fault."""
+        self._before = self._read()
+        return self._before
+
+    def during(self, onset_s: float) -> Evidence:  # noqa: ARG002  (a reading does not depend on the onset)
+        """Observed at the first changed reading."""
+        observed_s = wait_until(lambda: self._changed(self._before, self._read()), self._window_s)
+        return Evidence(self._read(), observed_s if self._changeable(self._before) else None)
+
+    def after(self) -> Aftermath:
+        """Recovered as the last reading says; it is read until that is not False."""
+        wait_until(lambda: self._recovered(self._before, self._read()) is not False, self._window_s)
+        now = self._read()
+        return Aftermath(now, self._recovered(self._before, now))

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from c4bench.inject import gpus, hosts, interfaces
+from c4bench.inject import gpus, interfaces, targets
 from c4bench.inject.registry import witness
-from c4bench.inject.witness.base import Aftermath, Evidence, Values, wait_until
+from c4bench.inject.witness.base import Polled, Values
 from c4bench.model.fault import FaultRequest
 
 _INFINIBAND = Path("/sys/class/infiniband")
@@ -16,33 +16,19 @@ _GIDS_READ = 16
 _NEAR = 0.05
 
 
-class Figure:
+class Figure(Polled):
     """The value `name` from `read`. Seen when `changed(before, now)`, recovered when within 5 % of the value before."""
 
     def __init__(
         self, name: str, window_s: float, read: Callable[[], float], changed: Callable[[float, float], bool]
     ) -> None:
-        self._name, self._window_s, self._read, self._changed = name, window_s, read, changed
-        self._before = 0.0
+        def recovered(before: Values, now: Values) -> bool:
+            was, is_now = before[name], now[name]
+            return abs(is_now - was) <= _NEAR * abs(was) or not changed(was, is_now)
 
-    def before(self) -> Values:
-        """Read it before the fault."""
-        self._before = self._read()
-        return {self._name: self._before}
-
-    def during(self, onset_s: float) -> Evidence:  # noqa: ARG002  (a reading does not depend on the onset)
-        """Observed at the first changed reading."""
-        observed_s = wait_until(lambda: self._changed(self._before, self._read()), self._window_s)
-        return Evidence({self._name: self._read()}, observed_s)
-
-    def after(self) -> Aftermath:
-        """Recovered when the reading is about as before."""
-        wait_until(self._recovered, self._window_s)
-        return Aftermath({self._name: self._read()}, self._recovered())
-
-    def _recovered(self) -> bool:
-        now = self._read()
-        return abs(now - self._before) <= _NEAR * abs(self._before) or not self._changed(self._before, now)
+        super().__init__(
+            window_s, lambda: {name: read()}, lambda before, now: changed(before[name], now[name]), recovered
+        )
 
 
 def gid_table(request: FaultRequest) -> Figure:
@@ -65,7 +51,7 @@ def memory_available(request: FaultRequest) -> Figure:
     return Figure(
         "available_bytes",
         request.witness_s,
-        lambda: float(hosts.memory_available_bytes()),
+        lambda: float(targets.memory_available_bytes()),
         lambda before, now: before - now >= taken / 2,
     )
 
@@ -78,7 +64,7 @@ def disk_available(request: FaultRequest) -> Figure:
     return Figure(
         "available_bytes",
         request.witness_s,
-        lambda: float(hosts.disk_available_bytes(hosts.LOGS)),
+        lambda: float(targets.disk_available_bytes(targets.LOGS)),
         lambda before, now: now <= threshold_bytes < before or now < before / 10,
     )
 

@@ -1,18 +1,27 @@
-"""Witnesses of links: the interface's carrier, and the RDMA port where there is one."""
+"""Witnesses of links: the interface's carrier, the RDMA port where there is one, and whether the peer answers again.
 
+A link is up before packets pass: a switch may delay forwarding on a port, and after a failed ARP request the next one
+comes a second later. A user of the link would take that delay for another fault.
+"""
+
+import contextlib
 import ctypes
 import errno
 import fcntl
 import socket
 import struct
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from c4bench import namespaces
-from c4bench.inject import switches
+from c4bench.errors import UnhealthyError
+from c4bench.inject import interfaces, targets
 from c4bench.inject.interfaces import netns_of
-from c4bench.inject.witness.base import Aftermath, Evidence, Values, wait_until
+from c4bench.inject.registry import witness
+from c4bench.inject.witness import figure
+from c4bench.inject.witness.base import Aftermath, Evidence, Polled, Values, Witness, wait_until
+from c4bench.inject.witness.echo import Prober
 from c4bench.model.fault import FaultRequest, Interface
 
 _SIOCGIFFLAGS = 0x8913
@@ -25,29 +34,18 @@ _REQUEST_POINTER = struct.Struct("16sP16x")
 _PORT_ACTIVE = 4
 
 
-class LinkState:
-    """`running` is 1 when the interface is up with a carrier; `port` is the RDMA port's state (1 down, 4 active)."""
+def interface_state(request: FaultRequest) -> Polled:
+    """`running` is 1 when the interface is up with a carrier; `port` is the RDMA port's state (1 down, 4 active).
 
-    def __init__(self, request: FaultRequest) -> None:
-        self._interface, self._window_s = request.interface, request.witness_s
-        self._was_up = False
-
-    def before(self) -> Values:
-        """Read the state before the fault."""
-        values = state(self._interface)
-        self._was_up = _up(values)
-        return values
-
-    def during(self, onset_s: float) -> Evidence:  # noqa: ARG002  (a state does not depend on the onset)
-        """Seen when interface and port, up before, are down."""
-        observed_s = wait_until(lambda: _down(state(self._interface)), self._window_s)
-        return Evidence(state(self._interface), observed_s if self._was_up else None)
-
-    def after(self) -> Aftermath:
-        """Recovered when interface and port are up."""
-        wait_until(lambda: _up(state(self._interface)), self._window_s)
-        values = state(self._interface)
-        return Aftermath(values, _up(values) or not self._was_up)
+    Seen when interface and port, up before, are down; recovered when both are up, or were not before.
+    """
+    return Polled(
+        request.witness_s,
+        lambda: state(request.interface),
+        lambda _, now: _down(now),
+        lambda before, now: _up(now) or not _up(before),
+        _up,
+    )
 
 
 class LinkFlaps:
@@ -79,26 +77,16 @@ class LinkFlaps:
         return Aftermath({"running": float(up)}, up)
 
 
-class SwitchState:
-    """`running`: how many of the ports that were up are still up."""
-
-    def __init__(self, request: FaultRequest) -> None:
-        self._ports = [port for port in switches.ports(request) if running([port])]
-        self._window_s = request.witness_s
-
-    def before(self) -> Values:
-        """Count the ports that are up."""
-        return {"running": float(len(self._ports))}
-
-    def during(self, onset_s: float) -> Evidence:  # noqa: ARG002
-        """Seen when none is up."""
-        observed_s = wait_until(lambda: not running(self._ports), self._window_s)
-        return Evidence({"running": float(running(self._ports))}, observed_s if self._ports else None)
-
-    def after(self) -> Aftermath:
-        """Recovered when all are up."""
-        wait_until(lambda: running(self._ports) == len(self._ports), self._window_s)
-        return Aftermath({"running": float(running(self._ports))}, running(self._ports) == len(self._ports))
+def ports_state(request: FaultRequest) -> Polled:
+    """`running`: how many of the ports that were up are still up. Seen when none is, recovered when all are."""
+    ports = [port for port in targets.switch_ports(request) if running([port])]
+    return Polled(
+        request.witness_s,
+        lambda: {"running": float(running(ports))},
+        lambda _, now: not now["running"],
+        lambda _, now: now["running"] == len(ports),
+        lambda _: bool(ports),
+    )
 
 
 def state(interface: Interface) -> Values:
@@ -140,3 +128,81 @@ def _up(values: Values) -> bool:
 
 def _down(values: Values) -> bool:
     return not values["running"] and values.get("port", 0.0) != _PORT_ACTIVE
+
+
+PeerProbe = Callable[[], bool]
+# A real link trains for seconds, and with spanning tree a port forwards only after 30 s (IEEE 802.1D).
+_RETURN_TIMEOUT_S = 40.0
+
+
+class PeerReachable:
+    """Adds to another witness `answers`: the number of cables over which the peer answers an echo request.
+
+    The target has recovered when as many answer as before the fault. A cable without a peer, or that cannot be probed,
+    is left to the other witness. Waits at most `back_s`.
+    """
+
+    def __init__(self, witness: Witness, cables: Sequence[PeerProbe], back_s: float = _RETURN_TIMEOUT_S) -> None:
+        self._witness, self._cables, self._back_s = witness, cables, back_s
+        self._healthy: list[PeerProbe] = []
+
+    def before(self) -> Values:
+        """The other witness's values, and how many peers answer."""
+        self._healthy = [asks for asks in self._cables if asks()]
+        return self._witness.before() | {"answers": float(len(self._healthy))}
+
+    def during(self, onset_s: float) -> Evidence:
+        """The other witness's evidence."""
+        return self._witness.during(onset_s)
+
+    def after(self) -> Aftermath:
+        """The other witness's values, once all peers have answered."""
+        wait_until(self._all_answer, self._back_s)
+        values, recovered = self._witness.after()
+        answers = sum(asks() for asks in self._healthy)
+        return Aftermath(values | {"answers": float(answers)}, recovered and answers == len(self._healthy))
+
+    def _all_answer(self) -> bool:
+        return all(asks() for asks in self._healthy)
+
+
+@witness("link_state")
+def link_state(request: FaultRequest) -> PeerReachable:
+    """Witness of a link's state."""
+    return PeerReachable(interface_state(request), _peer_probes([request.interface]))
+
+
+@witness("link_flaps")
+def link_flaps(request: FaultRequest) -> PeerReachable:
+    """Witness of a flapping link."""
+    return PeerReachable(LinkFlaps(request), _peer_probes([request.interface]))
+
+
+@witness("switch_state")
+def switch_state(request: FaultRequest) -> PeerReachable:
+    """Witness of a switch's ports."""
+    return PeerReachable(ports_state(request), _peer_probes(targets.switch_ports(request)))
+
+
+@witness("gid_table")
+def gid_table(request: FaultRequest) -> PeerReachable:
+    """Witness of a NIC's GIDs."""
+    return PeerReachable(figure.gid_table(request), _peer_probes([request.interface]))
+
+
+def _peer_probes(ends: Iterable[Interface]) -> list[PeerProbe]:
+    probes = []
+    for end in ends:
+        with contextlib.suppress(UnhealthyError):  # no address, or no known peer
+            probes.append(_peer_probe(Prober(interfaces.examine(end))))
+    return probes
+
+
+def _peer_probe(prober: Prober) -> PeerProbe:
+    def probe() -> bool:
+        try:
+            return not prober.train(1).lost
+        except OSError:  # the address went with the link
+            return False
+
+    return probe

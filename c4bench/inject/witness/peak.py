@@ -13,7 +13,7 @@ from c4bench.inject import interfaces
 from c4bench.inject.drivers.netdev import limited_bps, shaper_for
 from c4bench.inject.registry import witness
 from c4bench.inject.witness.base import Aftermath, Counters, Evidence, Values
-from c4bench.inject.witness.probe import FRAME_BYTES, HEADERS_BYTES, Echoes, Prober
+from c4bench.inject.witness.echo import FRAME_BYTES, HEADERS_BYTES, Echoes, Prober
 from c4bench.model.fault import FaultRequest
 
 _WINDOW_MIN_S = 1e-3

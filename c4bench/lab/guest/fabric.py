@@ -22,8 +22,18 @@ from pathlib import Path
 from c4bench import namespaces
 from c4bench.errors import UnhealthyError
 from c4bench.lab.guest import spraying
-from c4bench.lab.routes import NextHops, next_hops
-from c4bench.lab.topology import MANAGEMENT_GATEWAY, EcnMarking, IcmpLimits, Link, LinkEnd, Port, Switch, Topology
+from c4bench.lab.topology import (
+    MANAGEMENT_GATEWAY,
+    EcnMarking,
+    IcmpLimits,
+    Link,
+    LinkEnd,
+    NextHops,
+    Port,
+    Switch,
+    Topology,
+    next_hops,
+)
 from c4bench.model.fabric import Host, Nic
 
 _MIIMON_MS = 100  # how often a bond looks for ports that have lost their link

@@ -16,8 +16,7 @@ import time
 from collections.abc import Sequence
 
 from c4bench.lab.guest import fabric, spraying
-from c4bench.lab.routes import next_hops
-from c4bench.lab.topology import Link, Topology
+from c4bench.lab.topology import Link, Topology, next_hops
 
 _logger = logging.getLogger(__name__)
 

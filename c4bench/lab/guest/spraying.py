@@ -10,8 +10,7 @@ Each tier takes other bits. With the same bits, a switch would receive only pack
 
 from collections import defaultdict
 
-from c4bench.lab.routes import NextHops, next_hops
-from c4bench.lab.topology import Topology
+from c4bench.lab.topology import NextHops, Topology, next_hops
 
 _BUCKET_BITS = 4
 BUCKETS = 1 << _BUCKET_BITS

@@ -23,7 +23,7 @@ import msgspec
 
 from c4bench.errors import C4Error, UnhealthyError, UsageError
 from c4bench.lab.guest import fabric, hosts, provision
-from c4bench.lab.guest.power import Power
+from c4bench.lab.guest.hosts import Power
 from c4bench.lab.guest.routing import Routing
 from c4bench.lab.spec import CONTROL_SOCKET, READY_MARK, LabResult, LabSpec
 
@@ -32,7 +32,7 @@ _logger = logging.getLogger(__name__)
 # Wait for the kernel's queued work after link up (GID tables, neighbour timers), or it disturbs the first measurement.
 _LINK_UP_WORK_S = 2.0
 # Modules that agents, their spawners and their ranks load only when they need them.
-_LATE = ("agent.serving", "collective.degraded", "collective.migration", "workload.programs")
+_LATE = ("agent.agent", "collective.degraded", "collective.migration", "workload.programs")
 
 
 class HostRequest(msgspec.Struct, frozen=True):

@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 
 from c4bench.errors import C4Error
-from c4bench.lab.machine import kernel, modes, packages, pyverbs
+from c4bench.lab.machine import kernel, modes, packages
 from c4bench.lab.machine.containment import contained, in_container
-from c4bench.lab.machine.kernel import archive, build, source
+from c4bench.lab.machine.kernel import build, cache, source
 from c4bench.lab.machine.modes import Mode
 from c4bench.lab.machine.run import MEMORY_BYTES, memory_directory, open_files_needed
 
@@ -41,7 +41,7 @@ def local_checks() -> list[Check]:
         _python(),
         _packages(),
         _tools(),
-        _try("kernel source", _source, f"set {source.VARIABLE} to a linux-source package or tarball"),
+        _try("kernel source", _source, f"set {cache.SOURCE_VARIABLE} to a linux-source package or tarball"),
         _kernel(),
         _namespaces(),
         _try("lab mode", _mode, f"allow seccomp or ptrace, and unset {modes.VARIABLE}"),
@@ -92,8 +92,8 @@ def _source() -> str:
     here = source.at_hand(kernel.cache_root())
     if here:
         return str(here)
-    archive.require_tools()
-    return f"to be fetched from {archive.where(archive.mirrors())}"
+    source.require_tools()
+    return f"to be fetched from {source.where(source.mirrors())}"
 
 
 def _kernel() -> Check:
@@ -144,5 +144,5 @@ def _disk() -> Check:
 
 
 def _pyverbs() -> Check:
-    why = pyverbs.obstacle()
+    why = packages.pyverbs_obstacle()
     return Check("pyverbs", not why, why or "can be imported", "install python3-pyverbs, then run `c4bench setup`")

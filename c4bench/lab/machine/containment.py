@@ -5,6 +5,8 @@ machine's kernel kills everything in that namespace. Each process between us and
 
 An ordinary container allows no such namespaces. If the user says that this is one (`C4BENCH_CONTAINER=1`), a reaper
 kills the lab's processes instead; one that it misses is still inside the container.
+
+SIGTERM and SIGHUP end a lab as Ctrl-C does: what has been made for it is removed before the program ends.
 """
 
 import ctypes
@@ -13,8 +15,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 from c4bench.errors import UnhealthyError
 
@@ -57,3 +64,27 @@ def wrap(argv: list[str]) -> list[str]:
         "this machine forbids new namespaces, and a lab must not run outside one: allow them "
         "(kernel.unprivileged_userns_clone=1, user.max_user_namespaces), or in a container set C4BENCH_CONTAINER=1"
     )
+
+
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def unwinding() -> Iterator[None]:
+    """While the block runs, SIGTERM and SIGHUP raise SystemExit with a shell's exit code, 128 + signal.
+
+    A signal that is ignored, as SIGHUP is under `nohup`, stays ignored. Outside the main thread, where Python lets
+    nobody handle signals, nothing changes.
+    """
+    ours = threading.current_thread() is threading.main_thread()
+    numbers = [number for number in _ENDING if ours and signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, _exit) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _exit(number: int, _frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import c4bench
 from c4bench.deploy import authority
-from c4bench.lab.machine import containment, modes, pyverbs, signals
+from c4bench.lab.machine import containment, modes, packages
 from c4bench.lab.machine.kernel import Kernel, require
 from c4bench.lab.machine.run import LabRun, memory_directory, require_open_files, run
 from c4bench.lab.places import CODE, ENVIRONMENT, RUN, Place, inside
@@ -60,7 +60,7 @@ def launch(
         seed=seed,
         interactive=interactive,
     )
-    with signals.unwinding(), _certificates(trust, topology):
+    with containment.unwinding(), _certificates(trust, topology):
         return run(program, spec, home, virtual=virtual, limit_s=limit_s)
 
 
@@ -80,7 +80,7 @@ def require_machine(hosts: int) -> None:
     containment.wrap([])
     modes.lab_mode()
     memory_directory()
-    pyverbs.require()
+    packages.require_pyverbs()
 
 
 def trust_directory(directory: Path) -> Path:

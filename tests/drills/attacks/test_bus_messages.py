@@ -15,7 +15,7 @@ import pytest
 from bus_scene import HOSTS, SUBJECTS, BusScene, SimulatedJobs, needs_nats
 
 from c4bench.budget import BUS_VALUE, OverBudgetError
-from c4bench.bus import detector, findings, incoming, job_follower, jobs, lease
+from c4bench.bus import detector, incoming, job_follower, jobs, lease
 from c4bench.bus.connection import opened
 from c4bench.bus.job_follower import LOST, UNREADABLE, HostWindows
 from c4bench.bus.reader import StreamReader
@@ -30,7 +30,7 @@ S = SUBJECTS
 AT_ONCE_S = 0.1
 WITHIN_S = 20.0
 SPEC = JobSpec("job0", "pulse", tuple(Member(rank, host, ()) for rank, host in enumerate(HOSTS)), ())
-KINDS = (lease.LEASE, findings.FINDING, jobs.ENTRY, detector.SHARED, job_follower.REPORT)
+KINDS = (lease.LEASE, jobs.FINDING, jobs.ENTRY, detector.SHARED, job_follower.REPORT)
 
 
 @pytest.fixture(scope="module")

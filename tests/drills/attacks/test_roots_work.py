@@ -16,7 +16,7 @@ import pytest
 
 from c4bench.collective.recorder import Recorder
 from c4bench.errors import UnhealthyError, UsageError
-from c4bench.inject import actions, files, inherited, processes
+from c4bench.inject import actions, caller, files, processes
 from c4bench.inject.actions import Join, SetKnob, Signal
 from c4bench.live.feed import FaultHistory
 from c4bench.model.agent import AgentConfig
@@ -160,7 +160,7 @@ def test_a_process_may_have_any_name():
 @pytest.fixture
 def group():
     """A control group of root's own, in a hierarchy of version 2."""
-    top = inherited._hierarchies().get("")
+    top = caller._hierarchies().get("")
     if top is None:
         pytest.skip("no cgroup of version 2 is mounted")
     made = top / f"c4bench-drill-{os.getpid()}"

@@ -12,13 +12,11 @@ from fuzz_mutations import Corpus, of
 from fuzzing import Target
 from nats.aio.msg import Msg
 
-from c4bench.bus import findings
+from c4bench.bus import jobs
 from c4bench.bus.connection import Bus, Stored
 from c4bench.bus.detector import BusDetector
-from c4bench.bus.findings import JobFindings
-from c4bench.bus.job_follower import JobFollower
-from c4bench.bus.jobs import JobEntries, JobEntry
-from c4bench.bus.judge import JobJudges
+from c4bench.bus.job_follower import JobFollower, JobJudges
+from c4bench.bus.jobs import JobEntries, JobEntry, JobFindings
 from c4bench.bus.lease import HeldLease
 from c4bench.bus.master import BusDetection
 from c4bench.bus.reader import StreamReader
@@ -124,8 +122,8 @@ def _findings(_folder):
         async def made():
             return BusDetection(_bus(), Store(None)), JobFindings(_bus(), "j")
 
-        stream, before = _Read(), findings.StreamReader
-        findings.StreamReader = lambda *_: stream
+        stream, before = _Read(), jobs.StreamReader
+        jobs.StreamReader = lambda *_: stream
         master, own = run(made())
         master._findings = stream
 
@@ -139,7 +137,7 @@ def _findings(_folder):
         try:
             yield consume
         finally:
-            findings.StreamReader = before
+            jobs.StreamReader = before
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from c4bench.decoding import from_msgpack
 from c4bench.inject import __main__ as injector
 from c4bench.inject import catalogue, gpus, interfaces, permitted, protocol
 from c4bench.inject.actions import Delete, Plan, Run, SetKnob, Signal
-from c4bench.inject.drivers import mlx5, sonic
+from c4bench.inject.drivers import hardware, switch
 from c4bench.inject.interfaces import InterfaceTarget, join_listings
 from c4bench.inject.journal import Entry, Journal, Quarantine, boot
 from c4bench.inject.permitted import Permitted, PermittedHost
@@ -250,8 +250,8 @@ Settings for eth9:
 
 
 def _ethtool(text):
-    mlx5._speed_mbps(text)
-    mlx5._modes(text, "Supported link modes")
+    hardware._speed_mbps(text)
+    hardware._modes(text, "Supported link modes")
 
 
 _AGENT = b"""\
@@ -272,9 +272,9 @@ TARGETS = (
     Target("inject-listing", _listing_corpus, _listing),
     Target("inject-gpus", _printed(_GPUS), partial(_text, read=gpus.parse)),
     Target("inject-xid", _printed(_XID), partial(_text, read=gpus.parse_xid)),
-    Target("inject-sonic", _printed(_STATUS), partial(_text, read=lambda text: sonic.status(text, "Ethernet0"))),
+    Target("inject-sonic", _printed(_STATUS), partial(_text, read=lambda text: switch.sonic_status(text, "Ethernet0"))),
     Target("inject-ethtool", _printed(_ETHTOOL), partial(_text, read=_ethtool)),
-    Target("inject-mlnx-qos", of("text", *recorded("mlnx_qos.txt")), partial(_text, read=mlx5.limits_gbps),
+    Target("inject-mlnx-qos", of("text", *recorded("mlnx_qos.txt")), partial(_text, read=hardware.limits_gbps),
            sound=False),
     Target("agent-config", of("yaml", _AGENT),
            partial(_file, name="agent.yml", read=config.load)),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from c4bench.agent import privileges
+from c4bench.agent import main
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.agent import AgentConfig
 
@@ -28,7 +28,7 @@ def settled(settings, look):
     if child == 0:
         os.close(reader)
         try:
-            privileges.drop(settings)
+            main.drop_privileges(settings)
             os.write(writer, str(look()).encode())
         except Exception as error:
             os.write(writer, f"{type(error).__name__}: {error}".encode())
@@ -82,7 +82,7 @@ def test_without_a_user_nothing_is_dropped(tmp_path):
 def test_an_unknown_user_or_capability_is_named(tmp_path, changes, says):
     """An unknown user or capability is an error that names it, before anything is created or dropped."""
     with pytest.raises(UsageError, match=says):
-        privileges.drop(config(tmp_path, **changes))
+        main.drop_privileges(config(tmp_path, **changes))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -90,5 +90,5 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path):
     """A folder or link that somebody else has created, as anybody may in /dev/shm, is refused."""
     (tmp_path / "rings").symlink_to("/etc")
     with pytest.raises(UnhealthyError, match="rings belongs to somebody else"):
-        privileges.drop(config(tmp_path))
+        main.drop_privileges(config(tmp_path))
     assert Path("/etc").stat().st_uid == 0

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from c4bench.agent import serving
+from c4bench.agent import agent
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_readiness_once_then_the_watchdog(manager, monkeypatch):
 
     async def scenario():
         nonlocal ready
-        task = asyncio.create_task(serving.notify_systemd(lambda: ready))
+        task = asyncio.create_task(agent.notify_systemd(lambda: ready))
         await asyncio.sleep(0.05)
         assert heard(manager) == b""
         ready = True
@@ -49,4 +49,4 @@ def test_readiness_once_then_the_watchdog(manager, monkeypatch):
 def test_without_a_manager_nothing_is_sent(monkeypatch):
     """Without NOTIFY_SOCKET the agent notifies nobody."""
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
-    asyncio.run(asyncio.wait_for(serving.notify_systemd(lambda: False), 5))
+    asyncio.run(asyncio.wait_for(agent.notify_systemd(lambda: False), 5))

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from c4bench.bus.findings import is_repeat
+from c4bench.bus.jobs import is_repeat
 from c4bench.model.diagnosis import Cause, Component, Diagnosis, Syndrome
 
 RANK, OTHER = Component("rank", "j:1"), Component("rank", "j:2")

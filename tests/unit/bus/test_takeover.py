@@ -9,10 +9,8 @@ import pytest
 
 from c4bench.agent.window_message import WindowMessages
 from c4bench.bus.connection import Bus, Stored
-from c4bench.bus.findings import is_repeat
-from c4bench.bus.job_follower import JobFollower
-from c4bench.bus.jobs import JobEntry
-from c4bench.bus.judge import JobJudges
+from c4bench.bus.job_follower import JobFollower, JobJudges
+from c4bench.bus.jobs import JobEntry, is_repeat
 from c4bench.bus.lease import HeldLease
 from c4bench.bus.subjects import Subjects
 from c4bench.c4d import detector

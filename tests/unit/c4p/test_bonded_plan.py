@@ -8,7 +8,7 @@ from c4bench.c4p.conditions import Conditions
 from c4bench.c4p.controller import PathController
 from c4bench.c4p.evaluation import least_worst_load
 from c4bench.c4p.knowledge.nic_links import NicLinks
-from c4bench.lab.routes import next_hops
+from c4bench.lab.topology import next_hops
 from c4bench.lab.topology_file import load
 from c4bench.model.fabric import Flow
 

@@ -3,7 +3,7 @@
 import pytest
 
 from c4bench.c4p.controller import PathController
-from c4bench.lab.routes import next_hops
+from c4bench.lab.topology import next_hops
 from c4bench.lab.topology_file import load
 from c4bench.model.fabric import Flow
 

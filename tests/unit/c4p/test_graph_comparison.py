@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from c4bench.c4p.knowledge.atlas import Atlas, PathTrace
 from c4bench.c4p.knowledge.cabling import Kind, compare_paths, recognise
 from c4bench.c4p.knowledge.link_names import link_rates
-from c4bench.lab.routes import next_hops
+from c4bench.lab.topology import next_hops
 from c4bench.lab.topology_file import load, parse
 from c4bench.model.graph import FabricGraph, HostPort, Trunk
 from tools.bench.fabrics import clos

@@ -68,6 +68,6 @@ def test_the_mode_of_a_lab_is_said(monkeypatch):
 def test_a_source_that_is_not_here_is_no_obstacle(monkeypatch):
     """It is fetched at set-up, and the check says from where without asking the network."""
     monkeypatch.setattr(source, "at_hand", lambda _: None)
-    monkeypatch.setattr("c4bench.lab.machine.checks.archive.mirrors", lambda: ["http://mirror.example/debian"])
+    monkeypatch.setattr("c4bench.lab.machine.checks.source.mirrors", lambda: ["http://mirror.example/debian"])
     assert verdict("kernel source").ok
     assert verdict("kernel source").detail == "to be fetched from trixie-backports, sid of http://mirror.example/debian"

@@ -12,8 +12,7 @@ from c4bench.doctor.capabilities import State
 from c4bench.doctor.hosts import look_at, ring
 from c4bench.inventory import load
 from c4bench.remote import connect
-from c4bench.remote.connect import LocalConnection
-from c4bench.remote.session import ProcessSession
+from c4bench.remote.local import LocalConnection, ProcessSession
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """What had a cable is itself again when somebody answers over it as in health."""
 
-from c4bench.inject.witness.answer import PeerReachable
 from c4bench.inject.witness.base import Aftermath, Evidence
+from c4bench.inject.witness.link import PeerReachable
 
 
 class Link:

@@ -9,7 +9,7 @@ from fakes import nic_request, rank_request
 
 from c4bench.errors import UsageError
 from c4bench.inject import catalogue
-from c4bench.inject.host_absence import ABSENCE
+from c4bench.inject.controller import ABSENCE
 from c4bench.inject.registry import DRIVERS, WITNESSES, ModuleRegistry
 from c4bench.model.fault import ExpectedVerdict, FaultRequest, Parameter, TargetKind
 from c4bench.resources import resource

@@ -7,7 +7,7 @@ import pytest
 from fakes import NOQUEUE, target
 
 from c4bench.errors import UnhealthyError
-from c4bench.inject.drivers import forwarding
+from c4bench.inject.drivers import switch as driver
 from c4bench.inject.interfaces import InterfaceTarget
 from c4bench.inject.witness import forwarding as witness
 from c4bench.inject.witness.base import Traffic
@@ -40,21 +40,21 @@ def lines(actions):
 def test_a_member_of_an_ecmp_group_gets_a_next_hop_that_nobody_has():
     """The address that was fixed by hand comes back as it was; one that the kernel had resolved is resolved again."""
     wrong = "ip neighbour replace 10.0.0.3 lladdr 02:c4:de:ad:00:00 dev up1 nud permanent"
-    plan = forwarding.ecmp_member(request("link.ecmp_member"), port())
+    plan = driver.ecmp_member(request("link.ecmp_member"), port())
     assert lines(plan.apply) == [wrong]
     assert lines(plan.revert) == ["ip neighbour replace 10.0.0.3 lladdr 02:aa dev up1 nud permanent"]
     assert plan.claims == ("neighbour of up1 in /run/netns/leaf0", "link of up1 in /run/netns/leaf0")
     resolved = port(route="10.7.0.0/16 via 10.0.0.3 dev up1\n", neighbour="10.0.0.7 lladdr 02:bb PERMANENT\n")
-    plan = forwarding.ecmp_member(request("link.ecmp_member"), resolved)
+    plan = driver.ecmp_member(request("link.ecmp_member"), resolved)
     assert lines(plan.apply) == [wrong]
     assert lines(plan.revert) == ["ip neighbour del 10.0.0.3 dev up1"]
     with pytest.raises(UnhealthyError, match="leaf0/up1 has no next hop"):
-        forwarding.ecmp_member(request("link.ecmp_member"), port(neighbour=""))
+        driver.ecmp_member(request("link.ecmp_member"), port(neighbour=""))
 
 
 def test_acknowledgements_are_known_by_their_opcode():
     """UDP to the RoCE port with the opcode of an acknowledgement, 28 bytes behind the start of the IP header."""
-    plan = forwarding.acks_lost(request("link.acks_lost"), port())
+    plan = driver.acks_lost(request("link.acks_lost"), port())
     assert lines(plan.apply) == [
         "tc qdisc add dev up1 clsact",
         "tc filter add dev up1 egress protocol ip pref 7 u32 match ip dport 4791 0xffff match u8 0x11 0xff at 28 "
@@ -69,12 +69,12 @@ def test_filters_of_others_are_left_alone(kind):
     """To delete the hook would delete them too, so the fault is refused with what to do."""
     taken = NOQUEUE[:-1] + f',{{"kind":"{kind}","handle":"ffff:"}}]'
     with pytest.raises(UnhealthyError, match=r"leaf0/up1 has its own filters; .*tc qdisc del dev up1"):
-        forwarding.acks_lost(request("link.acks_lost"), port(taken))
+        driver.acks_lost(request("link.acks_lost"), port(taken))
 
 
 def test_every_ecmp_route_through_the_port_is_left_with_it_alone():
     """All of its routes at once, and each comes back with all next hops and weights; their ports' links are claimed."""
-    plan = forwarding.misrouted(request("switch.misrouted"), port())
+    plan = driver.misrouted(request("switch.misrouted"), port())
     assert lines(plan.apply) == [
         "ip -4 route replace 10.9.0.0/24 proto static metric 20 via 10.0.0.3 dev up1",
         "ip -4 route replace 10.8.0.0/24 via 10.0.0.3 dev up1",
@@ -87,7 +87,7 @@ def test_every_ecmp_route_through_the_port_is_left_with_it_alone():
 def test_a_port_in_no_ecmp_route_is_refused(switch):
     """Nothing could be misrouted to it; the message says how to find another."""
     switch.found = port(multipath="10.7.0.0/24 nexthop via 10.0.0.9 dev up8 weight 1\n")
-    for make in (lambda asked: forwarding.misrouted(asked, switch.found), witness.PortShare):
+    for make in (lambda asked: driver.misrouted(asked, switch.found), witness.PortShare):
         with pytest.raises(UnhealthyError, match=r"leaf0/up1 is in no ECMP route; choose a port that `ip route`"):
             make(request("switch.misrouted"))
 

@@ -4,7 +4,7 @@ import json
 
 from fakes import nic_request
 
-from c4bench.inject.history import HistoryFile, applied_event, healed_event
+from c4bench.inject.controller import HistoryFile, applied_event, healed_event
 from c4bench.inject.protocol import Applied, Healed
 from c4bench.model.diagnosis import Component, Syndrome
 from c4bench.model.fault import WitnessReport

@@ -6,7 +6,7 @@ from fakes import NOQUEUE, target
 from c4bench.errors import UnhealthyError
 from c4bench.inject.actions import Delete, Fill, Plan, Run, StepClock, Write
 from c4bench.inject.drivers import host
-from c4bench.inject.hosts import HostTarget
+from c4bench.inject.targets import HostTarget
 from c4bench.model.fault import FaultRequest
 
 GIB = 1 << 30

@@ -10,7 +10,7 @@ import pytest
 from fakes import NIC, NOQUEUE, TBF, target
 
 from c4bench.errors import UnhealthyError, UsageError
-from c4bench.inject import hosts, interfaces, switches
+from c4bench.inject import interfaces, targets
 from c4bench.model.fabric import Nic
 from c4bench.model.fault import FaultRequest, SwitchPort
 
@@ -113,7 +113,10 @@ def test_what_ip_and_tc_print_otherwise_is_refused_in_one_line(monkeypatch, text
         interfaces.listing(NIC)
     assert str(raised.value).isprintable()
     switch = FaultRequest("switch.down", "leaf0", netns="/run/netns/leaf0")
-    for module, read in ((switches, lambda: switches.ports(switch)), (hosts, lambda: hosts.management_interface(None))):
+    for module, read in (
+        (targets, lambda: targets.switch_ports(switch)),
+        (targets, lambda: targets.management_interface(None)),
+    ):
         monkeypatch.setattr(module, "run", lambda *_: "[1]")
         with pytest.raises(UnhealthyError, match="ip printed what c4bench cannot read"):
             read()
@@ -163,39 +166,39 @@ def test_hardware_is_known_by_what_the_kernel_shows(monkeypatch, tmp_path):
 def test_the_management_interface_is_that_of_the_default_route(monkeypatch):
     """A default route without a device, such as a blackhole, is none."""
     printed = [[{"dst": "default", "type": "blackhole"}, {"dst": "default", "dev": "eth7"}], [{"dst": "default"}], []]
-    monkeypatch.setattr(hosts, "run", lambda *_: json.dumps(printed.pop(0)))
-    assert [hosts.management_interface("/x") for _ in range(3)] == ["eth7", "", ""]
+    monkeypatch.setattr(targets, "run", lambda *_: json.dumps(printed.pop(0)))
+    assert [targets.management_interface("/x") for _ in range(3)] == ["eth7", "", ""]
 
 
 def test_memory_and_disk_are_what_an_ordinary_process_can_have(tmp_path):
     """MemAvailable in bytes, and the blocks that are free for unprivileged users."""
     page = os.sysconf("SC_PAGE_SIZE")
     total = os.sysconf("SC_PHYS_PAGES") * page
-    assert 1 << 20 < hosts.memory_available_bytes() <= total
+    assert 1 << 20 < targets.memory_available_bytes() <= total
     # Where agents and the system write their logs, and where shared memory lives.
-    assert (str(hosts.LOGS), str(hosts.MEMORY)) == ("/var/log", "/dev/shm")
+    assert (str(targets.LOGS), str(targets.MEMORY)) == ("/var/log", "/dev/shm")
     usage = os.statvfs(tmp_path)
-    assert abs(hosts.disk_available_bytes(tmp_path) - usage.f_bavail * usage.f_frsize) < 1 << 30
+    assert abs(targets.disk_available_bytes(tmp_path) - usage.f_bavail * usage.f_frsize) < 1 << 30
 
 
 def test_a_host_is_examined_with_its_interfaces(monkeypatch, tmp_path):
     """Its NICs, its management interface if it has one, and its settings; a container's clock is another's too."""
-    monkeypatch.setattr(hosts.interfaces, "examine", lambda interface: SimpleNamespace(interface=interface))
+    monkeypatch.setattr(targets.interfaces, "examine", lambda interface: SimpleNamespace(interface=interface))
     (tmp_path / "panic").write_text("5\n")
     (tmp_path / "sysrq").touch()
-    monkeypatch.setattr(hosts, "PANIC", tmp_path / "panic")
-    monkeypatch.setattr(hosts, "_SYSRQ", (tmp_path / "missing", tmp_path / "sysrq"))
-    monkeypatch.setattr(hosts, "LOGS", tmp_path)
-    monkeypatch.setattr(hosts, "management_interface", lambda netns: "eth0" if netns is None else "")
-    found = hosts.examine(FaultRequest("host.crash", "h5", nics=(NIC,)))
+    monkeypatch.setattr(targets, "PANIC", tmp_path / "panic")
+    monkeypatch.setattr(targets, "_SYSRQ", (tmp_path / "missing", tmp_path / "sysrq"))
+    monkeypatch.setattr(targets, "LOGS", tmp_path)
+    monkeypatch.setattr(targets, "management_interface", lambda netns: "eth0" if netns is None else "")
+    found = targets.examine_host(FaultRequest("host.crash", "h5", nics=(NIC,)))
     assert found.management.interface == SwitchPort("h5", "eth0")
     assert [nic.interface for nic in found.nics] == [NIC]
     assert (found.panic, found.sysrq) == ("5", str(tmp_path / "sysrq"))
     inode = Path("/proc/self/ns/pid").stat().st_ino
     assert found.shared == (inode != 0xEFFFFFFC)
-    monkeypatch.setattr(hosts, "_FIRST_PID_NAMESPACE", inode)
-    monkeypatch.setattr(hosts, "management_interface", lambda _: "")
-    alone = hosts.examine(FaultRequest("host.crash", "h5"))
+    monkeypatch.setattr(targets, "_FIRST_PID_NAMESPACE", inode)
+    monkeypatch.setattr(targets, "management_interface", lambda _: "")
+    alone = targets.examine_host(FaultRequest("host.crash", "h5"))
     assert (alone.management, alone.nics, alone.shared) == (None, (), False)
     assert alone.listing == {"kernel.panic": "5"}
 
@@ -210,18 +213,18 @@ def test_the_ports_of_a_switch_are_its_ethernet_interfaces_that_are_up(monkeypat
         {"ifname": "odd"},
     ]
     asked = []
-    monkeypatch.setattr(switches, "run", lambda argv, netns: asked.append((argv[-1], netns)) or json.dumps(links))
-    monkeypatch.setattr(switches.interfaces, "examine", lambda port: target(multipath=f"{port.netdev}\n"))
+    monkeypatch.setattr(targets, "run", lambda argv, netns: asked.append((argv[-1], netns)) or json.dumps(links))
+    monkeypatch.setattr(targets.interfaces, "examine", lambda port: target(multipath=f"{port.netdev}\n"))
     request = FaultRequest("switch.down", "leaf0", netns="/run/netns/leaf0")
-    assert switches.ports(request) == [SwitchPort("leaf0", name, "/run/netns/leaf0") for name in ("down0", "up1")]
+    assert targets.switch_ports(request) == [SwitchPort("leaf0", name, "/run/netns/leaf0") for name in ("down0", "up1")]
     assert asked == [("up", "/run/netns/leaf0")]
-    examined = switches.examine(request)
+    examined = targets.examine_switch(request)
     assert [found.printed["multipath"] for found in examined.ports] == ["down0\n", "up1\n"]
     assert examined.listing["ECMP"] == "up1\n"
 
     def gone(*_):
         raise FileNotFoundError
 
-    monkeypatch.setattr(switches, "run", gone)
+    monkeypatch.setattr(targets, "run", gone)
     with pytest.raises(UsageError, match=r"there is no switch leaf0 here: no network namespace /run/netns/leaf0"):
-        switches.ports(request)
+        targets.switch_ports(request)

@@ -10,7 +10,7 @@ from c4bench.inject.catalogue import load
 from c4bench.inject.drivers import switch
 from c4bench.inject.interfaces import difference
 from c4bench.inject.registry import DRIVERS
-from c4bench.inject.switches import SwitchTarget
+from c4bench.inject.targets import SwitchTarget
 from c4bench.model.fault import FaultRequest, SwitchPort
 
 CATALOGUE = load()
@@ -226,7 +226,7 @@ def on_port(name, address="10.0.0.3"):
 def test_a_switch_goes_down_with_all_its_ports():
     """All at the same moment; all links are up again before any route is restored, which may lead over two of them."""
     request = FaultRequest("switch.down", "leaf0", netns="/run/netns/leaf0")
-    made = switch.down(request, SwitchTarget((on_port("up0"), on_port("up1", "10.0.0.5"))))
+    made = switch.switch_down(request, SwitchTarget((on_port("up0"), on_port("up1", "10.0.0.5"))))
     assert {action.netns for action in (*made.apply, *made.revert)} == {"/run/netns/leaf0"}
     assert [" ".join(action.argv) for action in made.apply] == [
         f"ip link set dev {name} down" for name in ("up0", "up1")
@@ -240,7 +240,7 @@ def test_a_switch_goes_down_with_all_its_ports():
     assert made.sudden == 2
     assert made.claims == ("link of up0 in /run/netns/leaf0", "link of up1 in /run/netns/leaf0")
     with pytest.raises(UnhealthyError, match="leaf0 has no port that is up; choose another switch"):
-        switch.down(request, SwitchTarget(()))
+        switch.switch_down(request, SwitchTarget(()))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from held_faults import INJECT, REQUEST, events, factor, make_place, run_hold
 
-from c4bench.inject import fault_session, lease_guards
+from c4bench.inject import fault_session
 from c4bench.inject.actions import Plan, Run, SetKnob
 from c4bench.inject.journal import Entry, Journal, boot
 from c4bench.model.fault import TargetKind
@@ -135,11 +135,11 @@ def test_systemd_s_timer_finds_our_code_wherever_it_lies(monkeypatch):
     """The unit inherits nothing: the interpreter is told where c4bench is, and looks for it nowhere else first."""
     asked = []
     monkeypatch.setattr(
-        lease_guards,
+        fault_session,
         "subprocess",
         SimpleNamespace(run=lambda argv, **_: asked.append(argv), DEVNULL=subprocess.DEVNULL, TimeoutExpired=OSError),
     )
-    timer = lease_guards.SystemdTimer(time.monotonic() + 5.0, lease := fault_session.lease_of(REQUEST))
+    timer = fault_session.SystemdTimer(time.monotonic() + 5.0, lease := fault_session.lease_of(REQUEST))
     timer.cancel()
     start, stop = asked
     command = start[start.index(sys.executable) :]

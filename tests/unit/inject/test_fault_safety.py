@@ -10,7 +10,7 @@ import pytest
 from fakes import NIC, nic_request, target
 
 from c4bench.errors import UsageError
-from c4bench.inject import fault_session, host_absence, hosts, lease_guards
+from c4bench.inject import controller, fault_session, targets
 from c4bench.inject.catalogue import load
 from c4bench.model.fabric import Host
 from c4bench.model.fault import BlastRadius
@@ -22,7 +22,7 @@ FOUND = target().listing
 
 @pytest.fixture(autouse=True)
 def _no_management(monkeypatch):
-    monkeypatch.setattr(hosts, "management_interface", lambda _: "eth0")
+    monkeypatch.setattr(targets, "management_interface", lambda _: "eth0")
     monkeypatch.delenv("SSH_CONNECTION", raising=False)
 
 
@@ -32,7 +32,7 @@ def check(request, fault="nic.down", in_force=()):
 
 def test_the_default_route_is_refused(monkeypatch):
     """Cutting that interface would cut off the host."""
-    monkeypatch.setattr(hosts, "management_interface", lambda _: "h5n0")
+    monkeypatch.setattr(targets, "management_interface", lambda _: "h5n0")
     with pytest.raises(UsageError, match="h5/0 carries the default route of h5"):
         check(nic_request("nic.down"))
 
@@ -82,29 +82,29 @@ def test_a_host_is_seen_to_go_and_to_come_back():
     def reach(_):
         return not gone_s <= time.monotonic() < back_s
 
-    gone = host_absence.wait_gone(host, reach, 5.0)
+    gone = controller.wait_gone(host, reach, 5.0)
     assert 0 < gone.time_s - gone.last_s < 0.1
-    assert host_absence.wait_back(host, reach, 5.0) >= gone.time_s + 0.15
-    assert host_absence.wait_gone(host, lambda _: True, 0.05) is None
-    assert host_absence.wait_back(host, lambda _: False, 0.05) is None
+    assert controller.wait_back(host, reach, 5.0) >= gone.time_s + 0.15
+    assert controller.wait_gone(host, lambda _: True, 0.05) is None
+    assert controller.wait_back(host, lambda _: False, 0.05) is None
 
 
 def test_an_answer_is_a_connection(monkeypatch):
     """A listening port answers, a closed one does not."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-        monkeypatch.setattr(host_absence, "_SSH_PORT", server.getsockname()[1])
-        assert host_absence.answers(Host("h5", "127.0.0.1"))
-    assert not host_absence.answers(Host("h5", "127.0.0.1"))
+        monkeypatch.setattr(controller, "_SSH_PORT", server.getsockname()[1])
+        assert controller.answers(Host("h5", "127.0.0.1"))
+    assert not controller.answers(Host("h5", "127.0.0.1"))
 
 
 def test_systemd_stands_behind_our_own_watchdog(tmp_path, monkeypatch):
     """Where systemd runs the host, a timer that heals this very fault is armed before it, and taken away after it."""
     commands = []
-    monkeypatch.setattr(lease_guards, "_SYSTEMD", tmp_path)
+    monkeypatch.setattr(fault_session, "_SYSTEMD", tmp_path)
     monkeypatch.setattr(subprocess, "run", lambda argv, **_: commands.append(list(argv)))
     lease = fault_session.lease_of(nic_request("nic.down"))
     healed = threading.Event()
-    lease_guards.arm(time.monotonic() + 10.0, lease, healed.set).cancel()
+    fault_session.arm(time.monotonic() + 10.0, lease, healed.set).cancel()
     armed, stopped = commands
     unit = f"c4bench-{lease.id.replace('.', '-')}"
     assert armed[0] == "systemd-run"

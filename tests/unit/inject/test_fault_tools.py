@@ -9,7 +9,7 @@ from fakes import NIC, nic_request, target
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inject import gpus
 from c4bench.inject.catalogue import load
-from c4bench.inject.drivers import infiniband, mlx5, pcie, sonic
+from c4bench.inject.drivers import hardware, switch
 from c4bench.inject.interfaces import InterfaceTarget
 from c4bench.inject.registry import DRIVERS
 from c4bench.model.fault import FaultRequest, SwitchPort
@@ -34,7 +34,7 @@ def tool(monkeypatch):
         "setpci": "0004\n",
         "readlink": "/sys/devices/pci0000:40/0000:40:03.1/0000:41:00.0\n",
     }
-    for module in (mlx5, infiniband, pcie, sonic):
+    for module in (hardware, hardware, hardware, switch):
         monkeypatch.setattr(module, "run", lambda argv, _: outputs[argv[0]])
     return outputs
 

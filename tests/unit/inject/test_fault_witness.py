@@ -125,7 +125,9 @@ def test_a_signalled_rank_is_seen_in_its_new_state(rank, fault, letters, recover
 def test_a_state_that_does_not_come_is_not_seen():
     """Without the fault the witness has no evidence."""
     spec, request = CATALOGUE.resolve(rank_request("process.stop"))
-    assert WITNESSES[spec.witness](request).during(time.time()).observed_s is None
+    witness = WITNESSES[spec.witness](request)
+    witness.before()
+    assert witness.during(time.time()).observed_s is None
 
 
 def test_a_number_that_another_process_has_now_is_left_alone(rank):

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from c4bench.inject.actions import Write
-from c4bench.lab.guest import power
-from c4bench.lab.guest.power import Power
+from c4bench.lab.guest import hosts
+from c4bench.lab.guest.hosts import Power
 
 
 class Machine:
@@ -26,9 +26,9 @@ class Machine:
 @pytest.fixture
 def keeper(tmp_path, monkeypatch):
     """A host's power switch, and a function that runs what its keeper has to do."""
-    monkeypatch.setattr(power, "_PLACE", tmp_path / "power")
-    monkeypatch.setattr(power, "_RESTART_S", 0.05)
-    power.prepare("h0")
+    monkeypatch.setattr(hosts, "_PLACE", tmp_path / "power")
+    monkeypatch.setattr(hosts, "_RESTART_S", 0.05)
+    hosts.prepare_power("h0")
     machine = Machine()
     with selectors.DefaultSelector() as selector:
         button = Power({"h0": machine}, selector)
@@ -48,8 +48,8 @@ def keeper(tmp_path, monkeypatch):
 def test_a_host_crashes_and_restarts_as_requested(keeper, letter, panic, done):
     """A crash without kernel.panic is for good; with it, and after a restart, the host comes back by itself."""
     machine, turn, button = keeper
-    power.panic("h0").write_text(panic)
-    Write(str(power.trigger("h0")), letter).perform()
+    hosts.panic("h0").write_text(panic)
+    Write(str(hosts.trigger("h0")), letter).perform()
     turn()
     assert machine.done == done[:1]
     assert (button.due_in_s() is not None) == (len(done) == 2)
@@ -61,6 +61,6 @@ def test_a_host_crashes_and_restarts_as_requested(keeper, letter, panic, done):
 @pytest.mark.usefixtures("keeper")
 def test_a_reset_forgets_what_the_crashed_host_had_set():
     """kernel.panic is what a fresh kernel has."""
-    power.panic("h0").write_text("60")
-    power.prepare("h0")
-    assert power.panic("h0").read_text() == "0\n"
+    hosts.panic("h0").write_text("60")
+    hosts.prepare_power("h0")
+    assert hosts.panic("h0").read_text() == "0\n"

@@ -3,7 +3,7 @@
 import os
 import time
 
-from c4bench.inject.output import Output
+from c4bench.inject.caller import Output
 
 
 def test_everything_is_written_in_order():

@@ -4,8 +4,8 @@ import pytest
 from fakes import NIC, nic_request, target
 
 from c4bench.inject import interfaces
-from c4bench.inject.witness import echo, probe
-from c4bench.inject.witness.probe import Echoes, EchoReply
+from c4bench.inject.witness import echo
+from c4bench.inject.witness.echo import Echoes, EchoReply
 from c4bench.model.fault import FaultRequest
 
 GAP_S = 0.01
@@ -51,7 +51,7 @@ def delay(round_trip_s):
 
 def test_a_loss_is_seen_only_if_it_is_as_large_as_asked_for(network):
     """A tenth of the packets is asked for: none, half and all are not that fault; a tenth is, and it has to end."""
-    seen = echo.EchoLoss(nic_request("nic.loss", probability=0.1, direction="tx"))
+    seen = echo.echo_loss(nic_request("nic.loss", probability=0.1, direction="tx"))
     assert seen.before() == {"sent": 200, "lost": 0}
     assert network.asked == [(200, 1024, pytest.approx(0.3 / 200))]
     for share, observed_s in ((0.0, None), (0.5, None), (1.0, None), (0.1, 100.0)):
@@ -64,7 +64,7 @@ def test_a_loss_is_seen_only_if_it_is_as_large_as_asked_for(network):
 
 def test_a_loss_in_both_directions_is_larger(network):
     """A tenth of either direction is 19 of 100 round trips; what was lost before the fault is not the fault."""
-    seen = echo.EchoLoss(nic_request("nic.loss", probability=0.1, direction="both"))
+    seen = echo.echo_loss(nic_request("nic.loss", probability=0.1, direction="both"))
     network.answers = loss(0.19)
     assert seen.before()["lost"] == round(0.19 * seen.before()["sent"])
     assert seen.during(0.0).observed_s is None
@@ -78,7 +78,7 @@ def test_a_loss_in_both_directions_is_larger(network):
 @pytest.mark.parametrize(("direction", "threshold_s"), [("tx", 0.006), ("both", 0.011)])
 def test_a_delay_is_seen_from_half_of_it_on(network, direction, threshold_s):
     """10 ms are asked for in one or both directions, on top of 1 ms: the median must grow by half of that."""
-    seen = echo.EchoDelay(nic_request("nic.delay", delay_s=0.01, direction=direction))
+    seen = echo.echo_delay(nic_request("nic.delay", delay_s=0.01, direction=direction))
     assert seen.before() == {"round_trip_s": pytest.approx(0.001)}
     network.answers = delay(threshold_s - 0.0005)
     assert seen.during(0.0).observed_s is None
@@ -90,7 +90,7 @@ def test_a_delay_is_seen_from_half_of_it_on(network, direction, threshold_s):
 
 def test_a_few_late_probes_are_no_delay(network):
     """One probe of forty that is late does not move the median."""
-    seen = echo.EchoDelay(nic_request("nic.delay", delay_s=0.01, direction="tx"))
+    seen = echo.echo_delay(nic_request("nic.delay", delay_s=0.01, direction="tx"))
     seen.before()
     usual, late = train(40), train(40, 0.5)
     network.answers = lambda *_: Echoes(usual.sent_s, [*usual.replies[:39], late.replies[39]])
@@ -99,7 +99,7 @@ def test_a_few_late_probes_are_no_delay(network):
 
 def test_reordering_is_seen_when_replies_overtake(network):
     """In order there is none; probe 2 behind probe 3 is one, first seen when probe 3 arrived."""
-    seen = echo.EchoOrder(nic_request("nic.reorder", probability=0.5, delay_s=0.01))
+    seen = echo.echo_order(nic_request("nic.reorder", probability=0.5, delay_s=0.01))
     assert seen.before() == {"overtaken": 0}
     assert seen.during(0.0).observed_s is None
     swapped = [0, 1, 3, 2, *range(4, 40)]
@@ -121,7 +121,7 @@ def test_a_small_mtu_stops_large_probes_only(network):
             count, lost=range(round(count * (share if size_bytes == 4200 else small)))
         )
 
-    seen = echo.EchoSize(nic_request("nic.mtu", mtu_bytes=1500))
+    seen = echo.echo_size(nic_request("nic.mtu", mtu_bytes=1500))
     assert seen.before() == {"small": 1.0, "full": 1.0}
     assert {size_bytes for _, size_bytes, _ in network.asked} == {64, 4200}
     for share, small, observed_s in ((0.0, 0.0, None), (0.5, 0.0, None), (1.0, 1.0, None), (1.0, 0.0, 100.0)):
@@ -147,7 +147,7 @@ def test_a_host_is_cut_off_when_no_nic_answers(monkeypatch):
 
     monkeypatch.setattr(interfaces, "examine", lambda _interface: target())
     monkeypatch.setattr(echo, "Prober", Prober)
-    seen = echo.NicsDead(FaultRequest("host.data_cut", "h5", nics=(NIC, NIC)))
+    seen = echo.nics_dead(FaultRequest("host.data_cut", "h5", nics=(NIC, NIC)))
     assert seen.before() == {"lost": 0.0}
     silent.add(0)
     assert (seen.during(0.0).values, seen.during(0.0).observed_s) == ({"lost": 0.5}, None)
@@ -164,4 +164,4 @@ def test_overtaking_is_counted_by_reply():
     assert echo.count_overtaking(train(4)) == 0
     assert echo.count_overtaking(train(4, order=[3, 0, 1, 2])) == 3
     assert echo.count_overtaking(train(4, order=[0, 1, 1, 2, 3])) == 0
-    assert probe.Echoes([1.0], []).first_lost_s == 1.0
+    assert echo.Echoes([1.0], []).first_lost_s == 1.0

@@ -96,7 +96,7 @@ def test_only_gids_of_the_nics_own_address_count(clock, monkeypatch, tmp_path):
 def test_half_of_the_memory_asked_for_must_be_gone(clock, monkeypatch, left, seen):
     """Others free and allocate meanwhile, so half of what the fault allocates proves it."""
     available = [100 * MB]
-    monkeypatch.setattr(figure.hosts, "memory_available_bytes", lambda: available[0])
+    monkeypatch.setattr(figure.targets, "memory_available_bytes", lambda: available[0])
     witness = figure.memory_available(host_request("host.memory", bytes=100 * MB))
     assert witness.before() == {"available_bytes": 100.0 * MB}
     available[0] = left
@@ -117,7 +117,7 @@ def test_half_of_the_memory_asked_for_must_be_gone(clock, monkeypatch, left, see
 def test_a_full_disk_is_seen_unless_it_was_full(clock, monkeypatch, before, during, left, seen):
     """Full is about as little as was asked for, or a tenth of before; the log file system is looked at."""
     available, asked = [before], []
-    monkeypatch.setattr(figure.hosts, "disk_available_bytes", lambda path: asked.append(str(path)) or available[0])
+    monkeypatch.setattr(figure.targets, "disk_available_bytes", lambda path: asked.append(str(path)) or available[0])
     witness = figure.disk_available(host_request("host.disk_full", left_bytes=left))
     witness.before()
     available[0] = during

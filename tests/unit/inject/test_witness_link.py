@@ -8,7 +8,7 @@ import pytest
 from fakes import nic_request
 
 from c4bench.inject.witness import link
-from c4bench.inject.witness.link import LinkFlaps, LinkState, SwitchState
+from c4bench.inject.witness.link import LinkFlaps, interface_state, ports_state
 from c4bench.model.fabric import Nic
 from c4bench.model.fault import FaultRequest, SwitchPort
 
@@ -46,7 +46,7 @@ def at_once(fault, **parameters):
 def test_a_link_is_seen_to_fail_if_all_of_it_was_up_and_all_of_it_is_down(states, before, during, seen):
     """A link that stays up, was down before, or whose RDMA port stays active proves no fault."""
     states[:] = [before]
-    witness = LinkState(at_once("nic.down"))
+    witness = interface_state(at_once("nic.down"))
     assert witness.before() == before
     states[:] = [during]
     began_s = time.time()
@@ -69,7 +69,7 @@ def test_a_link_is_seen_to_fail_if_all_of_it_was_up_and_all_of_it_is_down(states
 def test_a_link_has_recovered_when_it_is_as_it_was(states, before, after, recovered):
     """Interface and RDMA port must be up again, except where they were not before the fault."""
     states[:] = [before]
-    witness = LinkState(at_once("nic.down"))
+    witness = interface_state(at_once("nic.down"))
     witness.before()
     states[:] = [after]
     assert witness.after() == (after, recovered)
@@ -127,9 +127,9 @@ def test_a_link_that_falls_again_has_not_stopped_to_flap(states, after, recovere
 def test_a_switch_is_seen_to_fail_if_every_port_that_was_up_is_down(monkeypatch, before, during, seen, recovered):
     """One port that stays up is no dead switch, and a switch without a port that was up proves nothing."""
     running = before
-    monkeypatch.setattr(link.switches, "ports", lambda _: PORTS)
+    monkeypatch.setattr(link.targets, "switch_ports", lambda _: PORTS)
     monkeypatch.setattr(link, "state", lambda port: UP if port.netdev in running else DOWN)
-    witness = SwitchState(FaultRequest("switch.down", "leaf0", witness_s=0.0))
+    witness = ports_state(FaultRequest("switch.down", "leaf0", witness_s=0.0))
     assert witness.before() == {"running": float(len(before))}
     running = during
     evidence = witness.during(time.time())

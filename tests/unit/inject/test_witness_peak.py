@@ -7,7 +7,7 @@ from fakes import nic_request, target
 
 from c4bench.inject.witness import peak
 from c4bench.inject.witness.base import Traffic
-from c4bench.inject.witness.probe import Echoes, EchoReply
+from c4bench.inject.witness.echo import Echoes, EchoReply
 
 FULL_BPS = 10e9  # of the NIC in `fakes`
 LIMIT_BPS = FULL_BPS / 4

@@ -7,8 +7,8 @@ import pytest
 from fakes import NOQUEUE, target
 
 from c4bench.errors import UnhealthyError
-from c4bench.inject.witness import probe
-from c4bench.inject.witness.probe import Echoes, EchoReply, Prober, checksum
+from c4bench.inject.witness import echo
+from c4bench.inject.witness.echo import Echoes, EchoReply, Prober, checksum
 
 PEER, OURS = "10.1.1.254", 4242
 IP_HEADER = bytes([0x45]) + bytes(19)
@@ -33,7 +33,7 @@ class Socket:
 
 
 def replies(*received):
-    receiver = probe._ReplyReceiver(Socket(*received), PEER, OURS, first=100)
+    receiver = echo._ReplyReceiver(Socket(*received), PEER, OURS, first=100)
     receiver.sent_s[:] = [5.0, 6.0]
     receiver._read_socket()
     return receiver.replies
@@ -109,8 +109,8 @@ def test_a_train_without_replies_is_lost_and_ends_in_time(monkeypatch):
             sent.append(data)
             assert checksum(data[:12]) == 0  # with its own checksum in it a header sums to nothing
 
-    monkeypatch.setattr(probe, "_open_socket", lambda *_: Silent())
-    monkeypatch.setattr(probe, "_REPLY_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(echo, "_open_socket", lambda *_: Silent())
+    monkeypatch.setattr(echo, "_REPLY_TIMEOUT_S", 0.01)
     prober = Prober(target())
     assert prober.train(3, 64).lost == 3
     assert prober.train(2, 64).lost == 2

@@ -7,8 +7,7 @@ import pytest
 
 from c4bench.lab import topology_file
 from c4bench.lab.guest import fabric, routing
-from c4bench.lab.routes import next_hops
-from c4bench.lab.topology import EcnMarking, IcmpLimits
+from c4bench.lab.topology import EcnMarking, IcmpLimits, next_hops
 from c4bench.lab.topology_file import load
 
 CLOS = load("clos-2x4")

@@ -10,8 +10,8 @@ import yaml
 from c4bench.errors import UsageError
 from c4bench.inventory import load as load_inventory
 from c4bench.lab.guest import provision
-from c4bench.lab.routes import next_hops
 from c4bench.lab.spec import LabSpec
+from c4bench.lab.topology import next_hops
 from c4bench.lab.topology_file import load, names, parse
 
 REPOSITORY = Path(__file__).parents[3]

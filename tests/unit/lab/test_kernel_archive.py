@@ -3,7 +3,7 @@
 import pytest
 
 from c4bench.errors import UnhealthyError
-from c4bench.lab.machine.kernel import archive
+from c4bench.lab.machine.kernel import source
 
 MIRROR = "http://mirror.example/debian/"
 SECURITY = "http://mirror.example/security/"
@@ -44,7 +44,7 @@ def apt(tmp_path, monkeypatch):
     for folder in (programs, here, tmp_path / "cache"):
         folder.mkdir()
     (tmp_path / "keyring.gpg").touch()
-    monkeypatch.setattr(archive, "KEYRING", tmp_path / "keyring.gpg")
+    monkeypatch.setattr(source, "KEYRING", tmp_path / "keyring.gpg")
     monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
 
     def make(update="true", download="true", uris=URIS, owners=OWNERS, names=NAMES):
@@ -64,19 +64,19 @@ TAKEN = "touch linux-source-7.3_7.3.4-1~bpo13+1_all.deb"
 def test_a_source_is_fetched_into_the_cache(apt, tmp_path, capsys):
     """The tested version is asked for and kept under its full version; nothing else stays; progress is plain lines."""
     here = apt(download=TAKEN)
-    kept = archive.fetch(tmp_path / "cache")
+    kept = source.fetch(tmp_path / "cache")
     assert kept == tmp_path / "cache/sources/7.3.4-1~bpo13+1/linux-source-7.3.tar.xz"
     assert kept.read_text() == "source\n"
     assert [entry.name for entry in (tmp_path / "cache").iterdir()] == ["sources"]
     assert "download linux-source-7.3=7.3.4-1~bpo13+1 --config-file=" in (here / "asked").read_text()
     assert "c4bench: fetching linux-source-7.3 7.3.4-1~bpo13+1: 50 %\n" in capsys.readouterr().out
-    assert archive.fetched(tmp_path / "cache") == [kept]
+    assert source.fetched(tmp_path / "cache") == [kept]
 
 
 def test_apt_is_told_to_keep_to_our_folder(apt, tmp_path):
     """Every place that apt writes to is ours, the machine's hooks are off, and only the archive's own keys count."""
     here = apt(download=TAKEN)
-    archive.fetch(tmp_path / "cache")
+    source.fetch(tmp_path / "cache")
     settings = dict(
         line.rstrip(";").split(" ", 1) for line in (here / "apt.conf").read_text().splitlines() if line[0] != "#"
     )
@@ -103,7 +103,7 @@ def test_apt_is_told_to_keep_to_our_folder(apt, tmp_path):
 def test_the_mirror_is_the_machines_own(apt, owners, found):
     """By its lists apt knows which archive is Debian's; before it has any, the key decides among all."""
     apt(owners=owners)
-    assert archive.mirrors() == found
+    assert source.mirrors() == found
 
 
 BY_HAND = "C4BENCH_KERNEL_SOURCE"
@@ -127,7 +127,7 @@ def test_what_keeps_a_source_away_is_said_in_one_line(apt, tmp_path, steps, word
     """No archive, no network, a key that does not fit, a full disk, a wrong package: what, where, the way by hand."""
     apt(**steps)
     with pytest.raises(UnhealthyError) as refused:
-        archive.fetch(tmp_path / "cache")
+        source.fetch(tmp_path / "cache")
     assert "\n" not in str(refused.value)
     for word in words:
         assert word in str(refused.value)
@@ -138,5 +138,5 @@ def test_a_machine_without_apt_is_told_the_way_by_hand(tmp_path, monkeypatch):
     """Nothing to fetch with: one line, before anything is made."""
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(UnhealthyError, match=rf"without apt-get: install it, or set {BY_HAND}"):
-        archive.fetch(tmp_path)
+        source.fetch(tmp_path)
     assert list(tmp_path.iterdir()) == []

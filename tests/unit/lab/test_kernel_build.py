@@ -5,9 +5,8 @@ import pytest
 
 from c4bench.errors import UnhealthyError
 from c4bench.lab.machine.autopsy import Landmarks
-from c4bench.lab.machine.kernel import build, cache, recipe, source, steps
-from c4bench.lab.machine.kernel.cache import Facts
-from c4bench.lab.machine.kernel.recipe import Version
+from c4bench.lab.machine.kernel import build, cache, steps
+from c4bench.lab.machine.kernel.cache import Facts, Version
 from c4bench.lab.machine.kernel.steps import BuildSteps, reason
 
 NOWHERE = Landmarks(0, 0, 0, 0, 0, 0, 0, 0)
@@ -18,7 +17,7 @@ SIGNED_OUT = "# CONFIG_SYSCTL is not set\n"
 def cached(tmp_path, monkeypatch):
     """`cached(VERSION)`: a kernel of that version as the cache has it, and its source, if that were given."""
     monkeypatch.setenv("C4BENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv(source.VARIABLE, raising=False)
+    monkeypatch.delenv(cache.SOURCE_VARIABLE, raising=False)
 
     def make(version):
         origin = tmp_path / f"linux-source-{version}.tar.xz"
@@ -33,7 +32,7 @@ def cached(tmp_path, monkeypatch):
 
 def test_the_best_kernel_is_used_whatever_was_built_last(cached, monkeypatch):
     """A tested version before a newer one; without a source, the network or an order of building in it."""
-    monkeypatch.setattr(recipe, "TESTED", (Version(7, 3, 4),))
+    monkeypatch.setattr(cache, "TESTED", (Version(7, 3, 4),))
     assert cache.find() is None
     for version, best in (("7.2.13", "7.2.13"), ("7.3.4", "7.3.4"), ("7.10.1", "7.3.4")):
         cached(version).unlink()
@@ -43,7 +42,7 @@ def test_the_best_kernel_is_used_whatever_was_built_last(cached, monkeypatch):
 def test_a_given_source_chooses_its_own_kernel(cached, monkeypatch):
     """The one that was built from it and no other; none where its source has changed or is gone."""
     other, given = cached("7.3.4"), cached("7.2.1")
-    monkeypatch.setenv(source.VARIABLE, str(given))
+    monkeypatch.setenv(cache.SOURCE_VARIABLE, str(given))
     assert cache.require().version == "7.2.1"
     given.write_text("changed")
     with pytest.raises(UnhealthyError, match="c4bench setup"):
@@ -58,8 +57,8 @@ def test_another_recipe_is_another_kernel(cached, monkeypatch, tmp_path):
     cached("7.3.4")
     assert cache.find()
     changed = tmp_path / "kernel.config"
-    changed.write_text(recipe.CONFIG.read_text() + "CONFIG_MORE=y\n")
-    monkeypatch.setattr(recipe, "CONFIG", changed)
+    changed.write_text(cache.CONFIG.read_text() + "CONFIG_MORE=y\n")
+    monkeypatch.setattr(cache, "CONFIG", changed)
     assert cache.find() is None
 
 

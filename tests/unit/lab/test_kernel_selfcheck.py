@@ -79,7 +79,7 @@ def test_a_kernel_that_fails_its_check_is_not_used(boots, tmp_path, first, again
 def test_what_a_killed_set_up_left_is_removed_by_the_next(tmp_path, monkeypatch):
     """The build's folder and the one that packages are fetched into; kernels and sources stay."""
     monkeypatch.setenv("C4BENCH_CACHE", str(tmp_path))
-    monkeypatch.delenv(source.VARIABLE, raising=False)
+    monkeypatch.delenv(cache.SOURCE_VARIABLE, raising=False)
     for name in ("build-x1/source", "fetch-x2/state", "kernel-0123-4567", "sources/7.3.4-1"):
         (tmp_path / name).mkdir(parents=True)
 

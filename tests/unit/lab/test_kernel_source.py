@@ -6,9 +6,9 @@ import tarfile
 import pytest
 
 from c4bench.errors import C4Error, UnhealthyError, UsageError
-from c4bench.lab.machine.kernel import archive, recipe, source, tree
-from c4bench.lab.machine.kernel.archive import SourceOffer
-from c4bench.lab.machine.kernel.recipe import Version
+from c4bench.lab.machine.kernel import cache, source
+from c4bench.lab.machine.kernel.cache import Version
+from c4bench.lab.machine.kernel.source import SourceOffer
 from c4bench.lab.machine.kernel.steps import BuildSteps
 
 MAKEFILE = "# SPDX\nVERSION = {0}\nPATCHLEVEL = {1}\nSUBLEVEL = {2}\nEXTRAVERSION =\n"
@@ -27,7 +27,7 @@ def tarball(path, version=(7, 3, 4), *, files=("arch/um/Makefile", "arch/x86/um/
 
 @pytest.fixture(autouse=True)
 def nothing_given(monkeypatch):
-    monkeypatch.delenv(source.VARIABLE, raising=False)
+    monkeypatch.delenv(cache.SOURCE_VARIABLE, raising=False)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def nothing_given(monkeypatch):
 )
 def test_versions_are_read_from_names(text, version):
     """Debian's versions and file names tell the version of Linux; a name without one tells none."""
-    assert recipe.parse(text) == version
+    assert cache.version_in(text) == version
 
 
 @pytest.mark.parametrize(
@@ -58,33 +58,33 @@ def test_versions_are_read_from_names(text, version):
 )
 def test_a_tested_version_is_taken_before_a_newer_one(monkeypatch, releases, taken):
     """Of what the archive has the newest tested version is taken, else the newest, and nothing older than 7.2."""
-    monkeypatch.setattr(recipe, "TESTED", (Version(7, 3, 4), Version(7, 2, 1)))
-    chosen = archive.choose(SourceOffer("linux-source", release) for release in releases)
+    monkeypatch.setattr(cache, "TESTED", (Version(7, 3, 4), Version(7, 2, 1)))
+    chosen = source.choose(SourceOffer("linux-source", release) for release in releases)
     assert (chosen.release if chosen else None) == taken
 
 
 def test_one_line_warns_of_an_untested_version():
     """A tested version says nothing; another one names those that are tested."""
-    assert recipe.warning(recipe.TESTED[-1]) == ""
-    said = recipe.warning(Version(99, 1, 0))
+    assert cache.warning(cache.TESTED[-1]) == ""
+    said = cache.warning(Version(99, 1, 0))
     assert "99.1.0 has not been tested" in said
-    assert str(recipe.TESTED[-1]) in said
+    assert str(cache.TESTED[-1]) in said
 
 
 def test_the_source_is_sought_in_order(tmp_path, monkeypatch):
     """Given comes before installed, installed before fetched; nothing where all are too old."""
-    installed, cache = tmp_path / "usr-src", tmp_path / "cache"
+    installed, cached = tmp_path / "usr-src", tmp_path / "cache"
     tarball(installed / "linux-source-6.1.tar.xz")
-    assert source.at_hand(cache, installed) is None
-    older = tarball(cache / "sources/7.2.13-1/linux-source-7.2.tar.xz")
-    assert source.at_hand(cache, installed) == older
-    newer = tarball(cache / "sources/7.3.4-1~bpo13+1/linux-source-7.3.tar.xz")
-    assert source.at_hand(cache, installed) == newer
+    assert source.at_hand(cached, installed) is None
+    older = tarball(cached / "sources/7.2.13-1/linux-source-7.2.tar.xz")
+    assert source.at_hand(cached, installed) == older
+    newer = tarball(cached / "sources/7.3.4-1~bpo13+1/linux-source-7.3.tar.xz")
+    assert source.at_hand(cached, installed) == newer
     here = tarball(installed / "linux-source-7.2.tar.xz")
-    assert source.at_hand(cache, installed) == here
+    assert source.at_hand(cached, installed) == here
     named = tarball(tmp_path / "mine.tar.xz")
-    monkeypatch.setenv(source.VARIABLE, str(named))
-    assert source.at_hand(cache, installed) == named
+    monkeypatch.setenv(cache.SOURCE_VARIABLE, str(named))
+    assert source.at_hand(cached, installed) == named
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_given_source_that_will_not_do_is_refused(tmp_path, monkeypatch, name,
     """By its name, by its absence, by its age: before anything is unpacked, with the way to a better one."""
     if "6.12" in name:
         tarball(tmp_path / name)
-    monkeypatch.setenv(source.VARIABLE, str(tmp_path / name))
+    monkeypatch.setenv(cache.SOURCE_VARIABLE, str(tmp_path / name))
     with pytest.raises(C4Error) as refused:
         source.at_hand(tmp_path)
     assert words in str(refused.value)
@@ -110,7 +110,7 @@ def test_a_given_source_that_will_not_do_is_refused(tmp_path, monkeypatch, name,
 def unpacked(path, tmp_path):
     room = tmp_path / "room"
     room.mkdir()
-    return tree.unpack(path, room / "source", BuildSteps(room, {}))
+    return source.unpack(path, room / "source", BuildSteps(room, {}))
 
 
 def test_the_full_version_is_in_the_makefile(tmp_path):
@@ -152,4 +152,4 @@ def test_a_package_without_a_source_is_refused(tmp_path):
     package = tmp_path / "linux-source-7.3_7.3.4-1_all.deb"
     package.write_text("<html>log in</html>")
     with pytest.raises(UnhealthyError, match=r"_all.deb is cut or damaged \(.*\): get it again"):
-        tree.tarball_of(package, tmp_path / "unpacked", BuildSteps(tmp_path, {}))
+        source.tarball_of(package, tmp_path / "unpacked", BuildSteps(tmp_path, {}))

@@ -13,7 +13,7 @@ import pytest
 import c4bench
 from c4bench.cli.main import main
 from c4bench.errors import UnhealthyError
-from c4bench.lab.machine import packages, pyverbs
+from c4bench.lab.machine import packages
 from c4bench.lab.machine.kernel import build
 from c4bench.lab.machine.kernel.steps import BuildSteps
 
@@ -21,9 +21,9 @@ from c4bench.lab.machine.kernel.steps import BuildSteps
 @pytest.fixture(autouse=True)
 def tried_again():
     """Whether pyverbs can be imported is found out anew in each test."""
-    pyverbs.obstacle.cache_clear()
+    packages.pyverbs_obstacle.cache_clear()
     yield
-    pyverbs.obstacle.cache_clear()
+    packages.pyverbs_obstacle.cache_clear()
 
 
 @pytest.fixture
@@ -77,54 +77,54 @@ def without(tmp_path, monkeypatch):
     site.mkdir()
     own = fake_python(tmp_path / "own", "ModuleNotFoundError: No module named pyverbs", 1)
     monkeypatch.setattr(sys, "executable", own)
-    monkeypatch.setattr(pyverbs.sysconfig, "get_path", lambda _: str(site))
+    monkeypatch.setattr(packages.sysconfig, "get_path", lambda _: str(site))
     return site
 
 
 def test_a_distribution_without_pyverbs_is_named(without, tmp_path, monkeypatch):
     """The fix is the package, and no link is left."""
     none = fake_python(tmp_path / "python3", "ModuleNotFoundError: No module named pyverbs", 1)
-    monkeypatch.setattr(pyverbs, "DISTRIBUTION", none)
+    monkeypatch.setattr(packages, "DISTRIBUTION", none)
     with pytest.raises(UnhealthyError, match="install python3-pyverbs, then run `c4bench setup`"):
-        pyverbs.link()
+        packages.link_pyverbs()
     assert list(without.iterdir()) == []
 
 
 def test_a_pyverbs_for_another_python_is_named(without, tmp_path, monkeypatch):
     """Its compiled modules do not load here; the fix is an environment of the distribution's Python."""
     other = fake_python(tmp_path / "python3", "/usr/lib/python3/dist-packages/pyverbs\ncpython-39")
-    monkeypatch.setattr(pyverbs, "DISTRIBUTION", other)
+    monkeypatch.setattr(packages, "DISTRIBUTION", other)
     with pytest.raises(UnhealthyError, match=f"is for cpython-39 and this Python is {sys.implementation.cache_tag}"):
-        pyverbs.link()
+        packages.link_pyverbs()
     assert list(without.iterdir()) == []
 
 
 def test_a_wrong_pyverbs_in_the_way_is_named_and_left(without, tmp_path, monkeypatch):
     """One that pip has installed is pip's to remove."""
     good = fake_python(tmp_path / "python3", f"/somewhere/pyverbs\n{sys.implementation.cache_tag}")
-    monkeypatch.setattr(pyverbs, "DISTRIBUTION", good)
+    monkeypatch.setattr(packages, "DISTRIBUTION", good)
     (without / "pyverbs").mkdir()
     with pytest.raises(UnhealthyError, match="pip uninstall pyverbs"):
-        pyverbs.link()
+        packages.link_pyverbs()
     assert (without / "pyverbs").is_dir()
 
 
 def test_a_link_that_does_not_help_is_taken_back(without, tmp_path, monkeypatch):
     """The last line of Python's error is in the message."""
     good = fake_python(tmp_path / "python3", f"/somewhere/pyverbs\n{sys.implementation.cache_tag}")
-    monkeypatch.setattr(pyverbs, "DISTRIBUTION", good)
+    monkeypatch.setattr(packages, "DISTRIBUTION", good)
     with pytest.raises(UnhealthyError, match="cannot be imported here: ModuleNotFoundError"):
-        pyverbs.link()
+        packages.link_pyverbs()
     assert list(without.iterdir()) == []
 
 
 def test_a_new_environment_gets_pyverbs(tmp_path):
     """A real environment of the distribution's Python: pyverbs is linked in and works; the next set-up finds it."""
-    tried = [pyverbs.DISTRIBUTION, "-c", "import pyverbs.device, sys; print(sys.implementation.cache_tag)"]
+    tried = [packages.DISTRIBUTION, "-c", "import pyverbs.device, sys; print(sys.implementation.cache_tag)"]
     found = subprocess.run(tried, capture_output=True, text=True, check=False)
     if found.stdout.strip() != sys.implementation.cache_tag:
         pytest.skip("no-pyverbs: the distribution has none for this Python")
-    subprocess.run([pyverbs.DISTRIBUTION, "-m", "venv", "--without-pip", str(tmp_path / "env")], check=True)
+    subprocess.run([packages.DISTRIBUTION, "-m", "venv", "--without-pip", str(tmp_path / "env")], check=True)
     shared = tmp_path / "shared"  # what c4bench needs, and no pyverbs
     shared.mkdir()
     (shared / "c4bench").symlink_to(Path(c4bench.__file__).parent)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from c4bench.lab.machine.autopsy import Landmarks
-from c4bench.lab.machine.kernel import build, cache, source
+from c4bench.lab.machine.kernel import build, cache
 from c4bench.lab.machine.kernel.cache import Facts, Kernel
 from c4bench.lab.machine.run import LabRun
 from c4bench.pytest_plugin import outside
@@ -23,7 +23,7 @@ def compiled(tmp_path, monkeypatch):
     monkeypatch.setenv("C4BENCH_CACHE", str(tmp_path / "cache"))
     given = tmp_path / "linux-source-7.3.4.tar.xz"
     given.touch()
-    monkeypatch.setenv(source.VARIABLE, str(given))
+    monkeypatch.setenv(cache.SOURCE_VARIABLE, str(given))
     monkeypatch.setattr(build, "_check_machine", lambda _: None)
     monkeypatch.setattr(build, "prove", lambda built, _: built)
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from c4bench.lab.guest import fabric, spraying
-from c4bench.lab.routes import next_hops
+from c4bench.lab.topology import next_hops
 from c4bench.lab.topology_file import load
 
 SPRAYING = load("clos-2x4-spray")

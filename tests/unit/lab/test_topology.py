@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from c4bench.errors import UsageError
-from c4bench.lab.attachment import Attach, HostGroup
-from c4bench.lab.topology_file import DIRECTORY, LeafSpine, Rates, Tier, load, made, names, parse
+from c4bench.lab.topology_file import DIRECTORY, Attach, HostGroup, LeafSpine, Rates, Tier, load, made, names, parse
 
 GOOD = DIRECTORY.joinpath("clos-2x4.yml").read_text()
 

@@ -69,7 +69,7 @@ def test_lines_that_arrive_together_are_read_one_by_one(host):
 
 def test_waiting_for_a_line_ends_in_time(host, monkeypatch):
     """A silent command is an error after the time given, not before."""
-    monkeypatch.setattr("c4bench.remote.session._GRACE_S", 0.1)
+    monkeypatch.setattr("c4bench.remote.local._GRACE_S", 0.1)
     session = host.start(["sleep", "9"])
     started = time.monotonic()
     with pytest.raises(UnhealthyError, match=r"here: sleep gave no answer within 0.2 s"):
@@ -90,7 +90,7 @@ def test_a_command_that_ends_says_why(host):
 
 def test_a_command_that_ignores_the_end_of_its_input_is_killed(host, monkeypatch):
     """Closing always returns, and leaves no process."""
-    monkeypatch.setattr("c4bench.remote.session._GRACE_S", 0.1)
+    monkeypatch.setattr("c4bench.remote.local._GRACE_S", 0.1)
     session = host.start(["sleep", "99"])
     session.close()
     assert session.exit_code == -9

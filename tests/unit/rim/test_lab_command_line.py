@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from c4bench.lab.machine import pyverbs
+from c4bench.lab.machine import packages
 from c4bench.pytest_plugin.outside import _date, chosen, progress
 from c4bench.record import RunDirectory
 
-NO_PYVERBS = pytest.mark.skipif(bool(pyverbs.obstacle()), reason="pyverbs is not installed: no lab can run here")
+NO_PYVERBS = pytest.mark.skipif(
+    bool(packages.pyverbs_obstacle()), reason="pyverbs is not installed: no lab can run here"
+)
 SETTINGS = "[pytest]\nc4_fixtures = true\n"
 TEST = "def test_good(): pass\ndef test_bad(): assert False\n"
 
@@ -53,7 +55,8 @@ def test_what_cannot_be_collected_is_said_before_a_lab_boots(tmp_path, words, te
 def test_a_missing_pyverbs_is_said_at_once(tmp_path):
     """One line with the fix, and no traceback of a test that imports it, which takes a lab minutes to fail with."""
     hidden = (
-        "import sys\nfrom c4bench.lab.machine import pyverbs\npyverbs.obstacle = lambda: 'No module named pyverbs'\n"
+        "import sys\nfrom c4bench.lab.machine import packages\n"
+        "packages.pyverbs_obstacle = lambda: 'No module named pyverbs'\n"
     )
     code, output = run(tmp_path, "--hosts=softroce", test="import pyverbs_is_missing\n", conftest=hidden)
     assert code == 3
@@ -197,7 +200,7 @@ def test_progress_is_told_without_a_terminal(tmp_path, capsys):
 
 SIGNALLED = """
 import os, signal, sys
-from c4bench.lab.machine.signals import unwinding
+from c4bench.lab.machine.containment import unwinding
 number = signal.Signals[sys.argv[1]]
 try:
     with unwinding():

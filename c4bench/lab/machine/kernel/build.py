@@ -17,11 +17,11 @@ from msgspec.structs import replace
 
 from c4bench.errors import UnhealthyError
 from c4bench.lab import topology_file
-from c4bench.lab.machine import signals
+from c4bench.lab.machine import containment
 from c4bench.lab.machine.autopsy import Landmarks
-from c4bench.lab.machine.kernel import cache, recipe, source, tree
-from c4bench.lab.machine.kernel.cache import Facts, Kernel
-from c4bench.lab.machine.kernel.recipe import CONFIG, LANDMARKS, PATCH, PRELOAD, STAMP, Version
+from c4bench.lab.machine.kernel import cache, source
+from c4bench.lab.machine.kernel.cache import CONFIG, LANDMARKS, PATCH, PRELOAD, STAMP, Facts, Kernel, Version
+from c4bench.lab.machine.kernel.source import tarball_of, unpack
 from c4bench.lab.machine.kernel.steps import BuildSteps, ProgressLine, StepError, no_space
 from c4bench.lab.machine.launch import LAB_DIRECTORY, launch, require_machine
 from c4bench.lab.spec import Report
@@ -59,14 +59,14 @@ def _patch(tree: Path, version: Version, steps: BuildSteps) -> None:
     try:
         steps.run("patching", ["patch", "--strip=1", "--fuzz=0", f"--directory={tree}", f"--input={PATCH}"])
     except StepError as error:
-        raise UnhealthyError(f"{PATCH.name} does not fit Linux {version} ({error.reason}): {recipe.advice()}") from None
+        raise UnhealthyError(f"{PATCH.name} does not fit Linux {version} ({error.reason}): {cache.advice()}") from None
 
 
 def _check_config(tree: Path, version: Version) -> None:
     gone = vanished(CONFIG.read_text(), (tree / ".config").read_text())
     if gone:
         raise UnhealthyError(
-            f"Linux {version} does not take {', '.join(gone)} of {CONFIG.name}: correct it, or {recipe.advice()}"
+            f"Linux {version} does not take {', '.join(gone)} of {CONFIG.name}: correct it, or {cache.advice()}"
         )
 
 
@@ -101,7 +101,7 @@ def _landmarks(tree: Path, make: list[str], steps: BuildSteps) -> Landmarks:
     try:
         return Landmarks(clock=address["time_travel_time"], first_task=address["init_task"], **offset)
     except (KeyError, TypeError) as error:
-        raise UnhealthyError(f"the built kernel lacks a landmark ({error}): {recipe.advice()}") from None
+        raise UnhealthyError(f"the built kernel lacks a landmark ({error}): {cache.advice()}") from None
 
 
 _TOPOLOGY = "pair"
@@ -167,7 +167,7 @@ def build(began: float | None = None) -> Kernel:
     root = cache.cache_root()
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with _locked(root / _LOCK), signals.unwinding():
+        with _locked(root / _LOCK), containment.unwinding():
             return cache.find() or _build_in(root, began)
     except OSError as error:
         if error.errno == errno.ENOSPC:
@@ -227,9 +227,9 @@ def _compile(origin: Path, staged: Path, scratch: Path, log: Path) -> Facts:
     unpacked = scratch / "source"
     steps = BuildSteps(scratch, environment(unpacked))
     try:
-        version = tree.unpack(tree.tarball_of(origin, scratch / "package", steps), unpacked, steps)
-        recipe.refuse_old(version, str(origin))
-        _warn(recipe.warning(version))
+        version = unpack(tarball_of(origin, scratch / "package", steps), unpacked, steps)
+        cache.refuse_old(version, str(origin))
+        _warn(cache.warning(version))
         landmarks = compile_kernel(unpacked, version, staged, steps)
     except StepError as error:
         steps.write_log(log)

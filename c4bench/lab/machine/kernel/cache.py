@@ -1,14 +1,99 @@
-"""The kernels that have been built: where they are, and which of them the lab uses."""
+"""What the lab's kernel is built from besides its source, and the kernels that have been built.
+
+The key of a cached kernel covers all of the recipe.
+"""
 
 import hashlib
 import os
+import re
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from c4bench.errors import UnhealthyError
 from c4bench.lab.machine.autopsy import Landmarks
-from c4bench.lab.machine.kernel import recipe, source
+
+_HERE = Path(__file__).parents[1]
+CONFIG = _HERE / "kernel.config"
+PATCH = _HERE / "kernel.patch"
+PRELOAD = _HERE / "preload.c"
+LANDMARKS = _HERE / "landmarks.c"
+_REVISION = 5  # raised when a change of the build's commands changes the kernel
+
+# The build's own stamp is hashed into the kernel's entropy at boot: pin it, or two machines would replay differently.
+STAMP = {
+    "KBUILD_BUILD_TIMESTAMP": "2026-01-01 00:00:00 UTC",
+    "KBUILD_BUILD_USER": "c4bench",
+    "KBUILD_BUILD_HOST": "lab",
+    "KBUILD_BUILD_VERSION": "1",
+}
+
+
+def recipe_key() -> str:
+    """A digest of the recipe, which changes with any part of it."""
+    digest = hashlib.sha256(f"{_REVISION} {sorted(STAMP.items())}".encode())
+    for part in (CONFIG, PATCH, PRELOAD, LANDMARKS):
+        digest.update(part.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+class Version(NamedTuple):
+    """A release of Linux; a name without a patch level, such as `linux-source-7.3`, has 0."""
+
+    major: int
+    minor: int
+    patch: int = 0
+
+    def __str__(self) -> str:
+        return ".".join(map(str, self))
+
+
+SOURCE_VARIABLE = "C4BENCH_KERNEL_SOURCE"
+
+
+def given_source() -> Path | None:
+    """The source that the user names, whether it is there or not."""
+    named = os.environ.get(SOURCE_VARIABLE)
+    return Path(named).absolute() if named else None
+
+
+OLDEST = Version(7, 2)
+TESTED = (Version(7, 3, 4),)  # `make test` passed on these
+
+
+def version_in(text: str) -> Version | None:
+    """The version that a file name, a Debian version or a release string names first, None where it names none."""
+    numbers = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", text)
+    return Version(*(int(part or 0) for part in numbers.groups())) if numbers else None
+
+
+def preference(version: Version) -> tuple[bool, Version]:
+    """Sorts versions: tested before untested, newer before older; the best is the largest."""
+    return version in TESTED, version
+
+
+def refuse_old(version: Version, where: str) -> None:
+    """Raises UnhealthyError for a version that is too old for the lab."""
+    if version[:2] < OLDEST[:2]:
+        raise UnhealthyError(
+            f"{where} is Linux {version} and the lab needs {OLDEST.major}.{OLDEST.minor} or later: {advice()}"
+        )
+
+
+def warning(version: Version) -> str:
+    """One line about a version that nobody has tested the lab with, "" for a tested one."""
+    if version in TESTED:
+        return ""
+    return f"Linux {version} has not been tested with this release; {', '.join(map(str, TESTED))} has"
+
+
+def advice() -> str:
+    """How to get a source by hand."""
+    return (
+        f"set {SOURCE_VARIABLE} to a linux-source-{TESTED[-1].major}.{TESTED[-1].minor} package (.deb) or its .tar.xz"
+    )
+
 
 _FACTS = "kernel.json"
 
@@ -62,7 +147,7 @@ def cache_root() -> Path:
 def home_of(origin: Path) -> Path:
     """Where the kernel of this source is kept."""
     digest = hashlib.sha256(identity(origin).encode()).hexdigest()[:8]
-    return cache_root() / f"kernel-{recipe.key()}-{digest}"
+    return cache_root() / f"kernel-{recipe_key()}-{digest}"
 
 
 def identity(origin: Path) -> str:
@@ -75,16 +160,16 @@ def find() -> Kernel | None:
 
     A tested version is better than others, then a newer one. This never uses the network.
     """
-    given = source.given()
+    given = given_source()
     if given:
         return load(home_of(given)) if given.is_file() else None
-    homes = sorted(cache_root().glob(f"kernel-{recipe.key()}-*/"))
+    homes = sorted(cache_root().glob(f"kernel-{recipe_key()}-*/"))
     built = [kernel for kernel in map(load, homes) if kernel]
     return max(built, key=_preference, default=None)
 
 
-def _preference(kernel: Kernel) -> tuple[bool, recipe.Version]:
-    return recipe.preference(recipe.parse(kernel.version) or recipe.OLDEST)
+def _preference(kernel: Kernel) -> tuple[bool, Version]:
+    return preference(version_in(kernel.version) or OLDEST)
 
 
 def require() -> Kernel:

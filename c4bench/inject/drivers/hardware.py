@@ -1,7 +1,12 @@
-"""ConnectX NICs: link speed by `ethtool`, rate by `mlnx_qos`. `tc` does not affect what the hardware sends."""
+"""Faults that a NIC's own hardware has: the speed of its link and of its PCIe link, and the rate of a traffic class.
+
+ConnectX NICs by `ethtool` and `mlnx_qos`, their InfiniBand ports by `mlxlink`; `tc` does not affect what the hardware
+sends. PCIe links by the registers of the upstream port (PCI Express Base Specification 7.5.3).
+"""
 
 import re
 
+from c4bench.decoding import decoding
 from c4bench.errors import UnhealthyError
 from c4bench.inject.actions import Plan, Run, run
 from c4bench.inject.interfaces import InterfaceTarget
@@ -14,7 +19,7 @@ _LIMIT = re.compile(r"^tc: (\d) ratelimit: (unlimited|(\d+(?:\.\d+)?) (Gbps|Mbps
 
 
 @driver("mlx5.speed")
-def speed(request: FaultRequest, target: InterfaceTarget) -> Plan:
+def ethernet_speed(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Fix the link at one speed; revert to negotiation, or to the fixed speed before."""
     dev = target.interface.netdev
     text = run(("ethtool", dev), None)
@@ -89,3 +94,59 @@ def limits_gbps(text: str) -> list[float]:
             f"mlnx_qos lists the limits of {len(limits)} traffic classes, not {_CLASSES}; is its version supported?"
         )
     return [limits[number] for number in range(_CLASSES)]
+
+
+# Speed names of four lanes, by link rate (InfiniBand 4x).
+_SPEEDS = {"10G": "SDR", "40G": "QDR", "100G": "EDR", "200G": "HDR"}
+_ENABLED = re.compile(r"Enabled Link Speed\s*:\s*0x[0-9a-f]+\s*\(([^)]*)\)")
+
+
+@driver("infiniband.speed")
+def infiniband_speed(request: FaultRequest, target: InterfaceTarget) -> Plan:
+    """Enable one speed only and retrain the link; revert to the speeds enabled before and retrain."""
+    device = target.interface.device
+    requested = _SPEEDS.get(request.choice("speed"))
+    enabled = enabled_speeds(run(("mlxlink", "-d", device), None))
+    if requested not in enabled:
+        raise UnhealthyError(
+            f"{request.where} has {', '.join(enabled)} enabled, not {request.choice('speed')}; choose an enabled speed"
+        )
+    commands = [
+        Run(("mlxlink", "-d", device, "--speeds", ",".join(speeds), "--port_state", "TG"))
+        for speeds in ([requested], enabled)
+    ]
+    return Plan((f"link of {device}",), (commands[0],), (commands[1],))
+
+
+def enabled_speeds(text: str) -> list[str]:
+    """The speeds that the port may negotiate. Raises UnhealthyError when mlxlink does not list them."""
+    match = _ENABLED.search(text)
+    if match is None:
+        raise UnhealthyError("mlxlink lists no enabled speeds; check that this is an InfiniBand port")
+    return [word.strip() for word in match[1].split(",")]
+
+
+# Link Control 2, whose low four bits are the target speed, and Link Control, whose bit 5 retrains the link.
+_TARGET, _SPEED_BITS = "CAP_EXP+30.w", 0xF
+_RETRAIN = "CAP_EXP+10.w=20:20"
+
+
+@driver("pcie.speed")
+def pcie_speed(request: FaultRequest, target: InterfaceTarget) -> Plan:
+    """Lower the target speed and retrain the link; the revert does the same with the speed before."""
+    device = run(("readlink", "-f", f"/sys/class/infiniband/{target.interface.device}/device"), None).strip()
+    above = device.split("/")[-2]
+    printed = run(("setpci", "-s", above, _TARGET), None).strip()
+    with decoding():
+        current = int(printed, 16)
+    requested = int(request.number("generation"))
+    if requested >= current & _SPEED_BITS:
+        raise UnhealthyError(f"{request.where} runs at generation {current & _SPEED_BITS} at most; ask for a lower one")
+    commands = [
+        (
+            Run(("setpci", "-s", above, f"{_TARGET}={value & _SPEED_BITS:x}:{_SPEED_BITS:x}")),
+            Run(("setpci", "-s", above, _RETRAIN)),
+        )
+        for value in (requested, current)
+    ]
+    return Plan((f"PCIe link of {above}",), commands[0], commands[1])

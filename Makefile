@@ -217,11 +217,11 @@ detection: $(SETUP)
 DEPLOYED := --ignore tests/scenarios/hosts/test_deploy.py
 fabric: $(SETUP)
 	$(LAB) $(addprefix tests/scenarios/,c4p collective hosts lab verbs grading/test_bandwidth_model.py) $(DEPLOYED)
-	$(LAB) --c4-topology unequal-2x4 tests/scenarios/c4p/test_capacities.py $(HEALTHY)
+	$(LAB) --c4-topology unequal-2x4 tests/scenarios/c4p/test_capacities.py
 	$(LAB) --c4-topology bonds-2 tests/scenarios/c4p/test_bonds.py
 	$(LAB) --c4-topology tests/scenarios/c4p/no-icmp.yml tests/scenarios/c4p/test_atlas.py
 	$(LAB) $(DSCP)
-	$(LAB) --c4-topology tests/scenarios/c4p/interfaces.yml tests/scenarios/c4p/test_graph.py
+	$(LAB) --c4-topology tests/scenarios/c4p/interfaces.yml tests/scenarios/c4p/test_graph.py $(HEALTHY)
 	$(LAB) --c4-topology clos-2x4-spray tests/scenarios/c4p/test_baselines.py
 
 faults: $(SETUP)

@@ -47,6 +47,8 @@ def groups_job(name, hosts, seed, **options):
 
 # An unrestful ring pauses, stalls and computes unevenly.
 KINDS = ("ring", "all_to_all", "groups", "unrest")
+# What every run tries: flows of these meet most.
+SLICE = ("all_to_all", "groups")
 
 
 @pytest.mark.nightly
@@ -58,12 +60,15 @@ def test_healthy_jobs_on_ecmp(kind, silent):
 
 
 @pytest.mark.needs(hosts=6)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[] if kind in SLICE else pytest.mark.nightly) for kind in KINDS]
+)
 def test_healthy_jobs_on_known_paths(kind, silent, atlas):  # noqa: ARG001 (paths that are looked at)
     """Nor are they when the paths are known."""
     silent(kind, "ecmp", "known")
 
 
+@pytest.mark.nightly
 @pytest.mark.needs(hosts=6)
 @pytest.mark.parametrize("kind", KINDS)
 def test_healthy_jobs_on_planned_paths(kind, silent, atlas):  # noqa: ARG001 (planned paths)

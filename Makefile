@@ -15,6 +15,7 @@ CAMPAIGN := $(GRADING)/test_campaign.py
 BUSY_CAMPAIGN := $(GRADING)/test_busy_campaign.py::test_busy_campaign
 BUSY_SOAK     := $(GRADING)/test_busy_soak.py
 BUSY_FABRICS  := $(wildcard $(GRADING)/busy/*.yml)
+HEALTHY  := $(GRADING)/test_fabrics.py
 OVERSUBSCRIBED := tests/scenarios/c4d/oversubscribed.yml
 DSCP     := --c4-topology tests/scenarios/verbs/dscp.yml tests/scenarios/verbs/test_traffic_class.py
 TRIAL    := tests/scenarios/resilient/test_trials.py::test_nic_dies_in_mid_operation
@@ -45,11 +46,11 @@ LAB_DRILLS := $(patsubst %,tests/drills/test_%.py,kernel_setup kill_lab lab lab_
 REPLAYS   := tests/drills/test_replay.py::test_every_scenario_replays
 # What `make night` runs, the parts that take hours last.
 NIGHT     ?= unit-nightly properties commands browser-nightly evidence drills-nightly scenarios-nightly accuracy ablation \
-             mutants fuzz busy soak every-topology replays
+             mutants fuzz busy soak fabrics every-topology replays
 
 .PHONY: setup packages venv lock kernel lab test night lint type unit unit-nightly properties mutants scenarios \
-        scenarios-nightly drills drills-nightly replays fuzz ablation accuracy busy campaigns soak every-topology evidence \
-        bench browser browser-nightly commands docs report figures walks doctor clean $(SCENARIOS) $(DRILLS)
+        scenarios-nightly drills drills-nightly replays fuzz ablation accuracy busy campaigns soak fabrics every-topology \
+        evidence bench browser browser-nightly commands docs report figures walks doctor clean $(SCENARIOS) $(DRILLS)
 
 setup: kernel
 
@@ -220,7 +221,7 @@ fabric: $(SETUP)
 	$(LAB) --c4-topology bonds-2 tests/scenarios/c4p/test_bonds.py
 	$(LAB) --c4-topology tests/scenarios/c4p/no-icmp.yml tests/scenarios/c4p/test_atlas.py
 	$(LAB) $(DSCP)
-	$(LAB) --c4-topology tests/scenarios/c4p/interfaces.yml tests/scenarios/c4p/test_graph.py
+	$(LAB) --c4-topology tests/scenarios/c4p/interfaces.yml tests/scenarios/c4p/test_graph.py $(HEALTHY)
 	$(LAB) --c4-topology clos-2x4-spray tests/scenarios/c4p/test_baselines.py
 
 faults: $(SETUP)
@@ -286,6 +287,16 @@ soak: setup
 	  run=$(SOAK)/$$seed-$$(basename $$fabric .yml); mkdir -p $$run; \
 	  $(BIN)/pytest --hosts softroce -m nightly $(BUSY_SOAK) --c4-topology $$fabric --c4-seed $$seed --c4-run-dir $$run \
 	    $(call RESUMED,$$run) --c4-limit 4 || failed=1; \
+	done; done; exit $${failed:-0}
+
+# Healthy jobs on 30 fabrics that are drawn from each seed; beside a run directory is its topology file.
+FABRICS ?= reports/runs/fabrics
+fabrics: setup
+	@for seed in $(SEEDS); do for number in $$(seq 0 29); do \
+	  run=$(FABRICS)/$$seed-$$number; mkdir -p $$run; \
+	  $(BIN)/python $(GRADING)/fabrics.py $$seed $$number >$$run.yml && \
+	  $(BIN)/pytest --hosts softroce $(HEALTHY) --c4-topology $$run.yml --c4-seed $$seed --c4-run-dir $$run \
+	    $(call RESUMED,$$run) || failed=1; \
 	done; done; exit $${failed:-0}
 
 # Every scenario of `make test` on every topology (exit code 4: most are skipped there), and those of C4P where hosts are

@@ -83,7 +83,13 @@ def replayed(cluster, pytestconfig):
 
 
 @pytest.fixture
-def soak(cluster, atlas, run_directory, measure):  # noqa: ARG001 (planned paths)
+def soak(atlas, unblamed):  # noqa: ARG001 (planned paths)
+    """`unblamed`, on planned paths."""
+    return unblamed
+
+
+@pytest.fixture
+def unblamed(cluster, run_directory, measure):
     """Run so many steps of a healthy job, others beside it: C4D may name nothing of any of them.
 
     `beside` run as long as it does, `visits` one after the other; the recordings of all are kept.

@@ -68,11 +68,8 @@ SECTIONS = (
 )
 
 
-def render(run_dir: Path) -> Path:
-    """Evaluate the run again and write `report.html` into its directory; return the page's path.
-
-    Sections without data are left out. Raises UsageError if `run_dir` is not a run directory or is damaged.
-    """
+def write_report(run_dir: Path) -> Path:
+    """Write the page of a run, as `c4bench.report.render` does."""
     run = RunDirectory(run_dir)
     return run.write_page("report.html", environment().get_template("report.html.j2").render(_context(run)))
 

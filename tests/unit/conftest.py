@@ -5,6 +5,7 @@ With `C4BENCH_FRESH_EXAMPLES` set, as at night, they draw other examples each ti
 """
 
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,9 @@ from property_examples import FRESH
 # Tests in these folders wait for threads, processes and connections: what they test may hang, and this is how long.
 HERE = Path(__file__).parent
 WAITING, HANGS_AFTER_S = {"agent", "collective", "control", "wire", "workload"}, 90
-settings.register_profile("same", derandomize=True, deadline=None)
+# Pytests that tests start have no property tests, and would import Hypothesis to say so.
+os.environ["PYTEST_ADDOPTS"] = "-p no:hypothesispytest"
+settings.register_profile("same", derandomize=True, deadline=None, max_examples=40)
 settings.register_profile("fresh", deadline=None, print_blob=True)
 settings.load_profile("fresh" if FRESH else "same")
 

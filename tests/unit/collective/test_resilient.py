@@ -22,8 +22,13 @@ from c4bench.collective.rail_protocols import Fence, Fenced, encode
 from c4bench.collective.rendezvous import EVERYBODY
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4])
-@pytest.mark.parametrize("nics", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("size", "nics"),
+    [
+        *[(1, 1), (2, 2), (2, 3), (3, 1), (3, 2), (4, 3)],
+        *(pytest.param(*case, marks=pytest.mark.nightly) for case in [(1, 2), (1, 3), (2, 1), (3, 3), (4, 1), (4, 2)]),
+    ],
+)
 def test_healthy_collectives_are_exact(world, size, nics):
     """With nothing broken, every collective gives what it gives without resilience."""
 
@@ -46,8 +51,14 @@ def test_healthy_collectives_are_exact(world, size, nics):
     unfailed(resilient(world, size, nics), work)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize(
+    ("size", "kind"),
+    [
+        *((2, kind) for kind in KINDS),
+        *((4, kind) for kind in ("black hole", "acks")),
+        *(pytest.param(4, kind, marks=pytest.mark.nightly) for kind in ("down", "tx", "late")),
+    ],
+)
 def test_nic_dies_in_mid_operation(world, size, kind):
     """A NIC that fails in the middle of an all-reduce costs time, and not an element; later ones avoid it."""
     job = resilient(world, size)

@@ -102,7 +102,7 @@ NIGHTS = {
 CODES = {"pass": 0, "fail": 1, "inconclusive": 4}
 
 
-CALM = "--c4-reserve=0", "-p", "no:cacheprovider"
+CALM = "--c4-reserve=0", "-p", "no:cacheprovider", "-p", "no:hypothesispytest"
 WORDS = {"Passed": "pass", "Failed": "fail", "Inconclusive": "inconclusive"}
 
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from c4bench.c4d.probing.flows import probe_outcomes, remaining_suspects
+from c4bench.c4d.act.flows import probe_outcomes, remaining_suspects
 from c4bench.model import advice
 from c4bench.model.advice import LEAST_CONFIDENCE
 from c4bench.model.diagnosis import Cause, Component, Diagnosis, Syndrome

@@ -23,7 +23,7 @@ from c4bench.bus.lease import HeldLease
 from c4bench.bus.reader import StreamReader
 from c4bench.bus.subjects import BEGIN, SubjectPlace, place
 from c4bench.c4d.detector import Detector
-from c4bench.c4d.ingest.shared_fabric import SharedFabric
+from c4bench.c4d.observe.shared_fabric import SharedFabric
 from c4bench.c4d.thresholds import (
     BASELINE_SETTLED_SPANS,
     NAME_SPANS,

@@ -22,7 +22,7 @@ from c4bench.bus.lease import DETECTOR, HeldLease, Renewals, read_lease
 from c4bench.bus.reader import StreamReader
 from c4bench.bus.server import StreamLimits, make_streams
 from c4bench.bus.subjects import Subjects, bucket_key, bucket_stream
-from c4bench.c4d.probing.doubts import Doubts
+from c4bench.c4d.act.doubts import Doubts
 from c4bench.control.jobs.job import Job
 from c4bench.control.parts import Parts, compose
 from c4bench.control.paths.learning import PlannedFabric

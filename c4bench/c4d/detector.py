@@ -4,14 +4,14 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 
 from c4bench.attribution.weigh import Cell
-from c4bench.c4d.ingest.batch import Batch
-from c4bench.c4d.ingest.clocks import HostClocks
-from c4bench.c4d.ingest.job_view import JobView
-from c4bench.c4d.ingest.nic_counters import NicView
-from c4bench.c4d.ingest.record_validator import RecordValidator
-from c4bench.c4d.ingest.shared_fabric import KnownPaths, SharedFabric
-from c4bench.c4d.job_detector import JobDetector
-from c4bench.c4d.probing.doubts import Doubts
+from c4bench.c4d.act.doubts import Doubts
+from c4bench.c4d.act.job_detector import JobDetector
+from c4bench.c4d.observe.batch import Batch
+from c4bench.c4d.observe.clocks import HostClocks
+from c4bench.c4d.observe.job_view import JobView
+from c4bench.c4d.observe.nic_counters import NicView
+from c4bench.c4d.observe.record_validator import RecordValidator
+from c4bench.c4d.observe.shared_fabric import KnownPaths, SharedFabric
 from c4bench.model.benign import BenignSlowdown
 from c4bench.model.diagnosis import Component, Diagnosis
 from c4bench.model.hypothesis import Explanation

@@ -10,9 +10,9 @@ from typing import Protocol, runtime_checkable
 
 from c4bench import extensions
 from c4bench.attribution.weigh import Cell
+from c4bench.c4d.act.doubts import Doubts
 from c4bench.c4d.detector import Detector
-from c4bench.c4d.ingest.shared_fabric import SharedFabric
-from c4bench.c4d.probing.doubts import Doubts
+from c4bench.c4d.observe.shared_fabric import SharedFabric
 from c4bench.errors import RepeatedFailures, UsageError
 from c4bench.model.benign import BenignSlowdown
 from c4bench.model.diagnosis import Diagnosis

@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from c4bench.c4d import detectors
 from c4bench.c4d.detector import Detector
-from c4bench.c4d.network.delay_matrix import MatrixTable, matrix_table
+from c4bench.c4d.observe.delay_matrix import MatrixTable, matrix_table
 from c4bench.c4p.knowledge.atlas import Atlas
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.c4p.policy import PathPolicy

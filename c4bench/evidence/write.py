@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from c4bench.c4d.ingest.members import RankMapping
+from c4bench.c4d.observe.members import RankMapping
 from c4bench.model.recording import Record
 from c4bench.model.telemetry import CommRecord, OpRecord, RankRecord
 from c4bench.model.window import Window

@@ -12,9 +12,9 @@ from c4bench.attribution.weigh import Cell, Links, attribute_cells, path_compone
 from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding
 from c4bench.c4d.hang.port_failures import silent_host_finding, silent_hosts
-from c4bench.c4d.ingest.clocks import HostClocks
-from c4bench.c4d.ingest.connections import ConnView, cell_of, progress_s
-from c4bench.c4d.ingest.job_view import UNANSWERED, JobView
+from c4bench.c4d.observe.clocks import HostClocks
+from c4bench.c4d.observe.connections import ConnView, cell_of, progress_s
+from c4bench.c4d.observe.job_view import UNANSWERED, JobView
 from c4bench.c4d.thresholds import REPORTED_CADENCES
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 from c4bench.model.telemetry import Failure

@@ -2,15 +2,15 @@
 
 import msgspec
 
-from c4bench.c4d.columns import NEVER
 from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding, rank_component
 from c4bench.c4d.hang.mismatch import mismatch_finding, side
 from c4bench.c4d.hang.port_failures import port_findings, ports_down, silent_host_finding, silent_hosts
 from c4bench.c4d.hang.stalls import connections_given_up, network_finding, stalled, waiting_for_credit
 from c4bench.c4d.hang.wait_for_graph import WaitForGraph, least_progress, wait_graph
-from c4bench.c4d.ingest.clocks import HostClocks
-from c4bench.c4d.ingest.job_view import CommView, JobView
+from c4bench.c4d.observe.clocks import HostClocks
+from c4bench.c4d.observe.columns import NEVER
+from c4bench.c4d.observe.job_view import CommView, JobView
 from c4bench.c4d.thresholds import DISTINCT_CADENCES
 from c4bench.model.diagnosis import Cause, Component, OperationSide, Syndrome
 

@@ -4,10 +4,10 @@ from collections.abc import Collection, Iterable, Mapping
 
 from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding
-from c4bench.c4d.ingest.clocks import HostClocks
-from c4bench.c4d.ingest.job_view import JobView
-from c4bench.c4d.ingest.nic_counters import OFF, NicView
-from c4bench.c4d.ingest.shared_fabric import PathLinks, switches
+from c4bench.c4d.observe.clocks import HostClocks
+from c4bench.c4d.observe.job_view import JobView
+from c4bench.c4d.observe.nic_counters import OFF, NicView
+from c4bench.c4d.observe.shared_fabric import PathLinks, switches
 from c4bench.c4d.thresholds import REPORTED_CADENCES
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 

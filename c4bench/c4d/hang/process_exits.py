@@ -10,9 +10,9 @@ from c4bench.c4d.hang.mismatch import mismatch_finding
 from c4bench.c4d.hang.port_failures import port_findings, ports_down, silent_host_finding, silent_hosts
 from c4bench.c4d.hang.stalls import connections_given_up, network_finding, unanswered, unanswered_credit
 from c4bench.c4d.hang.wait_for_graph import WaitForGraph, wait_graph
-from c4bench.c4d.ingest.clocks import HostClocks
-from c4bench.c4d.ingest.connections import progress_s
-from c4bench.c4d.ingest.job_view import JobView, ProcessExit, ReportedFailure
+from c4bench.c4d.observe.clocks import HostClocks
+from c4bench.c4d.observe.connections import progress_s
+from c4bench.c4d.observe.job_view import JobView, ProcessExit, ReportedFailure
 from c4bench.c4d.thresholds import BETWEEN_CADENCES, DISTINCT_CADENCES
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 

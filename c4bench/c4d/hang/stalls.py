@@ -7,10 +7,10 @@ from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding, rank_component
 from c4bench.c4d.hang.mismatch import side
 from c4bench.c4d.hang.wait_for_graph import WaitForGraph
-from c4bench.c4d.ingest.clocks import HostClocks
-from c4bench.c4d.ingest.connections import ConnView, cell_of, progress_s
-from c4bench.c4d.ingest.job_view import JobView
-from c4bench.c4d.network.packet_loss import nic_loss_counts, stalled_loss_finding, unanswered_packets
+from c4bench.c4d.observe.clocks import HostClocks
+from c4bench.c4d.observe.connections import ConnView, cell_of, progress_s
+from c4bench.c4d.observe.job_view import JobView
+from c4bench.c4d.signs.packet_loss import nic_loss_counts, stalled_loss_finding, unanswered_packets
 from c4bench.model.diagnosis import Cause, Syndrome
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from c4bench.c4d.ingest.job_view import CommView, JobView
+from c4bench.c4d.observe.job_view import CommView, JobView
 from c4bench.model.telemetry import OpRecord
 from c4bench.model.window import EndName
 

@@ -7,10 +7,10 @@ from typing import Protocol
 import msgspec
 
 from c4bench.attribution.weigh import Cell
+from c4bench.c4d.act.doubts import Doubts
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.detectors import Judge, MakeJudge
-from c4bench.c4d.ingest.shared_fabric import SharedFabric
-from c4bench.c4d.probing.doubts import Doubts
+from c4bench.c4d.observe.shared_fabric import SharedFabric
 from c4bench.control.jobs.job import Job
 from c4bench.control.state.archiving import Archiving
 from c4bench.errors import RepeatedFailures

@@ -7,8 +7,8 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from c4bench.c4d.probing.doubts import Doubts
-from c4bench.c4d.probing.sweep import plan_sweep, unexplained
+from c4bench.c4d.act.doubts import Doubts
+from c4bench.c4d.act.sweep import plan_sweep, unexplained
 from c4bench.c4p.knowledge.atlas import Question
 from c4bench.control.detection.detection import Detection
 from c4bench.control.jobs.probe_jobs import ProbeJobs

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from c4bench.c4d.probing.pre_run_suspects import find_suspects
-from c4bench.c4d.probing.sweep import tournament
+from c4bench.c4d.act.pre_run_suspects import find_suspects
+from c4bench.c4d.act.sweep import tournament
 from c4bench.c4p.placement.planner import Planner
 from c4bench.model.fabric import Flow
 from c4bench.model.measurement import Clock

@@ -3,8 +3,8 @@
 from functools import lru_cache
 
 from c4bench.c4d.detector import Detector
-from c4bench.c4d.ingest.batch import Batch
-from c4bench.c4d.ingest.record_validator import RecordValidator
+from c4bench.c4d.observe.batch import Batch
+from c4bench.c4d.observe.record_validator import RecordValidator
 from c4bench.model.recording import DeliveriesCounted, HopsProbed, PathsLearnt, ProbingEnded, TrainsTimed
 from c4bench.model.step import StepOp
 from c4bench.model.telemetry import CommRecord, ConnRecord, Member, OpRecord

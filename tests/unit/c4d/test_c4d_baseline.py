@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.c4d.probing.pre_run_suspects import find_suspects
-from c4bench.c4d.probing.sweep import tournament
+from c4bench.c4d.act.pre_run_suspects import find_suspects
+from c4bench.c4d.act.sweep import tournament
 
 NICS = [f"h{number}/0" for number in range(8)]
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.c4d.ingest.clocks import HostClocks
+from c4bench.c4d.observe.clocks import HostClocks
 
 
 @given(st.floats(-1e6, 1e6), st.lists(st.floats(0.0, 0.5), min_size=1, max_size=16))

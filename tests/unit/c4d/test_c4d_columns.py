@@ -5,10 +5,10 @@ from c4d_telemetry import comm, file, op, window
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.c4d.columns import Index, SortedIndex, Table, distinct, medians, rounds
-from c4bench.c4d.ingest.batch import Batch
-from c4bench.c4d.ingest.job_view import JobView
-from c4bench.c4d.ingest.record_validator import RecordValidator
+from c4bench.c4d.observe.batch import Batch
+from c4bench.c4d.observe.columns import Index, SortedIndex, Table, distinct, medians, rounds
+from c4bench.c4d.observe.job_view import JobView
+from c4bench.c4d.observe.record_validator import RecordValidator
 
 
 def test_no_round_holds_a_row_twice():

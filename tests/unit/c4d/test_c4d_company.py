@@ -5,10 +5,10 @@ import pytest
 from c4d_telemetry import MIX, comm, conn, file, ticks
 
 from c4bench.c4d.detector import Detector
-from c4bench.c4d.ingest.job_view import JobView
-from c4bench.c4d.ingest.shared_fabric import SharedFabric, TrafficArrivals, arrival
-from c4bench.c4d.network.cell_index import CellIndex
-from c4bench.c4d.network.delay_matrix import DelayMatrix
+from c4bench.c4d.observe.cell_index import CellIndex
+from c4bench.c4d.observe.delay_matrix import DelayMatrix
+from c4bench.c4d.observe.job_view import JobView
+from c4bench.c4d.observe.shared_fabric import SharedFabric, TrafficArrivals, arrival
 from c4bench.model.step import RankGroup
 from tools.sim.model import SimFault, SimFaultKind, SimJob
 

@@ -6,7 +6,7 @@ import pytest
 from c4d_congestion import HOSTS, LINKS, ONSET_S, RECEIVER, UPLINK, Burst, judged, soak
 from c4d_telemetry import MIX
 
-from c4bench.c4d.ingest.shared_fabric import CarriedTraffic
+from c4bench.c4d.observe.shared_fabric import CarriedTraffic
 from c4bench.cli.main import main
 from c4bench.model.benign import Benign
 from c4bench.model.recording import TrafficCarried

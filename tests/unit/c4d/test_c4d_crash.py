@@ -5,8 +5,8 @@ from c4d_telemetry import comm, conn, op, window
 
 from c4bench.c4d.detector import Detector, TelemetryStore
 from c4bench.c4d.hang.process_exits import exit_findings
-from c4bench.c4d.ingest.record_validator import RecordValidator
-from c4bench.c4d.ingest.shared_fabric import SharedFabric
+from c4bench.c4d.observe.record_validator import RecordValidator
+from c4bench.c4d.observe.shared_fabric import SharedFabric
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 from c4bench.model.recording import FailureReported
 from c4bench.model.telemetry import Failure, NicRecord, RankRecord

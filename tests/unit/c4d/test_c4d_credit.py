@@ -6,8 +6,8 @@ import msgspec
 from c4d_telemetry import comm, conn, file, op, window
 
 from c4bench.c4d.detector import Detector
-from c4bench.c4d.ingest.job_view import JobView
-from c4bench.c4d.ingest.shared_fabric import KnownPaths, SharedFabric
+from c4bench.c4d.observe.job_view import JobView
+from c4bench.c4d.observe.shared_fabric import KnownPaths, SharedFabric
 from c4bench.model.diagnosis import Component, Syndrome
 from c4bench.model.telemetry import NicRecord, RankRecord
 

@@ -5,8 +5,8 @@ import random
 import pytest
 from c4d_fabric import LeafSpine
 
+from c4bench.c4d.act.doubts import Doubts
 from c4bench.c4d.diagnosis import Finding
-from c4bench.c4d.probing.doubts import Doubts
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 from c4bench.model.recording import DeliveriesCounted, Delivery, HopsProbed, ProbingEnded
 

@@ -3,7 +3,7 @@
 import numpy as np
 from c4d_campaign import trial
 
-from c4bench.c4d.straggler.stragglers import EmpiricalNull
+from c4bench.c4d.signs.stragglers import EmpiricalNull
 
 RUN = np.asarray([[0.07], [0.07], [0.07]])
 OPS = np.asarray([[1], [2], [3]])

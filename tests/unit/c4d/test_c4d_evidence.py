@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from c4bench.c4d.network.evidence import Evidence
+from c4bench.c4d.signs.delays import Evidence
 from c4bench.c4d.thresholds import CHANCE
 
 CELL = ("a", "b")

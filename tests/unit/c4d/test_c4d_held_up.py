@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from c4bench.c4d.detector import Detector
-from c4bench.c4d.ingest.shared_fabric import SharedFabric
+from c4bench.c4d.observe.shared_fabric import SharedFabric
 from c4bench.model.diagnosis import Component
 from c4bench.model.step import StepOp
 from tools.sim.job import simulate

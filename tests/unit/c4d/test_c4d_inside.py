@@ -6,7 +6,7 @@ from c4d_telemetry import comm, conn, file, op
 from c4bench.c4d.hang.hangs import fully_entered_comms, members_not_reading, ranks_stuck_inside
 from c4bench.c4d.hang.mismatch import mismatch_finding
 from c4bench.c4d.hang.wait_for_graph import wait_graph
-from c4bench.c4d.ingest.job_view import JobView
+from c4bench.c4d.observe.job_view import JobView
 from c4bench.model.diagnosis import Cause
 from c4bench.model.telemetry import ArrivalRecord, CommRecord, Member
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from property_examples import examples
 
 from c4bench.c4d.detector import Detector
-from c4bench.c4d.ingest.job_view import JobView
-from c4bench.c4d.ingest.record_validator import RecordValidator
+from c4bench.c4d.observe.job_view import JobView
+from c4bench.c4d.observe.record_validator import RecordValidator
 from c4bench.model.telemetry import ArrivalRecord
 from tools.sim.job import simulate
 from tools.sim.model import SimJob

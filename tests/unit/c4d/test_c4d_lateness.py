@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from c4d_telemetry import drive
 
-from c4bench.c4d.ingest.operations import Finished
-from c4bench.c4d.straggler.stragglers import IntermittentStragglers, StragglerDetector
+from c4bench.c4d.observe.operations import Finished
+from c4bench.c4d.signs.stragglers import IntermittentStragglers, StragglerDetector
 from c4bench.model.diagnosis import Syndrome
 from c4bench.model.step import StepOp
 from tools.sim.model import SimFault, SimFaultKind, SimJob

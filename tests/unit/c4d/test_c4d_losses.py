@@ -6,9 +6,9 @@ import msgspec
 from c4d_telemetry import comm, conn, op, window
 
 from c4bench.c4d.detector import Detector
-from c4bench.c4d.ingest.nic_counters import Counts
-from c4bench.c4d.network.cell_index import CellIndex
-from c4bench.c4d.network.packet_loss import PacketLossDetector
+from c4bench.c4d.observe.cell_index import CellIndex
+from c4bench.c4d.observe.nic_counters import Counts
+from c4bench.c4d.signs.packet_loss import PacketLossDetector
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 from c4bench.model.recording import PathsLearnt
 from c4bench.model.telemetry import ArrivalRecord, NicRecord, RankRecord

@@ -8,12 +8,12 @@ import pytest
 from c4d_telemetry import MIX, comm, conn, drive, file
 
 from c4bench.c4d.detector import Detector
-from c4bench.c4d.ingest.job_view import JobView
-from c4bench.c4d.ingest.shared_fabric import KnownPaths
-from c4bench.c4d.network.cell_index import CellIndex
-from c4bench.c4d.network.delay_baseline import DelayBaseline, HealthyDepartures
-from c4bench.c4d.network.delay_matrix import DelayMatrix, matrix_table
-from c4bench.c4d.network.evidence import MatrixSlice, slice_departures
+from c4bench.c4d.observe.cell_index import CellIndex
+from c4bench.c4d.observe.delay_baseline import DelayBaseline, HealthyDepartures
+from c4bench.c4d.observe.delay_matrix import DelayMatrix, matrix_table
+from c4bench.c4d.observe.job_view import JobView
+from c4bench.c4d.observe.shared_fabric import KnownPaths
+from c4bench.c4d.signs.delays import MatrixSlice, slice_departures
 from c4bench.c4d.thresholds import BASELINE_MAX_SPANS, BASELINE_MIN_SPANS
 from c4bench.model.diagnosis import Component
 from tools.sim.job import simulate

@@ -6,8 +6,8 @@ from c4d_telemetry import MIX, ticks
 
 from c4bench.attribution.weigh import Blame, Posterior, Row
 from c4bench.c4d.detector import Detector
-from c4bench.c4d.ingest.shared_fabric import SharedFabric
-from c4bench.c4d.network.missing_links import MissingLinkDetector, failed_together, missing_links_behind
+from c4bench.c4d.observe.shared_fabric import SharedFabric
+from c4bench.c4d.signs.missing_links import MissingLinkDetector, failed_together, missing_links_behind
 from c4bench.model.diagnosis import Cause, Component
 from c4bench.model.fabric import MissingLink
 from c4bench.model.recording import LinksMissing

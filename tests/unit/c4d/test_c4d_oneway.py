@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from c4bench.c4d.ingest.connections import Pairs, Sums
-from c4bench.c4d.network.one_way_delays import OneWayDelays
+from c4bench.c4d.observe.connections import Pairs, Sums
+from c4bench.c4d.observe.one_way_delays import OneWayDelays
 
 NICS = ("h0/0", "h1/0", "h2/0", "h3/0")
 WRAP = 1 << 64

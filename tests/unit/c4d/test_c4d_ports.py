@@ -4,7 +4,7 @@ import pytest
 from c4d_telemetry import comm, op, window
 
 from c4bench.c4d.detector import Detector
-from c4bench.c4d.ingest.shared_fabric import SharedFabric
+from c4bench.c4d.observe.shared_fabric import SharedFabric
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 from c4bench.model.telemetry import NicRecord, RankRecord
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.c4d.probing.flows import ProbePaths, plan_probes, probe_outcomes, remaining_suspects
+from c4bench.c4d.act.flows import ProbePaths, plan_probes, probe_outcomes, remaining_suspects
 from c4bench.model.diagnosis import Component
 
 _NICS = [f"h{host}/{nic}" for host in range(4) for nic in range(2)]

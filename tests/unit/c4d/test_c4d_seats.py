@@ -1,6 +1,6 @@
 """Members of communicators are matched with the job's ranks by where they are."""
 
-from c4bench.c4d.ingest.members import RankMapping
+from c4bench.c4d.observe.members import RankMapping
 from c4bench.model.telemetry import CommRecord, Member
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.c4d.probing.sweep import plan_sweep, slow_nics, unexplained
+from c4bench.c4d.act.sweep import plan_sweep, slow_nics, unexplained
 from c4bench.model.fabric import Nic
 from c4bench.model.recording import ProbeSweep
 

@@ -6,8 +6,8 @@ import pytest
 from c4d_fabric import LeafSpine
 from test_c4d_doubts import ACROSS, PATH, link
 
+from c4bench.c4d.act.doubts import Doubts
 from c4bench.c4d.diagnosis import Finding
-from c4bench.c4d.probing.doubts import Doubts
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 from c4bench.model.fabric import Train
 from c4bench.model.recording import DeliveriesCounted, Delivery, ProbingEnded, TimedFlow, TrainsTimed

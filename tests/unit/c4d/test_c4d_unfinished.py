@@ -4,9 +4,9 @@ import msgspec
 import pytest
 from c4d_telemetry import comm, conn, file
 
-from c4bench.c4d.ingest.clocks import HostClocks
-from c4bench.c4d.ingest.job_view import JobView
-from c4bench.c4d.network.delay_matrix import in_flight_costs
+from c4bench.c4d.observe.clocks import HostClocks
+from c4bench.c4d.observe.delay_matrix import in_flight_costs
+from c4bench.c4d.observe.job_view import JobView
 
 # The host's clock is ahead of the master's.
 AHEAD_S, NOW_S, SINCE_S = 5.0, 20.0, 19.2

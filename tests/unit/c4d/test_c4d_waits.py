@@ -3,7 +3,7 @@
 from c4d_telemetry import comm, conn, file, op
 
 from c4bench.c4d.hang.wait_for_graph import least_progress, wait_graph
-from c4bench.c4d.ingest.job_view import JobView
+from c4bench.c4d.observe.job_view import JobView
 from c4bench.model.telemetry import CommRecord, Member
 
 

@@ -2,7 +2,7 @@
 
 import random
 
-from c4bench.c4d.straggler.stragglers import IntermittentStragglers
+from c4bench.c4d.signs.stragglers import IntermittentStragglers
 
 STALL_S = 1.0
 PERIOD_S = 0.15

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from c4bench.c4d.detector import Detector
-from c4bench.c4d.ingest.operations import OperationIntervals
+from c4bench.c4d.observe.operations import OperationIntervals
 from c4bench.c4p.tuning import WeightTuner
 from c4bench.control.agents import AgentConnection, AgentConnections
 from c4bench.control.detection.detection import LocalDetection
@@ -122,7 +122,7 @@ def test_communicators_that_are_made_anew_leave_nothing():
 
 def test_paths_that_connections_have_left_leave_nothing(monkeypatch):
     """New connections by ever other source ports for a week: the costs of cells that are not used go, others stay."""
-    monkeypatch.setattr("c4bench.c4d.network.pipeline._CELLS_KEPT", 64)
+    monkeypatch.setattr("c4bench.c4d.act.slowness._CELLS_KEPT", 64)
     detector, found = Detector(), []
 
     def step(number):

@@ -6,8 +6,8 @@ from itertools import product
 import jsonschema
 import pytest
 
+from c4bench.c4d.act.sweep import plan_sweep
 from c4bench.c4d.offline import detect
-from c4bench.c4d.probing.sweep import plan_sweep
 from c4bench.control.detection.detection import LocalDetection
 from c4bench.control.jobs.job import Job
 from c4bench.model.diagnosis import Component, NetworkLoss

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 from test_probe_sweeper import NICS, SPEC
 
+from c4bench.c4d.act.doubts import Doubts
 from c4bench.c4d.diagnosis import Finding
-from c4bench.c4d.probing.doubts import Doubts
 from c4bench.control.detection.probing import DoubtProber
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 from c4bench.model.fabric import Train

@@ -41,7 +41,7 @@ def test_exponent_is_the_slope_of_the_cost_of_one_window_of_every_host():
             [(f"{ROOT}/c4d/detector.py", "flush"), (f"{ROOT}/c4d/detector.py", "evaluate"), LOOP],
             "filing",
         ),
-        ([(f"{ROOT}/c4d/columns.py", "rounds"), (f"{ROOT}/c4d/detector.py", "evaluate"), LOOP], "judging"),
+        ([(f"{ROOT}/c4d/observe/columns.py", "rounds"), (f"{ROOT}/c4d/detector.py", "evaluate"), LOOP], "judging"),
         ([("/x/intake_master.py", "collected"), (f"{ROOT}/c4d/detector.py", "evaluate"), LOOP], "gc"),
     ],
 )

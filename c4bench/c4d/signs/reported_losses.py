@@ -6,9 +6,9 @@ its host's other NICs carry its share, and are not reported as slow.
 
 from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding
-from c4bench.c4d.ingest.clocks import HostClocks
-from c4bench.c4d.ingest.connections import progress_s
-from c4bench.c4d.ingest.job_view import JobView
+from c4bench.c4d.observe.clocks import HostClocks
+from c4bench.c4d.observe.connections import progress_s
+from c4bench.c4d.observe.job_view import JobView
 from c4bench.model.diagnosis import Cause, Component, Diagnosis, NetworkLoss, Syndrome
 
 

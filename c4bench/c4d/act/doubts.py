@@ -8,12 +8,12 @@ from typing import ClassVar, NamedTuple
 
 import msgspec
 
+from c4bench.c4d.act.answers import DeliveryProbes, TrainProbes
+from c4bench.c4d.act.expiring_probes import CanAnswer, ExpiringProbes, Shown
+from c4bench.c4d.act.flows import Flow, remaining_suspects
 from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Alarmed, Finding
-from c4bench.c4d.ingest.shared_fabric import PathLinks
-from c4bench.c4d.probing.answers import DeliveryProbes, TrainProbes
-from c4bench.c4d.probing.expiring_probes import CanAnswer, ExpiringProbes, Shown
-from c4bench.c4d.probing.flows import Flow, remaining_suspects
+from c4bench.c4d.observe.shared_fabric import PathLinks
 from c4bench.model.diagnosis import Cause, Component
 from c4bench.model.recording import (
     DeliveriesCounted,

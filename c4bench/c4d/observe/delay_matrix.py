@@ -15,11 +15,11 @@ import msgspec
 import numpy as np
 
 from c4bench.attribution.weigh import Cell
-from c4bench.c4d.columns import Ints, Table
-from c4bench.c4d.ingest.clocks import HostClocks
-from c4bench.c4d.ingest.connections import Connections, cell_of
-from c4bench.c4d.ingest.job_view import JobView
-from c4bench.c4d.network.cell_index import CellIndex, CellValues
+from c4bench.c4d.observe.cell_index import CellIndex, CellValues
+from c4bench.c4d.observe.clocks import HostClocks
+from c4bench.c4d.observe.columns import Ints, Table
+from c4bench.c4d.observe.connections import Connections, cell_of
+from c4bench.c4d.observe.job_view import JobView
 
 # Bytes count when acknowledged, seconds as they pass: a difference taken in the middle of a message is off by up to
 # one message, so it is taken when nothing is in flight, or when one message in so many does not matter.

@@ -13,8 +13,8 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from c4bench.attribution.weigh import crossed
-from c4bench.c4d.ingest.job_view import JobView
-from c4bench.c4d.ingest.shared_fabric import PathLinks
+from c4bench.c4d.observe.job_view import JobView
+from c4bench.c4d.observe.shared_fabric import PathLinks
 from c4bench.model.diagnosis import Component, ProbeFlow
 
 Flow = tuple[str, str, int]  # source NIC, destination NIC, source port; 0 leaves the path to the fabric

@@ -6,7 +6,7 @@ An agent reports its own host only: records of ranks on other hosts are dropped.
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-from c4bench.c4d.columns import Bools, Ints
+from c4bench.c4d.observe.columns import Bools, Ints
 from c4bench.model.telemetry import CommRecord, NicRecord, RankRecord
 from c4bench.model.window import Window
 

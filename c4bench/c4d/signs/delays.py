@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 from c4bench.attribution.weigh import Blame, Cell, Links, neighbouring_cells, parts_of
-from c4bench.c4d.network.cell_index import CellValues
+from c4bench.c4d.observe.cell_index import CellValues
 from c4bench.c4d.thresholds import CHANCE, SLIGHT
 from c4bench.model.diagnosis import Component
 

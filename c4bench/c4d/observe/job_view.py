@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterable, Mapping
 import msgspec
 
 from c4bench.attribution.weigh import Cell, Links
-from c4bench.c4d.ingest.batch import Batch
-from c4bench.c4d.ingest.connections import Arrivals, Connections, ConnView, Pairs
-from c4bench.c4d.ingest.members import Members, RankMapping
-from c4bench.c4d.ingest.nic_counters import NicView
-from c4bench.c4d.ingest.operations import INTERVALS_KEPT, Finished, Operations
-from c4bench.c4d.ingest.record_validator import RecordValidator
-from c4bench.c4d.ingest.shared_fabric import KnownPaths
+from c4bench.c4d.observe.batch import Batch
+from c4bench.c4d.observe.connections import Arrivals, Connections, ConnView, Pairs
+from c4bench.c4d.observe.members import Members, RankMapping
+from c4bench.c4d.observe.nic_counters import NicView
+from c4bench.c4d.observe.operations import INTERVALS_KEPT, Finished, Operations
+from c4bench.c4d.observe.record_validator import RecordValidator
+from c4bench.c4d.observe.shared_fabric import KnownPaths
 from c4bench.model.telemetry import CommRecord, Failure, OpRecord, RankRecord
 
 

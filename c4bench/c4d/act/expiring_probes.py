@@ -8,8 +8,8 @@ A switch may be silent for other reasons, so nothing is found to be dead by that
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
-from c4bench.c4d.ingest.shared_fabric import PathLinks, switches
-from c4bench.c4d.probing.flows import FlowComponents, fewest
+from c4bench.c4d.act.flows import FlowComponents, fewest
+from c4bench.c4d.observe.shared_fabric import PathLinks, switches
 from c4bench.model.diagnosis import Component
 from c4bench.model.recording import ExpiringProbe
 

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from c4bench.attribution.weigh import Cell
-from c4bench.c4d.columns import Bools, Floats, Ints, distinct, enlarged
-from c4bench.c4d.ingest.connections import Pairs, Sums
+from c4bench.c4d.observe.columns import Bools, Floats, Ints, distinct, enlarged
+from c4bench.c4d.observe.connections import Pairs, Sums
 
 # Snapshots of an end that are kept until the other end's window with the same count arrives.
 _SNAPSHOTS_KEPT = 32

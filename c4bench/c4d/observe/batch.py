@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from c4bench.c4d.columns import Floats, Ints
+from c4bench.c4d.observe.columns import Floats, Ints
 from c4bench.model.window import Window
 from c4bench.model.window_columns import ARRIVAL_ROW, CONN_ROW, OP_ROW, Rows, rows
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from c4bench.attribution.weigh import Blame, Cell, Links
 from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding
-from c4bench.c4d.ingest.shared_fabric import switches
+from c4bench.c4d.observe.shared_fabric import switches
 from c4bench.c4d.thresholds import BEYOND_SHARING
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 from c4bench.model.fabric import MissingLink

@@ -20,13 +20,13 @@ from typing import NamedTuple
 import numpy as np
 
 from c4bench.attribution.weigh import Blame, Cell, Links
-from c4bench.c4d.columns import Ints
-from c4bench.c4d.ingest.clocks import HostClocks
-from c4bench.c4d.ingest.job_view import JobView
-from c4bench.c4d.ingest.shared_fabric import SharedFabric, arrival
-from c4bench.c4d.network.cell_index import CellIndex, CellValues
-from c4bench.c4d.network.evidence import Weights
-from c4bench.c4d.network.missing_links import missing_links_behind
+from c4bench.c4d.observe.cell_index import CellIndex, CellValues
+from c4bench.c4d.observe.clocks import HostClocks
+from c4bench.c4d.observe.columns import Ints
+from c4bench.c4d.observe.job_view import JobView
+from c4bench.c4d.observe.shared_fabric import SharedFabric, arrival
+from c4bench.c4d.signs.delays import Weights
+from c4bench.c4d.signs.missing_links import missing_links_behind
 from c4bench.c4d.thresholds import ALARM_SPANS, BEYOND_SHARING, NAME_SPANS, SLIGHT, SLIGHT_RATIO
 from c4bench.model.benign import Benign, BenignSlowdown
 from c4bench.model.fabric import MissingLink

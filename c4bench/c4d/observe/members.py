@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from c4bench.c4d.columns import NEVER, Floats, Index, Ints, Table
-from c4bench.c4d.ingest.batch import FOREIGN, UNKNOWN, Batch, HostRows
-from c4bench.c4d.ingest.clocks import HostClocks
-from c4bench.c4d.ingest.record_validator import RecordValidator
+from c4bench.c4d.observe.batch import FOREIGN, UNKNOWN, Batch, HostRows
+from c4bench.c4d.observe.clocks import HostClocks
+from c4bench.c4d.observe.columns import NEVER, Floats, Index, Ints, Table
+from c4bench.c4d.observe.record_validator import RecordValidator
 from c4bench.model.telemetry import CommRecord, Member
 
 Nics = tuple[str, ...]

@@ -13,14 +13,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from c4bench.attribution.weigh import Blame, Cell, Links, attribute_cells
-from c4bench.c4d.columns import Ints
 from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding
-from c4bench.c4d.ingest.clocks import HostClocks
-from c4bench.c4d.ingest.connections import ConnView, cell_of, progress_s
-from c4bench.c4d.ingest.job_view import JobView
-from c4bench.c4d.ingest.nic_counters import Counts
-from c4bench.c4d.network.cell_index import CellValues
+from c4bench.c4d.observe.cell_index import CellValues
+from c4bench.c4d.observe.clocks import HostClocks
+from c4bench.c4d.observe.columns import Ints
+from c4bench.c4d.observe.connections import ConnView, cell_of, progress_s
+from c4bench.c4d.observe.job_view import JobView
+from c4bench.c4d.observe.nic_counters import Counts
 from c4bench.c4d.thresholds import CHANCE, NAME_SPANS, SLIGHT
 from c4bench.chance import binomial_tail
 from c4bench.model.diagnosis import Cause, Component, Syndrome

@@ -13,8 +13,8 @@ from itertools import chain
 from typing import NamedTuple
 
 from c4bench.attribution.weigh import Observation, Posterior, Rates, crossed, likeliest, sides
-from c4bench.c4d.ingest.shared_fabric import PathLinks
-from c4bench.c4d.probing.flows import Flow, telling_flows
+from c4bench.c4d.act.flows import Flow, telling_flows
+from c4bench.c4d.observe.shared_fabric import PathLinks
 from c4bench.model.diagnosis import Component
 from c4bench.model.recording import Delivery, TimedFlow
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from c4bench.attribution.weigh import Cell, Links
-from c4bench.c4d.columns import Bools, Ints, Table
-from c4bench.c4d.network.cell_index import CellIndex, CellValues
-from c4bench.c4d.network.evidence import MatrixSlice, slice_departures
+from c4bench.c4d.observe.cell_index import CellIndex, CellValues
+from c4bench.c4d.observe.columns import Bools, Ints, Table
+from c4bench.c4d.signs.delays import MatrixSlice, slice_departures
 from c4bench.c4d.thresholds import (
     BASELINE_MAX_SPANS,
     BASELINE_MIN_SPANS,

@@ -4,20 +4,20 @@ import math
 from collections.abc import Collection, Mapping
 
 from c4bench.attribution.weigh import Cell
+from c4bench.c4d.act.doubts import Doubts
+from c4bench.c4d.act.flows import deciding_probes
+from c4bench.c4d.act.slowness import NetworkSlownessDetector
 from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding, rank_component
 from c4bench.c4d.hang.failed_connections import FailedConnections
 from c4bench.c4d.hang.hangs import Standstill, hang_findings, secondary_findings, standstills
 from c4bench.c4d.hang.process_exits import exit_findings
-from c4bench.c4d.ingest.clocks import HostClocks
-from c4bench.c4d.ingest.job_view import JobView
-from c4bench.c4d.ingest.shared_fabric import SharedFabric
-from c4bench.c4d.network.pause_storms import PauseStorms
-from c4bench.c4d.network.pipeline import NetworkSlownessDetector
-from c4bench.c4d.network.reported_losses import RankReportedLosses
-from c4bench.c4d.probing.doubts import Doubts
-from c4bench.c4d.probing.flows import deciding_probes
-from c4bench.c4d.straggler.stragglers import IntermittentStragglers, Straggler, StragglerDetector
+from c4bench.c4d.observe.clocks import HostClocks
+from c4bench.c4d.observe.job_view import JobView
+from c4bench.c4d.observe.shared_fabric import SharedFabric
+from c4bench.c4d.signs.pause_storms import PauseStorms
+from c4bench.c4d.signs.reported_losses import RankReportedLosses
+from c4bench.c4d.signs.stragglers import IntermittentStragglers, Straggler, StragglerDetector
 from c4bench.c4d.thresholds import benign_stall_s, hung_after_s, span_s
 from c4bench.model.benign import BenignSlowdown
 from c4bench.model.diagnosis import Cause, Component, Diagnosis, NetworkLoss, Syndrome

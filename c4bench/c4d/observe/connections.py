@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from c4bench.attribution.weigh import Cell
-from c4bench.c4d.columns import NEVER, Floats, Index, Ints, Table, rounds
-from c4bench.c4d.ingest.batch import FOREIGN, Batch, HostRows, Layer
-from c4bench.c4d.ingest.clocks import HostClocks
-from c4bench.c4d.ingest.members import Members
-from c4bench.c4d.ingest.record_validator import LATEST_S, RecordValidator
+from c4bench.c4d.observe.batch import FOREIGN, Batch, HostRows, Layer
+from c4bench.c4d.observe.clocks import HostClocks
+from c4bench.c4d.observe.columns import NEVER, Floats, Index, Ints, Table, rounds
+from c4bench.c4d.observe.members import Members
+from c4bench.c4d.observe.record_validator import LATEST_S, RecordValidator
 from c4bench.model.telemetry import ConnRecord
 from c4bench.model.window import STATES, EndName
 from c4bench.model.window_columns import Rows, lasting_ns

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Alarmed, Finding
-from c4bench.c4d.ingest.clocks import HostClocks
-from c4bench.c4d.ingest.job_view import JobView
+from c4bench.c4d.observe.clocks import HostClocks
+from c4bench.c4d.observe.job_view import JobView
 from c4bench.model.diagnosis import Cause, Component
 
 # A port stands still that was stopped for more of the time than it could send.

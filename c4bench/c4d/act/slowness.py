@@ -11,22 +11,22 @@ from typing import NamedTuple
 import numpy as np
 
 from c4bench.attribution.weigh import Blame, Cell, Links, attribute_cells
-from c4bench.c4d.columns import Floats
+from c4bench.c4d.act.cases import Cases
+from c4bench.c4d.act.sweep import slow_nics
 from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Alarmed, Finding
-from c4bench.c4d.ingest.clocks import HostClocks
-from c4bench.c4d.ingest.job_view import JobView
-from c4bench.c4d.ingest.shared_fabric import SharedFabric
-from c4bench.c4d.network.benign_explanations import BenignExplanations, CongestionDetector
-from c4bench.c4d.network.cases import Cases
-from c4bench.c4d.network.cell_index import CellIndex, CellValues
-from c4bench.c4d.network.delay_baseline import DelayBaseline
-from c4bench.c4d.network.delay_matrix import DelayMatrix, in_flight_costs
-from c4bench.c4d.network.evidence import MatrixEvidence, Weights
-from c4bench.c4d.network.missing_links import MissingLinkDetector
-from c4bench.c4d.network.one_way_delays import OneWayDelays
-from c4bench.c4d.network.packet_loss import PacketLossDetector, loss_finding, nic_loss_counts
-from c4bench.c4d.probing.sweep import slow_nics
+from c4bench.c4d.observe.cell_index import CellIndex, CellValues
+from c4bench.c4d.observe.clocks import HostClocks
+from c4bench.c4d.observe.columns import Floats
+from c4bench.c4d.observe.delay_baseline import DelayBaseline
+from c4bench.c4d.observe.delay_matrix import DelayMatrix, in_flight_costs
+from c4bench.c4d.observe.job_view import JobView
+from c4bench.c4d.observe.one_way_delays import OneWayDelays
+from c4bench.c4d.observe.shared_fabric import SharedFabric
+from c4bench.c4d.signs.benign_explanations import BenignExplanations, CongestionDetector
+from c4bench.c4d.signs.delays import MatrixEvidence, Weights
+from c4bench.c4d.signs.missing_links import MissingLinkDetector
+from c4bench.c4d.signs.packet_loss import PacketLossDetector, loss_finding, nic_loss_counts
 from c4bench.c4d.thresholds import (
     ALARM_SPANS,
     CLEAN,

@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from c4bench.attribution.weigh import Cell
-from c4bench.c4d.columns import Bools, Floats, Index, Ints
+from c4bench.c4d.observe.columns import Bools, Floats, Index, Ints
 
 
 class CellIndex:

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from c4bench.c4d.columns import Bools, Floats, Index, Ints, SortedIndex, Table, distinct, rounds
-from c4bench.c4d.ingest.batch import Batch, HostRows
-from c4bench.c4d.ingest.members import Members
-from c4bench.c4d.ingest.record_validator import LATEST_S, RecordValidator
+from c4bench.c4d.observe.batch import Batch, HostRows
+from c4bench.c4d.observe.columns import Bools, Floats, Index, Ints, SortedIndex, Table, distinct, rounds
+from c4bench.c4d.observe.members import Members
+from c4bench.c4d.observe.record_validator import LATEST_S, RecordValidator
 from c4bench.model.telemetry import OpRecord
 from c4bench.model.window import CallName, ranks_in
 

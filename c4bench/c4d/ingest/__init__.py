@@ -1,1 +1,0 @@
-"""Ingest: what agents and ranks report, validated and filed by job."""

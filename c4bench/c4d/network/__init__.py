@@ -1,1 +1,0 @@
-"""The network: slow transfers, lost packets, missing links."""

@@ -1,0 +1,1 @@
+"""What fares badly, and what explains it without a fault."""

@@ -145,7 +145,7 @@ class JobView:
     def ingest(self, batch: Batch, validator: RecordValidator) -> None:
         """File a round of windows."""
         self._intervals_s.extend(self._ops.ingest(batch, validator))
-        if len(self._intervals_s) >= _MIN_PERIOD_SAMPLES:
+        if len(self._intervals_s) >= _MIN_PERIOD_SAMPLES and self._ops.settled():
             self._period_s = statistics.median(self._intervals_s)
         self.conns.ingest(batch, validator)
         self.arrivals.ingest(batch, validator)

@@ -9,6 +9,7 @@ from c4bench.c4d.observe.batch import Batch, HostRows
 from c4bench.c4d.observe.columns import Bools, Floats, Index, Ints, SortedIndex, Table, distinct, rounds
 from c4bench.c4d.observe.members import Members
 from c4bench.c4d.observe.record_validator import LATEST_S, RecordValidator
+from c4bench.c4d.thresholds import SETTLE_OPS
 from c4bench.model.telemetry import OpRecord
 from c4bench.model.window import CallName, ranks_in
 
@@ -145,6 +146,10 @@ class Operations:
         self._evaluated.clear(number)
         self._newest.clear(slice(first, first + size))
         self._intervals.forget(first, first + size)
+
+    def settled(self) -> bool:
+        """Whether some communicator is past its first operations, which set it up and take as long as they take."""
+        return bool(self._newest.used("seq").max(initial=-1) >= SETTLE_OPS)
 
     def newest(self, member: int) -> OpRecord | None:
         """The newest record of a member."""

@@ -37,7 +37,7 @@ class Traffic:
         """What both ends say now."""
         both = [], []
         for (source, destination), (count, *sums_ns) in self.sums.items():
-            row = pairs.row((comm, source, destination, 1))
+            row = pairs.rows.open((comm, source, destination, 1))
             for end, sum_ns in zip(both, sums_ns, strict=True):
                 end.append((row, count, sum_ns))
         return tuple(map(ends, both))

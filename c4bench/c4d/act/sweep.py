@@ -4,7 +4,6 @@ A NIC that is only a little slower than others is hidden by a job's own pattern:
 transfers, and with short, rare operations the busy time of a healthy NIC varies by chance.
 """
 
-import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import chain, zip_longest
@@ -104,9 +103,9 @@ def _slow(longer: Mapping[Cell, float]) -> set[Cell]:
 
 
 def _to_blame(longer: Mapping[Cell, float]) -> list[Blame]:
-    """The NICs, or their sides, by which several probes are slow."""
-    excess = {cell: max(0.0, math.log(times)) for cell, times in longer.items()}
-    blames = attribute_cells(excess, above=math.log(_SLOW_TIMES))
+    """The NICs, or their sides, by which several probes are slow; what is on its own has no side effects."""
+    slow = _slow(longer)
+    blames = attribute_cells({cell: float(cell in slow) for cell in longer})
     return [blame for blame in blames if blame.component.kind == "nic" and len(blame.cells) > 1]
 
 
@@ -120,6 +119,6 @@ def _finding(blame: Blame, longer: Mapping[Cell, float], at_s: float) -> Finding
         confidence(share=blame.posterior.share),
         (f"transfers on their own, beside those of other NICs: {went}",),
         f"a probe at full rate across {blame.component}",
-        {"slow_cells": float(len(blame.cells)), "times_as_long": math.exp(blame.excess)},
+        {"slow_cells": float(len(blame.cells)), "times_as_long": statistics.median(longer[cell] for cell in blame.cells)},
         posterior=blame.posterior,
     )

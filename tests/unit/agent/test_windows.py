@@ -38,6 +38,9 @@ class Listener:
         self.at_s.append(time.monotonic())
         return {}
 
+    def doubtful(self):
+        return []
+
     def poll_benign(self):
         return []
 
@@ -76,7 +79,7 @@ def test_evaluation_follows_all_windows_of_a_period(started_after_s):
     """The master evaluates at nine tenths of a period of the clock, when no window arrives."""
     time.sleep(-time.monotonic() % PERIOD_S + started_after_s)
     listener = Listener()
-    telemetry = TelemetryLoop({}, None, Listener(), listener, None, None)
+    telemetry = TelemetryLoop({}, None, Listener(), listener, None, None, None)
     assert lateness(asyncio.run(calls_of(telemetry.run(set), listener)), 0.9) < NEAR_S
 
 

@@ -5,8 +5,8 @@ import re
 import pytest
 from documents import ROOT
 
-WORDS = 25_000
-NOT_FOR_USERS = re.compile(r"docs/(adr|reference)/|docs/glossary\.md")
+WORDS, DESIGN_WORDS = 25_000, 2_500
+NOT_FOR_USERS = re.compile(r"docs/(adr|reference)/|docs/(glossary|c4d)\.md")
 USERS = [
     page
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
@@ -23,10 +23,15 @@ def seeds(text):
 
 
 def test_the_documents_are_read_in_an_evening():
-    """README and what lies under docs, but for decisions, glossary and reference, have 25,000 words at most."""
+    """README and docs have 25,000 words at most, without decisions, glossary, reference and C4D's design."""
     words = {page.relative_to(ROOT).as_posix(): len(page.read_text().split()) for page in USERS}
     assert {"README.md", "docs/figures.md", "docs/howto/page.md"} <= words.keys()
     assert sum(words.values()) <= WORDS, sorted(words.items(), key=lambda item: -item[1])
+
+
+def test_the_design_of_c4d_is_short():
+    """An engineer can read it before lunch, and write C4D again from it."""
+    assert 1_000 < len((ROOT / "docs" / "c4d.md").read_text().split()) <= DESIGN_WORDS
 
 
 @pytest.mark.parametrize("page", USERS, ids=lambda page: page.relative_to(ROOT).as_posix())

@@ -295,8 +295,8 @@ def attribute_cells(
 def _worst(excess: Mapping[Cell, float], links: Links, above: float) -> Blame | None:
     bad = {cell: value for cell, value in excess.items() if value > above}
     bar = _SPILL * max(bad.values(), default=0.0)
-    told = {cell: value for cell, value in excess.items() if cell not in bad or value > bar}
-    observations = [Observation(cell, crossed(cell, links.get(cell, ())), float(cell in bad)) for cell in told]
+    kept = {cell: value for cell, value in excess.items() if cell not in bad or value > bar}
+    observations = [Observation(cell, crossed(cell, links.get(cell, ())), float(cell in bad)) for cell in kept]
     posterior = likeliest(observations)
     if posterior is None or _is_one_of_many(posterior.suspects[0], bad):
         return None

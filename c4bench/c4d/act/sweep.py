@@ -110,6 +110,7 @@ def _to_blame(longer: Mapping[Cell, float]) -> list[Blame]:
 
 
 def _finding(blame: Blame, longer: Mapping[Cell, float], at_s: float) -> Finding:
+    times = statistics.median(longer[cell] for cell in blame.cells)
     went = ", ".join(f"{'>'.join(cell)} {1 / longer[cell]:.0%}" for cell in blame.cells)
     return Finding(
         Syndrome.COMMUNICATION_SLOW,
@@ -119,6 +120,6 @@ def _finding(blame: Blame, longer: Mapping[Cell, float], at_s: float) -> Finding
         confidence(share=blame.posterior.share),
         (f"transfers on their own, beside those of other NICs: {went}",),
         f"a probe at full rate across {blame.component}",
-        {"slow_cells": float(len(blame.cells)), "times_as_long": statistics.median(longer[cell] for cell in blame.cells)},
+        {"slow_cells": float(len(blame.cells)), "times_as_long": times},
         posterior=blame.posterior,
     )

@@ -33,7 +33,7 @@ def refuse(*_):
         ("lab mode", "modes.obstacle", lambda mode: f"{mode} is forbidden: allow it", "seccomp is forbidden"),
         ("memory", "MEMORY_BYTES", 1 << 60, "that a lab may fill"),
         ("open files", "resource.getrlimit", lambda _: (1024, 1024), "1024 allowed"),
-        ("pyverbs", "pyverbs.obstacle", lambda: "No module named 'pyverbs'", "No module named 'pyverbs'"),
+        ("pyverbs", "packages.pyverbs_obstacle", lambda: "No module named 'pyverbs'", "No module named 'pyverbs'"),
     ],
 )
 def test_what_is_missing_is_reported_with_what_to_do(monkeypatch, name, target, replacement, detail):

@@ -59,7 +59,7 @@ class ProbePlan(msgspec.Struct, frozen=True):
 class ProbePaths:
     """The components that flows cross.
 
-    `paths` are the links of flows as far as they are known; without them only NICs and paths are shown_by apart. `used` are
+    `paths` are the links of flows as far as they are known; without them only NICs and paths are told apart. `used` are
     the source ports by which pairs send: what is said of a pair's path is said of these.
     """
 
@@ -191,12 +191,12 @@ def remaining_suspects(
     One that was bad may be so by its acknowledgements; one that was not clears what its data cross. Empty when no
     single suspect explains all.
     """
-    shown_by = [(probe, shown) for probe, shown in zip(probes, bad, strict=True) if shown is not None]
-    crossed_by = [{*probe.crosses, *(probe.returns if shown else ())} for probe, shown in shown_by]
+    answered = [(probe, shown) for probe, shown in zip(probes, bad, strict=True) if shown is not None]
+    crossed_by = [{*probe.crosses, *(probe.returns if shown else ())} for probe, shown in answered]
     return frozenset(
         one
         for one in suspects
-        if all((one in parts) == shown for parts, (_, shown) in zip(crossed_by, shown_by, strict=True))
+        if all((one in parts) == shown for parts, (_, shown) in zip(crossed_by, answered, strict=True))
     )
 
 
@@ -237,7 +237,7 @@ def _nics_of(suspect: Component) -> tuple[str, ...]:
 def _groups(
     suspects: Sequence[Component], together: Collection[tuple[Component, Component]]
 ) -> tuple[frozenset[Component], ...]:
-    """Suspects that stay together, each in exactly one group; those shown_by apart from all others are alone."""
+    """Suspects that stay together, each in exactly one group; those told apart from all others are alone."""
     groups: list[set[Component]] = []
     for suspect in suspects:
         home = next((g for g in groups if all((other, suspect) in together for other in g)), None)

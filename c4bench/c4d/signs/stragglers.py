@@ -141,7 +141,7 @@ class ComputeIntervals:
         # The median gap, of an even number the lower one; and by how much each was inside for less than most.
         middle_s = np.sort(ops.gap_s, axis=1)[:, [(size - 1) // 2]]
         awaited_s = np.sort(ops.duration_s, axis=1)[:, [size // 2]] - ops.duration_s
-        which = np.flatnonzero(self._tell(rows, middle_s[:, 0]))
+        which = np.flatnonzero(self._tells(rows, middle_s[:, 0]))
         rows, middle_s, gap_s, table = rows[which], middle_s[which], ops.gap_s[which], self.table
         begins = table["middle_s"][rows] == 0
         since_s = np.where(begins, ops.entered_s[which] - gap_s, table["since_s"][rows])
@@ -155,7 +155,7 @@ class ComputeIntervals:
         shares = np.minimum(awaited_s[full], longer_s[full]) / middle_s[full]
         return which[full], shares, since_s[full], middle_s[full, 0]
 
-    def _tell(self, rows: Ints, gap_s: Floats) -> Bools:
+    def _tells(self, rows: Ints, gap_s: Floats) -> Bools:
         """Add the gap before an operation of each row; return whether it tells of computing.
 
         A communicator's first operations, which set it up, do not, nor do those after a gap that is much shorter than

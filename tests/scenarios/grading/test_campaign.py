@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 from campaign import CATALOGUE, RECURRING, SLICE, TRIALS, least_right, once, place, trials
-from trial_verdict import graded, judged, ours, probes_sent, shares
+from trial_verdict import asked, graded, judged, ours, shares
 
 from c4bench.errors import InconclusiveError, UnhealthyError
 from c4bench.model.event import Diagnosed
@@ -25,6 +25,8 @@ RECURRING_S = 12.0
 # What unseen seeds are to reach, and by how much stated confidence may differ from the share that is right.
 TARGETS = {"resolved": {"at_least": 0.95}, "among": {"at_least": 0.99}, "wrong": {"at_most": 0.003}}
 CALIBRATED = 0.03
+# The share of a NIC's rate that asking may take.
+POLITE = 0.005
 # What more it would say about the same fault comes soon.
 AFTERTHOUGHT_S = 0.5
 SHARD = 25
@@ -59,13 +61,13 @@ def attempt(
                 time.sleep(AFTERTHOUGHT_S)
                 found, windows = cluster.diagnoses(job.id), ours(cluster.windows(job.id), clocks)
                 until_s = time.time()
-                probes = probes_sent(cluster.recording(job.id))
+                packets, load_fraction = asked(cluster.recording(job.id))
             again = replayed(job.id)
         finally:
             run_directory.save_telemetry(job.id, cluster.recording(job.id))
             cluster.stop(job.id)
         verdict = judged(trial, where, fault, (found, until_s), windows, ports, fabric)
-        return verdict._replace(replayed=again, probes=probes)
+        return verdict._replace(replayed=again, packets=packets, load_fraction=load_fraction)
 
     return run
 
@@ -159,9 +161,10 @@ def promises(measure, fabric):
         resolves(graded([v for v in verdicts if "refused" not in v], fabric))
 
         for verdict in verdicts:
-            if verdict.get("probes"):
+            if verdict.get("packets"):
                 where = {"fault": verdict["fault"], "trial": verdict["name"]}
-                measure("resolve.probes", verdict["probes"], clock=Clock.NONE, **where)
+                measure("ask.packets", verdict["packets"], clock=Clock.NONE, **where)
+                measure("ask.load_fraction", verdict["load_fraction"], at_most=POLITE, clock=Clock.NONE, **where)
 
     def resolves(grades):
         shares(measure, "campaign", figures(grades), TARGETS)

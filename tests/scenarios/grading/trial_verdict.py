@@ -8,7 +8,7 @@ import msgspec
 
 from c4bench.model.diagnosis import Syndrome
 from c4bench.model.measurement import Clock
-from c4bench.model.recording import DeliveriesCounted, HopsProbed, TrainsTimed
+from c4bench.model.recording import ProbingEnded
 from c4bench.record.artefacts import Fabric, FabricHost, FabricLink, Switch
 from tools.campaign.grade import grades
 from tools.campaign.step_time import step_loss
@@ -21,7 +21,7 @@ class Verdict(NamedTuple):
     """What came of a trial. `named`: the target is what C4D said, or among what it said cannot be told apart.
 
     `replayed`: the recording says the same as was said live. `record` is the trial as it is graded,
-    `probes` how many packets were sent to end doubts.
+    `packets` were sent to end doubts, which took `load_fraction` of a NIC's rate at most.
     """
 
     trial: int
@@ -41,7 +41,8 @@ class Verdict(NamedTuple):
     clock_error_s: float
     record: TrialRecord
     replayed: bool = False
-    probes: int = 0
+    packets: int = 0
+    load_fraction: float = 0.0
 
     @property
     def right(self):
@@ -132,12 +133,10 @@ def outlasting(before, after):
     return [op for op in after if op.finished_s - op.entered_s > 1.5 * usual.get((op.comm, op.rank), float("inf"))]
 
 
-def probes_sent(records):
-    """How many packets, or trains of them, the master had sent to end doubts, by the records that C4D got of them."""
-    expiring = [probe for record in records if isinstance(record, HopsProbed) for probe in record.probes]
-    numbered = [one for record in records if isinstance(record, DeliveriesCounted) for one in record.deliveries]
-    trains = [one for record in records if isinstance(record, TrainsTimed) for one in record.flows]
-    return len(expiring) + sum(2 * one.sent for one in numbered) + sum(one.sent for one in trains)
+def asked(records):
+    """What asking has cost: packets and trains, and the largest share of a NIC's rate, as the master says it to C4D."""
+    ended = [record for record in records if isinstance(record, ProbingEnded)]
+    return sum(one.packets for one in ended), max((one.load_fraction for one in ended), default=0.0)
 
 
 def ours(windows, clocks):

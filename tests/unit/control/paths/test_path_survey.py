@@ -115,7 +115,7 @@ def test_packet_trains_are_timed_flow_by_flow(counting):
     both = {"trains": (TRAIN, TRAIN)}
     timed, _ = counting(lambda survey, nics: survey.time_trains(FLOWS, nics, 2), {"h0": both, "h1": both})
     assert timed == tuple(
-        TimedFlow(*flow, 2e8 if flow[1] == "h2/0" else 1e10, 16384, 2, (TRAIN,) * 2) for flow in FLOWS
+        TimedFlow(*flow, 2e8 if flow[1] == "h2/0" else 1e10, 65536, 2, (TRAIN,) * 2) for flow in FLOWS
     )
 
 

@@ -182,3 +182,22 @@ def test_chance_accuses_nobody():
     """As many bad cases as are usual in health are no evidence."""
     every = [Observation(n, frozenset({Component("link", str(n % 3))}), 1, 20, Rates(0.05, 0.95)) for n in range(30)]
     assert likeliest(every) is None
+
+
+_CROSSED = st.lists(st.sampled_from("uvwxyz"), max_size=3, unique=True)
+_EXCESS = st.dictionaries(
+    st.tuples(st.sampled_from("abcd"), st.sampled_from("abcd"), st.sampled_from("12")),
+    st.sampled_from([0.0, 0.0, 0.5, 1.0, 3.0]),
+    max_size=16,
+)
+
+
+@given(_EXCESS, st.data())
+def test_whatever_fares_badly_the_posterior_is_sound(excess, data):
+    """Each blame has a suspect that explains its bad cells, no cell is blamed twice, and shares are shares."""
+    links = {cell: data.draw(_CROSSED) for cell in excess}
+    blames = attribute_cells(excess, links)
+    cells = [cell for blame in blames for cell in blame.cells]
+    assert len(cells) == len(set(cells))
+    assert all(excess[cell] > 0 for cell in cells)
+    assert all(blame.suspects and 0 < blame.posterior.share <= 1 + 1e-9 for blame in blames)

@@ -41,7 +41,7 @@ _LISTEN_S = 5.0
 # A shaper lets 16 KiB pass at once, so a train has more; trains take this share of a NIC's rate while they are sent,
 # and at least so many bit/s: from slow NICs, as labs have, they would take seconds.
 _TRAIN_BYTES = 64 << 10
-_TRAIN_SHARE, _TRAIN_BPS = 0.005, 20e6
+_TRAIN_SHARE, _TRAIN_BPS = 0.004, 20e6
 _tokens = count(1)
 _ANY_TTL = 64
 _ADDRESS_AT_MOST, _TTL_AT_MOST = 64, 255

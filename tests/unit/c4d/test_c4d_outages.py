@@ -116,6 +116,7 @@ def test_what_cannot_be_told_apart_makes_a_finding_less_sure():
     other = Component("nic", "h0/0")
     pair.hear(NetworkLoss(1, _NIC, 100.1, (other,)))
     (found,) = pair.step()
-    assert (found.alternatives, found.confidence) == ((other,), 0.5)
+    assert found.alternatives == (other,)
+    assert found.confidence < 0.7
     assert found.evidence[0].startswith("rank 1 and those")
     assert "h0/0" in found.evidence[1]

@@ -26,6 +26,7 @@ from c4bench.model.recording import (
     LossReported,
     PathsLearnt,
     ProbeSweep,
+    ProbingBegan,
     ProbingEnded,
     Record,
     TrafficArrival,
@@ -215,7 +216,7 @@ class Detector:
                 job.ingest_loss(record.comm, record.loss)
             case ProbeSweep():
                 job.ingest_sweep(record)
-            case HopsProbed() | DeliveriesCounted() | TrainsTimed() | ProbingEnded():
+            case ProbingBegan() | HopsProbed() | DeliveriesCounted() | TrainsTimed() | ProbingEnded():
                 job.doubts.ingest(record)
 
     def evaluate(self, now_s: float) -> list[Diagnosis]:

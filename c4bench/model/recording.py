@@ -161,6 +161,13 @@ class TrainsTimed(msgspec.Struct, frozen=True, tag_field="record", tag="trains")
     flows: tuple[TimedFlow, ...]
 
 
+class ProbingBegan(msgspec.Struct, frozen=True, tag_field="record", tag="probing_began"):
+    """The master sends probes to end the present doubts about a job."""
+
+    at_s: float
+    job: str
+
+
 class ProbingEnded(msgspec.Struct, frozen=True, tag_field="record", tag="probing_ended"):
     """No more probes will be sent to end the present doubts about a job.
 
@@ -179,8 +186,8 @@ class Evaluated(msgspec.Struct, frozen=True, tag_field="record", tag="judged"):
     at_s: float
 
 
-# Probes that were sent to end doubts, and their end.
-DoubtReport = HopsProbed | DeliveriesCounted | TrainsTimed | ProbingEnded
+# Probes that were sent to end doubts, their beginning and their end.
+DoubtReport = ProbingBegan | HopsProbed | DeliveriesCounted | TrainsTimed | ProbingEnded
 # What is about one job.
 JobReport = FailureReported | LossReported | ProbeSweep | DoubtReport
 # What detectors of all jobs share: what path planning has learnt, and what each has seen of its own job's traffic.

@@ -17,7 +17,15 @@ from c4bench.control.state.registry import JobRegistry, name_of
 from c4bench.errors import UnhealthyError
 from c4bench.model.diagnosis import Diagnosis, Syndrome
 from c4bench.model.fabric import Nic
-from c4bench.model.recording import DeliveriesCounted, ExpiringProbe, HopsProbed, ProbeSweep, ProbingEnded, TrainsTimed
+from c4bench.model.recording import (
+    DeliveriesCounted,
+    ExpiringProbe,
+    HopsProbed,
+    ProbeSweep,
+    ProbingBegan,
+    ProbingEnded,
+    TrainsTimed,
+)
 from c4bench.wire.messages import JobSpec
 
 _logger = logging.getLogger(__name__)
@@ -126,6 +134,7 @@ class DoubtProber:
 
     async def _probe(self, name: str, spec: JobSpec, doubts: Doubts) -> None:
         nics, asked = {nic.name: nic for nic in spec.nics}, _Asked()
+        self._detection.ingest(spec.id, ProbingBegan(time.time(), spec.id))
         try:
             for _ in range(_ROUNDS):
                 if not await self._round(spec.id, doubts, nics, asked):

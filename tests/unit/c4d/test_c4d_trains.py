@@ -10,7 +10,7 @@ from c4bench.c4d.act.doubts import Doubts
 from c4bench.c4d.diagnosis import Finding
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 from c4bench.model.fabric import Train
-from c4bench.model.recording import DeliveriesCounted, Delivery, ProbingEnded, TimedFlow, TrainsTimed
+from c4bench.model.recording import DeliveriesCounted, Delivery, ProbingBegan, ProbingEnded, TimedFlow, TrainsTimed
 
 # A third leaf tells links in series apart.
 FABRIC = LeafSpine(3)
@@ -244,3 +244,22 @@ def test_each_doubt_has_its_own_kind_of_packets():
     assert (lossy[0].component, lossy[0].alternatives) == (link("leaf0>spine0"), ())
     assert slow[0].probed
     assert "packet trains" in slow[0].refuted_by
+
+
+@pytest.mark.parametrize(("narrow", "kept"), [({}, False), ({"tx h0/0": 4.0}, True)])
+def test_what_trains_refute_in_time_is_not_named(narrow, kept):
+    """A doubtful finding is held for 2.5 s of probing, and dropped if trains across it are as fast as others."""
+    doubts, network = doubted([PATH, nic("tx"), *RING[1:]]), Network(narrow=narrow, busy=0.0)
+    doubts.ingest(ProbingBegan(2.0, "job"))
+    doubts.ingest(network.round(doubts.next_trains()))
+    assert doubts.ended(4.4) == ([], [])
+    named, refuted = doubts.ended(4.5)
+    assert (len(named), len(refuted)) == (int(kept), int(not kept))
+
+
+def test_what_nobody_probes_is_named_in_the_end():
+    """Without an answer a doubtful finding is named as it is, once."""
+    doubts = doubted([PATH, nic("tx"), *RING[1:]])
+    assert doubts.ended(2.9) == ([], [])
+    assert len(doubts.ended(3.0).name) == 1
+    assert doubts.ended(9.0) == ([], [])

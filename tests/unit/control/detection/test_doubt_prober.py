@@ -11,7 +11,15 @@ from c4bench.c4d.diagnosis import Finding
 from c4bench.control.detection.probing import DoubtProber
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 from c4bench.model.fabric import Train
-from c4bench.model.recording import DeliveriesCounted, Delivery, HopsProbed, ProbingEnded, TimedFlow, TrainsTimed
+from c4bench.model.recording import (
+    DeliveriesCounted,
+    Delivery,
+    HopsProbed,
+    ProbingBegan,
+    ProbingEnded,
+    TimedFlow,
+    TrainsTimed,
+)
 
 NAMES = [nic.name for nic in NICS]
 # Two leaves and a link between them in each direction, behind which the far leaf answers.
@@ -69,7 +77,9 @@ def probed():
         asyncio.run(scene())
         answers = [answer for record in ingested if isinstance(record, HopsProbed) for answer in record.answers]
         assert len(spent) == sum(map(bool, answers))
-        return ingested, [one.suspects for one, _ in doubts.ended(0.0).name]
+        began = [record for record in ingested if isinstance(record, ProbingBegan)]
+        assert ingested[: len(began)] == began
+        return ingested[len(began) :], [one.suspects for one, _ in doubts.ended(0.0).name]
 
     return run
 

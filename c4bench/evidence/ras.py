@@ -41,7 +41,7 @@ _CANNOT = (
     "late or never comes shows only between two reports"
 )
 
-_CANNOT_TEXT = "NCCL RAS text: only communicators that it warns of are told of"
+_CANNOT_TEXT = "NCCL RAS text: it shows only communicators that it warns of"
 _TIMEOUT = re.compile(
     r"\[rank(\d{1,9})\]:.{0,200}? Watchdog caught collective operation timeout: "
     r"WorkNCCL\(SeqNum=(\d{1,18}), OpType=(\w{1,64}),.{0,200}?Timeout\(ms\)=(\d{1,12})\)"

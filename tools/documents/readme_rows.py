@@ -55,8 +55,8 @@ HIGHLIGHTS = (
     Highlight(
         "Steering, a killed rank: alarm to the first good iteration on a spare",
         "Steering, a killed rank: alarm to the first good iteration on a spare",
-        "a late NIC, which probes identify first",
-        "Steering, a NIC that sends 2 ms late in a ring, identified by probes",
+        "a late NIC, likewise",
+        "Steering, a NIC that sends 2 ms late in a ring, likewise",
     ),
     Highlight(
         "Resilient collectives, a NIC dies without an event: longest pause",
@@ -135,7 +135,7 @@ ROWS = (
     Row(_TEST, "Steering, a crashed host", "restart.first_iteration_s", "steering.*", {"fault": "host.crash"}),
     Row(
         _TEST,
-        "Steering, a NIC that sends 2 ms late in a ring, identified by probes",
+        "Steering, a NIC that sends 2 ms late in a ring, likewise",
         "restart.first_iteration_s",
         "steering.*",
         {"fault": "nic.delay"},

@@ -77,8 +77,8 @@ def test_what_lets_nothing_through_is_slow_by_what_is_under_way():
         assert [loss.blame.component for loss in losses.find(CELLS, lambda _: {})] == named
 
 
-def test_what_a_lossy_nic_has_others_count_accuses_none_of_them():
-    """All who exchange packets with it count, also on ways between them; if such are slower, that is chance's doing."""
+def test_a_lossy_nic_is_found_first_though_all_its_partners_count():
+    """All who exchange packets with it count, also on ways between them; what these show comes behind it."""
     counts = {"a": Counts(6, 6, 0)} | {nic: Counts(2, 2, 0) for nic in "bcd"}
     loss, *_ = _found(counts, lambda a, b: "a" in (a, b) or b == "d", 5)
     assert loss.blame.component == Component("nic", "a")

@@ -144,7 +144,7 @@ class TrainProbes:
     def __init__(self, suspects: Collection[Component], paths: PathLinks) -> None:
         self._suspects = frozenset(suspects)
         self._parts = frozenset(part for one in suspects for part in sides(one))
-        self._crossed = {flow: crossed(flow[:2], hops) for flow, hops in sorted(paths.items())}
+        self._crossed = {flow: crossed(flow[:2], hops) for flow, hops in paths.items()}
         self._paths = paths
         self._known_sides = {one.name: one.side for one in suspects if one.kind == "nic" and one.side}
         self._between: dict[tuple[str, str], list[Flow]] = {}

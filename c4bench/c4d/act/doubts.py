@@ -230,14 +230,20 @@ class Doubts:
         """Whether there is a doubt that nobody has probed for to the end."""
         return bool(self._open)
 
-    def add(self, finding: Finding, alarmed_s: float, nics: Collection[str]) -> None:
-        """Note a new finding, and open a doubt if probes between these NICs of the job may end it."""
+    def add(self, finding: Finding, alarmed_s: float, nics: Collection[str], used: Collection[Flow] = ()) -> None:
+        """Note a new finding, and open a doubt if probes between these NICs of the job may end it.
+
+        Of the paths that tell as much, those that the job has `used` are probed: they are known best.
+        """
         self._named.append(frozenset(finding.suspects))
         if finding.cause in _LOSSY and (finding.alternatives or _without_side(finding)):
-            self._open.append(LossDoubt(finding, alarmed_s, self._relevant(self._named[-1], nics)))
+            relevant = self._relevant(self._named[-1], nics)
+            self._open.append(LossDoubt(finding, alarmed_s, _in_use_first(relevant, used)))
 
-    def hold(self, finding: Finding, alarmed_s: float, now_s: float, nics: Collection[str]) -> bool:
-        """Open a doubt on something slow; return whether it is not to be named before probes have told.
+    def hold(
+        self, finding: Finding, alarmed_s: float, now_s: float, nics: Collection[str], used: Collection[Flow] = ()
+    ) -> bool:
+        """Open a doubt on something slow, as `add` does; return whether it is not to be named before probes have told.
 
         A path alone is hardly ever to blame.
         """
@@ -247,7 +253,8 @@ class Doubts:
         sure = not path and (finding.posterior is None or finding.posterior.share >= _SURE)
         relevant = self._relevant(frozenset(finding.suspects), nics)
         until_s = -math.inf if sure else now_s + _HELD_S
-        doubt = SlowDoubt(finding, alarmed_s, {**relevant, **self._back(relevant)}, held_until_s=until_s)
+        paths = _in_use_first({**relevant, **self._back(relevant)}, used)
+        doubt = SlowDoubt(finding, alarmed_s, paths, held_until_s=until_s)
         if not doubt.next_trains():
             return False
         self._open.append(doubt)
@@ -336,6 +343,10 @@ class Doubts:
     def _overdue(self, now_s: float) -> list[Doubt]:
         """The open doubts whose findings have been held for long enough."""
         return [doubt for doubt in self._open if -math.inf < doubt.held_until_s <= now_s]
+
+
+def _in_use_first(paths: PathLinks, used: Collection[Flow]) -> PathLinks:
+    return dict(sorted(paths.items(), key=lambda path: (path[0] not in used, path)))
 
 
 def _flows(record: DoubtReport) -> tuple[Flow, ...]:

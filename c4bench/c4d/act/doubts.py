@@ -67,10 +67,10 @@ class Doubt(msgspec.Struct):
         """Take in what probes have shown."""
 
     @abstractmethod
-    def left(self, named: Collection[frozenset[Component]] = ()) -> tuple[Component, ...]:
+    def left(self, named: Collection[Component] = ()) -> tuple[Component, ...]:
         """The suspects that all probes together leave, in their order; all of them if probes do not tell.
 
-        `named` is what each other finding leaves.
+        `named` is what other findings have named.
         """
 
     def refuted(self) -> bool:
@@ -121,9 +121,9 @@ class SlowDoubt(Doubt):
             self.timed.append(record.flows)
             self.rounds += 1
 
-    def left(self, named: Collection[frozenset[Component]] = ()) -> tuple[Component, ...]:  # noqa: ARG002  (interface)
+    def left(self, named: Collection[Component] = ()) -> tuple[Component, ...]:
         """The suspects that trains leave; all of them if they do not tell."""
-        left = TrainProbes(self.suspects, self.paths).left(self.timed).suspects
+        left = TrainProbes(self.suspects, self.paths).left(self.timed, named).suspects
         return tuple(sorted(left, key=self.order)) or self.suspects
 
     def refuted(self) -> bool:
@@ -164,7 +164,7 @@ class LossDoubt(Doubt):
                 self.deliveries += record.deliveries
                 self.rounds += 1
 
-    def left(self, named: Collection[frozenset[Component]] = ()) -> tuple[Component, ...]:
+    def left(self, named: Collection[Component] = ()) -> tuple[Component, ...]:
         """The suspects that all probes together leave, in their order; all of them if probes do not tell."""
         lossy, _ = DeliveryProbes(self.suspects, self.paths).left(self.deliveries, named)
         dead = self._dead(named)
@@ -184,7 +184,7 @@ class LossDoubt(Doubt):
             f"{hops}"
         )
 
-    def _dead(self, named: Collection[frozenset[Component]] = ()) -> frozenset[Component]:
+    def _dead(self, named: Collection[Component] = ()) -> frozenset[Component]:
         """The suspects that lost packets leave, if nothing arrives that crosses them."""
         probes = DeliveryProbes(self.suspects, self.paths)
         left, _ = probes.left(self.deliveries, named)
@@ -210,10 +210,11 @@ _HELD_S, _ASKED_S = 1.0, 2.5
 
 
 class Ended(NamedTuple):
-    """Findings to `name`, with the times of their alarms, and those that probes have `refuted`."""
+    """Findings to `name`, with the times of their alarms; those that probes have `refuted`; those `known` before."""
 
     name: list[Alarmed]
     refuted: list[Finding]
+    known: list[Finding]
 
 
 class Doubts:
@@ -223,7 +224,8 @@ class Doubts:
         self._paths = paths
         self._open: deque[Doubt] = deque(maxlen=_KEPT)
         self._ended: list[Doubt] = []
-        self._named: deque[frozenset[Component]] = deque(maxlen=_KEPT)
+        # What each finding has named, likeliest first.
+        self._named: deque[tuple[Component, ...]] = deque(maxlen=_KEPT)
 
     @property
     def any_open(self) -> bool:
@@ -235,9 +237,9 @@ class Doubts:
 
         Of the paths that tell as much, those that the job has `used` are probed: they are known best.
         """
-        self._named.append(frozenset(finding.suspects))
+        self._named.append(finding.suspects)
         if finding.cause in _LOSSY and (finding.alternatives or _without_side(finding)):
-            relevant = self._relevant(self._named[-1], nics)
+            relevant = self._relevant(finding.suspects, nics)
             self._open.append(LossDoubt(finding, alarmed_s, _in_use_first(relevant, used)))
 
     def hold(
@@ -251,7 +253,7 @@ class Doubts:
         if finding.cause is not Cause.TRANSFER_SLOW or not (finding.alternatives or path):
             return False
         sure = not path and (finding.posterior is None or finding.posterior.share >= _SURE)
-        relevant = self._relevant(frozenset(finding.suspects), nics)
+        relevant = self._relevant(finding.suspects, nics)
         until_s = -math.inf if sure else now_s + _HELD_S
         paths = _in_use_first({**relevant, **self._back(relevant)}, used)
         doubt = SlowDoubt(finding, alarmed_s, paths, held_until_s=until_s)
@@ -321,14 +323,17 @@ class Doubts:
         if probes do not refute it in time.
         """
         ended, self._ended = self._ended, []
-        found, refuted = list[Alarmed](), list[Finding]()
+        found, refuted, known = list[Alarmed](), list[Finding](), list[Finding]()
+        others = {first for first, *_ in (*self._named, *(doubt.suspects for doubt in ended))}
         for doubt in ended:
-            left = doubt.left(self._named)
+            left = doubt.left(others)
             held = doubt.held_until_s > -math.inf
             if held and left == doubt.suspects and doubt.refuted():
                 refuted.append(doubt.finding)
-            elif held or frozenset(left) not in self._named:
-                self._named.append(frozenset(left))
+            elif set(left) in map(set, self._named):
+                known.append(doubt.finding)
+            else:
+                self._named.append(left)
                 found.append((doubt.refined(left) if left != doubt.suspects else doubt.finding, doubt.alarmed_s))
         for doubt in self._overdue(now_s):
             if doubt.refuted():
@@ -336,9 +341,9 @@ class Doubts:
                 refuted.append(doubt.finding)
             else:
                 doubt.held_until_s = -math.inf
-                self._named.append(frozenset(doubt.suspects))
+                self._named.append(doubt.suspects)
                 found.append((doubt.finding, doubt.alarmed_s))
-        return Ended(found, refuted)
+        return Ended(found, refuted, known)
 
     def _overdue(self, now_s: float) -> list[Doubt]:
         """The open doubts whose findings have been held for long enough."""

@@ -210,11 +210,11 @@ _HELD_S, _ASKED_S = 1.0, 2.5
 
 
 class Ended(NamedTuple):
-    """Findings to `name`, with the times of their alarms; those that probes have `refuted`; those `known` before."""
+    """Findings to `name`, with the times of their alarms, and of those that were held: `refuted` by probes, or `upheld`."""
 
     name: list[Alarmed]
     refuted: list[Finding]
-    known: list[Finding]
+    upheld: list[Finding]
 
 
 class Doubts:
@@ -323,16 +323,16 @@ class Doubts:
         if probes do not refute it in time.
         """
         ended, self._ended = self._ended, []
-        found, refuted, known = list[Alarmed](), list[Finding](), list[Finding]()
+        found, refuted, upheld = list[Alarmed](), list[Finding](), list[Finding]()
         others = {first for first, *_ in (*self._named, *(doubt.suspects for doubt in ended))}
         for doubt in ended:
             left = doubt.left(others)
             held = doubt.held_until_s > -math.inf
             if held and left == doubt.suspects and doubt.refuted():
                 refuted.append(doubt.finding)
-            elif set(left) in map(set, self._named):
-                known.append(doubt.finding)
-            else:
+                continue
+            upheld += [doubt.finding] * held
+            if set(left) not in map(set, self._named):
                 self._named.append(left)
                 found.append((doubt.refined(left) if left != doubt.suspects else doubt.finding, doubt.alarmed_s))
         for doubt in self._overdue(now_s):
@@ -343,7 +343,7 @@ class Doubts:
                 doubt.held_until_s = -math.inf
                 self._named.append(doubt.suspects)
                 found.append((doubt.finding, doubt.alarmed_s))
-        return Ended(found, refuted, known)
+        return Ended(found, refuted, upheld)
 
     def _overdue(self, now_s: float) -> list[Doubt]:
         """The open doubts whose findings have been held for long enough."""

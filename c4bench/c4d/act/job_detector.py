@@ -106,7 +106,7 @@ class JobDetector:
         self._hangs.reported |= {finding.component for finding, _ in ended.name} if self._hangs.reported else set()
         for finding in ended.refuted:
             self._network.refute(finding)
-        named = [*ended.known, *(finding for finding, _ in ended.name)]
+        named = [*ended.upheld, *(finding for finding, _ in ended.name)]
         slow = [finding.component for finding in named if finding.cause is Cause.TRANSFER_SLOW]
         self._network.cases.name(slow, now_s)
         return [self._stamped(finding, alarmed_s, now_s) for finding, alarmed_s in ended.name]

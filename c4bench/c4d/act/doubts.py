@@ -91,7 +91,7 @@ class Doubt(msgspec.Struct):
             finding,
             component=component,
             alternatives=tuple(others),
-            confidence=confidence(),
+            confidence=confidence(_other_cables(component, others)),
             evidence=tuple(evidence),
             refuted_by=self.REFUTED_BY.format(component),
             probed=True,
@@ -210,7 +210,7 @@ _HELD_S, _ASKED_S = 1.0, 2.5
 
 
 class Ended(NamedTuple):
-    """Findings to `name`, with the times of their alarms, and of those that were held: `refuted` by probes, or `upheld`."""
+    """Findings to `name`, with the times of their alarms; those held that probes have `refuted`, and have `upheld`."""
 
     name: list[Alarmed]
     refuted: list[Finding]
@@ -348,6 +348,11 @@ class Doubts:
     def _overdue(self, now_s: float) -> list[Doubt]:
         """The open doubts whose findings have been held for long enough."""
         return [doubt for doubt in self._open if -math.inf < doubt.held_until_s <= now_s]
+
+
+def _other_cables(component: Component, others: Collection[Component]) -> int:
+    """How many more cables the others are, if two links that no probe tells apart are the directions of one."""
+    return sum(one.kind == component.kind for one in others) // 2
 
 
 def _in_use_first(paths: PathLinks, used: Collection[Flow]) -> PathLinks:

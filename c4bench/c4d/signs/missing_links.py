@@ -178,7 +178,7 @@ def _finding(
         Cause.LINK_MISSING,
         component,
         onset_s,
-        confidence(len(others)),
+        confidence(),
         tuple(evidence),
         refuted_by,
         {"slow_cells": float(sum(len(blame.cells) for blame in slower))},

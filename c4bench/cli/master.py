@@ -122,12 +122,12 @@ def _master(arguments: argparse.Namespace) -> int:
     address, port = shared.listening("--listen", arguments.listen, PORT)
     if arguments.bus and arguments.detector != detectors.C4D:
         raise UsageError("--detector: with --bus c4bench detector processes judge; leave one of the two out")
-    judge = detectors.judge(arguments.detector)
+    judge, hooks = detectors.judge(arguments.detector), _hooks(arguments)
     shared.require_certificates(arguments.trust)
     if names := authority.due(arguments.trust, datetime.now(UTC)):
         _logger.warning("certificates end within 30 days, or state no role: %s; %s", ", ".join(names), RENEW)
     fabric = _fabric(arguments.hosts, arguments.background_every) if arguments.hosts else None
-    archive, hooks = _archive(arguments), _hooks(arguments)
+    archive = _archive(arguments)
     shown = page.prepare(arguments)
     serve = partial(_serve, arguments, shown, hooks, address, port)
     # A descriptor for each agent; the limit that shells set by default is for programs that use select(2).

@@ -89,3 +89,19 @@ def test_bad_input_is_refused(hook):
     code, _, errors = hook("slurm", "--do", text=json.dumps({"job": 5}).encode())
     assert code == 2
     assert errors.startswith("c4bench: standard input is no finding: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--hook", "nowhere/hook --now"), "--hook 'nowhere/hook --now': no such program; give its path"),
+        (("--hook", ""), "--hook '': no such program; give its path"),
+        (("--hook", "echo 'a"), '--hook "echo \'a": No closing quotation'),
+        (("--hook", "true", "--hook-per-hour", "0"), "--hook-per-hour 0: give 1 or more"),
+    ],
+)
+def test_a_master_refuses_a_hook_that_cannot_run(tmp_path, capsys, words, why):
+    """Before anything else the option is named, and what is wrong with it."""
+    assert main(["master", "--state", str(tmp_path / "state"), *words]) == 2
+    assert capsys.readouterr().err == f"c4bench: {why}\n"
+    assert not (tmp_path / "state").exists()

@@ -1,6 +1,8 @@
 /* Opened RDMA devices whose functions this library stands before. */
 #pragma once
 
+#include "bias.h"
+
 #include <infiniband/verbs.h>
 
 #pragma GCC visibility push(hidden)
@@ -13,6 +15,12 @@ struct device {
 	int (*req_notify_cq)(struct ibv_cq *, int);
 	int (*post_send)(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **);
 	struct ibv_cq_ex *(*create_cq_ex)(struct ibv_context *, struct ibv_cq_init_attr_ex *);
+
+	/* The device's virtual time, shared equally among the queue pairs in transfer: collective/recorder.py, NicClock. */
+	struct bias clock_lock;
+	unsigned int carried;
+	double share_ns;
+	uint64_t clock_ns;
 };
 
 /* The device of a context that ibv_open_device has returned. */

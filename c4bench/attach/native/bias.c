@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+_Thread_local char bias_mine;
 static int barriers;
 
 void bias_prepare(void)

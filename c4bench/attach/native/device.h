@@ -7,6 +7,8 @@
 
 #pragma GCC visibility push(hidden)
 
+enum { SHARE_UNIT = 1024 };
+
 /* A device's own functions, by its context. */
 struct device {
 	struct ibv_context *context;
@@ -19,7 +21,7 @@ struct device {
 	/* The device's virtual time, shared equally among the queue pairs in transfer: collective/recorder.py, NicClock. */
 	struct bias clock_lock;
 	unsigned int carried;
-	double share_ns;
+	uint64_t share; /* in 1/SHARE_UNIT ns */
 	uint64_t clock_ns;
 };
 

@@ -36,7 +36,7 @@ int hooked_req_notify_cq(struct ibv_cq *cq, int solicited)
 	return device_of(cq->context)->req_notify_cq(cq, solicited);
 }
 
-static enum work work_of(const struct ibv_send_wr *request)
+static inline enum work work_of(const struct ibv_send_wr *request)
 {
 	switch (request->opcode) {
 	case IBV_WR_SEND:
@@ -51,7 +51,7 @@ static enum work work_of(const struct ibv_send_wr *request)
 	}
 }
 
-static uint64_t bytes_of(const struct ibv_send_wr *request)
+static inline uint64_t bytes_of(const struct ibv_send_wr *request)
 {
 	uint64_t bytes = 0;
 
@@ -63,7 +63,7 @@ static uint64_t bytes_of(const struct ibv_send_wr *request)
 }
 
 /* Count the requests from `first` on that come before `end`. */
-static void count_posts(struct burst *burst, const struct ibv_send_wr *first, const struct ibv_send_wr *end)
+static inline void count_posts(struct burst *burst, const struct ibv_send_wr *first, const struct ibv_send_wr *end)
 {
 	for (; first && first != end; first = first->next) {
 		burst_add(burst, work_of(first), first->send_flags & IBV_SEND_SIGNALED);

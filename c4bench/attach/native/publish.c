@@ -45,7 +45,7 @@ static void write_sending(struct qp *qp)
 		.messages = qp->done.messages,
 		.size_bytes = qp->done.bytes,
 		.transfer_ns = (int64_t)qp->spent_ns,
-		.shared_ns = (int64_t)qp->shared_ns,
+		.shared_ns = (int64_t)(qp->shared / SHARE_UNIT),
 		.progress_ns = (int64_t)qp->progress_ns,
 		.outstanding = (uint32_t)outstanding,
 		.source_port = source_port(qp),

@@ -75,18 +75,18 @@ void tally_add(struct tally *tally, uint64_t now)
 }
 
 /* The device's clock now; between two readings a queue pair in transfer gets their difference. */
-static double read_shared(struct device *device, uint64_t now)
+static uint64_t read_shared(struct device *device, uint64_t now)
 {
 	if (device->carried && now > device->clock_ns)
-		device->share_ns += (double)(now - device->clock_ns) / device->carried;
+		device->share += (now - device->clock_ns) * SHARE_UNIT / device->carried;
 	if (now > device->clock_ns)
 		device->clock_ns = now;
-	return device->share_ns;
+	return device->share;
 }
 
 static void enter_transfer(struct qp *qp, uint64_t now)
 {
-	qp->share_from_ns = read_shared(qp->device, now);
+	qp->share_from = read_shared(qp->device, now);
 	qp->device->carried++;
 	qp->in_transfer = 1;
 }
@@ -110,9 +110,9 @@ void qp_note_progress(struct qp *qp, uint64_t now)
 	bias_enter(&device->clock_lock);
 	if (!qp->in_transfer)
 		enter_transfer(qp, qp->since_ns);
-	double shared = read_shared(device, now);
-	qp->shared_ns += shared - qp->share_from_ns;
-	qp->share_from_ns = shared;
+	uint64_t share = read_shared(device, now);
+	qp->shared += share - qp->share_from;
+	qp->share_from = share;
 	qp->progress_ns = now;
 	if (qp->done.messages == qp->sent.all.messages) {
 		qp->in_transfer = 0;
@@ -183,7 +183,7 @@ static void begin(struct qp *qp, struct ibv_qp *handle, const struct attributes 
 	qp->first_status = qp->first_vendor_err = 0;
 	qp->arrived = qp->noticed = (struct tally){0};
 	qp->in_transfer = 0;
-	qp->shared_ns = 0;
+	qp->shared = 0;
 	qp->since_ns = now_ns();
 	qp->attributes = *kept;
 	qp->connected = 1;

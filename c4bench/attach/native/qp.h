@@ -52,7 +52,7 @@ struct qp {
 	/* Written by either, who hold the device's `clock_lock`. */
 	int in_transfer;
 	uint64_t since_ns, spent_ns;
-	double shared_ns, share_from_ns;
+	uint64_t shared, share_from; /* in 1/SHARE_UNIT ns */
 
 	/* What the program asked for, and what it got: read where they are written, at modifications. */
 	struct attributes {

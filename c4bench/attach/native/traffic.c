@@ -1,54 +1,20 @@
 #include "traffic.h"
 
-void burst_begin(struct burst *burst, struct qp *qp)
+uint64_t burst_begin_transfer(struct qp *qp, uint64_t now)
 {
-	bias_enter(&qp->posting);
-	burst->qp = qp;
-	burst->before = qp->sent;
-	burst->noticed = 0;
-	burst->now = 0;
+	if (!now)
+		now = now_ns();
+	qp_begin_transfer(qp, now);
+	return now;
 }
 
-/* Work was posted on a queue pair that has none outstanding. */
-static void begin_transfer(struct burst *burst)
+uint64_t burst_note(struct qp *qp, unsigned int messages, uint64_t now)
 {
-	if (!burst->now)
-		burst->now = now_ns();
-	qp_begin_transfer(burst->qp, burst->now);
-}
-
-/* More requests than the ring has places are more than the device takes. */
-void burst_add(struct burst *burst, enum work work, int signaled)
-{
-	struct qp *qp = burst->qp;
-	struct sent *sent = &qp->sent;
-
-	if (sent->all.messages == qp->done.messages)
-		begin_transfer(burst);
-	sent->all.messages++;
-	if ((signaled || qp->all_signaled) && sent->marked - qp->marks_done <= qp->mark_mask)
-		qp->marks[sent->marked++ & qp->mark_mask] = sent->all;
-	burst->noticed += work == NOTICED;
-	burst->newest = work;
-}
-
-void burst_withdraw(struct burst *burst)
-{
-	burst->qp->sent = burst->before;
-	burst->noticed = 0;
-}
-
-/* All messages of a burst are posted at one time. */
-void burst_end(struct burst *burst)
-{
-	struct qp *qp = burst->qp;
-
-	if (burst->noticed && !burst->now)
-		burst->now = now_ns();
-	for (; burst->noticed; burst->noticed--)
-		tally_add(&qp->noticed, burst->now);
-	bias_leave(&qp->posting);
-	qp_changed(qp, burst->now);
+	if (!now)
+		now = now_ns();
+	for (; messages; messages--)
+		tally_add(&qp->noticed, now);
+	return now;
 }
 
 /* A queue pair that has failed completes what was left, each request by itself; nothing of it was carried. */

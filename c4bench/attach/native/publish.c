@@ -1,5 +1,6 @@
 /* Writing a record costs some hundred ns, counting a message a few: so a record is written when its process has nothing
    better to do, in a vain poll or before it sleeps; and when it was written PUBLISH_NS ago, by whoever changes it next. */
+#include "agent.h"
 #include "qp.h"
 
 enum { PUBLISH_NS = 100000, IDLE = 0, TRANSFER = 3 };
@@ -95,8 +96,10 @@ void qp_publish(struct qp *qp)
 	write_sending(qp);
 	slot_write(&qp->records.arriving, &qp->arrived, sizeof qp->arrived);
 	write_queue_pair(qp);
-	qp->published_ns = qp->progress_ns > qp->since_ns ? qp->progress_ns : qp->since_ns;
+	uint64_t now = qp->progress_ns > qp->since_ns ? qp->progress_ns : qp->since_ns;
+	qp->published_ns = now;
 	atomic_store(&qp->publishing, 0);
+	agent_keep(now);
 }
 
 void qp_changed(struct qp *qp, uint64_t now)

@@ -65,7 +65,8 @@ def test_more_queue_pairs_than_places_work_unrecorded(driver):
     assert running.said == ["1100"]
     assert len(running.queue_pairs) == len(running.telemetry.conns) == 1024
     _, said = running.process.communicate()
-    assert said == "c4bench attach: a process records at most 1024 queue pairs: others are not recorded\n"
+    assert "c4bench attach: a process records at most 1024 queue pairs: others are not recorded" in said.splitlines()
+    assert said.count("\n") == 2  # the other one: there is no agent
 
 
 def test_queue_pairs_come_and_go(driver):

@@ -50,7 +50,7 @@ def _hook(arguments: argparse.Namespace) -> int:
         print_lines(f"would run: {shlex.join(step.words)}" for step in steps)
         return 0
     for step in steps:
-        _take(step)
+        _do(step)
     print_lines([f"ran: {'; '.join(shlex.join(step.words) for step in steps)}"])
     return 0
 
@@ -88,7 +88,7 @@ def _kubernetes(given: HookInput) -> Iterator[Step]:
 _STEPS: dict[str, Callable[[HookInput], Iterator[Step]]] = {"slurm": _slurm, "kubernetes": _kubernetes}
 
 
-def _take(step: Step) -> None:
+def _do(step: Step) -> None:
     """Run a step. Raises UnhealthyError with what the scheduler says."""
     until_s = time.monotonic() + _WITHIN_S
     while not _printed(step.words) and step.awaited:

@@ -100,7 +100,7 @@ def _parts(environment: Mapping[str, str], launcher: str) -> Iterator[str]:
         yield f"slurm-{allocation}"
     if launcher == "torchrun":
         yield from _torchrun(environment)
-    elif launch := environment.get(_LAUNCHES.get(launcher, ""), ""):
+    elif launcher in _LAUNCHES and (launch := environment.get(_LAUNCHES[launcher])):
         own = launch.removeprefix(f"slurm.pmix.{allocation}.").removeprefix(f"{allocation}.")
         yield own if own != launch else f"mpi-{launch}"  # Slurm's own PMIs name its job and step
     elif launcher == "slurm":

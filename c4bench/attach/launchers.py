@@ -6,7 +6,8 @@ in all of them goes into it. Slurm's step is not, below mpirun: ranks on other h
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePath
 from typing import NamedTuple
 
 import msgspec
@@ -80,6 +81,32 @@ def identify(environment: Mapping[str, str]) -> Identity:
         if size is None or rank < size:
             return Identity(_job(environment, known.launcher), rank, size, known.launcher)
     return Identity(_job(environment, ""))
+
+
+_MPI = re.compile(r"(mpirun|mpiexec|orterun|prterun)([._].+|\d+)?")
+_OPEN_MPI = re.compile(r"Open MPI|OpenRTE|PRRTE|prte")
+_ENV_LIST = "mca_base_env_list"
+
+
+def is_mpi(words: tuple[str, ...]) -> bool:
+    """Whether a command is mpirun, by one of its names."""
+    return _MPI.fullmatch(PurePath(words[0]).name) is not None
+
+
+def is_launcher(words: tuple[str, ...]) -> bool:
+    """Whether a command starts ranks itself: mpirun, or srun."""
+    return PurePath(words[0]).name == "srun" or is_mpi(words)
+
+
+def exporting(words: tuple[str, ...], version: str, names: Iterable[str]) -> tuple[str, ...]:
+    """A launcher's words with those by which ranks on other hosts inherit the variables `names`.
+
+    Only Open MPI needs any; `version` is what its `--version` prints. It refuses `-x` beside a list of variables, so
+    that a command which has such a list is left as it is.
+    """
+    if not is_mpi(words) or not _OPEN_MPI.search(version) or any(_ENV_LIST in word for word in words):
+        return words
+    return (words[0], *(word for name in names for word in ("-x", name)), *words[1:])
 
 
 def safe_name(text: str) -> str:

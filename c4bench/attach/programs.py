@@ -53,14 +53,18 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 class Process:
-    """One command on one host. Times are of that host's clock."""
+    """One command on one host; times are of that host's clock.
+
+    `printed` is what has been read of its output; it is `lost` once its runner there does not answer.
+    """
 
     def __init__(self, start: Start, mark: str, reach: Reach = connect) -> None:
         """Start it. Raises UnhealthyError where it cannot be started."""
         self.host, self.argv = start.host, start.argv
         request = {"name": MARK, "mark": mark, "argv": start.argv, "environment": start.environment}
         self._session: Session | None = _runner(start.host, start.access, request, reach)
-        self._output = b""
+        self.printed = b""
+        self.lost = False
         self.code: int | None = None
         self.ended_s = math.nan
         try:
@@ -88,12 +92,12 @@ class Process:
 
     def output(self) -> str:
         """What it has printed so far, stdout and stderr; of more than 8 MiB the beginning."""
-        while self._session and len(self._output) < _OUTPUT_BYTES_AT_MOST:
-            chunk = self._ask("output", len(self._output), _ANSWER_S).text
+        while self._session and len(self.printed) < _OUTPUT_BYTES_AT_MOST:
+            chunk = self._ask("output", len(self.printed), _ANSWER_S).text
             if not chunk:
                 break
-            self._output += chunk.encode("latin-1")
-        return self._output.decode(errors="replace")
+            self.printed += chunk.encode("latin-1")
+        return self.printed.decode(errors="replace")
 
     def close(self) -> None:
         """End it and what it has left on its host; its output, as read before, and its exit status stay."""
@@ -109,7 +113,11 @@ class Process:
 
     def _read(self, timeout_s: float) -> _Answer:
         assert self._session is not None
-        return _answer(self.host, self._session, timeout_s)
+        try:
+            return _answer(self.host, self._session, timeout_s)
+        except C4Error:
+            self.lost = True
+            raise
 
 
 class Program:
@@ -213,8 +221,9 @@ class Program:
     def close(self) -> None:
         """End it on all hosts, if it has not ended. Raises UnhealthyError for a host where that was not possible."""
         problems = [problem for process in self.processes if (problem := _try(process.close))]
-        elsewhere = [host for host in self._hosts if host not in {process.host for process in self.processes}]
-        if len(self.processes) and elsewhere:
+        ended = {process.host for process in self.processes if not process.lost}
+        elsewhere = [host for host in self._hosts if host not in ended]
+        if self.processes and elsewhere:
             problem = _try(lambda: self._act(elsewhere, {}))
             problems += [problem] if problem else []
         if problems:

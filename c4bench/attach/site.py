@@ -12,7 +12,7 @@ from typing import Self
 
 from c4bench import files
 from c4bench.attach import starting
-from c4bench.attach.launchers import JOB
+from c4bench.attach.launchers import JOB, is_launcher
 from c4bench.attach.programs import MARK, Program, Reach, Start
 from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import C4Error, UnhealthyError, UsageError
@@ -81,7 +81,7 @@ class Site:
         job = job or f"{self._name}-{len(self._programs)}"
         places = [self._place(host) for host in hosts]
         added = {**(self._attached(hosts[0].name) if attach else {}), **environment}
-        if starting.is_launcher(words):
+        if is_launcher(words):
             program = self._launched(words, places, slots, {JOB: job, **added})
         elif server or starting.is_served(words):
             program = self._program(starting.server_and_client(serving, words, places, job, added), places)
@@ -107,14 +107,14 @@ class Site:
         return all(self._where(host.name, tool) for host in hosts)
 
     def close(self) -> None:
-        """End all programs, keep their output, remove what was copied. Raises UnhealthyError that names what is left."""
+        """End all programs, keep their output, remove copies. Raises UnhealthyError that names what is left."""
         problems = []
         for number, program in enumerate(self._programs):
-            for act in (partial(self._keep, number, program), program.close):
-                try:
-                    act()
-                except C4Error as error:
-                    problems.append(str(error))
+            self._keep(number, program)
+            try:
+                program.close()
+            except C4Error as error:
+                problems.append(str(error))
         self._programs.clear()
         self._undo.close()
         if problems:
@@ -137,13 +137,16 @@ class Site:
         folder = self._give(host, access, starting.launcher_files(places, slots))
         address = _own_address(first.address) if here else first.address
         networks = _networks([address, *(place.host.address for place in places)])
-        names = dict.fromkeys([*added, MARK])
-        environment = starting.launcher_environment(folder, networks, names, shell=here) | dict(added)
-        with self._reach(host, access) as connection:
-            version = connection.run([words[0], "--version"], timeout_s=_TIMEOUT_S, check=False).stdout
+        environment = starting.launcher_environment(folder, networks, shell=here) | dict(added)
         hosts = [place.host for place in places]
-        words = starting.launcher_words(words, hosts, address, version.decode(errors="replace"))
+        version = self._version(host, access, words[0])
+        words = starting.launcher_words(words, hosts, address, version, [*added, MARK])
         return self._program([Start(host, access, words, environment)], places)
+
+    def _version(self, host: str, access: Access, launcher: str) -> str:
+        with self._reach(host, access) as connection:
+            said = connection.run([launcher, "--version"], timeout_s=_TIMEOUT_S, check=False).stdout
+        return said.decode(errors="replace")
 
     def _give(self, host: str, access: Access, texts: Mapping[str, str]) -> PurePosixPath:
         """Write files into a new folder on a host, until `close`; returns the folder."""
@@ -193,8 +196,10 @@ class Site:
     def _keep(self, number: int, program: Program) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         for index, process in enumerate(program.processes):
+            with suppress(C4Error):  # what has been read of a lost one is kept
+                process.output()
             name = f"{self._name}-{number}.{index}-{process.host}.txt"
-            files.replace(self._folder / name, [process.output().encode()])
+            files.replace(self._folder / name, [process.printed])
 
 
 def gid_index(listed: str, address: str) -> int | None:

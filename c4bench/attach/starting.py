@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import NamedTuple
 
-from c4bench.attach.launchers import JOB, RANK, SIZE
+from c4bench.attach.launchers import JOB, RANK, SIZE, exporting, is_mpi
 from c4bench.attach.programs import Start
 from c4bench.errors import UsageError
 from c4bench.inventory import Access
 from c4bench.model.fabric import Host, Nic
 from c4bench.remote.local import ssh_words
 
-_MPI = re.compile(r"(mpirun|mpiexec|orterun|prterun)([._].+|\d+)?")
 # Programs whose client takes the server's address as its last word.
 _SERVED = re.compile(r"ib_(write|read|send|atomic)_(bw|lat)|ucx_perftest|ibv_\w+_pingpong|fi_\w*pingpong")
 _MASTER_PORT = "29500"
@@ -44,15 +43,6 @@ def words_of(command: str | Sequence[str]) -> Words:
     if not words:
         raise UsageError("no command is given; give the words of a program")
     return words
-
-
-def is_launcher(words: Words) -> bool:
-    """Whether a command starts ranks itself: mpirun and its other names, or srun."""
-    return PurePath(words[0]).name == "srun" or _is_mpi(words)
-
-
-def _is_mpi(words: Words) -> bool:
-    return _MPI.fullmatch(PurePath(words[0]).name) is not None
 
 
 def is_served(words: Words) -> bool:
@@ -87,17 +77,18 @@ def server_and_client(
     )
 
 
-def launcher_words(words: Words, hosts: Sequence[Host], address: str, version: str) -> Words:
+def launcher_words(words: Words, hosts: Sequence[Host], address: str, version: str, names: Iterable[str]) -> Words:
     """The words of a launcher that runs at `address`, with those that it has no variable for.
 
-    `version` is what `--version` prints. srun's hosts are the inventory's names.
+    `version` is what `--version` prints, `names` are the variables that ranks inherit. srun's hosts are the inventory's
+    names.
     """
-    if not _is_mpi(words):
-        names = ",".join(host.name for host in hosts)
-        return (words[0], f"--nodelist={names}", f"--nodes={len(hosts)}", *words[1:])
+    if not is_mpi(words):
+        nodes = ",".join(host.name for host in hosts)
+        return (words[0], f"--nodelist={nodes}", f"--nodes={len(hosts)}", *words[1:])
     if "HYDRA" in version.upper():  # ranks' hosts may not know the name of this one
         return (words[0], "-localhost", address, *words[1:])
-    return words
+    return exporting(words, version, names)
 
 
 def launcher_files(places: Sequence[Place], slots: int) -> dict[str, str]:
@@ -127,13 +118,11 @@ def remote_shell(places: Iterable[Place]) -> str:
     )
 
 
-def launcher_environment(
-    folder: PurePath, networks: Sequence[str], names: Iterable[str], *, shell: bool
-) -> dict[str, str]:
+def launcher_environment(folder: PurePath, networks: Sequence[str], *, shell: bool) -> dict[str, str]:
     """Variables of Open MPI 4, of its newer launcher (PRRTE) and of Hydra, with files of `folder`.
 
-    `networks` (CIDR) are those by which launcher and ranks may reach each other, `names` the variables that ranks
-    inherit, which Hydra and srun pass on anyway. Without `shell`, the launcher reaches hosts by its own `ssh`.
+    `networks` (CIDR) are those by which launcher and ranks may reach each other. Without `shell`, the launcher reaches
+    hosts by its own `ssh`.
     """
     slots, counts, script = (str(folder / name) for name in (SLOTS_FILE, COUNTS_FILE, SHELL))
     found = {
@@ -143,7 +132,6 @@ def launcher_environment(
         "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "OMPI_MCA_orte_default_hostfile": slots,
         "PRTE_MCA_prte_default_hostfile": slots,
-        "OMPI_MCA_mca_base_env_list": ";".join(names),
         "HYDRA_HOST_FILE": counts,
         "HYDRA_LAUNCHER": "ssh",
     }

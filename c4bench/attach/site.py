@@ -137,7 +137,7 @@ class Site:
         folder = self._give(host, access, starting.launcher_files(places, slots))
         address = _own_address(first.address) if here else first.address
         networks = _networks([address, *(place.host.address for place in places)])
-        environment = starting.launcher_environment(folder, networks, shell=here) | dict(added)
+        environment = starting.launcher_environment(folder, networks, os.environ["PATH"] if here else "") | dict(added)
         hosts = [place.host for place in places]
         version = self._version(host, access, words[0])
         words = starting.launcher_words(words, hosts, address, version, [*added, MARK])

@@ -22,7 +22,8 @@ from c4bench.remote.local import ssh_words
 # Programs whose client takes the server's address as its last word.
 _SERVED = re.compile(r"ib_(write|read|send|atomic)_(bw|lat)|ucx_perftest|ibv_\w+_pingpong|fi_\w*pingpong")
 _MASTER_PORT = "29500"
-SHELL, SLOTS_FILE, COUNTS_FILE = "remote-shell", "hosts.openmpi", "hosts.hydra"
+# Open MPI passes the name of its remote shell on to hosts, where ours is not: it finds ours as `ssh` on its PATH.
+SHELL, SLOTS_FILE, COUNTS_FILE = "ssh", "hosts.openmpi", "hosts.hydra"
 Words = tuple[str, ...]
 
 
@@ -110,7 +111,7 @@ def remote_shell(places: Iterable[Place]) -> str:
         branches.append(f"{shlex.quote(place.host.address)}) exec {words} ;;\n")
     return (
         "#!/bin/sh\n"
-        "# The remote shell of launchers.\n"
+        'PATH=${PATH#"${0%/*}":}\n'
         "while case $1 in -*) ;; *) false ;; esac; do shift; done\n"
         "host=$1\nshift\n"
         f"case $host in\n{''.join(branches)}esac\n"
@@ -118,13 +119,13 @@ def remote_shell(places: Iterable[Place]) -> str:
     )
 
 
-def launcher_environment(folder: PurePath, networks: Sequence[str], *, shell: bool) -> dict[str, str]:
+def launcher_environment(folder: PurePath, networks: Sequence[str], path: str) -> dict[str, str]:
     """Variables of Open MPI 4, of its newer launcher (PRRTE) and of Hydra, with files of `folder`.
 
-    `networks` (CIDR) are those by which launcher and ranks may reach each other. Without `shell`, the launcher reaches
-    hosts by its own `ssh`.
+    `networks` (CIDR) are those by which launcher and ranks may reach each other. `path` is the launcher's PATH, before
+    which our remote shell is put; with "" the launcher reaches hosts by its own `ssh`.
     """
-    slots, counts, script = (str(folder / name) for name in (SLOTS_FILE, COUNTS_FILE, SHELL))
+    slots, counts, shell = (str(folder / name) for name in (SLOTS_FILE, COUNTS_FILE, SHELL))
     found = {
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -136,10 +137,12 @@ def launcher_environment(folder: PurePath, networks: Sequence[str], *, shell: bo
         "HYDRA_LAUNCHER": "ssh",
     }
     if networks:
-        found |= dict.fromkeys(("OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include"), ",".join(networks))
-        found["PRTE_MCA_oob_tcp_if_include"] = ",".join(networks)
-    if shell:
-        found |= dict.fromkeys(("OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent", "HYDRA_LAUNCHER_EXEC"), script)
+        names = ("OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include", "PRTE_MCA_oob_tcp_if_include")
+        found |= dict.fromkeys(names, ",".join(networks))
+    if path:
+        found |= {"PATH": f"{folder}:{path}", "HYDRA_LAUNCHER_EXEC": shell}
+        # Hosts may have no way to each other.
+        found |= {"OMPI_MCA_plm_rsh_no_tree_spawn": "1", "PRTE_MCA_plm_ssh_no_tree_spawn": "1"}
     return found
 
 

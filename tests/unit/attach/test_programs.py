@@ -117,7 +117,7 @@ def test_a_client_that_has_gone_leaves_no_process(program):
     runner.stdin.close()
     runner.wait(30)
     assert running(started.mark) == []
-    with pytest.raises(UnhealthyError, match="h1: .* ended"):
+    with pytest.raises(UnhealthyError, match=r"h1: .* ended"):
         started.poll()
 
 

@@ -45,7 +45,7 @@ class ExpiringProbes:
         """The fewest further probes that tell the suspects that are `left` apart, each sent by several NICs."""
         asked = {touched.among(left) for touched, _ in shown}
         kinds = {kind: probes for kind, probes in self._by_kind(left, can_answer).items() if kind not in asked}
-        chosen, _ = fewest({probes[0]: kind for kind, probes in kinds.items()}, sorted(left, key=str))
+        chosen = fewest({probes[0]: kind for kind, probes in kinds.items()}, sorted(left, key=str))
         return tuple(probe for probes in kinds.values() if probes[0] in chosen for probe in probes)
 
     def outcomes(self, probes: Sequence[ExpiringProbe], answers: Sequence[str | None]) -> list[Shown]:

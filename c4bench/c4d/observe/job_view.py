@@ -252,10 +252,6 @@ class JobView:
         last = {path[1]: hops[-1:] for path, hops in self.paths.items()}
         return {cell: (*first.get(cell[0], ()), *last.get(cell[1], ())) for cell in cells}
 
-    def return_links(self, cell: Cell) -> frozenset[str]:
-        """The links that acknowledgements of a cell may cross, as far as return paths are known."""
-        return frozenset(hop for hops in self.return_paths(cell) for hop in hops)
-
     def return_paths(self, cell: Cell) -> list[tuple[str, ...]]:
         """The known paths that acknowledgements of a cell may take."""
         back = (cell[1], cell[0])

@@ -102,10 +102,6 @@ class TrafficArrivals:
         others = self._others(job, since_s, until_s)
         return all(any(_meet(cell, links.get(cell, ()), one) for one in others) for cell in cells)
 
-    def around(self, job: str, since_s: float, until_s: float) -> int:
-        """How many times traffic of other jobs arrived in that time."""
-        return len(self._others(job, since_s, until_s))
-
     def _others(self, job: str, since_s: float, until_s: float) -> list[TrafficArrival]:
         """A connection is seen to carry once a message has arrived, which others feel before."""
         return [

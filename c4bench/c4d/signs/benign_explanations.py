@@ -112,10 +112,6 @@ class BenignExplanations:
         reroutes = (one for one in self._reroutes if one.opened_s <= onset_s and since_s <= one.closed_s)
         return [cell for reroute in reroutes for cell in reroute.cells]
 
-    def arrivals(self, blame: Blame, onset_s: float) -> int:
-        """How many times another job's connections began to carry when something became slow."""
-        return self._fabric.arrivals.around(self._view.job, *self._onset(blame, onset_s))
-
     def met_other_job(self, blame: Blame, onset_s: float, links: Links) -> bool:
         """Whether something became slow as another job's traffic arrived."""
         return self._fabric.arrivals.explains(self._view.job, blame.cells, links, *self._onset(blame, onset_s))
@@ -136,12 +132,6 @@ class BenignExplanations:
                 if 2 * len(unseen) < len(blame.cells):
                     return closed_s
         return onset_s
-
-    def blocked_cells(self, cells: Iterable[Cell], slow: Collection[str], links: Links) -> set[Cell]:
-        """The cells whose data or acknowledgements cross these slow links."""
-        hops = set(slow)
-        answered = {(path[1], path[0]) for path, crossed in self._view.paths.items() if not hops.isdisjoint(crossed)}
-        return {cell for cell in cells if cell[:2] in answered or not hops.isdisjoint(links.get(cell, ()))}
 
 
 # Spans of other jobs are known a little later than one's own: the newest span, or the one before, must show congestion.
@@ -235,20 +225,6 @@ class CongestionDetector:
         before = self._explained.get(str(slowdown.component))
         self._explained[str(slowdown.component)] = 0
         return before is None
-
-    def carried(self, blame: Blame, links: Links, departures: Mapping[Cell, float]) -> dict[str, float | None]:
-        """The share of its rate that each link carried which a blame's cells cross; None where that is not known."""
-        span, shares, slow = self._spans[-1], dict[str, float | None](), _slow_cells(blame, departures)
-        for link in dict.fromkeys(link for cell in slow for link in links.get(cell, ())):
-            cells = _crossing(link, slow, links)
-            one = self._carried(link, cells, span)
-            shares[link] = one.share if one else None
-        return shares
-
-    def marked(self, blame: Blame) -> dict[str, int | None]:
-        """How many packets came marked to each receiver of a blame's cells; None where they are not counted."""
-        nics = sorted({cell[1] for cell in blame.cells})
-        return {nic: self._marks(nic, self._recent()[0].opened_s) for nic in nics}
 
     def _met(
         self, slow: Collection[Cell], span: _Span, links: Links, before: Mapping[str, _Carried]

@@ -13,6 +13,9 @@ TAIL_POWER = 4
 # Transfers that share a link with others may be slower by this factor (log ratio).
 BEYOND_SHARING = math.log(3.0)
 
+# So many of the latest are kept of what only the recent past explains, such as a NIC's windows: some seconds.
+KEPT = 64
+
 # The promise for hangs: max(one second, three periods) after the first operation it touches.
 HANG_FLOOR_S = 1.0
 HANG_PERIODS = 3.0
@@ -40,12 +43,11 @@ def hung_after_s(period_s: float | None, cadence_s: float) -> float:
 
 # Hangs, in cadences: the time between two windows of a host.
 
-# Two windows: less may be an offset between two hosts' windows.
-DISTINCT_CADENCES = 2.0
+# A window reports what happened up to one cadence before, and another may pass until the next one. Less than two may
+# also be an offset between two hosts' windows.
+REPORTED_CADENCES = 2.0
 # Windows are whole cadences apart, except for clock offsets: thresholds lie halfway between two windows.
 BETWEEN_CADENCES = 0.5
-# A window reports what happened up to one cadence before, and another may pass until the next one.
-REPORTED_CADENCES = 2.0
 
 # Stragglers. Shares are of the median compute time before an operation.
 

@@ -11,7 +11,7 @@ from c4bench.c4d.hang.wait_for_graph import WaitForGraph, least_progress, wait_g
 from c4bench.c4d.observe.clocks import HostClocks
 from c4bench.c4d.observe.columns import NEVER
 from c4bench.c4d.observe.job_view import CommView, JobView
-from c4bench.c4d.thresholds import DISTINCT_CADENCES
+from c4bench.c4d.thresholds import REPORTED_CADENCES
 from c4bench.model.diagnosis import Cause, Component, OperationSide, Syndrome
 
 
@@ -173,7 +173,7 @@ class _Case:
         """The first rank to freeze; the network, if that rank gave up a connection that had stalled before."""
         view = self.job.comms[comm]
         moved_s = {member: self._moved_s(view.ranks[member]) for member in view.hosts}
-        if max(moved_s.values()) < self.observed_s - DISTINCT_CADENCES * self.clocks.cadence_s():
+        if max(moved_s.values()) < self.observed_s - REPORTED_CADENCES * self.clocks.cadence_s():
             return []
         middle_s = (self.since_s + self.observed_s) / 2
         frozen = {member: time_s for member, time_s in moved_s.items() if time_s < middle_s}
@@ -182,7 +182,7 @@ class _Case:
         first_s = min(frozen.values()) + self.clocks.cadence_s()
         least = least_progress(self.job, comm, [member for member, time_s in frozen.items() if time_s <= first_s])
         rank = view.ranks[least[0]]
-        still_s = DISTINCT_CADENCES * self.clocks.cadence_s()
+        still_s = REPORTED_CADENCES * self.clocks.cadence_s()
         end_s = self.job.members.moved_s(rank, 0.0)
         left = connections_given_up(self.job, self.graph, rank, end_s, still_s)
         if left:

@@ -25,7 +25,8 @@ _NUMBERS = (
     *("last_progress_s", "state_since_s"),
     *("outstanding", "owed", "source_port", "state"),
 )
-_COUNTERS, _LAST_PROGRESS, _PORT, _STATE = slice(6), 6, 10, 11
+_LAST_PROGRESS, _PORT, _STATE = map(_NUMBERS.index, ("last_progress_s", "source_port", "state"))
+_COUNTERS = slice(_LAST_PROGRESS)
 # Seconds (by counter) summed in another order may differ in the last bits; messages and bytes may not.
 _ROUNDING = np.array([[0.0], [0.0], [1e-9], [1e-9], [1e-9], [1e-9]])
 

@@ -27,16 +27,11 @@ from c4bench.c4d.observe.job_view import JobView
 from c4bench.c4d.observe.shared_fabric import SharedFabric, arrival
 from c4bench.c4d.signs.delays import Weights
 from c4bench.c4d.signs.missing_links import missing_links_behind
-from c4bench.c4d.thresholds import ALARM_SPANS, BEYOND_SHARING, NAME_SPANS, SLIGHT, SLIGHT_RATIO
+from c4bench.c4d.thresholds import ALARM_SPANS, BEYOND_SHARING, KEPT, NAME_SPANS, SLIGHT, SLIGHT_RATIO
 from c4bench.model.benign import Benign, BenignSlowdown
 from c4bench.model.fabric import MissingLink
 from c4bench.model.recording import TrafficCarried
 from c4bench.units import payload_bound
-
-# Spans with moved connections that are kept, the latest: a slowdown is explained by one at its onset.
-_REROUTES_KEPT = 32
-# Judged spans that are kept, the latest: as many as a run of evidence has, and some before it.
-_JUDGED_KEPT = 32
 
 
 class _Reroute(NamedTuple):
@@ -55,9 +50,9 @@ class BenignExplanations:
         self._fabric = fabric
         self._index = index
         self._lasted_s = 0.0
-        self._reroutes: deque[_Reroute] = deque(maxlen=_REROUTES_KEPT)
+        self._reroutes: deque[_Reroute] = deque(maxlen=KEPT)
         # When each had closed (s), and which cells it measured.
-        self._judged: deque[tuple[float, Ints]] = deque(maxlen=_JUDGED_KEPT)
+        self._judged: deque[tuple[float, Ints]] = deque(maxlen=KEPT)
 
     def add_span(
         self, opened_s: float, closed_s: float, rerouted: frozenset[Cell], came: Collection[Cell], links: Links

@@ -2,6 +2,7 @@
 
 import math
 import statistics
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Generic, NamedTuple, TypeVar
@@ -15,8 +16,6 @@ from c4bench.model.diagnosis import Component
 _ENOUGH_LOG = -math.log(CHANCE)
 # Runs longer than this add nothing.
 _RUN_SPANS = 24
-# Smaller chances count as this one, so that their logarithm is finite.
-_MIN_CHANCE = 1e-300
 # A slice of this many cells is compared with slices of many cells, a smaller one with small ones.
 _MANY_CELLS = 4
 
@@ -75,7 +74,7 @@ class Evidence(Generic[Suspect]):
         best, least = Weight(0.0, 0.0, math.inf, 0), math.inf
         for spans, (departure, opened_s) in enumerate(reversed(run), start=1):
             least = min(least, departure)
-            of_enough = -math.log(max(self._chance(suspect, least, spans), _MIN_CHANCE)) / _ENOUGH_LOG
+            of_enough = -math.log(max(self._chance(suspect, least, spans), sys.float_info.min)) / _ENOUGH_LOG
             if of_enough > best.of_enough:
                 best = Weight(of_enough, least, opened_s, spans)
         return best

@@ -28,6 +28,7 @@ from c4bench.c4d.thresholds import (
     FIRST_HISTORY_OPS,
     INTERVAL_SHARE,
     ITERATION_SHARE,
+    KEPT,
     LAWFUL_SKEW_SHARE,
     MATERIAL_SHARE,
     MAX_RUN_OPS,
@@ -41,8 +42,6 @@ from c4bench.c4d.thresholds import (
 )
 from c4bench.chance import binomial_tail
 
-# The latest episodes are enough to tell one member from all others.
-_EPISODES = 64
 # Episodes older than this, in operations of all members, say nothing about the present.
 _MEMORY_OPS = 512
 # A named member that was not late in so many operations of all members has recovered.
@@ -54,7 +53,7 @@ class IntermittentStragglers:
 
     def __init__(self) -> None:
         self._members: set[int] = set()
-        self._episodes: deque[tuple[int, float]] = deque(maxlen=_EPISODES)
+        self._episodes: deque[tuple[int, float]] = deque(maxlen=KEPT)
         # Since when (s) those are late that were in their last operation.
         self._late: dict[int, float] = {}
         self._last: dict[int, float] = {}
@@ -104,17 +103,13 @@ class IntermittentStragglers:
         total = counts.total()
         beyond = {rank: count for rank, count in counts.items() if self._by_chance(count, total) < CHANCE}
         self._last.update(dict.fromkeys(beyond, self._ops))
-        self._episodes = deque((e for e in self._episodes if e[0] not in beyond), maxlen=_EPISODES)
+        self._episodes = deque((e for e in self._episodes if e[0] not in beyond), maxlen=KEPT)
         return beyond
 
     def _by_chance(self, count: int, total: int) -> float:
         """The probability that some member has `count` or more of `total` episodes that hit all alike."""
         members = len(self._members)
         return members * binomial_tail(count, total, 1 / members)
-
-
-# Gaps before a communicator's operations that are kept, the latest: several iterations.
-_GAPS_KEPT = 64
 
 
 class ComputeIntervals:
@@ -128,7 +123,7 @@ class ComputeIntervals:
         # The latest gaps before operations; and of an interval that has not enough computing yet how long others waited
         # for each member, how much longer than usual it computed, since when, and the usual time (0 where it begins).
         self.table = Table(
-            seen=0, gaps_s=np.zeros(_GAPS_KEPT), awaited_s=each, longer_s=each, since_s=each, middle_s=np.zeros(1)
+            seen=0, gaps_s=np.zeros(KEPT), awaited_s=each, longer_s=each, since_s=each, middle_s=np.zeros(1)
         )
 
     def add(self, rows: Ints, ops: Finished, enough_s: float) -> tuple[Ints, Floats, Floats, Floats]:
@@ -162,12 +157,12 @@ class ComputeIntervals:
         the usual long one: nine in ten are no longer.
         """
         seen = self.table["seen"][rows]
-        self.table["gaps_s"][rows, seen % _GAPS_KEPT], self.table["seen"][rows] = gap_s, seen + 1
+        self.table["gaps_s"][rows, seen % KEPT], self.table["seen"][rows] = gap_s, seen + 1
         kept_s = self.table["gaps_s"][rows]
         telling: Bools = gap_s > BEARING_SHARE * kept_s.max(axis=1)
         short = np.flatnonzero(~telling)
         if len(short):
-            known = np.minimum(seen[short] + 1, _GAPS_KEPT)
+            known = np.minimum(seen[short] + 1, KEPT)
             ordered = np.sort(kept_s[short], axis=1)
             usual = ordered[np.arange(len(short)), (known - 1) * 9 // 10 - known]
             telling[short] = gap_s[short] > BEARING_SHARE * usual

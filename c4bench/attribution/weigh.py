@@ -37,8 +37,10 @@ class Rates(NamedTuple):
     to_blame: float | None = None
 
 
+# The chance of an error in one evaluation: 2,000 iterations of 64 ranks make 128,000 evaluations.
+CHANCE = 1e-7
 # A cell is bad by as much as chance allows a healthy job in one evaluation; one that is not clears what it crosses.
-CELLS = Rates(1e-7, 0.9995)
+CELLS = Rates(CHANCE, 0.9995)
 
 
 class Observation(NamedTuple):
@@ -239,7 +241,7 @@ def _evidence(row: Row) -> float:
 _SPILL = 0.5
 # So does another fault that is blamed beside it: below this share its cells may only wait for the first. A component of
 # at least so many cells is not that, unless it is hardly slower.
-_COMPARABLE, _HARDLY = 0.6, 0.1
+_COMPARABLE, HARDLY = 0.6, 0.1
 _WHOLE_CELLS = 3
 
 
@@ -316,7 +318,7 @@ def _is_one_of_many(component: Component, bad: Iterable[Cell]) -> bool:
 
 
 def _least(blame: Blame) -> float:
-    return _HARDLY if len(blame.cells) >= _WHOLE_CELLS else _COMPARABLE
+    return HARDLY if len(blame.cells) >= _WHOLE_CELLS else _COMPARABLE
 
 
 def parts_of(cell: Cell, links: Links) -> tuple[str, ...]:

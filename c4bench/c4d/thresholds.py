@@ -6,8 +6,6 @@ chance of error that any job shares.
 
 import math
 
-# The chance of an error in one evaluation: 2,000 iterations of 64 ranks make 128,000 evaluations.
-CHANCE = 1e-7
 # Beyond the largest departure seen in health the chance is taken to fall with this power: a heavy tail, to be safe.
 TAIL_POWER = 4
 # Transfers that share a link with others may be slower by this factor (log ratio).

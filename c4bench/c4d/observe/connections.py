@@ -183,7 +183,6 @@ class Connections(_Ends, Mapping[EndName, ConnView]):
             self._note_sums(rows, table, fresh[grown])
             self._set_cells(rows[fresh[moved & (now[_PORT] != before[_PORT])]])
             members, acted_s = self.table["member"][rows[put]], np.minimum(numbers[_LAST_PROGRESS][put], ends_s[put])
-            self._members.ranks["moved_s"][self._members.rank_rows()[members]] = ends_s[put]
             self._members.note_acts(members, acted_s)
 
     def _set_cells(self, rows: Ints) -> None:

@@ -14,6 +14,7 @@ from c4bench.c4d.observe.nic_counters import NicView
 from c4bench.c4d.observe.operations import INTERVALS_KEPT, Finished, Operations
 from c4bench.c4d.observe.record_validator import RecordValidator
 from c4bench.c4d.observe.shared_fabric import KnownPaths
+from c4bench.c4d.thresholds import SETTLE_OPS, span_s
 from c4bench.model.telemetry import CommRecord, Failure, OpRecord, RankRecord
 
 
@@ -43,8 +44,6 @@ class CommView:
         return self._ops.records_of(self.number, seq)
 
 
-# Intervals between operations from which on a period is known: the median of three ignores an odd one.
-_MIN_PERIOD_SAMPLES = 3
 # The latest intervals, whose median shows that a job has just slowed down.
 _LATEST_INTERVALS = 8
 UNANSWERED = "RETRY_EXC_ERR"  # InfiniBand's "transport retry counter exceeded"
@@ -108,12 +107,11 @@ class JobView:
         """The newest times between two operations of the same communicator, kind and size, oldest first."""
         return tuple(self._intervals_s)
 
-    def pace_s(self) -> float | None:
-        """The period, or the latest few intervals' where those are longer: a job that has just slowed down."""
-        period_s = self.period_s()
-        if period_s is None:
-            return None
-        return max(period_s, statistics.median(list(self._intervals_s)[-_LATEST_INTERVALS:]))
+    def span_s(self) -> float:
+        """The length of a span of the delay matrix; of a job that has just slowed down by its latest few intervals."""
+        if self._period_s is None:
+            return span_s(None)
+        return span_s(max(self._period_s, statistics.median(list(self._intervals_s)[-_LATEST_INTERVALS:])))
 
     def add_comm(self, record: CommRecord) -> None:
         """A communicator of the job."""
@@ -145,7 +143,7 @@ class JobView:
     def ingest(self, batch: Batch, validator: RecordValidator) -> None:
         """File a round of windows."""
         self._intervals_s.extend(self._ops.ingest(batch, validator))
-        if len(self._intervals_s) >= _MIN_PERIOD_SAMPLES and self._ops.settled():
+        if len(self._intervals_s) >= SETTLE_OPS and self._ops.settled():
             self._period_s = statistics.median(self._intervals_s)
         self.conns.ingest(batch, validator)
         self.arrivals.ingest(batch, validator)

@@ -271,8 +271,6 @@ class Operations:
         newest, kept, ranks = self._newest, self._kept, self._members.ranks
         before = newest["seq"][ops.members]
         fresh = ~(ops.evaluated | ((ops.kept >= 0) & kept["known"][ops.kept]))
-        moved = fresh | self._changed(ops, before)
-        ranks["moved_s"][ops.ranks[moved]] = ops.ends_s[moved]
         event_s = np.minimum(np.maximum(ops.entered_s, ops.finished_s), ops.ends_s)
         until_s = ranks["event_s"][ops.ranks]
         ranks["event_s"][ops.ranks] = np.fmax(event_s, until_s)
@@ -290,14 +288,6 @@ class Operations:
         kept["gap_s"][ops.kept[open_ & fresh]] = gap_s[open_ & fresh]
         newest["done"][ops.members[done]] = np.maximum(newest["done"][ops.members[done]], ops.seq[done])
         return since_s
-
-    def _changed(self, ops: OpColumns, before: Ints) -> Bools:
-        """Whether records differ from the newest of their members."""
-        changed: Bools = ops.seq != before
-        again = np.flatnonzero(~changed)
-        for name in _RECORD:
-            changed[again] |= getattr(ops, name)[again] != self._newest[name][ops.members[again]]
-        return changed
 
     def _since_alike(self, ops: OpColumns, fresh: Bools, follows: Bools) -> Floats:
         """Times since the last operation of the same member, kind and size, unless records between were lost."""

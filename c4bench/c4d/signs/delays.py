@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
-from c4bench.attribution.weigh import Blame, Cell, Links, neighbouring_cells, parts_of
+from c4bench.attribution.weigh import CHANCE, Blame, Cell, Links, neighbouring_cells, parts_of
 from c4bench.c4d.observe.cell_index import CellValues
-from c4bench.c4d.thresholds import CHANCE, SLIGHT
+from c4bench.c4d.thresholds import SLIGHT
 from c4bench.model.diagnosis import Component
 
 # Enough evidence is a departure that a healthy suspect has with `CHANCE`: its negative log.

@@ -20,11 +20,11 @@ from collections.abc import Collection, Mapping
 import msgspec
 import numpy as np
 
+from c4bench.attribution.weigh import CHANCE
 from c4bench.c4d.observe.columns import Bools, Floats, Ints, SortedIndex, Table, distinct, enlarged, medians, rounds
 from c4bench.c4d.observe.operations import Finished
 from c4bench.c4d.thresholds import (
     BEARING_SHARE,
-    CHANCE,
     FIRST_HISTORY_OPS,
     INTERVAL_SHARE,
     ITERATION_SHARE,

@@ -24,7 +24,6 @@ FAR = math.log(1000.0)
 # How much less likely before (logarithm) a fault is of the path between two NICs alone, which no campaign has; of both
 # sides of a NIC; and of two links, which are hardly ever the two directions of one cable.
 _PATH_PRIOR, _WHOLE_PRIOR, _CABLE_PRIOR = -FAR, -math.log(10.0), -math.log(3000.0)
-_ROUNDING = 1e-6
 # Of suspects that are as likely, the ones that break more often come first.
 _KINDS = ("nic", "link", "switch", "path")
 _SIDES = ("tx", "rx")  # of the NICs at the ends of a cell
@@ -190,7 +189,7 @@ def _without_others(one: Observation, explained: frozenset[Hashable]) -> Observa
 def _tells(row: Row, apart: Mapping[Hashable, float]) -> bool:
     """Whether a component is far likelier than a cause of its own for each flow it explains; `apart` is by flow."""
     beside = sum(apart.get(flow, 0.0) for flow in row.explains)
-    return row.component.kind == "path" or _evidence(row) > FAR + beside - _ROUNDING
+    return row.component.kind == "path" or round(_evidence(row) - FAR - beside, 9) >= 0
 
 
 def _weighed(observations: Iterable[Observation]) -> list[Row]:

@@ -13,6 +13,14 @@ BEYOND_SHARING = math.log(3.0)
 
 # So many of the latest are kept of what only the recent past explains, such as a NIC's windows: some seconds.
 KEPT = 64
+# The present, in spans of the delay matrix: losses before it only show what is usual, and what carried nothing in it is
+# new when it carries again.
+RECENT_SPANS = 8
+# What belongs together may be seen this many spans apart: connections move before their next operation, and what other
+# jobs carry is known a little later.
+APART_SPANS = 2
+# Operations after which episodes and intervals say nothing about the present.
+MEMORY_OPS = 512
 
 # The promise for hangs: max(one second, three periods) after the first operation it touches.
 HANG_FLOOR_S = 1.0
@@ -85,8 +93,7 @@ EARLY_S = 0.005
 # The first span holds the job's start.
 WARM_UP_SPANS = 1
 
-# A floor needs this many healthy spans of a cell, and learns from no more than that many.
-BASELINE_MIN_SPANS = 3
+# A floor learns from no more healthy spans of a cell. As many are weighed of a run: longer ones add nothing.
 BASELINE_MAX_SPANS = 20
 # From this many on, a span is learnt only after `UNSURE_SPANS` later ones have shown that it opened no departure.
 BASELINE_SETTLED_SPANS = 8

@@ -21,13 +21,13 @@ Pair = tuple[str, str]
 Asked = TypeVar("Asked", bound=Hashable)
 
 # All probes of a request together take at most this share of a NIC's rate.
-_POLITE_SHARE = 0.01
+POLITE_SHARE = 0.01
 # A probe lasts long enough (s) to show a difference of 5 %.
 _PROBE_S = 0.5
 # This many NICs are enough to find one that shares neither suspect.
 _THIRD_PARTIES = 32
 # So many flows of numbered packets or trains cross every suspect, and so many none.
-_WITNESSES = 2
+WITNESSES = 2
 # Kinds of components that a probe can cross.
 _CARRIERS = ("nic", "path", "link", "switch")
 
@@ -110,7 +110,7 @@ def plan_probes(
     chosen = fewest(flows, wanted)
     if chosen and any(all(suspect in flows[flow].crosses for flow in chosen) for suspect in wanted):
         chosen += _apart(flows)
-    each_bps = rate_bps * _POLITE_SHARE / max(1, len(chosen))
+    each_bps = rate_bps * POLITE_SHARE / max(1, len(chosen))
     return tuple(_probe(flow, flows[flow], each_bps) for flow in chosen)
 
 
@@ -137,7 +137,7 @@ def telling_flows(parts: Collection[Component], paths: PathLinks) -> tuple[Flow,
     kinds: dict[FlowComponents, list[Flow]] = {}
     for path, hops in sorted(paths.items()):
         of_kind = kinds.setdefault(FlowComponents(crossed(path[:2], hops) & suspects, frozenset()), [])
-        if len(of_kind) < _WITNESSES and all(path[0] != other[0] for other in of_kind):
+        if len(of_kind) < WITNESSES and all(path[0] != other[0] for other in of_kind):
             of_kind.append(path)
     first = {flows[0]: kind for kind, flows in kinds.items()}
     in_order = sorted(suspects, key=str)
@@ -146,7 +146,7 @@ def telling_flows(parts: Collection[Component], paths: PathLinks) -> tuple[Flow,
     wanted = dict.fromkeys(flow for one in chosen for flow in kinds[first[one]])
     for part in in_order:
         crossing = [flow for kind, flows in kinds.items() if part in kind.crosses for flow in flows]
-        missing = _WITNESSES - sum(flow in wanted for flow in crossing)
+        missing = WITNESSES - sum(flow in wanted for flow in crossing)
         wanted.update(dict.fromkeys([flow for flow in crossing if flow not in wanted][: max(0, missing)]))
     return tuple(wanted)
 

@@ -17,8 +17,8 @@ from c4bench.c4d.observe.columns import Bools, Ints, Table
 from c4bench.c4d.signs.delays import MatrixSlice, slice_departures
 from c4bench.c4d.thresholds import (
     BASELINE_MAX_SPANS,
-    BASELINE_MIN_SPANS,
     BASELINE_SETTLED_SPANS,
+    NAME_SPANS,
     SAMPLED_NICS,
     SPANS_PER_FLOOR,
     TAIL_POWER,
@@ -135,8 +135,9 @@ class DelayBaseline:
             costs[name][rows] = values
         spans = costs["spans"][rows] = costs["spans"][rows] + 1
         floors = least[spans // SPANS_PER_FLOOR, np.arange(len(rows))]
-        # A forgotten cell now shares its path: in a span in which little was sent it may meet others less.
-        enough = np.where(costs["forgotten"][rows], BASELINE_MAX_SPANS, BASELINE_MIN_SPANS)
+        # A floor needs as many spans as name a component. A forgotten cell now shares its path: in a span in which
+        # little was sent it may meet others less.
+        enough = np.where(costs["forgotten"][rows], BASELINE_MAX_SPANS, NAME_SPANS)
         costs["floor"][rows] = np.where(spans >= enough, floors, math.nan)
         # The new samples of a forgotten cell replace its earlier ones.
         if len(cells) and (len(self._samples) < BASELINE_MAX_SPANS or self._are_sampled(rows).any()):

@@ -11,10 +11,10 @@ from c4bench.c4d.observe.batch import Batch
 from c4bench.c4d.observe.connections import Arrivals, Connections, ConnView, Pairs
 from c4bench.c4d.observe.members import Members, RankMapping
 from c4bench.c4d.observe.nic_counters import NicView
-from c4bench.c4d.observe.operations import INTERVALS_KEPT, Finished, Operations
+from c4bench.c4d.observe.operations import Finished, Operations
 from c4bench.c4d.observe.record_validator import RecordValidator
 from c4bench.c4d.observe.shared_fabric import KnownPaths
-from c4bench.c4d.thresholds import SETTLE_OPS, span_s
+from c4bench.c4d.thresholds import MEMORY_OPS, RECENT_SPANS, SETTLE_OPS, span_s
 from c4bench.model.telemetry import CommRecord, Failure, OpRecord, RankRecord
 
 
@@ -44,8 +44,6 @@ class CommView:
         return self._ops.records_of(self.number, seq)
 
 
-# The latest intervals, whose median shows that a job has just slowed down.
-_LATEST_INTERVALS = 8
 UNANSWERED = "RETRY_EXC_ERR"  # InfiniBand's "transport retry counter exceeded"
 
 
@@ -92,7 +90,7 @@ class JobView:
         self.exits: dict[int, ProcessExit] = {}
         self.first_failure: ReportedFailure | None = None
         self.unanswered: set[tuple[int, int]] = set()
-        self._intervals_s: deque[float] = deque(maxlen=INTERVALS_KEPT)
+        self._intervals_s: deque[float] = deque(maxlen=MEMORY_OPS)
         self._period_s: float | None = None
         self._links: dict[Cell, tuple[str, ...]] = {}
         self._links_of = (0, 0)
@@ -111,7 +109,7 @@ class JobView:
         """The length of a span of the delay matrix; of a job that has just slowed down by its latest few intervals."""
         if self._period_s is None:
             return span_s(None)
-        return span_s(max(self._period_s, statistics.median(list(self._intervals_s)[-_LATEST_INTERVALS:])))
+        return span_s(max(self._period_s, statistics.median(list(self._intervals_s)[-RECENT_SPANS:])))
 
     def add_comm(self, record: CommRecord) -> None:
         """A communicator of the job."""

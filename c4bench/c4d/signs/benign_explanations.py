@@ -27,7 +27,7 @@ from c4bench.c4d.observe.job_view import JobView
 from c4bench.c4d.observe.shared_fabric import SharedFabric, arrival
 from c4bench.c4d.signs.delays import Weights
 from c4bench.c4d.signs.missing_links import missing_links_behind
-from c4bench.c4d.thresholds import ALARM_SPANS, BEYOND_SHARING, KEPT, NAME_SPANS, SLIGHT, SLIGHT_RATIO
+from c4bench.c4d.thresholds import ALARM_SPANS, APART_SPANS, BEYOND_SHARING, KEPT, NAME_SPANS, SLIGHT, SLIGHT_RATIO
 from c4bench.model.benign import Benign, BenignSlowdown
 from c4bench.model.fabric import MissingLink
 from c4bench.model.recording import TrafficCarried
@@ -129,8 +129,6 @@ class BenignExplanations:
         return onset_s
 
 
-# Spans of other jobs are known a little later than one's own: the newest span, or the one before, must show congestion.
-_RECENT_SPANS = 2
 # A link that it was shown for stays full while one of the latest spans shows that: messages count in the span in which
 # they end, so that a full link may seem to carry less in one.
 _KEPT_SPANS = 1 + NAME_SPANS
@@ -209,7 +207,7 @@ class CongestionDetector:
         return None
 
     def _recent(self) -> list[_Span]:
-        return list(self._spans)[-_RECENT_SPANS:]
+        return list(self._spans)[-APART_SPANS:]
 
     def _latest_full(self, link: str, cells: Collection[Cell]) -> _Carried | None:
         """What a link carried in the latest span in which it was full, if that is not long ago."""

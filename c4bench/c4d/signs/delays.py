@@ -9,13 +9,11 @@ from typing import Generic, NamedTuple, TypeVar
 
 from c4bench.attribution.weigh import CHANCE, Blame, Cell, Links, neighbouring_cells, parts_of
 from c4bench.c4d.observe.cell_index import CellValues
-from c4bench.c4d.thresholds import SLIGHT
+from c4bench.c4d.thresholds import BASELINE_MAX_SPANS, SLIGHT
 from c4bench.model.diagnosis import Component
 
 # Enough evidence is a departure that a healthy suspect has with `CHANCE`: its negative log.
 _ENOUGH_LOG = -math.log(CHANCE)
-# Runs longer than this add nothing.
-_RUN_SPANS = 24
 # A slice of this many cells is compared with slices of many cells, a smaller one with small ones.
 _MANY_CELLS = 4
 
@@ -49,7 +47,7 @@ class Evidence(Generic[Suspect]):
         """Add the departures (log ratios) of a span that opened at `opened_s`."""
         for suspect, departure in departures.items():
             if departure > SLIGHT:
-                self._runs.setdefault(suspect, deque(maxlen=_RUN_SPANS)).append((departure, opened_s))
+                self._runs.setdefault(suspect, deque(maxlen=BASELINE_MAX_SPANS)).append((departure, opened_s))
             else:
                 self._runs.pop(suspect, None)
 

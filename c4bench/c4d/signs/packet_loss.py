@@ -21,7 +21,7 @@ from c4bench.c4d.observe.columns import Ints
 from c4bench.c4d.observe.connections import ConnView, cell_of, progress_s
 from c4bench.c4d.observe.job_view import JobView
 from c4bench.c4d.observe.nic_counters import Counts
-from c4bench.c4d.thresholds import NAME_SPANS, SLIGHT
+from c4bench.c4d.thresholds import NAME_SPANS, RECENT_SPANS, SLIGHT
 from c4bench.chance import binomial_tail
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 
@@ -48,10 +48,6 @@ def lost_packets(cell: Cell, counts: Mapping[str, Counts]) -> float:
 def unanswered_packets(cell: Cell, counts: Mapping[str, Counts]) -> float:
     """The most packets that a cell can have retransmitted although they had arrived."""
     return float(min(counts.get(cell[0], NO_COUNTS).retransmits, counts.get(cell[1], NO_COUNTS).duplicates))
-
-
-# Spans in which losses are looked for; earlier ones only show how often healthy cells lose packets.
-_RECENT_SPANS = 8
 
 
 class PacketLoss(msgspec.Struct, frozen=True):
@@ -121,7 +117,7 @@ class PacketLossDetector:
         if stuck:
             departures = departures.index.values_of({**departures, **stuck})
         self._recent.append(_Span(departures, usual, counts, opened_s, lossy, unanswered))
-        if len(self._recent) > _RECENT_SPANS:
+        if len(self._recent) > RECENT_SPANS:
             counted, nics = (past := self._recent.popleft()).witnesses(past.departures.rows)
             self._past_counted += counted
             self._past += nics

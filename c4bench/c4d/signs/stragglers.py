@@ -32,6 +32,7 @@ from c4bench.c4d.thresholds import (
     LAWFUL_SKEW_SHARE,
     MATERIAL_SHARE,
     MAX_RUN_OPS,
+    MEMORY_OPS,
     MIN_HISTORY_OPS,
     MIN_RUN_OPS,
     MIN_RUN_PERIODS,
@@ -41,11 +42,6 @@ from c4bench.c4d.thresholds import (
     benign_stall_s,
 )
 from c4bench.chance import binomial_tail
-
-# Episodes older than this, in operations of all members, say nothing about the present.
-_MEMORY_OPS = 512
-# A named member that was not late in so many operations of all members has recovered.
-_WELL_OPS = 64
 
 
 class IntermittentStragglers:
@@ -79,7 +75,7 @@ class IntermittentStragglers:
         }
         kept = {rank: since_s for rank, since_s in self._late.items() if rank in late or rank not in members}
         self._late = kept | began
-        self._last = {rank: last for rank, last in self._last.items() if self._ops - last < _WELL_OPS}
+        self._last = {rank: last for rank, last in self._last.items() if self._ops - last < KEPT}
         for member in began:
             if member in self._last:
                 self._last[member] = self._ops
@@ -94,10 +90,10 @@ class IntermittentStragglers:
                 self.evaluate({}, op, math.inf)
         elif members.size:
             self._ops += members.size / len(self._members)
-            self._last = {rank: last for rank, last in self._last.items() if self._ops - last < _WELL_OPS}
+            self._last = {rank: last for rank, last in self._last.items() if self._ops - last < KEPT}
 
     def _beyond_chance(self) -> dict[int, int]:
-        while self._episodes and self._ops - self._episodes[0][1] > _MEMORY_OPS:
+        while self._episodes and self._ops - self._episodes[0][1] > MEMORY_OPS:
             self._episodes.popleft()
         counts = Counter(member for member, _ in self._episodes)
         total = counts.total()

@@ -55,10 +55,6 @@ class Evidence(Generic[Suspect]):
         """Drop the evidence against a suspect: it is explained."""
         self._runs.pop(suspect, None)
 
-    def clear(self) -> None:
-        """Drop all evidence."""
-        self._runs.clear()
-
     def departing(self) -> set[Suspect]:
         """The suspects that departed when last measured."""
         return set(self._runs)
@@ -156,11 +152,6 @@ class MatrixEvidence:
         """Drop the evidence against cells: they are explained."""
         for cell in cells:
             self._cells.forget(cell)
-
-    def clear(self) -> None:
-        """Drop all evidence."""
-        self._cells.clear()
-        self._slices.clear()
 
     def _departing_slices(self, departures: Mapping[Cell, float], links: Links) -> dict[MatrixSlice, float]:
         """Departures of the slices that any departing cell is part of, and of those that departed before."""

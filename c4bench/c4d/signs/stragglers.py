@@ -167,8 +167,6 @@ class ComputeIntervals:
 
 # Operations whose lateness is kept as the healthy history, the latest ones.
 _HISTORY_OPS = 256
-# Operations between two updates of a member's usual lateness, which changes slowly.
-_USUAL_EVERY = 8
 # Communicators before and behind one whose histories count beside its own, which may be even by chance; and shares
 # in a history, which need nothing beside them.
 _BESIDE, _ENOUGH = 16, 1 << 16
@@ -248,10 +246,10 @@ class Lateness:
         return shares[row], np.concatenate(list(shares.values()))
 
     def skew(self, rows: Ints) -> Floats:
-        """Each member's usual share, as far as it is small enough to be how the job is built."""
+        """Each member's usual share, as far as it is small enough to be how the job is built; it changes slowly."""
         table = self.table
         taught, usual_of = table["taught"][rows], table["usual_of"][rows]
-        often = (usual_of < 0) | (taught % _USUAL_EVERY == 0) | (taught <= FIRST_HISTORY_OPS)
+        often = (usual_of < 0) | (taught % MIN_HISTORY_OPS == 0) | (taught <= FIRST_HISTORY_OPS)
         due = rows[often & (taught > 0) & (usual_of != taught)]
         if len(due):
             table["usual"][due] = self._medians(due)
@@ -337,12 +335,6 @@ class StragglerDetector:
     def standing(self) -> list[tuple[int, int]]:
         """Communicators, by number, and members of theirs that are late for good and have been named."""
         return [(int(self._table["comm"][row]), place) for row, late in self._standing.items() for place in late]
-
-    def latest(self, comm: int, ops: int) -> list[float]:
-        """How late each member of a communicator was on average in so many latest operations; empty if not known."""
-        (row,) = self._rows.rows(np.asarray([comm])).tolist()
-        recent = self._lateness.latest(row)[:ops] if row >= 0 else ()
-        return np.mean(recent, axis=0).tolist() if len(recent) else []
 
     @property
     def disturbed(self) -> bool:

@@ -31,6 +31,7 @@ class JobDetector:
         self._network = NetworkSlownessDetector(view, clocks, fabric)
         self._reported_losses = RankReportedLosses(view, clocks)
         self._hangs = HangWatch(view, clocks)
+        self._storms = self._hangs.storms
         self._late = LateRanks(view, clocks)
         self._sweep: ProbeSweep | None = None
         self.doubts = Doubts(view.paths)
@@ -118,7 +119,7 @@ class JobDetector:
         alarms = self._network.evaluate(now_s, self._view.span_s(), disturbed=self._late.disturbed)
         unexplained = [alarm for alarm in alarms if not self._reported_losses.explains(alarm[0].component)]
         nics, found = self._view.users(), []
-        for finding, alarmed_s in self._hangs.storms.new(self._hangs.storms.explain(unexplained), now_s):
+        for finding, alarmed_s in self._storms.new(self._storms.explain(unexplained), now_s):
             if self.doubts.hold(finding, alarmed_s, now_s, nics):
                 self._network.cases.ask(finding.component, now_s)
             else:

@@ -1,4 +1,4 @@
-"""Programs that spin on RDMA queues run unchanged in the lab's virtual time, at line rate, counted and on planned paths."""
+"""Programs that spin on RDMA queues run unchanged in virtual time, at line rate, counted and on planned paths."""
 
 import re
 
@@ -51,7 +51,9 @@ def test_perftest_runs_at_line_rate(programs, installed, hosts, measure, case):
 def test_pingpong(programs, installed, way):
     """ibv_rc_pingpong counts as many bytes as are recorded: posted by verbs, by ibv_wr_*, and waiting for events."""
     options = (way,) if way else ()
-    ran = programs(installed("ibv_rc_pingpong"), "-g", "1", "-m", "4096", "-s", str(BYTES), "-n", str(MESSAGES), *options)
+    ran = programs(
+        installed("ibv_rc_pingpong"), "-g", "1", "-m", "4096", "-s", str(BYTES), "-n", str(MESSAGES), *options
+    )
     said = int(re.search(r"^(\d+) bytes in ", ran.client, re.MULTILINE)[1])
     (near,), (far,) = ran.queue_pairs
     assert near.completed_bytes + far.completed_bytes == said

@@ -93,3 +93,10 @@ def test_a_program_that_ends_leaves_no_records(driver, folder):
     assert [pid for pid, _ in records.processes(folder)] == [running.pid]
     running.process.communicate()
     assert list(folder.iterdir()) == []
+
+
+def test_a_program_that_looks_verbs_up_itself_is_recorded(driver):
+    """As NCCL does it; its own look-ups of the next definition, and of versions that do not exist, go on to libc."""
+    running = driver("", program="resolver")
+    assert running.said == ["1 1"]
+    assert [(pair.posted, pair.completed_bytes) for pair in running.queue_pairs] == [(1, 700)]

@@ -43,8 +43,8 @@ def built(tmp_path_factory):
     library = place / "libibverbs.so.1"
     shared = ("-fPIC", "-shared", "-Wl,-soname,libibverbs.so.1", "-Wl,--version-script=fake_verbs.map")
     subprocess.run([*COMPILER, *shared, "-o", library, "fake_verbs.c"], cwd=HERE, check=True)
-    for name in ("driver", "cost"):
-        subprocess.run([*COMPILER, "-o", place / name, f"{name}.c", library], cwd=HERE, check=True)
+    for name, linked in (("driver", [library]), ("cost", [library]), ("resolver", [])):
+        subprocess.run([*COMPILER, "-o", place / name, f"{name}.c", *linked], cwd=HERE, check=True)
     return place
 
 

@@ -59,6 +59,11 @@ def libraries() -> tuple[Path, ...]:
     return tuple(library(name) for name in (("lab", "verbs") if in_virtual_time() else ("verbs",)))
 
 
+def profiler() -> Path | None:
+    """NCCL's profiler plugin, where there is one. Raises UnhealthyError where set-up has not built it."""
+    return library("nccl") if "nccl" in LIBRARIES else None
+
+
 def in_virtual_time() -> bool:
     """Whether this process runs in a lab whose clock moves only while processes sleep."""
     return _VIRTUAL_TIME in Path("/proc/cmdline").read_text().split()

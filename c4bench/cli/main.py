@@ -24,9 +24,10 @@ _GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "completion": (),
     },
     "the embedded lab": {"lab": ("lab", "topology")},
-    "jobs": {"workload": ("workload",), "operators": ("status", "watch", "job", "put-back")},
+    "jobs": {"workload": ("workload",), "attach": ("attach",), "operators": ("status", "watch", "job", "put-back")},
     "the master": {
         "master": ("master",),
+        "hook": ("hook",),
         "page": ("page", "token"),
         "detector": ("detector", "bus"),
     },

@@ -8,7 +8,7 @@ from c4bench.control.paths.switches import carried_bytes
 from c4bench.units import payload_bound
 from c4bench.verbs.addressing import label_for
 
-BYTES, MESSAGES = 65536, 400
+BYTES, MESSAGES = 65536, 200
 BANDWIDTH = ("-x", "1", "-m", "4096", "-s", str(BYTES), "-n", str(MESSAGES), "--report_gbits")
 PERFTEST = {
     "ib_write_bw": [],
@@ -19,6 +19,8 @@ PERFTEST = {
     "ib_write_bw old": ["--use_old_post_send"],
 }
 
+SHORT = ("ib_write_bw -q 4", "ib_send_bw")  # the others run at night
+
 
 def gbits(said):
     """The average bandwidth that a program of perftest prints, bit/s."""
@@ -27,7 +29,9 @@ def gbits(said):
 
 
 @pytest.mark.needs(hosts=2)
-@pytest.mark.parametrize("case", PERFTEST)
+@pytest.mark.parametrize(
+    "case", [case if case in SHORT else pytest.param(case, marks=pytest.mark.nightly) for case in PERFTEST]
+)
 def test_perftest_runs_at_line_rate(programs, installed, hosts, measure, case):
     """Within 1 % of the payload that a NIC can carry, each way; what is recorded is what it says it carried."""
     options = PERFTEST[case]
@@ -47,7 +51,7 @@ def test_perftest_runs_at_line_rate(programs, installed, hosts, measure, case):
 
 
 @pytest.mark.needs(hosts=2)
-@pytest.mark.parametrize("way", ["", "-N", "-e"])
+@pytest.mark.parametrize("way", ["-N", *(pytest.param(way, marks=pytest.mark.nightly) for way in ("", "-e"))])
 def test_pingpong(programs, installed, way):
     """ibv_rc_pingpong counts as many bytes as are recorded: posted by verbs, by ibv_wr_*, and waiting for events."""
     options = (way,) if way else ()

@@ -1,4 +1,4 @@
-"""A libibverbs with one device that carries nothing, and programs for it: what the preloaded library counts, and costs."""
+"""A libibverbs with one device that carries nothing, and a program that measures what watching costs on it."""
 
 import shutil
 import subprocess

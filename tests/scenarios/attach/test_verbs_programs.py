@@ -19,7 +19,8 @@ PERFTEST = {
     "ib_write_bw old": ["--use_old_post_send"],
 }
 
-SHORT = ("ib_write_bw -q 4", "ib_send_bw")  # the others run at night
+SHORT = ("ib_write_bw -q 4", "ib_send_bw")
+CASES = [case if case in SHORT else pytest.param(case, marks=pytest.mark.nightly) for case in PERFTEST]
 
 
 def gbits(said):
@@ -29,9 +30,7 @@ def gbits(said):
 
 
 @pytest.mark.needs(hosts=2)
-@pytest.mark.parametrize(
-    "case", [case if case in SHORT else pytest.param(case, marks=pytest.mark.nightly) for case in PERFTEST]
-)
+@pytest.mark.parametrize("case", CASES)
 def test_perftest_runs_at_line_rate(programs, installed, hosts, measure, case):
     """Within 1 % of the payload that a NIC can carry, each way; what is recorded is what it says it carried."""
     options = PERFTEST[case]

@@ -123,11 +123,15 @@ class Process:
 class Program:
     """Processes that belong together: those of each host in the order of ranks, or a launcher's one process.
 
-    `hosts` are all on which it may have processes; `printing` is the index of the process that prints its figures.
+    `job` is its name to c4bench, `hosts` are all on which it may have processes, and `printing` is the index of the
+    process that prints its figures.
     """
 
-    def __init__(self, starts: Sequence[Start], hosts: Mapping[str, Access], *, reach: Reach = connect) -> None:
+    def __init__(
+        self, job: str, starts: Sequence[Start], hosts: Mapping[str, Access], *, reach: Reach = connect
+    ) -> None:
         """Start nothing yet; `starts` are started by `start`, in order."""
+        self.job = job
         self.starts, self._hosts, self._reach = starts, hosts, reach
         self.mark = os.urandom(8).hex()
         self.processes: list[Process] = []

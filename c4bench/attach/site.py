@@ -82,13 +82,13 @@ class Site:
         places = [self._place(host) for host in hosts]
         added = {**(self._attached(hosts[0].name) if attach else {}), **environment}
         if is_launcher(words):
-            program = self._launched(words, places, slots, {JOB: job, **added})
+            program = self._launched(words, places, job, slots, {JOB: job, **added})
         elif server or starting.is_served(words):
-            program = self._program(starting.server_and_client(serving, words, places, job, added), places)
+            program = self._program(job, starting.server_and_client(serving, words, places, job, added), places)
             program.start_server(within_s, ready_s)
             program.printing = 1
         else:
-            program = self._program(starting.on_each(words, places, job, added), places)
+            program = self._program(job, starting.on_each(words, places, job, added), places)
         program.start()
         return program
 
@@ -120,13 +120,13 @@ class Site:
         if problems:
             raise UnhealthyError("; ".join(problems))
 
-    def _program(self, starts: Sequence[Start], places: Sequence[starting.Place]) -> Program:
+    def _program(self, job: str, starts: Sequence[Start], places: Sequence[starting.Place]) -> Program:
         hosts = {place.host.name: place.access for place in places}
-        self._programs.append(Program(starts, hosts, reach=self._reach))
+        self._programs.append(Program(job, starts, hosts, reach=self._reach))
         return self._programs[-1]
 
     def _launched(
-        self, words: starting.Words, places: Sequence[starting.Place], slots: int, added: Mapping[str, str]
+        self, words: starting.Words, places: Sequence[starting.Place], job: str, slots: int, added: Mapping[str, str]
     ) -> Program:
         """A launcher, here or on the first host. Raises UnhealthyError where neither has it."""
         here = shutil.which(words[0]) is not None
@@ -139,11 +139,10 @@ class Site:
         networks = _networks([address, *(place.host.address for place in places)])
         hosts = [place.host for place in places]
         version = self._version(host, access, words[0])
-        program = Program((), {place.host.name: place.access for place in places}, reach=self._reach)
+        program = self._program(job, (), places)
         words, own = starting.launched(words, hosts, address, version, {**added, MARK: program.mark})
         own |= starting.launcher_environment(folder, networks, os.environ["PATH"] if here else "")
         program.starts = (Start(host, access, words, own),)
-        self._programs.append(program)
         return program
 
     def _version(self, host: str, access: Access, launcher: str) -> str:

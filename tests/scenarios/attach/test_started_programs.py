@@ -39,7 +39,8 @@ def test_a_program_is_timed_by_its_hosts_clock(program, hosts, measure):
     started = program("sh -c 'sleep 1; echo $RANK of $WORLD_SIZE'", hosts=hosts[:2], attach=False)
     assert started.wait(WITHIN_S) == 0
     assert [process.output() for process in started.processes] == ["0 of 2\n", "1 of 2\n"]
-    measure("program.sleep_s", started.duration_s, at_least=1.0, at_most=1.1, unit="s")
+    measure("attach.duration_s", started.duration_s, unit="s", at_most=1.1)
+    assert started.duration_s >= 1.0
 
 
 @pytest.mark.needs(hosts=2)
@@ -55,16 +56,17 @@ def test_perftest_sees_a_slow_nic(program, need, rdma_hosts, inject, measure):
     """Perftest has line rate, and half of it while a NIC sends at half its rate."""
     need("ib_write_bw", "perftest")
     bound = payload_bound(rdma_hosts[1].nics[0].rate_bps)
-    for rate in (1.0, 0.5):
-        if rate < 1.0:
-            with inject("nic.rate", host=rdma_hosts[1].name, nic=0, direction="tx", fraction=rate):
-                ran = program(BANDWIDTH, hosts=rdma_hosts[:2])
-                ran.wait(WITHIN_S)
-        else:
-            ran = program(BANDWIDTH, hosts=rdma_hosts[:2])
-            ran.wait(WITHIN_S)
-        ratio = ran.figure.value / bound / rate
-        measure("attach.goodput_ratio", ratio, at_least=0.97, at_most=1.02, program="ib_write_bw", rate=rate)
+
+    def goodput_ratio(fraction):
+        ran = program(BANDWIDTH, hosts=rdma_hosts[:2])
+        ran.wait(WITHIN_S)
+        ratio = ran.figure.value / bound / fraction
+        measure("attach.goodput_ratio", ratio, at_least=0.97, program="ib_write_bw", fraction=fraction)
+        assert ratio < 1.02
+
+    goodput_ratio(1.0)
+    with inject("nic.rate", host=rdma_hosts[1].name, nic=0, direction="tx", fraction=0.5):
+        goodput_ratio(0.5)
 
 
 @pytest.mark.needs(hosts=2)

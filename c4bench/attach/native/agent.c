@@ -18,7 +18,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { LINE_BYTES = 4096, ANSWER_MS = 100, NONE = -1 };
+enum { LINE_BYTES = 16 << 10, ANSWER_MS = 500, NONE = -1 };
 static const uint64_t ABSENT_NS = 1000000000u, KEEP_NS = 1000000000u, SILENT_NS = 60000000000u, MS_NS = 1000000;
 
 struct line {
@@ -137,14 +137,21 @@ static int hear(struct line *line)
 static int introduce(void)
 {
 	struct line line = {.length = 0};
-	const char *records = ring_path();
+	const char *records = ring_name();
 
-	add(&line, "{\"hello\":1,\"records\":");
+	add(&line, "{\"ring\":");
 	add_string(&line, records, strlen(records));
 	add(&line, ",\"environment\":{");
 	add_environment(&line);
 	add(&line, "}}");
-	return tell(&line);
+	if (!tell(&line) || !hear(&line))
+		return 0;
+	if (strstr(line.text, "\"error\"")) {
+		say("the agent at %s refuses this process: %.*s", path(), (int)line.length - 1, line.text);
+		hang_up(SILENT_NS);
+		return 0;
+	}
+	return 1;
 }
 
 static int reach(void)
@@ -157,7 +164,7 @@ static int reach(void)
 	if (connection == NONE)
 		return 0;
 	if (length >= (int)sizeof address.sun_path || connect(connection, (struct sockaddr *)&address, sizeof address)) {
-		if (*ring_path()) /* what else is missing has been said */
+		if (*ring_name()) /* what else is missing has been said */
 			say("no agent at %s: %s; paths are as without it", path(), strerror(errno));
 		hang_up(ABSENT_NS);
 		return 0;
@@ -199,7 +206,7 @@ static struct advice ask(const union ibv_gid *local, uint32_t number, const unio
 	address_of(local, source);
 	address_of(remote, destination);
 	snprintf(question, sizeof question,
-		 "{\"path\":{\"source\":\"%s\",\"destination\":\"%s\",\"qp\":%u,\"remote_qp\":%u}}", source, destination, number,
+		 "{\"source\":\"%s\",\"destination\":\"%s\",\"qp\":%u,\"remote_qp\":%u}", source, destination, number,
 		 remote_number);
 	add(&line, question);
 	if (!tell(&line) || !hear(&line))

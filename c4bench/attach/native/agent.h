@@ -15,7 +15,7 @@ struct advice {
 	int64_t retries;
 };
 
-/* Ask about the connection from `local` to `remote`. Takes 0.1 s at most, and no time where there is no agent. */
+/* Ask about the connection from `local` to `remote`. Takes half a second at most, and no time where there is no agent. */
 struct advice agent_advise(const union ibv_gid *local, uint32_t number, const union ibv_gid *remote, uint32_t remote_number);
 
 /* Have an agent that has come later know this process. Does that once a second, and little else. */

@@ -39,7 +39,9 @@ static uint32_t source_port(const struct qp *qp)
 	return ibv_flow_label_to_udp_sport(label);
 }
 
-static void write_sending(struct qp *qp)
+/* A program that has looked in vain since it posted waits for the network; one that has not may just compute. The place of
+   what a rank's own operations owe says which: they owe nothing here. */
+static void write_sending(struct qp *qp, int looked)
 {
 	uint64_t outstanding = qp->sent.all.messages - qp->done.messages;
 	struct sending record = {
@@ -49,6 +51,7 @@ static void write_sending(struct qp *qp)
 		.shared_ns = (int64_t)(qp->shared / SHARE_UNIT),
 		.progress_ns = (int64_t)qp->progress_ns,
 		.outstanding = (uint32_t)outstanding,
+		.owed = outstanding && looked,
 		.source_port = source_port(qp),
 		.state = outstanding ? TRANSFER : IDLE,
 		.since_ns = (int64_t)qp->since_ns,
@@ -85,7 +88,7 @@ static void push(struct qp *qp)
 }
 
 /* Another thread that writes the record already may miss the last change, so it is written again later. */
-void qp_publish(struct qp *qp)
+void qp_publish(struct qp *qp, int looked)
 {
 	if (qp->records.place == NO_PLACE)
 		return;
@@ -93,7 +96,7 @@ void qp_publish(struct qp *qp)
 		push(qp);
 		return;
 	}
-	write_sending(qp);
+	write_sending(qp, looked);
 	slot_write(&qp->records.arriving, &qp->arrived, sizeof qp->arrived);
 	write_queue_pair(qp);
 	uint64_t now = qp->progress_ns > qp->since_ns ? qp->progress_ns : qp->since_ns;
@@ -105,7 +108,7 @@ void qp_publish(struct qp *qp)
 void qp_changed(struct qp *qp, uint64_t now)
 {
 	if (now > qp->published_ns + PUBLISH_NS)
-		qp_publish(qp);
+		qp_publish(qp, 0);
 	else
 		push(qp);
 }
@@ -117,6 +120,6 @@ void qps_publish(void)
 	for (; qp; qp = next) {
 		next = qp->next_dirty;
 		atomic_store(&qp->dirty, 0);
-		qp_publish(qp);
+		qp_publish(qp, 1);
 	}
 }

@@ -211,7 +211,7 @@ void qp_forget(struct ibv_qp *handle)
 		qp->device->carried -= (unsigned int)qp->in_transfer;
 		bias_leave(&qp->device->clock_lock);
 		qp->connected = 0;
-		qp_publish(qp);
+		qp_publish(qp, 0);
 		ring_give(&qp->records);
 		give_memory(qp);
 	}

@@ -89,10 +89,11 @@ void qp_note_progress(struct qp *qp, uint64_t now);
 /* The record has changed: publish it, at once where the last time is long ago, or later. `now` is 0 where nobody knows. */
 void qp_changed(struct qp *qp, uint64_t now);
 
-/* Publish what has changed since. Costs next to nothing where nothing has. */
+/* Publish what has changed since; `looked`: the program has looked in vain for completions since. Costs next to nothing where
+   nothing has changed. */
 extern struct qp *_Atomic qps_dirty;
 void qps_publish(void);
-void qp_publish(struct qp *qp);
+void qp_publish(struct qp *qp, int looked);
 static inline void qps_flush(void)
 {
 	if (atomic_load_explicit(&qps_dirty, memory_order_relaxed))

@@ -197,9 +197,11 @@ int ring_ready(void)
 	return ready;
 }
 
-const char *ring_path(void)
+const char *ring_name(void)
 {
-	return owner ? ring.path : "";
+	const char *last = strrchr(ring.path, '/');
+
+	return owner && last ? last + 1 : "";
 }
 
 static struct slot record(struct file *file, size_t base, int place, size_t size)

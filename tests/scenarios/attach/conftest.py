@@ -61,11 +61,10 @@ class Programs:
         with connection, connection.makefile("rw") as lines:
             for line in lines:
                 asked = json.loads(line)
-                if "path" not in asked:
-                    continue
-                self.questions.append(asked["path"])
+                if "qp" in asked:
+                    self.questions.append(asked)
                 if answer is not None:
-                    lines.write(json.dumps(answer) + "\n")
+                    lines.write(json.dumps(answer if "qp" in asked else {}) + "\n")
                     lines.flush()
 
     def __call__(self, *words):

@@ -96,7 +96,7 @@ def test_patience_is_the_agents(programs, installed, hosts):
 
 @pytest.mark.needs(hosts=2)
 def test_an_agent_that_does_not_answer_delays_a_program_once(programs, installed, hosts):
-    """Without an answer a program goes on after 0.1 s, on its own path, and one line says why."""
+    """Without an answer a program goes on after half a second, on its own path, and one line says why."""
     with programs.agent(None):
         ran = programs(installed("ib_write_bw"), *BANDWIDTH, "-q", "4")
     assert ran.client.count("c4bench attach: the agent at ") == 1

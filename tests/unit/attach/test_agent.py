@@ -7,12 +7,12 @@ import time
 from contextlib import contextmanager
 
 ASKED = {"source": "10.0.1.5", "destination": "10.0.2.9", "qp": 17, "remote_qp": 99}
-ANSWER_S = 0.1
+ANSWER_S = 0.5
 
 
 @contextmanager
-def agent(folder, answer):
-    """An agent that answers each question with these bytes; yields the messages that come to it."""
+def agent(folder, answer, hello=b"{}\n"):
+    """An agent that answers each question and each hello with these bytes; yields the messages that come to it."""
     heard = []
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(folder.parent / "agent"))
@@ -23,8 +23,7 @@ def agent(folder, answer):
             with connection, connection.makefile("rb") as lines:
                 for line in lines:
                     heard.append(json.loads(line))
-                    if "path" in heard[-1]:
-                        connection.sendall(answer)
+                    connection.sendall(answer if "qp" in heard[-1] else hello)
 
         thread = threading.Thread(target=serve)
         thread.start()
@@ -33,16 +32,16 @@ def agent(folder, answer):
 
 
 def test_the_agent_learns_who_the_process_is_and_what_it_connects(driver, folder):
-    """On connecting: the path of its records, and the variables of launchers; then a question for each connection."""
+    """On connecting: the file of its records, and the variables of launchers; then a question for each connection."""
     with agent(folder, b'{"label":849}\n') as heard:
         running = driver("posts", RANK="3", C4BENCH_JOB='a "job"\\', HOME="/secret")
         running.process.communicate()
     hello, question = heard
-    assert hello["records"] == str(folder / f"{running.pid}.ring")
+    assert hello["ring"] == f"{running.pid}.ring"
     assert hello["environment"]["RANK"] == "3"
     assert hello["environment"]["C4BENCH_JOB"] == 'a "job"\\'
     assert "HOME" not in hello["environment"]
-    assert question == {"path": ASKED}
+    assert question == ASKED
 
 
 def test_the_agents_answer_is_what_the_device_gets(driver, folder):
@@ -67,14 +66,14 @@ def test_what_is_no_answer_changes_nothing(driver, folder):
 
 
 def test_a_silent_agent_delays_one_connection(driver, folder):
-    """Of 1,100 connections the first waits 0.1 s for an answer, the others for none, and one line says so."""
+    """Of 1,100 connections the first waits half a second for an answer, the others for none, and one line says so."""
     with agent(folder, b""):
         began = time.monotonic()
         running = driver("many")
         took_s = time.monotonic() - began
         _, said = running.process.communicate()
     assert took_s > ANSWER_S
-    assert said.count("has not answered within 100 ms") == 1
+    assert said.count("has not answered within 500 ms") == 1
     assert running.said == ["1100"]
 
 
@@ -86,5 +85,16 @@ def test_an_agent_that_comes_later_learns_of_the_process(driver, folder):
             while not heard:
                 time.sleep(0.01)
             running.process.communicate()
-        assert heard[0]["records"] == str(folder / f"{running.pid}.ring")
+        assert heard[0]["ring"] == f"{running.pid}.ring"
         (folder.parent / "agent").unlink()
+
+
+def test_a_process_that_the_agent_refuses_runs_without_it(driver, folder):
+    """A refusal is said in one line, and nothing more is asked."""
+    with agent(folder, b"", b'{"error":"user 4711 may not"}\n') as heard:
+        running = driver("many")
+        _, said = running.process.communicate()
+    assert "user 4711 may not" in said
+    assert running.said == ["1100"]
+    assert [*heard[0]] == ["ring", "environment"]
+    assert len(heard) == 1

@@ -86,7 +86,6 @@ class Site:
         elif server or starting.is_served(words):
             program = self._program(job, starting.server_and_client(serving, words, places, job, added), places)
             program.start_server(within_s, ready_s)
-            program.printing = 1
         else:
             program = self._program(job, starting.on_each(words, places, job, added), places)
         program.start()

@@ -11,7 +11,9 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False  # as type checkers see `typing`'s, whose import takes longer than all else here
 
 if TYPE_CHECKING:
+    from c4bench.attribution.weigh import Observation, Rates, crossed
     from c4bench.c4d.offline import detect
+    from c4bench.c4d.signs.added import JobSpan
     from c4bench.c4p.knowledge.atlas import Atlas
     from c4bench.c4p.placement.planner import Planner
     from c4bench.collective.options import Options as CollectiveOptions
@@ -59,15 +61,18 @@ __all__ = [
     "InconclusiveError",
     "InterfaceTarget",
     "Inventory",
+    "JobSpan",
     "Lab",
     "LabJob",
     "Measurement",
     "MemberEvidence",
+    "Observation",
     "PathAttributes",
     "Planner",
     "PortCounters",
     "ProcessTarget",
     "RankContext",
+    "Rates",
     "Reading",
     "Record",
     "Run",
@@ -78,6 +83,7 @@ __all__ = [
     "UnhealthyError",
     "UsageError",
     "Window",
+    "crossed",
     "detect",
     "find_process",
     "lab",
@@ -87,7 +93,9 @@ __all__ = [
 ]
 # Where each is; `lab` is the package of that name, which can be called.
 _NAMES = {
+    "attribution.weigh": ("Observation", "Rates", "crossed"),
     "c4d.offline": ("detect",),
+    "c4d.signs.added": ("JobSpan",),
     "c4p.knowledge.atlas": ("Atlas",),
     "c4p.placement.planner": ("Planner",),
     "collective.options": ("CollectiveOptions=Options",),

@@ -1,4 +1,4 @@
-"""A package of a stranger adds to each of eight kinds by name, and a bad one costs one line."""
+"""A package of a stranger adds to each of nine kinds by name, and a bad one costs one line."""
 
 import json
 import os
@@ -9,11 +9,13 @@ import sys
 from importlib.metadata import distributions
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 
 from c4bench import extensions
 from c4bench.model.step import StepOp
+from c4bench.model.telemetry import NicRecord
 from c4bench.record.telemetry import to_lines
 from tools.sim.job import simulate
 from tools.sim.model import SimFault, SimFaultKind, SimJob
@@ -132,6 +134,22 @@ def test_detect_judges_a_recording_by_another_detector(site, tmp_path):
     assert c4bench(site, "campaign", tmp_path, "--detector", "acme")[0] == 2
 
 
+def test_a_sign_of_others_names_what_ours_do_not_see(site, tmp_path):
+    """A NIC that is told to slow down, and yet is as fast as before, is named by the package's sign alone."""
+    recording = tmp_path / "job.jsonl"
+    windows = [
+        msgspec.structs.replace(one, nics=(NicRecord(f"{one.host}/0", "linkup", cnp_received=received),))
+        for tick in simulate(SimJob(4, (StepOp("all_to_all", 1 << 20, 0.05),), seed=4), [], 5.0)
+        for one in tick.windows
+        for received in [int(1000 * max(0.0, tick.time_s - 3.0)) if one.host == "h2" else 0]
+    ]
+    recording.write_bytes(b"".join(to_lines(windows)))
+    assert json.loads(c4bench("", "detect", recording, "--json")[1]) == []
+    (found,) = json.loads(c4bench(site, "detect", recording, "--json")[1])
+    assert (found["component"]["name"], found["component"]["side"]) == ("h2/0", "tx")
+    assert found["evidence"][0].startswith("acme.throttled: ")
+
+
 def test_a_master_is_told_who_judges(site, tmp_path):
     """A master takes the package's detector by its name, and refuses others, and any beside a bus, before it begins."""
 
@@ -179,8 +197,9 @@ def test_a_bad_entry_point_costs_one_line(tmp_path, point, module, why):
 
 @pytest.mark.parametrize("group", extensions.GROUPS)
 def test_the_wrong_type_is_refused_in_each_group(tmp_path, group, monkeypatch, caplog):
-    """A number is none of the eight."""
+    """A number is none of the nine."""
     from c4bench.c4d.detectors import DETECTORS  # noqa: PLC0415
+    from c4bench.c4d.signs.added import SIGNS  # noqa: PLC0415
     from c4bench.control.paths.switches import READERS  # noqa: PLC0415
     from c4bench.evidence.formats import FORMATS  # noqa: PLC0415
     from c4bench.inject.catalogue import load  # noqa: PLC0415
@@ -188,7 +207,7 @@ def test_the_wrong_type_is_refused_in_each_group(tmp_path, group, monkeypatch, c
     from c4bench.verbs.path_controls import PATH_CONTROLS  # noqa: PLC0415
     from c4bench.workload.programs import PROGRAMS  # noqa: PLC0415
 
-    registries = (load().specs, DRIVERS, WITNESSES, PROGRAMS, PATH_CONTROLS, FORMATS, READERS, DETECTORS)
+    registries = (load().specs, DRIVERS, WITNESSES, PROGRAMS, PATH_CONTROLS, FORMATS, READERS, DETECTORS, SIGNS)
     known = {registry._group: registry for registry in registries}[group]
     monkeypatch.syspath_prepend(broken(tmp_path / "site", [(group, "number", "numbers_only:X")], numbers_only="X = 5"))
     fresh = extensions.Registry(group, known._what, lambda: known.own, known._fits)

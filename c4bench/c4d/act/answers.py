@@ -30,17 +30,18 @@ class Left(NamedTuple):
 
 
 def left_by(
-    observations: Iterable[Observation], parts: frozenset[Component], named: Collection[frozenset[Component]] = ()
+    observations: Iterable[Observation], parts: frozenset[Component], named: Collection[Component] = ()
 ) -> Left:
-    """What observations leave of the suspects' `parts`; `named` is what each other finding leaves."""
-    posterior = likeliest(_of_suspected_paths(observations, parts))
+    """What observations leave of the suspects' `parts`, beside what other findings have `named`."""
+    every = list(_of_suspected_paths(observations, parts))
+    posterior = likeliest(every)
     if posterior is None:
         return Left(frozenset(), more=True)
     alike = frozenset(row.component for row in (*posterior.rows, *posterior.cables))
+    if not (alike - parts).isdisjoint(named):
+        return left_by([one for one in every if one.flow not in posterior.flows], parts, named)
     own = alike & parts
-    if not own or any(one <= alike and one.isdisjoint(parts) for one in named):
-        return Left(frozenset(), more=False)
-    return Left(own, _apart(posterior, own))
+    return Left(own, bool(own) and _apart(posterior, own))
 
 
 def _of_suspected_paths(observations: Iterable[Observation], parts: frozenset[Component]) -> Iterator[Observation]:
@@ -77,7 +78,7 @@ class DeliveryProbes:
         """The fewest flows that tell the suspects apart, and more, so that some cross each of them, and some none."""
         return telling_flows(self.parts, self._paths)
 
-    def left(self, deliveries: Iterable[Delivery], named: Collection[frozenset[Component]] = ()) -> Left:
+    def left(self, deliveries: Iterable[Delivery], named: Collection[Component] = ()) -> Left:
         """What lost or overtaken packets leave of the suspects; `named` as in `left_by`."""
         return left_by(self.observations(deliveries), self.parts, named)
 
@@ -144,7 +145,7 @@ class TrainProbes:
     def __init__(self, suspects: Collection[Component], paths: PathLinks) -> None:
         self._suspects = frozenset(suspects)
         self._parts = frozenset(part for one in suspects for part in sides(one))
-        self._crossed = {flow: crossed(flow[:2], hops) for flow, hops in sorted(paths.items())}
+        self._crossed = {flow: crossed(flow[:2], hops) for flow, hops in paths.items()}
         self._paths = paths
         self._known_sides = {one.name: one.side for one in suspects if one.kind == "nic" and one.side}
         self._between: dict[tuple[str, str], list[Flow]] = {}
@@ -162,12 +163,12 @@ class TrainProbes:
         ways = [(flow, back) for flow in there if (back := self._back(flow))]
         return tuple(dict.fromkeys([*there, *chain.from_iterable(ways), *self._apart()]))
 
-    def left(self, rounds: Sequence[Sequence[TimedFlow]]) -> Left:
-        """What slow trains leave of the suspects."""
-        by_spread = self._weigh(self._by_spread(rounds))
+    def left(self, rounds: Sequence[Sequence[TimedFlow]], named: Collection[Component] = ()) -> Left:
+        """What slow trains leave of the suspects; `named` as in `left_by`."""
+        by_spread = self._weigh(self._by_spread(rounds), named)
         if by_spread.suspects or not by_spread.more:
             return by_spread
-        suspects, more = self._weigh(self._by_delay(rounds))
+        suspects, more = self._weigh(self._by_delay(rounds), named)
         return Left(self._of_known_sides(suspects), more)
 
     def refuted(self, rounds: Sequence[Sequence[TimedFlow]]) -> bool:
@@ -248,11 +249,11 @@ class TrainProbes:
         rates = Rates(max(_SLOW_IN_HEALTH, (bad + 1) / (trains + 2)), _SLOW_TO_BLAME)
         return [Observation(one.flow, one.crosses, one.beyond(bar), len(one.values), rates) for one in measured]
 
-    def _weigh(self, observations: list[Observation] | None) -> Left:
+    def _weigh(self, observations: list[Observation] | None, named: Collection[Component]) -> Left:
         """What is left of the suspects."""
         if observations is None:
             return Left(frozenset(), more=False)
-        return left_by(observations, self._parts)
+        return left_by(observations, self._parts, named)
 
     def _of_known_sides(self, left: frozenset[Component]) -> frozenset[Component]:
         """Of a NIC by which trains are late the side that was named, and its cable at that side only."""

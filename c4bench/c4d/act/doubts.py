@@ -67,10 +67,10 @@ class Doubt(msgspec.Struct):
         """Take in what probes have shown."""
 
     @abstractmethod
-    def left(self, named: Collection[frozenset[Component]] = ()) -> tuple[Component, ...]:
+    def left(self, named: Collection[Component] = ()) -> tuple[Component, ...]:
         """The suspects that all probes together leave, in their order; all of them if probes do not tell.
 
-        `named` is what each other finding leaves.
+        `named` is what other findings have named.
         """
 
     def refuted(self) -> bool:
@@ -91,7 +91,7 @@ class Doubt(msgspec.Struct):
             finding,
             component=component,
             alternatives=tuple(others),
-            confidence=confidence(),
+            confidence=confidence(_other_cables(component, others)),
             evidence=tuple(evidence),
             refuted_by=self.REFUTED_BY.format(component),
             probed=True,
@@ -121,9 +121,9 @@ class SlowDoubt(Doubt):
             self.timed.append(record.flows)
             self.rounds += 1
 
-    def left(self, named: Collection[frozenset[Component]] = ()) -> tuple[Component, ...]:  # noqa: ARG002  (interface)
+    def left(self, named: Collection[Component] = ()) -> tuple[Component, ...]:
         """The suspects that trains leave; all of them if they do not tell."""
-        left = TrainProbes(self.suspects, self.paths).left(self.timed).suspects
+        left = TrainProbes(self.suspects, self.paths).left(self.timed, named).suspects
         return tuple(sorted(left, key=self.order)) or self.suspects
 
     def refuted(self) -> bool:
@@ -164,7 +164,7 @@ class LossDoubt(Doubt):
                 self.deliveries += record.deliveries
                 self.rounds += 1
 
-    def left(self, named: Collection[frozenset[Component]] = ()) -> tuple[Component, ...]:
+    def left(self, named: Collection[Component] = ()) -> tuple[Component, ...]:
         """The suspects that all probes together leave, in their order; all of them if probes do not tell."""
         lossy, _ = DeliveryProbes(self.suspects, self.paths).left(self.deliveries, named)
         dead = self._dead(named)
@@ -184,7 +184,7 @@ class LossDoubt(Doubt):
             f"{hops}"
         )
 
-    def _dead(self, named: Collection[frozenset[Component]] = ()) -> frozenset[Component]:
+    def _dead(self, named: Collection[Component] = ()) -> frozenset[Component]:
         """The suspects that lost packets leave, if nothing arrives that crosses them."""
         probes = DeliveryProbes(self.suspects, self.paths)
         left, _ = probes.left(self.deliveries, named)
@@ -210,10 +210,11 @@ _HELD_S, _ASKED_S = 1.0, 2.5
 
 
 class Ended(NamedTuple):
-    """Findings to `name`, with the times of their alarms, and those that probes have `refuted`."""
+    """Findings to `name`, with the times of their alarms; those held that probes have `refuted`, and have `upheld`."""
 
     name: list[Alarmed]
     refuted: list[Finding]
+    upheld: list[Finding]
 
 
 class Doubts:
@@ -223,21 +224,28 @@ class Doubts:
         self._paths = paths
         self._open: deque[Doubt] = deque(maxlen=_KEPT)
         self._ended: list[Doubt] = []
-        self._named: deque[frozenset[Component]] = deque(maxlen=_KEPT)
+        # What each finding has named, likeliest first.
+        self._named: deque[tuple[Component, ...]] = deque(maxlen=_KEPT)
 
     @property
     def any_open(self) -> bool:
         """Whether there is a doubt that nobody has probed for to the end."""
         return bool(self._open)
 
-    def add(self, finding: Finding, alarmed_s: float, nics: Collection[str]) -> None:
-        """Note a new finding, and open a doubt if probes between these NICs of the job may end it."""
-        self._named.append(frozenset(finding.suspects))
-        if finding.cause in _LOSSY and (finding.alternatives or _without_side(finding)):
-            self._open.append(LossDoubt(finding, alarmed_s, self._relevant(self._named[-1], nics)))
+    def add(self, finding: Finding, alarmed_s: float, nics: Collection[str], used: Collection[Flow] = ()) -> None:
+        """Note a new finding, and open a doubt if probes between these NICs of the job may end it.
 
-    def hold(self, finding: Finding, alarmed_s: float, now_s: float, nics: Collection[str]) -> bool:
-        """Open a doubt on something slow; return whether it is not to be named before probes have told.
+        Of the paths that tell as much, those that the job has `used` are probed: they are known best.
+        """
+        self._named.append(finding.suspects)
+        if finding.cause in _LOSSY and (finding.alternatives or _without_side(finding)):
+            relevant = self._relevant(finding.suspects, nics)
+            self._open.append(LossDoubt(finding, alarmed_s, _in_use_first(relevant, used)))
+
+    def hold(
+        self, finding: Finding, alarmed_s: float, now_s: float, nics: Collection[str], used: Collection[Flow] = ()
+    ) -> bool:
+        """Open a doubt on something slow, as `add` does; return whether it is not to be named before probes have told.
 
         A path alone is hardly ever to blame.
         """
@@ -245,9 +253,10 @@ class Doubts:
         if finding.cause is not Cause.TRANSFER_SLOW or not (finding.alternatives or path):
             return False
         sure = not path and (finding.posterior is None or finding.posterior.share >= _SURE)
-        relevant = self._relevant(frozenset(finding.suspects), nics)
+        relevant = self._relevant(finding.suspects, nics)
         until_s = -math.inf if sure else now_s + _HELD_S
-        doubt = SlowDoubt(finding, alarmed_s, {**relevant, **self._back(relevant)}, held_until_s=until_s)
+        paths = _in_use_first({**relevant, **self._back(relevant)}, used)
+        doubt = SlowDoubt(finding, alarmed_s, paths, held_until_s=until_s)
         if not doubt.next_trains():
             return False
         self._open.append(doubt)
@@ -314,14 +323,17 @@ class Doubts:
         if probes do not refute it in time.
         """
         ended, self._ended = self._ended, []
-        found, refuted = list[Alarmed](), list[Finding]()
+        found, refuted, upheld = list[Alarmed](), list[Finding](), list[Finding]()
+        others = {first for first, *_ in (*self._named, *(doubt.suspects for doubt in ended))}
         for doubt in ended:
-            left = doubt.left(self._named)
+            left = doubt.left(others)
             held = doubt.held_until_s > -math.inf
             if held and left == doubt.suspects and doubt.refuted():
                 refuted.append(doubt.finding)
-            elif held or frozenset(left) not in self._named:
-                self._named.append(frozenset(left))
+                continue
+            upheld += [doubt.finding] * held
+            if set(left) not in map(set, self._named):
+                self._named.append(left)
                 found.append((doubt.refined(left) if left != doubt.suspects else doubt.finding, doubt.alarmed_s))
         for doubt in self._overdue(now_s):
             if doubt.refuted():
@@ -329,13 +341,22 @@ class Doubts:
                 refuted.append(doubt.finding)
             else:
                 doubt.held_until_s = -math.inf
-                self._named.append(frozenset(doubt.suspects))
+                self._named.append(doubt.suspects)
                 found.append((doubt.finding, doubt.alarmed_s))
-        return Ended(found, refuted)
+        return Ended(found, refuted, upheld)
 
     def _overdue(self, now_s: float) -> list[Doubt]:
         """The open doubts whose findings have been held for long enough."""
         return [doubt for doubt in self._open if -math.inf < doubt.held_until_s <= now_s]
+
+
+def _other_cables(component: Component, others: Collection[Component]) -> int:
+    """How many more cables the others are, if two links that no probe tells apart are the directions of one."""
+    return sum(one.kind == component.kind for one in others) // 2
+
+
+def _in_use_first(paths: PathLinks, used: Collection[Flow]) -> PathLinks:
+    return dict(sorted(paths.items(), key=lambda path: (path[0] not in used, path)))
 
 
 def _flows(record: DoubtReport) -> tuple[Flow, ...]:

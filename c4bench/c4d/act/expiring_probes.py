@@ -63,7 +63,7 @@ class ExpiringProbes:
         """Probes by what they have to do with suspects: of each kind some of different NICs, best with answers left."""
         able: dict[FlowComponents, dict[str, ExpiringProbe]] = {}
         unable: dict[FlowComponents, dict[str, ExpiringProbe]] = {}
-        for path, hops in sorted(self._paths.items()):
+        for path, hops in self._paths.items():
             for position, hop in enumerate(hops[:-1]):
                 probe = ExpiringProbe(*path, position + 1)
                 kind = self._touched(probe, hops).among(left)

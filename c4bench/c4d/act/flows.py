@@ -149,10 +149,13 @@ def fewest(
 
 
 def telling_flows(parts: Collection[Component], paths: PathLinks) -> tuple[Flow, ...]:
-    """The fewest flows that tell `parts` apart, and more, so that some cross each of them, and some none."""
+    """The fewest flows that tell `parts` apart, and more, so that some cross each of them, and some none.
+
+    Of flows that tell as much, the first.
+    """
     suspects = frozenset(parts)
     kinds: dict[FlowComponents, list[Flow]] = {}
-    for path, hops in sorted(paths.items()):
+    for path, hops in paths.items():
         of_kind = kinds.setdefault(FlowComponents(crossed(path[:2], hops) & suspects, frozenset()), [])
         if len(of_kind) < _WITNESSES and all(path[0] != other[0] for other in of_kind):
             of_kind.append(path)

@@ -106,7 +106,8 @@ class JobDetector:
         self._hangs.reported |= {finding.component for finding, _ in ended.name} if self._hangs.reported else set()
         for finding in ended.refuted:
             self._network.refute(finding)
-        slow = [finding.component for finding, _ in ended.name if finding.cause is Cause.TRANSFER_SLOW]
+        named = [*ended.upheld, *(finding for finding, _ in ended.name)]
+        slow = [finding.component for finding in named if finding.cause is Cause.TRANSFER_SLOW]
         self._network.cases.name(slow, now_s)
         return [self._stamped(finding, alarmed_s, now_s) for finding, alarmed_s in ended.name]
 
@@ -128,9 +129,9 @@ class JobDetector:
         self._network.ingest_delays(now_s)
         alarms = self._network.evaluate(now_s, span_s(self._view.pace_s()), disturbed=self._late.disturbed)
         unexplained = [alarm for alarm in alarms if not self._reported_losses.explains(alarm[0].component)]
-        nics, found = self._view.users(), []
+        nics, used, found = self._view.users(), self._view.flows(), []
         for finding, alarmed_s in self._storms.new(self._storms.explain(unexplained), now_s):
-            if self.doubts.hold(finding, alarmed_s, now_s, nics):
+            if self.doubts.hold(finding, alarmed_s, now_s, nics, used):
                 self._network.cases.ask(finding.component, now_s)
             else:
                 found.append(self._diagnosis(finding, alarmed_s, now_s))
@@ -143,7 +144,7 @@ class JobDetector:
         return [self._diagnosis(finding, now_s, now_s) for finding in findings]
 
     def _diagnosis(self, finding: Finding, alarmed_s: float, now_s: float) -> Diagnosis:
-        self.doubts.add(finding, alarmed_s, self._view.users())
+        self.doubts.add(finding, alarmed_s, self._view.users(), self._view.flows())
         return self._stamped(finding, alarmed_s, now_s)
 
     def _stamped(self, finding: Finding, alarmed_s: float, now_s: float) -> Diagnosis:

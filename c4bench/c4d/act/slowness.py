@@ -4,7 +4,7 @@ measure -> missing links -> packet loss -> weigh -> learn -> attribute -> explai
 """
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
@@ -23,6 +23,7 @@ from c4bench.c4d.observe.delay_matrix import DelayMatrix, in_flight_costs
 from c4bench.c4d.observe.job_view import JobView
 from c4bench.c4d.observe.one_way_delays import OneWayDelays
 from c4bench.c4d.observe.shared_fabric import SharedFabric
+from c4bench.c4d.signs.added import AddedSigns, JobSpan
 from c4bench.c4d.signs.benign_explanations import BenignExplanations, CongestionDetector
 from c4bench.c4d.signs.delays import MatrixEvidence, Weights
 from c4bench.c4d.signs.missing_links import MissingLinkDetector
@@ -92,6 +93,9 @@ class NetworkSlownessDetector:
         self._congestion = CongestionDetector(view, clocks, fabric)
         self.slowdowns: list[BenignSlowdown] = []
         self._missing = MissingLinkDetector()
+        self._added = AddedSigns()
+        # In how many spans a path alone was to blame for losses.
+        self._lossy_paths: Counter[str] = Counter()
         self._one_way = OneWayDelays(view.pairs)
         self.cases = Cases()
         self._newest: Floats = np.empty(0)
@@ -167,7 +171,9 @@ class NetworkSlownessDetector:
         blames, lacking = self._explain(self._attribute(weights), weights, departures, span)
         blames = [blame for blame in blames if self._supported(blame, weights)]
         blames = [blame for blame in blames if suspected.isdisjoint(blame.cells)]
-        return missing + lost + lacking + self._name(blames, weights, span)
+        added = self._find_added(span)
+        self.cases.heal(clean=not blames and not added)
+        return missing + lost + lacking + self._name(blames, weights, span) + self._name_added(added, span)
 
     def _measure(self, now_s: float, span_s: float) -> Span | None:
         """Close the span if it has lasted `span_s`, and note the traffic that moved or arrived in it."""
@@ -213,9 +219,16 @@ class NetworkSlownessDetector:
         if not suspected:
             return [], suspected
         losses = self._losses.find(self._matrix.current(), self._view.suspect_links)
+        losses = [loss for loss in losses if self._lasts(loss.blame)]
         fresh = [loss for loss in losses if loss.blame.component not in self.cases.standing]
         self.cases.name((loss.blame.component for loss in losses), span.closed_s)
         return [(loss_finding(loss), span.closed_s) for loss in fresh], suspected
+
+    def _lasts(self, loss: Blame) -> bool:
+        """Whether a loss lasts long enough to be named: others that cross the same link may lose packets soon."""
+        path = loss.component.name if loss.component.kind == "path" else ""
+        self._lossy_paths[path] += 1
+        return not path or self._lossy_paths[path] >= POINT_SPANS
 
     def _waiting(self, measured: CellValues) -> dict[Cell, float]:
         """How far cells that were not measured depart at least, by their transfers in flight (log ratio)."""
@@ -293,9 +306,20 @@ class NetworkSlownessDetector:
         # A side that is a single cell, as in a ring, has no evidence but that cell's.
         return max(as_a_whole, default=cells) >= ENOUGH
 
+    def _find_added(self, span: Span) -> list[Finding]:
+        """What signs of others find."""
+        if not self._added:
+            return []
+        nics = {name: nic.newest for name, nic in self._view.devices.items() if nic.newest}
+        return self._added.find(JobSpan(span.opened_s, span.closed_s, dict(span.cells), span.links, nics))
+
+    def _name_added(self, findings: Iterable[Finding], span: Span) -> list[Alarmed]:
+        fresh = [finding for finding in findings if not self.cases.knows(finding.component)]
+        self.cases.name((finding.component for finding in fresh), span.closed_s)
+        return [(finding, span.closed_s) for finding in fresh]
+
     def _name(self, blames: list[Blame], weights: Weights, span: Span) -> list[Alarmed]:
         """New findings with the time of their alarm."""
-        self.cases.heal(clean=not blames)
         # Where many are slow at once and recover, one is last: it must have been alone in the span before too.
         before, self._blamed = self._blamed, {blame.component for blame in blames}
         steady = [blame for blame in blames if blame.component.kind != "path" or blame.component in before]

@@ -224,6 +224,10 @@ class JobView:
                     users.setdefault(nic, set()).add(comm.ranks[member.rank])
         return users
 
+    def flows(self) -> set[tuple[str, str, int]]:
+        """What connections send: source NIC, destination NIC, source port."""
+        return {(cell[0], cell[1], int(cell[2])) for cell in self.conns.cells if cell}
+
     def links(self) -> dict[Cell, tuple[str, ...]]:
         """The links that connections cross, as far as paths are known; the same object until either changes."""
         version = self.paths.learnt, self.conns.moves

@@ -46,6 +46,11 @@ class NicView:
         self.grew_s: float | None = None
         self._records: deque[tuple[float, NicRecord]] = deque(maxlen=_KEPT)
 
+    @property
+    def newest(self) -> NicRecord | None:
+        """The latest record; None before any."""
+        return self._records[-1][1] if self._records else None
+
     def ingest(self, record: NicRecord, end_s: float) -> None:
         """Ingest a record at the end of a window."""
         if record.state not in ("", _UP) and self.state in ("", _UP):

@@ -14,6 +14,8 @@ from c4bench.model.fabric import MissingLink
 
 # Connections move to other links before their next operation (spans).
 _MOVED_SPANS = 2
+# A switch that also has searches to answer confirms that a link is silent within so many times the longest flap.
+_CONFIRMED_FLAPS = 2.0
 # So many links beside another that go missing at once have not failed each by itself.
 _BESIDE = 2
 
@@ -65,11 +67,14 @@ class MissingLinkDetector:
     def lasting(self, now_s: float, flap_s: float) -> list[Finding]:
         """Findings on links that the job's paths crossed and that are missing for longer than `flap_s`.
 
-        What went missing together is judged once all of it is confirmed.
+        What went missing together is judged once all of it is confirmed; where a part is, after as long again.
         """
         gone = (link for link in self._missing if link.name in self._used and now_s - link.missed_s > flap_s)
         lost = [link for link in gone if self._is_new(link)]
-        if not all(link.confirmed for link in self._missing if failed_together(link, lost)):
+        together = [link for link in self._missing if failed_together(link, lost)]
+        doubtful = [link for link in together if not link.confirmed]
+        waiting = any(now_s - link.missed_s <= _CONFIRMED_FLAPS * flap_s for link in doubtful)
+        if waiting or doubtful == together:
             return []
         return self._report(lost, (), min((link.heard_s for link in lost), default=now_s))
 
@@ -197,7 +202,7 @@ def missing_links_finding(
     and so does a switch between two others if its link to either is dead. Without such a switch, any link that is
     missing together with the lost ones may have failed.
     """
-    silent = [link for link in together if link.silent]
+    silent = [link for link in together if link.silent and link.confirmed]
     first, dead = (silent or lost)[0], _dead_switches(together, silent, beyond)
     failed = lost if dead else [*lost, *together]
     through = (hop for link in lost for hop in link.through)

@@ -128,3 +128,17 @@ def test_a_path_of_unknown_links_is_not_probed():
     doubts.hold(finding, 2.0, 2.0, LEAF) or doubts.add(finding, 2.0, LEAF)
     assert doubts.next_flows()
     assert unplanned not in doubts.next_flows()
+
+
+def test_the_paths_in_use_are_probed_first():
+    """Where several paths tell as much, packets are numbered on those by which the job sends."""
+    used = {path for path in PATHS if path[0] in {"h1/0", "h2/0"}}
+    first, *others = SERIES
+    finding = Finding(
+        Syndrome.COMMUNICATION_HANG, Cause.CONNECTION_STALLED, first, 1.0, 0.5, ("seen",), "", {}, tuple(others)
+    )
+    doubts = Doubts(PATHS)
+    doubts.add(finding, 2.0, LEAF, used)
+    crossing = [flow for flow in doubts.next_flows() if first.name in PATHS[flow]]
+    assert crossing
+    assert set(crossing) <= used

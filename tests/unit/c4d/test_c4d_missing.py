@@ -295,3 +295,14 @@ def test_links_that_went_together_are_one_finding():
     later = MissingLink("down:1>0", MISSED_S + 0.7, MISSED_S + 1.0, ())
     assert failed_together(BACK, [THERE])
     assert not failed_together(later, [THERE])
+
+
+def test_a_silence_that_nobody_confirms_holds_a_finding_up_for_one_more_flap():
+    """Of links that went together one is known to be gone: it is named then, and the silent one is a suspect."""
+    silent = msgspec.structs.replace(BACK, silent=True, confirmed=False)
+    known = msgspec.structs.replace(THERE, confirmed=True)
+    links = MissingLinkDetector()
+    links.update((known, silent), {CELL: ("at", THERE.name, BACK.name, "to")})
+    assert links.lasting(MISSED_S + 1.9 * FLAP_S, FLAP_S) == []
+    (found,) = links.lasting(MISSED_S + 2.1 * FLAP_S, FLAP_S)
+    assert [one.name for one in found.suspects] == [THERE.name, BACK.name]

@@ -252,14 +252,37 @@ def test_what_trains_refute_in_time_is_not_named(narrow, kept):
     doubts, network = doubted([PATH, nic("tx"), *RING[1:]]), Network(narrow=narrow, busy=0.0)
     doubts.ingest(ProbingBegan(2.0, "job"))
     doubts.ingest(network.round(doubts.next_trains()))
-    assert doubts.ended(4.4) == ([], [])
-    named, refuted = doubts.ended(4.5)
+    assert doubts.ended(4.4) == ([], [], [])
+    named, refuted, _ = doubts.ended(4.5)
     assert (len(named), len(refuted)) == (int(kept), int(not kept))
 
 
 def test_what_nobody_probes_is_named_in_the_end():
     """Without an answer a doubtful finding is named as it is, once."""
     doubts = doubted([PATH, nic("tx"), *RING[1:]])
-    assert doubts.ended(2.9) == ([], [])
+    assert doubts.ended(2.9) == ([], [], [])
     assert len(doubts.ended(3.0).name) == 1
-    assert doubts.ended(9.0) == ([], [])
+    assert doubts.ended(9.0) == ([], [], [])
+
+
+def test_trains_of_two_slow_nics_leave_each_finding_its_own():
+    """One NIC is narrow and another late: the cable of the first is a suspect of both, and left of one."""
+    doubts, sends = doubted([nic("tx"), *RING]), Network(narrow={"tx h0/0": 2.0}, late={"rx h3/0": LATE_S})
+    other, cable = Component("nic", "h3/0", "rx"), CABLE["tx"]
+    finding = Finding(
+        Syndrome.COMMUNICATION_SLOW,
+        Cause.TRANSFER_SLOW,
+        other,
+        1.0,
+        0.5,
+        ("seen",),
+        "",
+        {},
+        (cable, link("leaf1>h3/0")),
+    )
+    doubts.hold(finding, 2.0, 2.0, LEAF)
+    while flows := doubts.next_trains():
+        doubts.ingest(sends.round(flows))
+    doubts.ingest(ProbingEnded(0.0, "job"))
+    left = [{one.component, *one.alternatives} for one, _ in doubts.ended(0.0).name]
+    assert left == [{nic("tx"), cable}, {other, link("leaf1>h3/0")}]

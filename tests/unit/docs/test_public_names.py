@@ -15,10 +15,10 @@ import c4bench
 PUBLIC = [
     "Aftermath", "Atlas", "C4Error", "CollectiveOptions", "Component", "Diagnosis", "DriverPlan", "Evaluated",
     "Evidence", "EvidenceFormat", "Fault", "FaultRequest", "FaultSpec", "Flow", "InconclusiveError",
-    "InterfaceTarget", "Inventory", "Lab", "LabJob", "Measurement", "MemberEvidence", "PathAttributes", "Planner",
-    "PortCounters", "ProcessTarget", "RankContext", "Reading", "Record", "Run", "RunDirectory", "Signal",
-    "SourceFile", "Syndrome", "UnhealthyError", "UsageError", "Window", "detect", "find_process", "lab",
-    "load_inventory", "read_fault", "read_telemetry",
+    "InterfaceTarget", "Inventory", "JobSpan", "Lab", "LabJob", "Measurement", "MemberEvidence", "Observation",
+    "PathAttributes", "Planner", "PortCounters", "ProcessTarget", "RankContext", "Rates", "Reading", "Record",
+    "Run", "RunDirectory", "Signal", "SourceFile", "Syndrome", "UnhealthyError", "UsageError", "Window", "crossed",
+    "detect", "find_process", "lab", "load_inventory", "read_fault", "read_telemetry",
 ]
 # fmt: on
 REFERENCE = (ROOT / "docs/reference/python.md").read_text()

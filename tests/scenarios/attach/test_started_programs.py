@@ -70,9 +70,28 @@ def test_perftest_sees_a_slow_nic(program, need, rdma_hosts, inject, measure):
 
 
 @pytest.mark.needs(hosts=2)
+@pytest.mark.parametrize(
+    ("words", "package"),
+    [
+        ("ucx_perftest -t tag_bw -s 65536 -n 200 -w 10", "ucx-utils"),
+        pytest.param("ib_read_bw -d {device} -x {gid} -m 4096 -s 65536 -n 200", "perftest", marks=pytest.mark.nightly),
+        pytest.param("ucx_perftest -t ucp_put_bw -s 65536 -n 200 -w 10", "ucx-utils", marks=pytest.mark.nightly),
+    ],
+)
+def test_a_pair_has_line_rate(program, need, rdma_hosts, measure, words, package):
+    """A server and its client, started from one command, carry what a NIC can; the figure is what they print."""
+    tool = words.partition(" ")[0]
+    need(tool, package)
+    ran = program(words, hosts=rdma_hosts[:2], environment=UCX)
+    ran.wait(WITHIN_S)
+    ratio = ran.figure.value / payload_bound(rdma_hosts[1].nics[0].rate_bps)
+    measure("attach.goodput_ratio", ratio, at_least=0.98, program=f"{tool} {ran.figure.name}")
+
+
+@pytest.mark.needs(hosts=2)
 @pytest.mark.parametrize(("mpi", "package"), [("mpich", "libmpich-dev"), ("openmpi", "libopenmpi-dev")])
 def test_an_all_reduce_of_mpi_is_exact(program, need, rdma_hosts, tmp_path, measure, mpi, package):
-    """A program compiled here runs on two hosts by the MPI's own launcher; all elements are right, each round timed."""
+    """A program compiled here runs on hosts by the MPI's own launcher; all elements are right, each round timed."""
     need(f"mpicc.{mpi}", package)
     subprocess.run([f"mpicc.{mpi}", "-O2", "-o", tmp_path / "all_reduce", ALL_REDUCE], check=True)
     path = program.copy(tmp_path / "all_reduce", rdma_hosts[:2])

@@ -72,8 +72,9 @@ class Site:
 
         A launcher such as mpirun or srun starts ranks on the hosts, `slots` on each. perftest and other programs with
         server and client, and those with a `server` command, have the server on the first of two hosts; the client
-        starts once the server listens, or after `ready_s`. All others run once on each host. `environment` is added;
-        with `attach`, c4bench watches and steers it, as job `job` (by default the scenario's name and a number).
+        starts once the server listens, or after `ready_s`. All others run once on each host. `environment` is added,
+        for a launcher as on the first host; with `attach`, c4bench watches and steers it, as job `job` (by default the
+        scenario's name and a number).
 
         Raises UsageError for a command that cannot be meant, UnhealthyError where it cannot be started within
         `within_s`.
@@ -86,7 +87,7 @@ class Site:
         places = [self._place(host) for host in hosts]
         added = {**(self._attached(hosts[0].name) if attach else {}), **environment}
         if is_launcher(words):
-            program = self._launched(words, places, job, slots, {JOB: job, **added})
+            program = self._launched(words, places, job, slots, {JOB: job, **starting.filled_values(added, places[0])})
         elif server or starting.is_served(words):
             program = self._program(job, starting.server_and_client(serving, words, places, job, added), places)
             program.start_server(within_s, ready_s)

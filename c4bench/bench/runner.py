@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Sequence
 from itertools import chain
-from pathlib import Path
 
 import msgspec
 
@@ -17,12 +16,10 @@ from c4bench.lab.machine.run import LabRun
 from c4bench.model.measurement import Clock
 from c4bench.record import RunDirectory
 
-_CPUINFO = Path("/proc/cpuinfo")
-_TICK_MHZ = 1000.0  # default if /proc/cpuinfo has none; perftest then measures it
 SUITES: dict[str, Callable[[bool], list[Stage]]] = {
     "link": lambda quick: suites.link(quick=quick),
     "collectives": lambda quick: suites.collectives(quick=quick),
-    "perftest": lambda quick: suites.perftest(quick=quick, tick_mhz=tick_mhz(_CPUINFO.read_text())),
+    "perftest": lambda quick: suites.perftest(quick=quick),
     "recorder": lambda quick: suites.recorder(quick=quick),
     "lab": lambda quick: suites.lab(quick=quick),
 }
@@ -42,12 +39,6 @@ def run_suites(names: Sequence[str], run: RunDirectory, *, quick: bool, seed: in
     chosen = [stages for name, stages in SUITES.items() if not names or name in names]
     for stage in suites.merged(chain.from_iterable(stages(quick) for stages in chosen)):
         _boot(stage, run, seed)
-
-
-def tick_mhz(cpuinfo: str) -> float:
-    """How fast the processor's time stamp counts, by the text of /proc/cpuinfo."""
-    speeds = (line.partition(":")[2] for line in cpuinfo.splitlines() if line.startswith("cpu MHz"))
-    return float(next(speeds, _TICK_MHZ))
 
 
 def _boot(stage: Stage, run: RunDirectory, seed: int) -> None:

@@ -32,12 +32,11 @@ class LinkCase(msgspec.Struct, frozen=True, tag="link"):
 
 
 class PerftestCase(msgspec.Struct, frozen=True, tag="perftest"):
-    """Our link against perftest's, alternating, `rounds` times. `tick_mhz` is the CPU clock from /proc/cpuinfo."""
+    """Our link against perftest's, alternating, `rounds` times."""
 
     size_bytes: int
     messages: int
     rounds: int
-    tick_mhz: float
 
 
 class CollectiveCase(msgspec.Struct, frozen=True, tag="collective"):
@@ -107,9 +106,9 @@ def link(*, quick: bool) -> list[Stage]:
     return [Stage(pair(rate * GIGA), virtual=True, cases=(case,)) for rate in rates]
 
 
-def perftest(*, quick: bool, tick_mhz: float) -> list[Stage]:
+def perftest(*, quick: bool) -> list[Stage]:
     """Our link against `ib_write_bw` on the machine's clock, without rate shaping."""
-    case = PerftestCase(MIB, messages=200, rounds=3 if quick else 15, tick_mhz=tick_mhz)
+    case = PerftestCase(MIB, messages=200, rounds=3 if quick else 15)
     return [Stage(pair(100 * GIGA), virtual=False, cases=(case,))]
 
 

@@ -24,7 +24,7 @@ _GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "completion": (),
     },
     "the embedded lab": {"lab": ("lab", "topology")},
-    "jobs": {"workload": ("workload",), "operators": ("status", "watch", "job", "put-back")},
+    "jobs": {"workload": ("workload",), "attach": ("attach",), "operators": ("status", "watch", "job", "put-back")},
     "the master": {
         "master": ("master",),
         "page": ("page", "token"),

@@ -3,6 +3,7 @@
 import argparse
 import sys
 
+from c4bench.attach import build as attach_build
 from c4bench.cli import Commands
 from c4bench.errors import UnhealthyError
 from c4bench.foreign_text import one_line
@@ -38,6 +39,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if linked:
         _print(f"pyverbs: {linked} -> {linked.readlink()}")
     if not arguments.environment:
+        attach_build.build()
         built = build.build(arguments.began)
         _print(f"Linux {built.version}: {built.program} (built in {built.build_s:g} s)")
     return 0

@@ -27,8 +27,8 @@ _SHOWN = ("help", "version", "markers", "showfixtures", "show_fixtures_per_test"
 _FIXTURES_SHOWN = ("showfixtures", "show_fixtures_per_test", "collectonly")
 # The fixtures that need hosts.
 ABSENT = (
-    *("atlas", "c4d", "clocks", "cluster", "hosts", "inject", "inventory", "job", "measure", "rdma_hosts"),
-    *("run_directory", "save", "shared", "steer", "switches", "trust"),
+    *("atlas", "c4d", "clocks", "cluster", "hosts", "inject", "inventory", "job", "measure", "program"),
+    *("rdma_hosts", "run_directory", "save", "shared", "steer", "switches", "trust"),
 )
 _PARALLEL = re.compile(r"-n(\d+|auto|logical)?|--numprocesses(=.*)?|--tx(=.*)?")
 

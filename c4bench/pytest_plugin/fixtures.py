@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from c4bench import remote
+from c4bench.attach.site import Site
 from c4bench.c4p.knowledge.atlas import Atlas
 from c4bench.control.cluster import C4D, Cluster, SteeredJob
 from c4bench.control.paths.switches import Switches
@@ -276,6 +277,17 @@ def shared(request: pytest.FixtureRequest, inventory: Inventory, hosts: tuple[Ho
         pytest.skip("no-shared-storage: hosts name no folder (c4.shared) that they share with this machine")
     own: str = request.node.name
     return Path(folder) / own
+
+
+@pytest.fixture
+def program(request: pytest.FixtureRequest, inventory: Inventory, run_directory: RunDirectory) -> Iterator[Site]:
+    """Start programs of others: `program("mpirun ./ring", hosts=rdma_hosts).wait(60.0)`, as `attach.site.Site` says.
+
+    They are ended after the scenario, whatever has happened; what they have printed is in the run directory's
+    `programs`.
+    """
+    with Site(inventory.access, slug(scenario_name(request.node)), run_directory.path / "programs") as site:
+        yield site
 
 
 @pytest.fixture

@@ -17,11 +17,22 @@ from typing import Self
 
 from c4bench.budget import HOST
 from c4bench.errors import UnhealthyError
+from c4bench.inventory import Access
 from c4bench.remote.protocol import Completed, Session, checked, last_line
 
 _GRACE_S = 5.0
 _SSH_FAILED = 255  # ssh(1), EXIT STATUS
 _SHOWN_BYTES = 4096
+_SESSION_OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ControlMaster=no")
+
+
+def ssh_words(access: Access) -> list[str]:
+    """The `ssh` that runs a command on the host, which is to follow as one word."""
+    words = ["ssh", *_SESSION_OPTIONS, *access.ssh_arguments]
+    words += ["-l", access.user] if access.user else []
+    words += ["-p", str(access.port)] if access.port else []
+    words += ["-i", access.key_file, "-o", "IdentitiesOnly=yes"] if access.key_file else []
+    return [*words, "--", access.address]
 
 
 class ProcessSession:

@@ -20,12 +20,11 @@ import paramiko
 
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inventory import Access
-from c4bench.remote.local import ProcessSession
+from c4bench.remote.local import ProcessSession, ssh_words
 from c4bench.remote.protocol import Completed, Session, checked, drain
 
 _CONNECT_S = 15
 _IDLE_WAKE_S = 30.0
-_SESSION_OPTIONS = ("-T", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-o", "ControlMaster=no")
 _REASONS: tuple[tuple[type[Exception], str], ...] = (
     (
         paramiko.BadHostKeyException,
@@ -90,12 +89,8 @@ class SshConnection:
 
     def start(self, argv: Sequence[str]) -> Session:
         """Start an interactive command."""
-        access = self._access
-        argv_words = ["ssh", *_SESSION_OPTIONS, *access.ssh_arguments]
-        argv_words += ["-l", access.user] if access.user else []
-        argv_words += ["-p", str(access.port)] if access.port else []
-        argv_words += ["-i", access.key_file, "-o", "IdentitiesOnly=yes"] if access.key_file else []
-        return ProcessSession(self._host, argv[0], [*argv_words, "--", access.address, shlex.join(argv)])
+        words = ssh_words(self._access)
+        return ProcessSession(self._host, words[0], [*words, shlex.join(argv)])
 
     def close(self) -> None:
         """Close the connection."""

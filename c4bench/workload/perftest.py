@@ -3,10 +3,8 @@
 import os
 import shutil
 import subprocess
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -21,21 +19,16 @@ _PORT = 18515
 _LISTENING = "0A"  # TCP_LISTEN in /proc/net/tcp
 _TIMEOUT_S = 30.0
 _ATTEMPTS = 10
-_CPUINFO = Path("/proc/cpuinfo")
 
 
 class Perftest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """After a warm-up round, `rounds` rounds of `messages` of `size_bytes` by each, `window` in flight, on one QP.
-
-    `tick_mhz` is the frequency of the processor's time stamp counter, for kernels whose /proc/cpuinfo has none.
-    """
+    """After a warm-up round, `rounds` rounds of `messages` of `size_bytes` by each, `window` in flight, on one QP."""
 
     size_bytes: int
     messages: int
     rounds: int
     window: int = 16
     completions: str = "polling"  # as perftest does
-    tick_mhz: float = 1000.0
 
 
 def run(context: RankContext) -> None:
@@ -90,8 +83,7 @@ class _Rival:
         """
         for _ in range(_ATTEMPTS):
             number = next(self._runs)
-            with _ticking(self._command(), self._parameters.tick_mhz) as command:
-                output = self._client(command, number) if self._rank == 0 else self._serve(command, number)
+            output = self._client(number) if self._rank == 0 else self._serve(number)
             results = self._link_end.exchange(
                 f"ended/{number}", str(average_bps(output, self._parameters.size_bytes)).encode()
             )
@@ -99,12 +91,12 @@ class _Rival:
                 return rate
         raise UnhealthyError(f"{PROGRAM} gave no result {_ATTEMPTS} times: {' '.join(output.split()[-30:])}")
 
-    def _client(self, command: Sequence[str], number: int) -> str:
+    def _client(self, number: int) -> str:
         self._link_end.exchange(f"serving/{number}")
-        return _finish(_start([*command, self._server]))
+        return _finish(_start([*self._command(), self._server]))
 
-    def _serve(self, command: Sequence[str], number: int) -> str:
-        server = _start(command)
+    def _serve(self, number: int) -> str:
+        server = _start(self._command())
         _wait_until_serving(server)
         self._link_end.exchange(f"serving/{number}")
         return _finish(server)
@@ -125,31 +117,6 @@ class _Rival:
         }
         options = [f"{name}={value}" for name, value in flags.items()]
         return [PROGRAM, *options, "--CPU-freq", "--report_gbits"]
-
-
-@contextmanager
-def _ticking(command: Sequence[str], tick_mhz: float) -> Iterator[Sequence[str]]:
-    """`command` where it can turn processor ticks into seconds: perftest wants the rate from /proc/cpuinfo.
-
-    A user-mode kernel has none there, and a rank may not mount. So a copy of the program reads a file of ours instead.
-    perftest measures the rate by itself too, and believes itself where the two differ: `tick_mhz` need not be right.
-    """
-    if "cpu MHz" in _CPUINFO.read_text():
-        yield command
-        return
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / _CPUINFO.name).write_text(f"cpu MHz\t\t: {tick_mhz:.3f}\n")
-        copy = folder / PROGRAM
-        copy.write_bytes(with_local_cpuinfo(Path(shutil.which(PROGRAM) or "").read_bytes()))
-        copy.chmod(0o700)
-        yield ["env", f"--chdir={folder}", f"./{PROGRAM}", *command[1:]]
-
-
-def with_local_cpuinfo(program: bytes) -> bytes:
-    """Perftest's program, as it reads `cpuinfo` of its working directory and not of /proc."""
-    there = bytes(_CPUINFO) + b"\0"
-    return program.replace(there, _CPUINFO.name.encode().ljust(len(there), b"\0"))
 
 
 def _start(command: Sequence[str]) -> "subprocess.Popen[str]":

@@ -14,7 +14,7 @@ from property_examples import FRESH
 
 # Tests in these folders wait for threads, processes and connections: what they test may hang, and this is how long.
 HERE = Path(__file__).parent
-WAITING, HANGS_AFTER_S = {"agent", "collective", "control", "wire", "workload"}, 90
+WAITING, HANGS_AFTER_S = {"agent", "attach", "collective", "control", "wire", "workload"}, 90
 # Pytests that tests start have no property tests, and would import Hypothesis to say so.
 os.environ["PYTEST_ADDOPTS"] = "-p no:hypothesispytest"
 settings.register_profile("same", derandomize=True, deadline=None, max_examples=40)

@@ -5,7 +5,8 @@ batches, because a process for each command would cost tens of milliseconds in t
 
 A switch is a network namespace with its ports, a host is one with its NICs. As on any host with several NICs in a RoCE
 fabric, each NIC has its own routing table, chosen by source address and by output interface. The table `local` comes
-after these, so that traffic between two NICs of one host crosses the switches too.
+after these, so that traffic between two NICs of one host crosses the switches too. A program that names neither, as
+those of librdmacm do, leaves by the host's first NIC.
 
 A NIC whose ports are cabled to two switches: a Linux bond of its interfaces. The bond hashes addresses and UDP ports,
 and so a flow's source port chooses the port that it leaves by. It is static: the two switches share the gateway's
@@ -109,6 +110,7 @@ def answer_settings(limits: IcmpLimits) -> dict[str, str]:
 
 MTU_BYTES = 4200  # leaves room for a 4096-byte path MTU and its headers
 MANAGEMENT_BRIDGE = "mgmt"
+_FABRIC = "10.0.0.0/8"  # all NICs; the management network is a smaller one in it
 _LOCAL_TABLE_PREFERENCE = 5000
 _SMALLEST_FRAME_BYTES = 64
 _QUEUE_BYTES = 8 << 20
@@ -129,9 +131,16 @@ def nic_table(port: Port) -> int:
     return 1000 + port.nic.index
 
 
-def nic_route(port: Port) -> str:
-    """The NIC's only route. The kernel drops it when the NIC is set down; add it again when the NIC is set up."""
-    return f"route replace default via {port.gateway} dev {port.nic.netdev} table {nic_table(port)}"
+def nic_routes(port: Port) -> list[str]:
+    """The only route of the NIC's table, and one for who names no NIC, of which the first NIC's is preferred.
+
+    The kernel drops them when the NIC is set down; add them again when it is set up.
+    """
+    way = f"via {port.gateway} dev {port.nic.netdev}"
+    return [
+        f"route replace default {way} table {nic_table(port)}",
+        f"route replace {_FABRIC} {way} metric {1 + port.nic.index}",
+    ]
 
 
 def nic_neighbour(port: Port) -> str:
@@ -242,7 +251,7 @@ def _cable_nic(nic: Nic, cables: Sequence[Port], batches: dict[str, list[str]]) 
         f"address add {nic.address}/24 dev {nic.netdev}",
         f"link set {nic.netdev} up",
         nic_neighbour(cables[0]),
-        nic_route(cables[0]),
+        *nic_routes(cables[0]),
         f"rule add oif {nic.netdev} lookup {table} pref {table}",
         # Only what this host sends (`iif lo`): packets that another of its NICs has sent arrive with such a source too.
         f"rule add from {nic.address} iif lo lookup {table} pref {table}",
@@ -330,7 +339,7 @@ def nic_reset(port: Port, ifb: str) -> dict[str, list[str]]:
             f"link set {nic.netdev} mtu {MTU_BYTES} up",
             address,
             nic_neighbour(port),
-            nic_route(port),
+            *nic_routes(port),
         ],
         "tc": [
             *(f"qdisc del dev {netdev} {place}" for netdev in netdevs for place in ("ingress", "root")),

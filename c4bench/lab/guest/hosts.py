@@ -103,6 +103,7 @@ class Power:
 _LOGS_SIZE = "32m"  # small, so that a fault can fill it
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _VERBS = Path("/sys/class/infiniband_verbs")
+_CONNECTION_MANAGER = "rdma_cm"  # one device for all namespaces, which knows who asks
 _SSHD_CONFIG = """\
 HostKey /etc/ssh/host_key
 AuthorizedKeysFile /etc/ssh/authorized_keys
@@ -168,7 +169,7 @@ def _mount_views(host: Host, root: Path) -> None:
     (root / "dev/ptmx").symlink_to("pts/ptmx")
     (root / "dev/fd").symlink_to("/proc/self/fd")
     verbs = _verbs_devices(host)
-    for name in (*_DEVICES, *(f"infiniband/{device}" for device in verbs)):
+    for name in (*_DEVICES, *(f"infiniband/{device}" for device in (*verbs, _CONNECTION_MANAGER))):
         _bind_file(f"/dev/{name}", root / "dev" / name)
     _bind_file(str(trigger(host.name)), root / "run/sysrq-trigger")
     namespaces.bind(str(panic(host.name)), f"{root}/proc/sys/kernel/panic")
@@ -307,7 +308,7 @@ class LabHost:
         self._set_management("up")
         for port in self._ports:
             fabric.batch("ip", port.switch, fabric.switch_port_up(port))
-            fabric.batch("ip", self.host.name, [f"link set {port.nic.netdev} up", fabric.nic_route(port)])
+            fabric.batch("ip", self.host.name, [f"link set {port.nic.netdev} up", *fabric.nic_routes(port)])
 
     def _set_management(self, state: str) -> None:
         fabric.batch("ip", "", [f"link set {fabric.management_interface(self._index)} {state}"])

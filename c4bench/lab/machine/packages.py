@@ -19,7 +19,7 @@ from c4bench.errors import UnhealthyError
 # not installed.
 NEEDED = (
     *("flex", "bison", "bc", "make", "patch", "gcc", "libc6-dev", "xz-utils", "binutils", "debian-archive-keyring"),
-    *("python3-pyverbs", "rdma-core", "ibverbs-providers"),
+    *("python3-pyverbs", "rdma-core", "ibverbs-providers", "libibverbs-dev"),
     *("iproute2", "openssh-server", "openssh-client", "sudo", "util-linux"),
 )
 _INSTALL = ("apt-get", "install", "--no-install-recommends")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from c4bench.workload.perftest import average_bps, serving, with_local_cpuinfo
+from c4bench.workload.perftest import average_bps, serving
 
 REPORT = """\
 ---------------------------------------------------------------------------------------
@@ -32,9 +32,3 @@ def test_a_listening_server_is_told_from_a_connected_one():
     assert serving(LISTENING, 18515)
     assert not serving(LISTENING, 18516)
     assert not serving(LISTENING.replace(" 0A ", " 01 "), 18515)
-
-
-def test_the_copied_program_reads_cpuinfo_beside_it():
-    """Only the whole name in the program changes, to one relative to its directory, and nothing in it moves."""
-    program = b"\x7fELF\0/proc/cpuinfo\0rest, /proc/cpuinfo.bak\0"
-    assert with_local_cpuinfo(program) == b"\x7fELF\0cpuinfo" + b"\0" * 7 + b"rest, /proc/cpuinfo.bak\0"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from c4bench.bench import figures
-from c4bench.bench.runner import SUITES, check, tick_mhz
+from c4bench.bench.runner import SUITES, check
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.record import RunDirectory
 
@@ -36,12 +36,6 @@ def test_known_suites_pass():
     check(SUITES)
     with pytest.raises(UsageError):
         check(["lab", "labs"])
-
-
-def test_the_tick_rate_is_read_where_the_machine_has_one():
-    """The first processor's rate; a kernel that has none gives something that perftest can overrule."""
-    assert tick_mhz("model name\t: x\ncpu MHz\t\t: 2596.128\ncpu MHz\t\t: 800.0\n") == 2596.128
-    assert tick_mhz("vendor_id\t: User Mode Linux\n") > 0
 
 
 def test_marks_carry_the_time_of_the_machine(tmp_path):

@@ -14,7 +14,7 @@ MIB = 1 << 20
 def stages(*, quick=False):
     return [
         *suites.link(quick=quick),
-        *suites.perftest(quick=quick, tick_mhz=1.0),
+        *suites.perftest(quick=quick),
         *suites.collectives(quick=quick),
         *suites.recorder(quick=quick),
         *suites.lab(quick=quick),

@@ -153,7 +153,15 @@ def test_a_hosts_namespace_has_all_of_its_nics():
     for port in rails.ports:
         nic = port.nic
         about = [line for line in batches[nic.host] if f" {nic.netdev} " in f"{line} " or f" {nic.address} " in line]
-        assert sorted(line.split()[0] for line in about) == ["address", "link", "neighbour", "route", "rule", "rule"]
+        assert sorted(line.split()[0] for line in about) == [
+            "address",
+            "link",
+            "neighbour",
+            "route",
+            "route",
+            "rule",
+            "rule",
+        ]
         assert f"dev set {nic.device} netns {nic.host}" in rdma[""]
     assert list(rdma)[-1] == ""
 

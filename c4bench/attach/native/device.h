@@ -1,0 +1,27 @@
+/* Opened RDMA devices whose functions this library stands before. */
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#pragma GCC visibility push(hidden)
+
+/* A device's own functions, by its context. */
+struct device {
+	struct ibv_context *context;
+	unsigned int number; /* of the context in this process, from 1 on */
+	int (*poll_cq)(struct ibv_cq *, int, struct ibv_wc *);
+	int (*req_notify_cq)(struct ibv_cq *, int);
+	int (*post_send)(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **);
+	struct ibv_cq_ex *(*create_cq_ex)(struct ibv_context *, struct ibv_cq_init_attr_ex *);
+};
+
+/* The device of a context that ibv_open_device has returned. */
+struct device *device_of(struct ibv_context *context);
+
+/* The functions that a program calls by its context, and that are put in place of a device's own. */
+int hooked_poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *completions);
+int hooked_req_notify_cq(struct ibv_cq *cq, int solicited);
+int hooked_post_send(struct ibv_qp *qp, struct ibv_send_wr *first, struct ibv_send_wr **bad);
+struct ibv_cq_ex *hooked_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attributes);
+
+#pragma GCC visibility pop

@@ -1,9 +1,13 @@
 /* Opened RDMA devices whose functions this library stands before. */
 #pragma once
 
+#include "bias.h"
+
 #include <infiniband/verbs.h>
 
 #pragma GCC visibility push(hidden)
+
+enum { SHARE_UNIT = 1024 };
 
 /* A device's own functions, by its context. */
 struct device {
@@ -13,6 +17,12 @@ struct device {
 	int (*req_notify_cq)(struct ibv_cq *, int);
 	int (*post_send)(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **);
 	struct ibv_cq_ex *(*create_cq_ex)(struct ibv_context *, struct ibv_cq_init_attr_ex *);
+
+	/* The device's virtual time, shared equally among the queue pairs in transfer: collective/recorder.py, NicClock. */
+	struct bias clock_lock;
+	unsigned int carried;
+	uint64_t share; /* in 1/SHARE_UNIT ns */
+	uint64_t clock_ns;
 };
 
 /* The device of a context that ibv_open_device has returned. */

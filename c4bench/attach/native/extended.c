@@ -1,8 +1,8 @@
 /* Extended completion queues are polled by functions that each queue points to (struct ibv_cq_ex). */
 #include "device.h"
-#include "say.h"
 #include "table.h"
 #include "time.h"
+#include "traffic.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -11,6 +11,8 @@
 struct queue {
 	int (*start_poll)(struct ibv_cq_ex *, struct ibv_poll_cq_attr *);
 	int (*next_poll)(struct ibv_cq_ex *);
+	void (*end_poll)(struct ibv_cq_ex *);
+	struct batch batch; /* of the poll that goes on; a queue is polled by one thread at a time */
 };
 
 static struct table queues;
@@ -21,30 +23,85 @@ static struct queue *queue_of(struct ibv_cq_ex *cq)
 	return table_get(&queues, (uintptr_t)cq);
 }
 
+/* Count the completion that the queue shows now. What it is can be asked of those that succeeded only. */
+static void count(struct queue *queue, struct ibv_cq_ex *cq)
+{
+	struct completion completion = {.number = ibv_wc_read_qp_num(cq), .status = cq->status};
+
+	if (cq->status != IBV_WC_SUCCESS) {
+		completion.vendor_err = ibv_wc_read_vendor_err(cq);
+	} else {
+		completion.received = ibv_wc_read_opcode(cq) & IBV_WC_RECV;
+		completion.bytes = completion.received ? ibv_wc_read_byte_len(cq) : 0;
+	}
+	batch_add(&queue->batch, &completion);
+}
+
 static int start_poll(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attributes)
 {
-	int result = queue_of(cq)->start_poll(cq, attributes);
+	struct queue *queue = queue_of(cq);
+	int result = queue->start_poll(cq, attributes);
 
-	if (!result)
+	if (!result) {
 		progressed();
-	else if (result == ENOENT)
+		queue->batch = (struct batch){.device = device_of(cq->context)};
+		count(queue, cq);
+	} else if (result == ENOENT) {
+		qps_flush();
 		waited_in_vain();
+	}
 	return result;
 }
 
-struct ibv_cq_ex *hooked_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attributes)
+static int next_poll(struct ibv_cq_ex *cq)
 {
-	struct ibv_cq_ex *cq = device_of(context)->create_cq_ex(context, attributes);
-	struct queue *queue = cq && cq->start_poll ? calloc(1, sizeof *queue) : NULL;
+	struct queue *queue = queue_of(cq);
+	int result = queue->next_poll(cq);
+
+	if (!result)
+		count(queue, cq);
+	return result;
+}
+
+static void end_poll(struct ibv_cq_ex *cq)
+{
+	struct queue *queue = queue_of(cq);
+
+	batch_end(&queue->batch);
+	queue->end_poll(cq);
+}
+
+static void replace(struct ibv_cq_ex *cq)
+{
+	struct queue *queue = calloc(1, sizeof *queue);
 
 	if (!queue)
-		return cq;
+		return;
 	queue->start_poll = cq->start_poll;
 	queue->next_poll = cq->next_poll;
+	queue->end_poll = cq->end_poll;
 	pthread_mutex_lock(&lock);
 	free(table_take(&queues, (uintptr_t)cq));
-	if (table_set(&queues, (uintptr_t)cq, queue))
+	if (table_set(&queues, (uintptr_t)cq, queue)) {
 		cq->start_poll = start_poll;
+		cq->next_poll = next_poll;
+		cq->end_poll = end_poll;
+	}
 	pthread_mutex_unlock(&lock);
+}
+
+/* The queue is asked for what counting needs, too; where the device does not offer that, for what the program wants. */
+struct ibv_cq_ex *hooked_create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attributes)
+{
+	struct device *device = device_of(context);
+	uint64_t wanted = attributes->wc_flags;
+
+	attributes->wc_flags |= IBV_WC_EX_WITH_QP_NUM | IBV_WC_EX_WITH_BYTE_LEN;
+	struct ibv_cq_ex *cq = device->create_cq_ex(context, attributes);
+	attributes->wc_flags = wanted;
+	if (!cq)
+		return device->create_cq_ex(context, attributes);
+	if (cq->start_poll && cq->read_qp_num && cq->read_byte_len)
+		replace(cq);
 	return cq;
 }

@@ -18,6 +18,8 @@ static void *ours(void *handle, const char *name)
 	static const struct named functions[] = {
 		{"ibv_open_device", (void *)ibv_open_device},
 		{"ibv_close_device", (void *)ibv_close_device},
+		{"ibv_modify_qp", (void *)ibv_modify_qp},
+		{"ibv_destroy_qp", (void *)ibv_destroy_qp},
 	};
 
 	if (handle == RTLD_NEXT || strncmp(name, "ibv_", 4))

@@ -113,3 +113,10 @@ void *real_verbs(const char *name)
 
 	return handle && real_dlvsym() ? real_dlvsym()(handle, name, "IBVERBS_1.1") : NULL;
 }
+
+void *real_verbs_newer(const char *name)
+{
+	void *handle = dlopen("libibverbs.so.1", RTLD_NOW);
+
+	return handle && real_dlsym() ? real_dlsym()(handle, name) : NULL;
+}

@@ -9,6 +9,9 @@ void *real_libc(const char *name);
 /* A function of libibverbs at the version that all its users have asked for since 2006; NULL where there is none. */
 void *real_verbs(const char *name);
 
+/* One that not every libibverbs has, at whichever version. */
+void *real_verbs_newer(const char *name);
+
 /* libc's own dlsym and dlvsym, which ours end in. */
 typedef void *dlsym_function(void *handle, const char *name);
 typedef void *dlvsym_function(void *handle, const char *name, const char *version);

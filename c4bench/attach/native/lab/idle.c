@@ -1,6 +1,6 @@
 /* In a lab computing takes no time, so a program that looks again and again for what only time can bring stands still. A
    sleep after each vain look lets time move. The first look is free: something may be found elsewhere meanwhile. A sleep
-   is 1 us and 1/128 of the wait so far, so a wait is found over less than 1 % late, and a wait of seconds costs some
+   is 500 ns and 1/128 of the wait so far, so a wait is found over less than 1 % late, and a wait of seconds costs some
    thousand sleeps. */
 #define _GNU_SOURCE
 #include "idle.h"
@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SHORTEST_NS = 1000, LONGEST_NS = 1000000, GROWTH = 128, READINGS = 8 };
+enum { SHORTEST_NS = 500, LONGEST_NS = 1000000, GROWTH = 128, READINGS = 8 };
 
 struct wait {
 	uint64_t slept_ns;

@@ -1,0 +1,16 @@
+/* What the library in fake_verbs.c offers besides libibverbs' functions. */
+#pragma once
+
+#include <infiniband/verbs.h>
+
+/* A queue pair whose completions come to `cq`. */
+struct ibv_qp *fake_qp(struct ibv_cq *cq, int depth, int all_signaled);
+
+/* So many messages of so many bytes have come to it. */
+void fake_receive(struct ibv_qp *qp, unsigned long messages, uint32_t bytes);
+
+/* From now on all that it has outstanding completes with this status. */
+void fake_fail(struct ibv_qp *qp, enum ibv_wc_status status, uint32_t vendor_err);
+
+/* The attributes of the last modification, as the device got them. */
+extern struct ibv_qp_attr fake_modified;

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from c4bench.errors import UnhealthyError
-from c4bench.lab.machine import run
+from c4bench.lab.machine import modes, run
 from c4bench.lab.machine.launch import launch
 from c4bench.lab.topology_file import load, names
 
@@ -190,15 +190,20 @@ def test_a_dead_leg_far_away_is_withdrawn_as_late_as_the_topology_says():
     assert done.stdout.split() == ["1", "1", "0", "0", "1"]
 
 
-def test_a_lab_that_stands_still_is_ended_and_says_why(tmp_path, monkeypatch):
-    """A process that spins without reading the clock stops virtual time; the watchdog names it as what runs."""
+def test_a_lab_that_stands_still_is_ended_and_says_why(tmp_path, monkeypatch, caplog):
+    """A process that spins without reading the clock stops virtual time; the watchdog names it, and before the end too."""
     monkeypatch.setattr(run, "_STALL_S", 4.0)
+    monkeypatch.setattr(run, "_NAMED_S", 2.0)
     spin = ["/usr/bin/python3", "-c", "while True: pass"]
     with pytest.raises(UnhealthyError, match=r"stood still at [\d.]+ virtual s for 4 s; what") as ended:
         launch(load("pair"), spin, tmp_path, seed=1, agents=False)
     doing = [line.split(" (kernel log")[0].split() for line in str(ended.value).splitlines()[1:]]
     assert [name for _, name, *rest in doing if rest == ["running"]] == ["python3"], str(ended.value)
     assert any(name == "sshd" and "poll" in " ".join(rest) for _, name, *rest in doing), str(ended.value)
+    place = r"python3 computes at the program itself\+0x"
+    if modes.lab_mode() is modes.Mode.SECCOMP:
+        assert [record.levelname for record in caplog.records if re.search(place, record.message)] == ["WARNING"]
+        assert re.search(place, str(ended.value))
 
 
 def test_a_lab_that_takes_too_long_is_ended(tmp_path):

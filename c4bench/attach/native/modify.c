@@ -1,5 +1,6 @@
-/* Where queue pairs are connected and given up: what they are recorded by, and where their path and their patience are
-   chosen. */
+/* Where queue pairs are connected and given up: a new connection's path is asked of the agent, and so is how long the device
+   tries again before it gives up. What the program asked for stays in the record. */
+#include "agent.h"
 #include "qp.h"
 #include "real.h"
 #include "requests.h"
@@ -8,55 +9,110 @@
 
 typedef int modify_function(struct ibv_qp *, struct ibv_qp_attr *, int);
 typedef int destroy_function(struct ibv_qp *);
+typedef int query_gid_function(struct ibv_context *, uint8_t, int, union ibv_gid *);
 
-static int connects(const struct ibv_qp *qp, const struct ibv_qp_attr *attributes, int mask)
-{
-	int wanted = IBV_QP_STATE | IBV_QP_AV | IBV_QP_DEST_QPN;
-
-	return qp->qp_type == IBV_QPT_RC && (mask & wanted) == wanted && attributes->qp_state == IBV_QPS_RTR;
-}
-
-static struct attributes asked_for(const struct ibv_qp_attr *attributes)
-{
-	uint32_t label = attributes->ah_attr.grh.flow_label;
-
-	return (struct attributes){.remote_number = attributes->dest_qp_num, .asked_label = label, .label = label};
-}
-
-static void note_patience(struct ibv_qp *handle, const struct ibv_qp_attr *attributes, int mask)
-{
-	struct qp *qp = mask & (IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT) ? qp_of(handle) : NULL;
-
-	if (!qp)
-		return;
-	if (mask & IBV_QP_TIMEOUT)
-		qp->attributes.asked_timeout = qp->attributes.timeout = attributes->timeout;
-	if (mask & IBV_QP_RETRY_CNT)
-		qp->attributes.asked_retries = qp->attributes.retries = attributes->retry_cnt;
-	qp_changed(qp, now_ns());
-}
-
-int ibv_modify_qp(struct ibv_qp *handle, struct ibv_qp_attr *attributes, int mask)
+static int modify(struct ibv_qp *handle, struct ibv_qp_attr *attributes, int mask)
 {
 	static modify_function *real;
 
 	if (!real)
 		real = (modify_function *)real_verbs("ibv_modify_qp");
-	if (!real)
-		return ENOSYS;
-	if (mask & IBV_QP_STATE && attributes->qp_state == IBV_QPS_RESET)
-		qp_forget(handle);
-	int failed = real(handle, attributes, mask);
+	return real ? real(handle, attributes, mask) : ENOSYS;
+}
+
+/* Whether this connects a reliable queue pair, on a port that has addresses. */
+static int connects(const struct ibv_qp *qp, const struct ibv_qp_attr *attributes, int mask)
+{
+	int wanted = IBV_QP_STATE | IBV_QP_AV | IBV_QP_DEST_QPN;
+
+	return qp->qp_type == IBV_QPT_RC && (mask & wanted) == wanted && attributes->qp_state == IBV_QPS_RTR &&
+	       attributes->ah_attr.is_global;
+}
+
+static int local_address(struct ibv_qp *handle, const struct ibv_ah_attr *ah, union ibv_gid *local)
+{
+	query_gid_function *query = (query_gid_function *)real_verbs("ibv_query_gid");
+
+	return query && !query(handle->context, ah->port_num, ah->grh.sgid_index, local);
+}
+
+/* The program's attributes are changed for the call only. Where the device refuses the label, it gets what was asked. */
+static int connect_on(struct ibv_qp *handle, struct ibv_qp_attr *attributes, int mask, struct attributes *kept)
+{
+	uint32_t *label = &attributes->ah_attr.grh.flow_label;
+	int failed = EINVAL;
+
+	if (kept->label != kept->asked_label) {
+		*label = kept->label;
+		failed = modify(handle, attributes, mask);
+		*label = kept->asked_label;
+	}
+	if (failed) {
+		kept->label = kept->asked_label;
+		failed = modify(handle, attributes, mask);
+	}
+	return failed;
+}
+
+static int connect_watched(struct ibv_qp *handle, struct ibv_qp_attr *attributes, int mask)
+{
+	struct ibv_ah_attr *ah = &attributes->ah_attr;
+	uint32_t asked = ah->grh.flow_label;
+	struct attributes kept = {.remote_number = attributes->dest_qp_num, .asked_label = asked, .label = asked};
+	union ibv_gid local;
+
+	if (!device_of(handle->context) || !local_address(handle, ah, &local))
+		return modify(handle, attributes, mask);
+	ring_ready(); /* the agent learns its name */
+	struct advice advice = agent_advise(&local, handle->qp_num, &ah->grh.dgid, attributes->dest_qp_num);
+	if (advice.label > 0)
+		kept.label = (uint32_t)advice.label;
+	kept.wanted_timeout = advice.timeout;
+	kept.wanted_retries = advice.retries;
+	int failed = connect_on(handle, attributes, mask, &kept);
 	if (failed)
 		return failed;
-	if (connects(handle, attributes, mask)) {
-		struct attributes kept = asked_for(attributes);
-		qp_forget(handle);
-		qp_connect(handle, attributes, &kept);
-		requests_watch(handle);
-	}
-	note_patience(handle, attributes, mask);
+	qp_forget(handle);
+	qp_connect(handle, &local, &ah->grh.dgid, &kept);
+	requests_watch(handle);
 	return 0;
+}
+
+/* How long a device tries is set when a queue pair is made ready to send. */
+static int set_patience(struct ibv_qp *handle, struct ibv_qp_attr *attributes, int mask)
+{
+	struct qp *qp = qp_of(handle);
+	uint8_t timeout = attributes->timeout, retries = attributes->retry_cnt;
+
+	if (!qp)
+		return modify(handle, attributes, mask);
+	struct attributes *kept = &qp->attributes;
+	if (mask & IBV_QP_TIMEOUT) {
+		kept->asked_timeout = timeout;
+		kept->timeout = kept->wanted_timeout == NO_ANSWER ? timeout : (uint8_t)kept->wanted_timeout;
+		attributes->timeout = kept->timeout;
+	}
+	if (mask & IBV_QP_RETRY_CNT) {
+		kept->asked_retries = retries;
+		kept->retries = kept->wanted_retries == NO_ANSWER ? retries : (uint8_t)kept->wanted_retries;
+		attributes->retry_cnt = kept->retries;
+	}
+	int failed = modify(handle, attributes, mask);
+	attributes->timeout = timeout;
+	attributes->retry_cnt = retries;
+	qp_changed(qp, now_ns());
+	return failed;
+}
+
+int ibv_modify_qp(struct ibv_qp *handle, struct ibv_qp_attr *attributes, int mask)
+{
+	if (connects(handle, attributes, mask))
+		return connect_watched(handle, attributes, mask);
+	if (mask & IBV_QP_STATE && attributes->qp_state == IBV_QPS_RESET)
+		qp_forget(handle);
+	if (mask & (IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT))
+		return set_patience(handle, attributes, mask);
+	return modify(handle, attributes, mask);
 }
 
 int ibv_destroy_qp(struct ibv_qp *handle)

@@ -1,5 +1,6 @@
 /* Writing a record costs some hundred ns, counting a message a few: so a record is written when its process has nothing
    better to do, in a vain poll or before it sleeps; and when it was written PUBLISH_NS ago, by whoever changes it next. */
+#include "agent.h"
 #include "qp.h"
 
 enum { PUBLISH_NS = 100000, IDLE = 0, TRANSFER = 3 };
@@ -38,7 +39,9 @@ static uint32_t source_port(const struct qp *qp)
 	return ibv_flow_label_to_udp_sport(label);
 }
 
-static void write_sending(struct qp *qp)
+/* A program that has looked in vain since it posted waits for the network; one that has not may just compute. The place of
+   what a rank's own operations owe says which: they owe nothing here. */
+static void write_sending(struct qp *qp, int looked)
 {
 	uint64_t outstanding = qp->sent.all.messages - qp->done.messages;
 	struct sending record = {
@@ -48,6 +51,7 @@ static void write_sending(struct qp *qp)
 		.shared_ns = (int64_t)(qp->shared / SHARE_UNIT),
 		.progress_ns = (int64_t)qp->progress_ns,
 		.outstanding = (uint32_t)outstanding,
+		.owed = outstanding && looked,
 		.source_port = source_port(qp),
 		.state = outstanding ? TRANSFER : IDLE,
 		.since_ns = (int64_t)qp->since_ns,
@@ -84,7 +88,7 @@ static void push(struct qp *qp)
 }
 
 /* Another thread that writes the record already may miss the last change, so it is written again later. */
-void qp_publish(struct qp *qp)
+void qp_publish(struct qp *qp, int looked)
 {
 	if (qp->records.place == NO_PLACE)
 		return;
@@ -92,17 +96,19 @@ void qp_publish(struct qp *qp)
 		push(qp);
 		return;
 	}
-	write_sending(qp);
+	write_sending(qp, looked);
 	slot_write(&qp->records.arriving, &qp->arrived, sizeof qp->arrived);
 	write_queue_pair(qp);
-	qp->published_ns = qp->progress_ns > qp->since_ns ? qp->progress_ns : qp->since_ns;
+	uint64_t now = qp->progress_ns > qp->since_ns ? qp->progress_ns : qp->since_ns;
+	qp->published_ns = now;
 	atomic_store(&qp->publishing, 0);
+	agent_keep(now);
 }
 
 void qp_changed(struct qp *qp, uint64_t now)
 {
 	if (now > qp->published_ns + PUBLISH_NS)
-		qp_publish(qp);
+		qp_publish(qp, 0);
 	else
 		push(qp);
 }
@@ -114,6 +120,6 @@ void qps_publish(void)
 	for (; qp; qp = next) {
 		next = qp->next_dirty;
 		atomic_store(&qp->dirty, 0);
-		qp_publish(qp);
+		qp_publish(qp, 1);
 	}
 }

@@ -11,7 +11,6 @@
 #include <time.h>
 
 typedef int clock_function(clockid_t, struct timespec *);
-typedef int query_gid_function(struct ibv_context *, uint8_t, int, union ibv_gid *);
 typedef int query_qp_function(struct ibv_qp *, struct ibv_qp_attr *, int, struct ibv_qp_init_attr *);
 
 static clock_function *read_clock;
@@ -141,18 +140,6 @@ static int read_queue(struct qp *qp)
 	return qp->marks != NULL;
 }
 
-static int take_records(struct qp *qp, const struct ibv_qp_attr *attributes)
-{
-	query_gid_function *query = (query_gid_function *)real_verbs("ibv_query_gid");
-	const struct ibv_ah_attr *ah = &attributes->ah_attr;
-	union ibv_gid local;
-
-	if (!ah->is_global || !query || query(qp->handle->context, ah->port_num, ah->grh.sgid_index, &local))
-		return 0;
-	qp->records = ring_take(&local, qp->handle->qp_num, &ah->grh.dgid, attributes->dest_qp_num);
-	return qp->records.place != NO_PLACE;
-}
-
 /* Queue pairs that are no longer used stay in memory, for a thread that publishes may still look at them. */
 static struct qp *take_memory(void)
 {
@@ -189,7 +176,13 @@ static void begin(struct qp *qp, struct ibv_qp *handle, const struct attributes 
 	qp->connected = 1;
 }
 
-void qp_connect(struct ibv_qp *handle, const struct ibv_qp_attr *attributes, const struct attributes *kept)
+static int take_records(struct qp *qp, const union ibv_gid *local, const union ibv_gid *remote)
+{
+	qp->records = ring_take(local, qp->handle->qp_num, remote, qp->attributes.remote_number);
+	return qp->records.place != NO_PLACE;
+}
+
+void qp_connect(struct ibv_qp *handle, const union ibv_gid *local, const union ibv_gid *remote, const struct attributes *kept)
 {
 	if (!device_of(handle->context) || !ring_ready())
 		return;
@@ -197,7 +190,7 @@ void qp_connect(struct ibv_qp *handle, const struct ibv_qp_attr *attributes, con
 	struct qp *qp = take_memory();
 	if (qp)
 		begin(qp, handle, kept);
-	if (qp && read_queue(qp) && take_records(qp, attributes)) {
+	if (qp && read_queue(qp) && take_records(qp, local, remote)) {
 		table_set(&qps, number_key(qp->device, handle->qp_num), qp);
 		table_set(&qps, (uintptr_t)handle, qp);
 		qp_changed(qp, qp->since_ns);
@@ -218,7 +211,7 @@ void qp_forget(struct ibv_qp *handle)
 		qp->device->carried -= (unsigned int)qp->in_transfer;
 		bias_leave(&qp->device->clock_lock);
 		qp->connected = 0;
-		qp_publish(qp);
+		qp_publish(qp, 0);
 		ring_give(&qp->records);
 		give_memory(qp);
 	}

@@ -59,6 +59,7 @@ struct qp {
 		uint32_t remote_number;
 		uint32_t asked_label, label;
 		uint8_t asked_timeout, timeout, asked_retries, retries;
+		int64_t wanted_timeout, wanted_retries; /* the agent's, NO_ANSWER where it has none */
 	} attributes;
 
 	/* Publication. */
@@ -72,7 +73,7 @@ struct qp *qp_of(const struct ibv_qp *handle);
 struct qp *qp_numbered(const struct device *device, uint32_t number);
 
 /* Begin and end to record a queue pair. */
-void qp_connect(struct ibv_qp *handle, const struct ibv_qp_attr *attributes, const struct attributes *kept);
+void qp_connect(struct ibv_qp *handle, const union ibv_gid *local, const union ibv_gid *remote, const struct attributes *kept);
 void qp_forget(struct ibv_qp *handle);
 
 /* The clock. */
@@ -88,10 +89,11 @@ void qp_note_progress(struct qp *qp, uint64_t now);
 /* The record has changed: publish it, at once where the last time is long ago, or later. `now` is 0 where nobody knows. */
 void qp_changed(struct qp *qp, uint64_t now);
 
-/* Publish what has changed since. Costs next to nothing where nothing has. */
+/* Publish what has changed since; `looked`: the program has looked in vain for completions since. Costs next to nothing where
+   nothing has changed. */
 extern struct qp *_Atomic qps_dirty;
 void qps_publish(void);
-void qp_publish(struct qp *qp);
+void qp_publish(struct qp *qp, int looked);
 static inline void qps_flush(void)
 {
 	if (atomic_load_explicit(&qps_dirty, memory_order_relaxed))

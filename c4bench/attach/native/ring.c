@@ -3,15 +3,16 @@
 #define _GNU_SOURCE
 #include "ring.h"
 
+#include "address.h"
 #include "pack.h"
 #include "say.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -196,6 +197,13 @@ int ring_ready(void)
 	return ready;
 }
 
+const char *ring_name(void)
+{
+	const char *last = strrchr(ring.path, '/');
+
+	return owner && last ? last + 1 : "";
+}
+
 static struct slot record(struct file *file, size_t base, int place, size_t size)
 {
 	return slot_at(file->memory + base + (size_t)place * 2 * size, size);
@@ -252,21 +260,12 @@ static int take_place(void)
 	return place;
 }
 
-/* An address as NICs are known by: IPv4 where it is one. */
-static void address_of(const union ibv_gid *gid, char text[INET6_ADDRSTRLEN])
-{
-	const struct in6_addr *address = (const void *)gid->raw;
-	int mapped = IN6_IS_ADDR_V4MAPPED(address);
-
-	inet_ntop(mapped ? AF_INET : AF_INET6, gid->raw + (mapped ? 12 : 0), text, INET6_ADDRSTRLEN);
-}
-
 /* Name one end: from where to where data goes, and the sending queue pair. */
 static void name_end(size_t base, int place, const union ibv_gid *from, const union ibv_gid *to, uint32_t number)
 {
 	struct packed packed = {.length = 0};
 	struct slot slot = record(&ring, base, place, CONN_NAME_BYTES);
-	char source[INET6_ADDRSTRLEN], destination[INET6_ADDRSTRLEN];
+	char source[ADDRESS_BYTES], destination[ADDRESS_BYTES];
 
 	address_of(from, source);
 	address_of(to, destination);

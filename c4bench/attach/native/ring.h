@@ -17,6 +17,9 @@ enum {
 /* Begin to record this process, at the first call. Returns 0, and has said why, where that is not possible. */
 int ring_ready(void);
 
+/* The name of its telemetry file, empty where nothing is recorded. */
+const char *ring_name(void);
+
 /* The records of communicator `comm`, and of its operation in one of OPS_PER_COMM places; comm 0 is this process's queue
    pairs. A record has no copies where there is no room. */
 struct slot ring_comm(int comm);

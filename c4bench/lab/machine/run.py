@@ -28,9 +28,12 @@ from c4bench.lab.machine import containment
 from c4bench.lab.machine.autopsy import Autopsy, Landmarks
 from c4bench.lab.machine.kernel import Kernel
 from c4bench.lab.machine.modes import Mode, lab_mode
+from c4bench.lab.machine.spinning import computing_at
 from c4bench.lab.spec import HOST_LOGS, READY_MARK, RESULT_FILE, SPEC_FILE, LabResult, LabSpec
 
 _STALL_S = 120.0
+# A lab that stands still for so long is named as one, with what computes; it may still be a long computation.
+_NAMED_S = 20.0
 # A lab that has printed something and is not up after this time has lost its first program. The clock then stands still
 # and the kernel spins, as in the time until the first program sleeps.
 _START_S = 30.0
@@ -73,13 +76,17 @@ class LabWatchdog:
         self._thread.join()
 
     def _watch(self) -> None:
-        last_s, moved_at = -1.0, (began := time.monotonic())
+        last_s, moved_at, named = -1.0, (began := time.monotonic()), False
         while not self._stopped.wait(_WATCH_EVERY_S):
             now = time.monotonic()
             clock_s = self._clock_s()
             self.peak_memory_bytes = max(self.peak_memory_bytes, self._held_bytes())
             if clock_s != last_s or clock_s < 0:
-                last_s, moved_at = clock_s, now
+                last_s, moved_at, named = clock_s, now, False
+            elif now - moved_at > _NAMED_S and not named:
+                named = True
+                still = f"{now - moved_at:.0f} s of the machine"
+                _logger.warning("the lab's clock stands still at %g s for %s: %s", clock_s, still, self._computing())
             if self._complaint and clock_s < _STARTING_S and now - began > _START_S:
                 self._end_lab(f"the lab's first program failed: {self._complaint.splitlines()[-1]}")
             elif now - moved_at > _STALL_S:
@@ -116,9 +123,18 @@ class LabWatchdog:
             return ""
         return f", all its {self._memory_bytes >> 30} GiB of memory in use: run less in one lab"
 
+    def _computing(self) -> str:
+        """Which processes of the lab run, and where they compute."""
+        try:
+            running = [line.removesuffix("running").strip() for line in self._autopsy().processes() if "running" in line]
+            places = computing_at(self._kernel())
+        except (OSError, IndexError) as error:
+            return f"what runs cannot be read ({error})"
+        return f"process {', '.join(running) or 'unknown'} computes at {', '.join(places) or 'an unknown place'}"
+
     def _end_lab(self, why: str) -> None:
         try:
-            doing = self._autopsy().processes()
+            doing = [*self._autopsy().processes(), self._computing()]
         except (OSError, IndexError) as error:
             doing = [f"(cannot be read: {error})"]
         self.verdict = f"{why}; what its processes were doing:\n" + "\n".join(doing)

@@ -62,6 +62,7 @@ def driver(built, folder):
 
     def start(what, *, program="driver", **environment):
         library = build.library("verbs")
+        environment = {"C4BENCH_ATTACH_SOCKET": str(folder.parent / "agent")} | environment
         own = {"LD_LIBRARY_PATH": str(built), "LD_PRELOAD": str(library), "C4BENCH_ATTACH_RECORDS": str(folder)}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         process = subprocess.Popen([built / program, what], env=os.environ | own | environment, **pipes)

@@ -2,6 +2,7 @@
    ends. */
 #include "fake_verbs.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,17 +14,18 @@ enum { BYTES = 1000, THREADS = 4, POSTS = 50000 };
 
 static struct ibv_context *context;
 static struct ibv_cq queue, empty;
+static struct ibv_qp_attr asked;
 
 static struct ibv_qp *connected(int depth, int all_signaled)
 {
 	struct ibv_qp *qp = fake_qp(&queue, depth, all_signaled);
-	struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_RTR, .dest_qp_num = 99, .timeout = 20, .retry_cnt = 7};
 
-	attributes.ah_attr = (struct ibv_ah_attr){.is_global = 1, .port_num = 1, .grh = {.sgid_index = 5, .flow_label = 3}};
-	memcpy(attributes.ah_attr.grh.dgid.raw, (unsigned char[16]){[10] = 255, [11] = 255, [12] = 10, 0, 2, 9}, 16);
-	ibv_modify_qp(qp, &attributes, IBV_QP_STATE | IBV_QP_AV | IBV_QP_DEST_QPN);
-	attributes.qp_state = IBV_QPS_RTS;
-	ibv_modify_qp(qp, &attributes, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT);
+	asked = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR, .dest_qp_num = 99, .timeout = 20, .retry_cnt = 7};
+	asked.ah_attr = (struct ibv_ah_attr){.is_global = 1, .port_num = 1, .grh = {.sgid_index = 5, .flow_label = 3}};
+	memcpy(asked.ah_attr.grh.dgid.raw, (unsigned char[16]){[10] = 255, [11] = 255, [12] = 10, 0, 2, 9}, 16);
+	ibv_modify_qp(qp, &asked, IBV_QP_STATE | IBV_QP_AV | IBV_QP_DEST_QPN);
+	asked.qp_state = IBV_QPS_RTS;
+	ibv_modify_qp(qp, &asked, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT);
 	return qp;
 }
 
@@ -72,6 +74,24 @@ static void posts(void)
 	fake_receive(qp, 7, 300);
 	struct ibv_wc found[7];
 	ibv_poll_cq(&queue, 7, found);
+	/* What the device got, and what the program's own attributes say then. */
+	const struct ibv_qp_attr *got = fake_modified;
+	printf("%u %d %d %u %d %d\n", got[0].ah_attr.grh.flow_label, got[1].timeout, got[1].retry_cnt, asked.ah_attr.grh.flow_label,
+	       asked.timeout, asked.retry_cnt);
+}
+
+/* Post and poll until standard input ends. */
+static void for_long(void)
+{
+	struct ibv_qp *qp = connected(64, 0);
+	struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+
+	printf("done\n");
+	fflush(stdout);
+	while (!poll(&input, 1, 1)) {
+		post(qp, IBV_WR_SEND, 1);
+		drain();
+	}
 }
 
 static void refused(void)
@@ -160,7 +180,7 @@ int main(int count, char **words)
 		const char *name;
 		void (*run)(void);
 	} scripts[] = {
-		{"posts", posts}, {"refused", refused}, {"failed", failed}, {"threads", threads},
+		{"posts", posts}, {"for_long", for_long}, {"refused", refused}, {"failed", failed}, {"threads", threads},
 		{"forked", forked}, {"many", many}, {"come_and_go", come_and_go},
 	};
 

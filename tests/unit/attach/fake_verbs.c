@@ -134,11 +134,11 @@ int ibv_query_gid(struct ibv_context *which, uint8_t port, int index, union ibv_
 
 int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attributes, int mask)
 {
-	fake_modified = *attributes;
+	fake_modified[attributes->qp_state == IBV_QPS_RTS] = *attributes;
 	return qp && mask ? 0 : EINVAL;
 }
 
-struct ibv_qp_attr fake_modified;
+struct ibv_qp_attr fake_modified[2];
 
 int ibv_destroy_qp(struct ibv_qp *qp)
 {

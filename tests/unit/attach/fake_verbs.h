@@ -12,5 +12,5 @@ void fake_receive(struct ibv_qp *qp, unsigned long messages, uint32_t bytes);
 /* From now on all that it has outstanding completes with this status. */
 void fake_fail(struct ibv_qp *qp, enum ibv_wc_status status, uint32_t vendor_err);
 
-/* The attributes of the last modification, as the device got them. */
-extern struct ibv_qp_attr fake_modified;
+/* The attributes of the last modifications to RTR and to RTS, as the device got them. */
+extern struct ibv_qp_attr fake_modified[2];

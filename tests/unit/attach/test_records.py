@@ -22,7 +22,7 @@ def test_a_connection_is_recorded_as_our_ranks_record_it(driver):
     assert (sending.source, sending.destination, sending.qp) == ("10.0.1.5", "10.0.2.9", 17)
     assert (arriving.source, arriving.destination, arriving.qp) == ("10.0.2.9", "10.0.1.5", 99)
     assert (sending.messages, sending.size_bytes, sending.outstanding) == (17, 17 * BYTES, 3)
-    assert sending.state == "transfer"
+    assert (sending.state, sending.owed) == ("transfer", 1)  # the driver has looked in vain since
     assert sending.posted in (4, 5)  # of five SENDs, those that the roundest count covers
     assert arriving.messages == 7
     assert sending.source_port == 0xC003  # of flow label 3
@@ -65,7 +65,8 @@ def test_more_queue_pairs_than_places_work_unrecorded(driver):
     assert running.said == ["1100"]
     assert len(running.queue_pairs) == len(running.telemetry.conns) == 1024
     _, said = running.process.communicate()
-    assert said == "c4bench attach: a process records at most 1024 queue pairs: others are not recorded\n"
+    assert "c4bench attach: a process records at most 1024 queue pairs: others are not recorded" in said.splitlines()
+    assert said.count("\n") == 2  # the other one: there is no agent
 
 
 def test_queue_pairs_come_and_go(driver):

@@ -1,0 +1,257 @@
+/* Each message is a line of JSON (attach/server.py has the other end). The connection stays open while the process lives, so
+   that the agent sees it end. */
+#define _GNU_SOURCE
+#include "agent.h"
+
+#include "address.h"
+#include "qp.h"
+#include "ring.h"
+#include "say.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { LINE_BYTES = 16 << 10, ANSWER_MS = 500, NONE = -1 };
+static const uint64_t ABSENT_NS = 1000000000u, KEEP_NS = 1000000000u, SILENT_NS = 60000000000u, MS_NS = 1000000;
+
+struct line {
+	char text[LINE_BYTES];
+	size_t length;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int connection = NONE;
+static pid_t connected; /* the process that has the connection */
+static uint64_t not_before_ns;
+
+extern char **environ;
+
+static const char *path(void)
+{
+	const char *given = getenv("C4BENCH_ATTACH_SOCKET");
+
+	return given ? given : "/run/c4bench/attach.sock";
+}
+
+static void add(struct line *line, const char *text)
+{
+	size_t length = strlen(text);
+
+	if (line->length + length >= LINE_BYTES)
+		return;
+	memcpy(line->text + line->length, text, length + 1);
+	line->length += length;
+}
+
+/* A string of JSON; bytes that are not printable ASCII become question marks. */
+static void add_string(struct line *line, const char *text, size_t length)
+{
+	char escaped[3] = "\\";
+
+	add(line, "\"");
+	for (size_t i = 0; i < length; i++) {
+		escaped[1] = text[i] >= ' ' && text[i] < 127 ? text[i] : '?';
+		add(line, escaped[1] == '"' || escaped[1] == '\\' ? escaped : escaped + 1);
+	}
+	add(line, "\"");
+}
+
+/* Whether a variable, `NAME=value`, may say which job and rank a process belongs to. */
+static int tells_who(const char *variable)
+{
+	static const char *const beginnings[] = {
+		"SLURM_", "PMIX_", "OMPI_", "PMI_", "MPI_", "MASTER_", "C4BENCH_", "RANK=", "WORLD_SIZE=", "LOCAL_RANK=",
+		"LOCAL_WORLD_SIZE=", "JOB_COMPLETION_INDEX=", "JOB_NAME=", "POD_NAME=", "HOSTNAME=", "TORCHELASTIC_RUN_ID=",
+		"PALS_RANKID=",
+	};
+
+	for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings; i++)
+		if (!strncmp(variable, beginnings[i], strlen(beginnings[i])))
+			return strchr(variable, '=') != NULL;
+	return 0;
+}
+
+static void add_environment(struct line *line)
+{
+	const char *between = "";
+
+	for (char **variable = environ; variable && *variable; variable++) {
+		const char *value = strchr(*variable, '=');
+		if (!tells_who(*variable) || line->length + 2 * strlen(*variable) + 16 > LINE_BYTES)
+			continue;
+		add(line, between);
+		add_string(line, *variable, (size_t)(value - *variable));
+		add(line, ":");
+		add_string(line, value + 1, strlen(value + 1));
+		between = ",";
+	}
+}
+
+static void hang_up(uint64_t pause_ns)
+{
+	close(connection);
+	connection = NONE;
+	not_before_ns = now_ns() + pause_ns;
+}
+
+/* Send a line. Returns 0 where that failed: then there is no connection any more. */
+static int tell(struct line *line)
+{
+	add(line, "\n");
+	if (send(connection, line->text, line->length, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)line->length)
+		return 1;
+	hang_up(ABSENT_NS);
+	return 0;
+}
+
+/* Read the answer into a line. Returns 0 where none came: then there is no connection any more, and a late answer is lost. */
+static int hear(struct line *line)
+{
+	uint64_t deadline_ns = now_ns() + ANSWER_MS * MS_NS, now;
+	struct pollfd wait = {.fd = connection, .events = POLLIN};
+
+	line->length = 0;
+	while ((now = now_ns()) < deadline_ns && poll(&wait, 1, (int)((deadline_ns - now + MS_NS - 1) / MS_NS)) > 0) {
+		ssize_t got = recv(connection, line->text + line->length, LINE_BYTES - 1 - line->length, MSG_DONTWAIT);
+		if (got <= 0) {
+			hang_up(ABSENT_NS);
+			return 0;
+		}
+		line->length += (size_t)got;
+		line->text[line->length] = 0;
+		if (line->text[line->length - 1] == '\n')
+			return 1;
+	}
+	say("the agent at %s has not answered within %d ms: paths are as without it", path(), ANSWER_MS);
+	hang_up(SILENT_NS);
+	return 0;
+}
+
+static int introduce(void)
+{
+	struct line line = {.length = 0};
+	const char *records = ring_name();
+
+	add(&line, "{\"ring\":");
+	add_string(&line, records, strlen(records));
+	add(&line, ",\"environment\":{");
+	add_environment(&line);
+	add(&line, "}}");
+	if (!tell(&line) || !hear(&line))
+		return 0;
+	if (strstr(line.text, "\"error\"")) {
+		say("the agent at %s refuses this process: %.*s", path(), (int)line.length - 1, line.text);
+		hang_up(SILENT_NS);
+		return 0;
+	}
+	return 1;
+}
+
+static int reach(void)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int length = snprintf(address.sun_path, sizeof address.sun_path, "%s", path());
+
+	connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	connected = getpid();
+	if (connection == NONE)
+		return 0;
+	if (length >= (int)sizeof address.sun_path || connect(connection, (struct sockaddr *)&address, sizeof address)) {
+		if (*ring_name()) /* what else is missing has been said */
+			say("no agent at %s: %s; paths are as without it", path(), strerror(errno));
+		hang_up(ABSENT_NS);
+		return 0;
+	}
+	return introduce();
+}
+
+/* A child must not speak for its parent. Its end of the connection is its own to close. */
+static int ready(void)
+{
+	if (connection != NONE && connected != getpid()) {
+		close(connection);
+		connection = NONE;
+	}
+	return connection != NONE || (now_ns() >= not_before_ns && reach());
+}
+
+static int64_t number_in(const struct line *answer, const char *name, int64_t most)
+{
+	const char *at = strstr(answer->text, name);
+	char *end;
+
+	if (!at)
+		return NO_ANSWER;
+	at += strlen(name);
+	at += strspn(at, " :");
+	long long number = strtoll(at, &end, 10);
+	return end != at && number >= 0 && number <= most ? number : NO_ANSWER;
+}
+
+static struct advice ask(const union ibv_gid *local, uint32_t number, const union ibv_gid *remote, uint32_t remote_number)
+{
+	struct advice nothing = {NO_ANSWER, NO_ANSWER, NO_ANSWER};
+	struct line line = {.length = 0};
+	char source[ADDRESS_BYTES], destination[ADDRESS_BYTES], question[256];
+
+	if (!ready())
+		return nothing;
+	address_of(local, source);
+	address_of(remote, destination);
+	snprintf(question, sizeof question,
+		 "{\"source\":\"%s\",\"destination\":\"%s\",\"qp\":%u,\"remote_qp\":%u}", source, destination, number,
+		 remote_number);
+	add(&line, question);
+	if (!tell(&line) || !hear(&line))
+		return nothing;
+	return (struct advice){
+		number_in(&line, "\"label\"", IB_GRH_FLOWLABEL_MASK),
+		number_in(&line, "\"timeout\"", 31),
+		number_in(&line, "\"retries\"", 7),
+	};
+}
+
+/* Notice that the agent has gone, and introduce this process to one that has come. */
+static void keep(void)
+{
+	char nothing;
+
+	if (connection != NONE && connected == getpid() && !recv(connection, &nothing, 1, MSG_PEEK | MSG_DONTWAIT))
+		hang_up(0);
+	ready();
+}
+
+void agent_keep(uint64_t now)
+{
+	static uint64_t kept_ns;
+
+	if (now < kept_ns + KEEP_NS || pthread_mutex_trylock(&lock))
+		return;
+	kept_ns = now;
+	keep();
+	pthread_mutex_unlock(&lock);
+}
+
+static void in_child(void)
+{
+	pthread_mutex_init(&lock, NULL);
+}
+
+struct advice agent_advise(const union ibv_gid *local, uint32_t number, const union ibv_gid *remote, uint32_t remote_number)
+{
+	static int registered;
+
+	pthread_mutex_lock(&lock);
+	if (!registered++)
+		pthread_atfork(NULL, NULL, in_child);
+	struct advice advice = ask(local, number, remote, remote_number);
+	pthread_mutex_unlock(&lock);
+	return advice;
+}

@@ -1,0 +1,100 @@
+"""The preloaded library asks the agent for each new connection's path, and does without it where there is none."""
+
+import json
+import socket
+import threading
+import time
+from contextlib import contextmanager
+
+ASKED = {"source": "10.0.1.5", "destination": "10.0.2.9", "qp": 17, "remote_qp": 99}
+ANSWER_S = 0.5
+
+
+@contextmanager
+def agent(folder, answer, hello=b"{}\n"):
+    """An agent that answers each question and each hello with these bytes; yields the messages that come to it."""
+    heard = []
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder.parent / "agent"))
+        listener.listen()
+
+        def serve():
+            connection, _ = listener.accept()
+            with connection, connection.makefile("rb") as lines:
+                for line in lines:
+                    heard.append(json.loads(line))
+                    connection.sendall(answer if "qp" in heard[-1] else hello)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield heard
+        thread.join()
+
+
+def test_the_agent_learns_who_the_process_is_and_what_it_connects(driver, folder):
+    """On connecting: the file of its records, and the variables of launchers; then a question for each connection."""
+    with agent(folder, b'{"label":849}\n') as heard:
+        running = driver("posts", RANK="3", C4BENCH_JOB='a "job"\\', HOME="/secret")
+        running.process.communicate()
+    hello, question = heard
+    assert hello["ring"] == f"{running.pid}.ring"
+    assert hello["environment"]["RANK"] == "3"
+    assert hello["environment"]["C4BENCH_JOB"] == 'a "job"\\'
+    assert "HOME" not in hello["environment"]
+    assert question == ASKED
+
+
+def test_the_agents_answer_is_what_the_device_gets(driver, folder):
+    """Label, timeout and retries of the answer; what the program asked for is recorded beside them."""
+    with agent(folder, b'{"label":849,"timeout":12,"retries":3}\n'):
+        running = driver("posts")
+        (pair,) = running.queue_pairs
+        running.process.communicate()
+    assert (pair.asked_label, pair.label) == (3, 849)
+    assert (pair.asked_timeout, pair.timeout, pair.asked_retries, pair.retries) == (20, 12, 7, 3)
+    assert running.said == ["849 12 3 3 20 7"]
+
+
+def test_what_is_no_answer_changes_nothing(driver, folder):
+    """Numbers out of range, 0, -1, other text, and an end of the connection: the program's own choice stands."""
+    for answer in (b'{"label":1048576,"timeout":32,"retries":8}\n', b'{"label":0,"timeout":-1,"retries":-1}\n', b"\0\n"):
+        with agent(folder, answer):
+            running = driver("posts")
+            running.process.communicate()
+        assert running.said == ["3 20 7 3 20 7"]
+        (folder.parent / "agent").unlink()
+
+
+def test_a_silent_agent_delays_one_connection(driver, folder):
+    """Of 1,100 connections the first waits half a second for an answer, the others for none, and one line says so."""
+    with agent(folder, b""):
+        began = time.monotonic()
+        running = driver("many")
+        took_s = time.monotonic() - began
+        _, said = running.process.communicate()
+    assert took_s > ANSWER_S
+    assert said.count("has not answered within 500 ms") == 1
+    assert running.said == ["1100"]
+
+
+def test_an_agent_that_comes_later_learns_of_the_process(driver, folder):
+    """A process that goes on posting introduces itself to an agent that has started, or started again, after it."""
+    for _ in range(2):
+        running = driver("for_long")
+        with agent(folder, b"") as heard:
+            while not heard:
+                time.sleep(0.01)
+            running.process.communicate()
+        assert heard[0]["ring"] == f"{running.pid}.ring"
+        (folder.parent / "agent").unlink()
+
+
+def test_a_process_that_the_agent_refuses_runs_without_it(driver, folder):
+    """A refusal is said in one line, and nothing more is asked."""
+    with agent(folder, b"", b'{"error":"user 4711 may not"}\n') as heard:
+        running = driver("many")
+        _, said = running.process.communicate()
+    assert "user 4711 may not" in said
+    assert running.said == ["1100"]
+    assert [*heard[0]] == ["ring", "environment"]
+    assert len(heard) == 1

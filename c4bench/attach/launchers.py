@@ -6,7 +6,7 @@ in all of them goes into it. Slurm's step is not, below mpirun: ranks on other h
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -98,15 +98,18 @@ def is_launcher(words: tuple[str, ...]) -> bool:
     return PurePath(words[0]).name == "srun" or is_mpi(words)
 
 
-def exporting(words: tuple[str, ...], version: str, names: Iterable[str]) -> tuple[str, ...]:
-    """A launcher's words with those by which ranks on other hosts inherit the variables `names`.
+def is_open_mpi(words: tuple[str, ...], version: str) -> bool:
+    """Whether a launcher is Open MPI's, which passes variables on only by `-x`; `version` is what `--version` prints.
 
-    Only Open MPI needs any; `version` is what its `--version` prints. It refuses `-x` beside a list of variables, so
-    that a command which has such a list is left as it is.
+    It refuses `-x` beside a list of variables (`mca_base_env_list`), so that a command which has one is none of these.
     """
-    if not is_mpi(words) or not _OPEN_MPI.search(version) or any(_ENV_LIST in word for word in words):
-        return words
-    return (words[0], *(word for name in names for word in ("-x", name)), *words[1:])
+    listed = any(_ENV_LIST in word for word in words)
+    return is_mpi(words) and not listed and _OPEN_MPI.search(version) is not None
+
+
+def exporting(words: tuple[str, ...], variables: Mapping[str, str]) -> tuple[str, ...]:
+    """Open MPI's words with those by which its ranks get the variables; it and its daemons need none of them."""
+    return (words[0], *(word for name, value in variables.items() for word in ("-x", f"{name}={value}")), *words[1:])
 
 
 def safe_name(text: str) -> str:

@@ -128,7 +128,7 @@ class Program:
 
     def __init__(self, starts: Sequence[Start], hosts: Mapping[str, Access], *, reach: Reach = connect) -> None:
         """Start nothing yet; `starts` are started by `start`, in order."""
-        self._starts, self._hosts, self._reach = starts, hosts, reach
+        self.starts, self._hosts, self._reach = starts, hosts, reach
         self.mark = os.urandom(8).hex()
         self.processes: list[Process] = []
         self.printing = 0
@@ -141,7 +141,7 @@ class Program:
 
     def start(self) -> None:
         """Start the processes that have not been started. Raises UnhealthyError."""
-        for start in self._starts[len(self.processes) :]:
+        for start in self.starts[len(self.processes) :]:
             self.processes.append(Process(start, self.mark, self._reach))
 
     def start_server(self, within_s: float, ready_s: float | None) -> None:
@@ -149,7 +149,7 @@ class Program:
 
         Raises UnhealthyError if it ends before, or does not listen `within_s`.
         """
-        server = Process(self._starts[0], self.mark, self._reach)
+        server = Process(self.starts[0], self.mark, self._reach)
         self.processes.append(server)
         if ready_s is not None:
             time.sleep(ready_s)

@@ -137,11 +137,14 @@ class Site:
         folder = self._give(host, access, starting.launcher_files(places, slots))
         address = _own_address(first.address) if here else first.address
         networks = _networks([address, *(place.host.address for place in places)])
-        environment = starting.launcher_environment(folder, networks, os.environ["PATH"] if here else "") | dict(added)
         hosts = [place.host for place in places]
         version = self._version(host, access, words[0])
-        words = starting.launcher_words(words, hosts, address, version, [*added, MARK])
-        return self._program([Start(host, access, words, environment)], places)
+        program = Program((), {place.host.name: place.access for place in places}, reach=self._reach)
+        words, own = starting.launched(words, hosts, address, version, {**added, MARK: program.mark})
+        own |= starting.launcher_environment(folder, networks, os.environ["PATH"] if here else "")
+        program.starts = (Start(host, access, words, own),)
+        self._programs.append(program)
+        return program
 
     def _version(self, host: str, access: Access, launcher: str) -> str:
         with self._reach(host, access) as connection:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import NamedTuple
 
-from c4bench.attach.launchers import JOB, RANK, SIZE, exporting, is_mpi
+from c4bench.attach.launchers import JOB, RANK, SIZE, exporting, is_mpi, is_open_mpi
 from c4bench.attach.programs import Start
 from c4bench.errors import UsageError
 from c4bench.inventory import Access
@@ -78,18 +78,22 @@ def server_and_client(
     )
 
 
-def launcher_words(words: Words, hosts: Sequence[Host], address: str, version: str, names: Iterable[str]) -> Words:
-    """The words of a launcher that runs at `address`, with those that it has no variable for.
+def launched(
+    words: Words, hosts: Sequence[Host], address: str, version: str, added: Mapping[str, str]
+) -> tuple[Words, dict[str, str]]:
+    """The words and the variables of a launcher that runs at `address`, whose ranks inherit the variables `added`.
 
-    `version` is what `--version` prints, `names` are the variables that ranks inherit. srun's hosts are the inventory's
-    names.
+    `version` is what `--version` prints. The words are those that it has no variable for. srun's hosts are the
+    inventory's names.
     """
     if not is_mpi(words):
         nodes = ",".join(host.name for host in hosts)
-        return (words[0], f"--nodelist={nodes}", f"--nodes={len(hosts)}", *words[1:])
+        return (words[0], f"--nodelist={nodes}", f"--nodes={len(hosts)}", *words[1:]), dict(added)
+    if is_open_mpi(words, version):
+        return exporting(words, added), {}
     if "HYDRA" in version.upper():  # ranks' hosts may not know the name of this one
-        return (words[0], "-localhost", address, *words[1:])
-    return exporting(words, version, names)
+        words = (words[0], "-localhost", address, *words[1:])
+    return words, dict(added)
 
 
 def launcher_files(places: Sequence[Place], slots: int) -> dict[str, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from c4bench.attach import build
 from c4bench.attach.environment import obstacle, variables
-from c4bench.attach.launchers import JOB, exporting, identify, is_mpi, safe_name
+from c4bench.attach.launchers import JOB, exporting, identify, is_mpi, is_open_mpi, safe_name
 from c4bench.cli import Commands
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.foreign_text import file_name, one_line
@@ -52,8 +52,10 @@ def _attach(words: tuple[str, ...], job: str) -> tuple[str, ...]:
         return words
     if name := job or _job(words):
         found[JOB] = safe_name(name)
+    if is_mpi(words) and is_open_mpi(words, _version(words)):
+        return exporting(words, found)
     os.environ.update(found)
-    return exporting(words, _version(words), found) if is_mpi(words) else words
+    return words
 
 
 def _job(words: tuple[str, ...]) -> str:

@@ -189,7 +189,7 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
     try:
         return outside.prepare(config)
     except C4Error as error:
-        sys.stderr.write(f"c4bench: {one_line(error)}\n")
+        sys.stderr.write(f"c4bench: {one_line(error, 20000)}\n")
         return error.exit_code
     except KeyboardInterrupt:
         sys.stderr.write("c4bench: interrupted\n")

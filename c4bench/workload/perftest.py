@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from c4bench.errors import UnhealthyError
+from c4bench.evidence.printed import figures
 from c4bench.workload.context import RankContext
 from c4bench.workload.link import LinkEnd
 
@@ -153,9 +154,5 @@ def serving(table: str, port: int) -> bool:
 
 
 def average_bps(output: str, size_bytes: int) -> float:
-    """The `BW average` of perftest's output (in Gbit/s) in bit/s; 0 if there is none.
-
-    The columns are: bytes, iterations, peak, average, message rate.
-    """
-    rows = (link_end.split() for link_end in output.splitlines())
-    return next((float(row[3]) * 1e9 for row in rows if row[:1] == [str(size_bytes)] and len(row) >= 5), 0.0)
+    """The average rate that perftest's output has for messages of that size, bit/s; 0 if there is none."""
+    return next((found.value for found in figures(output) if found.size_bytes == size_bytes), 0.0)

@@ -42,6 +42,7 @@ ORDER = (
     "remote",
     "collective",
     "workload",
+    "attach",
     "agent",
     "deploy",
     "inject",

@@ -1,0 +1,81 @@
+"""Programs of others, started on hosts by the fixture `program`: pairs, a command on each host, and launchers."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from c4bench.units import payload_bound
+
+WITHIN_S = 60.0
+BANDWIDTH = "ib_write_bw -d {device} -x {gid} -m 4096 -s 65536 -n 1000 --report_gbits"
+SERVE = "import socket\nc = socket.create_server(('', 5201)).accept()[0]\nwhile c.recv(65536): pass"
+SEND = "import socket\nsocket.create_connection(('{server}', 5201)).sendall(bytes(1 << 20))\nprint('sent')"
+ALL_REDUCE = Path(__file__).with_name("all_reduce.c")
+# How Open MPI and MPICH use the RDMA devices by UCX; on SoftRoCE, UCX cannot see the type of a UD packet.
+UCX = {
+    "OMPI_MCA_pml": "ucx",
+    "UCX_TLS": "rc_v,self",
+    "UCX_IB_GID_INDEX": "1",
+    "UCX_UD_VERBS_ETH_DGID_CHECK": "n",
+    "MPIR_CVAR_NOLOCAL": "1",
+}
+
+
+@pytest.fixture
+def need(program, hosts):
+    """Skip where a program is not installed on the hosts, with the package that has it."""
+
+    def check(tool, package):
+        if not program.has(tool, hosts[:2]):
+            pytest.skip(f"no-{tool}: {hosts[0].name} and {hosts[1].name} have no {tool} on PATH; install {package}")
+
+    return check
+
+
+@pytest.mark.needs(hosts=2)
+def test_a_program_is_timed_by_its_hosts_clock(program, hosts, measure):
+    """A command of a second takes a second, on each host; the numbers of its ranks are in its environment."""
+    started = program("sh -c 'sleep 1; echo $RANK of $WORLD_SIZE'", hosts=hosts[:2], attach=False)
+    assert started.wait(WITHIN_S) == 0
+    assert [process.output() for process in started.processes] == ["0 of 2\n", "1 of 2\n"]
+    measure("program.sleep_s", started.duration_s, at_least=1.0, at_most=1.1, unit="s")
+
+
+@pytest.mark.needs(hosts=2)
+def test_a_client_finds_its_server(program, hosts):
+    """The server listens before the client starts, and both end."""
+    started = program(["python3", "-c", SEND], server=["python3", "-c", SERVE], hosts=hosts[:2], attach=False)
+    assert started.wait(WITHIN_S) == 0
+    assert started.output == "sent\n"
+
+
+@pytest.mark.needs(hosts=2)
+def test_perftest_sees_a_slow_nic(program, need, rdma_hosts, inject, measure):
+    """Perftest has line rate, and half of it while a NIC sends at half its rate."""
+    need("ib_write_bw", "perftest")
+    bound = payload_bound(rdma_hosts[1].nics[0].rate_bps)
+    for rate in (1.0, 0.5):
+        if rate < 1.0:
+            with inject("nic.rate", host=rdma_hosts[1].name, nic=0, direction="tx", fraction=rate):
+                ran = program(BANDWIDTH, hosts=rdma_hosts[:2])
+                ran.wait(WITHIN_S)
+        else:
+            ran = program(BANDWIDTH, hosts=rdma_hosts[:2])
+            ran.wait(WITHIN_S)
+        ratio = ran.figure.value / bound / rate
+        measure("attach.goodput_ratio", ratio, at_least=0.97, at_most=1.02, program="ib_write_bw", rate=rate)
+
+
+@pytest.mark.needs(hosts=2)
+@pytest.mark.parametrize(("mpi", "package"), [("mpich", "libmpich-dev"), ("openmpi", "libopenmpi-dev")])
+def test_an_all_reduce_of_mpi_is_exact(program, need, rdma_hosts, tmp_path, measure, mpi, package):
+    """A program compiled here runs on two hosts by the MPI's own launcher; all elements are right, each round timed."""
+    need(f"mpicc.{mpi}", package)
+    subprocess.run([f"mpicc.{mpi}", "-O2", "-o", tmp_path / "all_reduce", ALL_REDUCE], check=True)
+    path = program.copy(tmp_path / "all_reduce", rdma_hosts[:2])
+    words = [f"mpirun.{mpi}", "-np", "2", path, "262144", "3"]
+    ran = program(words, hosts=rdma_hosts[:2], environment=UCX)
+    assert ran.wait(WITHIN_S) == 0
+    assert [figure.size_bytes for figure in ran.figures] == [1 << 20] * 3
+    measure("attach.all_reduce_s", ran.figure.value, unit="s", program=mpi)

@@ -187,7 +187,7 @@ scenarios: $(SCENARIOS)
 
 # The longer forms of scenarios, but those that other targets run: for each fabric, what has some there.
 define NIGHT_LABS
-clos-2x4 grading/test_campaign.py c4d/test_soak.py c4d/test_steering.py grading/test_two_faults.py c4p/test_plan.py c4p/test_programs.py faults
+clos-2x4 grading/test_campaign.py c4d/test_soak.py c4d/test_steering.py grading/test_two_faults.py c4p/test_plan.py c4p/test_programs.py faults attach
 tests/scenarios/c4d/oversubscribed.yml c4d/test_congestion.py
 unequal-2x4 c4p/test_capacities.py
 bonds-2 c4p/test_bonds.py
@@ -225,7 +225,7 @@ fabric: $(SETUP)
 	$(LAB) --c4-topology clos-2x4-spray tests/scenarios/c4p/test_baselines.py
 
 faults: $(SETUP)
-	$(LAB) tests/scenarios/faults
+	$(LAB) tests/scenarios/faults tests/scenarios/attach
 
 # Jobs at several sites.
 sites: $(SETUP)

@@ -4,7 +4,6 @@
 """
 
 import argparse
-import re
 import shlex
 import sys
 import time
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from c4bench.cli import Commands
+from c4bench.cli import Commands, schedulers
 from c4bench.cli.shared import print_json, print_lines
 from c4bench.errors import InconclusiveError, UsageError
 from c4bench.evidence import benchmarks, ras, ras_client
@@ -33,7 +32,6 @@ from c4bench.report.html import evidence_page
 BAD_INPUT = 2
 _POLL_S = 0.5
 _QUIET_S = 1.0
-_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._:-]{0,252}[A-Za-z0-9])?")
 _BENCHMARKS = (benchmarks.NCCL_TESTS, benchmarks.PERFTEST)
 
 
@@ -157,28 +155,20 @@ def _message(verdict: EvidenceVerdict) -> str:
 def _slurm(verdict: EvidenceVerdict) -> Iterator[str]:
     """A command for each host that would drain it."""
     for host in _drained(verdict):
-        yield shlex.join(("scontrol", "update", f"nodename={host}", "state=drain", f"reason={_message(verdict)}"))
+        yield shlex.join(schedulers.slurm_drain(host, _message(verdict)).words)
     yield from _undrained(verdict)
 
 
 def _kubernetes(verdict: EvidenceVerdict) -> Iterator[str]:
     """A condition for each node, as a patch of its status."""
-    reason = "".join(word.capitalize() for word in str(verdict.diagnosis.cause).split("_"))
     for host in _drained(verdict):
-        condition = {"type": "C4benchSuspect", "status": "True", "reason": reason, "message": _message(verdict)}
-        patch = msgspec.json.encode({"status": {"conditions": [condition]}}).decode()
-        yield shlex.join(("kubectl", "patch", "node", host, "--subresource=status", "-p", patch))
+        yield shlex.join(schedulers.kubernetes_suspect(host, str(verdict.diagnosis.cause), _message(verdict)).words)
     yield from _undrained(verdict)
 
 
 def _drained(verdict: EvidenceVerdict) -> Iterator[str]:
     """The hosts of which a command may be printed: those whose names can mean one host only."""
-    return (host for host in verdict.drain if _is_one_host(host))
-
-
-def _is_one_host(name: str) -> bool:
-    """Whether a scheduler takes a name for one host: Slurm also knows `ALL`, lists and ranges."""
-    return bool(_HOST.fullmatch(name)) and name.upper() != "ALL"
+    return (host for host in verdict.drain if schedulers.is_one_host(host))
 
 
 def _undrained(verdict: EvidenceVerdict) -> Iterator[str]:
@@ -186,7 +176,7 @@ def _undrained(verdict: EvidenceVerdict) -> Iterator[str]:
     if verdict.unadvised:
         yield f"# {_message(verdict)}: no command, as {verdict.unadvised}; what would tell more: {verdict.told_by}"
     for host in verdict.drain:
-        if not _is_one_host(host):
+        if not schedulers.is_one_host(host):
             yield f"# {_message(verdict)}: no command, as {host!r} is no name of one host"
 
 

@@ -27,6 +27,7 @@ _GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     "jobs": {"workload": ("workload",), "attach": ("attach",), "operators": ("status", "watch", "job", "put-back")},
     "the master": {
         "master": ("master",),
+        "hook": ("hook",),
         "page": ("page", "token"),
         "detector": ("detector", "bus"),
     },

@@ -5,6 +5,8 @@ import asyncio
 import logging
 import math
 import resource
+import shlex
+import shutil
 import signal
 import sys
 from datetime import UTC, datetime
@@ -14,6 +16,7 @@ from pathlib import Path
 from c4bench import inventory, logs, remote
 from c4bench.c4d import detectors
 from c4bench.cli import Commands, page, shared
+from c4bench.control.hooks import HookPolicy, Hooks, running
 from c4bench.control.master import Master
 from c4bench.control.parts import Parts, compose
 from c4bench.control.paths.learning import PlannedFabric
@@ -59,12 +62,28 @@ def register(commands: Commands) -> None:
         help="how often the switches' counters are read to plan around other traffic; 0 for never (default 10)",
     )
     parser.add_argument("--detector", default=detectors.C4D, metavar="NAME", help="who judges jobs (default c4d)")
+    _add_hooks(parser)
     _add_archive(parser)
     _add_bus(parser)
     page.add_options(parser)
     shared.add_trust(parser)
     logs.add_options(parser, "info")
     parser.set_defaults(run=_master)
+
+
+def _add_hooks(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--hook",
+        action="append",
+        default=[],
+        metavar="COMMAND",
+        help="give each finding to this command, as JSON on its standard input, such as 'c4bench hook slurm --do'; may "
+        "be given several times (docs/howto/slurm.md)",
+    )
+    parser.add_argument(
+        "--hook-per-hour", type=int, default=6, metavar="N", help="run each hook no more often than that (default 6)"
+    )
+    parser.add_argument("--hook-dry-run", action="store_true", help="note which hooks would run, and run none")
 
 
 def _add_archive(parser: argparse.ArgumentParser) -> None:
@@ -103,14 +122,14 @@ def _master(arguments: argparse.Namespace) -> int:
     address, port = shared.listening("--listen", arguments.listen, PORT)
     if arguments.bus and arguments.detector != detectors.C4D:
         raise UsageError("--detector: with --bus c4bench detector processes judge; leave one of the two out")
-    judge = detectors.judge(arguments.detector)
+    judge, hooks = detectors.judge(arguments.detector), _hooks(arguments)
     shared.require_certificates(arguments.trust)
     if names := authority.due(arguments.trust, datetime.now(UTC)):
         _logger.warning("certificates end within 30 days, or state no role: %s; %s", ", ".join(names), RENEW)
     fabric = _fabric(arguments.hosts, arguments.background_every) if arguments.hosts else None
     archive = _archive(arguments)
     shown = page.prepare(arguments)
-    serve = partial(_serve, arguments, shown, address, port)
+    serve = partial(_serve, arguments, shown, hooks, address, port)
     # A descriptor for each agent; the limit that shells set by default is for programs that use select(2).
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -135,6 +154,24 @@ def _archive(arguments: argparse.Namespace) -> Archive | None:
     return Archive(arguments.archive, Bounds(int(arguments.archive_gb * 1e9), arguments.archive_days))
 
 
+def _hooks(arguments: argparse.Namespace) -> HookPolicy:
+    if arguments.hook_per_hour < 1:
+        raise UsageError(f"--hook-per-hour {arguments.hook_per_hour}: give 1 or more")
+    return HookPolicy(
+        tuple(map(_words, arguments.hook)), per_hour=arguments.hook_per_hour, dry_run=arguments.hook_dry_run
+    )
+
+
+def _words(command: str) -> tuple[str, ...]:
+    try:
+        words = tuple(shlex.split(command))
+    except ValueError as error:
+        raise UsageError(f"--hook {command!r}: {error}") from None
+    if not words or shutil.which(words[0]) is None:
+        raise UsageError(f"--hook {command!r}: no such program; give its path")
+    return words
+
+
 def _fabric(hosts: Path, background_s: float) -> PlannedFabric:
     """What the inventory says of the hosts and switches to plan for."""
     if not 0 <= background_s < math.inf:
@@ -147,7 +184,9 @@ def _fabric(hosts: Path, background_s: float) -> PlannedFabric:
     return PlannedFabric(planned.hosts, read=read, background_s=background_s, graph=planned.graph)
 
 
-async def _serve(arguments: argparse.Namespace, shown: page.Page | None, address: str, port: int, parts: Parts) -> None:
+async def _serve(
+    arguments: argparse.Namespace, shown: page.Page | None, policy: HookPolicy, address: str, port: int, parts: Parts
+) -> None:
     master = Master(parts, arguments.trust, address, port)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, master.leave)
@@ -157,7 +196,7 @@ async def _serve(arguments: argparse.Namespace, shown: page.Page | None, address
         sys.stdout.flush()
 
     try:
-        async with page.serving(shown, parts):
+        async with page.serving(shown, parts), running(Hooks(policy, parts.log, parts.registry.hosts_of)):
             await master.run(ready)
     except OSError as error:
         raise UnhealthyError(f"--listen {arguments.listen}: {error.strerror}") from None

@@ -25,6 +25,7 @@ from c4bench.model.event import (
     AgentMissing,
     Diagnosed,
     Event,
+    HookRan,
     HostReturned,
     SlowdownExplained,
     SteeringStage,
@@ -88,14 +89,23 @@ def entries_of(event: Event, links: Mapping[str, str]) -> tuple[TimelineEntry, .
         case SteeringStage(time_s, incident):
             subject, text = incident.diagnosis.component.named(links), _stage(incident, links)
             return (TimelineEntry(time_s, ACTION, subject, incident.job, text),)
+        case HookRan(time_s, job, component, command, code, said):
+            ended = "" if code is None else f", exit code {code}"
+            return (TimelineEntry(time_s, ACTION, str(component), job, f"{command}{ended}: {said}"),)
+        case _:
+            return (_of_host(event),)
+
+
+def _of_host(event: AgentMissing | AgentBack | HostReturned) -> TimelineEntry:
+    match event:
         case AgentMissing(time_s, host, since_s, ranks):
             lasted = f"its agent has not been heard of for {time_s - since_s:.0f} s"
-            return (TimelineEntry(time_s, HOST, host, "", f"{lasted}; ranks there: {ranks}"),)
+            return TimelineEntry(time_s, HOST, host, "", f"{lasted}; ranks there: {ranks}")
         case AgentBack(time_s, host, since_s):
-            return (TimelineEntry(time_s, HOST, host, "", f"its agent is back after {time_s - since_s:.0f} s"),)
+            return TimelineEntry(time_s, HOST, host, "", f"its agent is back after {time_s - since_s:.0f} s")
         case HostReturned(time_s, host, fraction):
             how = "by hand" if fraction is None else f"a transfer reached {fraction:.0%} of the payload bound"
-            return (TimelineEntry(time_s, HOST, host, "", f"in service again: {how}"),)
+            return TimelineEntry(time_s, HOST, host, "", f"in service again: {how}")
 
 
 def printable(entry: TimelineEntry) -> TimelineEntry:

@@ -3,7 +3,7 @@
 import msgspec
 
 from c4bench.model.benign import BenignSlowdown
-from c4bench.model.diagnosis import Diagnosis
+from c4bench.model.diagnosis import Component, Diagnosis
 from c4bench.model.steering import Incident
 
 
@@ -57,4 +57,18 @@ class HostReturned(msgspec.Struct, frozen=True, tag_field="event", tag="put_back
     fraction: float | None = None
 
 
-Event = Diagnosed | SlowdownExplained | AgentMissing | AgentBack | SteeringStage | HostReturned
+class HookRan(msgspec.Struct, frozen=True, tag_field="event", tag="hook"):
+    """A site's command was given a finding; `said` is the first line that it printed.
+
+    Where `exit_code` is None it was not run, or did not end in time, and `said` is why.
+    """
+
+    time_s: float
+    job: str
+    component: Component
+    command: str
+    exit_code: int | None
+    said: str
+
+
+Event = Diagnosed | SlowdownExplained | AgentMissing | AgentBack | SteeringStage | HostReturned | HookRan

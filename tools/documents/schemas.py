@@ -12,6 +12,7 @@ from c4bench.inventory.review import Review
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.event import Event
 from c4bench.model.evidence import EvidenceReport
+from c4bench.model.hook import HookInput
 from c4bench.model.hypothesis import Explanation
 from c4bench.model.recording import TaggedRecord
 from c4bench.record.provenance import Provenance
@@ -34,6 +35,7 @@ _DOCUMENTS: dict[str, Any] = {
     "fabric": FabricFacts,
     "inventory": Review,
     "event": Event,
+    "hook": HookInput,
 }
 # A line of telemetry is of one of these types.
 _TELEMETRY = (EncodedWindow, TaggedRecord)

@@ -247,20 +247,29 @@ def _counted_for(known: Collection[Cell], lossy: Collection[Cell]) -> set[Cell]:
 
 
 def loss_finding(loss: PacketLoss) -> Finding:
-    """The finding on a component that loses or reorders packets."""
+    """The finding on a component that loses or reorders packets.
+
+    A path alone is hardly ever to blame: what it crosses is suspected as well, though other traffic there is well.
+    """
+    posterior, others = loss.blame.posterior, loss.blame.alternatives
+    sure = confidence(share=posterior.share)
+    if loss.blame.component.kind == "path":
+        crossed = [row.component for row in posterior.dropped if not row.flows.isdisjoint(posterior.flows)]
+        others += tuple(part for part in crossed if part.kind != "nic" or part.side)
+        sure = confidence(len(others))
     early = f"{loss.early} packets came too early and were sent again, on {len(loss.blame.cells)} paths that cross it"
     evidence = [early if loss.early else "packets were sent again that had arrived, and paths are slower by that"]
-    if loss.blame.alternatives:
-        evidence.append("this traffic cannot tell it from " + " or ".join(map(str, loss.blame.alternatives)))
+    if others:
+        evidence.append("this traffic cannot tell it from " + " or ".join(map(str, others)))
     return Finding(
         Syndrome.COMMUNICATION_SLOW,
         Cause.PACKETS_LOST,
         loss.blame.component,
         loss.onset_s,
-        confidence(share=loss.blame.posterior.share),
+        sure,
         tuple(evidence),
         f"a probe across {loss.blame.component} that loses nothing",
         {"packets_early": float(loss.early)},
-        loss.blame.alternatives,
-        posterior=loss.blame.posterior,
+        others,
+        posterior=posterior,
     )

@@ -57,6 +57,11 @@ class JobRegistry:
         running = self._state.jobs.get(name_of(attempt))
         return running if running is not None and running.spec.id == attempt else None
 
+    def hosts_of(self, attempt: str) -> tuple[str, ...]:
+        """The host of each rank of an attempt that has not ended; empty for any other."""
+        running = self.by_attempt(attempt)
+        return tuple(member.host for member in running.spec.members) if running else ()
+
     def check(self, launch: LaunchJob) -> None:
         """Raises UsageError if the job cannot be started."""
         name, hosts = launch.job.id, {member.host for member in launch.job.members}

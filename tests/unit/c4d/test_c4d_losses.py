@@ -5,10 +5,11 @@ import itertools
 import msgspec
 from c4d_telemetry import comm, conn, op, window
 
+from c4bench.attribution.weigh import attribute_cells
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.observe.cell_index import CellIndex
 from c4bench.c4d.observe.nic_counters import Counts
-from c4bench.c4d.signs.packet_loss import PacketLossDetector
+from c4bench.c4d.signs.packet_loss import PacketLoss, PacketLossDetector, loss_finding
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 from c4bench.model.recording import PathsLearnt
 from c4bench.model.telemetry import ArrivalRecord, NicRecord, RankRecord
@@ -299,3 +300,19 @@ def _sent(peer, port, tick, *, stuck):
     messages = 20 if still else tick
     one = conn(0, peer, messages=messages, progress_s=messages / 10 - 0.04, outstanding=int(still))
     return msgspec.structs.replace(one, comm="world" if stuck else "beside", qp=port, source_port=port)
+
+
+def test_a_path_alone_is_suspected_with_all_that_it_crosses():
+    """One flow loses packets and others that share its NICs or links do not: these are suspects all the same."""
+    links = {("a", "b", "1"): ("up", "down"), ("a", "d", "1"): ("up",), ("c", "b", "1"): ("down",)}
+    bad = attribute_cells({cell: float(cell == ("a", "b", "1")) for cell in CELLS}, links)
+    found = loss_finding(PacketLoss(bad[0], 1.0, 5))
+    assert found.component == Component("path", "a>b")
+    parts = {
+        Component("nic", "a", "tx"),
+        Component("nic", "b", "rx"),
+        Component("link", "up"),
+        Component("link", "down"),
+    }
+    assert set(found.alternatives) == parts
+    assert found.confidence < 0.3

@@ -168,14 +168,18 @@ class AttachServer:
             _logger.warning("not attached: %s", why)
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._connected > 2 * ATTACHED.records:
+            return
         pid, uid, descriptor = _peer(writer.get_extra_info("socket"))
         try:
+            # Read before anything is refused: closing a socket with unread data also drops what was sent.
+            async with asyncio.timeout(ATTACHED.seconds):
+                line = await reader.readuntil()
             if uid not in self._users:
                 raise UsageError(f"programs of user {uid}; name the user in attach_users of agent.yml")
             if self._connected > ATTACHED.records:
                 raise UsageError(f"more than {ATTACHED.records} programs on this host")
-            async with asyncio.timeout(ATTACHED.seconds):
-                hello = from_json(await reader.readuntil(), AttachHello)
+            hello = from_json(line, AttachHello)
             process = AttachedProcess(pid, uid, identify(hello.environment), hello.ring)
             self._appeared(process, os.dup(descriptor))
         finally:

@@ -39,7 +39,7 @@ _NAME_AT_MOST = 128
 _MEMBERS_AT_MOST = 4_096
 
 
-class _Guests(Numbers[_Name]):
+class _HalfNumbers(Numbers[_Name]):
     """The numbers of a host's own ranks, of which other programs get no more than half."""
 
     def __init__(self, shared: Numbers[_Name]) -> None:
@@ -50,11 +50,11 @@ class _Guests(Numbers[_Name]):
         return self._shared.number(name, at_most)
 
 
-def _guests(shared: Numbering) -> Numbering:
+def _half_of(shared: Numbering) -> Numbering:
     numbering = Numbering()
-    numbering.comms, numbering.callers = _Guests(shared.comms), _Guests(shared.callers)
-    numbering.sends, numbering.receives = _Guests(shared.sends), _Guests(shared.receives)
-    numbering.calls = _Guests(shared.calls)
+    numbering.comms, numbering.callers = _HalfNumbers(shared.comms), _HalfNumbers(shared.callers)
+    numbering.sends, numbering.receives = _HalfNumbers(shared.sends), _HalfNumbers(shared.receives)
+    numbering.calls = _HalfNumbers(shared.calls)
     return numbering
 
 
@@ -83,7 +83,7 @@ class AttachedRanks:
     """The attached processes of a host. `changed` is set when others than before are there, or one has ended."""
 
     def __init__(self, config: AgentConfig, numbering: Numbering) -> None:
-        self._config, self._numbering = config, _guests(numbering)
+        self._config, self._numbering = config, _half_of(numbering)
         self._here: dict[int, _Attached] = {}
         self._refused: dict[int, str] = {}
         self.changed = asyncio.Event()

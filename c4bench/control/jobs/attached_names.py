@@ -106,7 +106,7 @@ class AttachedNames:
             self._note_ends(host, window.names)
         if host.named_at != self._epoch:
             self._look(host)
-        self._settle({job for job, _ in host.seats})
+        self._make({job for job, _ in host.seats})
         if host.named_at != self._epoch:
             host.named, host.named_at = self._named(host), self._epoch
         return msgspec.structs.replace(window, names=host.named)
@@ -142,7 +142,7 @@ class AttachedNames:
             comm.seen = {**comm.seen, seat.rank: (nic.host, nics | {nic.name})}
             comm.changed_s = time.monotonic()
 
-    def _settle(self, jobs: Iterable[str]) -> None:
+    def _make(self, jobs: Iterable[str]) -> None:
         """Make the communicators of jobs in which nobody new has been seen for a while."""
         for job in jobs:
             comm = self._comms.get(job)

@@ -137,7 +137,16 @@ class Agent:
         _logger.info("agent of %s listens for ranks on %s; master %s:%d", *values)
         if problem := rdma_problem():
             _logger.warning("ranks cannot run on this host: %s", problem)
-        async with server, programs, asyncio.TaskGroup() as tasks:
+        try:
+            async with server:
+                await self._work()
+        finally:
+            # Programs stay connected, and are not waited for.
+            programs.close()
+            self._ranks.attached.close()
+
+    async def _work(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow_spawner())
             tasks.create_task(self._ship_windows())
             tasks.create_task(self._keep_connected())

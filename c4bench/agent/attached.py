@@ -102,8 +102,8 @@ class AttachedRanks:
             raise
         if known is not None:
             self._forget(process.pid)
-        self._here[process.pid] = _Attached(process, descriptor, file, ProcessStat(process.pid))
-        asyncio.get_running_loop().add_reader(descriptor, self._gone, process.pid)
+        self._here[process.pid] = one = _Attached(process, descriptor, file, ProcessStat(process.pid))
+        asyncio.get_running_loop().add_reader(descriptor, self._gone, one)
         self.changed.set()
         values = process.pid, process.uid, process.identity.job
         _logger.info("process %d of user %d is attached, job %s", *values, extra={"job": process.identity.job})
@@ -120,14 +120,15 @@ class AttachedRanks:
             raise UsageError(f"{who}: its records are those of another process")
         return open_records(Path(self._config.attach_records), process)
 
-    def _gone(self, pid: int, looks: int = 0) -> None:
+    def _gone(self, one: _Attached, looks: int = 0) -> None:
         """A process has ended; how is known where the kernel says so, once the parent has asked as well."""
-        one = self._here[pid]
+        if self._here.get(one.process.pid) is not one:
+            return
         loop = asyncio.get_running_loop()
         loop.remove_reader(one.descriptor)
         one.code = _exit_code(one.descriptor)
         if one.code is None and looks < _LOOKS:
-            loop.call_later(_LOOK_S, self._gone, pid, looks + 1)
+            loop.call_later(_LOOK_S, self._gone, one, looks + 1)
             return
         one.ended = True
         self.changed.set()
@@ -135,7 +136,7 @@ class AttachedRanks:
         self._remove_files(one)
         code = "an exit code that nobody knows" if one.code is None else f"code {one.code}"
         fields = {"job": one.process.identity.job, "exit_code": one.code}
-        _logger.info("%s: process %d ended with %s", one.process.identity.job, pid, code, extra=fields)
+        _logger.info("%s: process %d ended with %s", one.process.identity.job, one.process.pid, code, extra=fields)
 
     def _remove_files(self, one: _Attached) -> None:
         """Remove what a process that was killed has left."""

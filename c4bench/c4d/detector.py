@@ -152,7 +152,7 @@ class TelemetryStore:
 
 def _has_closed(rank: RankRecord) -> bool:
     """Whether a rank that no longer lists a communicator has closed it, rather than failed inside."""
-    return rank.state == "running" or (rank.state == "exited" and rank.exit_code == 0)
+    return rank.state == "running" or (rank.state == "exited" and rank.exit_code in {0, None})
 
 
 class Detector:

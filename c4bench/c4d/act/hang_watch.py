@@ -9,6 +9,7 @@ from c4bench.c4d.diagnosis import Alarmed, Finding
 from c4bench.c4d.hang.failed_connections import FailedConnections
 from c4bench.c4d.hang.hangs import Standstill, hang_findings, secondary_findings, standstills
 from c4bench.c4d.hang.process_exits import exit_findings
+from c4bench.c4d.hang.still_connections import StillConnections
 from c4bench.c4d.observe.clocks import HostClocks
 from c4bench.c4d.observe.job_view import JobView
 from c4bench.c4d.signs.pause_storms import PauseStorms
@@ -29,6 +30,7 @@ class HangWatch:
         self._view, self._clocks = view, clocks
         self.storms = PauseStorms(view, clocks)
         self._failed = FailedConnections(view, clocks)
+        self._connections = StillConnections(view, clocks)
         self._alarmed_s: float | None = None
         self._unsure = False
         # Components to blame for the present hang, and when the last of them was named.
@@ -56,6 +58,7 @@ class HangWatch:
     def evaluate(self, now_s: float) -> list[Alarmed]:
         """New findings with the time of their alarm."""
         period_s = self._view.period_s()
+        quiet = self._connections.evaluate()
         stills = standstills(self._view, self._clocks, hung_after_s(period_s, self._clocks.cadence_s()))
         healed = not self._hung or self._healed()
         if self._hung and healed:
@@ -63,13 +66,13 @@ class HangWatch:
         lasted_s = max((still.observed_s - max(still.since_s, self._resumed_s) for still in stills), default=0.0)
         lasting = lasted_s >= benign_stall_s(period_s)
         self._unsure = bool(stills) and not lasting
-        if not stills and not self._view.exits:
+        if not stills and not quiet and not self._view.exits:
             if healed:
                 self._hung.clear()
                 self.reported.clear()
                 self._alarmed_s = None
             return []
-        findings = self._findings(stills if lasting else [], now_s)
+        findings = self._findings(stills if lasting else [], quiet, now_s)
         if self._hung and healed:
             # The job moves, and something stands still beside that: it is another hang unless the same is to blame.
             self._hung &= {finding.component for finding in findings}
@@ -77,8 +80,8 @@ class HangWatch:
         self._alarmed_s = self._alarmed_s or now_s
         return [(finding, self._alarmed_s) for finding in self._name(findings, now_s)]
 
-    def _findings(self, stills: list[Standstill], now_s: float) -> list[Finding]:
-        hangs = self._behind(stills)
+    def _findings(self, stills: list[Standstill], quiet: list[Finding], now_s: float) -> list[Finding]:
+        hangs = self._behind(stills) + quiet
         return [finding for finding, _ in self.storms.explain((hang, now_s) for hang in hangs)]
 
     def _behind(self, stills: list[Standstill]) -> list[Finding]:

@@ -8,6 +8,7 @@ import msgspec
 
 from c4bench.attribution.weigh import Cell, Links
 from c4bench.c4d.observe.batch import Batch
+from c4bench.c4d.observe.columns import Bools
 from c4bench.c4d.observe.connections import Arrivals, Connections, ConnView, Pairs
 from c4bench.c4d.observe.members import Members, RankMapping
 from c4bench.c4d.observe.nic_counters import NicView
@@ -146,6 +147,10 @@ class JobView:
         self.conns.ingest(batch, validator)
         self.arrivals.ingest(batch, validator)
 
+    def without_operations(self) -> Bools:
+        """Which communicators, by their numbers, have recorded no operation so far."""
+        return ~self._ops.recorded()
+
     def finished(self) -> list[Finished]:
         """Operations that every member has finished, each once; of communicators of each size together."""
         return self._ops.finished()
@@ -160,7 +165,7 @@ class JobView:
         if rank.state == "running" or (before is not None and before.pid != rank.pid):
             self.exits.pop(rank.rank, None)
         # A clean exit is a fault only if somebody still waits for the rank.
-        if rank.state == "killed" or (rank.state == "exited" and rank.exit_code != 0):
+        if rank.state == "killed" or (rank.state == "exited" and rank.exit_code not in {0, None}):
             death = ProcessExit(rank.rank, rank.host, rank.state, rank.exit_code, host_end_s)
             self.exits.setdefault(rank.rank, death)
         if mourned and not self.exits:

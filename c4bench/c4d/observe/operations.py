@@ -149,6 +149,13 @@ class Operations:
         """Whether some communicator is past its first operations, which set it up and take as long as they take."""
         return bool(self._newest.used("seq").max(initial=-1) >= SETTLE_OPS)
 
+    def recorded(self) -> Bools:
+        """Whether any member of each communicator, by its number, has recorded an operation."""
+        first = self._members.comms.used("first")
+        seqs = self._newest.used("seq")
+        recorded: Bools = np.maximum.reduceat(seqs, first) >= 0 if len(first) else np.zeros(0, np.bool_)
+        return recorded
+
     def newest(self, member: int) -> OpRecord | None:
         """The newest record of a member."""
         return self._record(self._newest, member, member) if self._newest["seq"][member] >= 0 else None

@@ -16,11 +16,8 @@ from c4bench.model.window import EndName, HostNames, Window
 
 NATIVE = Path(__file__).parent / "native"
 PLUGIN = "libnccl-profiler-c4bench.so"
-_COMPILE = (
-    *("gcc", "-std=c11", "-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-pthread"),
-    *("-Wall", "-Wextra", "-Werror"),
-)
-_SOURCES = ("nccl_profiler.c", "telemetry_file.c")
+_COMPILE = ("gcc", "-std=c11", "-D_DEFAULT_SOURCE", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror")
+_SOURCES = ("nccl_profiler.c", "telemetry_file.c", "slot.c", "say.c")
 
 
 def build_plugin(folder: Path) -> Path:

@@ -1,7 +1,6 @@
 /* What NCCL and a profiler plugin of its exchange, interfaces 4 to 7, as far as this plugin uses it. The interfaces differ
    in what follows these members, in the width of `type` (one byte in 4), and in the order of init's arguments (4). */
-#ifndef C4BENCH_NCCL_ABI_H
-#define C4BENCH_NCCL_ABI_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -91,5 +90,3 @@ struct nccl_profiler_v5 {
 	int (*finalize)(void *context);
 	void *appended[8]; /* by an NCCL that somebody has changed: callbacks that it finds missing */
 };
-
-#endif

@@ -12,6 +12,7 @@
    Nothing here fails NCCL. An error of init would make NCCL unload the plugin, also for other communicators. */
 #define _GNU_SOURCE
 #include "nccl_abi.h"
+#include "say.h"
 #include "telemetry_file.h"
 
 #include <ctype.h>
@@ -30,7 +31,7 @@ enum {
 };
 
 #define EVENTS (NCCL_COLL | NCCL_P2P | NCCL_PROXY_OP | NCCL_PROXY_STEP | NCCL_KERNEL_CH)
-#define DEFAULT_FOLDER "/dev/shm/c4bench"
+#define DEFAULT_FOLDER "/dev/shm/c4bench-attach"
 
 /* What the numbers given to NCCL stand for. */
 enum kind { NOTHING, COUNTED, COMM, COLLECTIVE, TRANSFER, STEP, KERNEL };
@@ -105,18 +106,10 @@ struct comm {
 static struct {
 	pthread_mutex_t lock;
 	pid_t pid;
-	bool silent;
 	int open;
 	struct telemetry_file file;
 	struct comm comms[TELEMETRY_COMMS];
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static void say(const char *what, const char *why)
-{
-	if (!process.silent)
-		fprintf(stderr, "c4bench: %s is not recorded (%s); the program runs as without c4bench\n", what, why);
-	process.silent = true;
-}
 
 static void *give(struct token token)
 {
@@ -406,7 +399,7 @@ static void give_up(struct comm *comm)
 {
 	comm->lost = true;
 	telemetry_close_comm(&process.file, comm->place);
-	say("a communicator", "there is no memory for it");
+	say("a communicator is no longer recorded: there is no memory for it");
 }
 
 static void *start_collective(struct comm *comm, const struct nccl_event *event, int64_t now_ns)
@@ -493,7 +486,7 @@ static int add_end(struct comm *comm, const struct nccl_event *event, int64_t no
 	end->place = end->sends ? telemetry_open_send(&process.file, comm->place, end->peer, end->channel, &end->conn)
 				: telemetry_open_receive(&process.file, comm->place, end->peer, end->channel);
 	if (end->place < 0)
-		say("a connection", "there are too many, or there is no memory");
+		say("some connections are not recorded: there are over %d, or there is no memory", TELEMETRY_CONNS);
 	return comm->end_count++;
 }
 
@@ -515,7 +508,7 @@ static enum telemetry_state state_of(const struct end *end)
 }
 
 /* Publishes a sending end, and adds the time since it changed to the state that it was in. */
-static void settle(struct comm *comm, struct end *end, int64_t now_ns)
+static void update_send(struct comm *comm, struct end *end, int64_t now_ns)
 {
 	struct telemetry_conn *conn = &end->conn;
 	enum telemetry_state state = state_of(end);
@@ -576,7 +569,7 @@ static void *start_transfer(struct comm *comm, const struct nccl_event *event, i
 	}
 	if (transfer->sends) {
 		end_of(comm, transfer)->conn.owed += (uint32_t)transfer->steps;
-		settle(comm, end_of(comm, transfer), now_ns);
+		update_send(comm, end_of(comm, transfer), now_ns);
 	}
 	return give((struct token){TRANSFER, 0, (unsigned int)comm->number, (unsigned int)place, transfer->life});
 }
@@ -618,7 +611,7 @@ static void change_send(struct comm *comm, struct transfer *transfer, int step, 
 		enter(comm, collective, now_ns);
 	if (state == NCCL_SEND_WAIT)
 		post(comm, transfer, now_ns);
-	settle(comm, end, now_ns);
+	update_send(comm, end, now_ns);
 }
 
 static void acknowledge(struct transfer *transfer, struct end *end, int step, int64_t now_ns)
@@ -680,7 +673,7 @@ static void stop_step(struct comm *comm, struct transfer *transfer, int step, in
 		acknowledge(transfer, end_of(comm, transfer), step, now_ns);
 	count_send(end_of(comm, transfer), transfer->states[step], -1u);
 	transfer->states[step] = 0;
-	settle(comm, end_of(comm, transfer), now_ns);
+	update_send(comm, end_of(comm, transfer), now_ns);
 }
 
 static void stop_transfer(struct comm *comm, struct transfer *transfer, int64_t now_ns)
@@ -693,7 +686,7 @@ static void stop_transfer(struct comm *comm, struct transfer *transfer, int64_t 
 			stop_step(comm, transfer, step, now_ns);
 	if (transfer->sends && left > 0) {
 		end_of(comm, transfer)->conn.owed -= (uint32_t)left;
-		settle(comm, end_of(comm, transfer), now_ns);
+		update_send(comm, end_of(comm, transfer), now_ns);
 	}
 	transfer->used = false;
 	transfer->life++;
@@ -887,13 +880,10 @@ static struct telemetry_owner identify(void)
 static const char *open_file(void)
 {
 	struct telemetry_owner owner = identify();
-	const char *folder = getenv("C4BENCH_RINGS");
+	const char *folder = getenv("C4BENCH_ATTACH_RECORDS");
 	char name[32];
 
-	if (owner.seat >= 0)
-		snprintf(name, sizeof(name), "%d.nccl.ring", owner.seat);
-	else
-		snprintf(name, sizeof(name), "pid%d.nccl.ring", getpid());
+	snprintf(name, sizeof(name), "%d.nccl.ring", getpid());
 	return telemetry_create(&process.file, folder && *folder ? folder : DEFAULT_FOLDER, name, &owner);
 }
 
@@ -935,7 +925,7 @@ static struct comm *open_comm(uint64_t id, const char *comm_name, int ranks, int
 	const struct telemetry_comm record = {name, rank, ranks};
 	int place = comm ? telemetry_open_comm(&process.file, &record) : -1;
 	if (place < 0) {
-		say("a communicator", "there are too many, or there is no memory");
+		say("some communicators are not recorded: there are over %d, or there is no memory", TELEMETRY_COMMS);
 		return NULL;
 	}
 	pthread_mutex_lock(&comm->lock);
@@ -974,7 +964,7 @@ static struct comm *join(uint64_t id, const char *name, int ranks, int rank)
 	if (!process.open) {
 		const char *why = open_file();
 		if (why) {
-			say("NCCL", why);
+			say("NCCL is not recorded: %s (is an agent set up here?): %s", why, process.file.path);
 			return NULL;
 		}
 	}
@@ -1023,6 +1013,13 @@ static int finalize(void *context)
 	}
 	pthread_mutex_unlock(&process.lock);
 	return NCCL_SUCCESS;
+}
+
+/* At the end of the program, which need not finalize anything; its threads may still write. */
+__attribute__((destructor)) static void remove_file(void)
+{
+	if (process.open && process.pid == getpid())
+		unlink(process.file.path);
 }
 
 #define EXPORTED __attribute__((visibility("default")))

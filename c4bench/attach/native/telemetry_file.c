@@ -3,6 +3,9 @@
 #define _GNU_SOURCE
 #include "telemetry_file.h"
 
+#include "pack.h"
+#include "slot.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -24,6 +27,7 @@
 #define CONN_NAME_BYTES 256
 #define CONN_BYTES 192
 #define ARRIVAL_BYTES 96
+#define RECORD_HEAD_BYTES 16
 
 /* Every record has two copies, one behind the other. */
 #define COMMS_AT (HEADER_BYTES + 2 * PROCESS_BYTES)
@@ -39,134 +43,38 @@ struct header {
 	uint32_t sizes[9];
 };
 
-struct copy {
-	uint64_t generation;
-	uint32_t length, checksum;
-};
-
 static const struct header HEADER = {"C4RING07",
 				     {PROCESS_BYTES, TELEMETRY_COMMS, COMM_BYTES, OPS_PER_COMM, OP_BYTES,
 				      TELEMETRY_CONNS, CONN_NAME_BYTES, CONN_BYTES, ARRIVAL_BYTES}};
 
-static uint32_t crc_table[8][256];
-
-/* The CRC of Ethernet and zlib, eight bytes at a time (Kounavis and Berry, "Novel table lookup-based algorithms for
-   high-performance CRC generation", 2008). */
-static void make_crc_table(void)
-{
-	for (uint32_t byte = 0; byte < 256; byte++) {
-		uint32_t crc = byte;
-		for (int bit = 0; bit < 8; bit++)
-			crc = crc & 1 ? crc >> 1 ^ 0xEDB88320u : crc >> 1;
-		crc_table[0][byte] = crc;
-	}
-	for (int table = 1; table < 8; table++)
-		for (int byte = 0; byte < 256; byte++) {
-			uint32_t crc = crc_table[table - 1][byte];
-			crc_table[table][byte] = crc >> 8 ^ crc_table[0][crc & 0xFF];
-		}
-}
-
-static uint32_t crc32_from(uint32_t start, const unsigned char *bytes, size_t length)
-{
-	uint32_t crc = ~start;
-
-	for (; length >= 8; length -= 8, bytes += 8) {
-		uint32_t low, high;
-		memcpy(&low, bytes, 4);
-		memcpy(&high, bytes + 4, 4);
-		low ^= crc;
-		crc = crc_table[7][low & 0xFF] ^ crc_table[6][low >> 8 & 0xFF] ^ crc_table[5][low >> 16 & 0xFF] ^
-		      crc_table[4][low >> 24] ^ crc_table[3][high & 0xFF] ^ crc_table[2][high >> 8 & 0xFF] ^
-		      crc_table[1][high >> 16 & 0xFF] ^ crc_table[0][high >> 24];
-	}
-	while (length--)
-		crc = crc >> 8 ^ crc_table[0][(crc ^ *bytes++) & 0xFF];
-	return ~crc;
-}
-
-static uint64_t generation_at(const unsigned char *copy)
-{
-	uint64_t generation;
-
-	memcpy(&generation, copy, sizeof(generation));
-	return generation;
-}
-
-/* Replaces the record of `size` bytes a copy at `at`; its other copy keeps the value before. */
 static void write_record(struct telemetry_file *file, size_t at, size_t size, const void *payload, size_t length)
 {
-	unsigned char *first = file->memory + at, *second = first + size;
-	uint64_t generation = generation_at(first) > generation_at(second) ? generation_at(first) : generation_at(second);
-	unsigned char *to = ++generation & 1 ? second : first;
-	struct copy copy = {generation, (uint32_t)length, crc32_from((uint32_t)generation, payload, length)};
+	struct slot slot = slot_at(file->memory + at, size);
 
-	memcpy(to + sizeof(copy), payload, length);
-	atomic_thread_fence(memory_order_release);
-	memcpy(to, &copy, sizeof(copy));
+	slot_write(&slot, payload, length);
 }
 
-static bool reserve(struct telemetry_file *file, size_t at, size_t length)
+/* Opens the file each time: programs close descriptors that they do not know. */
+static bool reserve(const struct telemetry_file *file, size_t at, size_t length)
 {
-	return !posix_fallocate(file->descriptor, (off_t)at, (off_t)length);
+	int descriptor = open(file->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+	bool reserved = descriptor >= 0 && !posix_fallocate(descriptor, (off_t)at, (off_t)length);
+
+	if (descriptor >= 0)
+		close(descriptor);
+	return reserved;
 }
 
-/* MessagePack, as much as names need. What does not fit is cut off, and `used` shows it. */
-struct packed {
-	unsigned char bytes[1024];
-	size_t used;
-};
-
-static void put(struct packed *packed, const void *bytes, size_t length)
+static void pack_named(struct packed *packed, const char *name, const char *text)
 {
-	if (packed->used + length <= sizeof(packed->bytes))
-		memcpy(packed->bytes + packed->used, bytes, length);
-	packed->used += length;
+	pack_text(packed, name);
+	pack_text(packed, text);
 }
 
-static void put_byte(struct packed *packed, unsigned int byte)
+static void pack_counted(struct packed *packed, const char *name, int64_t number)
 {
-	unsigned char one = (unsigned char)byte;
-
-	put(packed, &one, 1);
-}
-
-static void put_map(struct packed *packed, unsigned int entries)
-{
-	put_byte(packed, 0x80 | entries);
-}
-
-static void put_array(struct packed *packed, unsigned int entries)
-{
-	put_byte(packed, 0x90 | entries);
-}
-
-static void put_text(struct packed *packed, const char *text)
-{
-	size_t length = strnlen(text, 255);
-
-	put_byte(packed, 0xd9);
-	put_byte(packed, (unsigned int)length);
-	put(packed, text, length);
-}
-
-static void put_number(struct packed *packed, const char *name, int64_t number)
-{
-	put_text(packed, name);
-	put_byte(packed, 0xd3);
-	for (int shift = 56; shift >= 0; shift -= 8)
-		put_byte(packed, (unsigned int)(number >> shift) & 0xFF);
-}
-
-static void put_named(struct packed *packed, const char *name, const char *text)
-{
-	put_text(packed, name);
-	put_text(packed, text);
-}
-
-static bool fits(const struct packed *packed)
-{
-	return packed->used <= sizeof(packed->bytes);
+	pack_text(packed, name);
+	pack_number(packed, number);
 }
 
 int64_t telemetry_now_ns(void)
@@ -195,64 +103,63 @@ static const char *limited(void)
 	return NULL;
 }
 
-static bool make_folder(const char *path)
-{
-	return mkdir(path, 0777) == 0 || errno == EEXIST;
-}
-
 static const char *open_memory(struct telemetry_file *file, const char *path)
 {
-	file->descriptor = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
-	if (file->descriptor < 0)
+	int descriptor = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
+	const char *why = NULL;
+
+	if (descriptor < 0)
 		return strerror(errno);
-	if (ftruncate(file->descriptor, FILE_BYTES) < 0 || !reserve(file, 0, COMMS_AT))
-		return "there is no memory for it";
-	file->memory = mmap(NULL, FILE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file->descriptor, 0);
-	return file->memory == MAP_FAILED ? strerror(errno) : NULL;
+	if (ftruncate(descriptor, FILE_BYTES) < 0 || posix_fallocate(descriptor, 0, COMMS_AT))
+		why = "there is no memory for it";
+	else
+		file->memory = mmap(NULL, FILE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+	if (file->memory == MAP_FAILED)
+		why = strerror(errno);
+	close(descriptor);
+	return why;
 }
 
 /* The file gets its name only when it is complete, so that nobody reads half a header. */
 static const char *fill(struct telemetry_file *file, const char *unfinished)
 {
-	struct packed owner = {.used = 0};
+	struct packed owner = {.length = 0};
 
-	put_map(&owner, 3);
-	put_named(&owner, "job", file->owner.job);
-	put_number(&owner, "rank", file->owner.seat);
-	put_number(&owner, "pid", getpid());
-	write_record(file, HEADER_BYTES, PROCESS_BYTES, owner.bytes, owner.used);
+	pack_map(&owner, 3);
+	pack_named(&owner, "job", file->owner.job);
+	pack_counted(&owner, "rank", file->owner.seat);
+	pack_counted(&owner, "pid", getpid());
+	write_record(file, HEADER_BYTES, PROCESS_BYTES, owner.bytes, owner.length);
 	memcpy(file->memory, &HEADER, sizeof(HEADER));
 	return rename(unfinished, file->path) < 0 ? strerror(errno) : NULL;
+}
+
+static void forget(struct telemetry_file *file, const char *unfinished)
+{
+	if (file->memory && file->memory != MAP_FAILED)
+		munmap(file->memory, FILE_BYTES);
+	unlink(unfinished);
 }
 
 const char *telemetry_create(struct telemetry_file *file, const char *folder, const char *name,
 			     const struct telemetry_owner *owner)
 {
-	char unfinished[sizeof(file->path) + 8], *own = file->path;
-	const char *why = limited();
+	char unfinished[sizeof(file->path) + 8];
 
 	memset(file, 0, sizeof(*file));
 	file->owner = *owner;
 	pthread_mutex_init(&file->lock, NULL);
-	make_crc_table();
-	int length = snprintf(own, sizeof(file->path), "%s/%s", folder, owner->job);
-	if (length < 0 || (size_t)length + strlen(name) + 2 > sizeof(file->path))
+	if ((size_t)snprintf(file->path, sizeof(file->path), "%s/%s", folder, name) >= sizeof(file->path))
 		return "its name is too long";
-	if (!why && (!make_folder(folder) || !make_folder(own)))
-		why = strerror(errno);
-	snprintf(own + length, sizeof(file->path) - (size_t)length, "/%s", name);
-	if (why)
-		return why;
-	snprintf(unfinished, sizeof(unfinished), "%s.new", own);
-	if (!(why = open_memory(file, unfinished)))
+	snprintf(unfinished, sizeof(unfinished), "%s.new", file->path);
+	unlink(unfinished);
+	const char *why = limited();
+	if (!why)
+		why = open_memory(file, unfinished);
+	if (!why)
 		why = fill(file, unfinished);
-	if (why) {
-		unlink(unfinished);
-		if (file->descriptor >= 0)
-			close(file->descriptor);
-		if (file->memory && file->memory != MAP_FAILED)
-			munmap(file->memory, FILE_BYTES);
-	}
+	if (why)
+		forget(file, unfinished);
 	return why;
 }
 
@@ -260,7 +167,6 @@ void telemetry_remove(struct telemetry_file *file)
 {
 	unlink(file->path);
 	munmap(file->memory, FILE_BYTES);
-	close(file->descriptor);
 }
 
 static int take(struct telemetry_file *file, uint8_t *table, int places, int taker)
@@ -293,12 +199,12 @@ static size_t place_at(size_t table, int place, size_t size)
 
 static void put_member(struct packed *packed, int rank, const char *host, int seat)
 {
-	put_map(packed, 4);
-	put_number(packed, "rank", rank);
-	put_named(packed, "host", host);
-	put_text(packed, "nics");
-	put_array(packed, 0);
-	put_number(packed, "seat", seat);
+	pack_map(packed, 4);
+	pack_counted(packed, "rank", rank);
+	pack_named(packed, "host", host);
+	pack_text(packed, "nics");
+	pack_empty_array(packed);
+	pack_counted(packed, "seat", seat);
 }
 
 /* The rank itself, and the last rank, without a host where that is another: so readers know how many there are. */
@@ -306,14 +212,14 @@ static void put_comm(struct packed *packed, const struct telemetry_owner *owner,
 {
 	bool last = comm->rank == comm->ranks - 1;
 
-	put_map(packed, 2);
-	put_number(packed, "rank", comm->rank);
-	put_text(packed, "record");
-	put_map(packed, 3);
-	put_named(packed, "comm", comm->name);
-	put_named(packed, "job", owner->job);
-	put_text(packed, "members");
-	put_array(packed, last ? 1 : 2);
+	pack_map(packed, 2);
+	pack_counted(packed, "rank", comm->rank);
+	pack_text(packed, "record");
+	pack_map(packed, 3);
+	pack_named(packed, "comm", comm->name);
+	pack_named(packed, "job", owner->job);
+	pack_text(packed, "members");
+	pack_byte(packed, last ? 0x91 : 0x92); /* an array of one or two */
 	put_member(packed, comm->rank, owner->host, owner->seat);
 	if (!last)
 		put_member(packed, comm->ranks - 1, "", -1);
@@ -321,19 +227,19 @@ static void put_comm(struct packed *packed, const struct telemetry_owner *owner,
 
 int telemetry_open_comm(struct telemetry_file *file, const struct telemetry_comm *comm)
 {
-	struct packed entry = {.used = 0};
+	struct packed entry = {.length = 0};
 	int place = take(file, file->comms, TELEMETRY_COMMS, 0);
 
 	if (place < 0)
 		return -1;
-	size_t at = comm_at(place), used = sizeof(struct copy) + sizeof(entry.bytes);
+	size_t at = comm_at(place), used = PACKED_BYTES + RECORD_HEAD_BYTES;
 	put_comm(&entry, &file->owner, comm);
-	if (!fits(&entry) || !reserve(file, at, used) || !reserve(file, at + COMM_BYTES, used) ||
+	if (entry.length == PACKED_BYTES || !reserve(file, at, used) || !reserve(file, at + COMM_BYTES, used) ||
 	    !reserve(file, op_at(place, 0), (size_t)2 * OP_BYTES * OPS_PER_COMM)) {
 		file->comms[place] = 0;
 		return -1;
 	}
-	write_record(file, at, COMM_BYTES, entry.bytes, entry.used);
+	write_record(file, at, COMM_BYTES, entry.bytes, entry.length);
 	return place;
 }
 
@@ -341,7 +247,7 @@ int telemetry_open_comm(struct telemetry_file *file, const struct telemetry_comm
 static int open_end(struct telemetry_file *file, uint8_t *table, const size_t at[2], size_t size, int comm, int peer,
 		    int qp, const void *numbers, size_t length)
 {
-	struct packed name = {.used = 0};
+	struct packed name = {.length = 0};
 	int place = take(file, table, TELEMETRY_CONNS, comm);
 
 	if (place < 0)
@@ -351,14 +257,14 @@ static int open_end(struct telemetry_file *file, uint8_t *table, const size_t at
 		table[place] = 0;
 		return -1;
 	}
-	put_map(&name, 5);
-	put_number(&name, "comm", comm);
-	put_number(&name, "peer", peer);
-	put_named(&name, "source", "");
-	put_named(&name, "destination", "");
-	put_number(&name, "qp", qp);
+	pack_map(&name, 5);
+	pack_counted(&name, "comm", comm);
+	pack_counted(&name, "peer", peer);
+	pack_named(&name, "source", "");
+	pack_named(&name, "destination", "");
+	pack_counted(&name, "qp", qp);
 	write_record(file, numbers_at, size, numbers, length);
-	write_record(file, name_at, CONN_NAME_BYTES, name.bytes, name.used);
+	write_record(file, name_at, CONN_NAME_BYTES, name.bytes, name.length);
 	return place;
 }
 

@@ -1,11 +1,12 @@
 /* A rank's telemetry file in shared memory, laid out as c4bench/collective/ring_layout.py says: it can be read at any time,
    also when its writer was stopped or killed in the middle of a record. Times are ns. */
-#ifndef C4BENCH_TELEMETRY_FILE_H
-#define C4BENCH_TELEMETRY_FILE_H
+#pragma once
 
 #include <pthread.h>
 #include <stdint.h>
 #include <sys/types.h>
+
+#pragma GCC visibility push(hidden)
 
 enum {
 	TELEMETRY_COMMS = 64,
@@ -52,7 +53,6 @@ struct telemetry_owner {
 
 struct telemetry_file {
 	unsigned char *memory;
-	int descriptor;
 	char path[512];
 	struct telemetry_owner owner;
 	pthread_mutex_t lock; /* for the three below: which communicator has a place, counted from 1, or 0 */
@@ -62,7 +62,7 @@ struct telemetry_file {
 /* Wall-clock ns that never step back, as the recorder of c4bench has them. */
 int64_t telemetry_now_ns(void);
 
-/* Makes `folder`/JOB/`name`. Returns NULL, or why there is no file; then nothing is left behind. */
+/* Makes `folder`/`name`. Returns NULL, or why there is no file; then nothing is left behind. */
 const char *telemetry_create(struct telemetry_file *file, const char *folder, const char *name,
 			     const struct telemetry_owner *owner);
 void telemetry_remove(struct telemetry_file *file);
@@ -79,4 +79,4 @@ void telemetry_write_op(struct telemetry_file *file, int comm, const struct tele
 void telemetry_write_send(struct telemetry_file *file, int place, const struct telemetry_conn *conn);
 void telemetry_write_receive(struct telemetry_file *file, int place, const struct telemetry_tally *arrived);
 
-#endif
+#pragma GCC visibility pop

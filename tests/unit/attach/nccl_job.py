@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -20,10 +21,14 @@ CADENCE_S = 0.1
 
 
 class NcclJob:
-    """Processes of ranks `h0`, `h1`, ...; `windows` is the recording."""
+    """Processes of ranks on `h0`, `h1`, ...; `windows` is the recording, `partial` each host's latest as it was read."""
 
-    def __init__(self, plugin: Path, folder: Path, size: int = 4, own: dict[int, dict] | None = None, **usual) -> None:
-        self.folder, self.windows = folder, []
+    def __init__(
+        self, plugin: Path, folder: Path, size: int = 4, own: dict[int, dict[str, object]] | None = None, **usual: object
+    ) -> None:
+        self.folder = folder
+        self.windows: list[Window] = []
+        self.partial: dict[str, Window] = {}
         self._assembler = Assembler()
         self._hosts = [(f"h{rank}", Numbering()) for rank in range(size)]
         self._readers: dict[int, TelemetryReader] = {}
@@ -33,7 +38,7 @@ class NcclJob:
             places = {"rank": rank, "size": size, "plugin": str(plugin), "folder": str(folder)}
             config = msgspec.convert(places | usual | (own or {}).get(rank, {}), Config)
             names = {"C4BENCH_HOST": f"h{rank}", "C4BENCH_JOB": "train", "RANK": str(rank)}
-            environment = {**os.environ, **names, "C4BENCH_RINGS": str(folder / "rings")}
+            environment = {**os.environ, **names, "C4BENCH_ATTACH_RECORDS": str(folder)}
             command = [sys.executable, str(RANK), msgspec.json.encode(config).decode()]
             self.processes.append(subprocess.Popen(command, env=environment))
 
@@ -47,7 +52,7 @@ class NcclJob:
 
     def ring(self, rank: int) -> Path:
         """The telemetry file of a rank."""
-        return self.folder / "rings/train" / f"{rank}.nccl.ring"
+        return self.folder / f"{self.processes[rank].pid}.nccl.ring"
 
     def watch(self, seconds: float) -> None:
         """Record so much."""
@@ -61,18 +66,18 @@ class NcclJob:
         """What C4D says of the recording."""
         return detect(self.windows)
 
-    def until(self, found, patience_s: float = 60.0) -> list[Diagnosis]:
-        """Record until C4D says something, or patience ends."""
+    def until(self, says: Callable[[Diagnosis], bool], patience_s: float = 60.0) -> Diagnosis:
+        """Record until C4D says this last, or patience ends; returns what it has said last."""
         end_s = time.time() + patience_s
-        while not (diagnoses := self.diagnoses()) and time.time() < end_s:
+        while not (diagnoses := self.diagnoses()) or not says(diagnoses[-1]):
+            assert time.time() < end_s, diagnoses
             self.watch(0.5)
-        return diagnoses
+        return diagnoses[-1]
 
     def _window(self, rank: int, start_s: float, end_s: float) -> Window:
         host, numbering = self._hosts[rank]
         if rank not in self._readers and self.ring(rank).exists():
             self._readers[rank] = TelemetryReader(self.ring(rank), numbering)
         tables = self._readers[rank].read(start_s) if rank in self._readers else ((b"",) * 4)
-        return self._assembler.assemble(
-            Window(host, self._tick, start_s, end_s, numbering.names, (), *tables)
-        )
+        self.partial[host] = Window(host, self._tick, start_s, end_s, numbering.names, (), *tables)
+        return self._assembler.assemble(self.partial[host])

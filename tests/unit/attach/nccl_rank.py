@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections import defaultdict, deque
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -198,6 +199,13 @@ class _Transfer:
         self.ready = False
 
 
+def _read(connection: socket.socket) -> bytes:
+    try:
+        return connection.recv(1 << 16)
+    except ConnectionResetError:
+        return b""
+
+
 class Wire:
     """A channel's connections to both neighbours. Counts what the next rank has granted and acknowledged."""
 
@@ -207,23 +215,32 @@ class Wire:
         self.frames: deque[bytes] = deque()
         self._unread = b""
 
-    def read_answers(self) -> None:
-        """Read the next rank's answers."""
-        answers = self.to_next.recv(4096)
+    def read_answers(self) -> bool:
+        """Read the next rank's answers; whether it lives."""
+        answers = _read(self.to_next)
         self.credits += answers.count(CREDIT)
         self.acknowledged += answers.count(RECEIVED)
+        return bool(answers)
 
-    def read_frames(self) -> None:
-        """Read the previous rank's messages."""
-        self._unread += self.from_previous.recv(1 << 16)
+    def read_frames(self) -> bool:
+        """Read the previous rank's messages; whether it lives."""
+        read = _read(self.from_previous)
+        self._unread += read
         while len(self._unread) >= 4 and len(self._unread) - 4 >= (length := struct.unpack_from("<I", self._unread)[0]):
             self.frames.append(self._unread[4 : 4 + length])
             self._unread = self._unread[4 + length :]
+        return bool(read)
 
     def send(self, data: bytes) -> None:
-        """Send a message, for which there is credit."""
+        """Send a message, for which there is credit. Nobody acknowledges it if the next rank has ended."""
         self.credits -= 1
-        self.to_next.sendall(struct.pack("<I", len(data)) + data)
+        with suppress(BrokenPipeError):
+            self.to_next.sendall(struct.pack("<I", len(data)) + data)
+
+    def answer(self, answer: bytes) -> None:
+        """Answer the previous rank."""
+        with suppress(BrokenPipeError):
+            self.from_previous.sendall(answer)
 
 
 class Rank:
@@ -367,7 +384,10 @@ class Rank:
         sockets |= {wire.from_previous: wire.read_frames for wire in self.wires}
         while True:
             for ready in select.select([self.wake, *sockets], [], [])[0]:
-                _ = os.read(self.wake, 4096) if ready == self.wake else sockets[ready]()
+                if ready == self.wake:
+                    os.read(self.wake, 4096)
+                elif not sockets[ready]():
+                    del sockets[ready]
             while not self.posted.empty():
                 new = self.posted.get()
                 if isinstance(new, Kernel):
@@ -441,11 +461,11 @@ class Rank:
         profiler, wire, steps = self.profiler, self.wires[transfer.channel], transfer.steps
         while self._post(transfer):
             profiler.state(steps[transfer.posted - 1], RECV_WAIT)
-            wire.from_previous.sendall(CREDIT)
+            wire.answer(CREDIT)
         while transfer.moved < transfer.posted and wire.frames and len(wire.frames[0]) <= transfer.chunk:
             data = wire.frames.popleft()
             profiler.state(steps[transfer.moved], RECV_FLUSH_WAIT, len(data))
-            wire.from_previous.sendall(RECEIVED)
+            wire.answer(RECEIVED)
             profiler.state(steps[transfer.moved], RECV_GPU_WAIT, len(data))
             transfer.moved += 1
             with self.changed:

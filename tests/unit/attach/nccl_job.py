@@ -21,10 +21,15 @@ CADENCE_S = 0.1
 
 
 class NcclJob:
-    """Processes of ranks on `h0`, `h1`, ...; `windows` is the recording, `partial` each host's latest as it was read."""
+    """Processes of ranks on `h0`, `h1`, ...; `windows` is the recording, `partial` each host's latest as it is read."""
 
     def __init__(
-        self, plugin: Path, folder: Path, size: int = 4, own: dict[int, dict[str, object]] | None = None, **usual: object
+        self,
+        plugin: Path,
+        folder: Path,
+        size: int = 4,
+        own: dict[int, dict[str, object]] | None = None,
+        **usual: object,
     ) -> None:
         self.folder = folder
         self.windows: list[Window] = []
@@ -61,6 +66,13 @@ class NcclJob:
             start_s, self._last_s = self._last_s, time.time()
             self.windows += [self._window(rank, start_s, self._last_s) for rank in range(len(self._hosts))]
             self._tick += 1
+
+    def until_entered(self, number: int, patience_s: float = 60.0) -> None:
+        """Record until a rank has entered this operation."""
+        end_s = time.time() + patience_s
+        while not any(op.seq >= number for window in self.windows[-1:] for op in window.ops):
+            assert time.time() < end_s
+            self.watch(CADENCE_S)
 
     def diagnoses(self) -> list[Diagnosis]:
         """What C4D says of the recording."""

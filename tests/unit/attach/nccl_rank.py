@@ -1,8 +1,8 @@
 """One rank of a program that uses NCCL, without a GPU: calls a profiler plugin as NCCL does, in the same order.
 
-Ring collectives of real data over sockets: a thread is the GPU, which computes and then runs kernels one by one; another
-one is the proxy, which moves data between GPU and sockets and reports the states of its steps; the main thread calls the
-collectives. Nothing spins, so it runs in a lab too. Layouts and orders are those of NCCL 2.31's sources.
+Ring collectives of real data over sockets: a thread is the GPU, which computes and then runs kernels one by one;
+another one is the proxy, which moves data between GPU and sockets and reports the states of its steps; the main thread
+calls the collectives. Nothing spins, so it runs in a lab too. Layouts and orders are those of NCCL's sources.
 
     python nccl_rank.py '{"rank": 0, ...}'      # see `Config`
 """
@@ -42,7 +42,8 @@ class Config(msgspec.Struct, frozen=True):
     """What a rank does; times are s. `calls` are those of some iterations, others call the usual collective.
 
     From iteration `late_from` on, its GPU computes for `late_s` more before the collective; `busy` names the iteration
-    that its host does not call, `frozen` the one in which its GPU reads nothing. NCCL is `ahead` calls ahead of the GPU at most, and knows interface `version` at most.
+    that its host does not call, `frozen` the one in which its GPU reads nothing. NCCL is `ahead` calls ahead of the GPU
+    at most, and knows interface `version` at most.
     """
 
     rank: int
@@ -104,9 +105,7 @@ class _Event(ctypes.Structure):
 
 _LOG = ctypes.CFUNCTYPE(None)
 _COMMON = (ctypes.c_char_p, ctypes.c_uint64, ctypes.c_int, ctypes.c_int, ctypes.c_int, _LOG)
-_INIT_V4 = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_int), *_COMMON
-)
+_INIT_V4 = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_int), *_COMMON)
 _INIT = ctypes.CFUNCTYPE(
     *[ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint64, ctypes.POINTER(ctypes.c_int)],
     *[ctypes.c_char_p, ctypes.c_int, ctypes.c_int, ctypes.c_int, _LOG],
@@ -117,7 +116,10 @@ class _Interface(ctypes.Structure):
     _fields_ = [
         ("name", ctypes.c_char_p),
         ("init", ctypes.c_void_p),
-        ("startEvent", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p)),
+        (
+            "startEvent",
+            ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p),
+        ),
         ("stopEvent", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)),
         ("recordEventState", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)),
         ("finalize", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)),
@@ -145,7 +147,9 @@ class Profiler:
         assert code == 0
         return context.value
 
-    def start(self, context: int | None, kind: int, parent: int | None = None, rank: int = 0, **details: object) -> int | None:
+    def start(
+        self, context: int | None, kind: int, parent: int | None = None, rank: int = 0, **details: object
+    ) -> int | None:
         """Start an event, if the plugin wants such; `details` are the members of its part of the descriptor."""
         event = (_EventV4 if self.version == 4 else _Event)(kind, parent, rank)
         part = {COLL: "coll", PROXY_OP: "proxyOp", PROXY_STEP: "proxyStep", KERNEL_CH: "kernelCh"}.get(kind)
@@ -173,7 +177,7 @@ class Profiler:
 
 
 class Kernel(msgspec.Struct):
-    """A collective on the GPU. Fifos have data between GPU and proxy, by channel; `freed` are steps that it has read."""
+    """A collective on the GPU. Fifos have data between GPU and proxy, by channel; it has read so many, `freed`."""
 
     call: Call
     handle: int | None
@@ -298,7 +302,9 @@ class Rank:
         self.calls[func] += 1
         data = np.full(call.count, config.rank + iteration, np.int32)
         fifos = ({c: deque() for c in range(config.channels)} for _ in range(2))
-        kernel = Kernel(call, handle, data, compute_s, *fifos, dict.fromkeys(range(config.channels), 0), iteration == config.frozen)
+        kernel = Kernel(
+            call, handle, data, compute_s, *fifos, dict.fromkeys(range(config.channels), 0), iteration == config.frozen
+        )
         self.posted.put([one for channel in range(config.channels) for one in self._transfers(kernel, channel)])
         self.posted.put(kernel)
         self._wake()

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from itertools import pairwise
 
 import pytest
 from nccl_job import NcclJob
@@ -17,9 +18,13 @@ _OTHERS = (0, 2, 3)
 
 def names(cause, rank):
     """Whether a diagnosis has this cause and names this rank alone."""
-    return lambda diagnosis: diagnosis.cause is cause and (str(diagnosis.component), diagnosis.alternatives) == (
-        f"rank train:{rank}",
-        (),
+    return lambda diagnosis: (
+        diagnosis.cause is cause
+        and (str(diagnosis.component), diagnosis.alternatives)
+        == (
+            f"rank train:{rank}",
+            (),
+        )
     )
 
 
@@ -35,34 +40,65 @@ def test_a_healthy_job_computes_and_leaves_no_file(nccl_plugin, tmp_path):
     assert list(tmp_path.glob("*.ring*")) == []
 
 
-def test_each_operation_is_recorded_from_the_kernel_to_its_end(nccl_plugin, tmp_path):
-    """Calls that NCCL puts into the stream early are entered when their kernels run, and all of them finish."""
-    with NcclJob(nccl_plugin, tmp_path, ahead=8, own={0: {"busy": 12}}) as job:
-        job.until(names(Cause.NOT_ENTERED, 0))
-        ops = read_telemetry_file(job.ring(0)).ops
-    assert [op.seq for op in ops] == list(range(12))
-    assert {(op.kind, op.algorithm, op.dtype, op.size_bytes) for op in ops} == {
-        ("all_reduce", "ring/simple", "int32", 4 * 4096)
-    }
-    assert all(op.entered_s <= op.started_s <= op.finished_s for op in ops)
-    # Of each two collectives, the GPU has computed for 30 ms before the second one.
-    assert all(later.entered_s - op.finished_s > 0.02 for op, later in zip(ops[1:], ops[2:], strict=False))
-
-
-@pytest.mark.parametrize("ahead", [1, 8])
-def test_a_rank_that_does_not_call_is_named(nccl_plugin, tmp_path, ahead):
-    """The rank whose host does not call the collective in which the others wait is to blame for the hang."""
-    with NcclJob(nccl_plugin, tmp_path, ahead=ahead, own={3: {"busy": 20}}) as job:
+@pytest.fixture(scope="module")
+def hang(nccl_plugin, tmp_path_factory):
+    """A job in which rank 3 does not call collective 20, its diagnosis, and what rank 0 had on record then."""
+    with NcclJob(nccl_plugin, tmp_path_factory.mktemp("hang"), ahead=8, own={3: {"busy": 20}}) as job:
         diagnosis = job.until(names(Cause.NOT_ENTERED, 3))
+        yield job, diagnosis, read_telemetry_file(job.ring(0))
+
+
+def test_a_rank_that_does_not_call_is_named(hang):
+    """The rank whose host does not call the collective in which the others wait is to blame for the hang."""
+    diagnosis = hang[1]
     assert sides(diagnosis) == {("all_reduce", 4 * 4096): (0, 1, 2)}
     assert diagnosis.operations[0].collective_seq_id == 20
 
 
-@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL], ids=str)
+def test_each_operation_is_recorded_from_the_kernel_to_its_end(hang):
+    """Calls that NCCL puts into the stream early are entered when their kernels run, and all of them finish."""
+    ops = hang[2].ops
+    assert [op.seq for op in ops] == list(range(21))
+    assert {(op.kind, op.algorithm, op.dtype, op.size_bytes) for op in ops} == {
+        ("all_reduce", "ring/simple", "int32", 4 * 4096)
+    }
+    assert all(op.entered_s <= op.started_s <= op.finished_s for op in ops[:20])
+    assert (ops[20].finished_s, ops[20].awaits) == (0.0, (3,))
+    # Between two collectives the GPU computes for 30 ms.
+    assert all(later.entered_s - op.finished_s > 0.02 for op, later in pairwise(ops[1:]))
+
+
+def test_a_recording_of_attached_ranks_is_judged_offline(hang, tmp_path, capsys):
+    """`c4bench detect` says of the windows' file what C4D said of the windows."""
+    recording = tmp_path / "train.jsonl"
+    recording.write_bytes(b"".join(to_lines(hang[0].windows)))
+    assert main(["detect", str(recording)]) == 0
+    assert "rank train:3" in capsys.readouterr().out
+
+
+def test_a_communicator_is_left_out_until_all_its_ranks_are_known(hang):
+    """A host's window alone has neither the communicator nor the NICs of its connections; with all of them it has."""
+    job = hang[0]
+    last = {window.host: window for window in job.windows}
+    whole = last["h1"].names
+    assert [[(m.rank, m.host, m.seat) for m in record.members] for record in last["h1"].comms] == [
+        [(rank, f"h{rank}", rank) for rank in range(4)]
+    ]
+    assert {(end.source, end.destination) for end in whole.sends} == {("h1/?", "h2/?")}
+    assert {(end.source, end.destination) for end in whole.receives} == {("h0/?", "h1/?")}
+    alone = Assembler()
+    for host in ("h0", "h1", "h2"):
+        partial = job.partial[host]
+        assembled = alone.assemble(partial)
+        assert (assembled.comms, tuple(assembled.conns), tuple(assembled.arrivals)) == ((), (), ())
+        assert assembled.op_table == partial.op_table
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, pytest.param(signal.SIGKILL, marks=pytest.mark.nightly)], ids=str)
 def test_a_stopped_or_dead_rank_is_named(nccl_plugin, tmp_path, number):
     """The records of a process can be read when it stands still or is gone, and show that it has not entered."""
-    with NcclJob(nccl_plugin, tmp_path, compute_s=0.1) as job:
-        job.watch(2.5)
+    with NcclJob(nccl_plugin, tmp_path) as job:
+        job.until_entered(20)
         os.kill(job.processes[2].pid, number)
         job.until(lambda diagnosis: str(diagnosis.component) == "rank train:2")
         assert read_telemetry_file(job.ring(2)).ops
@@ -83,26 +119,23 @@ def test_a_late_gpu_is_named(nccl_plugin, tmp_path):
 @pytest.mark.parametrize(
     ("usual", "other", "cause", "expected"),
     [
-        (
-            {},
-            {"count": 8192},
-            Cause.SIZE_OR_SYNTAX_MISMATCH,
+        pytest.param(
+            *({}, {"count": 8192}, Cause.SIZE_OR_SYNTAX_MISMATCH),
             {("all_reduce", 32768): (1,), ("all_reduce", 16384): _OTHERS},
+            id="count",
         ),
-        (
-            {},
-            {"func": "Broadcast"},
-            Cause.COLLECTIVE_TYPE_MISMATCH,
+        pytest.param(
+            *({}, {"func": "Broadcast"}, Cause.COLLECTIVE_TYPE_MISMATCH),
             {("broadcast@0", 16384): (1,), ("all_reduce", 16384): _OTHERS},
+            id="function",
         ),
-        (
-            {"func": "Broadcast"},
-            {"func": "Broadcast", "root": 1},
-            Cause.COLLECTIVE_TYPE_MISMATCH,
+        pytest.param(
+            *({"func": "Broadcast"}, {"func": "Broadcast", "root": 1}, Cause.COLLECTIVE_TYPE_MISMATCH),
             {("broadcast@1", 16384): (1,), ("broadcast@0", 16384): _OTHERS},
+            id="root",
+            marks=pytest.mark.nightly,
         ),
     ],
-    ids=["count", "function", "root"],
 )
 def test_a_mismatch_is_named(nccl_plugin, tmp_path, usual, other, cause, expected):
     """Ranks that call with another count, another function or another root than the rest are named with their calls."""
@@ -110,32 +143,3 @@ def test_a_mismatch_is_named(nccl_plugin, tmp_path, usual, other, cause, expecte
         diagnosis = job.until(lambda diagnosis: diagnosis.cause is cause)
     assert sides(diagnosis) == expected
     assert {op.collective_seq_id for op in diagnosis.operations} == {20}
-
-
-def test_a_recording_of_attached_ranks_is_judged_offline(nccl_plugin, tmp_path, capsys):
-    """`c4bench detect` says of the windows' file what C4D said of the windows."""
-    with NcclJob(nccl_plugin, tmp_path, own={3: {"busy": 20}}) as job:
-        job.until(names(Cause.NOT_ENTERED, 3))
-    recording = tmp_path / "train.jsonl"
-    recording.write_bytes(b"".join(to_lines(job.windows)))
-    assert main(["detect", str(recording)]) == 0
-    assert "rank train:3" in capsys.readouterr().out
-
-
-def test_a_communicator_is_left_out_until_all_its_ranks_are_known(nccl_plugin, tmp_path):
-    """A host's window alone has neither the communicator nor the NICs of its connections; with all of them it has."""
-    with NcclJob(nccl_plugin, tmp_path, own={3: {"busy": 10}}) as job:
-        job.until(names(Cause.NOT_ENTERED, 3))
-    last = {window.host: window for window in job.windows}
-    whole = last["h1"].names
-    assert [[(m.rank, m.host, m.seat) for m in record.members] for record in last["h1"].comms] == [
-        [(rank, f"h{rank}", rank) for rank in range(4)]
-    ]
-    assert {(end.source, end.destination) for end in whole.sends} == {("h1/?", "h2/?")}
-    assert {(end.source, end.destination) for end in whole.receives} == {("h0/?", "h1/?")}
-    alone = Assembler()
-    for host in ("h0", "h1", "h2"):
-        partial = job.partial[host]
-        assembled = alone.assemble(partial)
-        assert (assembled.comms, tuple(assembled.conns), tuple(assembled.arrivals)) == ((), (), ())
-        assert assembled.op_table == partial.op_table

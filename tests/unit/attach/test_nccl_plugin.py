@@ -1,4 +1,4 @@
-"""NCCL's profiler plugin, called in this process as NCCL calls it: what it records, and what it does not take for its own."""
+"""NCCL's profiler plugin, called in this process as NCCL calls it: what it records, and what it ignores."""
 
 import os
 import shutil
@@ -52,7 +52,9 @@ class Played:
         self.profiler.state(handle, KERNEL_CH_STOP, 2)
         self.profiler.stop(handle)
 
-    def transfer(self, parent: int | None, peer: int = PEER, steps: int = 2, *, sends: bool = True, pid: int = 0) -> int | None:
+    def transfer(
+        self, parent: int | None, peer: int = PEER, steps: int = 2, *, sends: bool = True, pid: int = 0
+    ) -> int | None:
         """Start a proxy operation."""
         details = {"pid": pid or os.getpid(), "channelId": 0, "peer": peer, "nSteps": steps, "isSend": sends}
         return self.profiler.start(self.context, PROXY_OP, parent, RANK, **details)
@@ -195,9 +197,7 @@ def test_transfers_at_once_share_the_time_of_the_nics(played):
     for step in steps:
         played.profiler.stop(step)
     conns = read_telemetry_file(played.ring).conns
-    busy_s = max(conn.last_progress_s for conn in conns) - min(
-        conn.last_progress_s - conn.transfer_s for conn in conns
-    )
+    busy_s = max(conn.last_progress_s for conn in conns) - min(conn.last_progress_s - conn.transfer_s for conn in conns)
     assert all(conn.transfer_s >= 0.02 for conn in conns)
     assert sum(conn.shared_s for conn in conns) == pytest.approx(busy_s, abs=1e-5)
 
@@ -335,7 +335,7 @@ def test_full_memory_does_not_end_the_program(nccl_plugin, tmp_path, size, recor
     """A store into a full file system would be a SIGBUS: what has no room is not recorded."""
     if shutil.which("unshare") is None:
         pytest.skip("unshare is missing, which makes a small file system for one process")
-    mount = f"mount -t tmpfs -o size={size} none {tmp_path} && exec \"$@\""
+    mount = f'mount -t tmpfs -o size={size} none {tmp_path} && exec "$@"'
     wrap = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, "sh")
     if subprocess.run([*wrap, "true"], capture_output=True, check=False).returncode:
         pytest.skip("this kernel lets nobody mount in a user namespace")

@@ -41,6 +41,7 @@ ORDER = (
     "evidence",
     "remote",
     "collective",
+    "attach",
     "workload",
     "agent",
     "deploy",

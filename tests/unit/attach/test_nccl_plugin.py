@@ -130,10 +130,10 @@ def test_calls_are_numbered_across_functions(played):
 
 def test_a_call_that_nccl_does_not_count_is_left_out(played):
     """Other ranks may not see a captured graph's calls, so one with a number that was there already has no record."""
-    played.run(0)
-    played.run(0)
-    played.run(1)
-    assert [op.seq for op in played.ops] == [0, 1]
+    played.run(0, count=1)
+    played.run(0, count=2)
+    played.run(1, count=3)
+    assert [(op.seq, op.size_bytes) for op in played.ops] == [(0, 2), (1, 6)]
 
 
 def test_nccl_counts_the_calls_of_graphs(played):
@@ -223,9 +223,10 @@ def test_a_receiver_awaits_its_peer_unless_its_own_gpu_is_behind(played):
 def test_a_proxy_of_another_process_is_not_followed(played):
     """With PXN the parent and the context are another process's: nothing is looked up by them."""
     handle = played.call()
+    assert played.transfer(handle, pid=os.getpid() + 1) is None
     played.context, own = 0xDEADBEEF, played.context
     assert played.transfer(0xDEADBEEF, pid=os.getpid() + 1) is None
-    assert played.transfer(handle, pid=os.getpid() + 1) is None
+    assert played.transfer(handle) is None
     played.context = own
     assert read_telemetry_file(played.ring).conns == ()
 

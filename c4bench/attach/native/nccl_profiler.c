@@ -31,7 +31,6 @@ enum {
 };
 
 #define EVENTS (NCCL_COLL | NCCL_P2P | NCCL_PROXY_OP | NCCL_PROXY_STEP | NCCL_KERNEL_CH)
-#define DEFAULT_FOLDER "/dev/shm/c4bench-attach"
 
 /* What the numbers given to NCCL stand for. */
 enum kind { NOTHING, COUNTED, COMM, COLLECTIVE, TRANSFER, STEP, KERNEL };
@@ -830,61 +829,17 @@ static int record_event_state(void *handle, int state, union nccl_state_args *ar
 	return NCCL_SUCCESS;
 }
 
-/* Who the process is */
+/* Communicators */
 
-static const char *first_set(const char *const names[])
-{
-	for (; *names; names++) {
-		const char *value = getenv(*names);
-		if (value && *value)
-			return value;
-	}
-	return NULL;
-}
-
-/* Copies what may stand in a file's name and in a record. */
-static void copy_name(char *to, size_t room, const char *from)
-{
-	size_t at = 0;
-
-	for (; from[at] && at < room - 1; at++)
-		to[at] = isalnum((unsigned char)from[at]) || strchr("._-", from[at]) ? from[at] : '_';
-	to[at] = 0;
-	if (to[0] == '.')
-		to[0] = '_';
-}
-
+/* The job's rank, -1 where no launcher has said it. */
 static int seat_of_process(void)
 {
-	static const char *const names[] = {"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", NULL};
-	const char *text = first_set(names);
+	static const char *const names[] = {"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
+	const char *text = telemetry_first_set(names, sizeof(names) / sizeof(*names));
 	char *end = NULL;
 	long rank = text ? strtol(text, &end, 10) : -1;
 
 	return text && !*end && rank >= 0 && rank < 1 << 30 ? (int)rank : -1;
-}
-
-static struct telemetry_owner identify(void)
-{
-	static const char *const jobs[] = {"C4BENCH_JOB", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", NULL};
-	struct telemetry_owner owner = {.seat = seat_of_process()};
-	const char *job = first_set(jobs), *host = getenv("C4BENCH_HOST");
-	char name[65] = "";
-
-	gethostname(name, sizeof(name) - 1);
-	copy_name(owner.job, sizeof(owner.job), job ? job : "nccl");
-	copy_name(owner.host, sizeof(owner.host), host && *host ? host : name);
-	return owner;
-}
-
-static const char *open_file(void)
-{
-	struct telemetry_owner owner = identify();
-	const char *folder = getenv("C4BENCH_ATTACH_RECORDS");
-	char name[32];
-
-	snprintf(name, sizeof(name), "%d.nccl.ring", getpid());
-	return telemetry_create(&process.file, folder && *folder ? folder : DEFAULT_FOLDER, name, &owner);
 }
 
 /* A child of a fork has the memory of its parent, whose file it leaves alone. */
@@ -912,7 +867,7 @@ static void name_comm(char *to, size_t room, const char *name, uint64_t id)
 	char own[64] = "";
 
 	if (name)
-		copy_name(own, sizeof(own), name);
+		telemetry_copy_name(own, sizeof(own), name);
 	snprintf(to, room, "%s/%s%s%016llx", process.file.owner.job, own, own[0] ? "-" : "", (unsigned long long)id);
 }
 
@@ -962,7 +917,7 @@ static struct comm *join(uint64_t id, const char *name, int ranks, int rank)
 	if (process.pid != getpid())
 		forget_parent();
 	if (!process.open) {
-		const char *why = open_file();
+		const char *why = telemetry_create(&process.file, "nccl", seat_of_process());
 		if (why) {
 			say("NCCL is not recorded: %s (is an agent set up here?): %s", why, process.file.path);
 			return NULL;

@@ -6,18 +6,22 @@
 #include "pack.h"
 #include "slot.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+#define DEFAULT_FOLDER "/dev/shm/c4bench-attach"
 
 #define HEADER_BYTES 4096
 #define PROCESS_BYTES 512
@@ -141,15 +145,48 @@ static void forget(struct telemetry_file *file, const char *unfinished)
 	unlink(unfinished);
 }
 
-const char *telemetry_create(struct telemetry_file *file, const char *folder, const char *name,
-			     const struct telemetry_owner *owner)
+const char *telemetry_first_set(const char *const names[], int count)
+{
+	for (int at = 0; at < count; at++) {
+		const char *value = getenv(names[at]);
+		if (value && *value)
+			return value;
+	}
+	return NULL;
+}
+
+void telemetry_copy_name(char *to, size_t room, const char *from)
+{
+	size_t at = 0;
+
+	for (; from[at] && at < room - 1; at++)
+		to[at] = isalnum((unsigned char)from[at]) || strchr("._-", from[at]) ? from[at] : '_';
+	to[at] = 0;
+}
+
+static void identify(struct telemetry_owner *owner, int seat)
+{
+	static const char *const jobs[] = {"C4BENCH_JOB", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"};
+	const char *job = telemetry_first_set(jobs, sizeof(jobs) / sizeof(*jobs)), *host = getenv("C4BENCH_HOST");
+	char name[sizeof(owner->host)] = "";
+
+	gethostname(name, sizeof(name) - 1);
+	telemetry_copy_name(owner->job, sizeof(owner->job), job ? job : "attached");
+	telemetry_copy_name(owner->host, sizeof(owner->host), host && *host ? host : name);
+	owner->seat = seat;
+}
+
+const char *telemetry_create(struct telemetry_file *file, const char *library, int seat)
 {
 	char unfinished[sizeof(file->path) + 8];
+	const char *folder = getenv("C4BENCH_ATTACH_RECORDS");
+	const char *place = folder && *folder ? folder : DEFAULT_FOLDER;
+	size_t room = sizeof(file->path);
 
 	memset(file, 0, sizeof(*file));
-	file->owner = *owner;
 	pthread_mutex_init(&file->lock, NULL);
-	if ((size_t)snprintf(file->path, sizeof(file->path), "%s/%s", folder, name) >= sizeof(file->path))
+	identify(&file->owner, seat);
+	if ((size_t)snprintf(file->path, room, "%s/%d.%s.ring", place, getpid(), library) >= room)
 		return "its name is too long";
 	snprintf(unfinished, sizeof(unfinished), "%s.new", file->path);
 	unlink(unfinished);

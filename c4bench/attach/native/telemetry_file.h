@@ -62,9 +62,14 @@ struct telemetry_file {
 /* Wall-clock ns that never step back, as the recorder of c4bench has them. */
 int64_t telemetry_now_ns(void);
 
-/* Makes `folder`/`name`. Returns NULL, or why there is no file; then nothing is left behind. */
-const char *telemetry_create(struct telemetry_file *file, const char *folder, const char *name,
-			     const struct telemetry_owner *owner);
+/* The value of the first of these variables that is set, or NULL. */
+const char *telemetry_first_set(const char *const names[], int count);
+/* Copies what may stand in a name, and `_` for what may not. */
+void telemetry_copy_name(char *to, size_t room, const char *from);
+
+/* Makes PID.LIBRARY.ring in the folder that C4BENCH_ATTACH_RECORDS names and the agent has made; job and host are those of
+   the environment. Returns NULL, or why there is no file; then nothing is left behind. */
+const char *telemetry_create(struct telemetry_file *file, const char *library, int seat);
 void telemetry_remove(struct telemetry_file *file);
 
 /* These return a place, or -1 where the table or the memory is full. */

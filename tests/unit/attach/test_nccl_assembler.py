@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from c4bench.attach.nccl import Assembler
+from c4bench.attach.partial_comms import Assembler
 from c4bench.model.telemetry import CommRecord, Member
 from c4bench.model.window import EndName, HostNames, Window
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from nccl_job import NcclJob
 
-from c4bench.attach.nccl import Assembler
+from c4bench.attach.partial_comms import Assembler
 from c4bench.cli.main import main
 from c4bench.collective.ring_reader import read_telemetry_file
 from c4bench.model.diagnosis import Cause
@@ -45,7 +45,7 @@ def hang(nccl_plugin, tmp_path_factory):
     """A job in which rank 3 does not call collective 20, its diagnosis, and what rank 0 had on record then."""
     with NcclJob(nccl_plugin, tmp_path_factory.mktemp("hang"), ahead=8, own={3: {"busy": 20}}) as job:
         diagnosis = job.until(names(Cause.NOT_ENTERED, 3))
-        yield job, diagnosis, read_telemetry_file(job.ring(0))
+        yield job, diagnosis, read_telemetry_file(job.rings[0])
 
 
 def test_a_rank_that_does_not_call_is_named(hang):
@@ -101,7 +101,7 @@ def test_a_stopped_or_dead_rank_is_named(nccl_plugin, tmp_path, number):
         job.until_entered(20)
         os.kill(job.processes[2].pid, number)
         job.until(lambda diagnosis: str(diagnosis.component) == "rank train:2")
-        assert read_telemetry_file(job.ring(2)).ops
+        assert read_telemetry_file(job.rings[2]).ops
 
 
 def test_a_gpu_that_stands_still_inside_a_collective_is_named(nccl_plugin, tmp_path):

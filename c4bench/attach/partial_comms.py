@@ -1,37 +1,15 @@
-"""NCCL: its profiler plugin, and communicators of which each rank knows only itself.
+"""Communicators of which each rank knows only itself.
 
-The plugin (`native/nccl_profiler.c`) writes a telemetry file as our own ranks do. NCCL tells it how many ranks a
-communicator has, but neither their hosts nor any NIC. So its record of a communicator has the rank itself and the last
-rank, without a host, and its ends of connections have no NICs: `Assembler` fills these in once all ranks are known.
+Libraries in programs of others (`native/`) write telemetry files as our own ranks do. NCCL and MPI tell them how many
+ranks a communicator has, but neither their hosts nor any NIC. So their record of a communicator has the rank itself and
+the last rank, without a host, and their ends of connections have no NICs: `Assembler` fills these in once all ranks are
+known.
 """
-
-import subprocess
-from pathlib import Path
 
 import msgspec
 
-from c4bench.errors import UsageError
 from c4bench.model.telemetry import CommRecord, Member
 from c4bench.model.window import EndName, HostNames, Window
-
-NATIVE = Path(__file__).parent / "native"
-PLUGIN = "libnccl-profiler-c4bench.so"
-_COMPILE = ("gcc", "-std=c11", "-D_DEFAULT_SOURCE", "-O2", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror")
-_SOURCES = ("nccl_profiler.c", "telemetry_file.c", "slot.c", "say.c")
-
-
-def build_plugin(folder: Path) -> Path:
-    """Compile the plugin into `folder`; returns its path, for NCCL_PROFILER_PLUGIN. Raises UsageError."""
-    plugin = folder / PLUGIN
-    command = [*_COMPILE, "-o", str(plugin), *(str(NATIVE / name) for name in _SOURCES)]
-    try:
-        subprocess.run(command, check=True, capture_output=True, text=True)
-    except FileNotFoundError:
-        raise UsageError("gcc is missing, which compiles NCCL's profiler plugin; install it") from None
-    except subprocess.CalledProcessError as error:
-        reason = next(iter(error.stderr.splitlines()), "gcc failed")
-        raise UsageError(f"{plugin} cannot be compiled: {reason}; is it another compiler than gcc?") from None
-    return plugin
 
 
 class _Fragments:

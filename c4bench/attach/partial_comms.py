@@ -35,7 +35,7 @@ class _Fragments:
                 self._members.setdefault(member.rank, msgspec.structs.replace(member, nics=nics))
         if len(self._members) == self._size:
             members = tuple(self._members[rank] for rank in range(self._size))
-            self.whole = msgspec.structs.replace(self._record, members=members)
+            self.whole = msgspec.structs.replace(self._record, members=_seated(members))
         return self.whole is not None
 
 
@@ -91,6 +91,14 @@ class Assembler:
         if not (0 <= sender < len(members) and 0 <= receiver < len(members)):
             return None
         return end._replace(source=members[sender].nics[0], destination=members[receiver].nics[0])
+
+
+def _seated(members: tuple[Member, ...]) -> tuple[Member, ...]:
+    """The members, without seats where one is not known, or where ranks of one process have the same."""
+    seats = {member.seat for member in members}
+    if -1 not in seats and len(seats) == len(members):
+        return members
+    return tuple(msgspec.structs.replace(member, seat=-1) for member in members)
 
 
 def _is_partial(record: CommRecord) -> bool:

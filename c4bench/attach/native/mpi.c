@@ -1,9 +1,9 @@
 /* Preloaded into an MPI program: its blocking collectives, in the telemetry file that c4bench's own ranks write
-   (telemetry_file.h). One library for all MPIs: handles are ints in MPICH and those that follow its binary interface, and
-   pointers in Open MPI, and are passed on as they come.
+   (telemetry_file.h). One library for all MPIs: handles are ints in MPICH and those that follow its binary interface,
+   and pointers in Open MPI, and are passed on as they come.
 
-   All ranks of a communicator know it by the same name without a message: by the ranks of MPI_COMM_WORLD that it has, and
-   by how many of the same ranks were made before it, which all of them make in the same order. */
+   All ranks of a communicator know it by the same name without a message: by the ranks of MPI_COMM_WORLD that it has,
+   and by how many of the same ranks were made before it, which all of them make in the same order. */
 #define _GNU_SOURCE
 #include "say.h"
 #include "telemetry_file.h"
@@ -37,8 +37,7 @@ struct comm {
 
 static struct {
 	pthread_mutex_t lock;
-	pid_t pid;
-	bool recorded;
+	bool tried, recorded;
 	struct telemetry_file file;
 	struct comm comms[COMMS];
 	struct {
@@ -69,8 +68,8 @@ static int note_mpi(struct dl_phdr_info *loaded, size_t size, void *found)
 	return 0;
 }
 
-/* A function of whoever comes after this library. Where a program has loaded MPI for itself alone, such as an extension of
-   Python, it is not among those, and is looked for. */
+/* A function of whoever comes after this library. Where a program has loaded MPI for itself alone, such as an extension
+   of Python, it is not among those, and is looked for. */
 static void *next(const char *name)
 {
 	struct names names = {.count = 0};
@@ -96,30 +95,33 @@ static handle object(const char *name)
 	return (handle)(found ? found : next(name));
 }
 
-static int call_comm(const char *name, handle comm, void *answer)
+/* What is asked of MPI, by the names that are for tools. */
+static struct {
+	bool known, open_mpi;
+	handle world, none;
+	int (*comm_rank)(handle, int *);
+	int (*comm_size)(handle, int *);
+	int (*comm_test_inter)(handle, int *);
+	int (*comm_group)(handle, handle *);
+	int (*group_translate_ranks)(handle, int, const int *, handle, int *);
+	int (*group_free)(handle *);
+	int (*type_size)(handle, int *);
+	int (*type_get_name)(handle, char *, int *);
+} mpi;
+
+#define ASK(member, name) ((mpi.member = (__typeof__(mpi.member))next("PMPI_" name)) != NULL)
+
+static void know_mpi(void)
 {
-	int (*function)(handle, void *) = (int (*)(handle, void *))next(name);
-
-	return function ? function(comm, answer) : 1;
-}
-
-static bool is_open_mpi(void)
-{
-	static int known; /* 1: no, 2: yes */
-
-	if (!known)
-		known = object("ompi_mpi_comm_world") ? 2 : 1;
-	return known == 2;
-}
-
-static handle world(void)
-{
-	return is_open_mpi() ? object("ompi_mpi_comm_world") : MPICH_WORLD;
-}
-
-static handle no_comm(void)
-{
-	return is_open_mpi() ? object("ompi_mpi_comm_null") : MPICH_NULL;
+	mpi.known = ASK(comm_rank, "Comm_rank") && ASK(comm_size, "Comm_size") &&
+		    ASK(comm_test_inter, "Comm_test_inter") && ASK(comm_group, "Comm_group") &&
+		    ASK(group_translate_ranks, "Group_translate_ranks") && ASK(group_free, "Group_free") &&
+		    ASK(type_size, "Type_size") && ASK(type_get_name, "Type_get_name");
+	mpi.world = object("ompi_mpi_comm_world");
+	mpi.open_mpi = mpi.world != 0;
+	mpi.none = mpi.open_mpi ? object("ompi_mpi_comm_null") : MPICH_NULL;
+	if (!mpi.open_mpi)
+		mpi.world = MPICH_WORLD;
 }
 
 /* A handle that MPI has written, or that came in a register whose upper half may hold anything. */
@@ -127,7 +129,7 @@ static handle read_handle(const void *at)
 {
 	handle value = 0;
 
-	memcpy(&value, at, is_open_mpi() ? sizeof(value) : sizeof(uint32_t));
+	memcpy(&value, at, mpi.open_mpi ? sizeof(value) : sizeof(uint32_t));
 	return value;
 }
 
@@ -148,19 +150,17 @@ static bool translate(handle comm, int *members, int count)
 {
 	handle own = 0, all = 0;
 	int *places = calloc((size_t)count, sizeof(*places));
-	int (*function)(handle, int, const int *, handle, int *) =
-		(int (*)(handle, int, const int *, handle, int *))next("PMPI_Group_translate_ranks");
-	bool done = places && function && !call_comm("PMPI_Comm_group", comm, &own) &&
-		    !call_comm("PMPI_Comm_group", world(), &all);
 
-	for (int at = 0; done && at < count; at++)
+	if (!places)
+		return false;
+	for (int at = 0; at < count; at++)
 		places[at] = at;
-	done = done && !function(read_handle(&own), count, places, read_handle(&all), members);
-	int (*release)(handle *) = (int (*)(handle *))next("PMPI_Group_free");
-	if (release && own)
-		release(&own);
-	if (release && all)
-		release(&all);
+	bool done = !mpi.comm_group(comm, &own) && !mpi.comm_group(mpi.world, &all) &&
+		    !mpi.group_translate_ranks(own, count, places, all, members);
+	if (own)
+		mpi.group_free(&own);
+	if (all)
+		mpi.group_free(&all);
 	free(places);
 	return done;
 }
@@ -194,7 +194,7 @@ static bool name_comm(char *to, size_t room, handle comm, int ranks)
 	uint64_t hash;
 	int before = hash_members(comm, ranks, &hash) ? count_made(hash) : -1;
 
-	if (comm == world())
+	if (comm == mpi.world)
 		snprintf(to, room, "%s/mpi-world", process.file.owner.job);
 	else
 		snprintf(to, room, "%s/mpi-%016llx-%d", process.file.owner.job, (unsigned long long)hash, before);
@@ -224,9 +224,8 @@ static struct comm *add(handle handle_of)
 	char name[128];
 	struct comm *comm = free_entry(), new = {.used = true, .handle = handle_of};
 
-	if (call_comm("PMPI_Comm_test_inter", handle_of, &between) || between ||
-	    call_comm("PMPI_Comm_size", handle_of, &new.ranks) || new.ranks < 2 ||
-	    call_comm("PMPI_Comm_rank", handle_of, &new.rank))
+	if (mpi.comm_test_inter(handle_of, &between) || between || mpi.comm_size(handle_of, &new.ranks) ||
+	    new.ranks < 2 || mpi.comm_rank(handle_of, &new.rank))
 		return NULL;
 	if (!name_comm(name, sizeof(name), handle_of, new.ranks) || !comm) {
 		say("some communicators are not recorded: there are over %d", COMMS);
@@ -240,42 +239,53 @@ static struct comm *add(handle handle_of)
 	return comm;
 }
 
+/* What a child of a fork does is not MPI's. */
+static void in_child(void)
+{
+	process.recorded = false;
+	pthread_mutex_init(&process.lock, NULL);
+}
+
 /* Makes the file, once MPI says which rank this is. */
+static void create_file(void)
+{
+	int rank;
+
+	know_mpi();
+	if (!mpi.known || mpi.comm_rank(mpi.world, &rank)) {
+		say("MPI is not recorded: this MPI has no interface for tools (PMPI)");
+		return;
+	}
+	const char *why = telemetry_create(&process.file, "mpi", rank);
+	if (why) {
+		say("MPI is not recorded: %s (is an agent set up here?): %s", why, process.file.path);
+		return;
+	}
+	process.recorded = true;
+	pthread_atfork(NULL, NULL, in_child);
+	add(mpi.world); /* first, on all ranks: others may have the same ranks */
+}
+
 static bool ready(void)
 {
-	int rank = -1;
-
-	if (process.pid == getpid())
-		return process.recorded;
-	process.pid = getpid();
-	process.recorded = false;
-	memset(process.comms, 0, sizeof(process.comms));
-	memset(process.made, 0, sizeof(process.made));
-	process.made_count = 0;
-	if (call_comm("PMPI_Comm_rank", world(), &rank))
-		return false;
-	const char *why = telemetry_create(&process.file, "mpi", rank);
-	if (why)
-		say("MPI is not recorded: %s (is an agent set up here?): %s", why, process.file.path);
-	process.recorded = !why;
-	if (process.recorded)
-		add(world()); /* first, on all ranks: others may have the same ranks */
+	if (!process.tried)
+		create_file();
+	process.tried = true;
 	return process.recorded;
 }
 
 static void note_made(const void *made)
 {
 	pthread_mutex_lock(&process.lock);
-	handle comm = read_handle(made);
-	if (comm != no_comm() && ready())
-		add(comm);
+	if (ready() && read_handle(made) != mpi.none)
+		add(read_handle(made));
 	pthread_mutex_unlock(&process.lock);
 }
 
 static void note_freed(const void *freed)
 {
 	pthread_mutex_lock(&process.lock);
-	struct comm *comm = process.pid == getpid() ? find(read_handle(freed)) : NULL;
+	struct comm *comm = process.recorded ? find(read_handle(freed)) : NULL;
 	if (comm && comm->place >= 0)
 		telemetry_close_comm(&process.file, comm->place);
 	if (comm)
@@ -285,9 +295,8 @@ static void note_freed(const void *freed)
 
 static struct comm *recorded(handle comm)
 {
-	if (!ready())
-		return NULL;
-	struct comm *found = find(comm);
+	struct comm *found = ready() ? find(read_handle(&comm)) : NULL;
+
 	return found && found->place >= 0 ? found : NULL;
 }
 
@@ -306,9 +315,8 @@ static void name_type(char *name, handle type)
 {
 	char text[TYPE_NAME_BYTES] = "";
 	int length = 0;
-	int (*function)(handle, char *, int *) = (int (*)(handle, char *, int *))next("PMPI_Type_get_name");
 
-	if (!function || function(type, text, &length))
+	if (mpi.type_get_name(type, text, &length))
 		return;
 	const char *from = strncmp(text, "MPI_", 4) ? text : text + 4;
 	for (int at = 0; at < TELEMETRY_NAME_BYTES && from[at]; at++)
@@ -322,7 +330,7 @@ static void describe(struct telemetry_op *op, const struct what *what)
 
 	snprintf(kind, sizeof(kind), what->root < 0 ? "%s" : "%s@%d", what->kind, what->root);
 	memcpy(op->kind, kind, TELEMETRY_NAME_BYTES);
-	if (what->count > 0 && !call_comm("PMPI_Type_size", what->type, &bytes) && bytes > 0)
+	if (what->count > 0 && !mpi.type_size(what->type, &bytes) && bytes > 0)
 		op->size_bytes = (uint64_t)what->count * (uint64_t)bytes;
 	if (what->reduces)
 		name_type(op->dtype, what->type);
@@ -334,7 +342,7 @@ static struct comm *begin(handle of, struct what what)
 	if (inside)
 		return NULL;
 	pthread_mutex_lock(&process.lock);
-	struct comm *comm = recorded(read_handle(&of));
+	struct comm *comm = recorded(of);
 	if (comm) {
 		comm->op = (struct telemetry_op){.seq = comm->calls++, .entered_ns = telemetry_now_ns()};
 		describe(&comm->op, &what);
@@ -381,8 +389,8 @@ COLLECTIVE(Reduce_scatter_block, (in from, out to, int count, handle type, handl
 	   (from, to, count, type, op, comm), comm, "reduce_scatter", NO_ROOT, count, type, true)
 COLLECTIVE(Reduce_scatter, (in from, out to, counts each, handle type, handle op, handle comm),
 	   (from, to, each, type, op, comm), comm, "reduce_scatter", NO_ROOT, -1, type, true)
-COLLECTIVE(Scan, (in from, out to, int count, handle type, handle op, handle comm), (from, to, count, type, op, comm), comm,
-	   "scan", NO_ROOT, count, type, true)
+COLLECTIVE(Scan, (in from, out to, int count, handle type, handle op, handle comm), (from, to, count, type, op, comm),
+	   comm, "scan", NO_ROOT, count, type, true)
 COLLECTIVE(Exscan, (in from, out to, int count, handle type, handle op, handle comm), (from, to, count, type, op, comm),
 	   comm, "exscan", NO_ROOT, count, type, true)
 COLLECTIVE(Allgather, (in from, int sent, handle of, out to, int count, handle type, handle comm),
@@ -400,7 +408,8 @@ COLLECTIVE(Gatherv, (in from, int sent, handle of, out to, counts each, counts a
 	   (from, sent, of, to, each, at, type, root, comm), comm, "gather_v", root, -1, type, false)
 COLLECTIVE(Scatter, (in from, int sent, handle of, out to, int count, handle type, int root, handle comm),
 	   (from, sent, of, to, count, type, root, comm), comm, "scatter", root, -1, type, false)
-COLLECTIVE(Scatterv, (in from, counts sent, counts at, handle of, out to, int count, handle type, int root, handle comm),
+COLLECTIVE(Scatterv,
+	   (in from, counts sent, counts at, handle of, out to, int count, handle type, int root, handle comm),
 	   (from, sent, at, of, to, count, type, root, comm), comm, "scatter_v", root, -1, type, false)
 
 /* Communicators come and go by these. */
@@ -442,7 +451,7 @@ FREES(Comm_disconnect)
 static void remove_file(void)
 {
 	pthread_mutex_lock(&process.lock);
-	if (process.recorded && process.pid == getpid())
+	if (process.recorded)
 		telemetry_remove(&process.file);
 	process.recorded = false;
 	pthread_mutex_unlock(&process.lock);
@@ -459,6 +468,6 @@ EXPORTED int MPI_Finalize(void)
 
 __attribute__((destructor)) static void end_of_program(void)
 {
-	if (process.recorded && process.pid == getpid())
+	if (process.recorded)
 		unlink(process.file.path);
 }

@@ -1,5 +1,6 @@
-/* What NCCL and a profiler plugin of its exchange, interfaces 4 to 7, as far as this plugin uses it. The interfaces differ
-   in what follows these members, in the width of `type` (one byte in 4), and in the order of init's arguments (4). */
+/* What NCCL and a profiler plugin of its exchange, interfaces 4 to 7, as far as this plugin uses it. The interfaces
+   differ in what follows these members, in the width of `type` (one byte in 4), and in the order of init's arguments
+   (4). */
 #pragma once
 
 #include <stddef.h>
@@ -8,7 +9,7 @@
 
 enum { NCCL_SUCCESS = 0 };
 
-/* Sorts of events, which a mask turns on. NCCL starts GROUP_API and COLL_API also for a mask that has only what is below
+/* Sorts of events, which a mask turns on. NCCL starts GROUP and COLL_API also for a mask that has only what is below
    them. */
 enum {
 	NCCL_GROUP = 1 << 0,

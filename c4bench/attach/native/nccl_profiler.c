@@ -1,10 +1,10 @@
-/* A profiler plugin of NCCL: what a rank's collectives and the proxy steps of its connections do, in the telemetry file that
-   c4bench's own ranks write (telemetry_file.h).
+/* A profiler plugin of NCCL: what a rank's collectives and the proxy steps of its connections do, in the telemetry file
+   that c4bench's own ranks write (telemetry_file.h).
 
-   A collective is entered when its kernel starts to run, not when it is put into a stream, which may be long before. It has
-   finished when the last of its kernels and proxy operations has; NCCL stops the event of the collective itself when it is
-   in the stream. A connection's time is split by the states of its steps: SendGPUWait is data (its own GPU has nothing to
-   send), SendPeerWait is credit (the receiver grants none), SendWait is transfer.
+   A collective is entered when its kernel starts to run, not when it is put into a stream, which may be long before. It
+   has finished when the last of its kernels and proxy operations has; NCCL stops the event of the collective itself when
+   it is in the stream. A connection's time is split by the states of its steps: SendGPUWait is data (its own GPU has
+   nothing to send), SendPeerWait is credit (the receiver grants none), SendWait is transfer.
 
    What NCCL keeps for this plugin is numbers, never addresses: with PXN a proxy gets those of another process, and a
    captured graph those of an event that has long ended. Such a number stands for nothing here.
@@ -58,8 +58,8 @@ struct collective {
 	struct telemetry_op op;
 };
 
-/* A proxy operation. `end` is its connection, `collective` is -1 for a send or receive of the program. So many steps have
-   been posted, or have arrived (`moved`), and the GPU has read so many. */
+/* A proxy operation. `end` is its connection, `collective` is -1 for a send or receive of the program. So many steps
+   have been posted, or have arrived (`moved`), and the GPU has read so many. */
 struct transfer {
 	uint32_t life, collective_life;
 	bool used, sends;
@@ -69,7 +69,7 @@ struct transfer {
 	uint64_t bytes[STEPS];
 };
 
-/* Either end of a connection; `place` is -1 where there was none left. Of its steps so many wait for the GPU, for credit. */
+/* Either end of a connection; `place` is -1 where there was none left. So many of its steps wait for GPU and credit. */
 struct end {
 	int peer, channel, place;
 	bool sends;
@@ -444,8 +444,8 @@ static void count_awaited(const struct comm *comm, struct collective *collective
 		store(comm, collective);
 }
 
-/* A receiver awaits its peer when the GPU has read all that has arrived, and more is to come. Where it has not, its own GPU
-   is awaited. */
+/* A receiver awaits its peer when the GPU has read all that has arrived, and more is to come. Where it has not, its own
+   GPU is awaited. */
 static void await(const struct comm *comm, struct collective *collective, struct transfer *transfer)
 {
 	bool awaits = transfer->used && transfer->moved == transfer->read && transfer->moved < transfer->steps;
@@ -932,7 +932,8 @@ static struct comm *join(uint64_t id, const char *name, int ranks, int rank)
 }
 
 /* The mask is one for all communicators: where this one is not recorded, it stays as others have set it. */
-static int init(void **context, uint64_t id, int *mask, const char *name, int nodes, int ranks, int rank, nccl_logger log)
+static int init(void **context, uint64_t id, int *mask, const char *name, int nodes, int ranks, int rank,
+		nccl_logger log)
 {
 	(void)nodes;
 	(void)log;

@@ -1,5 +1,5 @@
-/* A rank's telemetry file in shared memory, laid out as c4bench/collective/ring_layout.py says: it can be read at any time,
-   also when its writer was stopped or killed in the middle of a record. Times are ns. */
+/* A rank's telemetry file in shared memory, laid out as c4bench/collective/ring_layout.py says: it can be read at any
+   time, also when its writer was stopped or killed in the middle of a record. Times are ns. */
 #pragma once
 
 #include <pthread.h>
@@ -67,8 +67,8 @@ const char *telemetry_first_set(const char *const names[], int count);
 /* Copies what may stand in a name, and `_` for what may not. */
 void telemetry_copy_name(char *to, size_t room, const char *from);
 
-/* Makes PID.LIBRARY.ring in the folder that C4BENCH_ATTACH_RECORDS names and the agent has made; job and host are those of
-   the environment. Returns NULL, or why there is no file; then nothing is left behind. */
+/* Makes PID.LIBRARY.ring in the folder that C4BENCH_ATTACH_RECORDS names and the agent has made; job and host are those
+   of the environment. Returns NULL, or why there is no file; then nothing is left behind. */
 const char *telemetry_create(struct telemetry_file *file, const char *library, int seat);
 void telemetry_remove(struct telemetry_file *file);
 

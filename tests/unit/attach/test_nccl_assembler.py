@@ -74,6 +74,15 @@ def test_ends_get_their_nics_once_their_communicator_is_whole():
     assert names.receives == (EndName("comm", 0, 2, "h2/?", "h0/?", 7), receives[1])
 
 
+@pytest.mark.parametrize(("given", "kept"), [((5, 4, 6), [5, 4, 6]), ((5, 5, 6), [-1] * 3), ((5, -1, 6), [-1] * 3)])
+def test_seats_are_those_of_all_members_or_of_none(given, kept):
+    """A process of several ranks has one number in its job, and some have none: C4D counts members then."""
+    assembler = Assembler()
+    windows = [window(f"h{rank}", fragment(rank, f"h{rank}", seat=seat)) for rank, seat in enumerate(given)]
+    (record,) = [assembler.assemble(one) for one in windows][-1].comms
+    assert [member.seat for member in record.members] == kept
+
+
 def test_names_are_assembled_once():
     """Names that stay the same object stay so, since C4D looks them up again otherwise."""
     assembler = Assembler()

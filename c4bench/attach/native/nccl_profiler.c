@@ -26,6 +26,7 @@ enum {
 	FUNCTIONS = 16, /* NCCL has 8 collectives */
 	STEPS = 16,     /* of an operation at once: NCCL has 8 */
 	PEERS = 8,      /* that a collective receives from and that are noted: a ring has 1, a tree 3 */
+	PARTS = 256,    /* of a ns, in which shares of the NICs' time are counted: there is no floating point */
 	FIRST_PLACES = 64,
 	MOST_PLACES = 1 << 16,
 };
@@ -74,7 +75,7 @@ struct end {
 	int peer, channel, place;
 	bool sends;
 	uint32_t gpu_waits, credit_waits;
-	double read_ns, shared_ns;
+	int64_t read_parts, shared_parts;
 	struct telemetry_conn conn;
 	struct telemetry_tally arrived;
 };
@@ -98,8 +99,7 @@ struct comm {
 	int end_count, end_room;
 	/* The time of this communicator's share of its NICs, divided among the connections in transfer at once. */
 	int carried;
-	double share_ns;
-	int64_t share_since_ns;
+	int64_t share_parts, share_since_ns;
 };
 
 static struct {
@@ -489,12 +489,12 @@ static int add_end(struct comm *comm, const struct nccl_event *event, int64_t no
 	return comm->end_count++;
 }
 
-static double share_reads_ns(struct comm *comm, int64_t now_ns)
+static int64_t share_reads(struct comm *comm, int64_t now_ns)
 {
 	if (comm->carried)
-		comm->share_ns += (double)(now_ns - comm->share_since_ns) / comm->carried;
+		comm->share_parts += (now_ns - comm->share_since_ns) * PARTS / comm->carried;
 	comm->share_since_ns = now_ns;
-	return comm->share_ns;
+	return comm->share_parts;
 }
 
 static enum telemetry_state state_of(const struct end *end)
@@ -512,12 +512,12 @@ static void update_send(struct comm *comm, struct end *end, int64_t now_ns)
 	struct telemetry_conn *conn = &end->conn;
 	enum telemetry_state state = state_of(end);
 	int64_t *spent_ns[] = {NULL, &conn->credit_ns, &conn->data_ns, &conn->transfer_ns};
-	double reads_ns = share_reads_ns(comm, now_ns);
+	int64_t reads = share_reads(comm, now_ns);
 
 	if (conn->state == TELEMETRY_TRANSFER)
-		end->shared_ns += reads_ns - end->read_ns;
-	end->read_ns = reads_ns;
-	conn->shared_ns = (int64_t)end->shared_ns;
+		end->shared_parts += reads - end->read_parts;
+	end->read_parts = reads;
+	conn->shared_ns = end->shared_parts / PARTS;
 	comm->carried += (state == TELEMETRY_TRANSFER) - (conn->state == TELEMETRY_TRANSFER);
 	if (state != conn->state) {
 		if (conn->state)

@@ -6,8 +6,10 @@ from pathlib import Path
 
 from c4bench.attach.partial_comms import Assembler
 from c4bench.c4d.offline import detect
+from c4bench.collective.ring_layout import Owner
 from c4bench.collective.ring_reader import TelemetryReader, read_owner
 from c4bench.model.diagnosis import Diagnosis
+from c4bench.model.telemetry import RankRecord
 from c4bench.model.window import Numbering, Window
 
 CADENCE_S = 0.1
@@ -24,6 +26,7 @@ class Watch:
         self._assembler = Assembler()
         self._hosts = [(f"h{rank}", Numbering()) for rank in range(size)]
         self._readers: dict[int, TelemetryReader] = {}
+        self._owners: dict[int, Owner] = {}
         self._tick, self._last_s = 0, time.time()
 
     def watch(self, seconds: float) -> None:
@@ -57,12 +60,24 @@ class Watch:
     def _find(self) -> None:
         for path in set(self.folder.glob("*.ring")) - set(self.rings.values()):
             with path.open("rb") as file:
-                rank = read_owner(path, file.fileno()).rank
-            self.rings[rank] = path
-            self._readers[rank] = TelemetryReader(path, self._hosts[rank][1])
+                owner = read_owner(path, file.fileno())
+            self.rings[owner.rank] = path
+            self._owners[owner.rank] = owner
+            self._readers[owner.rank] = TelemetryReader(path, self._hosts[owner.rank][1])
 
     def _window(self, rank: int, start_s: float, end_s: float) -> Window:
         host, numbering = self._hosts[rank]
         tables = self._readers[rank].read(start_s) if rank in self._readers else ((b"",) * 4)
-        self.partial[host] = Window(host, self._tick, start_s, end_s, numbering.names, (), *tables)
+        owner = self._owners.get(rank)
+        process = (RankRecord(owner.job, rank, host, owner.pid, _state(owner.pid)),) if owner else ()
+        self.partial[host] = Window(host, self._tick, start_s, end_s, numbering.names, process, *tables)
         return self._assembler.assemble(self.partial[host])
+
+
+def _state(pid: int) -> str:
+    """A process's state. Nobody but its parent knows how it has ended."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return "exited"
+    return {"T": "stopped", "Z": "exited"}.get(state, "running")

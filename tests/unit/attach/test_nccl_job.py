@@ -94,14 +94,20 @@ def test_a_communicator_is_left_out_until_all_its_ranks_are_known(hang):
         assert assembled.op_table == partial.op_table
 
 
-@pytest.mark.parametrize("number", [signal.SIGSTOP, pytest.param(signal.SIGKILL, marks=pytest.mark.nightly)], ids=str)
-def test_a_stopped_or_dead_rank_is_named(nccl_plugin, tmp_path, number):
-    """The records of a process can be read when it stands still or is gone, and show that it has not entered."""
+@pytest.mark.parametrize(
+    ("number", "cause"),
+    [(signal.SIGSTOP, Cause.PROCESS_STOPPED), (signal.SIGKILL, Cause.PROCESS_ENDED)],
+    ids=["stopped", "killed"],
+)
+def test_a_stopped_or_dead_rank_is_named(nccl_plugin, tmp_path, number, cause):
+    """The records of a process can be read when it stands still or is gone, and show in which operation others wait."""
     with NcclJob(nccl_plugin, tmp_path) as job:
         job.until_entered(20)
         os.kill(job.processes[2].pid, number)
-        job.until(lambda diagnosis: str(diagnosis.component) == "rank train:2")
-        assert read_telemetry_file(job.rings[2]).ops
+        job.until(names(cause, 2))
+        entered = [max(op.seq for op in read_telemetry_file(job.rings[rank]).ops) for rank in range(4)]
+    assert max(entered) - min(entered) <= 1
+    assert entered[2] == min(entered)
 
 
 def test_a_gpu_that_stands_still_inside_a_collective_is_named(nccl_plugin, tmp_path):

@@ -1,1 +1,1 @@
-"""Jobs of programs that c4bench did not write: what they tell about themselves, and how."""
+"""Programs that we did not write: a preloaded library that watches and steers them, and its Python side."""

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 from attached_watch import Watch
+from compiled_libraries import compiled
 
+from c4bench.attach.native_build import MPI
 from c4bench.collective.ring_reader import read_telemetry_file
 from c4bench.model.diagnosis import Cause
 
@@ -22,6 +24,12 @@ MPIS = {
     ),
     "mpich": (("mpiexec.mpich",), "PMI_RANK"),
 }
+
+
+@pytest.fixture(scope="module")
+def mpi_library(tmp_path_factory):
+    """The library for MPI programs, compiled."""
+    return compiled(MPI, tmp_path_factory)
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,10 @@ import signal
 from itertools import pairwise
 
 import pytest
+from compiled_libraries import compiled
 from nccl_job import NcclJob
 
+from c4bench.attach.native_build import NCCL_PROFILER
 from c4bench.attach.partial_comms import Assembler
 from c4bench.cli.main import main
 from c4bench.collective.ring_reader import read_telemetry_file
@@ -14,6 +16,12 @@ from c4bench.model.diagnosis import Cause
 from c4bench.record.telemetry import to_lines
 
 _OTHERS = (0, 2, 3)
+
+
+@pytest.fixture(scope="module")
+def nccl_plugin(tmp_path_factory):
+    """NCCL's profiler plugin, compiled."""
+    return compiled(NCCL_PROFILER, tmp_path_factory)
 
 
 def names(cause, rank):

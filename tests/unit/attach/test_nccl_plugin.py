@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from compiled_libraries import compiled
 from nccl_rank import (
     COLL,
     COLL_API,
@@ -25,9 +26,16 @@ from nccl_rank import (
     Profiler,
 )
 
+from c4bench.attach.native_build import NCCL_PROFILER
 from c4bench.collective.ring_reader import read_owner, read_telemetry_file
 
 RANK, SIZE, PEER = 1, 4, 2
+
+
+@pytest.fixture(scope="module")
+def nccl_plugin(tmp_path_factory):
+    """NCCL's profiler plugin, compiled."""
+    return compiled(NCCL_PROFILER, tmp_path_factory)
 
 
 class Played:

@@ -13,7 +13,8 @@ from pathlib import Path
 from c4bench.errors import UnhealthyError
 
 _NATIVE = Path(__file__).with_name("native")
-# By library: its sources. `lab` lets programs that wait without sleeping move a lab's virtual time.
+# By library: its sources. `lab` lets programs that wait without sleeping move a lab's virtual time; `nccl` is NCCL's
+# profiler plugin, `mpi` wraps MPI's collectives.
 LIBRARIES = {
     "verbs": (
         "real.c",
@@ -34,6 +35,8 @@ LIBRARIES = {
         "lookup.c",
     ),
     "lab": ("real.c", "lab/idle.c", "lab/spins.c"),
+    "nccl": ("nccl_profiler.c", "telemetry_file.c", "slot.c", "say.c"),
+    "mpi": ("mpi.c", "telemetry_file.c", "slot.c", "say.c"),
 }
 # Without a stack protector, so that dlsym ends in a tail call (lookup.c); without vector registers, whose wide loads
 # wait for counters that were just stored (Intel's optimization manual, "Store Forwarding").
@@ -59,9 +62,9 @@ def libraries() -> tuple[Path, ...]:
     return tuple(library(name) for name in (("lab", "verbs") if in_virtual_time() else ("verbs",)))
 
 
-def profiler() -> Path | None:
-    """NCCL's profiler plugin, where there is one. Raises UnhealthyError where set-up has not built it."""
-    return library("nccl") if "nccl" in LIBRARIES else None
+def profiler() -> Path:
+    """NCCL's profiler plugin. Raises UnhealthyError where set-up has not built it."""
+    return library("nccl")
 
 
 def in_virtual_time() -> bool:

@@ -117,7 +117,8 @@ def test_a_client_that_has_gone_leaves_no_process(program):
     """The runner on a host ends the command when its input ends, as after a lost connection."""
     started = program("sleep 600", hosts=HOSTS[:1], attach=False)
     runner = started.processes[0]._session._process
-    assert running(started.mark)
+    while not running(started.mark):  # its environment cannot be read while it is being executed
+        time.sleep(0.01)
     runner.stdin.close()
     runner.wait(30)
     assert running(started.mark) == []

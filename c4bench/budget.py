@@ -45,6 +45,9 @@ JOB = Budget(bytes=64 << 20, records=1_000_000, names=65_536, seconds=3600.0)
 BUS_MESSAGE = Budget(bytes=8 << 20, records=200_000, names=65_536, seconds=1.0)
 # One value that a detector writes on the bus: a lease, a finding, traffic.
 BUS_VALUE = Budget(bytes=512 << 10, records=20_000, names=20_000, seconds=0.1)
+# What is attached on a host: bytes of a line of a program, programs at once, NICs that they use, and how long a program
+# may take to say who it is.
+ATTACHED = Budget(bytes=16_384, records=256, names=64, seconds=5.0)
 # One window of a host: processes, and NICs; names of each sort.
 WINDOW = Budget(bytes=8 << 20, records=4_096, names=65_536, seconds=0.1)
 

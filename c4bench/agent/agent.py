@@ -23,16 +23,18 @@ import c4bench
 from c4bench.agent.ranks import Ranks, log_of, rotate
 from c4bench.agent.spawner import Report, Spawn, Started
 from c4bench.agent.window_message import WindowMessages
+from c4bench.attach.server import AttachedProcess, AttachServer, PathAnswer, PathQuestion, make_folder, user_ids
 from c4bench.errors import UnhealthyError
 from c4bench.model.agent import AgentConfig
 from c4bench.model.fabric import Nic
 from c4bench.model.telemetry import RankRecord
 from c4bench.model.window import Window
+from c4bench.verbs.addressing import SOURCE_PORTS, label_for
 from c4bench.verbs.probe import send_bursts, send_probes
 from c4bench.verbs.ticks import Ticks
 from c4bench.wire.channel import ChannelClosed, StreamChannel, master_channel
 from c4bench.wire.framing import LENGTH_BYTES, MESSAGE_BYTES_MAX, frame
-from c4bench.wire.messages import Empty, Hello, RasReport, StartRanks, StopRanks
+from c4bench.wire.messages import AttachedPath, Empty, Hello, RasReport, Seated, StartRanks, StopRanks
 from c4bench.wire.peer import Handler, LostError, Peer
 from c4bench.wire.probes import (
     BurstRequest,
@@ -130,15 +132,26 @@ class Agent:
         Path(self._config.state).mkdir(parents=True, exist_ok=True)
         Path(self._config.socket).unlink(missing_ok=True)
         server = await asyncio.start_unix_server(self._serve_rank, self._config.socket)
+        programs = await self._listen_for_programs()
         values = (self._config.name, self._config.socket, self._config.master, self._config.port)
         _logger.info("agent of %s listens for ranks on %s; master %s:%d", *values)
         if problem := rdma_problem():
             _logger.warning("ranks cannot run on this host: %s", problem)
-        async with server, asyncio.TaskGroup() as tasks:
+        try:
+            async with server:
+                await self._work()
+        finally:
+            # Programs stay connected, and are not waited for.
+            programs.close()
+            self._ranks.attached.close()
+
+    async def _work(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow_spawner())
             tasks.create_task(self._ship_windows())
             tasks.create_task(self._keep_connected())
             tasks.create_task(rotate(self._ranks.logs))
+            tasks.create_task(self._list_attached())
             if self._bus is not None:
                 tasks.create_task(self._bus.run())
             if self._config.ras:
@@ -146,6 +159,40 @@ class Agent:
 
                 poller = RasPoller(self._config.ras, self._config.ras_every_s, self._send_ras, self._config.ras_users)
                 tasks.create_task(poller.run())
+
+    async def _listen_for_programs(self) -> asyncio.Server:
+        """Listen for programs of others, whose records lie in a folder that is made for them."""
+        records, attached = Path(self._config.attach_records), self._ranks.attached
+        try:
+            make_folder(records)
+        except OSError as error:
+            _logger.warning("programs of others are not recorded: %s", error)
+        users = user_ids(self._config.attach_users)
+        return await AttachServer(Path(self._config.attach_socket), users, attached.add, self._route).start()
+
+    async def _list_attached(self) -> None:
+        """Have the master know which processes are attached, whenever that changes or it is another master."""
+        attached = self._ranks.attached
+        while True:
+            await attached.changed.wait()
+            await self._connected.wait()
+            attached.changed.clear()
+            if self._master is not None:
+                try:
+                    attached.seat(await self._master.call("attached", attached.listed(), Seated))
+                except LostError:
+                    attached.changed.set()
+                    await asyncio.sleep(_RECONNECT_S)
+                except UnhealthyError as error:
+                    _logger.warning("programs of others are not followed: %s", error)
+
+    async def _route(self, process: AttachedProcess, question: PathQuestion) -> PathAnswer:
+        """The path of a queue pair of a program."""
+        if self._master is None:
+            return PathAnswer()
+        asked = AttachedPath(process.pid, question.source, question.destination, question.qp)
+        port = await self._master.call("attached-path", asked, int)
+        return PathAnswer(label_for(port) if port in SOURCE_PORTS else 0)
 
     async def _keep_connected(self) -> None:
         while True:
@@ -188,6 +235,8 @@ class Agent:
             await master.call("hello", hello, Empty)
             self._messages.begin()
             self._master, self._trouble = master, ""
+            if self._ranks.attached.here:
+                self._ranks.attached.changed.set()
             self._connected.set()
             _logger.info("connected to the master %s:%d", self._config.master, self._config.port)
             await serving

@@ -1,4 +1,4 @@
-"""The ranks that an agent has started, and their telemetry as a window."""
+"""The ranks on an agent's host, and their telemetry as a window."""
 
 import asyncio
 import itertools
@@ -12,7 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from c4bench.agent.spawner import Exited, Started, state_in
+from c4bench.agent.attached import AttachedRanks
+from c4bench.agent.spawner import Exited, ProcessStat, Started
 from c4bench.collective.ring_reader import RankTables, TelemetryReader
 from c4bench.errors import C4Error
 from c4bench.model.agent import AgentConfig
@@ -24,37 +25,20 @@ from c4bench.wire.messages import JobSpec, StartRanks
 
 _logger = logging.getLogger(__name__)
 
-_STAT_BYTES = 512  # the state is well before this
-
 
 class _Rank(msgspec.Struct):
+    """Its process counts as running until the spawner has sent the exit code."""
+
     job: str
     rank: int
     pid: int
+    stat: ProcessStat
     code: int | None = None
     reader: TelemetryReader | None = None
-    stat: int = -1
-
-    def state(self) -> str:
-        """`running` or `stopped`. A process that has ended counts as running until the spawner has sent its exit code.
-
-        Reading the open file fails when the process is gone.
-        """
-        with suppress(FileNotFoundError, ProcessLookupError):
-            if self.stat < 0:
-                self.stat = os.open(f"/proc/{self.pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
-            if state_in(os.pread(self.stat, _STAT_BYTES, 0)) == "stopped":
-                return "stopped"
-        return "running"
-
-    def close(self) -> None:
-        """Close the file."""
-        if self.stat >= 0:
-            os.close(self.stat)
 
 
 class Ranks:
-    """Every rank of every job on this host, until its job is stopped."""
+    """Every rank of every job on this host, until its job is stopped; `attached` are those of other programs."""
 
     def __init__(self, config: AgentConfig) -> None:
         self._config = config
@@ -62,6 +46,7 @@ class Ranks:
         self._jobs: dict[str, JobSpec] = {}
         self._sequence = itertools.count()
         self._numbering = Numbering()
+        self.attached = AttachedRanks(config, self._numbering)
         # By reader: the changes of its names when numbers were freed last.
         self._changes: list[tuple[TelemetryReader, int]] = []
         alone = len(config.nics) == 1
@@ -87,7 +72,7 @@ class Ranks:
 
     def started(self, report: Started) -> None:
         """Note that the spawner has started a rank."""
-        self._ranks.append(_Rank(report.job, report.rank, report.pid))
+        self._ranks.append(_Rank(report.job, report.rank, report.pid, ProcessStat(report.pid)))
         fields = {"attempt": report.job, "rank": report.rank, "pid": report.pid}
         level = _level(report.job)
         _logger.log(level, "%s: rank %d runs as process %d", report.job, report.rank, report.pid, extra=fields)
@@ -113,7 +98,7 @@ class Ranks:
             fields = {"attempt": job}
             _logger.log(_level(job), "%s stopped on this host: %d ranks", job, len(mine), extra=fields)
         for rank in mine:
-            rank.close()
+            rank.stat.close()
         self._ranks = [rank for rank in self._ranks if rank.job != job]
         self._jobs.pop(job, None)
         shutil.rmtree(Path(self._config.rings) / job, ignore_errors=True)
@@ -121,6 +106,7 @@ class Ranks:
     def window(self, start_s: float, end_s: float) -> Window:
         """Combine the records of all ranks into the window of this interval."""
         tables = [table for rank in self._ranks if (table := self._read(rank, start_s)) is not None]
+        tables += self.attached.tables(start_s)
         self._free_numbers()
         return Window(
             self._config.name,
@@ -128,7 +114,7 @@ class Ranks:
             start_s,
             end_s,
             self._numbering.names,
-            tuple([self._record(rank) for rank in self._ranks]),
+            (*[self._record(rank) for rank in self._ranks], *self.attached.records()),
             b"".join([table.op_table for table in tables]),
             b"".join([table.awaits for table in tables]),
             b"".join([table.conn_table for table in tables]),
@@ -148,7 +134,7 @@ class Ranks:
 
     def _free_numbers(self) -> None:
         """Free the numbers of communicators and connections that have ended, if any may have."""
-        readers = [rank.reader for rank in self._ranks if rank.reader is not None]
+        readers = [rank.reader for rank in self._ranks if rank.reader is not None] + self.attached.readers()
         changes = [(reader, reader.changes) for reader in readers]
         if changes == self._changes:
             return
@@ -161,14 +147,14 @@ class Ranks:
 
     def _record(self, rank: _Rank) -> RankRecord:
         if rank.code is None:
-            return RankRecord(rank.job, rank.rank, self._config.name, rank.pid, rank.state())
+            return RankRecord(rank.job, rank.rank, self._config.name, rank.pid, rank.stat.state())
         state = "killed" if rank.code < 0 else "exited"
         return RankRecord(rank.job, rank.rank, self._config.name, rank.pid, state, rank.code)
 
     @property
     def any(self) -> bool:
         """Whether there are ranks to report."""
-        return bool(self._ranks)
+        return bool(self._ranks) or self.attached.any
 
 
 def _level(job: str) -> int:

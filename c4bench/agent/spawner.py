@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 
@@ -160,6 +161,33 @@ def state_in(stat: bytes) -> str:
     """`running`, `stopped` or `exited`, from /proc/PID/stat, in which the state follows the name in brackets."""
     state = stat[stat.rindex(b")") + 2 : stat.rindex(b")") + 3]
     return "stopped" if state in b"Tt" else "exited" if state in b"ZX" else "running"
+
+
+_STAT_BYTES = 512  # the state is well before this
+
+
+class ProcessStat:
+    """The open /proc/PID/stat of a process."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid, self._file = pid, -1
+
+    def state(self) -> str:
+        """`running` or `stopped`. A process that has ended counts as running: its end is reported otherwise.
+
+        Reading the open file fails when the process is gone.
+        """
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if self._file < 0:
+                self._file = os.open(f"/proc/{self._pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+            if state_in(os.pread(self._file, _STAT_BYTES, 0)) == "stopped":
+                return "stopped"
+        return "running"
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file >= 0:
+            os.close(self._file)
 
 
 def release_and_freeze() -> None:

@@ -207,14 +207,21 @@ class TelemetryReader:
     """Reads the file at `path` repeatedly, and looks only at records that have changed; `numbering` is its host's.
 
     It maps the file, whose owner can end it by cutting that, unless the content is given as `memory`. `changes` counts
-    the changes of what it numbers. Raises UsageError for a file that is truncated or not a telemetry file.
+    the changes of what it numbers. `rename` gives each communicator as it is to be called. Raises UsageError for a file
+    that is truncated or not a telemetry file.
     """
 
-    def __init__(self, path: Path, numbering: Numbering, memory: mmap.mmap | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        numbering: Numbering,
+        memory: mmap.mmap | None = None,
+        rename: Callable[[CommEntry], CommEntry] | None = None,
+    ) -> None:
         self._path = path
         self._memory = memory or _load(path)
         self._numbering = numbering
-        self._comms = self._table(layout.COMMS_AT, layout.COMM_BYTES, layout.COMMS, partial(_decoded, path, CommEntry))
+        self._comms = self._table(layout.COMMS_AT, layout.COMM_BYTES, layout.COMMS, partial(_entries, path, rename))
         self._entries: dict[int, CommEntry] = {}
         self._operations: dict[int, _Operations] = {}
         sending = self._table(layout.CONNS_AT, layout.CONN_BYTES, layout.CONNS, partial(_whole, path, layout.CONN))
@@ -356,9 +363,31 @@ def _map(path: Path, descriptor: int) -> mmap.mmap:
 
 
 def _copy(path: Path, descriptor: int, size: int = layout.FILE_BYTES) -> mmap.mmap:
-    """The first `size` bytes of an open telemetry file, in memory of our own. Most of the file is holes."""
+    """The first `size` bytes of an open telemetry file, in memory of our own."""
+    memory = mmap.mmap(-1, layout.FILE_BYTES)
+    _refresh(memory, path, descriptor, size)
+    return memory
+
+
+class TelemetryCopy:
+    """A copy of the telemetry file at `path`, open as `descriptor`: its owner may cut it, which ends who maps it.
+
+    Raises UsageError for what is no telemetry file.
+    """
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path, self._descriptor = path, descriptor
+        self.memory = _copy(path, descriptor)
+
+    def refresh(self) -> None:
+        """Copy again what is in the file now. Raises UsageError where it has been cut."""
+        _refresh(self.memory, self._path, self._descriptor, layout.FILE_BYTES)
+
+
+def _refresh(memory: mmap.mmap, path: Path, descriptor: int, size: int) -> None:
+    """Copy the first `size` bytes of a file, most of which are holes."""
     _check_size(path, os.fstat(descriptor).st_size)
-    memory, end = mmap.mmap(-1, layout.FILE_BYTES), 0
+    end = 0
     with suppress(OSError), memoryview(memory) as view:  # there is no data behind `end`
         while end < size:
             start = os.lseek(descriptor, end, os.SEEK_DATA)
@@ -368,7 +397,6 @@ def _copy(path: Path, descriptor: int, size: int = layout.FILE_BYTES) -> mmap.mm
                     os.preadv(descriptor, [part], start)
             end = max(end, start)
     _check_header(path, memory)
-    return memory
 
 
 def _check_size(path: Path, size: int) -> None:
@@ -388,6 +416,13 @@ def _decoded(path: Path, kind: type[Value], records: Iterable[bytes]) -> Iterato
             yield from_msgpack(raw, kind)
         except DecodingError as error:
             raise UsageError(f"{path} is damaged: {error}") from None
+
+
+def _entries(
+    path: Path, rename: Callable[[CommEntry], CommEntry] | None, records: Iterable[bytes]
+) -> Iterator[CommEntry]:
+    entries = _decoded(path, CommEntry, records)
+    return map(rename, entries) if rename else entries
 
 
 class _Rows:

@@ -15,6 +15,7 @@ from c4bench.control.detection.detection import Detection, LocalDetection
 from c4bench.control.detection.probing import DoubtProber, ProbeSweeper
 from c4bench.control.detection.ras_reports import RasReports
 from c4bench.control.detection.telemetry import DiagnosisDispatch, TelemetryLoop
+from c4bench.control.jobs.attached import AttachedJobs
 from c4bench.control.jobs.attempts import JobAttempts, JobService
 from c4bench.control.jobs.job import Job
 from c4bench.control.jobs.probe_jobs import ProbeJobs
@@ -96,6 +97,7 @@ def compose(
 
     authorisation = Authorisation(jobs, paths.live_flow, paths.nic)
     requests = RankRequests(jobs, rendezvous, meetings, detection, paths, authorisation)
+    attached = AttachedJobs(jobs, registry, attempts, agents, paths)
     ras = RasReports(partial(_publish, log), store.save_ras)
     return Parts(
         store=store,
@@ -113,7 +115,9 @@ def compose(
         telemetry=telemetry,
         steering=steering,
         recheck=HostRecheck(registry, fleet, probes, log),
-        sessions=AgentSessions(agents, liveness, registry, attempts, telemetry, requests, authorisation, log, ras),
+        sessions=AgentSessions(
+            agents, liveness, registry, attempts, telemetry, requests, authorisation, log, ras, attached
+        ),
         health=MasterHealth(agents, liveness, registry, log, paths, detection, telemetry),
     )
 

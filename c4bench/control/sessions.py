@@ -17,6 +17,7 @@ from c4bench.control.authorisation import Authorisation
 from c4bench.control.detection.detection import Detection
 from c4bench.control.detection.ras_reports import RasReports
 from c4bench.control.detection.telemetry import TelemetryLoop
+from c4bench.control.jobs.attached import AttachedJobs
 from c4bench.control.jobs.attempts import JobAttempts, JobService
 from c4bench.control.jobs.job import Job
 from c4bench.control.jobs.rendezvous import Meetings, RendezvousService
@@ -32,6 +33,8 @@ from c4bench.model.telemetry import Failure
 from c4bench.wire.channel import Channel, ChannelClosed
 from c4bench.wire.framing import MESSAGE_BYTES_MAX
 from c4bench.wire.messages import (
+    Attached,
+    AttachedPath,
     Empty,
     Fail,
     Hello,
@@ -159,16 +162,17 @@ class AgentSessions:
         authorisation: Authorisation,
         log: EventLog,
         ras: RasReports,
+        attached: AttachedJobs,
     ) -> None:
         self._agents, self._liveness, self._registry, self._attempts = agents, liveness, registry, attempts
         self._telemetry, self._requests, self._authorisation = telemetry, requests, authorisation
-        self._log, self._ras = log, ras
+        self._log, self._ras, self._attached = log, ras, attached
 
     async def serve(self, connection: ServerConnection, channel: Channel, name: str, closing: asyncio.Event) -> None:
         """Serve the agent of the host that its certificate names, until the connection closes."""
         self._agents.refused.setdefault(name, 0)
         peer: Peer
-        windows = _Windows(name, self._telemetry)
+        windows = _Windows(name, self._telemetry, self._attached)
 
         async def introduce(hello: Hello) -> Empty:
             self._authorisation.admits(name, OF_AGENTS["hello"], hello)
@@ -181,6 +185,8 @@ class AgentSessions:
         own: dict[str, Handler | Receiver] = {
             "hello": Handler(Hello, introduce, OF_AGENTS["hello"].most_bytes),
             "window": Receiver(windows.receive),
+            "attached": Handler(Attached, partial(self._attached.report, name), OF_AGENTS["attached"].most_bytes),
+            "attached-path": Handler(AttachedPath, partial(self._attached.route, name)),
             "ras": Handler(RasReport, ingest_ras, OF_AGENTS["ras"].most_bytes),
         }
         peer = Peer(channel, own | self._requests.handlers(name))
@@ -229,8 +235,8 @@ class AgentSessions:
 class _Windows:
     """The windows that come over one connection, of the agent of `host`."""
 
-    def __init__(self, host: str, telemetry: TelemetryLoop) -> None:
-        self._host, self._telemetry = host, telemetry
+    def __init__(self, host: str, telemetry: TelemetryLoop, attached: AttachedJobs) -> None:
+        self._host, self._telemetry, self._attached = host, telemetry, attached
         self._decoder = WindowDecoder(Account(f"names in the windows of {host}", AGENT))
         self._warned = False
 
@@ -254,7 +260,7 @@ class _Windows:
                 self._warned, fields = True, {"host": self._host}
                 _logger.warning("windows of %s are dropped: %s", self._host, error, extra=fields)
             return
-        self._telemetry.receive(window)
+        self._telemetry.receive(self._attached.translate(window))
 
 
 class OperatorSession:

@@ -17,6 +17,7 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     NCCL's RAS is asked at `ras`, `localhost` or `localhost:PORT`, every `ras_every_s`; it is not where `ras` is empty.
     What answers is believed if it is root's, the agent's user's, or that of one of `ras_users`.
     Windows go over the `bus`, nats://HOST:PORT, to the detectors of `cluster`; where it is empty, to the master.
+    Programs of root, of the agent's user and of `attach_users` may attach; their records lie in `attach_records`.
     `user` is whom an agent becomes that is started as root ("": it stays root), with the `capabilities` that it keeps.
     """
 
@@ -33,6 +34,8 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ras: str = ""
     ras_every_s: float = 10.0
     ras_users: tuple[str, ...] = ()
+    attach_users: tuple[str, ...] = ()
+    attach_records: str = "/dev/shm/c4bench-attach"
     bus: str = ""
     cluster: str = "c4"
 
@@ -45,6 +48,11 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def socket(self) -> str:
         """Where this host's ranks reach the agent."""
         return f"{self.state}/agent.sock"
+
+    @property
+    def attach_socket(self) -> str:
+        """Where programs that are attached reach the agent."""
+        return f"{self.state}/attach.sock"
 
     def ring(self, job: str, rank: int) -> Path:
         """The telemetry ring of a rank."""

@@ -164,15 +164,13 @@ class Numbers(Generic[_Name]):
         self._free: list[int] = []
         self._listed: tuple[_Name | None, ...] | None = ()
 
-    def number(self, name: _Name) -> int:
-        """The number of a name, which may be new. Raises UsageError where there are too many."""
+    def number(self, name: _Name, at_most: int = NUMBERS_AT_MOST) -> int:
+        """The number of a name, which may be new. Raises UsageError where there are `at_most` already."""
         number = self._numbers.get(name)
         if number is None:
+            if len(self._numbers) >= at_most:
+                raise UsageError(f"this host's ranks have over {at_most} connections or kinds of operations; use fewer")
             if not self._free:
-                if len(self._names) == NUMBERS_AT_MOST:
-                    raise UsageError(
-                        f"this host's ranks have over {NUMBERS_AT_MOST} connections or kinds of operations; use fewer"
-                    )
                 self._free.append(len(self._names))
                 self._names.append(None)
             number = self._numbers[name] = self._free.pop()

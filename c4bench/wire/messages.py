@@ -282,6 +282,44 @@ class Empty(msgspec.Struct, frozen=True):
     """Nothing to say."""
 
 
+class AttachedRank(msgspec.Struct, frozen=True):
+    """A process that nobody of us has started: what its launcher says of it, and whether it has `ended`.
+
+    `job` is "", and `rank` None, where its launcher does not say.
+    """
+
+    pid: int
+    job: str
+    rank: int | None = None
+    ended: bool = False
+
+
+class Attached(msgspec.Struct, frozen=True):
+    """Agent to master: all processes that are attached on its host, and the NICs there."""
+
+    nics: tuple[Nic, ...]
+    processes: tuple[AttachedRank, ...]
+
+
+class Seated(msgspec.Struct, frozen=True):
+    """The rank of each process that is followed, by PID; why others are not."""
+
+    ranks: dict[int, int]
+    refused: dict[int, str]
+
+
+class AttachedPath(msgspec.Struct, frozen=True):
+    """Agent to master: say which source port a queue pair of an attached process should use; 0 for its own.
+
+    Its NICs are known by their addresses.
+    """
+
+    pid: int
+    source: str
+    destination: str
+    qp: int
+
+
 class RasReport(msgspec.Struct, frozen=True):
     """Agent to master, as a note: a report of RAS, compressed by gzip."""
 

@@ -16,6 +16,8 @@ from c4bench.model.fabric import Flow
 from c4bench.model.telemetry import Failure
 from c4bench.wire.framing import CALL_BYTES_MAX, MESSAGE_BYTES_MAX
 from c4bench.wire.messages import (
+    Attached,
+    AttachedPath,
     ChooseQps,
     Empty,
     Exchange,
@@ -33,6 +35,7 @@ from c4bench.wire.messages import (
     Release,
     Result,
     Route,
+    Seated,
     Seats,
     Watch,
 )
@@ -140,6 +143,8 @@ REQUESTS = (
     Request("hello", Hello, Empty, Relay.OWN, lambda it: Claims(host=it.host), most_bytes=MESSAGE_BYTES_MAX),
     Request("window", EncodedWindow, None, Relay.OWN, lambda it: Claims(host=it.host), most_bytes=MESSAGE_BYTES_MAX),
     Request("ras", RasReport, Empty, Relay.OWN, lambda _: Claims(), most_bytes=MESSAGE_BYTES_MAX),
+    Request("attached", Attached, Seated, Relay.OWN, lambda _: Claims()),
+    Request("attached-path", AttachedPath, int, Relay.OWN, lambda _: Claims()),
     Request("exchange", Exchange, Exchanged, Relay.REPEATED, _exchange),
     Request("meet", Meet, Empty, Relay.REPEATED, lambda it: Claims(it.job, ranks=(it.rank,))),
     Request("fail", Fail, Empty, Relay.REPEATED, _fail),

@@ -129,8 +129,14 @@ class JobService:
         self._releases = releases
 
     def restore(self) -> None:
-        """Take over the jobs that an earlier master has left running; what can be no job ends."""
+        """Take over the jobs that an earlier master has left running; what can be no job ends.
+
+        Those that it only followed are followed again once agents report them.
+        """
         for name, running in self._registry.jobs().items():
+            if running.attached:
+                self._registry.remove(name)
+                continue
             try:
                 check_job_id(name)
             except UsageError as error:
@@ -169,8 +175,9 @@ class JobService:
             await self.stop(name)
 
     def check_running(self, name: str) -> None:
-        """Raise UsageError if no such job runs."""
-        self._registry.running(name)
+        """Raise UsageError if no such job runs, or c4bench has not started it."""
+        if self._registry.running(name).attached:
+            raise UsageError(f"job {name} was not started by c4bench; end it with what started it")
 
     def present(self, name: str) -> Job:
         """The present attempt of a job. Raises UsageError if no such job runs."""

@@ -34,12 +34,8 @@ class Job:
     """
 
     def __init__(self, spec: JobSpec, store: Store | None = None, saved: Iterable[JobEntry] = ()) -> None:
-        self.spec = spec
         self.ranks_by_host: dict[str, set[int]] = {}
-        for member in spec.members:
-            self.ranks_by_host.setdefault(member.host, set()).add(member.rank)
-        self.ranks = {member.rank for member in spec.members}
-        self.nics = {nic.name: nic for nic in spec.nics}
+        self.become(spec)
         self._store = store or Store(None)
         self._kept = max(_RESULTS_KEPT, 4 * len(spec.members)) if self._store.durable else None
         self.results: deque[Result] = deque(maxlen=self._kept)
@@ -56,6 +52,15 @@ class Job:
         self.placed: dict[Flow, Path] = {}
         self._ended: dict[int, RankRecord] = {}
         self._changed = asyncio.Condition()
+
+    def become(self, spec: JobSpec) -> None:
+        """Have these ranks and NICs from now on: those of a job that we have not started come and go."""
+        self.spec = spec
+        self.ranks_by_host.clear()
+        for member in spec.members:
+            self.ranks_by_host.setdefault(member.host, set()).add(member.rank)
+        self.ranks = {member.rank for member in spec.members}
+        self.nics = {nic.name: nic for nic in spec.nics}
 
     def place(self, paths: Mapping[Flow, Path]) -> None:
         """Note the paths of flows. Those of ended flows are kept for tests, and not by a master that runs for long."""

@@ -85,6 +85,12 @@ class JobRegistry:
         self._state.jobs[name] = running
         self._store.save()
 
+    def follow(self, spec: JobSpec) -> None:
+        """Register a job that nobody of us has started, or the ranks that it has now. It is only observed."""
+        self._forget_ended(spec.id)
+        self._state.jobs[spec.id] = RunningJob(spec, len(spec.members), attached=True)
+        self._store.save()
+
     def _check_meeting(self, spec: JobSpec) -> None:
         meeting = spec.meeting
         if meeting is None:

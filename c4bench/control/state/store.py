@@ -142,7 +142,7 @@ class RunningJob(msgspec.Struct):
 
     `wanted` is how many ranks it was started with, `restarts_s` when it was restarted. `open` are the incidents for
     which the present attempt was started and which are not closed yet. `brought_by` is the host whose agent has
-    brought the job back, if no operator has started it.
+    brought the job back, if no operator has started it. An `attached` job is one that we only follow.
     """
 
     spec: JobSpec
@@ -152,6 +152,7 @@ class RunningJob(msgspec.Struct):
     restarts_s: list[float] = []
     open: list[Incident] = []
     brought_by: str = ""
+    attached: bool = False
 
 
 class MasterState(msgspec.Struct):

@@ -1,0 +1,206 @@
+"""The agent's socket for programs that we did not write: which processes there are, and which paths they ask for.
+
+Whoever connects is known by the kernel's word for it (SO_PEERCRED), and only configured users are listened to. All that
+a program says is foreign: a message is one line of JSON of bounded length, a telemetry file is one that the program's
+user owns in the one folder for them, and a program that breaks a rule is no longer listened to; it runs on as before.
+
+    {"ring":"123.ring","environment":{"RANK":"0"}}                          first
+    {} or {"error":"why not"}                                               its answer
+    {"source":"10.0.0.1","destination":"10.1.0.1","qp":17,"remote_qp":18}   a question
+    {"label":5,"timeout":-1,"retries":-1}                                   its answer
+"""
+
+import asyncio
+import logging
+import os
+import pwd
+import re
+import socket
+import stat
+import struct
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from c4bench.attach.launchers import Identity, identify
+from c4bench.budget import ATTACHED
+from c4bench.decoding import DecodingError, from_json
+from c4bench.errors import C4Error, UsageError
+from c4bench.foreign_text import one_line
+
+_logger = logging.getLogger(__name__)
+
+# The library goes on without an answer after this (s).
+ANSWER_WITHIN_S = 0.25
+_AS_ASKED = -1
+_CREDENTIALS = struct.Struct("3i")
+_RING = re.compile(r"[0-9]{1,10}\.ring")
+_OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_FOLDER_MODE = 0o1777
+
+
+class AttachHello(msgspec.Struct, frozen=True):
+    """A program's first line: its telemetry file's name ("" where it has none), and what its launcher has set."""
+
+    ring: str
+    environment: dict[str, str] = {}
+
+
+class PathQuestion(msgspec.Struct, frozen=True):
+    """A line with a question: a queue pair that is about to be connected, between two NICs known by their addresses."""
+
+    source: str
+    destination: str
+    qp: int
+    remote_qp: int = 0
+
+
+class PathAnswer(msgspec.Struct, frozen=True):
+    """The GRH's flow label, 0 as the program asked; `timeout` and `retries` likewise, by verbs' numbers and -1."""
+
+    label: int = 0
+    timeout: int = _AS_ASKED
+    retries: int = _AS_ASKED
+
+
+class AttachedProcess(msgspec.Struct, frozen=True):
+    """A process that has said who it is. `ring` is the name of its telemetry file; "" where it records nothing."""
+
+    pid: int
+    uid: int
+    identity: Identity
+    ring: str = ""
+
+
+def user_ids(names: Iterable[str]) -> frozenset[int]:
+    """The users that may attach: root, this process's own, and those of these names.
+
+    Raises UsageError for a name that no user of this host has.
+    """
+    allowed = {0, os.getuid()}
+    for name in names:
+        try:
+            allowed.add(pwd.getpwnam(name).pw_uid)
+        except KeyError:
+            raise UsageError(f"attach_users: there is no user {one_line(name)!r} on this host") from None
+    return frozenset(allowed)
+
+
+def make_folder(path: Path) -> None:
+    """Create the folder that programs write their records to, as anybody may in /tmp.
+
+    Raises OSError where that is not possible, or where somebody else has made it.
+    """
+    with suppress(FileExistsError):
+        path.mkdir(parents=True)
+    status = path.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid not in {0, os.getuid()}:
+        raise PermissionError(f"{path} belongs to somebody else (user {status.st_uid}); remove it")
+    if status.st_uid == os.getuid():
+        path.chmod(_FOLDER_MODE)
+
+
+def open_records(folder: Path, process: AttachedProcess) -> int:
+    """Open a process's telemetry file; returns the descriptor.
+
+    Raises UsageError for what is no plain file in `folder`, or belongs to another user than the process does.
+    """
+    path = folder / process.ring
+    if not _RING.fullmatch(process.ring):
+        raise UsageError(f"process {process.pid}: its records are no NUMBER.ring of {folder}")
+    try:
+        descriptor = os.open(path, _OPEN)
+    except OSError as error:
+        raise UsageError(f"process {process.pid}: {path} cannot be read: {error.strerror}") from None
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != process.uid:
+        os.close(descriptor)
+        raise UsageError(f"process {process.pid}: {path} is no file of its user {process.uid}")
+    return descriptor
+
+
+class AttachServer:
+    """Listens for programs of these `users`, which are their numbers.
+
+    `appeared` gets a process that has said who it is, and a descriptor of it (pidfd_open(2)), which is then its own;
+    it raises UsageError for one that is not taken. `route` answers questions.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        users: frozenset[int],
+        appeared: Callable[[AttachedProcess, int], None],
+        route: Callable[[AttachedProcess, PathQuestion], Awaitable[PathAnswer]],
+    ) -> None:
+        self._path, self._users = path, users
+        self._appeared, self._route = appeared, route
+        self._connected = 0
+        self._warned: set[str] = set()
+
+    async def start(self) -> asyncio.Server:
+        """Listen; anybody may connect, and is then looked at."""
+        self._path.unlink(missing_ok=True)
+        server = await asyncio.start_unix_server(self._serve, self._path, limit=ATTACHED.bytes)
+        self._path.chmod(0o666)
+        return server
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connected += 1
+        try:
+            await self._converse(reader, writer)
+        except (DecodingError, UsageError) as error:
+            self._warn(one_line(error))
+            with suppress(OSError):
+                writer.write(msgspec.json.encode({"error": one_line(error)}) + b"\n")
+        except (OSError, ValueError, TimeoutError, asyncio.IncompleteReadError):
+            pass  # it has gone, or its line is too long, or it does not speak
+        finally:
+            self._connected -= 1
+            writer.close()
+
+    def _warn(self, why: str) -> None:
+        """Log each refusal once; programs try again."""
+        if why not in self._warned and len(self._warned) < ATTACHED.records:
+            self._warned.add(why)
+            _logger.warning("not attached: %s", why)
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._connected > 2 * ATTACHED.records:
+            return
+        pid, uid, descriptor = _peer(writer.get_extra_info("socket"))
+        try:
+            # Read before anything is refused: closing a socket with unread data also drops what was sent.
+            async with asyncio.timeout(ATTACHED.seconds):
+                line = await reader.readuntil()
+            if uid not in self._users:
+                raise UsageError(f"programs of user {uid}; name the user in attach_users of agent.yml")
+            if self._connected > ATTACHED.records:
+                raise UsageError(f"more than {ATTACHED.records} programs on this host")
+            hello = from_json(line, AttachHello)
+            process = AttachedProcess(pid, uid, identify(hello.environment), hello.ring)
+            self._appeared(process, os.dup(descriptor))
+        finally:
+            os.close(descriptor)
+        writer.write(b"{}\n")
+        while line := await reader.readline():
+            answer = await self._answer(process, from_json(line, PathQuestion))
+            writer.write(msgspec.json.encode(answer) + b"\n")
+            await writer.drain()
+
+    async def _answer(self, process: AttachedProcess, question: PathQuestion) -> PathAnswer:
+        """The answer, in time: later the program does not listen."""
+        try:
+            async with asyncio.timeout(ANSWER_WITHIN_S):
+                return await self._route(process, question)
+        except (TimeoutError, C4Error):
+            return PathAnswer()
+
+
+def _peer(connection: socket.socket) -> tuple[int, int, int]:
+    """Process, user and a descriptor of the process at the other end. Raises OSError where it has ended already."""
+    packed = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _ = _CREDENTIALS.unpack(packed)
+    return pid, uid, os.pidfd_open(pid)

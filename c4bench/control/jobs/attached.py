@@ -1,0 +1,198 @@
+"""Jobs that nobody of us has started: which there are, as agents report their processes, and what their records name.
+
+An agent speaks for processes on its own host only. A job is known by the name that its launcher gave it; it begins with
+its first process and ends when no connected agent has one of it that lives. A name of a job that we have started is not
+given to any other, and a rank has one process at a time.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Protocol
+
+import msgspec
+
+from c4bench.budget import ADOPTED, ATTACHED
+from c4bench.control.agents import AgentConnections
+from c4bench.control.jobs.attached_names import AttachedNames, Seat
+from c4bench.control.jobs.attempts import JobAttempts
+from c4bench.control.jobs.job import Job
+from c4bench.control.state.registry import JobRegistry
+from c4bench.errors import C4Error, UsageError
+from c4bench.model.fabric import Flow, Nic
+from c4bench.model.telemetry import Member
+from c4bench.model.window import Window
+from c4bench.wire.job_names import check_job_id, is_check
+from c4bench.wire.messages import Attached, AttachedPath, AttachedRank, Empty, JobSpec, Release, Route, Seated
+
+_logger = logging.getLogger(__name__)
+
+PROGRAM = "attached"
+_RESTART = "~"
+# A program waits for 0.25 s, and its question has to come here and the answer to go back.
+_ROUTE_WITHIN_S = 0.2
+
+
+class _Host(msgspec.Struct, frozen=True):
+    """What a host's agent has reported: its NICs by address, and the seats of its processes by PID."""
+
+    nics: dict[str, Nic]
+    seats: dict[int, Seat]
+
+
+class Planner(Protocol):
+    """What plans paths: `PathService`."""
+
+    def nic(self, name: str) -> Nic | None:
+        """A NIC of the inventory that is planned by."""
+
+    async def route(self, request: Route) -> tuple[int, ...]:
+        """Place these flows; return their source ports."""
+
+    async def release(self, request: Release) -> Empty:
+        """Remove flows."""
+
+
+class AttachedJobs:
+    """The jobs of attached processes. The `planner`'s inventory of NICs is believed rather than an agent."""
+
+    def __init__(
+        self,
+        jobs: Mapping[str, Job],
+        registry: JobRegistry,
+        attempts: JobAttempts,
+        agents: AgentConnections,
+        planner: Planner,
+    ) -> None:
+        self._jobs, self._registry, self._attempts = jobs, registry, attempts
+        self._agents, self._planner = agents, planner
+        self._hosts: dict[str, _Host] = {}
+        self._names = AttachedNames()
+        self._late: set[asyncio.Task[None]] = set()
+
+    async def report(self, host: str, said: Attached) -> Seated:
+        """Note all processes that are attached on a host; return which are followed, and why others are not."""
+        before = self._hosts.pop(host, _Host({}, {}))
+        nics = self._credible(host, said.nics[: ATTACHED.names])
+        seats: dict[int, Seat] = {}
+        refused: dict[int, str] = {}
+        # Those that are known first: a new one does not take a rank from them.
+        listed = sorted(said.processes[: ATTACHED.records], key=lambda one: one.pid not in before.seats)
+        for process in listed:
+            try:
+                seats[process.pid] = self._seat(host, process, before.seats.get(process.pid), seats)
+            except UsageError as error:
+                refused[process.pid] = str(error)
+                _logger.warning("process %d of %s is not followed: %s", process.pid, host, error, extra={"host": host})
+        self._hosts[host] = _Host(nics, seats)
+        self._names.place(host, nics, seats.values())
+        for job in sorted({seat.job for seat in (*before.seats.values(), *seats.values())}):
+            await self._follow(job)
+        return Seated({pid: seat.rank for pid, seat in seats.items()}, refused)
+
+    def translate(self, window: Window) -> Window:
+        """A host's window by the names of NICs and ranks also where attached processes have recorded addresses."""
+        return self._names.translate(window)
+
+    async def route(self, host: str, asked: AttachedPath) -> int:
+        """The source port for a queue pair of a host's process; 0 where it is not known, or only after the program."""
+        flow = self._flow(host, asked)
+        if flow is None or self._planner.nic(flow.source) is None:
+            return 0
+        placing = asyncio.create_task(self._planner.route(Route(flow.job, (flow,))))
+        done, _ = await asyncio.wait({placing}, timeout=_ROUTE_WITHIN_S)
+        if done:
+            return placing.result()[0]
+        # Paths that are learnt meanwhile serve the next queue pair; this one goes its own way.
+        self._late.add(release := asyncio.create_task(self._release(placing, flow)))
+        release.add_done_callback(self._late.discard)
+        return 0
+
+    async def _release(self, placing: "asyncio.Task[tuple[int, ...]]", flow: Flow) -> None:
+        with suppress(C4Error):
+            await placing
+        await self._planner.release(Release(flow.job, (flow.id,)))
+
+    def _flow(self, host: str, asked: AttachedPath) -> Flow | None:
+        """The flow of a queue pair of a host's process; None where it or its NICs are not known."""
+        known = self._hosts.get(host)
+        seat = known.seats.get(asked.pid) if known else None
+        source = known.nics.get(asked.source) if known else None
+        destination = self._names.nic(asked.destination)
+        if seat is None or source is None or destination is None:
+            return None
+        name = f"{seat.job}/verbs/{seat.rank}/{source.name}>{destination.name}/{asked.qp}.0"
+        return Flow(name, seat.job, source.name, destination.name, source.rate_bps)
+
+    def _credible(self, host: str, nics: Iterable[Nic]) -> dict[str, Nic]:
+        """The NICs of a host by address, as the inventory has them, without addresses of other hosts."""
+        own = (self._planner.nic(nic.name) or nic for nic in nics if nic.host == host)
+        others = {address for other in self._hosts.values() for address in other.nics}
+        return {nic.address: nic for nic in own if nic.address not in others}
+
+    def _seat(self, host: str, process: AttachedRank, known: Seat | None, own: Mapping[int, Seat]) -> Seat:
+        """The seat of a process. Raises UsageError where there is none for it."""
+        if known is not None and known.job == process.job and process.rank in {None, known.rank}:
+            return msgspec.structs.replace(known, ended=process.ended)
+        self._check_name(process.job)
+        if len({seat.job for seat in own.values()} | {process.job}) > ADOPTED.records:
+            raise UsageError(f"processes of more than {ADOPTED.records} jobs on a host")
+        taken = self._taken(process.job) | {seat.rank: host for seat in own.values() if _lives_in(process.job, seat)}
+        rank = next(number for number in range(len(taken) + 1) if number not in taken)
+        if process.rank is not None:
+            rank = process.rank
+        if rank in taken:
+            raise UsageError(f"{process.job} has a rank {rank} on {taken[rank]} already")
+        if not 0 <= rank < ADOPTED.names:
+            raise UsageError(f"{process.job}: rank {rank} is not below {ADOPTED.names}")
+        return Seat(process.job, rank, process.ended)
+
+    def _check_name(self, job: str) -> None:
+        check_job_id(job)
+        running = self._registry.jobs().get(job)
+        if _RESTART in job or is_check(job) or (running is not None and not running.attached):
+            raise UsageError(f"a job {job!r} runs that c4bench has started; set another C4BENCH_JOB")
+
+    def _taken(self, job: str) -> dict[int, str]:
+        """The hosts of a job's ranks that live, as far as their agents are connected."""
+        return {
+            seat.rank: host
+            for host, known in self._hosts.items()
+            if host in self._agents.by_host
+            for seat in known.seats.values()
+            if _lives_in(job, seat)
+        }
+
+    async def _follow(self, job: str) -> None:
+        """Have a job judged with the ranks that it has now, or end it."""
+        if not self._taken(job):
+            if job in self._registry.jobs():
+                _logger.info("%s ended: its processes have gone", job, extra={"job": job})
+                await self._attempts.end(job)
+                self._registry.remove(job)
+                self._names.forget(job)
+            return
+        spec = self._spec(job)
+        present = self._jobs.get(job)
+        if present is None or present.spec != spec:
+            self._attempts.admit(spec, followed=True).become(spec)
+            self._registry.follow(spec)
+            ranks = f"{len(spec.members)} ranks on {', '.join(sorted({member.host for member in spec.members}))}"
+            _logger.info("%s is followed: %s", job, ranks, extra={"job": job})
+
+    def _spec(self, job: str) -> JobSpec:
+        """A job as its processes show it; a rank's ended process counts until another one has its rank."""
+        hosts: dict[int, str] = {}
+        for ended in (True, False):
+            for host, known in self._hosts.items():
+                hosts |= {seat.rank: host for seat in known.seats.values() if seat.job == job and seat.ended == ended}
+        nics = {host: tuple(self._hosts[host].nics.values()) for host in sorted(set(hosts.values()))}
+        members = [
+            Member(rank, host, tuple(nic.name for nic in nics[host]), rank) for rank, host in sorted(hosts.items())
+        ]
+        return JobSpec(job, PROGRAM, tuple(members), tuple(nic for own in nics.values() for nic in own))
+
+
+def _lives_in(job: str, seat: Seat) -> bool:
+    return seat.job == job and not seat.ended

@@ -1,0 +1,174 @@
+"""What the records of attached processes stand for, and which paths their queue pairs get."""
+
+import asyncio
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from c4bench.control.agents import AgentConnections
+from c4bench.control.jobs import attached_names
+from c4bench.control.jobs.attached import AttachedJobs
+from c4bench.control.jobs.job import Job
+from c4bench.errors import UnhealthyError
+from c4bench.model.fabric import Nic
+from c4bench.model.telemetry import CommRecord, Member
+from c4bench.model.window import Caller, EndName, HostNames, Window
+from c4bench.wire.messages import Attached, AttachedPath, AttachedRank
+
+NICS = {host: Nic(host, 0, "r", "n", f"10.{at}.0.1", 1e10) for at, host in enumerate(("h0", "h1", "h2"))}
+
+OWN = (CommRecord("j/verbs", "j", ()),)
+
+
+class Planner:
+    """Answers with a port after a while; notes which flows were placed and released."""
+
+    def __init__(self, after_s=0.0):
+        self.after_s, self.placed, self.released = after_s, [], []
+
+    def nic(self, name):
+        return next((nic for nic in NICS.values() if nic.name == name), None)
+
+    async def route(self, request):
+        await asyncio.sleep(self.after_s)
+        self.placed += [(flow.job, flow.source, flow.destination, flow.demand_bps) for flow in request.flows]
+        return (50_005,)
+
+    async def release(self, request):
+        self.released += request.flows
+
+
+class Scene:
+    """The jobs of three hosts' agents, with one process of job `j` on each."""
+
+    def __init__(self, planner=None):
+        self.jobs, self.running = {}, {}
+        self.agents = AgentConnections()
+        self.agents.by_host.update(dict.fromkeys(NICS))
+        registry = SimpleNamespace(jobs=lambda: self.running, follow=self._follow, remove=self.running.pop)
+        attempts = SimpleNamespace(admit=self._admit, end=self._end)
+        self.attached = AttachedJobs(self.jobs, registry, attempts, self.agents, planner or Planner())
+
+    def _follow(self, spec):
+        self.running[spec.id] = SimpleNamespace(spec=spec, attached=True)
+
+    def _admit(self, spec, *, followed):
+        assert followed
+        return self.jobs.setdefault(spec.id, Job(spec))
+
+    async def _end(self, attempt):
+        del self.jobs[attempt]
+
+    def report(self, host, *processes, nics=None):
+        return asyncio.run(self.attached.report(host, Attached(nics or (NICS[host],), processes)))
+
+
+@pytest.fixture
+def scene(monkeypatch):
+    monkeypatch.setattr(attached_names, "_SETTLED_S", 0.0)
+    made = Scene()
+    for rank, host in enumerate(NICS):
+        made.report(host, AttachedRank(100 + rank, "j", rank))
+    return made
+
+
+def window(host, sends=(), receives=(), comms=OWN, rank=0):
+    callers = tuple(Caller(record.comm, rank) for record in comms)
+    return Window(host, 1, 0.0, 0.1, HostNames(comms, callers, sends, receives))
+
+
+def end(source, destination, rank, qp=17):
+    return EndName("j/verbs", rank, -1, NICS[source].address, NICS[destination].address, qp)
+
+
+def test_both_ends_of_a_connection_name_each_other(scene):
+    """An end has the peer that recorded the other end; one without is left out, and so is one of another host's NIC."""
+    near = window("h0", sends=(end("h0", "h1", 0), end("h0", "h2", 0), end("h1", "h0", 0)))
+    far = window("h1", receives=(end("h0", "h1", 1),), rank=1)
+    for one in (near, far, near, far):
+        names = scene.attached.translate(one).names
+        if one is near:
+            sends, comm = names.sends, names.comms[0]
+    assert sends == (EndName(comm.comm, 0, 1, "h0/0", "h1/0", 17), None, None)
+    assert comm.members == (Member(0, "h0", ("h0/0",), 0), Member(1, "h1", ("h1/0",), 1))
+    assert names.receives == (EndName(comm.comm, 1, 0, "h0/0", "h1/0", 17),)
+
+
+def test_a_communicator_of_ranks_gets_their_hosts(scene):
+    """What a library knows by ranks alone is completed; one of a rank that nobody knows is left out."""
+    world = CommRecord("j/world", "j", (Member(0, "", (), 2), Member(1, "", (), 0)))
+    ghost = CommRecord("j/ghost", "j", (Member(0, "", (), 0), Member(1, "", (), 9)))
+    named = scene.attached.translate(window("h0", comms=(world, ghost))).names.comms
+    assert [(member.host, member.seat) for member in named[0].members] == [("h2", 2), ("h0", 0)]
+    assert named[1] is None
+
+
+def test_a_host_speaks_for_itself_only(scene):
+    """NICs in another host's name, and addresses that another host has, are not taken from it."""
+    stolen = Nic("h0", 1, "r", "n", NICS["h1"].address, 1e10)
+    scene.report("h0", AttachedRank(100, "j", 0), nics=(NICS["h2"], stolen))
+    assert {nic.name for nic in scene.jobs["j"].spec.nics} == {"h1/0", "h2/0"}
+    windows = window("h0", receives=(end("h0", "h1", 0),)), window("h1", receives=(end("h0", "h1", 0),), rank=0)
+    assert [scene.attached.translate(one).names.receives for one in windows] == [(None,), (None,)]
+
+
+def test_ranks_are_given_once_and_kept(scene):
+    """A process without a rank gets the lowest free one and keeps it; one that has ended leaves its rank to others."""
+    said = scene.report("h0", AttachedRank(100, "j", 0), AttachedRank(200, "j"), AttachedRank(201, "j", 1))
+    assert said.ranks == {100: 0, 200: 3}
+    assert said.refused == {201: "j has a rank 1 on h1 already"}
+    again = scene.report("h0", AttachedRank(201, "j", 1), AttachedRank(200, "j"), AttachedRank(100, "j", 0, ended=True))
+    assert (again.ranks, again.refused.keys()) == ({200: 3, 100: 0}, {201})
+    assert scene.report("h1", AttachedRank(300, "j", 0)).ranks == {300: 0}
+    assert [(member.rank, member.host) for member in scene.jobs["j"].spec.members] == [(0, "h1"), (2, "h2"), (3, "h0")]
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "check~x", "j~2", "x" * 200])
+def test_what_can_be_no_job_is_refused(scene, name):
+    """Names that files cannot have, and those of the master's own jobs and attempts."""
+    assert scene.report("h0", AttachedRank(100, name, 0)).ranks == {}
+
+
+def ask(planner, qps):
+    """The ports that a process of h0 gets for queue pairs to h1, one after the other."""
+    scene = Scene(planner)
+
+    async def play():
+        for rank, host in enumerate(NICS):
+            await scene.attached.report(host, Attached((NICS[host],), (AttachedRank(100 + rank, "j", rank),)))
+        paths = [AttachedPath(100, NICS["h0"].address, NICS["h1"].address, qp) for qp in range(qps)]
+        ports = [await scene.attached.route("h0", path) for path in paths]
+        elsewhere = [AttachedPath(100, NICS["h1"].address, NICS["h0"].address, 1), AttachedPath(9, "", "", 1)]
+        ports += [await scene.attached.route("h0", path) for path in elsewhere]
+        await asyncio.sleep(2 * planner.after_s)
+        return ports
+
+    return asyncio.run(play())
+
+
+def test_a_queue_pair_gets_a_planned_port():
+    """The flow is of the process's own NIC; a stranger's NIC or process gets none."""
+    planner = Planner()
+    assert ask(planner, 1) == [50_005, 0, 0]
+    assert planner.placed == [("j", "h0/0", "h1/0", 1e10)]
+    assert planner.released == []
+
+
+def test_a_plan_that_comes_late_is_given_back():
+    """Who could not wait for its path is not planned for."""
+    planner, began_s = Planner(0.4), time.monotonic()
+    assert ask(planner, 1)[0] == 0
+    assert time.monotonic() - began_s < 2.0
+    assert len(planner.released) == len(planner.placed) == 1
+
+
+def test_a_plan_that_fails_is_none():
+    """An error of the planner is the agent's to report; it goes to nobody else."""
+
+    class Broken(Planner):
+        async def route(self, _request):
+            raise UnhealthyError("no paths")
+
+    with pytest.raises(UnhealthyError, match="no paths"):
+        ask(Broken(), 1)

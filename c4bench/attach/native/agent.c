@@ -29,6 +29,7 @@ struct line {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int connection = NONE;
 static pid_t connected; /* the process that has the connection */
+static int unheard; /* whether the agent has not answered the introduction yet */
 static uint64_t not_before_ns;
 
 extern char **environ;
@@ -118,7 +119,12 @@ static int hear(struct line *line)
 	struct pollfd wait = {.fd = connection, .events = POLLIN};
 
 	line->length = 0;
-	while ((now = now_ns()) < deadline_ns && poll(&wait, 1, (int)((deadline_ns - now + MS_NS - 1) / MS_NS)) > 0) {
+	while ((now = now_ns()) < deadline_ns) {
+		int found = poll(&wait, 1, (int)((deadline_ns - now + MS_NS - 1) / MS_NS));
+		if (found < 0 && errno == EINTR)
+			continue;
+		if (found <= 0)
+			break;
 		ssize_t got = recv(connection, line->text + line->length, LINE_BYTES - 1 - line->length, MSG_DONTWAIT);
 		if (got <= 0) {
 			hang_up(ABSENT_NS);
@@ -144,7 +150,17 @@ static int introduce(void)
 	add(&line, ",\"environment\":{");
 	add_environment(&line);
 	add(&line, "}}");
-	if (!tell(&line) || !hear(&line))
+	unheard = 1;
+	return tell(&line);
+}
+
+/* Hear what the agent says to the introduction. Returns 0 where it refuses this process, or says nothing. */
+static int welcome(void)
+{
+	struct line line;
+
+	unheard = 0;
+	if (!hear(&line))
 		return 0;
 	if (strstr(line.text, "\"error\"")) {
 		say("the agent at %s refuses this process: %.*s", path(), (int)line.length - 1, line.text);
@@ -201,7 +217,7 @@ static struct advice ask(const union ibv_gid *local, uint32_t number, const unio
 	struct line line = {.length = 0};
 	char source[ADDRESS_BYTES], destination[ADDRESS_BYTES], question[256];
 
-	if (!ready())
+	if (!ready() || (unheard && !welcome()))
 		return nothing;
 	address_of(local, source);
 	address_of(remote, destination);
@@ -218,14 +234,22 @@ static struct advice ask(const union ibv_gid *local, uint32_t number, const unio
 	};
 }
 
-/* Notice that the agent has gone, and introduce this process to one that has come. */
+/* Notice that the agent has gone, and introduce this process to one that has come. It has a second to answer, for which
+   nobody waits. */
 static void keep(void)
 {
-	char nothing;
+	char byte;
+	ssize_t said = NONE;
 
-	if (connection != NONE && connected == getpid() && !recv(connection, &nothing, 1, MSG_PEEK | MSG_DONTWAIT))
-		hang_up(0);
-	ready();
+	if (connection != NONE && connected == getpid()) {
+		said = recv(connection, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+		if (!said)
+			hang_up(0);
+		else if (unheard && said < 0)
+			hang_up(SILENT_NS);
+	}
+	if (ready() && unheard && said > 0)
+		welcome();
 }
 
 void agent_keep(uint64_t now)
@@ -234,8 +258,10 @@ void agent_keep(uint64_t now)
 
 	if (now < kept_ns + KEEP_NS || pthread_mutex_trylock(&lock))
 		return;
+	int before = errno;
 	kept_ns = now;
 	keep();
+	errno = before;
 	pthread_mutex_unlock(&lock);
 }
 

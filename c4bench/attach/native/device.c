@@ -7,6 +7,7 @@
 #include "say.h"
 #include "table.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -90,7 +91,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 	return context;
 }
 
-/* The record of a closed device stays: threads that still look at it find it, and there are few. */
+/* The record of a closed device stays, without a context: another one may get its address. */
 int ibv_close_device(struct ibv_context *context)
 {
 	static close_function *real;
@@ -98,7 +99,9 @@ int ibv_close_device(struct ibv_context *context)
 	if (!real)
 		real = (close_function *)real_verbs("ibv_close_device");
 	pthread_mutex_lock(&lock);
-	table_take(&devices, (uintptr_t)context);
+	struct device *device = table_take(&devices, (uintptr_t)context);
+	if (device)
+		device->context = NULL;
 	pthread_mutex_unlock(&lock);
-	return real(context);
+	return real ? real(context) : ENOSYS;
 }

@@ -11,7 +11,6 @@
 struct queue {
 	int (*start_poll)(struct ibv_cq_ex *, struct ibv_poll_cq_attr *);
 	int (*next_poll)(struct ibv_cq_ex *);
-	void (*end_poll)(struct ibv_cq_ex *);
 	struct batch batch; /* of the poll that goes on; a queue is polled by one thread at a time */
 };
 
@@ -35,6 +34,7 @@ static void count(struct queue *queue, struct ibv_cq_ex *cq)
 		completion.bytes = completion.received ? ibv_wc_read_byte_len(cq) : 0;
 	}
 	batch_add(&queue->batch, &completion);
+	batch_end(&queue->batch); /* the program goes on before it looks at the next one, and may take any lock */
 }
 
 static int start_poll(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attributes)
@@ -63,14 +63,6 @@ static int next_poll(struct ibv_cq_ex *cq)
 	return result;
 }
 
-static void end_poll(struct ibv_cq_ex *cq)
-{
-	struct queue *queue = queue_of(cq);
-
-	batch_end(&queue->batch);
-	queue->end_poll(cq);
-}
-
 static void replace(struct ibv_cq_ex *cq)
 {
 	struct queue *queue = calloc(1, sizeof *queue);
@@ -79,13 +71,11 @@ static void replace(struct ibv_cq_ex *cq)
 		return;
 	queue->start_poll = cq->start_poll;
 	queue->next_poll = cq->next_poll;
-	queue->end_poll = cq->end_poll;
 	pthread_mutex_lock(&lock);
 	free(table_take(&queues, (uintptr_t)cq));
 	if (table_set(&queues, (uintptr_t)cq, queue)) {
 		cq->start_poll = start_poll;
 		cq->next_poll = next_poll;
-		cq->end_poll = end_poll;
 	}
 	pthread_mutex_unlock(&lock);
 }

@@ -31,7 +31,7 @@ static uint32_t source_port(const struct qp *qp)
 	uint32_t label = qp->attributes.label;
 
 	if (!label) {
-		uint64_t mixed = (uint64_t)qp->handle->qp_num * qp->attributes.remote_number;
+		uint64_t mixed = (uint64_t)qp->number * qp->attributes.remote_number;
 		mixed ^= mixed >> 20;
 		mixed ^= mixed >> 40;
 		label = mixed & IB_GRH_FLOWLABEL_MASK;
@@ -65,7 +65,7 @@ static void write_queue_pair(struct qp *qp)
 {
 	const struct attributes *kept = &qp->attributes;
 	struct queue_pair record = {
-		.number = qp->handle->qp_num, .remote_number = kept->remote_number,
+		.number = qp->number, .remote_number = kept->remote_number,
 		.asked_label = kept->asked_label, .label = kept->label,
 		.asked_timeout = kept->asked_timeout, .timeout = kept->timeout,
 		.asked_retries = kept->asked_retries, .retries = kept->retries,

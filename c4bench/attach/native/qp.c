@@ -162,6 +162,7 @@ static void give_memory(struct qp *qp)
 static void begin(struct qp *qp, struct ibv_qp *handle, const struct attributes *kept)
 {
 	qp->handle = handle;
+	qp->number = handle->qp_num;
 	qp->device = device_of(handle->context);
 	qp->posting = qp->polling = (struct bias){0};
 	qp->sent = (struct sent){0};

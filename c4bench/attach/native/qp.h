@@ -23,6 +23,7 @@ struct mark {
 struct qp {
 	/* Fixed while the queue pair is connected. */
 	struct ibv_qp *handle;
+	uint32_t number;
 	struct device *device;
 	struct ring_qp records;
 	struct mark *marks; /* a ring: work requests that are completed, by their order */

@@ -4,7 +4,7 @@ import json
 import socket
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 ASKED = {"source": "10.0.1.5", "destination": "10.0.2.9", "qp": 17, "remote_qp": 99}
 ANSWER_S = 0.5
@@ -20,7 +20,8 @@ def agent(folder, answer, hello=b"{}\n"):
 
         def serve():
             connection, _ = listener.accept()
-            with connection, connection.makefile("rb") as lines:
+            # A process that ends before it has read an answer resets the connection.
+            with suppress(ConnectionResetError), connection, connection.makefile("rb") as lines:
                 for line in lines:
                     heard.append(json.loads(line))
                     connection.sendall(answer if "qp" in heard[-1] else hello)

@@ -26,8 +26,8 @@ from c4bench.wire.messages import Attached, AttachedRank, Seated
 _logger = logging.getLogger(__name__)
 _Name = TypeVar("_Name", bound=Hashable)
 
-# A process that has ended stays in the windows for this long (s), so that C4D sees its end.
-_KEPT_S = 5.0
+# A process that has ended is listed for this long (s), so that C4D sees its end.
+_KEPT_S = 2.0
 # Its exit is known once its parent has asked for it, which is looked for so often, and so many times.
 _LOOK_S, _LOOKS = 0.05, 20
 # linux/pidfd.h: PIDFD_GET_INFO of Linux 6.15 or later. Mask first, exit status last.

@@ -15,11 +15,28 @@ from c4bench.errors import UnhealthyError
 _NATIVE = Path(__file__).with_name("native")
 # By library: its sources. `lab` lets programs that wait without sleeping move a lab's virtual time.
 LIBRARIES = {
-    "verbs": ("real.c", "say.c", "table.c", "slot.c", "ring.c", "bias.c", "device.c", "qp.c", "publish.c", "traffic.c", "hooks.c", "extended.c", "requests.c", "agent.c", "modify.c", "lookup.c"),
+    "verbs": (
+        "real.c",
+        "say.c",
+        "table.c",
+        "slot.c",
+        "ring.c",
+        "bias.c",
+        "device.c",
+        "qp.c",
+        "publish.c",
+        "traffic.c",
+        "hooks.c",
+        "extended.c",
+        "requests.c",
+        "agent.c",
+        "modify.c",
+        "lookup.c",
+    ),
     "lab": ("real.c", "lab/idle.c", "lab/spins.c"),
 }
-# Without a stack protector, so that dlsym ends in a tail call (lookup.c); without vector registers, whose wide loads wait for
-# counters that were just stored (Intel's optimization manual, "Store Forwarding").
+# Without a stack protector, so that dlsym ends in a tail call (lookup.c); without vector registers, whose wide loads
+# wait for counters that were just stored (Intel's optimization manual, "Store Forwarding").
 _COMPILER = (
     *("gcc", "-std=c11", "-D_DEFAULT_SOURCE", "-O3", "-flto", "-mgeneral-regs-only", "-fno-stack-protector"),
     *("-fPIC", "-shared"),

@@ -27,6 +27,7 @@ MARK = "C4BENCH_PROGRAM"
 Reach = Callable[[str, Access], Connection]
 _ANSWER_S = 60.0
 _POLL_S = 0.02
+_SERVER_S = 2.0
 _OUTPUT_BYTES_AT_MOST = 8 << 20
 _AT_ONCE = 32
 _RUNNER = Path(host_runner.__file__)
@@ -123,15 +124,20 @@ class Process:
 class Program:
     """Processes that belong together: those of each host in the order of ranks, or a launcher's one process.
 
-    `hosts` are all on which it may have processes; `printing` is the index of the process that prints its figures.
+    `job` is its name to c4bench, `hosts` are all on which it may have processes, and `printing` is the index of the
+    process that prints its figures.
     """
 
-    def __init__(self, starts: Sequence[Start], hosts: Mapping[str, Access], *, reach: Reach = connect) -> None:
+    def __init__(
+        self, job: str, starts: Sequence[Start], hosts: Mapping[str, Access], *, reach: Reach = connect
+    ) -> None:
         """Start nothing yet; `starts` are started by `start`, in order."""
+        self.job = job
         self.starts, self._hosts, self._reach = starts, hosts, reach
         self.mark = os.urandom(8).hex()
         self.processes: list[Process] = []
         self.printing = 0
+        self._servers = 0  # how many of the first processes end by themselves only if they like
 
     def __enter__(self) -> Self:
         return self
@@ -151,6 +157,7 @@ class Program:
         """
         server = Process(self.starts[0], self.mark, self._reach)
         self.processes.append(server)
+        self._servers = self.printing = 1
         if ready_s is not None:
             time.sleep(ready_s)
             return
@@ -163,24 +170,33 @@ class Program:
             time.sleep(_POLL_S)
 
     def poll(self) -> int | None:
-        """The exit status if all processes have ended, None while one runs."""
-        codes = [process.wait(0.0) for process in self.processes]
-        return None if None in codes else self._code()
+        """The exit status if all processes have ended, but for a server, None while one runs."""
+        codes = [process.wait(0.0) for process in self.processes[self._servers :]]
+        return None if None in codes else next((code for code in codes if code), 0)
 
     def wait(self, timeout_s: float, *, check: bool = True) -> int:
         """Wait for the end of all processes; the exit status is the first that is not 0.
 
-        Raises UnhealthyError with the last line of output if one still runs after `timeout_s`, and with `check` if one
-        has failed.
+        A server that goes on serving 2 s after its client has ended is ended by SIGTERM. Raises UnhealthyError with the
+        last line of output if another process still runs after `timeout_s`, and with `check` if one has failed.
         """
         deadline_s = time.monotonic() + timeout_s
-        for process in self.processes:
+        for process in self.processes[self._servers :]:
             if process.wait(max(0.0, deadline_s - time.monotonic())) is None:
                 raise self._failure(process, f"did not end within {timeout_s:g} s")
-        failed = next((process for process in self.processes if process.code), None)
-        if failed and check:
-            raise self._failure(failed, f"failed with code {failed.code}")
-        return self._code()
+        stopped = self._stopped_servers()
+        for process in self.processes:
+            if process.code and process not in stopped:
+                if check:
+                    raise self._failure(process, f"failed with code {process.code}")
+                return process.code
+        return 0
+
+    def _stopped_servers(self) -> list[Process]:
+        stopped = [server for server in self.processes[: self._servers] if server.wait(_SERVER_S) is None]
+        for server in stopped:
+            server.signal(signal.SIGTERM)
+        return stopped
 
     def signal(self, number: int = signal.SIGTERM, *, program: str = "", host: str = "") -> tuple[int, ...]:
         """Send a signal to the processes of that host (or of all hosts) that run a file of the name `program`.
@@ -196,8 +212,8 @@ class Program:
 
     @property
     def duration_s(self) -> float:
-        """How long the process that ran longest took, on its host's clock; NaN while one runs."""
-        lasted_s = [process.ended_s - process.began_s for process in self.processes]
+        """How long the longest process ran on its host's clock, of a client and its server the client; NaN before."""
+        lasted_s = [process.ended_s - process.began_s for process in self.processes[self._servers :]]
         return max(lasted_s) if lasted_s and not any(map(math.isnan, lasted_s)) else math.nan
 
     @property
@@ -242,9 +258,6 @@ class Program:
 
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             return tuple(pid for pids in pool.map(one, hosts) for pid in pids)
-
-    def _code(self) -> int:
-        return next((process.code for process in self.processes if process.code), 0)
 
     def _failure(self, process: Process, what: str) -> UnhealthyError:
         lines = process.output().strip().splitlines()

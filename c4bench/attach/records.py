@@ -22,16 +22,18 @@ _QP_BYTES = 128
 _SIZES = (layout.CONNS, _QP_BYTES, 0, 0, 0, 0, 0, 0, 0)
 _FILE_BYTES = layout.HEADER_BYTES + 2 * _QP_BYTES * layout.CONNS
 # number, remote number, label asked for, label; timeout asked for, timeout, retries asked for, retries; first status,
-# first vendor error, whether it is connected; errors; posted, bytes, of these by reading; completed, bytes; arrived, bytes
+# first vendor error, whether it is connected; errors; posted, bytes, of these by reading; completed, bytes; arrived,
+# bytes
 _QP = Struct("<4I4B3I8Q")
+_CONNECTED = 10
 
 
 class QueuePair(msgspec.Struct, frozen=True):
-    """A connected queue pair. Labels are GRH flow labels, 0 for none; `timeout` and `retries` are verbs' own numbers.
+    """A queue pair of a process. Labels are GRH flow labels, 0 for none; `timeout` and `retries` are verbs' numbers.
 
     `asked_` is what the program asked for where that may have been overridden. `status` (of ibv_wc_status) and
-    `vendor_error` are those of the first completion with an error, 0 for none. `posted`, `completed` and `arrived` count
-    messages. One that is no longer `connected` stays until its place is needed.
+    `vendor_error` are those of the first completion with an error, 0 for none. `posted`, `completed` and `arrived`
+    count messages. One that is no longer `connected` stays until its place is needed.
     """
 
     number: int
@@ -90,5 +92,6 @@ def _decoded(memory: mmap.mmap) -> Iterator[QueuePair]:
     for place in range(layout.CONNS):
         raw = layout.read_slot(memory, layout.HEADER_BYTES + place * 2 * _QP_BYTES, _QP_BYTES)
         if raw is not None and len(raw) == _QP.size:
-            values = _QP.unpack(raw)
-            yield QueuePair(*values[:10], bool(values[10]), *values[11:])
+            numbers = list(_QP.unpack(raw))
+            numbers[_CONNECTED] = bool(numbers[_CONNECTED])
+            yield QueuePair(*numbers)

@@ -24,9 +24,13 @@ from c4bench.remote import connect
 HERE = "here"
 _TIMEOUT_S = 60.0
 _ROCE_V2 = "RoCE v2"
+# Without a process for each of a table's many entries, most of which are empty and have no type.
 _GIDS = """\
-cd "/sys/class/infiniband/$1/ports/1" || exit
-for entry in gids/*; do echo "${entry#gids/} $(cat "$entry") $(cat "gid_attrs/types/${entry#gids/}" 2>/dev/null)"; done
+cd "/sys/class/infiniband/$1/ports/1/gids" || exit
+for index in *; do
+  read -r gid < $index && read -r kind < ../gid_attrs/types/$index && echo "$index $gid $kind"
+done 2>/dev/null
+true
 """
 
 
@@ -68,8 +72,9 @@ class Site:
 
         A launcher such as mpirun or srun starts ranks on the hosts, `slots` on each. perftest and other programs with
         server and client, and those with a `server` command, have the server on the first of two hosts; the client
-        starts once the server listens, or after `ready_s`. All others run once on each host. `environment` is added;
-        with `attach`, c4bench watches and steers it, as job `job` (by default the scenario's name and a number).
+        starts once the server listens, or after `ready_s`. All others run once on each host. `environment` is added,
+        for a launcher as on the first host; with `attach`, c4bench watches and steers it, as job `job` (by default the
+        scenario's name and a number).
 
         Raises UsageError for a command that cannot be meant, UnhealthyError where it cannot be started within
         `within_s`.
@@ -82,13 +87,12 @@ class Site:
         places = [self._place(host) for host in hosts]
         added = {**(self._attached(hosts[0].name) if attach else {}), **environment}
         if is_launcher(words):
-            program = self._launched(words, places, slots, {JOB: job, **added})
+            program = self._launched(words, places, job, slots, {JOB: job, **starting.filled_values(added, places[0])})
         elif server or starting.is_served(words):
-            program = self._program(starting.server_and_client(serving, words, places, job, added), places)
+            program = self._program(job, starting.server_and_client(serving, words, places, job, added), places)
             program.start_server(within_s, ready_s)
-            program.printing = 1
         else:
-            program = self._program(starting.on_each(words, places, job, added), places)
+            program = self._program(job, starting.on_each(words, places, job, added), places)
         program.start()
         return program
 
@@ -120,13 +124,13 @@ class Site:
         if problems:
             raise UnhealthyError("; ".join(problems))
 
-    def _program(self, starts: Sequence[Start], places: Sequence[starting.Place]) -> Program:
+    def _program(self, job: str, starts: Sequence[Start], places: Sequence[starting.Place]) -> Program:
         hosts = {place.host.name: place.access for place in places}
-        self._programs.append(Program(starts, hosts, reach=self._reach))
+        self._programs.append(Program(job, starts, hosts, reach=self._reach))
         return self._programs[-1]
 
     def _launched(
-        self, words: starting.Words, places: Sequence[starting.Place], slots: int, added: Mapping[str, str]
+        self, words: starting.Words, places: Sequence[starting.Place], job: str, slots: int, added: Mapping[str, str]
     ) -> Program:
         """A launcher, here or on the first host. Raises UnhealthyError where neither has it."""
         here = shutil.which(words[0]) is not None
@@ -139,11 +143,10 @@ class Site:
         networks = _networks([address, *(place.host.address for place in places)])
         hosts = [place.host for place in places]
         version = self._version(host, access, words[0])
-        program = Program((), {place.host.name: place.access for place in places}, reach=self._reach)
+        program = self._program(job, (), places)
         words, own = starting.launched(words, hosts, address, version, {**added, MARK: program.mark})
         own |= starting.launcher_environment(folder, networks, os.environ["PATH"] if here else "")
         program.starts = (Start(host, access, words, own),)
-        self._programs.append(program)
         return program
 
     def _version(self, host: str, access: Access, launcher: str) -> str:

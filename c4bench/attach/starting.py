@@ -179,5 +179,10 @@ def _rank(job: str, rank: int, size: int) -> dict[str, str]:
     return {JOB: job, RANK: str(rank), SIZE: str(size)}
 
 
+def filled_values(environment: Mapping[str, str], place: Place) -> dict[str, str]:
+    """Variables with the words in braces that they hold, as on one host."""
+    return dict(zip(environment, filled(tuple(environment.values()), place), strict=True))
+
+
 def _start(place: Place, words: Words, own: Mapping[str, str], environment: Mapping[str, str]) -> Start:
-    return Start(place.host.name, place.access, words, {**own, **environment})
+    return Start(place.host.name, place.access, words, {**own, **filled_values(environment, place)})

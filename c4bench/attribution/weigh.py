@@ -24,7 +24,6 @@ FAR = math.log(1000.0)
 # How much less likely before (logarithm) a fault is of the path between two NICs alone, which no campaign has; of both
 # sides of a NIC; and of two links, which are hardly ever the two directions of one cable.
 _PATH_PRIOR, _WHOLE_PRIOR, _CABLE_PRIOR = -FAR, -math.log(10.0), -math.log(3000.0)
-_ROUNDING = 1e-6
 # Of suspects that are as likely, the ones that break more often come first.
 _KINDS = ("nic", "link", "switch", "path")
 _SIDES = ("tx", "rx")  # of the NICs at the ends of a cell
@@ -37,8 +36,10 @@ class Rates(NamedTuple):
     to_blame: float | None = None
 
 
+# The chance of an error in one evaluation: 2,000 iterations of 64 ranks make 128,000 evaluations.
+CHANCE = 1e-7
 # A cell is bad by as much as chance allows a healthy job in one evaluation; one that is not clears what it crosses.
-CELLS = Rates(1e-7, 0.9995)
+CELLS = Rates(CHANCE, 0.9995)
 
 
 class Observation(NamedTuple):
@@ -188,7 +189,7 @@ def _without_others(one: Observation, explained: frozenset[Hashable]) -> Observa
 def _tells(row: Row, apart: Mapping[Hashable, float]) -> bool:
     """Whether a component is far likelier than a cause of its own for each flow it explains; `apart` is by flow."""
     beside = sum(apart.get(flow, 0.0) for flow in row.explains)
-    return row.component.kind == "path" or _evidence(row) > FAR + beside - _ROUNDING
+    return row.component.kind == "path" or round(_evidence(row) - FAR - beside, 9) >= 0
 
 
 def _weighed(observations: Iterable[Observation]) -> list[Row]:
@@ -239,7 +240,7 @@ def _evidence(row: Row) -> float:
 _SPILL = 0.5
 # So does another fault that is blamed beside it: below this share its cells may only wait for the first. A component of
 # at least so many cells is not that, unless it is hardly slower.
-_COMPARABLE, _HARDLY = 0.6, 0.1
+_COMPARABLE, HARDLY = 0.6, 0.1
 _WHOLE_CELLS = 3
 
 
@@ -316,7 +317,7 @@ def _is_one_of_many(component: Component, bad: Iterable[Cell]) -> bool:
 
 
 def _least(blame: Blame) -> float:
-    return _HARDLY if len(blame.cells) >= _WHOLE_CELLS else _COMPARABLE
+    return HARDLY if len(blame.cells) >= _WHOLE_CELLS else _COMPARABLE
 
 
 def parts_of(cell: Cell, links: Links) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from c4bench.c4d.observe.job_view import JobView
 from c4bench.c4d.observe.nic_counters import NicView
 from c4bench.c4d.observe.record_validator import RecordValidator
 from c4bench.c4d.observe.shared_fabric import KnownPaths, SharedFabric
+from c4bench.c4d.thresholds import KEPT
 from c4bench.model.benign import BenignSlowdown
 from c4bench.model.diagnosis import Component, Diagnosis
 from c4bench.model.hypothesis import Explanation
@@ -35,9 +36,6 @@ from c4bench.model.recording import (
 )
 from c4bench.model.telemetry import CommRecord, RankRecord
 from c4bench.model.window import Window
-
-# Closed communicators that are kept: what a fault was like may be asked for a while after it.
-_CLOSED_KEPT = 64
 
 
 class TelemetryStore:
@@ -82,9 +80,12 @@ class TelemetryStore:
         self._waiting.clear()
 
     def retire(self) -> dict[str, list[str]]:
-        """Forget the oldest closed communicators where there are too many; return them by job, which has to as well."""
+        """Forget the oldest closed communicators where there are too many; return them by job, which has to as well.
+
+        What a fault was like may be asked for a while after it.
+        """
         retired: dict[str, list[str]] = {}
-        while len(self._closed) > _CLOSED_KEPT:
+        while len(self._closed) > KEPT:
             name = next(iter(self._closed))
             del self._closed[name]
             job = self._job_of.pop(name)

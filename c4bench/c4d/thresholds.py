@@ -6,12 +6,21 @@ chance of error that any job shares.
 
 import math
 
-# The chance of an error in one evaluation: 2,000 iterations of 64 ranks make 128,000 evaluations.
-CHANCE = 1e-7
 # Beyond the largest departure seen in health the chance is taken to fall with this power: a heavy tail, to be safe.
 TAIL_POWER = 4
 # Transfers that share a link with others may be slower by this factor (log ratio).
 BEYOND_SHARING = math.log(3.0)
+
+# So many of the latest are kept of what only the recent past explains, such as a NIC's windows: some seconds.
+KEPT = 64
+# The present, in spans of the delay matrix: losses before it only show what is usual, and what carried nothing in it is
+# new when it carries again.
+RECENT_SPANS = 8
+# What belongs together may be seen this many spans apart: connections move before their next operation, and what other
+# jobs carry is known a little later.
+APART_SPANS = 2
+# Operations after which episodes and intervals say nothing about the present.
+MEMORY_OPS = 512
 
 # The promise for hangs: max(one second, three periods) after the first operation it touches.
 HANG_FLOOR_S = 1.0
@@ -40,12 +49,11 @@ def hung_after_s(period_s: float | None, cadence_s: float) -> float:
 
 # Hangs, in cadences: the time between two windows of a host.
 
-# Two windows: less may be an offset between two hosts' windows.
-DISTINCT_CADENCES = 2.0
+# A window reports what happened up to one cadence before, and another may pass until the next one. Less than two may
+# also be an offset between two hosts' windows.
+REPORTED_CADENCES = 2.0
 # Windows are whole cadences apart, except for clock offsets: thresholds lie halfway between two windows.
 BETWEEN_CADENCES = 0.5
-# A window reports what happened up to one cadence before, and another may pass until the next one.
-REPORTED_CADENCES = 2.0
 
 # Stragglers. Shares are of the median compute time before an operation.
 
@@ -85,8 +93,7 @@ EARLY_S = 0.005
 # The first span holds the job's start.
 WARM_UP_SPANS = 1
 
-# A floor needs this many healthy spans of a cell, and learns from no more than that many.
-BASELINE_MIN_SPANS = 3
+# A floor learns from no more healthy spans of a cell. As many are weighed of a run: longer ones add nothing.
 BASELINE_MAX_SPANS = 20
 # From this many on, a span is learnt only after `UNSURE_SPANS` later ones have shown that it opened no departure.
 BASELINE_SETTLED_SPANS = 8

@@ -11,11 +11,11 @@ import msgspec
 
 from c4bench.c4d import detectors
 from c4bench.c4d.detector import Detector
-from c4bench.c4d.downtime import DowntimeRow, FaultRates, downtime_table
 from c4bench.c4d.offline import detect
 from c4bench.cli import Commands
 from c4bench.cli.evidence import REASONS, detect_evidence, follow_evidence
 from c4bench.cli.shared import print_json, print_lines
+from c4bench.cost.downtime import DowntimeRow, FaultRates, downtime_table
 from c4bench.decoding import DecodingError, from_yaml
 from c4bench.errors import UsageError
 from c4bench.evidence.formats import format_of

@@ -29,7 +29,7 @@ def register(commands: Commands) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.check:
-        return _report_missing(local_checks())
+        return _report_missing([*local_checks(), _preloaded()])
     if not arguments.environment:
         code = _report_missing(immutable_checks())
         if code:
@@ -50,6 +50,15 @@ def _install_packages() -> None:
     if wanted:
         _print(f"installing {' '.join(wanted)}")
         packages.install(wanted)
+
+
+def _preloaded() -> Check:
+    """Whether what programs of others get preloaded is built."""
+    try:
+        detail, ok = ", ".join(map(str, attach_build.libraries())), True
+    except UnhealthyError:
+        detail, ok = "not built", False
+    return Check("preloaded libraries", ok, detail, "run `c4bench setup`")
 
 
 def _report_missing(checks: list[Check]) -> int:

@@ -1,1 +1,1 @@
-"""Cost models of collectives and of training over slow links: pure functions."""
+"""Cost models of collectives, of training over slow links, and of faults: pure functions."""

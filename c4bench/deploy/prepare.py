@@ -22,6 +22,7 @@ import msgspec
 
 import c4bench
 from c4bench import extensions
+from c4bench.attach import build as attach_build
 from c4bench.deploy import authority
 from c4bench.errors import UnhealthyError
 from c4bench.inventory import Inventory
@@ -111,6 +112,7 @@ def _entries(packages: Iterable[str]) -> Iterator[BundleEntry]:
     package = Path(c4bench.__file__).parent
     yield from _packed(package.parent, (path.relative_to(package.parent) for path in package.rglob("*")))
     yield from _data("faults")
+    yield from _preloaded()
     for name in packages:
         try:
             distribution = metadata.distribution(name)
@@ -129,6 +131,15 @@ def _distribution(distribution: metadata.Distribution) -> Iterator[BundleEntry]:
     if distribution.files is None:
         raise UnhealthyError(f"{distribution.name} here has no list of files; install it with pip")
     yield from _packed(Path(str(distribution.locate_file(""))), distribution.files)
+
+
+def _preloaded() -> Iterator[BundleEntry]:
+    """What programs of others get preloaded, where an agent's environment has it; nothing if it is not built."""
+    try:
+        library = attach_build.library("verbs")
+    except UnhealthyError:
+        return
+    yield BundleEntry(f"lib/c4bench/{library.name}", library.read_bytes(), executable=False)
 
 
 def _data(folder: str) -> Iterator[BundleEntry]:

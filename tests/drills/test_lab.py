@@ -191,7 +191,7 @@ def test_a_dead_leg_far_away_is_withdrawn_as_late_as_the_topology_says():
 
 
 def test_a_lab_that_stands_still_is_ended_and_says_why(tmp_path, monkeypatch, caplog):
-    """A process that spins without reading the clock stops virtual time; the watchdog names it, and before the end too."""
+    """A process that spins without reading the clock stops virtual time; the watchdog names it, also before the end."""
     monkeypatch.setattr(run, "_STALL_S", 4.0)
     monkeypatch.setattr(run, "_NAMED_S", 2.0)
     spin = ["/usr/bin/python3", "-c", "while True: pass"]

@@ -163,8 +163,6 @@ class Folder:
         return OP.pack(place, self._calls.number(call), trace.seq, size_bytes, *times_ns, 0)
 
     def _processes(self, seen: Seen) -> list[RankRecord]:
-        if not self._job.process_info:
-            return []
         stopped = seen.world.stopped(seen.time_s)
         return [
             RankRecord(self._job.name, rank, self._hosts[rank], _PID_BASE + rank, *self._state(seen, rank, stopped))

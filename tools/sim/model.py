@@ -15,8 +15,8 @@ class SimJob(msgspec.Struct, frozen=True):
     standard deviation of computing. With `credits` a sender waits until its receiver has reached the same step;
     without, messages for a receiver queue at its NIC. `clock_offsets_s` are added to the times that each host writes.
     A rank exits with a transport error `exit_after_s` after its message got stuck. With `notify_failure` every other
-    rank exits a millisecond later, as in a communicator. Without `process_info` agents do not report processes. With
-    `ecn` NICs count packets that come marked: all that have crossed a path or a NIC that carries less than its rate.
+    rank exits a millisecond later, as in a communicator. With `ecn` NICs count packets that come marked: all that have
+    crossed a path or a NIC that carries less than its rate.
     """
 
     ranks: int
@@ -29,7 +29,6 @@ class SimJob(msgspec.Struct, frozen=True):
     window_s: float = 0.1
     clock_offsets_s: tuple[float, ...] = ()
     exit_after_s: float = math.inf
-    process_info: bool = True
     ranks_per_host: int = 1
     notify_failure: bool = False
     ecn: bool = False

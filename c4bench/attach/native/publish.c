@@ -109,8 +109,7 @@ void qp_changed(struct qp *qp, uint64_t now)
 {
 	if (now > qp->published_ns + PUBLISH_NS)
 		qp_publish(qp, 0);
-	else
-		push(qp);
+	push(qp);
 }
 
 void qps_publish(void)

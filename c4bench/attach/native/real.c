@@ -111,7 +111,7 @@ void *real_verbs(const char *name)
 {
 	void *handle = dlopen("libibverbs.so.1", RTLD_NOW);
 
-	return handle && real_dlvsym() ? real_dlvsym()(handle, name, "IBVERBS_1.1") : NULL;
+	return handle && real_dlvsym() ? real_dlvsym()(handle, name, VERBS_VERSION) : NULL;
 }
 
 void *real_verbs_newer(const char *name)

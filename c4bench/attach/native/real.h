@@ -7,6 +7,7 @@
 void *real_libc(const char *name);
 
 /* A function of libibverbs at the version that all its users have asked for since 2006; NULL where there is none. */
+#define VERBS_VERSION "IBVERBS_1.1"
 void *real_verbs(const char *name);
 
 /* One that not every libibverbs has, at whichever version. */

@@ -8,14 +8,13 @@ A switch may be silent for other reasons, so nothing is found to be dead by that
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
-from c4bench.c4d.act.flows import FlowComponents, fewest
+from c4bench.c4d.act.flows import WITNESSES, FlowComponents, fewest
 from c4bench.c4d.observe.shared_fabric import PathLinks, switches
 from c4bench.model.diagnosis import Component
 from c4bench.model.recording import ExpiringProbe
 
-# So many NICs ask the same, and so many must meet silence: a switch may have no answer left for one of them.
-_WITNESSES = 3
-_SILENT = 2
+# So many NICs ask the same, and `WITNESSES` must meet silence: a switch may have no answer left for one of them.
+_ASKING = 3
 _SIDES = ("", "tx", "rx")
 # By source NIC and the address of a switch: whether the switch can answer, as far as is known.
 CanAnswer = Callable[[str, str], bool]
@@ -45,7 +44,7 @@ class ExpiringProbes:
         """The fewest further probes that tell the suspects that are `left` apart, each sent by several NICs."""
         asked = {touched.among(left) for touched, _ in shown}
         kinds = {kind: probes for kind, probes in self._by_kind(left, can_answer).items() if kind not in asked}
-        chosen, _ = fewest({probes[0]: kind for kind, probes in kinds.items()}, sorted(left, key=str))
+        chosen = fewest({probes[0]: kind for kind, probes in kinds.items()}, sorted(left, key=str))
         return tuple(probe for probes in kinds.values() if probes[0] in chosen for probe in probes)
 
     def outcomes(self, probes: Sequence[ExpiringProbe], answers: Sequence[str | None]) -> list[Shown]:
@@ -56,7 +55,7 @@ class ExpiringProbes:
                 bad = not answer if answer in {"", hops[probe.hops - 1]} else None
                 by_kind.setdefault(self._touched(probe, hops), []).append(bad)
         return [
-            (kind, False if False in bads else bads.count(True) >= _SILENT or None) for kind, bads in by_kind.items()
+            (kind, False if False in bads else bads.count(True) >= WITNESSES or None) for kind, bads in by_kind.items()
         ]
 
     def _by_kind(self, left: frozenset[Component], can_answer: CanAnswer) -> dict[FlowComponents, list[ExpiringProbe]]:
@@ -70,7 +69,7 @@ class ExpiringProbes:
                 kinds = able if can_answer(path[0], hop) else unable
                 kinds.setdefault(kind, {}).setdefault(path[0], probe)
         every = {kind: [*able.get(kind, {}).values(), *unable.get(kind, {}).values()] for kind in [*able, *unable]}
-        return {kind: probes[:_WITNESSES] for kind, probes in every.items()}
+        return {kind: probes[:_ASKING] for kind, probes in every.items()}
 
     def _touched(self, probe: ExpiringProbe, hops: tuple[str, ...]) -> FlowComponents:
         source, reached = probe.source, hops[: probe.hops]

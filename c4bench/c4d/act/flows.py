@@ -8,9 +8,8 @@ does with probe QPs.
 
 import math
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from itertools import combinations
 from typing import NamedTuple, TypeVar
-
-import msgspec
 
 from c4bench.attribution.weigh import crossed
 from c4bench.c4d.observe.job_view import JobView
@@ -22,13 +21,13 @@ Pair = tuple[str, str]
 Asked = TypeVar("Asked", bound=Hashable)
 
 # All probes of a request together take at most this share of a NIC's rate.
-_POLITE_SHARE = 0.01
+POLITE_SHARE = 0.01
 # A probe lasts long enough (s) to show a difference of 5 %.
 _PROBE_S = 0.5
 # This many NICs are enough to find one that shares neither suspect.
 _THIRD_PARTIES = 32
 # So many flows of numbered packets or trains cross every suspect, and so many none.
-_WITNESSES = 2
+WITNESSES = 2
 # Kinds of components that a probe can cross.
 _CARRIERS = ("nic", "path", "link", "switch")
 
@@ -47,13 +46,6 @@ class FlowComponents(NamedTuple):
         """Whether such a flow is bad for one of two suspects and good for the other."""
         sure = (one in self.crosses) != (other in self.crosses)
         return sure and not self.returns & {one, other}
-
-
-class ProbePlan(msgspec.Struct, frozen=True):
-    """`flows` to send; groups of suspects that no flow can tell apart."""
-
-    flows: tuple[ProbeFlow, ...]
-    inseparable: tuple[frozenset[Component], ...]
 
 
 class ProbePaths:
@@ -103,40 +95,31 @@ def deciding_probes(job: JobView, suspects: Collection[Component]) -> tuple[Prob
         used.setdefault((conn.source, conn.destination), set()).add(conn.source_port)
     rates = [8 * conn.size_bytes / conn.shared_s for conn in conns if conn.shared_s > 0]
     nics = {nic for pair in used for nic in pair}
-    return plan_probes(carriers, nics, ProbePaths(job.paths, used), max(rates, default=0.0)).flows
+    return plan_probes(carriers, nics, ProbePaths(job.paths, used), max(rates, default=0.0))
 
 
 def plan_probes(
-    suspects: Collection[Component],
-    nics: Iterable[str],
-    paths: ProbePaths,
-    rate_bps: float,
-    *,
-    avoid: Collection[str] = (),
-) -> ProbePlan:
+    suspects: Collection[Component], nics: Iterable[str], paths: ProbePaths, rate_bps: float
+) -> tuple[ProbeFlow, ...]:
     """The fewest flows, chosen greedily, that tell `suspects` apart as far as any flow between `nics` can.
 
-    All flows together take `rate_bps` (of one NIC) times 1 %. `avoid` are NICs that are not to be third parties, like
-    those with findings of their own.
+    All flows together take `rate_bps` (of one NIC) times 1 %.
     """
     wanted = sorted(set(suspects), key=str)
-    flows = _useful(wanted, [nic for nic in nics if nic not in avoid], paths)
-    chosen, together = fewest(flows, wanted)
+    flows = _useful(wanted, nics, paths)
+    chosen = fewest(flows, wanted)
     if chosen and any(all(suspect in flows[flow].crosses for flow in chosen) for suspect in wanted):
         chosen += _apart(flows)
-    each_bps = rate_bps * _POLITE_SHARE / max(1, len(chosen))
-    probes = [_probe(flow, flows[flow], each_bps) for flow in chosen]
-    return ProbePlan(tuple(probes), _groups(wanted, together))
+    each_bps = rate_bps * POLITE_SHARE / max(1, len(chosen))
+    return tuple(_probe(flow, flows[flow], each_bps) for flow in chosen)
 
 
-def fewest(
-    flows: Mapping[Asked, FlowComponents], suspects: Sequence[Component]
-) -> tuple[list[Asked], set[tuple[Component, Component]]]:
-    """The fewest flows that tell suspects apart, and the pairs of suspects that none of them tells apart.
+def fewest(flows: Mapping[Asked, FlowComponents], suspects: Sequence[Component]) -> list[Asked]:
+    """The fewest flows that tell suspects apart.
 
     Greedy choice of the flow that splits most pairs needs no more than 1 + ln(pairs) times the optimum (set cover).
     """
-    together = {(a, b) for i, a in enumerate(suspects) for b in suspects[i + 1 :]}
+    together = set(combinations(suspects, 2))
     chosen: list[Asked] = []
     while together and flows:
         best = max(flows, key=lambda flow: (sum(flows[flow].splits(*pair) for pair in together), flow))
@@ -145,7 +128,7 @@ def fewest(
             break
         chosen.append(best)
         together -= split
-    return chosen, together
+    return chosen
 
 
 def telling_flows(parts: Collection[Component], paths: PathLinks) -> tuple[Flow, ...]:
@@ -157,16 +140,16 @@ def telling_flows(parts: Collection[Component], paths: PathLinks) -> tuple[Flow,
     kinds: dict[FlowComponents, list[Flow]] = {}
     for path, hops in paths.items():
         of_kind = kinds.setdefault(FlowComponents(crossed(path[:2], hops) & suspects, frozenset()), [])
-        if len(of_kind) < _WITNESSES and all(path[0] != other[0] for other in of_kind):
+        if len(of_kind) < WITNESSES and all(path[0] != other[0] for other in of_kind):
             of_kind.append(path)
     first = {flows[0]: kind for kind, flows in kinds.items()}
     in_order = sorted(suspects, key=str)
-    chosen, _ = fewest(first, in_order)
+    chosen = fewest(first, in_order)
     chosen += [flow for flow, kind in first.items() if not kind.crosses]
     wanted = dict.fromkeys(flow for one in chosen for flow in kinds[first[one]])
     for part in in_order:
         crossing = [flow for kind, flows in kinds.items() if part in kind.crosses for flow in flows]
-        missing = _WITNESSES - sum(flow in wanted for flow in crossing)
+        missing = WITNESSES - sum(flow in wanted for flow in crossing)
         wanted.update(dict.fromkeys([flow for flow in crossing if flow not in wanted][: max(0, missing)]))
     return tuple(wanted)
 
@@ -203,7 +186,7 @@ def remaining_suspects(
     )
 
 
-def _useful(suspects: Sequence[Component], nics: Sequence[str], paths: ProbePaths) -> dict[Flow, FlowComponents]:
+def _useful(suspects: Sequence[Component], nics: Iterable[str], paths: ProbePaths) -> dict[Flow, FlowComponents]:
     """What flows have to do with suspects: one flow of each kind, the first by name, since others tell the same."""
     wanted = frozenset(suspects)
     involved = sorted({nic for suspect in suspects for nic in _nics_of(suspect)})
@@ -235,17 +218,3 @@ def _nics_of(suspect: Component) -> tuple[str, ...]:
     if suspect.kind == "nic":
         return (suspect.name,)
     return tuple(suspect.name.split(">")) if suspect.kind == "path" else ()
-
-
-def _groups(
-    suspects: Sequence[Component], together: Collection[tuple[Component, Component]]
-) -> tuple[frozenset[Component], ...]:
-    """Suspects that stay together, each in exactly one group; those told apart from all others are alone."""
-    groups: list[set[Component]] = []
-    for suspect in suspects:
-        home = next((g for g in groups if all((other, suspect) in together for other in g)), None)
-        if home is None:
-            groups.append({suspect})
-        else:
-            home.add(suspect)
-    return tuple(frozenset(group) for group in groups)

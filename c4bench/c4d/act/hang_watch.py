@@ -1,8 +1,12 @@
-"""Follows the hangs of one job: names what is behind a standstill once, and says when the job moves again."""
+"""Follows the hangs of one job: names what is behind a standstill once, and says when the job moves again.
+
+So it does failures that ranks report and survive.
+"""
 
 import math
 
 from c4bench.c4d.diagnosis import Alarmed, Finding
+from c4bench.c4d.hang.failed_connections import FailedConnections
 from c4bench.c4d.hang.hangs import Standstill, hang_findings, secondary_findings, standstills
 from c4bench.c4d.hang.process_exits import exit_findings
 from c4bench.c4d.hang.still_connections import StillConnections
@@ -11,6 +15,7 @@ from c4bench.c4d.observe.job_view import JobView
 from c4bench.c4d.signs.pause_storms import PauseStorms
 from c4bench.c4d.thresholds import benign_stall_s, hung_after_s
 from c4bench.model.diagnosis import Cause, Component
+from c4bench.model.telemetry import Failure
 
 # Causes seen at the component itself, which no other fault can imitate.
 _INDEPENDENT = frozenset(
@@ -21,8 +26,10 @@ _INDEPENDENT = frozenset(
 class HangWatch:
     """The hangs of one job. `reported` are the components named since the present standstill began."""
 
-    def __init__(self, view: JobView, clocks: HostClocks, storms: PauseStorms) -> None:
-        self._view, self._clocks, self._storms = view, clocks, storms
+    def __init__(self, view: JobView, clocks: HostClocks) -> None:
+        self._view, self._clocks = view, clocks
+        self.storms = PauseStorms(view, clocks)
+        self._failed = FailedConnections(view, clocks)
         self._connections = StillConnections(view, clocks)
         self._alarmed_s: float | None = None
         self._unsure = False
@@ -32,6 +39,16 @@ class HangWatch:
         self.reported: set[Component] = set()
         # When the job moved again: connections do not all resume at once, and each standstill is timed from here.
         self._resumed_s = -math.inf
+
+    def ingest_failure(self, comm: str, failure: Failure, at_s: float) -> None:
+        """Note that a member of `comm` said at `at_s` (master's clock) that it cannot go on."""
+        self._view.ingest_failure(comm, failure, at_s)
+        self._failed.ingest(comm, failure, at_s)
+
+    def evaluate_failed(self, now_s: float) -> list[Finding]:
+        """Failures that ranks survived, except of what a hang has been named for."""
+        findings = self._failed.evaluate(now_s)
+        return [each for each in findings if self.reported.isdisjoint(each.suspects)]
 
     @property
     def stands_still(self) -> bool:
@@ -65,7 +82,7 @@ class HangWatch:
 
     def _findings(self, stills: list[Standstill], quiet: list[Finding], now_s: float) -> list[Finding]:
         hangs = self._behind(stills) + quiet
-        return [finding for finding, _ in self._storms.explain((hang, now_s) for hang in hangs)]
+        return [finding for finding, _ in self.storms.explain((hang, now_s) for hang in hangs)]
 
     def _behind(self, stills: list[Standstill]) -> list[Finding]:
         """Attribute standstills to processes that ended, except those between other ranks."""

@@ -9,13 +9,10 @@ from c4bench.c4d.act.hang_watch import HangWatch
 from c4bench.c4d.act.late_ranks import LateRanks
 from c4bench.c4d.act.slowness import NetworkSlownessDetector
 from c4bench.c4d.diagnosis import Finding
-from c4bench.c4d.hang.failed_connections import FailedConnections
 from c4bench.c4d.observe.clocks import HostClocks
 from c4bench.c4d.observe.job_view import JobView
 from c4bench.c4d.observe.shared_fabric import SharedFabric
-from c4bench.c4d.signs.pause_storms import PauseStorms
 from c4bench.c4d.signs.reported_losses import RankReportedLosses
-from c4bench.c4d.thresholds import span_s
 from c4bench.model.benign import BenignSlowdown
 from c4bench.model.diagnosis import Cause, Component, Diagnosis, NetworkLoss
 from c4bench.model.hypothesis import Explanation, Hypothesis, Standing
@@ -33,9 +30,8 @@ class JobDetector:
         self._view = view
         self._network = NetworkSlownessDetector(view, clocks, fabric)
         self._reported_losses = RankReportedLosses(view, clocks)
-        self._failed = FailedConnections(view, clocks)
-        self._storms = PauseStorms(view, clocks)
-        self._hangs = HangWatch(view, clocks, self._storms)
+        self._hangs = HangWatch(view, clocks)
+        self._storms = self._hangs.storms
         self._late = LateRanks(view, clocks)
         self._sweep: ProbeSweep | None = None
         self.doubts = Doubts(view.paths)
@@ -66,7 +62,7 @@ class JobDetector:
 
     def closes_span(self, now_s: float) -> bool:
         """Whether an evaluation now would close a span of the delay matrix."""
-        return self._network.closes_span(now_s, span_s(self._view.pace_s()))
+        return self._network.closes_span(now_s, self._view.span_s())
 
     def retire(self, comms: Collection[str]) -> None:
         """Forget communicators that all their members have closed."""
@@ -80,8 +76,7 @@ class JobDetector:
 
     def ingest_failure(self, comm: str, failure: Failure, at_s: float) -> None:
         """Note that a member of `comm` said at `at_s` (master's clock) that it cannot go on."""
-        self._view.ingest_failure(comm, failure, at_s)
-        self._failed.ingest(comm, failure, at_s)
+        self._hangs.ingest_failure(comm, failure, at_s)
 
     def ingest_loss(self, comm: str, loss: NetworkLoss) -> None:
         """Note that a member of `comm` goes on without a part of the network."""
@@ -112,22 +107,17 @@ class JobDetector:
         return [self._stamped(finding, alarmed_s, now_s) for finding, alarmed_s in ended.name]
 
     def _evaluate(self, now_s: float) -> list[Diagnosis]:
-        lost = self._reported_losses.evaluate(now_s) + self._evaluate_failed(now_s)
+        lost = self._reported_losses.evaluate(now_s)
+        lost += [self._diagnosis(finding, now_s, now_s) for finding in self._hangs.evaluate_failed(now_s)]
         hangs = [self._diagnosis(finding, alarmed_s, now_s) for finding, alarmed_s in self._hangs.evaluate(now_s)]
         if hangs or self._hangs.stands_still:
             return lost + hangs
         late = [self._diagnosis(finding, now_s, now_s) for finding in self._late.evaluate()]
         return lost + late + self._evaluate_network(now_s) + self._evaluate_sweep(now_s)
 
-    def _evaluate_failed(self, now_s: float) -> list[Diagnosis]:
-        """Failures that ranks survived, except of what a hang has been named for."""
-        findings = self._failed.evaluate(now_s)
-        fresh = [each for each in findings if self._hangs.reported.isdisjoint(each.suspects)]
-        return [self._diagnosis(finding, now_s, now_s) for finding in fresh]
-
     def _evaluate_network(self, now_s: float) -> list[Diagnosis]:
         self._network.ingest_delays(now_s)
-        alarms = self._network.evaluate(now_s, span_s(self._view.pace_s()), disturbed=self._late.disturbed)
+        alarms = self._network.evaluate(now_s, self._view.span_s(), disturbed=self._late.disturbed)
         unexplained = [alarm for alarm in alarms if not self._reported_losses.explains(alarm[0].component)]
         nics, used, found = self._view.users(), self._view.flows(), []
         for finding, alarmed_s in self._storms.new(self._storms.explain(unexplained), now_s):

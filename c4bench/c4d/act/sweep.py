@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import chain, zip_longest
 
 from c4bench.attribution.weigh import Blame, Cell, attribute_cells
+from c4bench.c4d.act.flows import POLITE_SHARE
 from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding
 from c4bench.model.diagnosis import Cause, Component, ProbeFlow, Syndrome
@@ -19,14 +20,10 @@ Step = tuple[ProbeFlow, ...]
 
 # Each NIC is probed with so many others, in either direction: one of them may be bad as well.
 _PARTNERS = 3
-# The share of its rate at which a NIC sends in a step: in half of the steps, so 1 % of its time while the sweep lasts.
-_SHARE = 0.02
 # How long a step lasts (s).
 _STEP_S = 0.25
 # C4D promises to find a slowdown of a tenth; a path over more hops is a few hundredths slower for single messages.
 _SLOW_TIMES = 1.08
-# If a smaller share of probes is as fast as usual, another job shares the network.
-_WELL = 0.5
 
 
 def tournament(hosts: Sequence[str]) -> list[list[tuple[str, str]]]:
@@ -63,7 +60,8 @@ def _steps(nics: Mapping[str, Nic]) -> list[Step]:
 
 
 def _probe(source: Nic, destination: Nic) -> ProbeFlow:
-    rate_bps = _SHARE * min(source.rate_bps, destination.rate_bps)
+    # A NIC sends in half of the steps.
+    rate_bps = 2 * POLITE_SHARE * min(source.rate_bps, destination.rate_bps)
     crosses = (Component("nic", source.name, "tx"), Component("nic", destination.name, "rx"))
     return ProbeFlow(source.name, destination.name, 0, rate_bps, _STEP_S, crosses)
 
@@ -95,7 +93,8 @@ def _longer(sweep: ProbeSweep, known: Set[str] = frozenset()) -> dict[Cell, floa
         return {}
     usual = statistics.quantiles(times.values(), n=4)[0]
     longer = {cell: value / usual for cell, value in times.items()}
-    return longer if len(_slow(longer)) <= _WELL * len(longer) else {}
+    # If hardly half of the probes are as fast as usual, another job shares the network.
+    return longer if 2 * len(_slow(longer)) <= len(longer) else {}
 
 
 def _slow(longer: Mapping[Cell, float]) -> set[Cell]:

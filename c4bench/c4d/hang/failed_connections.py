@@ -20,8 +20,6 @@ from c4bench.model.diagnosis import Cause, Component, Syndrome
 from c4bench.model.telemetry import Failure
 
 Pair = tuple[str, str]  # the NICs at the ends, in order of their names
-# Reports of one fault come a cadence or two apart; a process that ends because of it has shown that by then as well.
-_COMPLETE_CADENCES = 2 * REPORTED_CADENCES
 
 
 class _Report(msgspec.Struct, frozen=True):
@@ -63,7 +61,8 @@ class FailedConnections:
         Failures between ranks of which one has ended are left to the stage that explains ended processes.
         """
         self._pending = [report for report in self._pending if report.comm in self._view.comms]
-        wait_s = _COMPLETE_CADENCES * self._clocks.cadence_s()
+        # Reports of one fault come a cadence or two apart; a process that ends because of it has shown that by then.
+        wait_s = 2 * REPORTED_CADENCES * self._clocks.cadence_s()
         if not self._pending or now_s < max(report.at_s for report in self._pending) + wait_s:
             return []
         self._pending = [report for report in self._pending if self._alive(report)]

@@ -6,12 +6,11 @@ from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding, rank_component
 from c4bench.c4d.hang.mismatch import mismatch_finding, side
 from c4bench.c4d.hang.port_failures import port_findings, ports_down, silent_host_finding, silent_hosts
-from c4bench.c4d.hang.stalls import connections_given_up, network_finding, stalled, waiting_for_credit
+from c4bench.c4d.hang.stalls import network_finding, stalled, waiting_for_credit
 from c4bench.c4d.hang.wait_for_graph import WaitForGraph, least_progress, wait_graph
 from c4bench.c4d.observe.clocks import HostClocks
 from c4bench.c4d.observe.columns import NEVER
 from c4bench.c4d.observe.job_view import CommView, JobView
-from c4bench.c4d.thresholds import DISTINCT_CADENCES
 from c4bench.model.diagnosis import Cause, Component, OperationSide, Syndrome
 
 
@@ -56,9 +55,7 @@ def hang_findings(job: JobView, clocks: HostClocks, stills: list[Standstill]) ->
     if bug:
         return [bug]
     down = case.halted() + case.silent() + port_findings(job, clocks, case.fallen)
-    if job.process:
-        return [*down, *case.network(), *case.absent_ranks()] or case.inside()
-    return down or case.absent_ranks() or case.frozen() or case.network() or case.inside()
+    return [*down, *case.network(), *case.absent_ranks()] or case.inside()
 
 
 def secondary_findings(job: JobView, clocks: HostClocks, stills: list[Standstill]) -> list[Finding]:
@@ -143,55 +140,13 @@ class _Case:
         credit = waiting_for_credit(self.job, self.clocks, self.graph, self.since_s, beside)
         if not (stuck or credit):
             return []
-        suspects = self._quiet_receivers(stuck[0].record.comm) if stuck and not self.job.process else []
-        if len(suspects) == 1:
-            evidence = (f"rank {suspects[0]} sent least and acknowledges nothing; there is no process information",)
-            return [self._rank(suspects[0], Cause.STUCK_INSIDE, 1, evidence)]
         return network_finding(self.job, self.clocks, self.graph, stuck, self.since_s, credit)
-
-    def _quiet_receivers(self, comm: str) -> list[int]:
-        """Receivers of stalled connections that have sent least themselves."""
-        view = self.job.comms[comm]
-        least = set(least_progress(self.job, comm, view.hosts))
-        stuck = stalled(self.job, self.clocks, self.graph, self.since_s, ())
-        return sorted({view.ranks[conn.record.peer] for conn in stuck if conn.record.peer in least})
 
     def absent_ranks(self) -> list[Finding]:
         """Ranks that did not enter the operation the others wait in."""
         beside = self._cut_off()
         running = [rank for rank in self.absent if not process_stopped(self.job, rank) and rank not in beside]
         return [self._rank(rank, Cause.NOT_ENTERED, 0, self._standing(rank)) for rank in running]
-
-    def frozen(self) -> list[Finding]:
-        """Without process records: ranks whose telemetry stopped changing while that of waiting ranks goes on."""
-        for comm in fully_entered_comms(self.graph, self.job):
-            if comm in self.still and (findings := self._frozen(comm)):
-                return findings
-        return []
-
-    def _frozen(self, comm: str) -> list[Finding]:
-        """The first rank to freeze; the network, if that rank gave up a connection that had stalled before."""
-        view = self.job.comms[comm]
-        moved_s = {member: self._moved_s(view.ranks[member]) for member in view.hosts}
-        if max(moved_s.values()) < self.observed_s - DISTINCT_CADENCES * self.clocks.cadence_s():
-            return []
-        middle_s = (self.since_s + self.observed_s) / 2
-        frozen = {member: time_s for member, time_s in moved_s.items() if time_s < middle_s}
-        if not frozen:
-            return []
-        first_s = min(frozen.values()) + self.clocks.cadence_s()
-        least = least_progress(self.job, comm, [member for member, time_s in frozen.items() if time_s <= first_s])
-        rank = view.ranks[least[0]]
-        still_s = DISTINCT_CADENCES * self.clocks.cadence_s()
-        end_s = self.job.members.moved_s(rank, 0.0)
-        left = connections_given_up(self.job, self.graph, rank, end_s, still_s)
-        if left:
-            return network_finding(self.job, self.clocks, self.graph, left, self.since_s)
-        return [self._rank(rank, Cause.STUCK_INSIDE, min(1, len(least) - 1), self._standing(rank))]
-
-    def _moved_s(self, rank: int) -> float:
-        host = self.job.mapping.host(rank)
-        return self.job.members.moved_s(rank) + self.clocks.offset_s(host)
 
     def inside(self) -> list[Finding]:
         """A rank that hangs inside an operation though its process runs."""

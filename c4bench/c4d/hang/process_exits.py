@@ -4,6 +4,8 @@ When a rank fails, the others learn of it within milliseconds and end with an er
 what the first gave up on; the others are victims.
 """
 
+import signal
+
 from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding, rank_component
 from c4bench.c4d.hang.mismatch import mismatch_finding
@@ -13,11 +15,11 @@ from c4bench.c4d.hang.wait_for_graph import WaitForGraph, wait_graph
 from c4bench.c4d.observe.clocks import HostClocks
 from c4bench.c4d.observe.connections import progress_s
 from c4bench.c4d.observe.job_view import JobView, ProcessExit, ReportedFailure
-from c4bench.c4d.thresholds import BETWEEN_CADENCES, DISTINCT_CADENCES
+from c4bench.c4d.thresholds import BETWEEN_CADENCES, REPORTED_CADENCES
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 
-# Exit codes of SIGINT and SIGTERM: somebody asked the job to end.
-_ASKED = (-2, -15)
+# Exit codes by which somebody asked the job to end.
+_ASKED = (-signal.SIGINT, -signal.SIGTERM)
 # Completion statuses by which a NIC says that it cannot send itself, whatever the far end does. Flushed work is a queue
 # pair's first error only where its own NIC has ended it: rxe of Linux 7.3 does not give the reason.
 _OWN_NIC = ("LOC_QP_OP_ERR", "WR_FLUSH_ERR", "DEVICE_FATAL")
@@ -35,7 +37,7 @@ def exit_findings(job: JobView, clocks: HostClocks, *, known: bool = False) -> l
     """
     first_s = first_exit_s(job, clocks)
     between_s = BETWEEN_CADENCES * clocks.cadence_s()
-    distinct_s = DISTINCT_CADENCES * clocks.cadence_s()
+    distinct_s = REPORTED_CADENCES * clocks.cadence_s()
     if first_s is None or _heard_s(job, clocks) < first_s + distinct_s - between_s:
         return []
     deaths = sorted(job.exits.values(), key=lambda death: (_seen_s(clocks, death), death.rank))
@@ -76,7 +78,7 @@ def _of_exits(
     bug = mismatch_finding(job.job, graph, job.records_of, first_s)
     if bug:
         return [bug]
-    still_s = (DISTINCT_CADENCES + BETWEEN_CADENCES) * clocks.cadence_s()
+    still_s = (REPORTED_CADENCES + BETWEEN_CADENCES) * clocks.cadence_s()
     gone = silent_hosts({record.host for record in job.process.values()}, clocks, first_s - still_s)
     if gone:
         return [silent_host_finding(host, clocks, clocks.last_heard_s(host), first_s) for host in sorted(gone)]
@@ -94,7 +96,7 @@ def _of_exits(
 
 def _given_up(job: JobView, clocks: HostClocks, graph: WaitForGraph, exited: list[ProcessExit]) -> list[Finding]:
     """Stalled connections, with bytes or credit in flight, that were given up."""
-    still_s = DISTINCT_CADENCES * clocks.cadence_s()
+    still_s = REPORTED_CADENCES * clocks.cadence_s()
     left = unanswered(job)
     left += [v for d in exited for v in connections_given_up(job, graph, d.rank, d.seen_s, still_s) if v not in left]
     credit = unanswered_credit(job, graph)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 from c4bench.attribution.weigh import Blame, Cell, attribute_cells
 from c4bench.c4d.confidence import confidence
-from c4bench.c4d.diagnosis import Finding, rank_component
+from c4bench.c4d.diagnosis import Finding
 from c4bench.c4d.hang.mismatch import side
 from c4bench.c4d.hang.wait_for_graph import WaitForGraph
 from c4bench.c4d.observe.clocks import HostClocks
@@ -149,25 +149,23 @@ def _return_cell(view: ConnView) -> Cell:
 
 def _finding(job: JobView, graph: WaitForGraph, blame: Blame, own: Sequence[ConnView], since_s: float) -> Finding:
     outstanding = sum(view.record.outstanding for view in own)
-    unknown = sorted({job.sender(view) for view in own if job.sender(view) not in job.process})
-    others = (*blame.alternatives, *(rank_component(job.job, rank) for rank in unknown))
     unused = sum(not view.record.outstanding for view in own)
     evidence = [f"{outstanding} messages unacknowledged on {len(own) - unused} connections"] if outstanding else []
     if unused:
         evidence.append(f"granted credits unused on {unused} connections")
-    if others:
-        evidence.append("could equally be " + " or ".join(map(str, others)))
+    if blame.alternatives:
+        evidence.append("could equally be " + " or ".join(map(str, blame.alternatives)))
     waiting = {job.sender(view): graph.pending.get(job.sender(view)) for view in own}
     return Finding(
         Syndrome.COMMUNICATION_HANG,
         Cause.CONNECTION_STALLED,
         blame.component,
         since_s,
-        confidence(share=blame.posterior.share / (1 + len(unknown))),
+        confidence(share=blame.posterior.share),
         tuple(evidence),
         f"a probe that crosses {blame.component}",
         {"outstanding_messages": float(outstanding), "connections": float(len(own))},
-        others,
+        blame.alternatives,
         tuple(side(op, (rank,)) for rank, op in waiting.items() if op is not None),
         posterior=blame.posterior,
     )

@@ -5,7 +5,6 @@ of that operation that carry unacknowledged bytes. A rank may be in several oper
 waits in the first it has not completed. A node that waits for nothing while others wait for it is the culprit.
 """
 
-from collections import deque
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -38,31 +37,16 @@ class WaitForGraph(msgspec.Struct, frozen=True):
 
     def waiting_for(self, node: Node) -> int:
         """How many ranks wait for `node`, directly or through others."""
-        return sum(isinstance(other, int) for other in self._waiting(node).keys() - {node})
-
-    def chain_to(self, rank: int) -> list[int]:
-        """Ranks of which each waits for the next, the last of them `rank`, from one that is farthest from it."""
-        waits_for = self._waiting(rank)
-        node: Node = [other for other in waits_for if isinstance(other, int)][-1]
-        chain = [node]
-        while node != rank:
-            node = waits_for[node]
-            chain.append(node)
-        return [each for each in chain if isinstance(each, int)]
-
-    def _waiting(self, node: Node) -> dict[Node, Node]:
-        """The nodes that wait for `node`, directly or through others, each with the next on the way; nearest first."""
         reverse: dict[Node, list[Node]] = {}
         for source, targets in self.edges.items():
             for target in targets:
                 reverse.setdefault(target, []).append(source)
-        waits_for, todo = {node: node}, deque([node])
+        waiting, todo = {node}, [node]
         while todo:
-            target = todo.popleft()
-            fresh = [source for source in reverse.get(target, ()) if source not in waits_for]
-            waits_for |= dict.fromkeys(fresh, target)
+            fresh = set(reverse.get(todo.pop(), ())) - waiting
+            waiting |= fresh
             todo += fresh
-        return waits_for
+        return sum(isinstance(other, int) for other in waiting - {node})
 
     def cycle(self) -> list[int]:
         """Ranks that wait for one another in a cycle, by the order of their calls; empty if there is none."""

@@ -25,7 +25,8 @@ _NUMBERS = (
     *("last_progress_s", "state_since_s"),
     *("outstanding", "owed", "source_port", "state"),
 )
-_COUNTERS, _LAST_PROGRESS, _PORT, _STATE = slice(6), 6, 10, 11
+_LAST_PROGRESS, _PORT, _STATE = map(_NUMBERS.index, ("last_progress_s", "source_port", "state"))
+_COUNTERS = slice(_LAST_PROGRESS)
 # Seconds (by counter) summed in another order may differ in the last bits; messages and bytes may not.
 _ROUNDING = np.array([[0.0], [0.0], [1e-9], [1e-9], [1e-9], [1e-9]])
 
@@ -182,7 +183,6 @@ class Connections(_Ends, Mapping[EndName, ConnView]):
             self._note_sums(rows, table, fresh[grown])
             self._set_cells(rows[fresh[moved & (now[_PORT] != before[_PORT])]])
             members, acted_s = self.table["member"][rows[put]], np.minimum(numbers[_LAST_PROGRESS][put], ends_s[put])
-            self._members.ranks["moved_s"][self._members.rank_rows()[members]] = ends_s[put]
             self._members.note_acts(members, acted_s)
 
     def _set_cells(self, rows: Ints) -> None:

@@ -17,8 +17,8 @@ from c4bench.c4d.observe.columns import Bools, Ints, Table
 from c4bench.c4d.signs.delays import MatrixSlice, slice_departures
 from c4bench.c4d.thresholds import (
     BASELINE_MAX_SPANS,
-    BASELINE_MIN_SPANS,
     BASELINE_SETTLED_SPANS,
+    NAME_SPANS,
     SAMPLED_NICS,
     SPANS_PER_FLOOR,
     TAIL_POWER,
@@ -26,7 +26,7 @@ from c4bench.c4d.thresholds import (
 
 # Departures (log ratio) below this are the resolution of clocks.
 _RESOLUTION = 1e-3
-# So many departures are enough to know how healthy cells depart.
+# So many departures are enough to know how healthy cells depart, and so many cells to know how all do.
 _POOL = 4096
 # The share of departures that does not count as high.
 _HIGH = 0.8
@@ -97,8 +97,6 @@ def _persistence(spans: Sequence[Mapping[Any, float]], high: float) -> float:
     return min(0.9, (sum(followed) + 1) / (len(followed) + 2)) if followed else 0.5
 
 
-# Fewer NICs than `SAMPLED_NICS` are enough if they have this many cells.
-_SAMPLED_CELLS = 4096
 # From so many departures of sides with few cells it is known how often these depart.
 _TELLING = 64
 # Columns for the least costs of a cell; the largest of them is its floor.
@@ -137,8 +135,9 @@ class DelayBaseline:
             costs[name][rows] = values
         spans = costs["spans"][rows] = costs["spans"][rows] + 1
         floors = least[spans // SPANS_PER_FLOOR, np.arange(len(rows))]
-        # A forgotten cell now shares its path: in a span in which little was sent it may meet others less.
-        enough = np.where(costs["forgotten"][rows], BASELINE_MAX_SPANS, BASELINE_MIN_SPANS)
+        # A floor needs as many spans as name a component. A forgotten cell now shares its path: in a span in which
+        # little was sent it may meet others less.
+        enough = np.where(costs["forgotten"][rows], BASELINE_MAX_SPANS, NAME_SPANS)
         costs["floor"][rows] = np.where(spans >= enough, floors, math.nan)
         # The new samples of a forgotten cell replace its earlier ones.
         if len(cells) and (len(self._samples) < BASELINE_MAX_SPANS or self._are_sampled(rows).any()):
@@ -171,7 +170,7 @@ class DelayBaseline:
         names, ends = self._index.nics, self._index.ends
         sampled = self._are_sampled(np.arange(ends.shape[1]))
         for nic in dict.fromkeys(ends[0, cells.rows].tolist()):
-            if len(self._sampled) == SAMPLED_NICS or np.count_nonzero(sampled) >= _SAMPLED_CELLS:
+            if len(self._sampled) == SAMPLED_NICS or np.count_nonzero(sampled) >= _POOL:
                 return
             if names[nic] not in self._sampled:
                 self._sampled |= {names[nic]}

@@ -20,6 +20,7 @@ from c4bench.c4d.observe.clocks import HostClocks
 from c4bench.c4d.observe.columns import Ints, Table
 from c4bench.c4d.observe.connections import Connections, cell_of
 from c4bench.c4d.observe.job_view import JobView
+from c4bench.c4d.thresholds import KEPT, RECENT_SPANS
 
 # Bytes count when acknowledged, seconds as they pass: a difference taken in the middle of a message is off by up to
 # one message, so it is taken when nothing is in flight, or when one message in so many does not matter.
@@ -28,10 +29,6 @@ _MESSAGES_THAT_DILUTE = 8
 # smaller messages by this factor a span.
 _SMALL = 0.25
 _FOLLOWS = 0.9
-# A cell that has carried nothing for this many spans counts as arrived when it carries again.
-_ABSENT_SPANS = 8
-# One that no connection is in, and that has carried nothing for longer than any stage looks back, may be forgotten.
-_FORGOTTEN_SPANS = 64
 
 
 class Span(NamedTuple):
@@ -103,12 +100,12 @@ class DelayMatrix:
         self._spans += 1
         last = self._past["carried"][rows]
         self._past["carried"][rows] = self._spans
-        return frozenset(self._index.cells[row] for row in rows[self._spans - last > _ABSENT_SPANS].tolist())
+        return frozenset(self._index.cells[row] for row in rows[self._spans - last > RECENT_SPANS].tolist())
 
     def unused(self) -> Ints:
-        """The cells that no connection is in and that have carried nothing for long."""
+        """The cells that no connection is in and that have carried nothing for longer than any stage looks back."""
         current = self._marks.used("cell")
-        unused = self._index.known() & (self._spans - self._past.used("carried") > _FORGOTTEN_SPANS)
+        unused = self._index.known() & (self._spans - self._past.used("carried") > KEPT)
         unused[current[current >= 0]] = False
         return np.flatnonzero(unused)
 

@@ -12,9 +12,10 @@ from c4bench.c4d.observe.columns import Bools
 from c4bench.c4d.observe.connections import Arrivals, Connections, ConnView, Pairs
 from c4bench.c4d.observe.members import Members, RankMapping
 from c4bench.c4d.observe.nic_counters import NicView
-from c4bench.c4d.observe.operations import INTERVALS_KEPT, Finished, Operations
+from c4bench.c4d.observe.operations import Finished, Operations
 from c4bench.c4d.observe.record_validator import RecordValidator
 from c4bench.c4d.observe.shared_fabric import KnownPaths
+from c4bench.c4d.thresholds import MEMORY_OPS, RECENT_SPANS, SETTLE_OPS, span_s
 from c4bench.model.telemetry import CommRecord, Failure, OpRecord, RankRecord
 
 
@@ -44,10 +45,6 @@ class CommView:
         return self._ops.records_of(self.number, seq)
 
 
-# Intervals between operations from which on a period is known: the median of three ignores an odd one.
-_MIN_PERIOD_SAMPLES = 3
-# The latest intervals, whose median shows that a job has just slowed down.
-_LATEST_INTERVALS = 8
 UNANSWERED = "RETRY_EXC_ERR"  # InfiniBand's "transport retry counter exceeded"
 
 
@@ -94,7 +91,7 @@ class JobView:
         self.exits: dict[int, ProcessExit] = {}
         self.first_failure: ReportedFailure | None = None
         self.unanswered: set[tuple[int, int]] = set()
-        self._intervals_s: deque[float] = deque(maxlen=INTERVALS_KEPT)
+        self._intervals_s: deque[float] = deque(maxlen=MEMORY_OPS)
         self._period_s: float | None = None
         self._links: dict[Cell, tuple[str, ...]] = {}
         self._links_of = (0, 0)
@@ -109,12 +106,11 @@ class JobView:
         """The newest times between two operations of the same communicator, kind and size, oldest first."""
         return tuple(self._intervals_s)
 
-    def pace_s(self) -> float | None:
-        """The period, or the latest few intervals' where those are longer: a job that has just slowed down."""
-        period_s = self.period_s()
-        if period_s is None:
-            return None
-        return max(period_s, statistics.median(list(self._intervals_s)[-_LATEST_INTERVALS:]))
+    def span_s(self) -> float:
+        """The length of a span of the delay matrix; of a job that has just slowed down by its latest few intervals."""
+        if self._period_s is None:
+            return span_s(None)
+        return span_s(max(self._period_s, statistics.median(list(self._intervals_s)[-RECENT_SPANS:])))
 
     def add_comm(self, record: CommRecord) -> None:
         """A communicator of the job."""
@@ -146,7 +142,7 @@ class JobView:
     def ingest(self, batch: Batch, validator: RecordValidator) -> None:
         """File a round of windows."""
         self._intervals_s.extend(self._ops.ingest(batch, validator))
-        if len(self._intervals_s) >= _MIN_PERIOD_SAMPLES and self._ops.settled():
+        if len(self._intervals_s) >= SETTLE_OPS and self._ops.settled():
             self._period_s = statistics.median(self._intervals_s)
         self.conns.ingest(batch, validator)
         self.arrivals.ingest(batch, validator)
@@ -260,10 +256,6 @@ class JobView:
         first = {path[0]: hops[:1] for path, hops in self.paths.items()}
         last = {path[1]: hops[-1:] for path, hops in self.paths.items()}
         return {cell: (*first.get(cell[0], ()), *last.get(cell[1], ())) for cell in cells}
-
-    def return_links(self, cell: Cell) -> frozenset[str]:
-        """The links that acknowledgements of a cell may cross, as far as return paths are known."""
-        return frozenset(hop for hops in self.return_paths(cell) for hop in hops)
 
     def return_paths(self, cell: Cell) -> list[tuple[str, ...]]:
         """The known paths that acknowledgements of a cell may take."""

@@ -142,7 +142,7 @@ class Members:
     def __init__(self, mapping: RankMapping) -> None:
         self.table = Table(comm=0, place=0, host=0, host_name=None, acted_s=NEVER)
         self.comms = Table(first=0, size=0, name=None)
-        self.ranks = Table(number=0, moved_s=NEVER, acted_s=NEVER, event_s=float("nan"))
+        self.ranks = Table(number=0, acted_s=NEVER, event_s=float("nan"))
         self.callers = HostRows("callers", lambda caller: self.row(*caller))
         self._hosts, self._numbers, self._rank_rows = Index(), Index(), Index()
         self._mapping = mapping
@@ -224,16 +224,9 @@ class Members:
         ranks: Ints = self.ranks["number"][self.rank_rows()[rows]]
         return ranks
 
-    def moved_s(self, rank: int, default_s: float = NEVER) -> float:
-        """End of the last window in which anything of a rank changed."""
-        return self._of(rank, "moved_s", default_s)
-
     def acted_s(self, rank: int, default_s: float = NEVER) -> float:
         """When a rank last entered or left an operation or had a message acknowledged."""
-        return self._of(rank, "acted_s", default_s)
-
-    def _of(self, rank: int, name: str, default_s: float) -> float:
-        at_s = float(self.ranks[name][self._rank_rows[rank]]) if rank in self._rank_rows else NEVER
+        at_s = float(self.ranks["acted_s"][self._rank_rows[rank]]) if rank in self._rank_rows else NEVER
         return at_s if at_s > NEVER else default_s
 
     def note_acts(self, rows: Ints, acted_s: Floats) -> None:

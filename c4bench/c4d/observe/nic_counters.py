@@ -3,10 +3,9 @@
 from collections import deque
 from typing import NamedTuple, Self
 
+from c4bench.c4d.thresholds import KEPT
 from c4bench.model.telemetry import NicRecord
 
-# Counts of a NIC that are kept, one of each window: at ten a second those of the last few seconds.
-_KEPT = 64
 # States of a port. A disabled one was switched off on the host; one without a carrier (`polling`) may have lost it to
 # its cable or to the switch.
 _UP = "linkup"
@@ -44,7 +43,7 @@ class NicView:
         self.fell_s: float | None = None
         self.fell_to = ""
         self.grew_s: float | None = None
-        self._records: deque[tuple[float, NicRecord]] = deque(maxlen=_KEPT)
+        self._records: deque[tuple[float, NicRecord]] = deque(maxlen=KEPT)
 
     @property
     def newest(self) -> NicRecord | None:

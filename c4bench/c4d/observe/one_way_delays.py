@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 from c4bench.attribution.weigh import Cell
 from c4bench.c4d.observe.columns import Bools, Floats, Ints, distinct, enlarged
 from c4bench.c4d.observe.connections import Pairs, Sums
+from c4bench.c4d.thresholds import KEPT
 
 # Snapshots of an end that are kept until the other end's window with the same count arrives.
 _SNAPSHOTS_KEPT = 32
-# Delays of a connection that are kept: some before the onset of a slowdown, and some after it.
-_DELAYS_KEPT = 64
 # The ratio by which one side must have slowed more than the other before it alone is blamed: if both are slow they slow
 # alike; if one is, every other message of the other side may wait for the acknowledgement of the one before it.
 _CLEAR = math.sqrt(2)
@@ -81,8 +80,8 @@ class OneWayDelays:
         self._total_ns: NDArray[np.uint64] = np.zeros(0, np.uint64)
         # Mean one-way delays (plus clock offset) of the messages between two matches, by when the later one was.
         self._known: Ints = np.zeros(0, np.int64)
-        self._delays_s: Floats = np.zeros((0, _DELAYS_KEPT))
-        self._at_s: Floats = np.zeros((0, _DELAYS_KEPT))
+        self._delays_s: Floats = np.zeros((0, KEPT))
+        self._at_s: Floats = np.zeros((0, KEPT))
 
     def add(self, posted: Sums, arrived: Sums, now_s: float) -> None:
         """Add the newest snapshots of both ends, those that are new since the last call: one of each at most."""
@@ -124,7 +123,7 @@ class OneWayDelays:
         return counts, self._arrived.sums_ns(rows, counts)[1] - self._posted.sums_ns(rows, counts)[1]
 
     def _keep(self, rows: Ints, delays_s: Floats, now_s: float) -> None:
-        places = self._known[rows] % _DELAYS_KEPT
+        places = self._known[rows] % KEPT
         self._delays_s[rows, places], self._at_s[rows, places] = delays_s, now_s
         self._known[rows] += 1
 
@@ -160,7 +159,7 @@ class OneWayDelays:
         for (_, source, destination, _), row in self._pairs.rows.items():
             if row >= len(self._known):
                 continue
-            known = min(int(self._known[row]), _DELAYS_KEPT)
+            known = min(int(self._known[row]), KEPT)
             delays_s, later = self._delays_s[row, :known], self._at_s[row, :known] > onset_s
             if later.any() and not later.all():
                 growth = statistics.median(delays_s[later].tolist()) - statistics.median(delays_s[~later].tolist())

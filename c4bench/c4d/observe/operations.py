@@ -9,7 +9,7 @@ from c4bench.c4d.observe.batch import Batch, HostRows
 from c4bench.c4d.observe.columns import Bools, Floats, Index, Ints, SortedIndex, Table, distinct, rounds
 from c4bench.c4d.observe.members import Members
 from c4bench.c4d.observe.record_validator import LATEST_S, RecordValidator
-from c4bench.c4d.thresholds import SETTLE_OPS
+from c4bench.c4d.thresholds import MEMORY_OPS, SETTLE_OPS
 from c4bench.model.telemetry import OpRecord
 from c4bench.model.window import CallName, ranks_in
 
@@ -17,8 +17,6 @@ from c4bench.model.window import CallName, ranks_in
 _SEQ_BITS = 40
 # A rank's clock and its agent's are the host's one clock; a reading may be a little younger than its window's end.
 _AHEAD_S = 1.0
-# The number of intervals between operations from which a job's period is taken.
-INTERVALS_KEPT = 512
 # Open operations of a communicator that are kept: with lost records some never end, and the oldest is dropped.
 _OPS_KEPT = 128
 # Where each member of a job calls as many different operations, sizes hardly come back: what is known is forgotten.
@@ -278,8 +276,6 @@ class Operations:
         newest, kept, ranks = self._newest, self._kept, self._members.ranks
         before = newest["seq"][ops.members]
         fresh = ~(ops.evaluated | ((ops.kept >= 0) & kept["known"][ops.kept]))
-        moved = fresh | self._changed(ops, before)
-        ranks["moved_s"][ops.ranks[moved]] = ops.ends_s[moved]
         event_s = np.minimum(np.maximum(ops.entered_s, ops.finished_s), ops.ends_s)
         until_s = ranks["event_s"][ops.ranks]
         ranks["event_s"][ops.ranks] = np.fmax(event_s, until_s)
@@ -297,14 +293,6 @@ class Operations:
         kept["gap_s"][ops.kept[open_ & fresh]] = gap_s[open_ & fresh]
         newest["done"][ops.members[done]] = np.maximum(newest["done"][ops.members[done]], ops.seq[done])
         return since_s
-
-    def _changed(self, ops: OpColumns, before: Ints) -> Bools:
-        """Whether records differ from the newest of their members."""
-        changed: Bools = ops.seq != before
-        again = np.flatnonzero(~changed)
-        for name in _RECORD:
-            changed[again] |= getattr(ops, name)[again] != self._newest[name][ops.members[again]]
-        return changed
 
     def _since_alike(self, ops: OpColumns, fresh: Bools, follows: Bools) -> Floats:
         """Times since the last operation of the same member, kind and size, unless records between were lost."""
@@ -348,9 +336,9 @@ def _in_turn(entered_s: Floats, started_s: Floats, finished_s: Floats, until_s: 
 def _in_order(ops: OpColumns, since_s: Floats) -> list[float]:
     """The latest times found, in the order of windows and, in each, of operations."""
     usable = np.flatnonzero(~np.isnan(since_s))
-    if len(usable) > INTERVALS_KEPT:
+    if len(usable) > MEMORY_OPS:
         windows = ops.windows[usable]
-        usable = usable[windows >= np.partition(windows, -INTERVALS_KEPT)[-INTERVALS_KEPT]]
+        usable = usable[windows >= np.partition(windows, -MEMORY_OPS)[-MEMORY_OPS]]
     order = np.lexsort([column[usable] for column in (ops.ranks, ops.seq, ops.entered_s, ops.windows)])
     found: list[float] = since_s[usable[order]].tolist()
     return found

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from c4bench.attribution.weigh import Cell, Links
+from c4bench.c4d.thresholds import KEPT
 from c4bench.model.fabric import MissingLink
 from c4bench.model.recording import (
     FabricRecord,
@@ -83,15 +84,11 @@ class CarriedTraffic:
         return sum(bits / lasted_s for bits, lasted_s in known.values())
 
 
-# Arrivals that are kept: those of the last spans of all jobs, which alone can explain a new slowdown.
-_KEPT = 64
-
-
 class TrafficArrivals:
     """When connections of which job began to carry, or did so again after a while; shared by all jobs' detectors."""
 
     def __init__(self) -> None:
-        self._arrivals: deque[TrafficArrival] = deque(maxlen=_KEPT)
+        self._arrivals: deque[TrafficArrival] = deque(maxlen=KEPT)
 
     def ingest(self, arrival: TrafficArrival) -> None:
         """Note that connections of a job began to carry."""
@@ -101,10 +98,6 @@ class TrafficArrivals:
         """Whether all these cells of a job met arriving traffic of another job when they became slow."""
         others = self._others(job, since_s, until_s)
         return all(any(_meet(cell, links.get(cell, ()), one) for one in others) for cell in cells)
-
-    def around(self, job: str, since_s: float, until_s: float) -> int:
-        """How many times traffic of other jobs arrived in that time."""
-        return len(self._others(job, since_s, until_s))
 
     def _others(self, job: str, since_s: float, until_s: float) -> list[TrafficArrival]:
         """A connection is seen to carry once a message has arrived, which others feel before."""
@@ -138,7 +131,7 @@ class SharedFabric:
         self.rates: Mapping[str, float] = {}  # bit/s, by link
         self.arrivals = arrivals or TrafficArrivals()
         self.carried = CarriedTraffic()
-        self._unpolled: deque[TrafficRecord] = deque(maxlen=_KEPT)
+        self._unpolled: deque[TrafficRecord] = deque(maxlen=KEPT)
 
     def share(self, record: TrafficRecord) -> None:
         """Share what a detector has seen of its job's traffic."""

@@ -27,16 +27,11 @@ from c4bench.c4d.observe.job_view import JobView
 from c4bench.c4d.observe.shared_fabric import SharedFabric, arrival
 from c4bench.c4d.signs.delays import Weights
 from c4bench.c4d.signs.missing_links import missing_links_behind
-from c4bench.c4d.thresholds import ALARM_SPANS, BEYOND_SHARING, NAME_SPANS, SLIGHT, SLIGHT_RATIO
+from c4bench.c4d.thresholds import ALARM_SPANS, APART_SPANS, BEYOND_SHARING, KEPT, NAME_SPANS, SLIGHT, SLIGHT_RATIO
 from c4bench.model.benign import Benign, BenignSlowdown
 from c4bench.model.fabric import MissingLink
 from c4bench.model.recording import TrafficCarried
 from c4bench.units import payload_bound
-
-# Spans with moved connections that are kept, the latest: a slowdown is explained by one at its onset.
-_REROUTES_KEPT = 32
-# Judged spans that are kept, the latest: as many as a run of evidence has, and some before it.
-_JUDGED_KEPT = 32
 
 
 class _Reroute(NamedTuple):
@@ -55,9 +50,9 @@ class BenignExplanations:
         self._fabric = fabric
         self._index = index
         self._lasted_s = 0.0
-        self._reroutes: deque[_Reroute] = deque(maxlen=_REROUTES_KEPT)
+        self._reroutes: deque[_Reroute] = deque(maxlen=KEPT)
         # When each had closed (s), and which cells it measured.
-        self._judged: deque[tuple[float, Ints]] = deque(maxlen=_JUDGED_KEPT)
+        self._judged: deque[tuple[float, Ints]] = deque(maxlen=KEPT)
 
     def add_span(
         self, opened_s: float, closed_s: float, rerouted: frozenset[Cell], came: Collection[Cell], links: Links
@@ -112,10 +107,6 @@ class BenignExplanations:
         reroutes = (one for one in self._reroutes if one.opened_s <= onset_s and since_s <= one.closed_s)
         return [cell for reroute in reroutes for cell in reroute.cells]
 
-    def arrivals(self, blame: Blame, onset_s: float) -> int:
-        """How many times another job's connections began to carry when something became slow."""
-        return self._fabric.arrivals.around(self._view.job, *self._onset(blame, onset_s))
-
     def met_other_job(self, blame: Blame, onset_s: float, links: Links) -> bool:
         """Whether something became slow as another job's traffic arrived."""
         return self._fabric.arrivals.explains(self._view.job, blame.cells, links, *self._onset(blame, onset_s))
@@ -137,15 +128,7 @@ class BenignExplanations:
                     return closed_s
         return onset_s
 
-    def blocked_cells(self, cells: Iterable[Cell], slow: Collection[str], links: Links) -> set[Cell]:
-        """The cells whose data or acknowledgements cross these slow links."""
-        hops = set(slow)
-        answered = {(path[1], path[0]) for path, crossed in self._view.paths.items() if not hops.isdisjoint(crossed)}
-        return {cell for cell in cells if cell[:2] in answered or not hops.isdisjoint(links.get(cell, ()))}
 
-
-# Spans of other jobs are known a little later than one's own: the newest span, or the one before, must show congestion.
-_RECENT_SPANS = 2
 # A link that it was shown for stays full while one of the latest spans shows that: messages count in the span in which
 # they end, so that a full link may seem to carry less in one.
 _KEPT_SPANS = 1 + NAME_SPANS
@@ -224,7 +207,7 @@ class CongestionDetector:
         return None
 
     def _recent(self) -> list[_Span]:
-        return list(self._spans)[-_RECENT_SPANS:]
+        return list(self._spans)[-APART_SPANS:]
 
     def _latest_full(self, link: str, cells: Collection[Cell]) -> _Carried | None:
         """What a link carried in the latest span in which it was full, if that is not long ago."""
@@ -235,20 +218,6 @@ class CongestionDetector:
         before = self._explained.get(str(slowdown.component))
         self._explained[str(slowdown.component)] = 0
         return before is None
-
-    def carried(self, blame: Blame, links: Links, departures: Mapping[Cell, float]) -> dict[str, float | None]:
-        """The share of its rate that each link carried which a blame's cells cross; None where that is not known."""
-        span, shares, slow = self._spans[-1], dict[str, float | None](), _slow_cells(blame, departures)
-        for link in dict.fromkeys(link for cell in slow for link in links.get(cell, ())):
-            cells = _crossing(link, slow, links)
-            one = self._carried(link, cells, span)
-            shares[link] = one.share if one else None
-        return shares
-
-    def marked(self, blame: Blame) -> dict[str, int | None]:
-        """How many packets came marked to each receiver of a blame's cells; None where they are not counted."""
-        nics = sorted({cell[1] for cell in blame.cells})
-        return {nic: self._marks(nic, self._recent()[0].opened_s) for nic in nics}
 
     def _met(
         self, slow: Collection[Cell], span: _Span, links: Links, before: Mapping[str, _Carried]

@@ -2,21 +2,18 @@
 
 import math
 import statistics
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
-from c4bench.attribution.weigh import Blame, Cell, Links, neighbouring_cells, parts_of
+from c4bench.attribution.weigh import CHANCE, Blame, Cell, Links, neighbouring_cells, parts_of
 from c4bench.c4d.observe.cell_index import CellValues
-from c4bench.c4d.thresholds import CHANCE, SLIGHT
+from c4bench.c4d.thresholds import BASELINE_MAX_SPANS, SLIGHT
 from c4bench.model.diagnosis import Component
 
 # Enough evidence is a departure that a healthy suspect has with `CHANCE`: its negative log.
 _ENOUGH_LOG = -math.log(CHANCE)
-# Runs longer than this add nothing.
-_RUN_SPANS = 24
-# Smaller chances count as this one, so that their logarithm is finite.
-_MIN_CHANCE = 1e-300
 # A slice of this many cells is compared with slices of many cells, a smaller one with small ones.
 _MANY_CELLS = 4
 
@@ -50,17 +47,13 @@ class Evidence(Generic[Suspect]):
         """Add the departures (log ratios) of a span that opened at `opened_s`."""
         for suspect, departure in departures.items():
             if departure > SLIGHT:
-                self._runs.setdefault(suspect, deque(maxlen=_RUN_SPANS)).append((departure, opened_s))
+                self._runs.setdefault(suspect, deque(maxlen=BASELINE_MAX_SPANS)).append((departure, opened_s))
             else:
                 self._runs.pop(suspect, None)
 
     def forget(self, suspect: Suspect) -> None:
         """Drop the evidence against a suspect: it is explained."""
         self._runs.pop(suspect, None)
-
-    def clear(self) -> None:
-        """Drop all evidence."""
-        self._runs.clear()
 
     def departing(self) -> set[Suspect]:
         """The suspects that departed when last measured."""
@@ -75,7 +68,7 @@ class Evidence(Generic[Suspect]):
         best, least = Weight(0.0, 0.0, math.inf, 0), math.inf
         for spans, (departure, opened_s) in enumerate(reversed(run), start=1):
             least = min(least, departure)
-            of_enough = -math.log(max(self._chance(suspect, least, spans), _MIN_CHANCE)) / _ENOUGH_LOG
+            of_enough = -math.log(max(self._chance(suspect, least, spans), sys.float_info.min)) / _ENOUGH_LOG
             if of_enough > best.of_enough:
                 best = Weight(of_enough, least, opened_s, spans)
         return best
@@ -159,11 +152,6 @@ class MatrixEvidence:
         """Drop the evidence against cells: they are explained."""
         for cell in cells:
             self._cells.forget(cell)
-
-    def clear(self) -> None:
-        """Drop all evidence."""
-        self._cells.clear()
-        self._slices.clear()
 
     def _departing_slices(self, departures: Mapping[Cell, float], links: Links) -> dict[MatrixSlice, float]:
         """Departures of the slices that any departing cell is part of, and of those that departed before."""

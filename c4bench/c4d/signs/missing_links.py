@@ -8,16 +8,12 @@ from c4bench.attribution.weigh import Blame, Cell, Links
 from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding
 from c4bench.c4d.observe.shared_fabric import switches
-from c4bench.c4d.thresholds import BEYOND_SHARING
+from c4bench.c4d.thresholds import APART_SPANS, BEYOND_SHARING
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 from c4bench.model.fabric import MissingLink
 
-# Connections move to other links before their next operation (spans).
-_MOVED_SPANS = 2
 # A switch that also has searches to answer confirms that a link is silent within so many times the longest flap.
 _CONFIRMED_FLAPS = 2.0
-# So many links beside another that go missing at once have not failed each by itself.
-_BESIDE = 2
 
 
 class MissingLinkDetector:
@@ -104,7 +100,7 @@ class MissingLinkDetector:
         later = {hop for link in together for hop in link.onward}
         ways = {link.through for link in together if link.name not in later}
         beside = sum(link.name not in later for link in together)
-        if any(link.silent for link in together) or len(ways) != 1 or beside < _BESIDE:
+        if any(link.silent for link in together) or len(ways) != 1 or beside <= 1:
             return []
         (through,) = ways
         path = next((tuple(path) for path in self._links.values() if set(through) <= set(path)), through)
@@ -132,7 +128,7 @@ def missing_links_behind(
     """
     if blame.excess > BEYOND_SHARING:
         return []
-    late = [link for link in missing if link.heard_s - span_s <= onset_s <= link.missed_s + _MOVED_SPANS * span_s]
+    late = [link for link in missing if link.heard_s - span_s <= onset_s <= link.missed_s + APART_SPANS * span_s]
     full = {hop for link in late if link.through for hop in (link.name, *link.through)}
     answered = {
         cell for cell in blame.cells if returning[cell] and not any(full.isdisjoint(path) for path in returning[cell])

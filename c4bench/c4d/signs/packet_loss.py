@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from c4bench.attribution.weigh import Blame, Cell, Links, attribute_cells
+from c4bench.attribution.weigh import CHANCE, HARDLY, Blame, Cell, Links, attribute_cells
 from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding
 from c4bench.c4d.observe.cell_index import CellValues
@@ -21,7 +21,7 @@ from c4bench.c4d.observe.columns import Ints
 from c4bench.c4d.observe.connections import ConnView, cell_of, progress_s
 from c4bench.c4d.observe.job_view import JobView
 from c4bench.c4d.observe.nic_counters import Counts
-from c4bench.c4d.thresholds import CHANCE, NAME_SPANS, SLIGHT
+from c4bench.c4d.thresholds import NAME_SPANS, RECENT_SPANS, SLIGHT
 from c4bench.chance import binomial_tail
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 
@@ -48,12 +48,6 @@ def lost_packets(cell: Cell, counts: Mapping[str, Counts]) -> float:
 def unanswered_packets(cell: Cell, counts: Mapping[str, Counts]) -> float:
     """The most packets that a cell can have retransmitted although they had arrived."""
     return float(min(counts.get(cell[0], NO_COUNTS).retransmits, counts.get(cell[1], NO_COUNTS).duplicates))
-
-
-# Spans in which losses are looked for; earlier ones only show how often healthy cells lose packets.
-_RECENT_SPANS = 8
-# Waiting for lost packets slows a cell several times over; by this share of that, any cell may be slowed by others.
-_HARDLY = 0.1
 
 
 class PacketLoss(msgspec.Struct, frozen=True):
@@ -123,7 +117,7 @@ class PacketLossDetector:
         if stuck:
             departures = departures.index.values_of({**departures, **stuck})
         self._recent.append(_Span(departures, usual, counts, opened_s, lossy, unanswered))
-        if len(self._recent) > _RECENT_SPANS:
+        if len(self._recent) > RECENT_SPANS:
             counted, nics = (past := self._recent.popleft()).witnesses(past.departures.rows)
             self._past_counted += counted
             self._past += nics
@@ -156,7 +150,7 @@ class PacketLossDetector:
         excess = {cell: self._slowed(cell) if cell in lossy else 0.0 for cell in current}
         # Leave out cells of which nothing is known: acknowledgements return by unplanned paths, NICs of cells that are
         # hardly slower may have counted for other paths, and cells that carry nothing since then wait for others.
-        hardly = max(SLIGHT, _HARDLY * max(excess.values(), default=0.0))
+        hardly = max(SLIGHT, HARDLY * max(excess.values(), default=0.0))
         silent = (self.concerned() - lossy) | {cell for cell in lossy & excess.keys() if excess[cell] <= hardly}
         silent |= excess.keys() - lossy - self._carried()
         crossed = {cell: links.get(cell, ()) for cell in excess} if self._guilty else {}

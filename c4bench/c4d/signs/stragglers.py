@@ -20,17 +20,19 @@ from collections.abc import Collection, Mapping
 import msgspec
 import numpy as np
 
+from c4bench.attribution.weigh import CHANCE
 from c4bench.c4d.observe.columns import Bools, Floats, Ints, SortedIndex, Table, distinct, enlarged, medians, rounds
 from c4bench.c4d.observe.operations import Finished
 from c4bench.c4d.thresholds import (
     BEARING_SHARE,
-    CHANCE,
     FIRST_HISTORY_OPS,
     INTERVAL_SHARE,
     ITERATION_SHARE,
+    KEPT,
     LAWFUL_SKEW_SHARE,
     MATERIAL_SHARE,
     MAX_RUN_OPS,
+    MEMORY_OPS,
     MIN_HISTORY_OPS,
     MIN_RUN_OPS,
     MIN_RUN_PERIODS,
@@ -41,20 +43,13 @@ from c4bench.c4d.thresholds import (
 )
 from c4bench.chance import binomial_tail
 
-# The latest episodes are enough to tell one member from all others.
-_EPISODES = 64
-# Episodes older than this, in operations of all members, say nothing about the present.
-_MEMORY_OPS = 512
-# A named member that was not late in so many operations of all members has recovered.
-_WELL_OPS = 64
-
 
 class IntermittentStragglers:
     """Counts the episodes of lateness of each of a job's members."""
 
     def __init__(self) -> None:
         self._members: set[int] = set()
-        self._episodes: deque[tuple[int, float]] = deque(maxlen=_EPISODES)
+        self._episodes: deque[tuple[int, float]] = deque(maxlen=KEPT)
         # Since when (s) those are late that were in their last operation.
         self._late: dict[int, float] = {}
         self._last: dict[int, float] = {}
@@ -80,7 +75,7 @@ class IntermittentStragglers:
         }
         kept = {rank: since_s for rank, since_s in self._late.items() if rank in late or rank not in members}
         self._late = kept | began
-        self._last = {rank: last for rank, last in self._last.items() if self._ops - last < _WELL_OPS}
+        self._last = {rank: last for rank, last in self._last.items() if self._ops - last < KEPT}
         for member in began:
             if member in self._last:
                 self._last[member] = self._ops
@@ -95,26 +90,22 @@ class IntermittentStragglers:
                 self.evaluate({}, op, math.inf)
         elif members.size:
             self._ops += members.size / len(self._members)
-            self._last = {rank: last for rank, last in self._last.items() if self._ops - last < _WELL_OPS}
+            self._last = {rank: last for rank, last in self._last.items() if self._ops - last < KEPT}
 
     def _beyond_chance(self) -> dict[int, int]:
-        while self._episodes and self._ops - self._episodes[0][1] > _MEMORY_OPS:
+        while self._episodes and self._ops - self._episodes[0][1] > MEMORY_OPS:
             self._episodes.popleft()
         counts = Counter(member for member, _ in self._episodes)
         total = counts.total()
         beyond = {rank: count for rank, count in counts.items() if self._by_chance(count, total) < CHANCE}
         self._last.update(dict.fromkeys(beyond, self._ops))
-        self._episodes = deque((e for e in self._episodes if e[0] not in beyond), maxlen=_EPISODES)
+        self._episodes = deque((e for e in self._episodes if e[0] not in beyond), maxlen=KEPT)
         return beyond
 
     def _by_chance(self, count: int, total: int) -> float:
         """The probability that some member has `count` or more of `total` episodes that hit all alike."""
         members = len(self._members)
         return members * binomial_tail(count, total, 1 / members)
-
-
-# Gaps before a communicator's operations that are kept, the latest: several iterations.
-_GAPS_KEPT = 64
 
 
 class ComputeIntervals:
@@ -128,7 +119,7 @@ class ComputeIntervals:
         # The latest gaps before operations; and of an interval that has not enough computing yet how long others waited
         # for each member, how much longer than usual it computed, since when, and the usual time (0 where it begins).
         self.table = Table(
-            seen=0, gaps_s=np.zeros(_GAPS_KEPT), awaited_s=each, longer_s=each, since_s=each, middle_s=np.zeros(1)
+            seen=0, gaps_s=np.zeros(KEPT), awaited_s=each, longer_s=each, since_s=each, middle_s=np.zeros(1)
         )
 
     def add(self, rows: Ints, ops: Finished, enough_s: float) -> tuple[Ints, Floats, Floats, Floats]:
@@ -162,12 +153,12 @@ class ComputeIntervals:
         the usual long one: nine in ten are no longer.
         """
         seen = self.table["seen"][rows]
-        self.table["gaps_s"][rows, seen % _GAPS_KEPT], self.table["seen"][rows] = gap_s, seen + 1
+        self.table["gaps_s"][rows, seen % KEPT], self.table["seen"][rows] = gap_s, seen + 1
         kept_s = self.table["gaps_s"][rows]
         telling: Bools = gap_s > BEARING_SHARE * kept_s.max(axis=1)
         short = np.flatnonzero(~telling)
         if len(short):
-            known = np.minimum(seen[short] + 1, _GAPS_KEPT)
+            known = np.minimum(seen[short] + 1, KEPT)
             ordered = np.sort(kept_s[short], axis=1)
             usual = ordered[np.arange(len(short)), (known - 1) * 9 // 10 - known]
             telling[short] = gap_s[short] > BEARING_SHARE * usual
@@ -176,8 +167,6 @@ class ComputeIntervals:
 
 # Operations whose lateness is kept as the healthy history, the latest ones.
 _HISTORY_OPS = 256
-# Operations between two updates of a member's usual lateness, which changes slowly.
-_USUAL_EVERY = 8
 # Communicators before and behind one whose histories count beside its own, which may be even by chance; and shares
 # in a history, which need nothing beside them.
 _BESIDE, _ENOUGH = 16, 1 << 16
@@ -257,10 +246,10 @@ class Lateness:
         return shares[row], np.concatenate(list(shares.values()))
 
     def skew(self, rows: Ints) -> Floats:
-        """Each member's usual share, as far as it is small enough to be how the job is built."""
+        """Each member's usual share, as far as it is small enough to be how the job is built; it changes slowly."""
         table = self.table
         taught, usual_of = table["taught"][rows], table["usual_of"][rows]
-        often = (usual_of < 0) | (taught % _USUAL_EVERY == 0) | (taught <= FIRST_HISTORY_OPS)
+        often = (usual_of < 0) | (taught % MIN_HISTORY_OPS == 0) | (taught <= FIRST_HISTORY_OPS)
         due = rows[often & (taught > 0) & (usual_of != taught)]
         if len(due):
             table["usual"][due] = self._medians(due)
@@ -346,12 +335,6 @@ class StragglerDetector:
     def standing(self) -> list[tuple[int, int]]:
         """Communicators, by number, and members of theirs that are late for good and have been named."""
         return [(int(self._table["comm"][row]), place) for row, late in self._standing.items() for place in late]
-
-    def latest(self, comm: int, ops: int) -> list[float]:
-        """How late each member of a communicator was on average in so many latest operations; empty if not known."""
-        (row,) = self._rows.rows(np.asarray([comm])).tolist()
-        recent = self._lateness.latest(row)[:ops] if row >= 0 else ()
-        return np.mean(recent, axis=0).tolist() if len(recent) else []
 
     @property
     def disturbed(self) -> bool:

@@ -126,7 +126,9 @@ class LabWatchdog:
     def _computing(self) -> str:
         """Which processes of the lab run, and where they compute."""
         try:
-            running = [line.removesuffix("running").strip() for line in self._autopsy().processes() if "running" in line]
+            running = [
+                line.removesuffix("running").strip() for line in self._autopsy().processes() if "running" in line
+            ]
             places = computing_at(self._kernel())
         except (OSError, IndexError) as error:
             return f"what runs cannot be read ({error})"

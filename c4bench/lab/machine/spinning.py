@@ -1,7 +1,7 @@
 """Find out where a lab's guest computes that never sleeps: in which library, and at which place there.
 
-Each guest process is a process of the machine too, a child of the lab's kernel, and has the guest's memory where the guest
-has it. One that computes is stopped for a moment to read where it is; in virtual time that moment takes no time.
+Each guest process is a process of the machine too, a child of the lab's kernel, and has the guest's memory where the
+guest has it. One that computes is stopped for a moment to read where it is; in virtual time that moment takes no time.
 """
 
 import ctypes

@@ -6,7 +6,7 @@ import shutil
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,7 +38,7 @@ class Programs:
 
     @contextmanager
     def agent(self, answer):
-        """While the block runs, an agent of the test's own answers `answer` to each question; None: it never answers."""
+        """While the block runs, an agent of the test's own answers each question so; None: it never answers."""
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(self._folder / "agent"))
         listener.listen()
@@ -83,7 +83,11 @@ class Programs:
     def _run(self, end, words):
         preload = ":".join(map(str, build.libraries()))
         folder = self._folder / str(end)
-        own = [f"LD_PRELOAD={preload}", f"C4BENCH_ATTACH_RECORDS={folder}", f"C4BENCH_ATTACH_SOCKET={self._folder}/agent"]
+        own = [
+            f"LD_PRELOAD={preload}",
+            f"C4BENCH_ATTACH_RECORDS={folder}",
+            f"C4BENCH_ATTACH_SOCKET={self._folder}/agent",
+        ]
         argv = [*words, "-d", self._ends[end].nic.device, *([self._ends[0].host.address] if end else [])]
         wait = ["sleep", str(START_S)] if end else ["true"]
         shell = ["sh", "-c", '"$1" $2; shift 2; exec "$@" 2>&1', "sh", wait[0], wait[-1] if end else ""]
@@ -114,9 +118,10 @@ def programs(inventory, hosts, shared):
     ends = [End(host, host.nics[0]) for host in (hosts[0], hosts[-1])]
     for folder in (shared, shared / "0", shared / "1"):
         folder.mkdir()
-    with remote.connect(ends[0].host.name, inventory.access[ends[0].host.name]) as near:
-        with remote.connect(ends[1].host.name, inventory.access[ends[1].host.name]) as far:
-            yield Programs((near, far), ends, shared)
+    with ExitStack() as stack:
+        names = [end.host.name for end in ends]
+        connections = [stack.enter_context(remote.connect(name, inventory.access[name])) for name in names]
+        yield Programs(connections, ends, shared)
     shutil.rmtree(shared)
 
 

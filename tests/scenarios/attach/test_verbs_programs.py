@@ -1,4 +1,4 @@
-"""Programs that spin on RDMA queues run unchanged in the lab's virtual time, at line rate, counted and on planned paths."""
+"""Programs that spin on RDMA queues run unchanged in virtual time, at line rate, counted and on planned paths."""
 
 import re
 
@@ -8,7 +8,7 @@ from c4bench.control.paths.switches import carried_bytes
 from c4bench.units import payload_bound
 from c4bench.verbs.addressing import label_for
 
-BYTES, MESSAGES = 65536, 400
+BYTES, MESSAGES = 65536, 200
 BANDWIDTH = ("-x", "1", "-m", "4096", "-s", str(BYTES), "-n", str(MESSAGES), "--report_gbits")
 PERFTEST = {
     "ib_write_bw": [],
@@ -19,6 +19,9 @@ PERFTEST = {
     "ib_write_bw old": ["--use_old_post_send"],
 }
 
+SHORT = ("ib_write_bw -q 4", "ib_send_bw")
+CASES = [case if case in SHORT else pytest.param(case, marks=pytest.mark.nightly) for case in PERFTEST]
+
 
 def gbits(said):
     """The average bandwidth that a program of perftest prints, bit/s."""
@@ -27,7 +30,7 @@ def gbits(said):
 
 
 @pytest.mark.needs(hosts=2)
-@pytest.mark.parametrize("case", PERFTEST)
+@pytest.mark.parametrize("case", CASES)
 def test_perftest_runs_at_line_rate(programs, installed, hosts, measure, case):
     """Within 1 % of the payload that a NIC can carry, each way; what is recorded is what it says it carried."""
     options = PERFTEST[case]
@@ -47,11 +50,13 @@ def test_perftest_runs_at_line_rate(programs, installed, hosts, measure, case):
 
 
 @pytest.mark.needs(hosts=2)
-@pytest.mark.parametrize("way", ["", "-N", "-e"])
+@pytest.mark.parametrize("way", ["-N", *(pytest.param(way, marks=pytest.mark.nightly) for way in ("", "-e"))])
 def test_pingpong(programs, installed, way):
     """ibv_rc_pingpong counts as many bytes as are recorded: posted by verbs, by ibv_wr_*, and waiting for events."""
     options = (way,) if way else ()
-    ran = programs(installed("ibv_rc_pingpong"), "-g", "1", "-m", "4096", "-s", str(BYTES), "-n", str(MESSAGES), *options)
+    ran = programs(
+        installed("ibv_rc_pingpong"), "-g", "1", "-m", "4096", "-s", str(BYTES), "-n", str(MESSAGES), *options
+    )
     said = int(re.search(r"^(\d+) bytes in ", ran.client, re.MULTILINE)[1])
     (near,), (far,) = ran.queue_pairs
     assert near.completed_bytes + far.completed_bytes == said

@@ -39,7 +39,7 @@ def test_pairs_are_known_by_their_names(name):
     """The client alone gets the server's address, as its last word; each has its own device and GID."""
     words = (name, "-d", "{device}", "-x", "{gid}")
     assert is_served(words)
-    server, client = server_and_client(words, words, PLACES, "job", {"X": "1"})
+    server, client = server_and_client(words, words, PLACES, "job", {"X": "{gid}"})
     assert server.argv == (name, "-d", "mlx5_1", "-x", "3")
     assert client.argv == (name, "-d", "mlx5_2", "-x", "5", "10.9.0.1")
     assert (server.host, client.host) == ("h1", "h2")
@@ -47,7 +47,7 @@ def test_pairs_are_known_by_their_names(name):
         "C4BENCH_JOB": "job",
         "C4BENCH_RANK": "1",
         "C4BENCH_WORLD_SIZE": "2",
-        "X": "1",
+        "X": "5",
     }
 
 

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
+from c4bench.attribution.weigh import CHANCE
 from c4bench.c4d.signs.delays import Evidence
-from c4bench.c4d.thresholds import CHANCE
 
 CELL = ("a", "b")
 

@@ -117,7 +117,7 @@ def test_the_period_is_that_of_like_operations(change):
         done = [msgspec.structs.replace(one, **change) for one in done] if second else done
         file(job, began_s + 0.2, ops=done)
     assert job.period_s() == pytest.approx(1.0)
-    assert job.pace_s() == pytest.approx(1.0)
+    assert job.span_s() == pytest.approx(1.0)
 
 
 def test_the_sums_of_a_connection_are_new_until_they_have_been_taken():

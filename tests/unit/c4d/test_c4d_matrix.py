@@ -14,7 +14,7 @@ from c4bench.c4d.observe.delay_matrix import DelayMatrix, matrix_table
 from c4bench.c4d.observe.job_view import JobView
 from c4bench.c4d.observe.shared_fabric import KnownPaths
 from c4bench.c4d.signs.delays import MatrixSlice, slice_departures
-from c4bench.c4d.thresholds import BASELINE_MAX_SPANS, BASELINE_MIN_SPANS
+from c4bench.c4d.thresholds import BASELINE_MAX_SPANS, NAME_SPANS
 from c4bench.model.diagnosis import Component
 from tools.sim.job import simulate
 from tools.sim.model import SimFault, SimFaultKind, SimJob
@@ -131,7 +131,7 @@ class _Costs:
         return self._baseline.without_history(self._ways.values_of(cells))
 
 
-def _taught(cells, spans=BASELINE_MIN_SPANS):
+def _taught(cells, spans=NAME_SPANS):
     baseline = _Costs()
     for _ in range(spans):
         baseline.learn(cells)
@@ -151,7 +151,7 @@ def test_a_new_way_is_held_against_what_others_between_its_nics_have_shown():
     moved = {("a", "b", "2"): 2.0, ("b", "c", "1"): 1.0, ("c", "a", "1"): 1.0}
     assert baseline.departures(moved)["a", "b", "2"] == pytest.approx(math.log(2))
     assert not baseline.knows(("a", "b", "2"))
-    for _ in range(BASELINE_MIN_SPANS):
+    for _ in range(NAME_SPANS):
         baseline.learn(moved)
     assert baseline.departures(moved)["a", "b", "2"] == 0.0
 

@@ -1,4 +1,4 @@
-"""The preloaded library counts what programs do with their queue pairs, exactly; a device that carries nothing stands in."""
+"""The preloaded library counts exactly what programs do with queue pairs; a device that carries nothing stands in."""
 
 from c4bench.attach import records
 
@@ -17,7 +17,7 @@ def test_posts_and_completions_are_counted(driver):
 
 
 def test_a_connection_is_recorded_as_our_ranks_record_it(driver):
-    """The telemetry file names both ends, and says what is outstanding, in which state, and when messages were posted."""
+    """The telemetry file names both ends, and says what is outstanding, in which state, and since when."""
     (sending,), (arriving,) = (running := driver("posts").telemetry).conns, running.arrivals
     assert (sending.source, sending.destination, sending.qp) == ("10.0.1.5", "10.0.2.9", 17)
     assert (arriving.source, arriving.destination, arriving.qp) == ("10.0.2.9", "10.0.1.5", 99)
@@ -93,3 +93,10 @@ def test_a_program_that_ends_leaves_no_records(driver, folder):
     assert [pid for pid, _ in records.processes(folder)] == [running.pid]
     running.process.communicate()
     assert list(folder.iterdir()) == []
+
+
+def test_a_program_that_looks_verbs_up_itself_is_recorded(driver):
+    """As NCCL does it; its own look-ups of the next definition, and of versions that do not exist, go on to libc."""
+    running = driver("", program="resolver")
+    assert running.said == ["1 1"]
+    assert [(pair.posted, pair.completed_bytes) for pair in running.queue_pairs] == [(1, 700)]

@@ -57,7 +57,11 @@ def test_the_agents_answer_is_what_the_device_gets(driver, folder):
 
 def test_what_is_no_answer_changes_nothing(driver, folder):
     """Numbers out of range, 0, -1, other text, and an end of the connection: the program's own choice stands."""
-    for answer in (b'{"label":1048576,"timeout":32,"retries":8}\n', b'{"label":0,"timeout":-1,"retries":-1}\n', b"\0\n"):
+    for answer in (
+        b'{"label":1048576,"timeout":32,"retries":8}\n',
+        b'{"label":0,"timeout":-1,"retries":-1}\n',
+        b"\0\n",
+    ):
         with agent(folder, answer):
             running = driver("posts")
             running.process.communicate()

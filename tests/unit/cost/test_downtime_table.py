@@ -2,7 +2,7 @@
 
 import pytest
 
-from c4bench.c4d.downtime import ROWS, FaultRates, Stages, downtime_table
+from c4bench.cost.downtime import ROWS, FaultRates, Stages, downtime_table
 
 _MONTH_S = 30 * 86400
 

@@ -1,7 +1,6 @@
 """Programs that post and poll on a device that carries nothing, under the preloaded library."""
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -9,10 +8,9 @@ import pytest
 
 from c4bench.attach import build, records
 from c4bench.collective.ring_reader import read_telemetry_file
+from tools import fake_verbs
 
 HERE = Path(__file__).parent
-HEADER = Path("/usr/include/infiniband/verbs.h")
-COMPILER = ("gcc", "-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Werror", "-O2")
 
 
 class Driver:
@@ -35,16 +33,14 @@ class Driver:
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory):
-    """The folder of the compiled driver and of its libibverbs."""
-    if not shutil.which("gcc") or not HEADER.exists():
-        pytest.skip("no-compiler: install gcc and libibverbs-dev")
+    """The folder of the compiled programs and of their libibverbs."""
+    if why := fake_verbs.obstacle():
+        pytest.skip(f"no-compiler: {why}")
     build.build()
     place = tmp_path_factory.mktemp("driver")
-    library = place / "libibverbs.so.1"
-    shared = ("-fPIC", "-shared", "-Wl,-soname,libibverbs.so.1", "-Wl,--version-script=fake_verbs.map")
-    subprocess.run([*COMPILER, *shared, "-o", library, "fake_verbs.c"], cwd=HERE, check=True)
-    for name in ("driver", "cost"):
-        subprocess.run([*COMPILER, "-o", place / name, f"{name}.c", library], cwd=HERE, check=True)
+    fake_verbs.compile_library(place)
+    fake_verbs.compile_program(HERE / "driver.c", place)
+    fake_verbs.compile_program(HERE / "resolver.c", place, linked=False)
     return place
 
 

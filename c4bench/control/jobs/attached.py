@@ -47,6 +47,9 @@ class Planner(Protocol):
     def nic(self, name: str) -> Nic | None:
         """A NIC of the inventory that is planned by."""
 
+    def nic_at(self, address: str) -> Nic | None:
+        """The same by its address."""
+
     async def route(self, request: Route) -> tuple[int, ...]:
         """Place these flows; return their source ports."""
 
@@ -119,7 +122,7 @@ class AttachedJobs:
         known = self._hosts.get(host)
         seat = known.seats.get(asked.pid) if known else None
         source = known.nics.get(asked.source) if known else None
-        destination = self._names.nic(asked.destination)
+        destination = self._planner.nic_at(asked.destination)
         if seat is None or source is None or destination is None:
             return None
         name = f"{seat.job}/verbs/{seat.rank}/{source.name}>{destination.name}/{asked.qp}.0"

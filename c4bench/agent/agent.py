@@ -188,7 +188,7 @@ class Agent:
 
     async def _route(self, process: AttachedProcess, question: PathQuestion) -> PathAnswer:
         """The path of a queue pair of a program."""
-        if self._master is None:
+        if not await self._ranks.attached.seated(process.pid) or self._master is None:
             return PathAnswer()
         asked = AttachedPath(process.pid, question.source, question.destination, question.qp)
         port = await self._master.call("attached-path", asked, int)

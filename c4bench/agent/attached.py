@@ -26,8 +26,10 @@ from c4bench.wire.messages import Attached, AttachedRank, Seated
 _logger = logging.getLogger(__name__)
 _Name = TypeVar("_Name", bound=Hashable)
 
-# A process that has ended stays in the windows for this long (s), so that C4D sees its end.
-_KEPT_S = 5.0
+# A process that has ended is listed for this long (s), so that C4D sees its end.
+_KEPT_S = 2.0
+# How often (s) a process that asks for a path looks whether its rank is known.
+_SEATED_S = 0.01
 # Its exit is known once its parent has asked for it, which is looked for so often, and so many times.
 _LOOK_S, _LOOKS = 0.05, 20
 # linux/pidfd.h: PIDFD_GET_INFO of Linux 6.15 or later. Mask first, exit status last.
@@ -183,6 +185,12 @@ class AttachedRanks:
                 _logger.warning(
                     "%s: process %d is not followed: %s", one.process.identity.job, pid, reason, extra=fields
                 )
+
+    async def seated(self, pid: int) -> bool:
+        """Whether the master follows a process, once it has said so."""
+        while (one := self._here.get(pid)) and one.rank is None and pid not in self._refused:
+            await asyncio.sleep(_SEATED_S)
+        return one is not None and one.rank is not None
 
     @property
     def here(self) -> bool:

@@ -1,7 +1,7 @@
 """Jobs that nobody of us has started: which there are, as agents report their processes, and what their records name.
 
 An agent speaks for processes on its own host only. A job is known by the name that its launcher gave it; it begins with
-its first process and ends when no connected agent has one of it that lives. A name of a job that we have started is not
+its first process and ends when no connected agent lists one of it. A name of a job that we have started is not
 given to any other, and a rank has one process at a time.
 """
 
@@ -46,6 +46,9 @@ class Planner(Protocol):
 
     def nic(self, name: str) -> Nic | None:
         """A NIC of the inventory that is planned by."""
+
+    def nic_at(self, address: str) -> Nic | None:
+        """The same by its address."""
 
     async def route(self, request: Route) -> tuple[int, ...]:
         """Place these flows; return their source ports."""
@@ -119,7 +122,7 @@ class AttachedJobs:
         known = self._hosts.get(host)
         seat = known.seats.get(asked.pid) if known else None
         source = known.nics.get(asked.source) if known else None
-        destination = self._names.nic(asked.destination)
+        destination = self._planner.nic_at(asked.destination)
         if seat is None or source is None or destination is None:
             return None
         name = f"{seat.job}/verbs/{seat.rank}/{source.name}>{destination.name}/{asked.qp}.0"
@@ -166,7 +169,8 @@ class AttachedJobs:
 
     async def _follow(self, job: str) -> None:
         """Have a job judged with the ranks that it has now, or end it."""
-        if not self._taken(job):
+        connected = [known for host, known in self._hosts.items() if host in self._agents.by_host]
+        if not any(seat.job == job for known in connected for seat in known.seats.values()):
             if job in self._registry.jobs():
                 _logger.info("%s ended: its processes have gone", job, extra={"job": job})
                 await self._attempts.end(job)

@@ -235,6 +235,11 @@ class PathService:
         """A NIC of the inventory that is planned by."""
         return self._learner.nics.get(name) if self._learner else None
 
+    def nic_at(self, address: str) -> Nic | None:
+        """The same by its address."""
+        nics = self._learner.nics.values() if self._learner else ()
+        return next((nic for nic in nics if nic.address == address), None)
+
     async def choose_qps(self, request: ChooseQps) -> int:
         """How many QPs each connection of these pairs should have: as many as the pair that needs most."""
         if self._learner:

@@ -165,6 +165,18 @@ def test_a_killed_process_is_reported_with_its_signal_and_its_files_go(scene):
         assert one.process.poll() is None
 
 
+def test_a_job_that_dies_at_once_is_judged_before_it_is_forgotten(scene):
+    """A program that ends because its peer was killed does not hide who was."""
+    with scene.rank(0, 0) as one, scene.rank(1, 1) as other:
+        one.ask("connect"), other.ask("connect")
+        wait_for(lambda: scene.states().keys() == {0, 1})
+        other.end()
+        one.end("3")
+        found = scene.cluster.wait_diagnosis("ring", WITHIN_S)
+        assert (found.component.name, found.cause) == ("ring:1", "process_ended")
+    wait_for(lambda: scene.job() is None)
+
+
 def test_names_and_ranks_that_are_taken_are_refused(scene):
     """A rank has one process at a time, and no job the name of one that c4bench has started; the programs run on."""
     started = LaunchJob(JobSpec("mine", "pulse", (), ()))

@@ -30,6 +30,9 @@ class Planner:
     def nic(self, name):
         return next((nic for nic in NICS.values() if nic.name == name), None)
 
+    def nic_at(self, address):
+        return next((nic for nic in NICS.values() if nic.address == address), None)
+
     async def route(self, request):
         await asyncio.sleep(self.after_s)
         self.placed += [(flow.job, flow.source, flow.destination, flow.demand_bps) for flow in request.flows]

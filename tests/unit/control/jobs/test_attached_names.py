@@ -87,9 +87,10 @@ def end(source, destination, rank, qp=17):
 
 def test_both_ends_of_a_connection_name_each_other(scene):
     """An end has the peer that recorded the other end; one without is left out, and so is one of another host's NIC."""
-    near = window("h0", sends=(end("h0", "h1", 0), end("h0", "h2", 0), end("h1", "h0", 0)))
+    near = window("h0", sends=(end("h0", "h1", 0), end("h0", "h2", 0), end("h1", "h2", 0, qp=5)))
     far = window("h1", receives=(end("h0", "h1", 1),), rank=1)
-    for one in (near, far, near, far):
+    beside = window("h2", receives=(end("h1", "h2", 2, qp=5),), rank=2)
+    for one in (near, beside, far, near, far):
         names = scene.attached.translate(one).names
         if one is near:
             sends, comm = names.sends, names.comms[0]

@@ -7,6 +7,7 @@ kept free, however many strangers there are.
 import asyncio
 import ipaddress
 import logging
+import math
 import resource
 import socket
 from typing import Any, Self
@@ -18,6 +19,8 @@ _logger = logging.getLogger(__name__)
 _BACKLOG = 1024
 # Of the descriptors that this process may have, strangers get one in so many.
 _SHARE = 8
+# A crowd is logged so often (s) while it lasts.
+_WARN_EVERY_S = 60.0
 # All addresses of an IPv6 subnet count as one: one machine can have all of them.
 _IPV6_PREFIX = 64
 
@@ -53,7 +56,7 @@ class Gate:
         self._in_all = max(1, min(limits.in_all, allowed // _SHARE))
         self._waiting: dict[str, dict[Address, _Waiting]] = {}
         self._count = 0
-        self._crowded = False
+        self._warned_s = -math.inf
 
     def listen(self, address: str, port: int) -> list[socket.socket]:
         """Sockets that listen on the address, one for each family that it has. Raises OSError."""
@@ -94,7 +97,6 @@ class Gate:
             self._count -= 1
             if not self._waiting[source]:
                 del self._waiting[source]
-            self._crowded = self._crowded and self._count > self._in_all // 2
 
     def _has_room(self, source: str, now_s: float) -> bool:
         """Whether there is room for one more; an older one of whoever has the most may make it."""
@@ -106,8 +108,8 @@ class Gate:
         return True
 
     def _make_room(self, source: str, now_s: float) -> bool:
-        if not self._crowded:
-            self._crowded = True
+        if now_s - self._warned_s >= _WARN_EVERY_S:
+            self._warned_s = now_s
             values = (self._name, self._count, len(self._waiting[source]), source)
             _logger.warning(
                 "%s: %d connections have not authenticated, %d of them of %s: older ones are closed", *values

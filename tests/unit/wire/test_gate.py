@@ -131,3 +131,18 @@ def test_a_name_with_two_families_is_heard_on_both():
                 one.close()
 
     assert len(asyncio.run(scene())) == 1
+
+
+def test_a_crowd_is_logged_once_a_minute(caplog):
+    """However often one connection makes room for the next, and whoever else comes and goes, one line says so."""
+
+    async def scene():
+        async with contextlib.AsyncExitStack() as stack:
+            _, place = await stack.enter_async_context(serving(Limits(of_address=2, patience_s=0.0)))
+            for number in range(20):
+                for source in ("127.0.0.1", *(["127.0.0.2"] if number % 5 == 0 else [])):
+                    stack.callback((await knock(place, source))[1].close)
+                await asyncio.sleep(0.01)
+
+    asyncio.run(scene())
+    assert sum("have not authenticated" in line for line in caplog.messages) == 1

@@ -89,8 +89,7 @@ class SshConnection:
 
     def start(self, argv: Sequence[str]) -> Session:
         """Start an interactive command."""
-        words = ssh_words(self._access)
-        return ProcessSession(self._host, words[0], [*words, shlex.join(argv)])
+        return ProcessSession(self._host, argv[0], [*ssh_words(self._access), shlex.join(argv)])
 
     def close(self) -> None:
         """Close the connection."""

@@ -121,12 +121,3 @@ def link_line(link):
 def addresses(link):
     """The link's addresses."""
     return [(entry["local"], entry["prefixlen"]) for entry in link.get("addr_info", ())]
-
-
-def differences(before, after):
-    """What is in one and not in the other."""
-    return [
-        f"{place}: {line}"
-        for place in sorted(before.keys() | after.keys())
-        for line in {*before.get(place, [])} ^ {*after.get(place, [])}
-    ]

@@ -1,7 +1,7 @@
 """Every fault of the catalogue: applied, witnessed, reverted, witnessed healed, and nothing left of it."""
 
 import pytest
-from conftest import differences
+from fabric_states import differences
 
 from c4bench.errors import UsageError
 from c4bench.inject import catalogue

@@ -34,6 +34,7 @@ def wait_for(holds):
 
 
 @pytest.mark.needs(hosts=2)
+@pytest.mark.nightly
 def test_perftest_is_followed_until_it_ends(cluster, perftest, rdma_hosts):
     """Its connection is named by NICs and ranks, its bytes are counted, nothing is found wrong, and the job ends."""
     messages = 20_000

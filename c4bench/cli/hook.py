@@ -41,7 +41,9 @@ def _hook(arguments: argparse.Namespace) -> int:
     try:
         given = from_json(sys.stdin.buffer.read(_INPUT_BYTES), HookInput)
     except DecodingError as error:
-        raise UsageError(f"standard input is no finding: {error}; start it as a hook: c4bench master --hook") from None
+        raise UsageError(
+            f"standard input: {error}; give one finding, as a hook gets it: c4bench master --hook"
+        ) from None
     if reason := _left_alone(given, arguments.confidence):
         print_lines([f"nothing is done: {reason}"])
         return 0

@@ -80,7 +80,6 @@ def compose(
     paths = _paths(jobs, agents, store, fabric, detection.ingest_fabric)
     liveness = AgentLiveness(store.state.roll, time.time())
     registry = JobRegistry(store, adopt=store.durable)
-
     rendezvous, meetings = RendezvousService(store), Meetings(jobs)
     attempts = JobAttempts(
         jobs, agents, store, registry, rendezvous, meetings, detection.follow, detection.forget, paths.forget

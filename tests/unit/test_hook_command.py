@@ -85,10 +85,10 @@ def test_a_scheduler_that_is_absent_or_refuses_is_an_error(hook, monkeypatch, tm
 
 
 def test_bad_input_is_refused(hook):
-    """What is no finding is a usage error."""
+    """Anything but a finding is a usage error."""
     code, _, errors = hook("slurm", "--do", text=json.dumps({"job": 5}).encode())
     assert code == 2
-    assert errors.startswith("c4bench: standard input is no finding: ")
+    assert errors.startswith("c4bench: standard input: ")
 
 
 @pytest.mark.parametrize(

@@ -68,5 +68,5 @@ def test_a_slow_nic_under_perftest_is_named(cluster, perftest, rdma_hosts, injec
     with inject("nic.rate", host=rdma_hosts[1].name, nic=0, direction="tx", fraction=0.5) as fault:
         found = cluster.wait_diagnosis("slowed", WITHIN_S, fault.onset_s)
     assert found is not None
-    assert fault.target in (found.component, *found.alternatives)
+    assert fault.target.name in [one.name for one in (found.component, *found.alternatives)]
     measure("attach.alarm_s", found.alarmed_s - fault.onset_s, unit="s", at_most=3.0, fault="nic.rate")

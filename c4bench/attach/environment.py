@@ -16,7 +16,7 @@ _SCRIPTS_AT_MOST = 4  # as the kernel follows interpreters (BINPRM_MAX_RECURSION
 _CAPABILITIES = "security.capability"
 
 
-def variables(libraries: Sequence[Path], profiler: Path | None, current: Mapping[str, str]) -> dict[str, str]:
+def variables(libraries: Sequence[Path], profiler: Path, current: Mapping[str, str]) -> dict[str, str]:
     """The variables to set, for a program that would otherwise have the environment `current`.
 
     What a user has preloaded comes after ours; a place, a profiler or a job that is named already stays.
@@ -25,8 +25,7 @@ def variables(libraries: Sequence[Path], profiler: Path | None, current: Mapping
     ours = [str(path) for path in libraries]
     found = {PRELOAD: ":".join([*ours, *(name for name in preloaded if name not in ours)])}
     found |= {name: current.get(name) or place for name, place in _PLACES.items()}
-    if named := current.get(PROFILER) or (str(profiler) if profiler else ""):
-        found[PROFILER] = named
+    found[PROFILER] = current.get(PROFILER) or str(profiler)
     if current.get(JOB):
         found[JOB] = current[JOB]
     return found

@@ -35,9 +35,10 @@ def test_what_a_user_has_set_stays():
 
 
 def test_nothing_is_named_that_there_is_not():
-    """Without a profiler and a job, neither is set."""
-    assert variables(OURS, None, {}).keys() == {"LD_PRELOAD", "C4BENCH_ATTACH_SOCKET", "C4BENCH_ATTACH_RECORDS"}
-    assert variables(OURS, Path("/p.so"), {})["NCCL_PROFILER_PLUGIN"] == "/p.so"
+    """Without a job, none is set."""
+    found = variables(OURS, Path("/p.so"), {})
+    assert found.keys() == {"LD_PRELOAD", "C4BENCH_ATTACH_SOCKET", "C4BENCH_ATTACH_RECORDS", "NCCL_PROFILER_PLUGIN"}
+    assert found["NCCL_PROFILER_PLUGIN"] == "/p.so"
 
 
 @pytest.fixture(scope="module")

@@ -79,6 +79,18 @@ TRUTHS = (
         "04b-watchdog-then-ras-ok/log_then_ras.txt", 12, ("job job",), ((),),
         says=("ranks 2, 7 timed out after 300 s in all_reduce #5066 of default_pg", NOBODY),
     ),
+    Truth(
+        "13-flight-recorder/report_missing_rank.txt", 0, ("rank job:10",), ((10,),),
+        says=("3 ranks wait in reduce_scatter_tensor #57 of 12; rank 10 came to #56", "only wait: ranks 2, 18, 26"),
+    ),
+    Truth(
+        "13-flight-recorder/report_type_mismatch.txt", 6, ("job job",), ((5,),),
+        says=("ranks 5 called broadcast #88", "a bug of the job, which no other host would fix"),
+    ),
+    Truth(
+        "13-flight-recorder/python_dict", 3, ("rank job:1",), ((1,),),
+        says=("2 ranks wait in all_gather_into_tensor #8 of 0; rank 1 came to #7",),
+    ),
     Truth("17a_flight_recorder_defaults", 12, ("rank job:5",), ((5,),)),
     Truth("17b_flight_recorder_two_behind", 12, ("rank job:3", "rank job:10"), ((3,), (10,))),
     Truth("17c_flight_recorder_all_entries", 16, ("rank job:6", "rank job:13"), ((6,), (13,))),

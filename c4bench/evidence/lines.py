@@ -2,8 +2,8 @@ r"""A line of a log without what launchers, log shippers and terminals put aroun
 
 Known are Open MPI and PRRTE (`[1,0]<stdout>:`, `[prterun-host-77@1,0]<stderr>: `), `srun --label` (`12: `), MPICH and
 Intel MPI (`[12] `), torchrun (`[default0]:`), PyTorch (`[rank3]:`, `rank3: `), Ray (`(Worker pid=7, ip=192.0.2.1) `),
-Kubernetes (`[pod/NAME/CONTAINER] `, the runtime's `TIME stderr F `), journals and shippers (`TIME HOST PROCESS[PID]: `),
-parallel shells (`host12: `) and colours. What is no such prefix stays as it is, leading blanks too.
+Kubernetes (`[pod/NAME/CONTAINER] `, the runtime's `TIME stderr F `), journals (`TIME HOST PROCESS[PID]: `), parallel
+shells (`host12: `) and colours. What is no such prefix stays as it is, leading blanks too.
 """
 
 import re
@@ -15,7 +15,7 @@ LONGEST_LINE = 8192  # characters that are looked at
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]{0,64}[ -/]{0,8}[@-~]|\x1b\][^\x07\x1b]{0,512}(?:\x07|\x1b\\)|\x1b[@-Z\\^_]|[\x00-\x08\x0b-\x1f\x7f]"
 )
-# `[job,rank]<stream>:`, with a blank where the job has a name. It stands within a line too, where two writes are joined.
+# `[job,rank]<stream>:`, with a blank where the job has a name; within a line too, where two writes are joined.
 _MPI = re.compile(r"\[([\w.-]{1,128}@)?\d{1,9},(\d{1,9})\](?:\[[^\]]{0,128}\])?<(?:stdout|stderr|stddiag)>:(?(1) ?)")
 _DATE = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
 _SYSLOG = r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d"

@@ -164,9 +164,7 @@ def _count(outcome: Reading, size_bytes: int, account: Account) -> None:
 
 def _tells_of_calls(one: Reading | UnreadableError) -> bool:
     """Whether a file tells of anything that was called. Dumps of ranks that have called nothing may be all alike."""
-    return isinstance(one, Reading) and bool(
-        one.benchmarks or any(member.last_seq >= 0 or member.status for member in one.members)
-    )
+    return isinstance(one, Reading) and bool(any(member.last_seq >= 0 or member.status for member in one.members))
 
 
 def _load(path: Path, version: tuple[int, int], pipe: Pipe | None) -> _File:

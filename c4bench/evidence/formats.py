@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from c4bench import extensions
-from c4bench.evidence import benchmarks, chakra, flight_recorder, inspector, kineto, ras
+from c4bench.evidence import chakra, flight_recorder, inspector, kineto, ras
+from c4bench.evidence.benchmarks import files, matrix, nccl_tests, perftest
 from c4bench.model.evidence import Reading
 
 HEAD_BYTES = 65_536
@@ -28,10 +29,12 @@ _OWN = (
     FileFormat(ras.EVENTS, ras.recognises_events, ras.read_events),
     FileFormat(inspector.FORMAT, inspector.recognises, inspector.read),
     FileFormat(kineto.FORMAT, kineto.recognises, kineto.read),
-    FileFormat(benchmarks.NCCL_TESTS, benchmarks.recognises_nccl_tests, benchmarks.read_nccl_tests),
-    FileFormat(benchmarks.PERFTEST, benchmarks.recognises_perftest, benchmarks.read_perftest),
+    FileFormat(files.NCCL_JSON, nccl_tests.recognises_json, files.read_nccl_json),
+    FileFormat(files.PERFTEST_JSON, perftest.recognises_json, files.read_perftest_json),
+    FileFormat(files.TEXT, files.recognises_text, files.read_text, part=True),
     FileFormat(chakra.FORMAT, chakra.recognises, chakra.read),
     FileFormat(flight_recorder.FORMAT, flight_recorder.recognises, flight_recorder.read),
+    FileFormat(files.PAIRS, matrix.recognises, files.read_pairs),
 )
 # Those of others come after ours.
 FORMATS: extensions.Registry[FileFormat] = extensions.Registry(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from c4bench.budget import FILES, Account, OverBudgetError
-from c4bench.evidence.formats import FORMATS, format_of
+from c4bench.evidence.formats import FORMATS, formats_of
 from c4bench.evidence.limits import MOST_BYTES, MOST_FILES, UnreadableError, read_bytes, unpacked
 from c4bench.foreign_text import file_name
 from c4bench.model.evidence import MemberEvidence, Problem, Reading, SourceFile
@@ -138,11 +138,21 @@ def collect(paths: Iterable[Path]) -> Reading:
 
 
 def parse(data: bytes, path: Path) -> Reading:
-    """What the bytes of one file tell; its format is found out. Raises UnreadableError."""
-    form = format_of(data, path.name)
-    if form is None:
+    """What the bytes of one file tell; its formats are found out. Raises UnreadableError if none can be read."""
+    forms = formats_of(data, path.name)
+    if not forms:
         raise UnreadableError(f"it is of no known format; known are {', '.join(FORMATS)}")
-    return form.read(data, file_name(path))
+    name, readings, problems = file_name(path), list[Reading](), list[UnreadableError]()
+    for form in forms:
+        try:
+            readings.append(form.read(data, name))
+        except UnreadableError as error:
+            problems.append(error)
+    if not readings:
+        raise problems[0]
+    if len(readings) == 1 and not problems:
+        return readings[0]
+    return one_job(readings, [Problem(name, error.reason, error.place) for error in problems])
 
 
 def _count(outcome: Reading, size_bytes: int, account: Account) -> None:

@@ -11,16 +11,20 @@ HEAD_BYTES = 65_536
 
 
 class FileFormat(NamedTuple):
-    """A format: whether a file is of it, by its first bytes and its name; and what all of its bytes tell."""
+    """A format: whether a file is of it, by its first bytes and its name; and what all of its bytes tell.
+
+    A `part` is text that may stand among other text in a file, at any place: all bytes show whether it is there.
+    """
 
     name: str
     recognises: Callable[[bytes, str], bool]
     read: Callable[[bytes, str], Reading]
+    part: bool = False
 
 
 # In the order of trying: what is told by few words in a file comes after what is told by its own.
 _OWN = (
-    FileFormat(ras.FORMAT, ras.recognises, ras.read),
+    FileFormat(ras.FORMAT, ras.recognises, ras.read, part=True),
     FileFormat(ras.EVENTS, ras.recognises_events, ras.read_events),
     FileFormat(inspector.FORMAT, inspector.recognises, inspector.read),
     FileFormat(kineto.FORMAT, kineto.recognises, kineto.read),
@@ -35,7 +39,12 @@ FORMATS: extensions.Registry[FileFormat] = extensions.Registry(
 )
 
 
-def format_of(data: bytes, name: str) -> FileFormat | None:
-    """The first format that a file is of; None if it is of none."""
-    head = data[:HEAD_BYTES]
-    return next((one for one in FORMATS.values() if one.recognises(head, name)), None)
+def formats_of(data: bytes, name: str) -> list[FileFormat]:
+    """The formats that a file is of: the first that is a whole file's, or each whose text stands in it."""
+    head, parts = data[:HEAD_BYTES], list[FileFormat]()
+    for one in FORMATS.values():
+        if one.recognises(data if one.part else head, name):
+            if not one.part:
+                return parts or [one]
+            parts.append(one)
+    return parts

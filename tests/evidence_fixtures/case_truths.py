@@ -26,6 +26,20 @@ class Truth(NamedTuple):
         return CASES / self.case
 
 
+class Answer(NamedTuple):
+    """The right answer to a case that is not about ranks: what the command prints, on stdout and stderr.
+
+    All of `says` is in it and nothing of `not_says`. `words` are the command's, before the path; `code` its exit code.
+    """
+
+    case: str
+    says: tuple[str, ...]
+    not_says: tuple[str, ...] = ()
+    code: int = 0
+    words: tuple[str, ...] = ("detect",)
+
+
+# Rows of both tables are in the order of cases.
 NOBODY = "nobody is known to be to blame"
 AGAIN = "a second report of RAS"
 TRUTHS = (
@@ -83,3 +97,5 @@ TRUTHS = (
     Truth("17b_flight_recorder_two_behind", 12, ("rank job:3", "rank job:10"), ((3,), (10,))),
     Truth("17c_flight_recorder_all_entries", 16, ("rank job:6", "rank job:13"), ((6,), (13,))),
 )  # fmt: skip
+
+ANSWERS: tuple[Answer, ...] = ()

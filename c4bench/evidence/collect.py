@@ -248,8 +248,9 @@ def one_job(readings: list[Reading], problems: list[Problem]) -> Reading:
     per_host = max((one.per_host for one in same), default=0)
     benchmarks = tuple(result for one in readings for result in one.benchmarks)
     timeouts = tuple(waits for one in same for waits in one.timeouts)
+    logs = tuple(log for one in same for log in one.logs)
     return Reading(
-        tuple(members), tuple(sources), tuple(problems), tuple(cannot), ranks, benchmarks, per_host, timeouts
+        tuple(members), tuple(sources), tuple(problems), tuple(cannot), ranks, benchmarks, per_host, timeouts, logs
     )
 
 

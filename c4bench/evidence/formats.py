@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from c4bench import extensions
-from c4bench.evidence import benchmarks, chakra, flight_recorder, inspector, kineto, ras
+from c4bench.evidence import benchmarks, chakra, flight_recorder, inspector, kineto, logs, ras
 from c4bench.model.evidence import Reading
 
 HEAD_BYTES = 65_536
@@ -32,6 +32,7 @@ _OWN = (
     FileFormat(benchmarks.PERFTEST, benchmarks.recognises_perftest, benchmarks.read_perftest),
     FileFormat(chakra.FORMAT, chakra.recognises, chakra.read),
     FileFormat(flight_recorder.FORMAT, flight_recorder.recognises, flight_recorder.read),
+    FileFormat(logs.FORMAT, logs.recognises, logs.read, part=True),
 )
 # Those of others come after ours.
 FORMATS: extensions.Registry[FileFormat] = extensions.Registry(

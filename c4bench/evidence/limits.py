@@ -85,3 +85,8 @@ def _has_too_many(data: bytes) -> bool:
 def short_name(name: str) -> str:
     """A name out of a stranger's file, fit to be printed: short, and without control characters."""
     return one_line(name, LONGEST_NAME)
+
+
+def short_words(words: str) -> str:
+    """What a stranger's file says of an error, fit to be printed: not longer than a few names, on one line."""
+    return one_line(words, 4 * LONGEST_NAME)

@@ -24,7 +24,7 @@ from c4bench.evidence.limits import UnreadableError
 from c4bench.evidence.write import WRITERS, history
 from c4bench.foreign_text import file_name, one_line
 from c4bench.model.diagnosis import Cause, Component
-from c4bench.model.evidence import EvidenceReport, EvidenceVerdict, Problem, Reading, State
+from c4bench.model.evidence import EvidenceReport, EvidenceVerdict, LogEvent, Problem, Reading, State
 from c4bench.record.telemetry import read_telemetry
 from c4bench.report.benchmark_words import run_lines, wrong_results
 from c4bench.report.evidence_panels import blamed, clock_summary, job_size, ranges, summary
@@ -33,6 +33,8 @@ from c4bench.report.html import evidence_page
 BAD_INPUT = 2
 _POLL_S = 0.5
 _QUIET_S = 1.0
+# Of a timeline, with --explain and without.
+_FIRST_ERRORS, _FEW_ERRORS = 1024, 8
 
 
 def detect_evidence(arguments: argparse.Namespace) -> int:
@@ -112,12 +114,26 @@ def _text(report: EvidenceReport, *, explain: bool) -> Iterator[str]:
     yield from wrong_results(report.benchmarks)
     for verdict in report.verdicts:
         yield from _verdict(verdict, explain=explain)
+    yield from _timeline(report.timeline, longest=_FIRST_ERRORS if explain else _FEW_ERRORS)
     yield from run_lines(report.benchmarks, every_row=explain)
     if report.state is not State.FAULT:
         yield summary(report)
     if report.clocks:
         yield clock_summary(report.clocks)
     yield from (f"not known: {what}" for what in report.cannot_tell)
+
+
+def _timeline(events: tuple[LogEvent, ...], longest: int) -> Iterator[str]:
+    """The first errors in logs, one line each."""
+    if events:
+        yield "first errors in the logs, of each rank one, in the order of their times:"
+    for event in events[:longest]:
+        rank = f"rank {event.rank}" if event.rank >= 0 else ""
+        process = f"process {event.pid}" if event.pid >= 0 and not rank else ""
+        who = " ".join(part for part in (event.at, rank or process, f"on {event.host}" if event.host else "") if part)
+        yield f"    {who or event.source}: {event.text}"
+    if len(events) > longest:
+        yield f"    and {len(events) - longest} more; --json has all"
 
 
 def _verdict(verdict: EvidenceVerdict, *, explain: bool) -> Iterator[str]:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from c4bench import extensions
-from c4bench.evidence import chakra, flight_recorder, inspector, kineto, ras
+from c4bench.evidence import chakra, flight_recorder, inspector, kineto, logs, ras
 from c4bench.evidence.benchmarks import files, matrix, nccl_tests, perftest
 from c4bench.model.evidence import Reading
 
@@ -34,6 +34,7 @@ _OWN = (
     FileFormat(files.TEXT, files.recognises_text, files.read_text, part=True),
     FileFormat(chakra.FORMAT, chakra.recognises, chakra.read),
     FileFormat(flight_recorder.FORMAT, flight_recorder.recognises, flight_recorder.read),
+    FileFormat(logs.FORMAT, logs.recognises, logs.read, part=True),
     FileFormat(files.PAIRS, matrix.recognises, files.read_pairs),
 )
 # Those of others come after ours.
@@ -46,8 +47,8 @@ def formats_of(data: bytes, name: str) -> list[FileFormat]:
     """The formats that a file is of: the first that is a whole file's, or each whose text stands in it."""
     head, parts = data[:HEAD_BYTES], list[FileFormat]()
     for one in FORMATS.values():
-        if one.recognises(data if one.part else head, name):
-            if not one.part:
-                return parts or [one]
-            parts.append(one)
+        if one.part:
+            parts += [one] if one.recognises(data, name) else []
+        elif not parts and one.recognises(head, name):
+            return [one]
     return parts

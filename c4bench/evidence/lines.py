@@ -74,3 +74,23 @@ def plain(written: str) -> Line:
 def bare(written: str) -> str:
     """The text of a line without colours and prefixes."""
     return plain(written).text
+
+
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_CLOCK = r"(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?"
+_NUMBERED = re.compile(rf"(?:\d{{4}}-)?(\d{{1,2}})-(\d\d)[T _]{_CLOCK}")
+_NAMED = re.compile(rf"([A-Z][a-z]{{2}}) ([ \d]\d) {_CLOCK}")
+_DAYS = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
+
+
+def moment_s(at: str) -> float:
+    """Seconds from the beginning of the year, as most logs write no year and no zone; -1 for what is no such time."""
+    if match := _NUMBERED.search(at):
+        month = int(match[1])
+    elif match := _NAMED.search(at):
+        month = 1 + _MONTHS.index(match[1]) if match[1] in _MONTHS else 0
+    if match is None or not 1 <= month <= len(_DAYS):
+        return -1.0
+    days = _DAYS[month - 1] + int(match[2]) - 1
+    fraction = float(f"0.{match[6]}") if match[6] else 0.0
+    return ((days * 24 + int(match[3])) * 60 + int(match[4])) * 60 + int(match[5]) + fraction

@@ -58,6 +58,7 @@ class MemberEvidence(msgspec.Struct, frozen=True):
     or `counts` (calls made, by kind) is empty. `transfers` are sends and receives in the order of calls. `last_seq` is
     the newest collective that the member is known to have called. `status` is empty, `unresponsive` or `dead`. `gpu` is
     its number on the host. `local`: the communicator is not that of all ranks, and the rank in the job is not stated.
+    `completed_seq` is the newest collective that the member is known to have ended well.
     """
 
     source: str
@@ -77,12 +78,15 @@ class MemberEvidence(msgspec.Struct, frozen=True):
     taken_s: float = 0.0
     gpu: int = -1
     local: bool = False
+    completed_seq: int = -1
 
 
 class TimedOut(msgspec.Struct, frozen=True):
     """A rank of the job that gave up waiting in an operation after `after_s`, as a log has it.
 
     `enqueued` and `completed` are the newest operations of the `group` that it has called and finished, -1 if unknown.
+    `comm` names the group as all ranks do, empty where the log does not; `member` is the rank in it, `size` how many
+    there are, 0 if unknown. `rank` is -1 where only the member is known. `at` is the time as it is written.
     """
 
     source: str
@@ -93,6 +97,78 @@ class TimedOut(msgspec.Struct, frozen=True):
     group: str = ""
     enqueued: int = -1
     completed: int = -1
+    comm: str = ""
+    member: int = -1
+    size: int = 0
+    host: str = ""
+    pid: int = -1
+    at: str = ""
+
+
+class LogEvent(msgspec.Struct, frozen=True):
+    """An error in line `line` of a log, as far as known with the rank, host, process and time (as written).
+
+    `what` is a kind such as `timeout`, `exit`, `connection`, `port`, `exception`; `text` are the words. What follows
+    from another error is a `consequence`. `status` is an exit code, less than 0 for a signal, 0 if it is none.
+    """
+
+    source: str
+    line: int
+    what: str
+    text: str
+    rank: int = -1
+    host: str = ""
+    pid: int = -1
+    at: str = ""
+    consequence: bool = False
+    status: int = 0
+    root: bool = False
+
+
+class FailedConnection(msgspec.Struct, frozen=True):
+    """A connection of NIC `nic` of `host` to `peer`, a host's name or address, that failed `times` times by `status`.
+
+    `gid` and `peer_gid` are addresses of the NICs at its ends, empty where the log has none.
+    """
+
+    source: str
+    host: str
+    nic: str
+    peer: str
+    status: int
+    gid: str = ""
+    peer_gid: str = ""
+    vendor: int = -1
+    times: int = 1
+    at: str = ""
+    pid: int = -1
+
+
+class CommStart(msgspec.Struct, frozen=True):
+    """A communicator of `size` ranks as logs show its initialisation: who has begun it, and who has completed it."""
+
+    comm: str
+    size: int
+    begun: tuple[int, ...] = ()
+    completed: tuple[int, ...] = ()
+
+
+class LogFacts(msgspec.Struct, frozen=True):
+    """What a log tells beside time-outs.
+
+    `names` are the names of hosts by address, `nics` those of NICs (`HOST/NAME`) by GID. `carried` are NICs
+    with pairs of ranks, the first of which sends by them to the second. `spoke_on` are the ranks of which any line
+    tells something, with their hosts where known.
+    """
+
+    source: str
+    events: tuple[LogEvent, ...] = ()
+    failed: tuple[FailedConnection, ...] = ()
+    starts: tuple[CommStart, ...] = ()
+    names: dict[str, str] = {}
+    nics: dict[str, str] = {}
+    carried: tuple[tuple[str, int, int], ...] = ()
+    spoke_on: dict[int, str] = {}
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -188,6 +264,7 @@ class Reading(msgspec.Struct, frozen=True):
     benchmarks: tuple[BenchmarkRun, ...] = ()
     per_host: int = 0
     timeouts: tuple[TimedOut, ...] = ()
+    logs: tuple[LogFacts, ...] = ()
 
 
 class EvidenceVerdict(msgspec.Struct, frozen=True):
@@ -275,6 +352,7 @@ class EvidenceReport(msgspec.Struct, frozen=True):
     All times are on the first of `clocks`, where there are any. `reached` are the ranks by sequence number, of the
     communicators in which ranks wait. `ranks` is the size of the job if `size_stated`, else it is that or more.
     `state` is `untold`, for the reason in `untold_why`, if ranks are missing or it is not known how their calls ended.
+    `timeline` are the first errors in logs, of each rank one, in the order of their times.
     """
 
     ranks: int
@@ -289,3 +367,4 @@ class EvidenceReport(msgspec.Struct, frozen=True):
     size_stated: bool = False
     state: State = State.UNTOLD
     untold_why: str = ""
+    timeline: tuple[LogEvent, ...] = ()

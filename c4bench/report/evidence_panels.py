@@ -46,6 +46,8 @@ def blamed(verdict: EvidenceVerdict) -> str:
         unsure = "one of these is to blame" if len(verdict.culprits) > 1 else "perhaps to blame"
         who = "to blame" if verdict.sure else unsure
         return f"{who}: ranks {ranges(verdict.culprits)}{on}"
+    if verdict.diagnosis.component.kind in {"nic", "path"}:
+        return f"to look at: {verdict.diagnosis.component}"
     if verdict.hosts:
         component = verdict.diagnosis.component
         unplaced = "" if component.kind in ("nic", "path") else "; its rank in the job is not known"

@@ -85,13 +85,42 @@ TRUTHS = (
     Truth(
         "04a-ras-ok-then-watchdog/ras_then_log.txt", 40, ("job job",), ((),),
         says=(
-            "ranks 23 timed out after 900 s in all_gather_into_tensor #77120 of default_pg",
+            "rank 23 timed out after 900 s in all_gather_into_tensor #77120 of default_pg",
             "had completed #77119 and called up to #77134", NOBODY,
         ),
     ),
     Truth(
         "04b-watchdog-then-ras-ok/log_then_ras.txt", 12, ("job job",), ((),),
         says=("ranks 2, 7 timed out after 300 s in all_reduce #5066 of default_pg", NOBODY),
+    ),
+    Truth(
+        "05a-watchdog-one-behind/stderr.log", 8, ("rank job:6",), ((6,),),
+        says=(
+            "perhaps to blame: ranks 6", "rank 6 timed out after 900 s in reduce_scatter_tensor #3811 of default_pg",
+            "ranks 1, 4, 7 timed out after 900 s in all_gather_into_tensor #3812", "no line of ranks 0, 2, 3, 5",
+        ),
+    ),
+    Truth(
+        "05b-watchdog-groups/coloured.log", 0, ("job job",), ((),),
+        says=(
+            NOBODY, "rank 5 timed out after 1200 s in all_reduce #118 of group 21", "#118 of group 23",
+            "rank 9 timed out after 1200 s in reduce_scatter_tensor #940 of group 34", "numbers are not compared",
+        ),
+    ),
+    Truth(
+        "05b-watchdog-groups/timestamps_one_silent.log", 0, ("job job",), ((),),
+        says=(
+            NOBODY, "ranks 0, 1, 2, 3, 4, 6, 7 timed out after 300 s in broadcast #204 of default_pg",
+            "no line of rank 5, on gpu-a02 by the order of ranks", "silence proves nothing",
+        ),
+    ),
+    Truth(
+        "06a-nccl-debug-one-pair/nccl.log", 0, ("path gpu-c02/mlx5_3>gpu-c05/mlx5_3",), ((),),
+        says=("to look at: path gpu-c02/mlx5_3>gpu-c05/mlx5_3", "does not tell these apart", "(status 5) follow"),
+    ),
+    Truth(
+        "06b-nccl-debug-common-peer/nccl.log", 0, ("nic gpu-d07/2001:db8:7:2::107",), ((),), ("gpu-d07",),
+        says=("to look at: nic gpu-d07/2001:db8:7:2::107", "these 3 connections share gpu-d07", "(status 5) follow"),
     ),
     Truth("17a_flight_recorder_defaults", 12, ("rank job:5",), ((5,),)),
     Truth("17b_flight_recorder_two_behind", 12, ("rank job:3", "rank job:10"), ((3,), (10,))),

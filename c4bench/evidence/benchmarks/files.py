@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from c4bench.evidence.benchmarks import matrix, nccl_tests, others, perftest
-from c4bench.evidence.limits import MOST_LINES, UnreadableError
+from c4bench.evidence.limits import MOST_LINES, NothingToldError, UnreadableError
 from c4bench.evidence.printed import runs
 from c4bench.model.evidence import BenchmarkRun, Reading, SourceFile
 
@@ -23,7 +23,7 @@ def read_text(data: bytes, file: str) -> Reading:
         raise UnreadableError(f"it has more than {MOST_LINES} lines")
     found = runs(data.decode("utf-8", "replace"), file)
     if not found:
-        raise UnreadableError("it has the heading of a benchmark, and no line of it that can be read")
+        raise NothingToldError("it has the heading of a benchmark, and no line of it that can be read")
     return _reading(found, file)
 
 

@@ -113,6 +113,7 @@ def _text(report: EvidenceReport, *, explain: bool) -> Iterator[str]:
     yield f"{job_size(report)}; read {read}"
     for verdict in report.verdicts:
         yield from _verdict(verdict, explain=explain)
+    yield from (f"read: {line}" for line in report.contents)
     yield from _timeline(report.timeline, longest=_FIRST_ERRORS if explain else _FEW_ERRORS)
     yield from (_benchmark(one) for one in report.benchmarks)
     if not report.verdicts and any(source.ranks or source.format not in _BENCHMARKS for source in report.sources):

@@ -27,10 +27,13 @@ _OWN = (
     FileFormat(ras.FORMAT, ras.recognises, ras.read, part=True),
     FileFormat(ras.EVENTS, ras.recognises_events, ras.read_events),
     FileFormat(inspector.FORMAT, inspector.recognises, inspector.read),
+    FileFormat(inspector.METRICS, inspector.recognises_metrics, inspector.read_metrics),
     FileFormat(kineto.FORMAT, kineto.recognises, kineto.read),
     FileFormat(benchmarks.NCCL_TESTS, benchmarks.recognises_nccl_tests, benchmarks.read_nccl_tests),
     FileFormat(benchmarks.PERFTEST, benchmarks.recognises_perftest, benchmarks.read_perftest),
     FileFormat(chakra.FORMAT, chakra.recognises, chakra.read),
+    FileFormat(f"{chakra.FORMAT} (JSON)", chakra.recognises_json, chakra.read_json),
+    FileFormat(chakra.TORCH, chakra.recognises_torch, chakra.read_torch),
     FileFormat(flight_recorder.FORMAT, flight_recorder.recognises, flight_recorder.read),
     FileFormat(logs.FORMAT, logs.recognises, logs.read, part=True),
 )

@@ -10,7 +10,14 @@ from typing import NamedTuple
 
 from c4bench.budget import FILES, Account, OverBudgetError
 from c4bench.evidence.formats import FORMATS, formats_of
-from c4bench.evidence.limits import MOST_BYTES, MOST_FILES, UnreadableError, read_bytes, unpacked
+from c4bench.evidence.limits import (
+    MOST_BYTES,
+    MOST_FILES,
+    NothingToldError,
+    UnreadableError,
+    read_bytes,
+    unpacked,
+)
 from c4bench.foreign_text import file_name
 from c4bench.model.evidence import MemberEvidence, Problem, Reading, SourceFile
 
@@ -150,9 +157,10 @@ def parse(data: bytes, path: Path) -> Reading:
             problems.append(error)
     if not readings:
         raise problems[0]
-    if len(readings) == 1 and not problems:
+    told = [error for error in problems if not isinstance(error, NothingToldError)]
+    if len(readings) == 1 and not told:
         return readings[0]
-    return one_job(readings, [Problem(name, error.reason, error.place) for error in problems])
+    return one_job(readings, [Problem(name, error.reason, error.place) for error in told])
 
 
 def _count(outcome: Reading, size_bytes: int, account: Account) -> None:
@@ -164,9 +172,7 @@ def _count(outcome: Reading, size_bytes: int, account: Account) -> None:
 
 def _tells_of_calls(one: Reading | UnreadableError) -> bool:
     """Whether a file tells of anything that was called. Dumps of ranks that have called nothing may be all alike."""
-    return isinstance(one, Reading) and bool(
-        one.benchmarks or any(member.last_seq >= 0 or member.status for member in one.members)
-    )
+    return isinstance(one, Reading) and any(member.last_seq >= 0 or member.status for member in one.members)
 
 
 def _load(path: Path, version: tuple[int, int], pipe: Pipe | None) -> _File:

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from c4bench import extensions
-from c4bench.evidence import benchmarks, chakra, flight_recorder, inspector, kineto, logs, ras
+from c4bench.evidence import chakra, flight_recorder, inspector, kineto, logs, ras
+from c4bench.evidence.benchmarks import files, matrix, nccl_tests, perftest
 from c4bench.model.evidence import Reading
 
 HEAD_BYTES = 65_536
@@ -29,13 +30,15 @@ _OWN = (
     FileFormat(inspector.FORMAT, inspector.recognises, inspector.read),
     FileFormat(inspector.METRICS, inspector.recognises_metrics, inspector.read_metrics),
     FileFormat(kineto.FORMAT, kineto.recognises, kineto.read),
-    FileFormat(benchmarks.NCCL_TESTS, benchmarks.recognises_nccl_tests, benchmarks.read_nccl_tests),
-    FileFormat(benchmarks.PERFTEST, benchmarks.recognises_perftest, benchmarks.read_perftest),
+    FileFormat(files.NCCL_JSON, nccl_tests.recognises_json, files.read_nccl_json),
+    FileFormat(files.PERFTEST_JSON, perftest.recognises_json, files.read_perftest_json),
+    FileFormat(files.TEXT, files.recognises_text, files.read_text, part=True),
     FileFormat(chakra.FORMAT, chakra.recognises, chakra.read),
     FileFormat(f"{chakra.FORMAT} (JSON)", chakra.recognises_json, chakra.read_json),
     FileFormat(chakra.TORCH, chakra.recognises_torch, chakra.read_torch),
     FileFormat(flight_recorder.FORMAT, flight_recorder.recognises, flight_recorder.read),
     FileFormat(logs.FORMAT, logs.recognises, logs.read, part=True),
+    FileFormat(files.PAIRS, matrix.recognises, files.read_pairs),
 )
 # Those of others come after ours.
 FORMATS: extensions.Registry[FileFormat] = extensions.Registry(
@@ -47,8 +50,8 @@ def formats_of(data: bytes, name: str) -> list[FileFormat]:
     """The formats that a file is of: the first that is a whole file's, or each whose text stands in it."""
     head, parts = data[:HEAD_BYTES], list[FileFormat]()
     for one in FORMATS.values():
-        if one.recognises(data if one.part else head, name):
-            if not one.part:
-                return parts or [one]
-            parts.append(one)
+        if one.part:
+            parts += [one] if one.recognises(data, name) else []
+        elif not parts and one.recognises(head, name):
+            return [one]
     return parts

@@ -32,6 +32,10 @@ class UnreadableError(Exception):
         super().__init__(f"{place}: {reason}" if place else reason)
 
 
+class NothingToldError(UnreadableError):
+    """Text that has some words of a format, and no line that tells anything."""
+
+
 def read_bytes(path: Path) -> bytes:
     """The bytes of a regular file, decompressed if it is gzip. Raises UnreadableError."""
     if path.is_fifo():

@@ -11,7 +11,7 @@ from typing import BinaryIO
 from c4bench.budget import LOG, Account, OverBudgetError
 from c4bench.decoding import DecodingError, from_json
 from c4bench.evidence import exits, mpi_log, nccl_log, watchdog
-from c4bench.evidence.limits import UnreadableError
+from c4bench.evidence.limits import NothingToldError
 from c4bench.evidence.lines import LONGEST_LINE, plain
 from c4bench.model.evidence import LogEvent, LogFacts, Problem, Reading, SourceFile
 
@@ -105,7 +105,7 @@ def _read(blocks: Iterator[bytes], file: str) -> Reading:
             Problem(file, f"{str(error).removeprefix(f'{file}: ')}; the rest is not used", f"line {number}")
         )
     if not log.known:
-        raise UnreadableError("no line of this text tells of ranks, operations, NICs or exits")
+        raise NothingToldError("no line of this text tells of ranks, operations, NICs or exits")
     return log.reading(tuple(problems))
 
 

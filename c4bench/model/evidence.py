@@ -194,19 +194,62 @@ class SourceFile(msgspec.Struct, frozen=True):
     ranks: tuple[int, ...]
 
 
-class BenchmarkResult(msgspec.Struct, frozen=True):
-    """What a benchmark measured of one operation, over all its ranks; `wrong` elements differ from what they should be.
+class BenchmarkRow(msgspec.Struct, frozen=True):
+    """What a benchmark measured of messages of one size (0: not said), `in_place` or not.
 
-    `bandwidth_bps` is the bus bandwidth of a collective, and the rate of payload between two NICs.
+    `bandwidth_bps` is the bus bandwidth of a collective, and the rate of payload between two ends. The times are of an
+    operation, or of a message one way: mean, most frequent, percentiles and longest. `wrong` elements differ from what
+    they should be; -1 where that was not checked. `failed`: the benchmark says so, without a number.
+    """
+
+    size_bytes: int
+    bandwidth_bps: float = -1.0
+    mean_s: float = -1.0
+    typical_s: float = -1.0
+    p99_s: float = -1.0
+    p999_s: float = -1.0
+    longest_s: float = -1.0
+    wrong: int = -1
+    in_place: bool = False
+    failed: bool = False
+
+
+class BenchmarkRun(msgspec.Struct, frozen=True):
+    """One run of a benchmark: the collective or test that it is, and a row for each size.
+
+    `failed` is how many of its checks failed by its own count, and `mean_bps` the mean bandwidth that it printed; -1
+    where it does not say. `cut` says what is missing of its output, and `errors` are its own words for why it ended.
+    `nic` is its device, `local` and `remote` are the addresses of both ends, `connections` how many there were between
+    them, 0 if unknown, and `serves`: it is the server's output.
     """
 
     source: str
-    format: str
+    tool: str
     kind: str
-    size_bytes: int
-    bandwidth_bps: float
-    duration_s: float = -1.0
-    wrong: int = 0
+    rows: tuple[BenchmarkRow, ...]
+    version: str = ""
+    ranks: int = 0
+    hosts: tuple[str, ...] = ()
+    failed: int = -1
+    mean_bps: float = -1.0
+    cut: str = ""
+    errors: tuple[str, ...] = ()
+    nic: str = ""
+    local: str = ""
+    remote: str = ""
+    serves: bool = False
+    connections: int = 0
+
+    @property
+    def wrong(self) -> int:
+        """How many elements are known to be wrong; -1 where none was checked."""
+        checked = [row.wrong for row in self.rows if row.wrong >= 0]
+        return sum(checked) if checked else -1
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether its results were not what they should be, whatever its speed."""
+        return self.failed > 0 or self.wrong > 0 or any(row.failed for row in self.rows)
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -221,7 +264,7 @@ class Reading(msgspec.Struct, frozen=True):
     problems: tuple[Problem, ...] = ()
     cannot_tell: tuple[str, ...] = ()
     ranks: int = 0
-    benchmarks: tuple[BenchmarkResult, ...] = ()
+    benchmarks: tuple[BenchmarkRun, ...] = ()
     per_host: int = 0
     timeouts: tuple[TimedOut, ...] = ()
     logs: tuple[LogFacts, ...] = ()
@@ -270,12 +313,14 @@ class EvidenceVerdict(msgspec.Struct, frozen=True):
 class State(StrEnum):
     """What files show of a job: a fault; none, though they would show a hang of any rank; or too little to say either.
 
-    Files that have finished operations only may show that there is no straggler, and no more.
+    Files that have finished operations only may show that there is no straggler, and no more. Benchmarks may show no
+    more than what they measured.
     """
 
     FAULT = "fault"
     HEALTHY = "healthy"
     NO_STRAGGLER = "no_straggler"
+    MEASURED = "measured"
     UNTOLD = "untold"
 
 
@@ -320,7 +365,7 @@ class EvidenceReport(msgspec.Struct, frozen=True):
     verdicts: tuple[EvidenceVerdict, ...]
     problems: tuple[Problem, ...]
     cannot_tell: tuple[str, ...]
-    benchmarks: tuple[BenchmarkResult, ...] = ()
+    benchmarks: tuple[BenchmarkRun, ...] = ()
     standings: tuple[Standing, ...] = ()
     clocks: tuple[HostClock, ...] = ()
     reached: tuple[Reached, ...] = ()

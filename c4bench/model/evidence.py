@@ -58,9 +58,9 @@ class MemberEvidence(msgspec.Struct, frozen=True):
 
     `rank` is the rank in the job, `member` that in the communicator, `members` the job's ranks in it. Either `calls`
     or `counts` (calls made, by kind) is empty. `transfers` are sends and receives in the order of calls. `last_seq` is
-    the newest collective that the member is known to have called. `status` is empty, `unresponsive` or `dead`. `gpu` is
-    its number on the host. `local`: the communicator is not that of all ranks, and the rank in the job is not stated.
-    `completed_seq` is the newest collective that the member is known to have ended well.
+    the newest collective that the member is known to have called, `completed_seq` the newest that is known to have
+    ended well. `status` is empty, `unresponsive` or `dead`. `gpu` is its number on the host. `local`: the communicator
+    is not that of all ranks, and the rank in the job is not stated.
     """
 
     source: str

@@ -268,8 +268,8 @@ ANSWERS = (
         "10b-inspector/v43_two_communicators",
         ("DP_WORLD 0xc03f8871ab5d10 reduce_scatter (8 ranks): 2 operations (#88, 102), bytes 536870912",
          "all_gather (8 ranks): 1 operation (#89)", "TP_2 0x1d77e2409fca36 all_reduce (2 ranks): 3 operations "
-         "(#1502-1503, 1777), bytes 8388608, 0.096 to 0.098 ms, rank 1 on gpu-e02", "send (2 ranks): 1 operation (#41), "
-         "bytes 33554432", "dropped 12 records of DP_WORLD"),
+         "(#1502-1503, 1777), bytes 8388608, 0.096 to 0.098 ms, rank 1 on gpu-e02", "send (2 ranks): 1 "
+         "operation (#41), bytes  33554432", "dropped 12 records of DP_WORLD"),
         ("to blame",), code=4,
     ),
     Answer(
@@ -286,8 +286,8 @@ ANSWERS = (
     Answer(
         "11-kineto/torch20_no_groups",
         ("6 ranks", "all_gather_into_tensor: 1 operation", "all_reduce: 3 operations",
-         "reduce_scatter_tensor: 1 operation", "rank 4 came late to 1 of 3", "(#1), by 60.1 to 60.1 ms, if clocks agree: it "
-         "spent 3.09 ms there, others 63.2 ms", "0, 2, 3, 5"),
+         "reduce_scatter_tensor: 1 operation", "rank 4 came late to 1 of 3", "(#1), by 60.1 to 60.1 ms, if "
+         "clocks agree: it spent 3.09 ms there, others 63.2 ms", "0, 2, 3, 5"),
         ("to blame", "healthy", "no straggler"), code=4,
     ),
     Answer(

@@ -186,12 +186,16 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class SourceFile(msgspec.Struct, frozen=True):
-    """A file that was read: its format with its version, and the ranks of the job it tells of."""
+    """A file that was read: its format with its version, the ranks of the job it tells of, and what of it is `used`.
+
+    Of several sources in one file, the first has the counts of all.
+    """
 
     file: str
     format: str
     version: str
     ranks: tuple[int, ...]
+    used: dict[str, int] = {}
 
 
 class BenchmarkRow(msgspec.Struct, frozen=True):

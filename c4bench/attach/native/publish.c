@@ -3,7 +3,7 @@
 #include "agent.h"
 #include "qp.h"
 
-enum { PUBLISH_NS = 100000, IDLE = 0, TRANSFER = 3 };
+enum { IDLE = 0, TRANSFER = 3 };
 
 /* collective/ring_layout.py, CONN and TALLY */
 struct sending {
@@ -78,9 +78,9 @@ static void write_queue_pair(struct qp *qp)
 	slot_write(&qp->records.queue_pair, &record, sizeof record);
 }
 
-static void push(struct qp *qp)
+void qp_push(struct qp *qp)
 {
-	if (atomic_load_explicit(&qp->dirty, memory_order_relaxed) || atomic_exchange(&qp->dirty, 1))
+	if (atomic_exchange(&qp->dirty, 1))
 		return;
 	qp->next_dirty = atomic_load(&qps_dirty);
 	while (!atomic_compare_exchange_weak(&qps_dirty, &qp->next_dirty, qp))
@@ -93,7 +93,7 @@ void qp_publish(struct qp *qp, int looked)
 	if (qp->records.place == NO_PLACE)
 		return;
 	if (atomic_exchange(&qp->publishing, 1)) {
-		push(qp);
+		qp_push(qp);
 		return;
 	}
 	write_sending(qp, looked);
@@ -103,13 +103,6 @@ void qp_publish(struct qp *qp, int looked)
 	qp->published_ns = now;
 	atomic_store(&qp->publishing, 0);
 	agent_keep(now);
-}
-
-void qp_changed(struct qp *qp, uint64_t now)
-{
-	if (now > qp->published_ns + PUBLISH_NS)
-		qp_publish(qp, 0);
-	push(qp);
 }
 
 void qps_publish(void)

@@ -31,6 +31,10 @@ class UnreadableError(Exception):
         super().__init__(f"{place}: {reason}" if place else reason)
 
 
+class NothingToldError(UnreadableError):
+    """Text that has some words of a format, and no line that tells anything."""
+
+
 def read_bytes(path: Path) -> bytes:
     """The bytes of a regular file, decompressed if it is gzip. Raises UnreadableError."""
     if path.is_fifo():
@@ -85,3 +89,8 @@ def _has_too_many(data: bytes) -> bool:
 def short_name(name: str) -> str:
     """A name out of a stranger's file, fit to be printed: short, and without control characters."""
     return one_line(name, LONGEST_NAME)
+
+
+def short_words(words: str) -> str:
+    """What a stranger's file says of an error, fit to be printed: not longer than a few names, on one line."""
+    return one_line(words, 4 * LONGEST_NAME)

@@ -123,14 +123,16 @@ def join(reading: Reading, name: str = "job", ranks: int = 0, unmoved_s: float =
     kept, problems = _once(members)
     seen = {one.rank for one in kept}.union(*(source.ranks for source in reading.sources))
     size = max(stated, 1 + max(seen, default=-1))
-    reported = {one.rank for one in kept if not one.status}
+    spoke_on = {rank: host for log in reading.logs for rank, host in log.spoke_on.items()}
+    reported = {one.rank for one in kept if not one.status}.union(spoke_on)
     no_file = tuple(rank for rank in range(size) if rank not in reported)
     return JobEvidence(
         reading=replace(reading, problems=(*reading.problems, *problems)),
         name=name,
         ranks=size,
         comms={comm: _comm(comm, ones, no_file, size) for comm, ones in grouped(kept, lambda one: one.comm).items()},
-        hosts={one.rank: one.host for one in kept if one.host and one.rank >= 0},
+        hosts={rank: host for rank, host in spoke_on.items() if host}
+        | {one.rank: one.host for one in kept if one.host and one.rank >= 0},
         no_file=no_file,
         gone=tuple(one for one in kept if one.status),
         size_stated=stated > 0,

@@ -11,6 +11,8 @@ from c4bench.model.diagnosis import Cause, Component, Diagnosis
 
 # The one format of other tools whose files have calls that have not ended.
 FLIGHT_RECORDER = "flight recorder"
+# Begins the names of groups of which a source knows no name, so that members with one name need not be in one group.
+UNNAMED = "unnamed group"
 
 
 class CallState(StrEnum):
@@ -253,7 +255,8 @@ class BenchmarkRun(msgspec.Struct, frozen=True):
 class Reading(msgspec.Struct, frozen=True):
     """What was read of some files; `cannot_tell` is what such files do not show.
 
-    `ranks` is the size of the job and `per_host` how many processes each host has, 0 where no file states it.
+    `ranks` is the size of the job and `per_host` how many processes each host has, 0 where no file states it. `shown`
+    are figures that are of no single operation or rank, in words.
     """
 
     members: tuple[MemberEvidence, ...] = ()
@@ -265,6 +268,7 @@ class Reading(msgspec.Struct, frozen=True):
     per_host: int = 0
     timeouts: tuple[TimedOut, ...] = ()
     logs: tuple[LogFacts, ...] = ()
+    shown: tuple[str, ...] = ()
 
 
 class EvidenceVerdict(msgspec.Struct, frozen=True):
@@ -352,7 +356,8 @@ class EvidenceReport(msgspec.Struct, frozen=True):
     All times are on the first of `clocks`, where there are any. `reached` are the ranks by sequence number, of the
     communicators in which ranks wait. `ranks` is the size of the job if `size_stated`, else it is that or more.
     `state` is `untold`, for the reason in `untold_why`, if ranks are missing or it is not known how their calls ended.
-    `timeline` are the first errors in logs, of each rank one, in the order of their times.
+    `timeline` are the first errors in logs, of each rank one, in the order of their times; `contents` says which
+    finished operations the files hold.
     """
 
     ranks: int
@@ -368,3 +373,4 @@ class EvidenceReport(msgspec.Struct, frozen=True):
     state: State = State.UNTOLD
     untold_why: str = ""
     timeline: tuple[LogEvent, ...] = ()
+    contents: tuple[str, ...] = ()

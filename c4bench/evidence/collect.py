@@ -176,10 +176,10 @@ def parse(data: bytes, path: Path, elsewhere: Elsewhere | None = None) -> Readin
             problems.append(error)
     if not readings:
         raise problems[0]
-    told = [error for error in problems if not isinstance(error, NothingToldError)]
-    if len(readings) == 1 and not told:
+    faults = [error for error in problems if not isinstance(error, NothingToldError)]
+    if len(readings) == 1 and not faults:
         return readings[0]
-    return one_job(readings, [Problem(name, error.reason, error.place) for error in told])
+    return one_job(readings, [Problem(name, error.reason, error.place) for error in faults])
 
 
 def _counted(reading: Reading) -> Reading:

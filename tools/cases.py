@@ -50,8 +50,7 @@ class Truth(NamedTuple):
         yield from _differs("culprits", tuple(tuple(one["culprits"]) for one in verdicts), self.culprits)
         wrongly = {host for one in verdicts for host in one["hosts"]} - set(self.blamed)
         yield from (f"it blames {host}" for host in sorted(wrongly))
-        yield from _differs("size stated", report["size_stated"], self.ranks > 0)
-        yield from _differs("ranks", report["ranks"], self.ranks or report["ranks"])
+        yield from _differs("size", report["ranks"] if report["size_stated"] else 0, self.ranks)
         yield from _differs("state", report["state"], "fault")
 
 

@@ -127,6 +127,7 @@ def _text(report: EvidenceReport, *, explain: bool) -> Iterator[str]:
     yield from wrong_results(report.benchmarks)
     for verdict in report.verdicts:
         yield from _verdict(verdict, explain=explain)
+    yield from (f"read: {line}" for line in report.contents)
     yield from _timeline(report.timeline, longest=_FIRST_ERRORS if explain else _FEW_ERRORS)
     yield from run_lines(report.benchmarks, every_row=explain)
     if report.state is not State.FAULT:

@@ -284,8 +284,18 @@ def one_job(readings: list[Reading], problems: list[Problem]) -> Reading:
     benchmarks = tuple(result for one in readings for result in one.benchmarks)
     timeouts = tuple(waits for one in same for waits in one.timeouts)
     logs = tuple(log for one in same for log in one.logs)
+    shown = tuple(line for one in same for line in one.shown)
     return Reading(
-        tuple(members), tuple(sources), tuple(problems), tuple(cannot), ranks, benchmarks, per_host, timeouts, logs
+        tuple(members),
+        tuple(sources),
+        tuple(problems),
+        tuple(cannot),
+        ranks,
+        benchmarks,
+        per_host,
+        timeouts,
+        logs,
+        shown,
     )
 
 

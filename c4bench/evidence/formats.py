@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from c4bench import extensions
-from c4bench.evidence import chakra, flight_recorder, inspector, kineto, logs, ras
+from c4bench.evidence import chakra, flight_recorder, inspector, kineto, logs, ras, torchfrtrace
 from c4bench.evidence.benchmarks import files, matrix, nccl_tests, perftest
 from c4bench.model.evidence import Reading
 
@@ -28,12 +28,16 @@ _OWN = (
     FileFormat(ras.FORMAT, ras.recognises, ras.read, part=True),
     FileFormat(ras.EVENTS, ras.recognises_events, ras.read_events),
     FileFormat(inspector.FORMAT, inspector.recognises, inspector.read),
+    FileFormat(inspector.METRICS, inspector.recognises_metrics, inspector.read_metrics),
     FileFormat(kineto.FORMAT, kineto.recognises, kineto.read),
     FileFormat(files.NCCL_JSON, nccl_tests.recognises_json, files.read_nccl_json),
     FileFormat(files.PERFTEST_JSON, perftest.recognises_json, files.read_perftest_json),
     FileFormat(files.TEXT, files.recognises_text, files.read_text, part=True),
     FileFormat(chakra.FORMAT, chakra.recognises, chakra.read),
+    FileFormat(f"{chakra.FORMAT} (JSON)", chakra.recognises_json, chakra.read_json),
+    FileFormat(chakra.TORCH, chakra.recognises_torch, chakra.read_torch),
     FileFormat(flight_recorder.FORMAT, flight_recorder.recognises, flight_recorder.read),
+    FileFormat(torchfrtrace.FORMAT, torchfrtrace.recognises, torchfrtrace.read),
     FileFormat(logs.FORMAT, logs.recognises, logs.read, part=True),
     FileFormat(files.PAIRS, matrix.recognises, files.read_pairs),
 )

@@ -1,11 +1,12 @@
 """The bounds of all that is read from strangers, and the only ways in which their bytes become data."""
 
 import io
+import json
 import zlib
 from pathlib import Path
 
 from c4bench.budget import FILE
-from c4bench.decoding import DecodingError, from_json
+from c4bench.decoding import DecodingError, decoding, from_json
 from c4bench.errors import UsageError
 from c4bench.files import read_bounded
 from c4bench.foreign_text import file_name, one_line
@@ -80,6 +81,29 @@ def json_data(data: bytes) -> object:
         return from_json(data, object)
     except DecodingError as error:
         raise UnreadableError(f"it is no JSON text: {error}") from None
+
+
+def json_objects(data: bytes) -> tuple[list[object], str]:
+    """The plain data in JSON texts that stand one after the other, and why the rest cannot be read (empty: it can).
+
+    Raises UnreadableError if none can.
+    """
+    if len(data) > MOST_OBJECTS and _has_too_many(data):
+        raise UnreadableError(f"it has more than {MOST_OBJECTS} objects or {MOST_VALUES} values")
+    found: list[object] = []
+    try:
+        with decoding():
+            written, decoder, at = data.decode().strip(), json.JSONDecoder(), 0
+            while at < len(written):
+                value, at = decoder.raw_decode(written, at)
+                found.append(value)
+                while written[at : at + 1].isspace():
+                    at += 1
+    except DecodingError as error:
+        if not found:
+            raise UnreadableError(f"it is no JSON text: {error}") from None
+        return found, str(error)
+    return found, ""
 
 
 def _has_too_many(data: bytes) -> bool:

@@ -11,6 +11,8 @@ from c4bench.model.diagnosis import Cause, Component, Diagnosis
 
 # The one format of other tools whose files have calls that have not ended.
 FLIGHT_RECORDER = "flight recorder"
+# Begins the names of groups of which a source knows no name, so that members with one name need not be in one group.
+UNNAMED = "unnamed group"
 
 
 class CallState(StrEnum):
@@ -56,9 +58,9 @@ class MemberEvidence(msgspec.Struct, frozen=True):
 
     `rank` is the rank in the job, `member` that in the communicator, `members` the job's ranks in it. Either `calls`
     or `counts` (calls made, by kind) is empty. `transfers` are sends and receives in the order of calls. `last_seq` is
-    the newest collective that the member is known to have called. `status` is empty, `unresponsive` or `dead`. `gpu` is
-    its number on the host. `local`: the communicator is not that of all ranks, and the rank in the job is not stated.
-    `completed_seq` is the newest collective that the member is known to have ended well.
+    the newest collective that the member is known to have called, `completed_seq` the newest that is known to have
+    ended well. `status` is empty, `unresponsive` or `dead`. `gpu` is its number on the host. `local`: the communicator
+    is not that of all ranks, and the rank in the job is not stated.
     """
 
     source: str
@@ -257,7 +259,8 @@ class BenchmarkRun(msgspec.Struct, frozen=True):
 class Reading(msgspec.Struct, frozen=True):
     """What was read of some files; `cannot_tell` is what such files do not show.
 
-    `ranks` is the size of the job and `per_host` how many processes each host has, 0 where no file states it.
+    `ranks` is the size of the job and `per_host` how many processes each host has, 0 where no file states it. `shown`
+    are figures that are of no single operation or rank, in words.
     """
 
     members: tuple[MemberEvidence, ...] = ()
@@ -269,6 +272,7 @@ class Reading(msgspec.Struct, frozen=True):
     per_host: int = 0
     timeouts: tuple[TimedOut, ...] = ()
     logs: tuple[LogFacts, ...] = ()
+    shown: tuple[str, ...] = ()
 
 
 class EvidenceVerdict(msgspec.Struct, frozen=True):
@@ -356,7 +360,8 @@ class EvidenceReport(msgspec.Struct, frozen=True):
     All times are on the first of `clocks`, where there are any. `reached` are the ranks by sequence number, of the
     communicators in which ranks wait. `ranks` is the size of the job if `size_stated`, else it is that or more.
     `state` is `untold`, for the reason in `untold_why`, if ranks are missing or it is not known how their calls ended.
-    `timeline` are the first errors in logs, of each rank one, in the order of their times.
+    `timeline` are the first errors in logs, of each rank one, in the order of their times; `contents` says which
+    finished operations the files hold.
     """
 
     ranks: int
@@ -372,3 +377,4 @@ class EvidenceReport(msgspec.Struct, frozen=True):
     state: State = State.UNTOLD
     untold_why: str = ""
     timeline: tuple[LogEvent, ...] = ()
+    contents: tuple[str, ...] = ()

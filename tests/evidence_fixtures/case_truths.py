@@ -87,6 +87,25 @@ TRUTHS = (
         "06b-nccl-debug-common-peer/nccl.log", 0, ("nic gpu-d07/2001:db8:7:2::107",), ((),), ("gpu-d07",),
         says=("to look at: nic gpu-d07/2001:db8:7:2::107", "these 3 connections share gpu-d07", "(status 5) follow"),
     ),
+    Truth(
+        "10a-inspector/v43", 0, ("rank job:2",), ((2,),), ("gpu-a02",),
+        says=(
+            "perhaps to blame: ranks 2 on gpu-a02", "all_reduce (4 ranks): 3 operations (#501-503), bytes 268435456",
+            "rank 2 on gpu-a02 came late to 3 of 3", "by 40.7 to 44 ms", "which is no slow network",
+        ),
+    ),
+    Truth(
+        "13-flight-recorder/report_missing_rank.txt", 0, ("rank job:10",), ((10,),),
+        says=("3 ranks wait in reduce_scatter_tensor #57 of 12; rank 10 came to #56", "only wait: ranks 2, 18, 26"),
+    ),
+    Truth(
+        "13-flight-recorder/report_type_mismatch.txt", 6, ("job job",), ((5,),),
+        says=("ranks 5 called broadcast #88", "a bug of the job, which no other host would fix"),
+    ),
+    Truth(
+        "13-flight-recorder/python_dict", 3, ("rank job:1",), ((1,),),
+        says=("2 ranks wait in all_gather_into_tensor #8 of 0; rank 1 came to #7",),
+    ),
     Truth("17a_flight_recorder_defaults", 12, ("rank job:5",), ((5,),)),
     Truth("17b_flight_recorder_two_behind", 12, ("rank job:3", "rank job:10"), ((3,), (10,))),
     Truth("17c_flight_recorder_all_entries", 16, ("rank job:6", "rank job:13"), ((6,), (13,))),
@@ -197,5 +216,74 @@ ANSWERS = (
         "09b-rccl-tests-json-array/out.json",
         (WRONG, "rccl-tests all_reduce, 8 ranks: 4 elements at 16 MiB in place",
          "128 MiB: bus bandwidth 259.92 GB/s out of place, 256.38 GB/s in place"),
+    ),
+    Answer(
+        "10a-inspector/v40_two_of_six",
+        ("reduce_scatter (6 ranks): 2 operations (#7040-7041), bytes 16777216, 1.841 to 1.911 ms, rank 1 on gpu-b01, "
+         "rank 4 on gpu-b03; no file of ranks 0, 2-3, 5", "nothing could be told"),
+        ("to blame", "2 ranks"), code=4,
+    ),
+    Answer(
+        "10a-inspector/prometheus",
+        ("gpu-b02 GPU0, job 80412, a communicator of 4 ranks on 2 nodes: all_reduce of 256-257MB: 146.868 GB/s",
+         "2741.6 us", "GPU1", "146.313 GB/s", "averages over an interval, which tell of no rank"),
+        ("to blame",), code=4,
+    ),
+    Answer(
+        "10b-inspector/v43_two_communicators",
+        ("DP_WORLD 0xc03f8871ab5d10 reduce_scatter (8 ranks): 2 operations (#88, 102), bytes 536870912",
+         "all_gather (8 ranks): 1 operation (#89)", "TP_2 0x1d77e2409fca36 all_reduce (2 ranks): 3 operations "
+         "(#1502-1503, 1777), bytes 8388608, 0.096 to 0.098 ms, rank 1 on gpu-e02", "send (2 ranks): 1 "
+         "operation (#41), bytes 33554432", "dropped 12 records of DP_WORLD"),
+        ("to blame",), code=4,
+    ),
+    Answer(
+        "10b-inspector/v40_nine_of_ten",
+        ("all_reduce (10 ranks): 2 operations (#33-34), bytes 67108864, 2.95 to 2.989 ms", "no file of ranks 7"),
+        ("to blame",), code=4,
+    ),
+    Answer(
+        "10b-inspector/prometheus",
+        ("communicator PP 1 of 6 ranks on 3 nodes: broadcast of 512-513KB: 7.2184 GB/s bus bandwidth, 72.67 us",
+         "recv of 18-19MB: 24.31 GB/s", "send of 18-19MB: 24.28 GB/s"),
+        ("to blame",), code=4,
+    ),
+    Answer(
+        "11-kineto/torch20_no_groups",
+        ("6 ranks", "all_gather_into_tensor: 1 operation", "all_reduce: 3 operations",
+         "reduce_scatter_tensor: 1 operation", "rank 4 came late to 1 of 3", "(#1), by 60.1 to 60.1 ms, if "
+         "clocks agree: it spent 3.09 ms there, others 63.2 ms", "0, 2, 3, 5"),
+        ("to blame", "healthy", "no straggler"), code=4,
+    ),
+    Answer(
+        "11-kineto/tensorboard_names",
+        ("4 ranks", "all_reduce: 3 operations", "rank 2, a rank that is not known", "(3 of 4): 0, 1, 3"),
+        ("rank 17", "rank 19", "to blame", "healthy"), code=4,
+    ),
+    Answer(
+        "12-chakra/pytorch_et.json.gz",
+        ("8 ranks;", "group 0: broadcast (8 ranks): 1 operation (#0), bytes 32768 of float, rank 5",
+         "group 2: all_gather_into_tensor (4 ranks): 1 operation (#0), bytes 1048576", "no file of ranks 4, 6-7",
+         "group 2: all_reduce (4 ranks): 1 operation", "group 0: all_reduce (8 ranks): 1 operation (#1), "
+         "bytes 12000000"),
+        ("to blame", "wait"), code=4,
+    ),
+    Answer(
+        "12-chakra/chakra.2.et",
+        ("all_reduce: 2 operations (#0-1), bytes 2621440, 10485760", "all_gather: 1 operation (#2), bytes 1310720",
+         "rank 2"),
+        ("to blame",), code=4,
+    ),
+    Answer(
+        "12-chakra/jsonizer.json",
+        ("group 3: reduce_scatter: 1 operation (#0), bytes 25165824", "group 3: all_gather: 1 operation (#1), "
+         "bytes 8388608", "a rank that is not known"),
+        ("to blame",), code=4,
+    ),
+    Answer(
+        "12-chakra/workload_graph.json",
+        ("all_to_all: 1 operation (#0), bytes 6291456", "all_reduce: 1 operation (#1), bytes 49152",
+         "a rank that is not known"),
+        ("to blame",), code=4,
     ),
 )  # fmt: skip

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from c4bench.evidence.judging.clocks import on_one_clock
+from c4bench.evidence.judging.contents import contents
 from c4bench.evidence.judging.hangs import HangCase, RankFinding, process_words
 from c4bench.evidence.judging.join import JobEvidence, grouped, join
 from c4bench.evidence.judging.logs import LogCase
@@ -95,6 +96,7 @@ def judge(reading: Reading, name: str = "job", ranks: int = 0, unmoved_s: float 
         size_stated=job.size_stated or measured > 0,
         state=state,
         untold_why=why,
+        contents=contents(reading),
         timeline=logs.timeline()[:_TIMELINE],
     )
 

@@ -1,12 +1,14 @@
 """Inputs as people have them, each with the right answer: nobody is named, and no command printed, without a reason."""
 
 import json
+from pathlib import Path
 
 import pytest
 from case_truths import ANSWERS, CASES, NOBODY, TRUTHS
 
 from c4bench.cli.main import main
 from c4bench.evidence.fields import rank_in
+from c4bench.evidence.formats import FORMATS
 from c4bench.model.advice import LEAST_CONFIDENCE
 
 
@@ -125,3 +127,31 @@ def test_the_highest_rank_does_not_state_the_size(tmp_path, capsys):
     code, said = detect(capsys, tmp_path)
     assert (code, said.splitlines()[0].partition(";")[0]) == (4, "3 ranks or more")
     assert "no file states it, but that it has 3 ranks or more; --ranks N does" in said
+
+
+def test_every_format_is_documented():
+    """The reference has a row for each format that a file may be of."""
+    page = (Path(__file__).parents[3] / "docs/reference/evidence-formats.md").read_text()
+    assert len(FORMATS) > 10
+    assert [name for name in FORMATS if f"\n| {name} |" not in page] == []
+
+
+def test_only_recordings_of_ours_go_to_their_reader(tmp_path, capsys):
+    """A file of no known format is said to be that, and a recording among other files is said to be judged alone."""
+    stranger, ours = tmp_path / "a.json", tmp_path / "b.jsonl"
+    stranger.write_text('{"apiVersion": "v1", "items": [1, 2]}\n{"torn": ')
+    ours.write_text('{"format":7,"host":"h0","sequence":1,"start_s":0.0,"end_s":0.1}\n')
+    assert main(["detect", str(stranger)]) == 2
+    assert "it is of no known format" in capsys.readouterr().err
+    assert main(["detect", str(tmp_path)]) == 2
+    assert "b.jsonl: it is a recording of c4bench's telemetry, which is judged alone" in capsys.readouterr().err
+
+
+def test_many_unknown_files_are_one_line(tmp_path, capsys):
+    """Files that are refused for the same reason are counted, and the first few named."""
+    for number in range(40):
+        (tmp_path / f"{number}.bin").write_bytes(bytes([number, 1, 2]))
+    assert main(["detect", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "40 files: it is of no known format" in line
+    assert "and 37 more" in line

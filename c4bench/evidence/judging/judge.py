@@ -96,7 +96,7 @@ def judge(reading: Reading, name: str = "job", ranks: int = 0, unmoved_s: float 
         size_stated=job.size_stated or measured > 0,
         state=state,
         untold_why=why,
-        contents=contents(reading),
+        contents=(*contents(reading), *pairs.summaries()),
         timeline=logs.timeline()[:_TIMELINE],
     )
 

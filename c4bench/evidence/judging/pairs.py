@@ -5,7 +5,7 @@ A rate is compared with the median of runs of the same test and size, so that wh
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from c4bench.model.evidence import BenchmarkRun, EvidenceVerdict
 _SLOW, _SCATTER = 0.85, 6.0
 _FEWEST = 4  # measured pairs
 _UNCOUNTED = 0.8  # no campaign has counted such findings
+_NOBODY = 0.5
 _SHOWN = 6
 
 
@@ -32,6 +33,17 @@ class Compared(NamedTuple):
     normal: float
     excess: Mapping[Cell, float]
     above: float
+
+    def summary(self) -> str:
+        """The slowest, the middle and the fastest pair."""
+        ratios = [math.exp(-value) for value in self.excess.values()]
+        slowest, fastest = self.normal * min(ratios), self.normal * max(ratios)
+        if self.unit == "us":
+            slowest, fastest = self.normal / min(ratios), self.normal / max(ratios)
+        return (
+            f"{len(ratios)} pairs of {self.test}, {self.size_bytes} B: slowest {slowest:.4g}, "
+            f"median {self.normal:.4g}, fastest {fastest:.4g} {self.unit}"
+        )
 
 
 class PairwiseRuns:
@@ -73,9 +85,17 @@ class PairwiseRuns:
             found.append("whether all pairs together are slow: rates are compared with each other")
         return found
 
+    def summaries(self) -> list[str]:
+        """How fast the pairs of each test are."""
+        return [one.summary() for one in self.compared]
+
     def verdicts(self, job: str) -> list[EvidenceVerdict]:
         """Each NIC, or pair of NICs, that is to blame."""
-        found = [self._slow(job, compared, blame) for compared in self.compared for blame in _blames(compared)]
+        found = []
+        for compared in self.compared:
+            blames = attribute_cells(compared.excess, above=compared.above)
+            found += [self._slow(job, compared, blame) for blame in blames]
+            found += _unexplained(job, compared, blames)
         dead = {cell: float(cell in self.failed) for one in self.compared for cell in one.excess} | dict.fromkeys(
             self.failed, 1.0
         )
@@ -127,8 +147,27 @@ def _compare(test: str, size_bytes: int, runs: Iterable[tuple[BenchmarkRun, Ends
     )
 
 
-def _blames(compared: Compared) -> list[Blame]:
-    return attribute_cells(compared.excess, above=compared.above)
+def _unexplained(job: str, compared: Compared, blames: Iterable[Blame]) -> Iterator[EvidenceVerdict]:
+    """That pairs are slow which no single NIC, and no pair alone, accounts for: the network between them may be."""
+    explained = {cell for blame in blames for cell in blame.cells}
+    slow = sorted(cell for cell, value in compared.excess.items() if value > compared.above and cell not in explained)
+    if len(slow) < _FEWEST:
+        return
+    share = math.exp(-median(compared.excess[cell] for cell in slow))
+    diagnosis = Diagnosis(
+        job, Syndrome.COMMUNICATION_SLOW, Component("job", job), 0.0, 0.0, 0.0, _NOBODY,
+        (f"{compared.test}, {compared.size_bytes} B: {len(slow)} of {len(compared.excess)} pairs are slow, "
+         f"{share:.0%} as fast as the median of {compared.normal:.4g} {compared.unit}, and no NIC has most of them",
+         f"slow: {_listed(slow)}"),
+        "the same pairs at the others' rate", Cause.TRANSFER_SLOW, {"slow": float(len(slow))},
+    )  # fmt: skip
+    yield EvidenceVerdict(
+        diagnosis,
+        (),
+        sure=False,
+        unadvised=advice.why_not(diagnosis),
+        told_by="which links these pairs cross, and the counters of those that they share",
+    )
 
 
 def _listed(cells: Sequence[Cell]) -> str:

@@ -103,6 +103,21 @@ def test_pairs_that_are_alike_blame_nobody(tmp_path, capsys):
     assert any("all pairs together" in what for what in report["cannot_tell"])
 
 
+def test_slow_pairs_that_no_nic_accounts_for_blame_nobody(tmp_path, capsys):
+    """Where all pairs from one half to the other are slow, that is said, and no NIC is named."""
+    for source, destination in itertools.permutations(HOSTS, 2):
+        slow = HOSTS.index(source) < 3 <= HOSTS.index(destination)
+        (tmp_path / f"{source}_{destination}").write_text(output(90.0 if slow else rate(source, destination)))
+    _, report = judged(capsys, tmp_path)
+    assert component(report) == [("job", "job", "")]
+    (verdict,) = report["verdicts"]
+    assert (verdict["hosts"], verdict["diagnosis"]["confidence"]) == ([], 0.5)
+    assert "9 of 30 pairs are slow, 47% as fast" in verdict["diagnosis"]["evidence"][0]
+    assert report["contents"] == [
+        "30 pairs of perftest write bw, 65536 B: slowest 90, median 190, fastest 190.5 Gbit/s"
+    ]
+
+
 def test_runs_between_unknown_ends_are_not_compared(tmp_path, capsys):
     """Files that do not say between which NICs they are give their rates, and no verdict."""
     for number in range(6):

@@ -269,7 +269,7 @@ ANSWERS = (
         ("DP_WORLD 0xc03f8871ab5d10 reduce_scatter (8 ranks): 2 operations (#88, 102), bytes 536870912",
          "all_gather (8 ranks): 1 operation (#89)", "TP_2 0x1d77e2409fca36 all_reduce (2 ranks): 3 operations "
          "(#1502-1503, 1777), bytes 8388608, 0.096 to 0.098 ms, rank 1 on gpu-e02", "send (2 ranks): 1 "
-         "operation (#41), bytes  33554432", "dropped 12 records of DP_WORLD"),
+         "operation (#41), bytes 33554432", "dropped 12 records of DP_WORLD"),
         ("to blame",), code=4,
     ),
     Answer(

@@ -1,43 +1,8 @@
 """Small made-up inputs in `cases/`, each with the right answer: who is to blame, as far as the input shows that."""
 
-from pathlib import Path
-from typing import NamedTuple
+from tools.cases import FIXTURES, Answer, Truth
 
-CASES = Path(__file__).parent / "cases"
-
-
-class Truth(NamedTuple):
-    """The right answer to a case.
-
-    `ranks` is the size of the job, 0 where the input does not state it; `blamed` the hosts that it shows as at fault.
-    `named` are the components that are named, in the verdicts' order, and `says` what the answer contains.
-    """
-
-    case: str
-    ranks: int
-    named: tuple[str, ...]
-    culprits: tuple[tuple[int, ...], ...]
-    blamed: tuple[str, ...] = ()
-    says: tuple[str, ...] = ()
-
-    @property
-    def path(self):
-        """The file, or the folder of files."""
-        return CASES / self.case
-
-
-class Answer(NamedTuple):
-    """The right answer to a case that is not about ranks: what the command prints, on stdout and stderr.
-
-    All of `says` is in it and nothing of `not_says`. `words` are the command's, before the path; `code` its exit code.
-    """
-
-    case: str
-    says: tuple[str, ...]
-    not_says: tuple[str, ...] = ()
-    code: int = 0
-    words: tuple[str, ...] = ("detect",)
-
+CASES = FIXTURES / "cases"
 
 # Rows of both tables are in the order of cases.
 NOBODY = "nobody is known to be to blame"

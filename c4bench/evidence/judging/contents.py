@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from c4bench.evidence.judging.join import grouped
+from c4bench.evidence.limits import MOST_RANKS
 from c4bench.model.evidence import FLIGHT_RECORDER, Call, CallState, MemberEvidence, Reading
 
 _LINES = 32
@@ -56,8 +57,11 @@ def _missing(ones: list[MemberEvidence]) -> list[int]:
     listed = next((one.members for one in ones if one.members), ())
     if listed:
         return sorted(set(listed) - {one.rank for one in ones})
+    size = max(one.size for one in ones)
+    if size > MOST_RANKS:
+        return []
     numbers = [one.rank if one.comm == _WORLD and one.rank >= 0 else one.member for one in ones]
-    return sorted(set(range(max(one.size for one in ones))) - set(numbers)) if min(numbers) >= 0 else []
+    return sorted(set(range(size)) - set(numbers)) if min(numbers) >= 0 else []
 
 
 def _who(one: MemberEvidence) -> str:

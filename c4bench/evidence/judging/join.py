@@ -10,6 +10,7 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from c4bench.evidence.limits import MOST_RANKS
 from c4bench.model.evidence import Call, CallState, HostClock, MemberEvidence, Problem, Reading
 
 _OF_LARGEST = "ranks are those of the largest communicator, of which files are missing; the job may be larger"
@@ -158,7 +159,7 @@ def _numbered(members: tuple[MemberEvidence, ...], size: int) -> tuple[list[Memb
     world = largest.comm if largest and largest.size >= max(len(processes), size, 1) else ""
     unsure, least = "", 0
     if world and largest:
-        least = largest.size
+        least = largest.size if largest.size <= MOST_RANKS else 0
         unsure = "" if size or len(processes) >= least else _OF_LARGEST
         ranks |= {(one.host, one.pid): one.member for one in without if one.comm == world and one.host}
     elif not ranks and len(processes) >= max(size, 1) and not any(one.local for one in without):

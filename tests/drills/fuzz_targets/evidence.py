@@ -25,6 +25,12 @@ def recorded(*names):
     return tuple((SEEDS / name).read_bytes() for name in names)
 
 
+def _case(name):
+    """A file of the made-up inputs with known answers."""
+    return (SEEDS.parents[1] / "evidence_fixtures/cases" / name).read_bytes()
+
+
+_METRICS = "nccl_inspector_metrics_GPU-77d1be40-91aa-4c08-8f3d-60a2b5c7e411.prom"
 RAS_TEXT, RAS_JSON = FILES["ras_0s.txt"], FILES["ras_0s.json"]
 _RAS_TEXTS = (RAS_TEXT, FILES["ras.txt"], *recorded("ras_ahead.txt", "ras_missing.txt", "ras_then_log.txt"))
 _NCCL_TESTS = {
@@ -90,6 +96,9 @@ TARGETS = (
     _target("kineto", _some("json", "rank_0.pt.trace.json"), "rank_0.pt.trace.json"),
     _target("gzip", _some("binary", "rank_0.pt.trace.json.gz"), "rank_0.pt.trace.json.gz"),
     _target("chakra", of("binary", *recorded("chakra.2.et")), "chakra.2.et"),
+    _target("chakra-json", of("text", *recorded("jsonizer.json", "workload_graph.json")), "chakra.json"),
+    _target("torch-trace", of("json", unpacked(_case("12-chakra/pytorch_et.json.gz"))), "et.json"),
+    _target("inspector-metrics", of("text", _case(f"10b-inspector/prometheus/{_METRICS}")), _METRICS),
     _target("nccl-tests", _json(_NCCL_TESTS), "out.json"),
     _target("perftest", _json(_PERFTEST), "out.json"),
     Target("evidence-logs", of("text", *recorded(*_LOGS)), partial(_read, name="stderr.log"),

@@ -15,6 +15,7 @@ import msgspec
 
 from c4bench.cli import Commands, schedulers
 from c4bench.cli.shared import print_json, print_lines
+from c4bench.doctor.files import recognise
 from c4bench.errors import CombinedUsageError, InconclusiveError, UsageError
 from c4bench.evidence import ras, ras_client
 from c4bench.evidence.collect import Collector, one_job
@@ -66,7 +67,8 @@ def _elsewhere(head: bytes, _name: str) -> str:
     """What a file is that other commands read."""
     if is_recording(head):
         return "it is a recording of c4bench's telemetry, which is judged alone: c4bench detect FILE"
-    return ""
+    what, _, command = (recognise(head, "FILE") or "").rpartition(": ")
+    return f"it is {what}, which another command reads: {command}" if what else ""
 
 
 def follow_evidence(arguments: argparse.Namespace) -> int:

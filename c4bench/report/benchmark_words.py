@@ -17,7 +17,7 @@ def wrong_results(runs: Iterable[BenchmarkRun]) -> list[str]:
 
 def _wrong(run: BenchmarkRun) -> str:
     places = [
-        f"{f'{row.wrong} elements' if row.wrong > 0 else 'data'} at {format_size(row.size_bytes)} {_place(row)}"
+        f"{f'{row.wrong} elements' if row.wrong > 0 else 'data'} at {format_size(row.size_bytes)}{_at(run, row)}"
         for row in run.rows
         if row.wrong > 0 or row.failed
     ]
@@ -26,6 +26,10 @@ def _wrong(run: BenchmarkRun) -> str:
         f"WRONG RESULTS: {title(run)}: {', '.join(places) or 'at a size that is not known'}{counted}; "
         "data were corrupted, whatever the speed, and nobody is known to be the cause"
     )
+
+
+def _at(run: BenchmarkRun, row: BenchmarkRow) -> str:
+    return f" {_place(row)}" if run.tool in _COLLECTIVE else ""
 
 
 def title(run: BenchmarkRun) -> str:
@@ -75,7 +79,7 @@ def _body(run: BenchmarkRun, *, full: bool) -> Iterator[str]:
         yield checked
     yield from (f"it said: {error}" for error in run.errors)
     if run.cut:
-        yield f"incomplete: {run.cut}; no mean is given for it"
+        yield f"incomplete: {run.cut}"
 
 
 def _figures(run: BenchmarkRun, rows: Sequence[BenchmarkRow]) -> str:

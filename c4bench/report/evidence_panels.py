@@ -38,7 +38,7 @@ def _used(sources: Sequence[SourceFile]) -> str:
     counts = Counter[str]()
     for source in sources:
         counts.update(source.used)
-    return f"; {', '.join(f'{count} {what}' for what, count in counts.items())}" if counts else ""
+    return f"; {', '.join(f'{what}: {count}' for what, count in counts.items())}" if counts else ""
 
 
 def problem_lines(problems: Sequence[Problem]) -> list[str]:

@@ -113,6 +113,7 @@ TRUTHS = (
 
 WRONG = "WRONG RESULTS: "
 NO_RATE = ("Gbit/s", "GB/s")
+IMPORT, DOCTOR, INVENTORY = ("topology", "import"), ("doctor", "--files"), ("inventory", "check")
 ANSWERS = (
     Answer(
         "07a-nccl-tests/cut_in_row.txt",
@@ -286,4 +287,72 @@ ANSWERS = (
          "a rank that is not known"),
         ("to blame",), code=4,
     ),
+    Answer(
+        "14-cabling/fabric.dot",
+        ("between: [leaf-x1/swp33, spine-x1/swp11]", "between: [gpu-a06, leaf-x3/swp18]", "states no speeds"),
+        ("rate:",),
+        words=IMPORT,
+    ),
+    Answer("14-cabling/fabric.dot", ("it is Graphviz", "c4bench topology import FILE"), code=2),
+    Answer(
+        "14-cabling/ibnetdiscover.out",
+        ("between: [ib-leaf2/34, ib-spine2/4], rate: 100gbit", "between: [ib-leaf2/33, ib-spine2/3], rate: 200gbit",
+         "02aabb0300001100", "aggregation node"),
+        words=IMPORT,
+    ),
+    Answer(
+        "14-cabling/topology.conf",
+        ("between: [gpu-b011, rack2]", "between: [gpu-b014, rack2]", "between: [rack3, core]", "no ports, no speeds"),
+        ("gpu-b012", "gpu-b013", "rate:"),
+        words=IMPORT,
+    ),
+    Answer("14-cabling/fabric.clab.yml", ("[lf3/eth2, sp2/eth3]", "[gpu-w6, lf3/eth21]"), ("rate:",), words=IMPORT),
+    Answer(
+        "14-cabling/links.csv",
+        ("[gpu-k06, tor-3/Ethernet16], rate: 100gbit", "[gpu-k06, tor-3/Ethernet8], rate: 200gbit",
+         "[tor-3/Ethernet240, agg-2/Ethernet32], rate: 400gbit"),
+        words=IMPORT,
+    ),
+    Answer("14-cabling/nccl_topo.xml", ("the inside of one host and no cables",), ("between:",), 2, IMPORT),
+    Answer("15-not-an-inventory/topology.conf", ("Slurm topology",), code=2, words=INVENTORY),
+    Answer("15-not-an-inventory/exporter.ini", ("not an inventory",), code=2, words=INVENTORY),
+    Answer(
+        "15-not-an-inventory/service.ini", ("Expected key=value host variable assignment, got: link-monitor",), (), 2,
+        INVENTORY,
+    ),
+    Answer("15-not-an-inventory/hosts_undefined_child.ini", ("undefined group 'gpu_h200'",), (), 2, INVENTORY),
+    Answer(
+        "16-device-outputs/acl_drops", ("Ethernet24: RX_DRP 4117", "not by the cable", "RULE_DENY_7"), ("BAD",),
+        words=DOCTOR,
+    ),
+    Answer(
+        "16-device-outputs/rx_err_growing", ("BAD   Ethernet40: errors grow, RX_ERR 17 to 9803",),
+        ("BAD   Ethernet56", "BAD   Ethernet48"), 3, DOCTOR,
+    ),
+    Answer(
+        "16-device-outputs/portstat_json", ("BAD   Ethernet20: errors grow, RX_ERR 1204 to 88916",),
+        ("BAD   Ethernet4",), 3, DOCTOR,
+    ),
+    Answer(
+        "16-device-outputs/lldpctl",
+        ("ens3f0np0: is cabled to leaf-a3 Ethernet12", "ens1f0np0: is cabled to leaf-b1 Ethernet64",
+         "ens1f1np1: is cabled to leaf-b2 Ethernet64"),
+        ("BAD",),
+        words=DOCTOR,
+    ),
+    Answer(
+        "16-device-outputs/ethtool_symbol_errors",
+        ("BAD   ens5f0np0: symbol errors grow, rx_symbol_err_phy 11 to 2885, rx_pcs_symbol_err_phy 19 to 5121",
+         "lane 1"),
+        ("BAD   ens5f0np0: pauses",), 3, DOCTOR,
+    ),
+    Answer(
+        "16-device-outputs/rdma_link.txt", ("BAD   mlx5_4 port 1 (ens6f0np0): is DOWN", "DISABLED", "5 of 6"), (), 3,
+        DOCTOR,
+    ),
+    Answer(
+        "16-device-outputs/mlnx_qos.txt", ("lossless are packets of DSCP 30, 32-33, 35-39", "DSCP 26"), words=DOCTOR,
+    ),
+    Answer("16-device-outputs/show_gids.txt", ("BAD   mlx5_2 port 1: has no IPv4 address",), (), 3, DOCTOR),
+    Answer("16-device-outputs/rdma_link.txt", ("it is rdma link", "c4bench doctor --files FILE"), code=2),
 )  # fmt: skip

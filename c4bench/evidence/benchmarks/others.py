@@ -11,7 +11,7 @@ from c4bench.model.evidence import BenchmarkRow, BenchmarkRun
 
 QPERF, PINGPONG = "qperf", "ibv_pingpong"
 _TEXT = re.compile(
-    rb"# OSU [\w -]{2,60} Test|\| Test: {2,}\w|Final: {2,}\d|\d bytes in [\d.]{1,20} seconds = [\d.]{1,20} Mbit/sec"
+    rb"# OSU [\w /-]{2,60} Test|\| Test: {2,}\w|Final: {2,}\d|\d bytes in [\d.]{1,20} seconds = [\d.]{1,20} Mbit/sec"
     rb"|^(?:tcp|udp|rc|uc|ud|ver|sctp|rds|sdp)_\w{1,20}:\s*\n +\w+ +=",
     re.MULTILINE,
 )

@@ -6,6 +6,7 @@ bytes; only lines that have one are decoded, freed of prefixes, and read. So a l
 
 import re
 from collections.abc import Iterator
+from pathlib import PurePath
 from typing import Protocol
 
 from c4bench.budget import LOG, Account, OverBudgetError
@@ -24,6 +25,8 @@ _CANNOT = (
 _BLOCK = 4 << 20
 _HEAD = 4096
 _DOCKER = b'{"log":'
+# A file of one rank, whose lines need not say so.
+_OF_RANK = re.compile(r"rank[_.-]?(\d{1,6})(?!\d)", re.IGNORECASE)
 _END = re.compile(rb"[\r\n]")
 _FORMATS = (b"{", b"[{", b"\x80", b"PK", b"\x1f\x8b")
 
@@ -61,6 +64,8 @@ class _Log:
 
     def __init__(self, file: str) -> None:
         self.file = file
+        named = _OF_RANK.search(PurePath(file).name)
+        self._rank = int(named[1]) if named else -1
         account = self.account = Account(file, LOG)
         self.watchdog, self.nccl = watchdog.Watchdog(file, account), nccl_log.NcclLog(file, account)
         self.mpi, self.exits = mpi_log.MpiLog(file, account), exits.Exits(file, account)
@@ -71,6 +76,8 @@ class _Log:
     def read(self, written: bytes, number: int) -> None:
         """Read a line. Raises OverBudgetError."""
         line = plain(_text(written))
+        if line.rank < 0 <= self._rank:
+            line = line._replace(rank=self._rank)
         if not any(reads(line, number) for reads in self._readers):
             return
         self.known += 1
@@ -87,6 +94,8 @@ class _Log:
         facts = LogFacts(
             self.file, events, (*self.nccl.failed, *self.mpi.failed), tuple(self.nccl.starts()), self.nccl.names,
             self.nccl.nics(), tuple(self.nccl.carried()), self.spoke_on,
+            self.watchdog.members(FORMAT),
+            {peer: tuple(f"{host}:{pid}" for host, pid in sorted(by)) for peer, by in self.nccl.closed.items()},
         )  # fmt: skip
         ranks = max((one.size for one in timeouts if one.comm == "0"), default=0)
         source = SourceFile(self.file, FORMAT, "", tuple(sorted(self.spoke_on)))

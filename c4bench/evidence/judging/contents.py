@@ -26,15 +26,24 @@ class _Seen(NamedTuple):
     call: Call
 
 
-def contents(reading: Reading) -> tuple[str, ...]:
+class Contents(NamedTuple):
+    """What the files hold in `lines`, and whether these have that any rank came late to an operation."""
+
+    lines: tuple[str, ...]
+    late: bool
+
+
+def contents(reading: Reading) -> Contents:
     """What the files hold beside what their readers say of them, at most so many lines."""
     finished = [one for one in reading.members if one.format != FLIGHT_RECORDER and (one.calls or one.transfers)]
-    lines = [line for ones in grouped(finished, lambda one: one.comm).values() for line in _communicator(ones)]
+    found = [line for ones in grouped(finished, lambda one: one.comm).values() for line in _communicator(ones)]
+    lines = [line for line, _ in found]
     more = [f"and {len(lines) - _LINES} more such lines"] if len(lines) > _LINES else []
-    return (*reading.shown, *lines[:_LINES], *more)
+    return Contents((*reading.shown, *lines[:_LINES], *more), any(late for _, late in found))
 
 
-def _communicator(ones: list[MemberEvidence]) -> Iterator[str]:
+def _communicator(ones: list[MemberEvidence]) -> Iterator[tuple[str, bool]]:
+    """The lines of a communicator, and of each whether it says that a rank came late."""
     size, missing = max(one.size for one in ones), _missing(ones)
     by_kind: dict[str, list[_Seen]] = {}
     for one in ones:
@@ -48,8 +57,8 @@ def _communicator(ones: list[MemberEvidence]) -> Iterator[str]:
         more = f" and {len(members) - _NUMBERS} more" if len(members) > _NUMBERS else ""
         of = f", {', '.join(members[:_NUMBERS])}{more}"
         left_none = f"; no file of ranks {_numbers(missing)} of it" if missing else ""
-        yield f"{name}{f' ({size} ranks)' if size else ''}: {_operations(seen)}{of}{left_none}"
-        yield from _late(name, seen)
+        yield f"{name}{f' ({size} ranks)' if size else ''}: {_operations(seen)}{of}{left_none}", False
+        yield from ((line, True) for line in _late(name, seen))
 
 
 def _missing(ones: list[MemberEvidence]) -> list[int]:

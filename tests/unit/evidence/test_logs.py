@@ -142,6 +142,11 @@ def test_who_reports_failures_is_not_to_blame_but_what_they_share(tmp_path):
           "[0]:", "  time      : 2026-01-15_05:44:20", "  host      : gpu-3", "  rank      : 5 (local_rank: 1)",
           "  exitcode  : -11 (pid: 62)"],
          "rank job:5", Cause.PROCESS_ENDED),
+        (["=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES", "=   PID 30831 RUNNING AT gpu-3",
+          "=   EXIT CODE: 9"],
+         "host gpu-3", Cause.PROCESS_ENDED),
+        (["=   RANK 4 PID 30831 RUNNING AT gpu-3", "=   KILLED BY SIGNAL: 9 (Killed)"],
+         "rank job:4", Cause.PROCESS_ENDED),
         (["trainer-7   0/1   OOMKilled   0   3h"], "host trainer-7", Cause.PROCESS_ENDED),
         (["srun: error: Node failure on gpu-9"], "host gpu-9", Cause.HOST_SILENT),
         (["[rank4]: Traceback (most recent call last):", "[rank4]: ValueError: shapes do not match",
@@ -164,9 +169,9 @@ def test_who_ended_first_explains_that_others_gave_up(tmp_path, lines, component
 def test_a_rank_that_has_called_less_by_its_own_words_is_named(tmp_path):
     """A rank that only dumps because others timed out says how far it was: less than where they wait."""
     waits = [f"[rank{rank}]:[E327 17:04:16.9 ProcessGroupNCCL.cpp:632] [Rank {rank}] {CAUGHT}{WORK}\n"
-             f"[rank{rank}]:[E327 17:04:17.0 ProcessGroupNCCL.cpp:2271] [PG ID 0 PG GUID 0(default_pg) Rank {rank}]  failure "
-             "detected by watchdog at work sequence id: 7 PG status: last enqueued work: 9, last completed work: 6"
-             for rank in (0, 1, 3)]  # fmt: skip
+             f"[rank{rank}]:[E327 17:04:17.0 ProcessGroupNCCL.cpp:2271] [PG ID 0 PG GUID 0(default_pg) Rank {rank}]  "
+             "failure detected by watchdog at work sequence id: 7 PG status: last enqueued work: 9, last "
+             "completed work: 6" for rank in (0, 1, 3)]  # fmt: skip
     dump = ("[rank2]:[E327 17:04:17.2 ProcessGroupNCCL.cpp:1561] [PG ID 0 PG GUID 0(default_pg) Rank 2] Received a "
             "dump signal due to a collective timeout from rank 0 and we will try our best to dump the debug info. Last "
             "enqueued NCCL work: 6, last completed NCCL work: 6.")  # fmt: skip

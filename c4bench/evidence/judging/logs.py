@@ -59,7 +59,7 @@ class LogCase:
         explained = {part.name for found in ports for part in found.finding.suspects}
         found = [*ended, *ports, *self._connections(explained, {host for one in ended for host in one.hosts})]
         found = found or [*self._behind()] or self._closers()
-        return found or [*self._waits(), *self._unfinished_starts()]
+        return found or [*self._unlike()] or [*self._waits(), *self._unfinished_starts()]
 
     def timeline(self) -> tuple[LogEvent, ...]:
         """The first error of each rank, or of each process or host where the rank is not known, in order of time."""
@@ -149,8 +149,9 @@ class LogCase:
             how = f"{times} {'time' if times == 1 else 'times'}: {why} (status {ones[0].status}){vendor}"
             words.append(f"{near} had no answer from {far}{gid} {how}")
         if len(mine) > 1:
-            words.append(f"these {len(mine)} connections share {part.name}: those that report them are not to blame; "
-                         "it may be its cable or switch port too")  # fmt: skip
+            words.append(
+                f"all {len(mine)} share {part.name}, whoever reports it; its cable or switch port may be it too"
+            )
         else:
             words.append("either NIC, its host, or the path between them: one connection does not tell these apart")
             pair = next(iter(mine))
@@ -160,9 +161,12 @@ class LogCase:
             words.append(f"flushed requests (status {FLUSHED}) follow from that: {flushed}")
         carried = ((nic, *ranks) for nic, ranks in self._carried.items() if nic in ends)
         words += [f"rank {one} sends to rank {other} by {nic}" for nic, one, other in carried]
+        if part.kind == "nic" and part.name.endswith("/?"):
+            part = Component("host", _host(part.name))
+            words.append("no line names the NIC")
         refuted_by = f"data that crosses {part}"
         found = self._found(Cause.CONNECTION_LOST, part, _SURE / (1 + len(others)), words, refuted_by, others)
-        return found._replace(hosts=(_host(part.name),) if part.kind == "nic" else ())
+        return found._replace(hosts=(_host(part.name),) if part.kind in {"nic", "host"} else ())
 
     def _behind(self) -> Iterator[RankFinding]:
         """Ranks that have not finished an operation which others of their group have, and gave up in."""
@@ -193,6 +197,20 @@ class LogCase:
             waiting = tuple(sorted({one.rank for one in self._timeouts} - set(ranks)))
             hosts = tuple(sorted({host for rank in ranks if (host := self._spoke_on.get(rank))}))
             yield found._replace(culprits=ranks, waiting=waiting, hosts=hosts)
+
+    def _unlike(self) -> Iterator[RankFinding]:
+        """Ranks that gave up in one operation of a group, which they call differently; the fewer are to blame."""
+        known = (one for one in self._timeouts if one.comm and one.seq >= 0 and one.kind not in _UNCOUNTED)
+        for waits in grouped(known, lambda one: (one.comm, one.seq)).values():
+            sides = sorted(grouped(waits, lambda one: one.kind).values(), key=len)
+            if len(sides) < 2:
+                continue
+            fewer = sides[0] if len(sides[0]) < len(sides[1]) else waits
+            ranks = tuple(sorted({one.rank for one in fewer if one.rank >= 0}))
+            words = [_wait(side) for side in sides]
+            found = self._found(Cause.COLLECTIVE_TYPE_MISMATCH, Component("job", self._job.name), _SURE, words,
+                                "the same program ending well on the same ranks")  # fmt: skip
+            yield found._replace(culprits=ranks, sure=fewer is not waits)
 
     def _not_come(self, waits: list[TimedOut], ranks: list[int], last: int) -> RankFinding:
         """Ranks that had not called what others of their group gave up in, as they said themselves."""
@@ -228,8 +246,10 @@ class LogCase:
         words = [_wait(waits) for waits in [*places.values()][:_SHOWN]]
         if len(places) > _SHOWN:
             words.append(f"and so in {len(places) - _SHOWN} more operations")
+        comms = {one.comm for one in self._timeouts}
         if len(places) > 1:
-            words.append("these are different groups, whose numbers are not compared")
+            known = "these are different groups" if "" not in comms else "not all of their groups are known"
+            words.append(f"{known}, so that their numbers are not compared")
         words += self._unheard()
         words.append("which rank they waited for is not in the log: nobody is known to be to blame")
         job, ranks = self._job, tuple(sorted({one.rank for one in self._timeouts if one.rank >= 0}))

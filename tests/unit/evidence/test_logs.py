@@ -188,6 +188,25 @@ def test_the_peer_that_all_lost_is_where_to_look_and_a_mutual_loss_names_nobody(
     assert report(tmp_path, broken.format(1, 5, 3), broken.format(3, 6, 1)).verdicts == ()
 
 
+def test_ranks_that_call_differently_are_a_bug_of_the_program(tmp_path):
+    """One number of one group with two kinds of operation is a mismatch, and the fewer ranks call it wrongly."""
+    lines = []
+    for rank, kind in enumerate(("ALLREDUCE", "BROADCAST", "ALLREDUCE")):
+        head = f"[rank{rank}]:[E1103 02:17:45.4 ProcessGroupNCCL.cpp:"
+        lines += [f"{head}629] [Rank {rank}] {CAUGHT}{WORK.replace('ALLREDUCE', kind)}",
+                  f"{head}2271] [PG ID 0 PG GUID 0(default_pg) Rank {rank}]  failure detected by watchdog at work "
+                  "sequence id: 7 PG status: last enqueued work: 7, last completed work: 6"]  # fmt: skip
+    (verdict,) = report(tmp_path, *lines).verdicts
+    assert (verdict.culprits, verdict.diagnosis.cause) == ((1,), Cause.COLLECTIVE_TYPE_MISMATCH)
+
+
+def test_a_host_is_named_where_no_line_names_its_nic(tmp_path):
+    """Old releases of NCCL name neither NIC: what many peers cannot reach is then a host."""
+    lines = [PEER.replace("192.0.2.2", f"192.0.2.{n}") + "error 12, opcode 0, len 0, vendor err 129" for n in (4, 5, 6)]
+    (verdict,) = report(tmp_path, *lines).verdicts
+    assert str(verdict.diagnosis.component) == "host gpu-1"
+
+
 def test_exit_codes_of_ranks_that_gave_up_blame_nobody(tmp_path):
     """A rank that timed out exits with a code, or is aborted, because it waited."""
     lines = [f"[rank1]:[E ProcessGroupNCCL.cpp:632] [Rank 1] {CAUGHT}{WORK}", "srun: error: gpu-1: task 1: Exited with "

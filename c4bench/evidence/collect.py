@@ -1,8 +1,11 @@
 """Everything that can be read of the files and folders that a user names, and what cannot."""
 
+import gzip
 import hashlib
+import io
 import os
 import select
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -11,11 +14,13 @@ from typing import NamedTuple
 import msgspec
 
 from c4bench.budget import FILES, Account, OverBudgetError
+from c4bench.evidence import logs
 from c4bench.evidence.formats import HEAD_BYTES, formats_of
 from c4bench.evidence.limits import (
     MOST_BYTES,
     MOST_FILES,
     NothingToldError,
+    TooLongError,
     UnreadableError,
     read_bytes,
     unpacked,
@@ -145,7 +150,14 @@ class Collector:
     def _load(self, path: Path, version: tuple[int, int]) -> _File:
         pipe = self._pipes.get(path)
         try:
-            data = unpacked(pipe.content()) if pipe else read_bytes(path)
+            if not pipe and version[1] > MOST_BYTES and path.is_file():
+                return _File(version, *_long(path))
+            try:
+                data = unpacked(pipe.content()) if pipe else read_bytes(path)
+            except TooLongError:
+                if pipe:
+                    raise
+                return _File(version, *_long(path))
             outcome = parse(data, path, self._elsewhere)
             return _File(version, hashlib.blake2b(data, digest_size=16).digest(), outcome)
         except UnreadableError as error:
@@ -209,7 +221,35 @@ def _count(outcome: Reading, size_bytes: int, account: Account) -> None:
 
 def _tells_of_calls(one: Reading | UnreadableError) -> bool:
     """Whether a file tells of anything that was called. Dumps of ranks that have called nothing may be all alike."""
-    return isinstance(one, Reading) and any(member.last_seq >= 0 or member.status for member in one.members)
+    if not isinstance(one, Reading):
+        return False
+    return bool(one.logs) or any(member.last_seq >= 0 or member.status for member in one.members)
+
+
+def _long(path: Path) -> tuple[bytes, Reading]:
+    """The beginning of a file that is longer than others may be, and what it tells: only a log is read as a stream.
+
+    Raises UnreadableError.
+    """
+    try:
+        with path.open("rb") as plain:
+            head = plain.read(HEAD_BYTES)
+            plain.seek(0)
+            if head.startswith(b"\x1f\x8b"):
+                with gzip.GzipFile(fileobj=plain) as packed:
+                    return head, _streamed(packed, path)
+            return head, _streamed(plain, path)
+    except (OSError, EOFError, zlib.error) as error:
+        raise UnreadableError(f"it cannot be read to its end: {error}") from None
+
+
+def _streamed(stream: gzip.GzipFile | io.BufferedReader, path: Path) -> Reading:
+    """What a log tells that is longer than other files may be. Raises UnreadableError if it is none."""
+    if not logs.is_text(stream.read(HEAD_BYTES)):
+        packed = " when decompressed" if isinstance(stream, gzip.GzipFile) else ""
+        raise UnreadableError(f"it has more than {MOST_BYTES >> 20} MiB{packed}, which only logs may have")
+    stream.seek(0)
+    return logs.read_stream(stream, file_name(path))
 
 
 def _version(path: Path) -> tuple[int, int]:

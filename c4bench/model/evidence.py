@@ -160,7 +160,8 @@ class LogFacts(msgspec.Struct, frozen=True):
 
     `names` are the names of hosts by address, `nics` those of NICs (`HOST/NAME`) by GID. `carried` are NICs
     with pairs of ranks, the first of which sends by them to the second. `spoke_on` are the ranks of which any line
-    tells something, with their hosts where known.
+    tells something, with their hosts where known, `progress` how far ranks had come in groups. `closed` are
+    peers to which connections broke, each with the processes (`HOST:PID`) that say so.
     """
 
     source: str
@@ -171,6 +172,8 @@ class LogFacts(msgspec.Struct, frozen=True):
     nics: dict[str, str] = {}
     carried: tuple[tuple[str, int, int], ...] = ()
     spoke_on: dict[int, str] = {}
+    progress: tuple[MemberEvidence, ...] = ()
+    closed: dict[str, tuple[str, ...]] = {}
 
 
 class Problem(msgspec.Struct, frozen=True):

@@ -69,7 +69,8 @@ TRUTHS = (
         "05b-watchdog-groups/coloured.log", 0, ("job job",), ((),),
         says=(
             NOBODY, "rank 5 timed out after 1200 s in all_reduce #118 of group 21", "#118 of group 23",
-            "rank 9 timed out after 1200 s in reduce_scatter_tensor #940 of group 34", "numbers are not compared",
+            "rank 9 timed out after 1200 s in reduce_scatter_tensor #940 of group 34",
+            "so that their numbers are not compared",
         ),
     ),
     Truth(
@@ -85,7 +86,10 @@ TRUTHS = (
     ),
     Truth(
         "06b-nccl-debug-common-peer/nccl.log", 0, ("nic gpu-d07/2001:db8:7:2::107",), ((),), ("gpu-d07",),
-        says=("to look at: nic gpu-d07/2001:db8:7:2::107", "these 3 connections share gpu-d07", "(status 5) follow"),
+        says=(
+            "to look at: nic gpu-d07/2001:db8:7:2::107", "all 3 share gpu-d07/2001:db8:7:2::107, whoever reports it",
+            "(status 5) follow",
+        ),
     ),
     Truth(
         "10a-inspector/v43", 0, ("rank job:2",), ((2,),), ("gpu-a02",),

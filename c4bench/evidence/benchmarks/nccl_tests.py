@@ -32,13 +32,15 @@ _PLACE = ("time", "algbw", "busbw", "#wrong")
 _COLUMNS = ("size", "count", "type", "redop", "root", *_PLACE, *_PLACE)
 _ROUNDED = 0.05
 _TEXT = re.compile(rb"# +size +count +type [^\n]{0,200}busbw|# nThread \d{1,9} nGpus |# Collective test starting: ")
+# Looking for words is much cheaper than for expressions, and files may be long.
+_WORDS = (b"busbw", b"# nThread ", b"# Collective test")
 _ROWS = re.compile(rb'"busBw": ?"?\d[^\n]{0,400}"(?:#?wrong|numCycle)"|"(?:#?wrong|numCycle)":[^\n]{0,400}"busBw"')
 _CSV = re.compile(rb"^[\w,]{0,40}name,nodes,ranks,[\w,]{0,100}busBw", re.MULTILINE)
 
 
 def recognises(data: bytes, _name: str) -> bool:
     """Whether a file has a table of nccl-tests or rccl-tests in it."""
-    return bool(_TEXT.search(data))
+    return any(word in data for word in _WORDS) and bool(_TEXT.search(data))
 
 
 def runs(lines: Iterable[str], file: str) -> Iterator[BenchmarkRun]:

@@ -15,13 +15,14 @@ _TEXT = re.compile(
     rb"|^(?:tcp|udp|rc|uc|ud|ver|sctp|rds|sdp)_\w{1,20}:\s*\n +\w+ +=",
     re.MULTILINE,
 )
+_WORDS = (b"# OSU ", b"| Test: ", b"Final: ", b"Mbit/sec", b"bw ", b"latency ", b"msg_rate ")
 _OSU_TITLE = re.compile(r"^# OSU (.{1,60}?) Test(?: v(\S{1,20}))?")
 _OSU_UNIT = re.compile(r"\((MB/s|us)\)|(MB/s)")
 
 
 def recognises(data: bytes, _name: str) -> bool:
     """Whether a file has text of one of these in it."""
-    return bool(_TEXT.search(data))
+    return any(word in data for word in _WORDS) and bool(_TEXT.search(data))
 
 
 def osu_runs(lines: Iterable[str], file: str) -> Iterator[BenchmarkRun]:

@@ -42,7 +42,7 @@ _PAIR = re.compile(r'^\s*"?([\w.]{1,40})"?\s*:\s*"?(.*?)"?\s*,?\s*$')
 
 def recognises(data: bytes, _name: str) -> bool:
     """Whether a file has a table of perftest in it."""
-    return bool(_TEXT.search(data))
+    return (b"#iterations" in data or b" Test" in data) and bool(_TEXT.search(data))
 
 
 def runs(lines: Iterable[str], file: str) -> Iterator[BenchmarkRun]:

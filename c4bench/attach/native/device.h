@@ -23,6 +23,10 @@ struct device {
 	unsigned int carried;
 	uint64_t share; /* in 1/SHARE_UNIT ns */
 	uint64_t clock_ns;
+	/* When a thread last looked in vain, of some looks; and whether one sleeps until something completes. */
+	uint64_t looked_ns;
+	unsigned int looks;
+	int asleep;
 };
 
 /* The device of a context that ibv_open_device has returned. */

@@ -93,6 +93,16 @@ static void unsignaled(void)
 		ibv_post_send(qp, &request, &bad);
 }
 
+/* Post, compute for 30 ms, and only then look. */
+static void late(void)
+{
+	struct ibv_qp *qp = connected(64, 0);
+
+	post(qp, IBV_WR_SEND, 1);
+	poll(NULL, 0, 30);
+	drain();
+}
+
 /* Post and poll until standard input ends. */
 static void for_long(void)
 {
@@ -194,7 +204,7 @@ int main(int count, char **words)
 		void (*run)(void);
 	} scripts[] = {
 		{"posts", posts}, {"for_long", for_long}, {"refused", refused}, {"failed", failed}, {"threads", threads},
-		{"forked", forked}, {"many", many}, {"come_and_go", come_and_go}, {"unsignaled", unsignaled},
+		{"forked", forked}, {"many", many}, {"come_and_go", come_and_go}, {"unsignaled", unsignaled}, {"late", late},
 	};
 
 	context = ibv_open_device(NULL);

@@ -48,7 +48,7 @@ static int start_poll(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attributes)
 	} else if (result == ENOENT) {
 		qps_flush();
 		waited_in_vain();
-		note_look(device_of(cq->context));
+		note_look(device_of(cq->context), cq);
 	}
 	return result;
 }

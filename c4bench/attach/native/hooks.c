@@ -32,7 +32,7 @@ int hooked_poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *completions)
 	} else if (!found) {
 		qps_flush();
 		waited_in_vain();
-		note_look(device);
+		note_look(device, cq);
 	}
 	return found;
 }

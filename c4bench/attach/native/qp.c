@@ -190,6 +190,9 @@ static void begin(struct qp *qp, struct ibv_qp *handle, const struct attributes 
 	qp->in_transfer = 0;
 	qp->shared = 0;
 	qp->since_ns = now_ns();
+	if (handle->send_cq != qp->device->queue)
+		qp->device->queues++;
+	qp->device->queue = handle->send_cq;
 	qp->attributes = *kept;
 	qp->connected = 1;
 }

@@ -331,6 +331,7 @@ report:
 RUNS ?= $(wildcard reports/runs/*-main* reports/runs/*-drills*)
 figures: venv
 	$(BIN)/python -m tools table4 docs/diloco.md
+	$(BIN)/python -m tools retries docs/reference/retries.md
 	$(BIN)/python -m tools readme README.md $(RUNS)
 
 # The walks of docs/architecture.md, from a traced run; needs no lab.

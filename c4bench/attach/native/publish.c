@@ -39,11 +39,13 @@ static uint32_t source_port(const struct qp *qp)
 	return ibv_flow_label_to_udp_sport(label);
 }
 
-/* A program that has looked in vain since it posted waits for the network; one that has not may just compute. The place of
-   what a rank's own operations owe says which: they owe nothing here. */
+/* Of what will be completed it is known whether it is: only that counts as transfer, and as owed where the program has
+   looked in vain since it posted; one that has not may just compute. Nobody learns what has become of requests without a
+   completion that no other one follows. The place of what a rank's own operations owe says it: they owe nothing here. */
 static void write_sending(struct qp *qp, int looked)
 {
 	uint64_t outstanding = qp->sent.all.messages - qp->done.messages;
+	int awaited = qp->sent.marked != qp->marks_done;
 	struct sending record = {
 		.messages = qp->done.messages,
 		.size_bytes = qp->done.bytes,
@@ -51,9 +53,9 @@ static void write_sending(struct qp *qp, int looked)
 		.shared_ns = (int64_t)(qp->shared / SHARE_UNIT),
 		.progress_ns = (int64_t)qp->progress_ns,
 		.outstanding = (uint32_t)outstanding,
-		.owed = outstanding && looked,
+		.owed = awaited && looked,
 		.source_port = source_port(qp),
-		.state = outstanding ? TRANSFER : IDLE,
+		.state = awaited ? TRANSFER : IDLE,
 		.since_ns = (int64_t)qp->since_ns,
 		.posted = qp->noticed,
 	};

@@ -118,7 +118,7 @@ void qp_note_progress(struct qp *qp, uint64_t now)
 	qp->shared += share - qp->share_from;
 	qp->share_from = share;
 	qp->progress_ns = now;
-	if (qp->done.messages == qp->sent.all.messages) {
+	if (qp->marks_done == qp->sent.marked) {
 		qp->in_transfer = 0;
 		device->carried--;
 		qp->spent_ns += now - qp->since_ns;

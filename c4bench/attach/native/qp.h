@@ -83,7 +83,7 @@ uint64_t now_ns(void);
 /* Add one message. */
 void tally_add(struct tally *tally, uint64_t now);
 
-/* Work was posted on a queue pair that had none outstanding; some was completed, and nothing may be outstanding now. */
+/* Work that will be completed was posted on a queue pair that had none of it outstanding; some was completed. */
 void qp_begin_transfer(struct qp *qp, uint64_t now);
 void qp_note_progress(struct qp *qp, uint64_t now);
 

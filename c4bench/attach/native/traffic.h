@@ -20,7 +20,7 @@ struct burst {
 	uint64_t now; /* 0 before it is needed */
 };
 
-/* Work is posted on a queue pair that has none outstanding. Returns the time, `now` where that is known. */
+/* Work that will be completed is posted on a queue pair that has none outstanding. Returns the time, `now` where that is known. */
 uint64_t burst_begin_transfer(struct qp *qp, uint64_t now);
 
 /* Count messages whose arrival the receiver notices; all of a burst are posted at one time, which is returned. */
@@ -49,11 +49,11 @@ static inline void burst_add(struct burst *burst, enum work work, unsigned int s
 	struct qp *qp = burst->qp;
 	struct sent *sent = &burst->sent;
 
-	if (sent->all.messages == qp->done.messages)
-		burst->now = burst_begin_transfer(qp, burst->now);
 	sent->all.messages++;
 	burst->mark = NULL;
 	if ((signaled || qp->all_signaled) && sent->marked - qp->marks_done <= qp->mark_mask) {
+		if (sent->marked == qp->marks_done)
+			burst->now = burst_begin_transfer(qp, burst->now);
 		burst->mark = &qp->marks[sent->marked++ & qp->mark_mask];
 		burst->mark->messages = sent->all.messages;
 	}

@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from c4bench import inventory
-from c4bench.c4d import detectors
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.lab import topology_file as topologies
 from c4bench.lab.machine import containment, kernel, launch, packages
@@ -75,7 +74,7 @@ def start_run(config: pytest.Config, kind: str, backend: str, topology: str, clo
 def prepare(config: pytest.Config) -> int | None:
     """None to go on in this process with real hosts; the exit code when the lab has run everything already."""
     check_names(config.option.c4_require)
-    detectors.detector(config.option.c4_detector)
+    _check_detector(config.option.c4_detector)
     if config.option.c4_resume and config.option.c4_run_dir is None:
         raise UsageError("--c4-resume: which run? name it with --c4-run-dir, such as reports/runs/latest")
     if config.option.c4_resume and not RunDirectory(config.option.c4_run_dir).started:
@@ -93,6 +92,14 @@ def prepare(config: pytest.Config) -> int | None:
         config.option.c4_run_dir = config.stash[_RUN].path
     config.stash[TENANCY] = Tenancy(config.option, loaded, shlex.join(["pytest", *arguments(config)]))
     return None
+
+
+def _check_detector(name: str) -> None:
+    """Raise UsageError where no detector of this name can be made; C4D, which takes long to import, always can."""
+    if name != "c4d":
+        from c4bench.c4d import detectors  # noqa: PLC0415
+
+        detectors.detector(name)
 
 
 def _continues_in_lab(given: Path | None) -> bool:

@@ -28,7 +28,7 @@ class NcclJob(Watch):
         for rank in range(size):
             places = {"rank": rank, "size": size, "plugin": str(plugin), "folder": str(folder)}
             config = msgspec.convert(places | usual | (own or {}).get(rank, {}), Config)
-            names = {"C4BENCH_HOST": f"h{rank}", "C4BENCH_JOB": "train", "RANK": str(rank)}
+            names = {"C4BENCH_JOB": "train", "RANK": str(rank)}
             environment = {**os.environ, **names, "C4BENCH_ATTACH_RECORDS": str(folder)}
             command = [sys.executable, str(RANK), msgspec.json.encode(config).decode()]
             self.processes.append(subprocess.Popen(command, env=environment))

@@ -21,6 +21,8 @@ LIBRARIES = {
         "say.c",
         "table.c",
         "slot.c",
+        "record_file.c",
+        "telemetry_file.c",
         "ring.c",
         "bias.c",
         "device.c",
@@ -35,8 +37,8 @@ LIBRARIES = {
         "lookup.c",
     ),
     "lab": ("real.c", "lab/idle.c", "lab/spins.c"),
-    "nccl": ("nccl_profiler.c", "telemetry_file.c", "slot.c", "say.c"),
-    "mpi": ("mpi.c", "telemetry_file.c", "slot.c", "say.c"),
+    "nccl": ("nccl_profiler.c", "telemetry_file.c", "record_file.c", "slot.c", "say.c"),
+    "mpi": ("mpi.c", "telemetry_file.c", "record_file.c", "slot.c", "say.c"),
 }
 # Without a stack protector, so that dlsym ends in a tail call (lookup.c); without vector registers, whose wide loads
 # wait for counters that were just stored (Intel's optimization manual, "Store Forwarding").
@@ -59,7 +61,7 @@ def library(name: str) -> Path:
 
 def libraries() -> tuple[Path, ...]:
     """What a program gets preloaded here, in this order. Raises UnhealthyError where set-up has not built it."""
-    return tuple(library(name) for name in (("lab", "verbs") if in_virtual_time() else ("verbs",)))
+    return tuple(library(name) for name in (*(("lab",) if in_virtual_time() else ()), "verbs", "mpi"))
 
 
 def profiler() -> Path:

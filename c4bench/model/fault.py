@@ -10,6 +10,8 @@ from c4bench.model.diagnosis import Component, Syndrome
 from c4bench.model.fabric import Nic
 
 Value = float | str
+# The kinds of hardware that the embedded lab has.
+OF_LAB = ("rxe", "ethernet", "simulated")
 
 
 class TargetKind(StrEnum):
@@ -76,9 +78,9 @@ class CompoundStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class FaultSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A fault of the catalogue.
 
-    `drivers` names the function that brings it about, by kind of hardware; those in `unseen` have never run on that
-    hardware. `severs` tells that nothing passes the target any more. `not_in_lab` is why the embedded lab cannot carry
-    it, empty where it can. `parts` are those of a compound, which itself has no drivers and no witness.
+    `drivers` names the function that brings it about, by kind of hardware that it can affect; `seen` are those on which
+    it was seen to work. `severs` tells that nothing passes the target any more. `not_in_lab` is why the embedded lab
+    cannot carry it, empty where it can. `parts` are those of a compound, which itself has no drivers and no witness.
     """
 
     name: str
@@ -94,8 +96,13 @@ class FaultSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     parameters: dict[str, Parameter] = {}
     severs: bool = False
     not_in_lab: str = ""
-    unseen: tuple[str, ...] = ()
+    seen: tuple[str, ...] = ()
     parts: tuple[CompoundStep, ...] = ()
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """The kinds of hardware for which there is a driver that was never seen to work there."""
+        return tuple(kind for kind in self.drivers if kind not in {*OF_LAB, *self.seen})
 
 
 class SwitchPort(msgspec.Struct, frozen=True):
@@ -124,7 +131,8 @@ class FaultRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     A NIC fault names a `nic`, a port fault the interface `port` of the switch `host`, a process fault a `job` and a
     `rank`, a GPU fault a `gpu`; host and switch faults name nothing besides `host`. `netns` is where a switch's ports
     live. `nics` are all NICs of the host: the last one that works is not cut off unless `last_nic` says so.
-    `witness_s` is how long the witness looks before and after the onset.
+    `witness_s` is how long the witness looks before and after the onset. `peers` are NICs of another host, one of each
+    plane, which a witness may probe.
     """
 
     fault: str
@@ -140,6 +148,7 @@ class FaultRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gpu: int | None = None
     nics: tuple[Nic, ...] = ()
     last_nic: bool = True
+    peers: tuple[Nic, ...] = ()
 
     def number(self, parameter: str) -> float:
         """A numeric parameter's value; KeyError when the request is not resolved against the catalogue."""
@@ -196,10 +205,13 @@ class Lease(msgspec.Struct, frozen=True):
 class WitnessReport(msgspec.Struct, frozen=True):
     """What the witness saw: quantities by name, `before` the onset and `during` the fault.
 
-    `observed_s` is the earliest evidence on the host's clock, None where nothing was `seen`.
+    `observed_s` is the earliest evidence on the host's clock, None where nothing was `seen`. `plane` is what was looked
+    at: `rdma` (packets that the NIC itself sends), `ip` (packets of the kernel), or `state` (settings and counters of
+    the target, or the host itself).
     """
 
     seen: bool
     observed_s: float | None
     before: dict[str, float]
     during: dict[str, float]
+    plane: str = "state"

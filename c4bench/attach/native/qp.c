@@ -13,6 +13,8 @@
 typedef int clock_function(clockid_t, struct timespec *);
 typedef int query_qp_function(struct ibv_qp *, struct ibv_qp_attr *, int, struct ibv_qp_init_attr *);
 
+enum { UNSEEN_NS = 50000 };
+
 static clock_function *read_clock;
 static uint64_t epoch_ns;
 static struct table qps;
@@ -69,17 +71,29 @@ void tally_add(struct tally *tally, uint64_t now)
 	uint64_t total = tally->sums[0] += now, stride = 4;
 
 	tally->count++;
-	for (int level = 1; level < STRIDES && !(tally->count % stride); level++, stride *= 4)
+	for (int level = 1; level < STRIDES && !(tally->count & (stride - 1)); level++, stride *= 4)
 		tally->sums[level] = total;
 }
 
-/* The device's clock now; between two readings a queue pair in transfer gets their difference. */
+/* Until when the device is known to have been in transfer: a program that computes finds late what has completed meanwhile,
+   and for how long the network took is not known then. */
+static uint64_t seen_until(const struct device *device, uint64_t now)
+{
+	uint64_t seen = device->looked_ns > device->clock_ns ? device->looked_ns : device->clock_ns;
+
+	return device->asleep || now < seen + UNSEEN_NS ? now : seen;
+}
+
+/* The device's clock now; between two readings a queue pair in transfer gets what is known of their difference. */
 static uint64_t read_shared(struct device *device, uint64_t now)
 {
-	if (device->carried && now > device->clock_ns)
-		device->share += (now - device->clock_ns) * SHARE_UNIT / device->carried;
-	if (now > device->clock_ns)
+	if (now > device->clock_ns) {
+		uint64_t passed = (seen_until(device, now) - device->clock_ns) * SHARE_UNIT;
+		/* A division takes as long as all else here. */
+		if (device->carried)
+			device->share += device->carried == 1 ? passed : passed / device->carried;
 		device->clock_ns = now;
+	}
 	return device->share;
 }
 
@@ -92,12 +106,13 @@ static void enter_transfer(struct qp *qp, uint64_t now)
 
 void qp_begin_transfer(struct qp *qp, uint64_t now)
 {
-	bias_enter(&qp->device->clock_lock);
+	int owned = bias_enter(&qp->device->clock_lock);
+
 	if (!qp->in_transfer) {
 		enter_transfer(qp, now);
 		qp->since_ns = now;
 	}
-	bias_leave(&qp->device->clock_lock);
+	bias_leave(&qp->device->clock_lock, owned);
 }
 
 /* A thread that posted while another one saw the last message complete may have taken the queue pair for one in transfer
@@ -106,20 +121,22 @@ void qp_note_progress(struct qp *qp, uint64_t now)
 {
 	struct device *device = qp->device;
 
-	bias_enter(&device->clock_lock);
+	int owned = bias_enter(&device->clock_lock);
+
 	if (!qp->in_transfer)
 		enter_transfer(qp, qp->since_ns);
 	uint64_t share = read_shared(device, now);
+	device->asleep = 0;
 	qp->shared += share - qp->share_from;
 	qp->share_from = share;
 	qp->progress_ns = now;
-	if (qp->done.messages == qp->sent.all.messages) {
+	if (qp->marks_done == qp->sent.marked) {
 		qp->in_transfer = 0;
 		device->carried--;
 		qp->spent_ns += now - qp->since_ns;
 		qp->since_ns = now;
 	}
-	bias_leave(&device->clock_lock);
+	bias_leave(&device->clock_lock, owned);
 }
 
 /* The ring of marks holds as many as the send queue. */
@@ -173,6 +190,9 @@ static void begin(struct qp *qp, struct ibv_qp *handle, const struct attributes 
 	qp->in_transfer = 0;
 	qp->shared = 0;
 	qp->since_ns = now_ns();
+	if (handle->send_cq != qp->device->queue)
+		qp->device->queues++;
+	qp->device->queue = handle->send_cq;
 	qp->attributes = *kept;
 	qp->connected = 1;
 }
@@ -207,10 +227,10 @@ void qp_forget(struct ibv_qp *handle)
 	struct qp *qp = table_take(&qps, (uintptr_t)handle);
 	if (qp) {
 		table_take(&qps, number_key(qp->device, handle->qp_num));
-		bias_enter(&qp->device->clock_lock);
+		int owned = bias_enter(&qp->device->clock_lock);
 		read_shared(qp->device, now_ns());
 		qp->device->carried -= (unsigned int)qp->in_transfer;
-		bias_leave(&qp->device->clock_lock);
+		bias_leave(&qp->device->clock_lock, owned);
 		qp->connected = 0;
 		qp_publish(qp, 0);
 		ring_give(&qp->records);

@@ -72,6 +72,13 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "--ranks", type=int, default=0, metavar="NUMBER", help="files of other tools: the number of the job's ranks"
     )
+    parser.add_argument(
+        "--cabling",
+        type=Path,
+        metavar="FILE",
+        help="files of other tools: the cables between switches and hosts, by "
+        "which slow pairs of NICs give a slow link (any file that c4bench topology import reads)",
+    )
     parser.set_defaults(run=_detect)
     parser = commands.add_parser("downtime", help="print C4's downtime table for your fault rates and stage times")
     parser.add_argument(

@@ -19,10 +19,12 @@ from c4bench.doctor.files import recognise
 from c4bench.errors import CombinedUsageError, InconclusiveError, UsageError
 from c4bench.evidence import ras, ras_client
 from c4bench.evidence.collect import Collector, one_job
+from c4bench.evidence.judging.crossings import Cabled, Fabric
 from c4bench.evidence.judging.judge import judge
 from c4bench.evidence.limits import UnreadableError
 from c4bench.evidence.write import WRITERS, history
 from c4bench.foreign_text import one_line
+from c4bench.inventory import cabling
 from c4bench.model.diagnosis import Cause, Component
 from c4bench.model.evidence import EvidenceReport, EvidenceVerdict, LogEvent, Problem, Reading, State
 from c4bench.record.telemetry import is_recording, read_telemetry
@@ -52,7 +54,7 @@ def detect_evidence(arguments: argparse.Namespace) -> int:
     wrong. Raises UsageError if none could be used.
     """
     reading = _gather(Collector(arguments.paths, _elsewhere), arguments)
-    report = judge(reading, ranks=arguments.ranks)
+    report = judge(reading, ranks=arguments.ranks, fabric=_fabric(arguments))
     lines = problem_lines(report.problems)
     if not reading.sources:
         raise CombinedUsageError(lines or ["no file could be read; give files of a job, or folders of them"])
@@ -61,6 +63,15 @@ def detect_evidence(arguments: argparse.Namespace) -> int:
     if report.problems:
         return BAD_INPUT
     return InconclusiveError.exit_code if report.state is State.UNTOLD else 0
+
+
+def _fabric(arguments: argparse.Namespace) -> Fabric | None:
+    """The fabric that the user has named. Raises UsageError for what is none."""
+    if arguments.cabling is None:
+        return None
+    wiring = cabling.with_roles(cabling.read(arguments.cabling))
+    cables = (Cabled(wire.a.node, wire.a.port, wire.b.node, wire.b.port) for wire in wiring.wires)
+    return Fabric(cables, cabling.hosts_of(wiring))
 
 
 def _elsewhere(head: bytes, _name: str) -> str:
@@ -84,7 +95,7 @@ def _follow(collector: Collector, arguments: argparse.Namespace, end_s: float) -
             changed_s = now_s
         elif changed_s >= 0 and now_s - changed_s >= _QUIET_S:
             changed_s = -1.0
-            report = judge(_gather(collector, arguments), ranks=arguments.ranks)
+            report = judge(_gather(collector, arguments), ranks=arguments.ranks, fabric=_fabric(arguments))
             new = [one for one in report.verdicts if one.key not in shown]
             shown |= {one.key for one in new}
             if new:

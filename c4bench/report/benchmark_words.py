@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from c4bench.model.evidence import BenchmarkRow, BenchmarkRun
 from c4bench.units import format_size
 
-MOST_RUNS, _MOST_ROWS, _IN_FULL = 24, 64, 6
+MOST_RUNS, _MOST_ROWS, _IN_FULL = 12, 64, 6
 _HOSTS = 8
 _COLLECTIVE = ("nccl-tests", "rccl-tests")
 

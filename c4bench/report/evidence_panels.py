@@ -8,6 +8,7 @@ from c4bench.evidence.judging.judge import judge
 from c4bench.model.evidence import EvidenceReport, EvidenceVerdict, HostClock, Problem, SourceFile, State
 from c4bench.record import RunDirectory
 
+_NETWORK = ("nic", "path", "link")
 _FILES = 3  # named of those that are alike
 
 
@@ -102,9 +103,9 @@ def blamed(verdict: EvidenceVerdict) -> str:
         return f"{who}: ranks {ranges(verdict.culprits)}{on}"
     if verdict.diagnosis.component.kind in {"nic", "path"}:
         return f"to look at: {verdict.diagnosis.component}"
-    if verdict.hosts:
-        component = verdict.diagnosis.component
-        unplaced = "" if component.kind in ("nic", "path") else "; its rank in the job is not known"
+    component = verdict.diagnosis.component
+    if verdict.hosts or component.kind in _NETWORK:
+        unplaced = "" if component.kind in _NETWORK else "; its rank in the job is not known"
         return f"to look at: {component}{on}{unplaced}"
     return "nobody is known to be to blame"
 

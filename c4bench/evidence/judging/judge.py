@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from c4bench.evidence.judging.clocks import on_one_clock
 from c4bench.evidence.judging.contents import contents
+from c4bench.evidence.judging.crossings import Fabric
 from c4bench.evidence.judging.hangs import HangCase, RankFinding, process_words
 from c4bench.evidence.judging.join import JobEvidence, grouped, join
 from c4bench.evidence.judging.logs import LogCase
@@ -61,10 +62,12 @@ _WORDS = {
 }  # fmt: skip
 
 
-def judge(reading: Reading, name: str = "job", ranks: int = 0, unmoved_s: float = 0.0) -> EvidenceReport:
+def judge(
+    reading: Reading, name: str = "job", ranks: int = 0, unmoved_s: float = 0.0, fabric: Fabric | None = None
+) -> EvidenceReport:
     """What the files say is wrong with a job. `ranks` is its size, where the caller knows it.
 
-    `unmoved_s` is for how long the caller has seen no rank call anything.
+    `unmoved_s` is for how long the caller has seen no rank call anything; `fabric` shows which links pairs cross.
     """
     job = on_one_clock(join(reading, name, ranks, unmoved_s))
     case = HangCase(job)
@@ -73,7 +76,7 @@ def judge(reading: Reading, name: str = "job", ranks: int = 0, unmoved_s: float 
     culprits = {rank for judged in found for rank in judged.culprits}
     verdicts = [_verdict(job, case, judged, culprits) for judged in found]
     verdicts += [verdict for comm in sorted(job.apart) for verdict in _apart(job, comm, unmoved_s)]
-    pairs = PairwiseRuns(reading.benchmarks)
+    pairs = PairwiseRuns(reading.benchmarks, fabric)
     verdicts += pairs.verdicts(job.name)
     only_measured = bool(reading.benchmarks) and not (reading.members or reading.timeouts or logs.timeline())
     measured = max((run.ranks for run in reading.benchmarks), default=0) if only_measured else 0
@@ -98,7 +101,7 @@ def judge(reading: Reading, name: str = "job", ranks: int = 0, unmoved_s: float 
         size_stated=job.size_stated or measured > 0,
         state=state,
         untold_why=why,
-        contents=held.lines,
+        contents=(*held.lines, *pairs.summaries()),
         timeline=logs.timeline()[:_TIMELINE],
     )
 

@@ -103,6 +103,38 @@ def test_pairs_that_are_alike_blame_nobody(tmp_path, capsys):
     assert any("all pairs together" in what for what in report["cannot_tell"])
 
 
+def test_slow_pairs_that_no_nic_accounts_for_blame_nobody(tmp_path, capsys):
+    """Where all pairs from one half to the other are slow, that is said, and no NIC is named."""
+    for source, destination in itertools.permutations(HOSTS, 2):
+        slow = HOSTS.index(source) < 3 <= HOSTS.index(destination)
+        (tmp_path / f"{source}_{destination}").write_text(output(90.0 if slow else rate(source, destination)))
+    _, report = judged(capsys, tmp_path)
+    assert component(report) == [("job", "job", "")]
+    (verdict,) = report["verdicts"]
+    assert (verdict["hosts"], verdict["diagnosis"]["confidence"]) == ([], 0.5)
+    assert "9 of 30 pairs are slow, 47% as fast" in verdict["diagnosis"]["evidence"][0]
+    assert report["contents"] == [
+        "30 pairs of perftest write bw, 65536 B: slowest 90, median 190, fastest 190.5 Gbit/s"
+    ]
+
+
+def test_cabling_gives_the_link_that_slow_pairs_share(tmp_path, capsys):
+    """With the cables between switches, the trunk that all slow pairs cross is named."""
+    folder, dot = tmp_path / "runs", tmp_path / "fabric.dot"
+    folder.mkdir()
+    cables = [f'"{host}":"eth1" -- "leaf{at // 2}":"swp{at % 2 + 1}"' for at, host in enumerate(HOSTS)]
+    cables += [f'"leaf{leaf}":"swp33" -- "spine0":"swp{leaf + 1}"' for leaf in range(3)]
+    dot.write_text("\n".join(["graph fabric {", *cables, "}", ""]))
+    for source, destination in itertools.permutations(HOSTS, 2):
+        slow = HOSTS.index(source) < 2 <= HOSTS.index(destination)
+        (folder / f"{source}_{destination}").write_text(output(90.0 if slow else rate(source, destination)))
+    _, report = judged(capsys, "--cabling", dot, folder)
+    assert component(report) == [("link", "leaf0/swp33 > spine0/swp1", "")]
+    assert report["verdicts"][0]["diagnosis"]["alternatives"] == []
+    assert main(["detect", "--cabling", str(tmp_path / "none.dot"), str(folder)]) == 2
+    assert "none.dot" in capsys.readouterr().err
+
+
 def test_runs_between_unknown_ends_are_not_compared(tmp_path, capsys):
     """Files that do not say between which NICs they are give their rates, and no verdict."""
     for number in range(6):

@@ -215,6 +215,16 @@ def test_exit_codes_of_ranks_that_gave_up_blame_nobody(tmp_path):
     assert (str(verdict.diagnosis.component), verdict.culprits) == ("job job", ())
 
 
+def test_the_exit_of_a_rank_whose_connection_failed_follows_from_that(tmp_path):
+    """A rank that had no answer ends with a code; the connection is named, and not the rank."""
+    lines = [
+        "3: " + PEER + "error 12, opcode 0, len 0, vendor err 129",
+        "srun: error: gpu-1: task 3: Exited with exit code 1",
+    ]
+    (verdict,) = report(tmp_path, *lines).verdicts
+    assert (verdict.diagnosis.cause, verdict.culprits) == (Cause.CONNECTION_LOST, ())
+
+
 def test_an_error_of_all_is_a_bug_of_the_program(tmp_path):
     """Where many ranks raise an exception, none of them is named."""
     found = report(tmp_path, *(f"[rank{rank}]: KeyError: 'lr'" for rank in range(9)))

@@ -12,8 +12,9 @@ import pytest
 
 from c4bench.cli.main import main
 from c4bench.evidence import ras_client
-from c4bench.evidence.collect import parse
+from c4bench.evidence.collect import collect, parse
 from c4bench.evidence.judging.judge import judge
+from c4bench.model.evidence import State
 
 RAS_TEXT = (Path(__file__).parents[2] / "evidence_fixtures/ras.txt").read_bytes()
 # NCCL's user guide, "RAS", an incomplete job.
@@ -156,6 +157,28 @@ def test_collectives_of_a_chakra_trace_are_read():
         (0, "all_gather", 4096, pytest.approx(20e-6)),
         (1, "all_reduce", 4096, pytest.approx(30e-6)),
     ]
+
+
+def _inspected(folder, took_us):
+    """Logs of the Inspector: by rank, how long each operation took."""
+    for rank, times in enumerate(took_us):
+        lines = [{"header": {"id": "0xa", "rank": rank, "n_ranks": len(took_us)},
+                  "metadata": {"inspector_output_format_version": "v4.0", "hostname": f"n{rank}", "pid": 5},
+                  "coll_perf": {"coll": "AllReduce", "coll_sn": seq, "coll_msg_size_bytes": 8, "coll_exec_time_us": us}}
+                 for seq, us in enumerate(times)]  # fmt: skip
+        (folder / f"n{rank}-pid5.log").write_text("\n".join(map(json.dumps, lines)))
+    return judge(collect([folder]))
+
+
+def test_few_operations_name_a_late_rank_only_if_it_is_late_in_all(tmp_path):
+    """Of two operations, a rank that is last in both is perhaps slow; one that is late in one is no all-clear."""
+    (verdict,) = _inspected(tmp_path, [(9000, 9100), (900, 950), (9050, 9000), (9100, 9150)]).verdicts
+    assert (verdict.culprits, verdict.sure) == ((1,), False)
+    once = _inspected(tmp_path, [(9000, 9100), (900, 8900), (9050, 9000), (9100, 9150)])
+    assert (once.verdicts, once.state) == ((), State.UNTOLD)
+    assert "came late to 1 of 2" in once.contents[1]
+    even = _inspected(tmp_path, [(9000, 9100), (8900, 8950), (9050, 9000), (9100, 9150)])
+    assert (even.verdicts, even.state) == ((), State.NO_STRAGGLER)
 
 
 def test_dumps_are_judged_as_they_appear(torch_dumps, tmp_path, capsys):

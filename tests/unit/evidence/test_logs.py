@@ -136,6 +136,7 @@ def test_who_reports_failures_is_not_to_blame_but_what_they_share(tmp_path):
         (["slurmstepd: error: *** STEP 7.0 ON gpu-1 CANCELLED AT 2026-01-02T03:04:05 ***",
           "srun: error: gpu-3: task 12: Out Of Memory", "srun: error: gpu-1: tasks 0-3: Terminated"],
          "rank job:12", Cause.PROCESS_ENDED),
+        (["srun: error: gpu-3: tasks 8-15: Killed"], "host gpu-3", Cause.PROCESS_ENDED),
         (["prterun noticed that process rank 3 with PID 77 on node gpu-3 exited on signal 9 (Killed)."],
          "rank job:3", Cause.PROCESS_ENDED),
         (["  Process name: [prterun-gpu-1-77@1,3]", "  Exit code:    17"], "rank job:3", Cause.PROCESS_ENDED),
@@ -200,6 +201,19 @@ def test_ranks_that_call_differently_are_a_bug_of_the_program(tmp_path):
                   "sequence id: 7 PG status: last enqueued work: 7, last completed work: 6"]  # fmt: skip
     (verdict,) = report(tmp_path, *lines).verdicts
     assert (verdict.culprits, verdict.diagnosis.cause) == ((1,), Cause.COLLECTIVE_TYPE_MISMATCH)
+
+
+def test_connections_that_share_nothing_are_faults_of_their_own(tmp_path):
+    """Two pairs of NICs without one in common are two verdicts: on each path, with both of its NICs as alternatives."""
+    lines = [f"gpu-{near}:7:9 [0] NCCL WARN NET/IB: Got completion from peer 192.0.2.{far}<1> with status=12 opcode=0 "
+             f"len=0 vendor err 129 localGid ::ffff:198.51.100.{near} remoteGids::ffff:198.51.100.{far} hca mlx5_0"
+             for near, far in ((1, 2), (3, 4))]  # fmt: skip
+    found = report(tmp_path, *lines).verdicts
+    assert [one.diagnosis.component.kind for one in found] == ["path", "path"]
+    assert sorted(sorted(nic.name for nic in one.diagnosis.alternatives) for one in found) == [
+        ["192.0.2.2/198.51.100.2", "gpu-1/mlx5_0"],
+        ["192.0.2.4/198.51.100.4", "gpu-3/mlx5_0"],
+    ]
 
 
 def test_a_host_is_named_where_no_line_names_its_nic(tmp_path):

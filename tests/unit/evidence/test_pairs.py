@@ -205,6 +205,8 @@ def test_a_matrix_and_a_list_are_read_as_their_pairs(tmp_path, capsys):
         ("ib_write_bw_gbit.txt", None),
         ("result_2024-11-03.txt", None),
         ("mlx5_0_mlx5_1.txt", None),
+        ("run__2.txt", None),
+        ("spine-test__leaf-test.txt", ("spine-test", "leaf-test")),
         ("all_reduce_perf.txt", None),
     ],
 )

@@ -1,7 +1,9 @@
 """Lines of PyTorch, NCCL, UCX, MPI and launchers are read in all their wordings, and say no more than they show."""
 
+import gzip
 import io
 import json
+from pathlib import Path
 
 import pytest
 
@@ -259,6 +261,29 @@ def test_blocks_and_streams_give_the_same(monkeypatch):
     monkeypatch.setattr(logs, "_BLOCK", 300)
     assert logs.read(data, "log") == logs.read_stream(io.BytesIO(data), "log") == whole
     assert [one.rank for one in whole.timeouts] == list(range(50))
+
+
+def test_logs_longer_than_other_files_are_read_as_streams(tmp_path, monkeypatch):
+    """Above the bound of files a log is read, packed or not, and anything else is refused with the reason."""
+    lines = "".join(f"[rank{rank}]:[E x] [Rank {rank}] {CAUGHT}{WORK}\n" for rank in range(40))
+    files = {"a.log": lines.encode(), "b.log.gz": gzip.compress(lines.replace("=7,", "=8,").encode()),
+             "c.json": b"{" + b" " * 5000}  # fmt: skip
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    monkeypatch.setattr("c4bench.evidence.collect.MOST_BYTES", 1000)
+    monkeypatch.setattr("c4bench.evidence.limits.MOST_BYTES", 1000)
+    found = collect([tmp_path])
+    assert {(one.rank, one.seq) for one in found.timeouts} == {(rank, seq) for rank in range(40) for seq in (7, 8)}
+    assert [(Path(one.file).name, "which only logs may have" in one.reason) for one in found.problems] == [
+        ("c.json", True)
+    ]
+
+
+def test_lines_that_ray_left_out_make_silence_say_less():
+    """Where Ray says that it left out repeated lines, the answer says that ranks may be silent by that."""
+    line = f"(W pid=1, ip=192.0.2.1) [rank5]:[E x] [Rank 5] {CAUGHT}{WORK}"
+    assert len(read(line).cannot_tell) == 1
+    assert "Ray left out" in read(line + " [repeated 7x across cluster]").cannot_tell[1]
 
 
 def test_a_line_that_docker_put_into_json_is_read():

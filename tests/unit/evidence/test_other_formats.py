@@ -113,7 +113,9 @@ def test_results_of_nccl_tests_are_shown_without_their_environment(tmp_path, cap
 def test_rows_of_rccl_tests_are_read_in_any_json_and_csv():
     """Objects one a line, in a list with commas or without, indented, or a CSV file give the same run; or it is cut."""
     figures = {"time": 35.5, "algBw": 29.5, "busBw": 51.5}
-    rows = [{"name": "AllReduce", "ranks": 8, "size": size, "inPlace": place, **figures, "wrong": str(place)} for size in (1024, 4096) for place in (0, 1)]  # fmt: skip
+    places = [(size, place) for size in (1024, 4096) for place in (0, 1)]
+    rows = [{"name": "AllReduce", "ranks": 8, "size": size, "inPlace": place, **figures, "wrong": str(place)}
+            for size, place in places]  # fmt: skip
     lines = [json.dumps(row) for row in rows]
     table = [",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]
     forms = ["\n".join(lines), "\n".join(["[", *lines, "]"]), json.dumps(rows), json.dumps(rows, indent=1)]

@@ -22,10 +22,10 @@ from c4bench.c4d.hang.mismatch import mismatch_finding, side
 from c4bench.c4d.hang.wait_for_graph import Node, WaitForGraph
 from c4bench.evidence.judging.clocks import since_last_call
 from c4bench.evidence.judging.join import CommEvidence, JobEvidence, grouped
-from c4bench.evidence.judging.ran_on import stopped_by_themselves
+from c4bench.evidence.judging.ran_on import WENT_ON, stopped_by_themselves
 from c4bench.evidence.judging.standstill import OpenOp, Standstill, Unknown, record, records_of
 from c4bench.evidence.judging.transfers import TRANSFERS
-from c4bench.model.diagnosis import Cause, Component, OperationSide, Syndrome
+from c4bench.model.diagnosis import Cause, Component, Diagnosis, OperationSide, Syndrome
 from c4bench.model.evidence import CallState, MemberEvidence
 
 _NAMED = 16  # as many ranks are named one by one
@@ -45,6 +45,19 @@ class Ground(StrEnum):
 
 # Of the ranks that were named on each ground in simulated jobs, how many were to blame, and of how many.
 _SEEN = {Ground.ABSENT: (99, 100), Ground.RAN_ON: (97, 100), Ground.UNKNOWN: (80, 100)}
+
+
+_ALL_OTHERS = "and all others of which anything is known have come"
+
+
+def ground_of(diagnosis: Diagnosis) -> Ground | None:
+    """On which ground a rank is named as not having come; None for other findings."""
+    if diagnosis.cause is not Cause.NOT_ENTERED:
+        return None
+    said = " ".join(diagnosis.evidence)
+    if _ALL_OTHERS in said:
+        return Ground.UNKNOWN
+    return Ground.RAN_ON if WENT_ON in said else Ground.ABSENT
 
 
 def _chance(ground: Ground) -> float:
@@ -207,7 +220,7 @@ class HangCase:
 
     def _unknown(self, holding: set[int]) -> list[RankFinding]:
         """Ranks of which nothing is known and others wait for, though none of those that are found holds them up."""
-        words = [f"{len(self.graph.pending)} ranks wait, and all others of which anything is known have come"]
+        words = [f"{len(self.graph.pending)} ranks wait, {_ALL_OTHERS}"]
         chance = _chance(Ground.UNKNOWN)
         return [self._among(group, Cause.NOT_ENTERED, words, confidence=chance)
                 for group in Unknown(self._standstill).suspects(holding)]  # fmt: skip

@@ -17,6 +17,7 @@ from c4bench.evidence.judging.standstill import Standstill
 # is, and whether sends and receives are meant.
 _Kind = tuple[tuple[int, int] | str, int, bool]
 _NEVER = 1 << 63
+WENT_ON = "others went on though they waited too"
 
 
 class _Place(NamedTuple):
@@ -42,8 +43,8 @@ class StoppedAt(NamedTuple):
     @property
     def words(self) -> str:
         """What was seen, for people."""
-        return (f"rank {self.rank} has called nothing after {' and '.join(self.reached)}, where {self.went_on} others "
-                f"went on though they waited too, and {self.stopped} stopped")  # fmt: skip
+        return (f"rank {self.rank} has called nothing after {' and '.join(self.reached)}, where {self.went_on} "
+                f"{WENT_ON}, and {self.stopped} stopped")  # fmt: skip
 
 
 def stopped_by_themselves(standstill: Standstill) -> Iterator[StoppedAt]:

@@ -203,8 +203,9 @@ class Unknown:
                     for comm in self._silent[rank]}  # fmt: skip
             ready = [op for op in ready if op.unknown.isdisjoint(waiting)]
             more = {rank for rank, comms in self._silent.items() if self._may_receive(rank, comms, held)}
-            more |= {rank for op in ready for rank in op.unknown if rank not in more
-                     and any(self._may_wait(comm, owed[comm.name], op) for comm in self._silent[rank])}  # fmt: skip
+            sure = {rank for op in ready for rank in op.unknown
+                    if not any(self._may_wait(comm, owed[comm.name], op) for comm in self._silent[rank])}  # fmt: skip
+            more |= {rank for op in ready for rank in op.unknown} - sure
             if more <= waiting:
                 break
             waiting |= more
@@ -218,7 +219,7 @@ class Unknown:
         missed = least + 1 if least < self._top.get((comm.shape, -1), -1) else _NEVER
         late = (call.seq for op in self._of_comm.get(comm.name, ()) if not op.behind.isdisjoint(held)
                 for call in islice(op.calls.values(), 1))  # fmt: skip
-        return min(late, default=missed)
+        return min((missed, *late))
 
     def _may_receive(self, rank: int, comms: Iterable[CommEvidence], held: set[int]) -> bool:
         """Whether an unknown rank may wait for a send or receive of one beside it in a pipeline that is held up."""

@@ -254,7 +254,7 @@ def test_other_forms_are_read(tmp_path, text, rows):
         ("SwitchName=s1 Switches=\n", "lists no cables"),
         ("topology:\n  nodes: {a: {}}\n  links:\n    - endpoints: [a]\n", "links[0]: an endpoint is"),
         ("colour,size\nred,7\n", "of no known format of cabling"),
-        ("a,b\nx1,y1\nx2,y1\n", "does not state which nodes are hosts"),
+        ("Node A,Node B\nx1,y1\nx2,y1\n", "does not state which nodes are hosts"),
         ('<system version="1"><!ENTITY x "y"></system>', "it declares entities"),
     ],
 )
@@ -271,7 +271,7 @@ def test_what_is_wrong_is_said_with_the_file(tmp_path, capsys, text, words):
 def test_hosts_are_those_that_the_user_names(tmp_path, capsys):
     """`--hosts` decides; a pattern that no node has is an error, and nothing is written."""
     path = tmp_path / "links.csv"
-    path.write_text("a,b\nx1,y1\nx2,y1\n")
+    path.write_text("Node A,Node B\nx1,y1\nx2,y1\n")
     assert main(["topology", "import", str(path), "--hosts", "x*"]) == 0
     assert "hosts: [x1, x2]" in capsys.readouterr().out
     out = tmp_path / "out.yml"

@@ -159,7 +159,7 @@ def _cabling(folder):
     def consume(data):
         path.write_bytes(data)
         wiring = cabling.with_roles(cabling.read(path))
-        cabling.check_fabric(wiring)
+        wiring = cabling.checked(wiring)
         from_yaml(cabling.document(wiring, str(path)), GraphForm)
 
     yield consume

@@ -44,7 +44,7 @@ RANK_HANG, RANK_SLOW = "non_communication_hang", "non_communication_slow"
 QUARTER = {"fraction": 0.25}
 TRIALS = {
     "nic-slow-tx": Trial("nic.rate", "nic", SLOW, 4.0, {"direction": "tx", **QUARTER}),
-    "nic-slow-rx": Trial("nic.rate", "nic", SLOW, 4.0, {"direction": "rx", **QUARTER}),
+    "nic-slow-rx": Trial("nic.rate", "nic", SLOW, 10.0, {"direction": "rx", **QUARTER}),
     "nic-down": Trial("nic.down", "nic", HANG),
     "link-slow": Trial("link.rate", "link", SLOW, 4.0, {"direction": "tx", **QUARTER}),
     "loss": Trial("link.loss", "link", SLOW, 4.0, {"direction": "tx", "probability": 0.02}),

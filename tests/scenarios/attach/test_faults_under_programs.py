@@ -141,7 +141,7 @@ def nccl(program, rdma_hosts, inventory, follow):
         python = inventory.access[hosts[0].name].python
         ran = program(["sh", "-c", fill, "sh", text, "{device}", "{address}", python, path], hosts=hosts, job=job)
         follow(job, RANKS)
-        return Running(job, ran, Path(python).name, list(hosts))
+        return Running(job, ran, Path(python).resolve().name, list(hosts))
 
     return start
 

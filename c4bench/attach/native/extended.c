@@ -1,7 +1,6 @@
 /* Extended completion queues are polled by functions that each queue points to (struct ibv_cq_ex). */
 #include "device.h"
 #include "table.h"
-#include "time.h"
 #include "traffic.h"
 
 #include <errno.h>
@@ -49,6 +48,7 @@ static int start_poll(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attributes)
 	} else if (result == ENOENT) {
 		qps_flush();
 		waited_in_vain();
+		note_look(device_of(cq->context), cq);
 	}
 	return result;
 }

@@ -1,6 +1,5 @@
 /* What a program does with its queues by its device's context, on the way to the device. */
 #include "device.h"
-#include "time.h"
 #include "traffic.h"
 
 static inline void count_one(struct batch *batch, const struct ibv_wc *wc)
@@ -33,6 +32,7 @@ int hooked_poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *completions)
 	} else if (!found) {
 		qps_flush();
 		waited_in_vain();
+		note_look(device, cq);
 	}
 	return found;
 }
@@ -40,8 +40,11 @@ int hooked_poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *completions)
 /* Who asks to be woken is about to sleep. */
 int hooked_req_notify_cq(struct ibv_cq *cq, int solicited)
 {
+	struct device *device = device_of(cq->context);
+
 	qps_flush();
-	return device_of(cq->context)->req_notify_cq(cq, solicited);
+	device->asleep = 1;
+	return device->req_notify_cq(cq, solicited);
 }
 
 static inline enum work work_of(const struct ibv_send_wr *request)

@@ -4,7 +4,6 @@
 
 #include "real.h"
 #include "table.h"
-#include "time.h"
 #include "traffic.h"
 
 #include <pthread.h>

@@ -6,10 +6,11 @@ import sys
 from pathlib import Path
 
 import msgspec
+import nccl_rank
 from attached_watch import Watch
 from nccl_rank import Config
 
-RANK = Path(__file__).with_name("nccl_rank.py")
+RANK = nccl_rank.__file__
 
 
 class NcclJob(Watch):
@@ -30,7 +31,7 @@ class NcclJob(Watch):
             config = msgspec.convert(places | usual | (own or {}).get(rank, {}), Config)
             names = {"C4BENCH_JOB": "train", "RANK": str(rank)}
             environment = {**os.environ, **names, "C4BENCH_ATTACH_RECORDS": str(folder)}
-            command = [sys.executable, str(RANK), msgspec.json.encode(config).decode()]
+            command = [sys.executable, RANK, msgspec.json.encode(config).decode()]
             self.processes.append(subprocess.Popen(command, env=environment))
 
     def __enter__(self):

@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import nccl_rank
 import pytest
 from compiled_libraries import compiled
 from nccl_rank import (
@@ -304,7 +305,7 @@ for context in contexts:
 
 def aside(plugin, folder, comms=1, before="", wrap=()):
     """What a program prints, and what it says on standard error, whose communicators are not all recorded."""
-    here = str(Path(__file__).parent)
+    here = str(Path(nccl_rank.__file__).parent)
     script = _ASIDE.format(here=here, plugin=str(plugin), comms=comms, before=before)
     environment = {**os.environ, "C4BENCH_ATTACH_RECORDS": str(folder)}
     command = [*wrap, sys.executable, "-c", script]

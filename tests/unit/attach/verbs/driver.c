@@ -80,6 +80,29 @@ static void posts(void)
 	       asked.timeout, asked.retry_cnt);
 }
 
+/* After a request whose completion comes, three that have none. */
+static void unsignaled(void)
+{
+	struct ibv_qp *qp = connected(64, 0);
+	struct ibv_sge part = {.length = BYTES};
+	struct ibv_send_wr request = {.opcode = IBV_WR_SEND, .sg_list = &part, .num_sge = 1}, *bad;
+
+	post(qp, IBV_WR_SEND, 1);
+	drain();
+	for (int i = 0; i < 3; i++)
+		ibv_post_send(qp, &request, &bad);
+}
+
+/* Post, compute for 30 ms, and only then look. */
+static void late(void)
+{
+	struct ibv_qp *qp = connected(64, 0);
+
+	post(qp, IBV_WR_SEND, 1);
+	poll(NULL, 0, 30);
+	drain();
+}
+
 /* Post and poll until standard input ends. */
 static void for_long(void)
 {
@@ -181,7 +204,7 @@ int main(int count, char **words)
 		void (*run)(void);
 	} scripts[] = {
 		{"posts", posts}, {"for_long", for_long}, {"refused", refused}, {"failed", failed}, {"threads", threads},
-		{"forked", forked}, {"many", many}, {"come_and_go", come_and_go},
+		{"forked", forked}, {"many", many}, {"come_and_go", come_and_go}, {"unsignaled", unsignaled}, {"late", late},
 	};
 
 	context = ibv_open_device(NULL);

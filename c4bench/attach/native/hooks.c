@@ -1,9 +1,11 @@
 /* What a program does with its queues by its device's context, on the way to the device. */
 #include "device.h"
+#include "move.h"
+#include "stash.h"
 #include "time.h"
 #include "traffic.h"
 
-static void count_all(struct device *device, const struct ibv_wc *completions, int found)
+void count_completions(struct device *device, const struct ibv_wc *completions, int found)
 {
 	struct batch batch = {.device = device};
 
@@ -17,11 +19,16 @@ static void count_all(struct device *device, const struct ibv_wc *completions, i
 int hooked_poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *completions)
 {
 	struct device *device = device_of(cq->context);
-	int found = device->poll_cq(cq, most, completions);
+	int found = atomic_load_explicit(&stashed, memory_order_relaxed) ? stash_take(cq, most, completions) : 0;
 
+	if (found) {
+		progressed();
+		return found;
+	}
+	found = device->poll_cq(cq, most, completions);
 	if (found > 0) {
 		progressed();
-		count_all(device, completions, found);
+		count_completions(device, completions, found);
 	} else if (!found) {
 		qps_flush();
 		waited_in_vain();
@@ -79,6 +86,7 @@ int hooked_post_send(struct ibv_qp *handle, struct ibv_send_wr *first, struct ib
 	progressed();
 	if (!qp)
 		return device_of(handle->context)->post_send(handle, first, bad);
+	move_if_wanted(qp);
 	burst_begin(&burst, qp);
 	count_posts(&burst, first, NULL);
 	int failed = qp->device->post_send(handle, first, bad);

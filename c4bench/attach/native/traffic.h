@@ -97,5 +97,6 @@ struct completion {
 
 void batch_add(struct batch *batch, const struct completion *completion);
 void batch_end(struct batch *batch);
+void count_completions(struct device *device, const struct ibv_wc *completions, int found);
 
 #pragma GCC visibility pop

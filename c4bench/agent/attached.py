@@ -13,13 +13,13 @@ from typing import TypeVar
 import msgspec
 
 from c4bench.agent.spawner import ProcessStat
-from c4bench.attach.server import AttachedProcess, open_records
+from c4bench.attach.server import AttachedProcess, open_records, record_files
 from c4bench.budget import ATTACHED
 from c4bench.collective.ring_layout import CommEntry
 from c4bench.collective.ring_reader import RankTables, TelemetryCopy, TelemetryReader
 from c4bench.errors import C4Error, UsageError
 from c4bench.model.agent import AgentConfig
-from c4bench.model.telemetry import RankRecord
+from c4bench.model.telemetry import CommRecord, Member, RankRecord
 from c4bench.model.window import NUMBERS_AT_MOST, Numbering, Numbers
 from c4bench.wire.messages import Attached, AttachedRank, Seated
 
@@ -60,25 +60,50 @@ def _half_of(shared: Numbering) -> Numbering:
     return numbering
 
 
+class _File:
+    """A telemetry file of a process, which its owner may damage, cut or remove at any time."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self._path = path
+        self._copy: TelemetryCopy | None = None
+        self.reader: TelemetryReader | None = None
+
+    @property
+    def removed(self) -> bool:
+        """Whether nobody can open it any more: its library has ended, and may make another one."""
+        return not os.fstat(self.descriptor).st_nlink
+
+    def read(self, numbering: Numbering, rename: Callable[[CommEntry], CommEntry], start_s: float) -> RankTables:
+        """Its tables, for a window that begins at `start_s`. Raises UsageError for a damaged file."""
+        if self._copy is None or self.reader is None:
+            self._copy = TelemetryCopy(self._path, self.descriptor)
+            self.reader = TelemetryReader(self._path, numbering, self._copy.memory, rename)
+        else:
+            self._copy.refresh()
+        return self.reader.read(start_s)
+
+
 class _Attached(msgspec.Struct):
-    """A process; `rank` is None until the master has said which it is. `code` is None where nobody knows it."""
+    """A process; `rank` is None until the master has said which it is. `code` is None where nobody knows it.
+
+    `files` are those that it has of its possible `paths`.
+    """
 
     process: AttachedProcess
     descriptor: int
-    file: int
     stat: ProcessStat
+    paths: tuple[Path, ...]
+    files: dict[Path, _File]
     rank: int | None = None
     ended: bool = False
     code: int | None = None
-    copy: TelemetryCopy | None = None
-    reader: TelemetryReader | None = None
 
     def close(self) -> None:
         """Close all its files."""
         self.stat.close()
-        for descriptor in (self.descriptor, self.file):
-            if descriptor >= 0:
-                os.close(descriptor)
+        for descriptor in (self.descriptor, *(file.descriptor for file in self.files.values())):
+            os.close(descriptor)
 
 
 class AttachedRanks:
@@ -98,29 +123,30 @@ class AttachedRanks:
             os.close(descriptor)  # it has connected again
             return
         try:
-            file = self._open(process)
+            paths = self._check(process)
+            files = {path: _File(path, open_records(path, process)) for path in paths[:1]}
         except UsageError:
             os.close(descriptor)
             raise
         if known is not None:
             self._forget(process.pid)
-        self._here[process.pid] = one = _Attached(process, descriptor, file, ProcessStat(process.pid))
+        self._here[process.pid] = one = _Attached(process, descriptor, ProcessStat(process.pid), paths, files)
         asyncio.get_running_loop().add_reader(descriptor, self._gone, one)
         self.changed.set()
         values = process.pid, process.uid, process.identity.job
         _logger.info("process %d of user %d is attached, job %s", *values, extra={"job": process.identity.job})
 
-    def _open(self, process: AttachedProcess) -> int:
+    def _check(self, process: AttachedProcess) -> tuple[Path, ...]:
+        """The telemetry files that a process may have. Raises UsageError for one that is not taken."""
         who = f"process {process.pid}"
         if not process.identity.job:
             raise UsageError(f"{who} has no job; set C4BENCH_JOB, or start it with c4bench attach --job")
         if len(self._here) >= ATTACHED.records:
             raise UsageError(f"{who}: {ATTACHED.records} processes are attached on this host already")
-        if not process.ring:
-            return -1
-        if any(one.process.ring == process.ring for one in self._here.values()):
+        paths = record_files(Path(self._config.attach_records), process)
+        if paths and any(one.paths == paths for one in self._here.values()):
             raise UsageError(f"{who}: its records are those of another process")
-        return open_records(Path(self._config.attach_records), process)
+        return paths
 
     def _gone(self, one: _Attached, looks: int = 0) -> None:
         """A process has ended; how is known where the kernel says so, once the parent has asked as well."""
@@ -142,13 +168,9 @@ class AttachedRanks:
 
     def _remove_files(self, one: _Attached) -> None:
         """Remove what a process that was killed has left."""
-        ring = self._path(one.process)
-        for path in (ring, ring.with_suffix(".qps")) if one.file >= 0 else ():
+        for path in (*one.paths, *(ring.with_suffix(".qps") for ring in one.paths[:1])):
             with suppress(OSError):
                 path.unlink()
-
-    def _path(self, process: AttachedProcess) -> Path:
-        return Path(self._config.attach_records) / process.ring
 
     def _forget_ended(self, one: _Attached) -> None:
         if self._here.get(one.process.pid) is one:
@@ -203,8 +225,8 @@ class AttachedRanks:
         return any(one.rank is not None for one in self._here.values())
 
     def tables(self, start_s: float) -> list[RankTables]:
-        """The tables of all processes whose ranks are known, for a window that begins at `start_s`."""
-        return [table for one in self._here.values() if (table := self._read(one, start_s)) is not None]
+        """The tables of all files of processes whose ranks are known, for a window that begins at `start_s`."""
+        return [table for one in self._here.values() for table in self._read(one, start_s)]
 
     def records(self) -> list[RankRecord]:
         """The states of processes whose ranks are known."""
@@ -212,23 +234,31 @@ class AttachedRanks:
 
     def readers(self) -> list[TelemetryReader]:
         """What has read the telemetry so far."""
-        return [one.reader for one in self._here.values() if one.reader is not None]
+        files = (file for one in self._here.values() for file in one.files.values())
+        return [file.reader for file in files if file.reader is not None]
 
-    def _read(self, one: _Attached, start_s: float) -> RankTables | None:
-        if one.rank is None or one.file < 0:
-            return None
-        try:
-            if one.copy is None or one.reader is None:
-                path = self._path(one.process)
-                one.copy = TelemetryCopy(path, one.file)
-                renamed = _renamed(one.process.identity.job, one.rank)
-                one.reader = TelemetryReader(path, self._numbering, one.copy.memory, renamed)
-            else:
-                one.copy.refresh()
-            return one.reader.read(start_s)
-        except C4Error:
-            self.unreadable += 1
-            return None
+    def _read(self, one: _Attached, start_s: float) -> list[RankTables]:
+        if one.rank is None:
+            return []
+        if not one.ended:
+            self._look_for_files(one)
+        rename = renamed(one.process.identity.job, one.rank, self._config.name)
+        tables = []
+        for file in one.files.values():
+            try:
+                tables.append(file.read(self._numbering, rename, start_s))
+            except C4Error:
+                self.unreadable += 1
+        return tables
+
+    def _look_for_files(self, one: _Attached) -> None:
+        """Open the files that libraries have made since; forget those that they have removed."""
+        for path in [path for path, file in one.files.items() if file.removed]:
+            os.close(one.files.pop(path).descriptor)
+        for path in one.paths:
+            if path not in one.files:
+                with suppress(UsageError):  # it is not there, or not the user's
+                    one.files[path] = _File(path, open_records(path, one.process))
 
     def _record(self, one: _Attached, rank: int) -> RankRecord:
         job, pid = one.process.identity.job, one.process.pid
@@ -238,8 +268,8 @@ class AttachedRanks:
         return RankRecord(job, rank, self._config.name, pid, state, one.code)
 
 
-def _renamed(job: str, rank: int) -> Callable[[CommEntry], CommEntry]:
-    """Gives a process's communicators its job, and the rank where the process itself does not know it.
+def renamed(job: str, rank: int, host: str) -> Callable[[CommEntry], CommEntry]:
+    """Gives a process's communicators its job, and its own place in them its host and its rank in the job.
 
     Raises UsageError for names and sizes that no communicator has.
     """
@@ -248,10 +278,14 @@ def _renamed(job: str, rank: int) -> Callable[[CommEntry], CommEntry]:
         record = entry.record
         if not (record.comm.isprintable() and 0 < len(record.comm) <= _NAME_AT_MOST):
             raise UsageError(f"a communicator's name is not of up to {_NAME_AT_MOST} printable characters")
-        if len(record.members) > _MEMBERS_AT_MOST:
-            raise UsageError(f"a communicator of more than {_MEMBERS_AT_MOST} members")
-        named = msgspec.structs.replace(record, comm=f"{job}/{record.comm}", job=job)
-        return CommEntry(entry.rank if record.members else rank, named)
+        name = f"{job}/{record.comm}"
+        if not record.members:
+            return CommEntry(rank, CommRecord(name, job, ()))
+        last = max(member.rank for member in record.members)
+        if not 0 <= entry.rank <= last < _MEMBERS_AT_MOST:
+            raise UsageError(f"a communicator's rank {entry.rank} of {last + 1}, of {_MEMBERS_AT_MOST} at most")
+        own, others = Member(entry.rank, host, (), rank), (Member(last, "", ()),) if entry.rank < last else ()
+        return CommEntry(entry.rank, CommRecord(name, job, (own, *others)))
 
     return rename
 

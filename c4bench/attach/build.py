@@ -28,6 +28,8 @@ _VERBS = (
     "say.c",
     "table.c",
     "slot.c",
+    "record_file.c",
+    "telemetry_file.c",
     "ring.c",
     "bias.c",
     "device.c",
@@ -45,8 +47,8 @@ _VERBS = (
 LIBRARIES = {
     "verbs": (*_VERBS, "lookup.c"),
     "lab": ("real.c", "lab/idle.c", "lab/spins.c"),
-    "nccl": ("nccl_profiler.c", "telemetry_file.c", "slot.c", "say.c"),
-    "mpi": ("mpi.c", "telemetry_file.c", "slot.c", "say.c"),
+    "nccl": ("nccl_profiler.c", "telemetry_file.c", "record_file.c", "slot.c", "say.c"),
+    "mpi": ("mpi.c", "telemetry_file.c", "record_file.c", "slot.c", "say.c"),
 }
 # Without a stack protector, so that dlsym ends in a tail call (lookup.c); without vector registers, whose wide loads
 # wait for counters that were just stored (Intel's optimization manual, "Store Forwarding").
@@ -58,6 +60,7 @@ _WARNINGS = ("-Wall", "-Wextra", "-Werror")
 _LIBIBVERBS, _REAL = "libibverbs.so.1", "real"
 _REPLACED = ("ibv_open_device", "ibv_close_device", "ibv_modify_qp", "ibv_destroy_qp", "ibv_destroy_cq")
 _REPLACED_AT = "IBVERBS_1.1"
+_FOR_OTHERS = "c4bench_attach_process"  # which the libraries for MPI and NCCL call
 _VERSION = re.compile(r"^\d+ 0x00 0x[0-9a-f]+ (\S+)", re.MULTILINE)
 _DIGITS = 12
 _PLACE = Path(sys.prefix, "lib", "c4bench")
@@ -77,7 +80,7 @@ def libraries(*, verbs: bool = True) -> tuple[Path, ...]:
 
     Raises UnhealthyError where set-up has not built it.
     """
-    names = (*(("lab",) if in_virtual_time() else ()), *(("verbs",) if verbs else ()))
+    names = (*(("lab",) if in_virtual_time() else ()), *(("verbs",) if verbs else ()), "mpi")
     return tuple(map(library, names))
 
 
@@ -123,7 +126,7 @@ def build_in_place(real: Path, folder: Path) -> None:
     """
     folder.mkdir(parents=True)
     nodes = [f"{name} {{}};\n" for name in _versions(real) if name != _REPLACED_AT]
-    exported = f"{_REPLACED_AT} {{ global: {'; '.join(_REPLACED)}; local: *; }};\n"
+    exported = f"{_REPLACED_AT} {{ global: {'; '.join(_REPLACED)}; {_FOR_OTHERS}; local: *; }};\n"
     with tempfile.TemporaryDirectory() as scratch:
         dependency, script, empty = (Path(scratch, name) for name in ("dependency.so", "script.map", "empty.c"))
         script.write_text("".join((*nodes, exported)))

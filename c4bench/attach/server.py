@@ -42,6 +42,8 @@ _AS_ASKED = -1
 _MOVED = b'"moved"'
 _CREDENTIALS = struct.Struct("3i")
 _RING = re.compile(r"[0-9]{1,10}\.ring")
+# Beside it, where a library records what its program calls of MPI or NCCL.
+_CALLS = (".mpi.ring", ".nccl.ring")
 _OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _FOLDER_MODE = 0o1777
 
@@ -120,14 +122,24 @@ def make_folder(path: Path) -> None:
         path.chmod(_FOLDER_MODE)
 
 
-def open_records(folder: Path, process: AttachedProcess) -> int:
-    """Open a process's telemetry file; returns the descriptor.
+def record_files(folder: Path, process: AttachedProcess) -> tuple[Path, ...]:
+    """The telemetry files that a process may have in `folder`, its connections' first; none if it records nothing.
 
-    Raises UsageError for what is no plain file in `folder`, or belongs to another user than the process does.
+    Raises UsageError for a name that none of them has.
     """
-    path = folder / process.ring
+    if not process.ring:
+        return ()
     if not _RING.fullmatch(process.ring):
         raise UsageError(f"process {process.pid}: its records are no NUMBER.ring of {folder}")
+    number = process.ring.partition(".")[0]
+    return (folder / process.ring, *(folder / f"{number}{suffix}" for suffix in _CALLS))
+
+
+def open_records(path: Path, process: AttachedProcess) -> int:
+    """Open a telemetry file of a process; returns the descriptor.
+
+    Raises UsageError for what is no plain file, or belongs to another user than the process does.
+    """
     try:
         descriptor = os.open(path, _OPEN)
     except OSError as error:

@@ -81,6 +81,13 @@ def _add_hooks(parser: argparse.ArgumentParser) -> None:
         "be given several times (docs/howto/slurm.md)",
     )
     parser.add_argument(
+        "--hook-job",
+        action="append",
+        metavar="PATTERN",
+        help="give hooks only what is found about jobs of such names, such as 'train-*', also of programs that c4bench "
+        "has not started; may be given several times (default: all)",
+    )
+    parser.add_argument(
         "--hook-per-hour", type=int, default=6, metavar="N", help="run each hook no more often than that (default 6)"
     )
     parser.add_argument("--hook-dry-run", action="store_true", help="note which hooks would run, and run none")
@@ -157,8 +164,13 @@ def _archive(arguments: argparse.Namespace) -> Archive | None:
 def _hooks(arguments: argparse.Namespace) -> HookPolicy:
     if arguments.hook_per_hour < 1:
         raise UsageError(f"--hook-per-hour {arguments.hook_per_hour}: give 1 or more")
+    if arguments.hook_job and not arguments.hook:
+        raise UsageError("--hook-job says which jobs hooks are for; give a --hook too")
     return HookPolicy(
-        tuple(map(_words, arguments.hook)), per_hour=arguments.hook_per_hour, dry_run=arguments.hook_dry_run
+        tuple(map(_words, arguments.hook)),
+        jobs=tuple(arguments.hook_job or ("*",)),
+        per_hour=arguments.hook_per_hour,
+        dry_run=arguments.hook_dry_run,
     )
 
 

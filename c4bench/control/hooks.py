@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from fnmatch import fnmatchcase
 
 import msgspec
 
@@ -31,10 +32,12 @@ _OUTPUT_BYTES = 64 << 10
 class HookPolicy(msgspec.Struct, frozen=True):
     """The `commands`, each as its words, and how they are bounded.
 
-    Each runs at most `per_hour` times an hour, for at most `timeout_s`. With `dry_run` nothing is run.
+    They are given findings about jobs whose names one of the patterns `jobs` matches (fnmatch). Each runs at most
+    `per_hour` times an hour, for at most `timeout_s`. With `dry_run` nothing is run.
     """
 
     commands: tuple[tuple[str, ...], ...] = ()
+    jobs: tuple[str, ...] = ("*",)
     per_hour: int = 6
     timeout_s: float = 60.0
     dry_run: bool = False
@@ -50,9 +53,12 @@ class Hooks:
     async def run(self) -> None:
         """Serve new findings until cancelled."""
         async for event in self._log.follow(-1):
-            if isinstance(event, Diagnosed):
+            if isinstance(event, Diagnosed) and self._concerns(name_of(event.diagnosis.job)):
                 for command in self._policy.commands:
                     await self._serve(command, event.diagnosis)
+
+    def _concerns(self, job: str) -> bool:
+        return any(fnmatchcase(job, pattern) for pattern in self._policy.jobs)
 
     async def _serve(self, command: tuple[str, ...], diagnosis: Diagnosis) -> None:
         code, said = await self._run(

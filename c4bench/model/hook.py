@@ -22,7 +22,7 @@ class HookInput(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, diagnosis: Diagnosis, job: str, hosts: Sequence[str]) -> Self:
-        """For a finding about an attempt that runs on these hosts: the rank with number n on the n-th."""
+        """For a finding about an attempt that runs on these hosts: the rank with number n on the n-th, "" for none."""
         component, host = diagnosis.component, ""
         if component.kind == "rank":
             number = component.name.rpartition(":")[2]
@@ -31,4 +31,4 @@ class HookInput(msgspec.Struct, frozen=True):
             host = component.name.partition("/")[0]
         elif component.kind == "host":
             host = component.name
-        return cls(job, host, tuple(dict.fromkeys(hosts)), not diagnosis.alternatives, diagnosis)
+        return cls(job, host, tuple(dict.fromkeys(filter(None, hosts))), not diagnosis.alternatives, diagnosis)

@@ -26,16 +26,16 @@ static void share(struct bias *lock)
 	atomic_store(&lock->shared, SHARED);
 }
 
-void bias_enter_shared(struct bias *lock, uintptr_t self)
+int bias_enter_shared(struct bias *lock, uintptr_t self)
 {
 	uintptr_t nobody = 0;
 
 	if (barriers && atomic_compare_exchange_strong(&lock->owner, &nobody, self)) {
-		bias_enter(lock);
-		return;
+		return bias_enter(lock);
 	}
 	while (atomic_exchange_explicit(&lock->held, 1, memory_order_acquire))
 		sched_yield();
 	if (barriers && atomic_load(&lock->shared) != SHARED)
 		share(lock);
+	return 0;
 }

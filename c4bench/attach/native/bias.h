@@ -17,7 +17,7 @@ struct bias {
 /* Have the kernel make membarrier work; without it every lock is shared from the beginning. */
 void bias_prepare(void);
 
-void bias_enter_shared(struct bias *lock, uintptr_t self);
+int bias_enter_shared(struct bias *lock, uintptr_t self);
 
 /* Each thread's own: its address stands for the thread. */
 extern _Thread_local char bias_mine __attribute__((tls_model("initial-exec")));
@@ -27,24 +27,24 @@ static inline uintptr_t bias_self(void)
 	return (uintptr_t)&bias_mine;
 }
 
-static inline void bias_enter(struct bias *lock)
+/* Returns whether this is the owner's way in, which bias_leave has to know. */
+static inline int bias_enter(struct bias *lock)
 {
 	uintptr_t self = bias_self();
 
-	if (atomic_load_explicit(&lock->owner, memory_order_relaxed) == self) {
+	if (__builtin_expect(atomic_load_explicit(&lock->owner, memory_order_relaxed) == self, 1)) {
 		atomic_store_explicit(&lock->inside, 1, memory_order_relaxed);
 		atomic_signal_fence(memory_order_seq_cst);
-		if (!atomic_load_explicit(&lock->shared, memory_order_relaxed))
-			return;
+		if (__builtin_expect(!atomic_load_explicit(&lock->shared, memory_order_relaxed), 1))
+			return 1;
 		atomic_store_explicit(&lock->inside, 0, memory_order_release);
 	}
-	bias_enter_shared(lock, self);
+	return bias_enter_shared(lock, self);
 }
 
-static inline void bias_leave(struct bias *lock)
+static inline void bias_leave(struct bias *lock, int owned)
 {
-	if (atomic_load_explicit(&lock->inside, memory_order_relaxed) &&
-	    atomic_load_explicit(&lock->owner, memory_order_relaxed) == bias_self())
+	if (owned)
 		atomic_store_explicit(&lock->inside, 0, memory_order_release);
 	else
 		atomic_store_explicit(&lock->held, 0, memory_order_release);

@@ -30,7 +30,7 @@ int extended_polls(struct ibv_cq *cq)
 }
 
 /* Count the completion that the queue shows now. What it is can be asked of those that succeeded only. */
-static void count(struct queue *queue, struct ibv_cq_ex *cq)
+static void count_shown(struct queue *queue, struct ibv_cq_ex *cq)
 {
 	struct completion completion = {.number = ibv_wc_read_qp_num(cq), .status = cq->status};
 
@@ -52,7 +52,7 @@ static int start_poll(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attributes)
 	if (!result) {
 		progressed();
 		queue->batch = (struct batch){.device = device_of(cq->context)};
-		count(queue, cq);
+		count_shown(queue, cq);
 	} else if (result == ENOENT) {
 		qps_flush();
 		waited_in_vain();
@@ -66,7 +66,7 @@ static int next_poll(struct ibv_cq_ex *cq)
 	int result = queue->next_poll(cq);
 
 	if (!result)
-		count(queue, cq);
+		count_shown(queue, cq);
 	return result;
 }
 

@@ -114,13 +114,13 @@ void move_try(struct qp *qp)
 
 	if (now < qp->move_not_before_ns)
 		return;
-	bias_enter(&qp->posting);
+	int owned = bias_enter(&qp->posting);
 	if (drain(qp))
 		label = atomic_exchange(&qp->wanted_label, NO_MOVE);
 	else
 		qp->move_not_before_ns = extended_polls(qp->handle->send_cq) ? now : now + PAUSE_NS;
 	if (label != NO_MOVE)
 		move(qp, (uint32_t)label);
-	bias_leave(&qp->posting);
+	bias_leave(&qp->posting, owned);
 	qp_changed(qp, 0);
 }

@@ -195,9 +195,9 @@ static bool name_comm(char *to, size_t room, handle comm, int ranks)
 	int before = hash_members(comm, ranks, &hash) ? count_made(hash) : -1;
 
 	if (comm == mpi.world)
-		snprintf(to, room, "%s/mpi-world", process.file.owner.job);
+		snprintf(to, room, "mpi-world");
 	else
-		snprintf(to, room, "%s/mpi-%016llx-%d", process.file.owner.job, (unsigned long long)hash, before);
+		snprintf(to, room, "mpi-%016llx-%d", (unsigned long long)hash, before);
 	return before >= 0;
 }
 
@@ -256,9 +256,9 @@ static void create_file(void)
 		say("MPI is not recorded: this MPI has no interface for tools (PMPI)");
 		return;
 	}
-	const char *why = telemetry_create(&process.file, "mpi", rank);
+	const char *why = telemetry_create(&process.file, ".mpi.ring", rank);
 	if (why) {
-		say("MPI is not recorded: %s (is an agent set up here?): %s", why, process.file.path);
+		say("MPI is not recorded: %s (is an agent set up here?): %s", why, process.file.file.path);
 		return;
 	}
 	process.recorded = true;
@@ -349,6 +349,8 @@ static struct comm *begin(handle of, struct what what)
 		telemetry_write_op(&process.file, comm->place, &comm->op);
 	}
 	pthread_mutex_unlock(&process.lock);
+	if (comm && c4bench_attach_process)
+		c4bench_attach_process((uint64_t)comm->op.entered_ns);
 	inside = comm != NULL;
 	return comm;
 }
@@ -452,7 +454,7 @@ static void remove_file(void)
 {
 	pthread_mutex_lock(&process.lock);
 	if (process.recorded)
-		telemetry_remove(&process.file);
+		record_file_remove(&process.file.file);
 	process.recorded = false;
 	pthread_mutex_unlock(&process.lock);
 }
@@ -469,5 +471,5 @@ EXPORTED int MPI_Finalize(void)
 __attribute__((destructor)) static void end_of_program(void)
 {
 	if (process.recorded)
-		unlink(process.file.path);
+		unlink(process.file.file.path);
 }

@@ -419,6 +419,8 @@ static void *start_collective(struct comm *comm, const struct nccl_event *event,
 	link_last(comm, place);
 	if (!comm->shows_kernels)
 		enter(comm, collective, now_ns);
+	if (c4bench_attach_process)
+		c4bench_attach_process((uint64_t)now_ns);
 	return give((struct token){COLLECTIVE, 0, (unsigned int)comm->number, (unsigned int)place, collective->life});
 }
 
@@ -482,8 +484,9 @@ static int add_end(struct comm *comm, const struct nccl_event *event, int64_t no
 	struct end *end = &comm->ends[comm->end_count];
 	*end = (struct end){.peer = event->proxy_op.peer, .channel = event->proxy_op.channel,
 			    .sends = event->proxy_op.is_send, .conn.since_ns = now_ns};
-	end->place = end->sends ? telemetry_open_send(&process.file, comm->place, end->peer, end->channel, &end->conn)
-				: telemetry_open_receive(&process.file, comm->place, end->peer, end->channel);
+	const struct telemetry_end named = {comm->place, end->peer, "", "", (uint32_t)end->channel};
+	end->place = end->sends ? telemetry_open_send(&process.file, &named, &end->conn)
+				: telemetry_open_receive(&process.file, &named);
 	if (end->place < 0)
 		say("some connections are not recorded: there are over %d, or there is no memory", TELEMETRY_CONNS);
 	return comm->end_count++;
@@ -861,14 +864,14 @@ static struct comm *free_comm(void)
 	return NULL;
 }
 
-/* JOB/ID, or JOB/NAME-ID where the program has named it. */
+/* ID, or NAME-ID where the program has named it. */
 static void name_comm(char *to, size_t room, const char *name, uint64_t id)
 {
 	char own[64] = "";
 
 	if (name)
 		telemetry_copy_name(own, sizeof(own), name);
-	snprintf(to, room, "%s/%s%s%016llx", process.file.owner.job, own, own[0] ? "-" : "", (unsigned long long)id);
+	snprintf(to, room, "%s%s%016llx", own, own[0] ? "-" : "", (unsigned long long)id);
 }
 
 static struct comm *open_comm(uint64_t id, const char *comm_name, int ranks, int rank)
@@ -917,9 +920,9 @@ static struct comm *join(uint64_t id, const char *name, int ranks, int rank)
 	if (process.pid != getpid())
 		forget_parent();
 	if (!process.open) {
-		const char *why = telemetry_create(&process.file, "nccl", seat_of_process());
+		const char *why = telemetry_create(&process.file, ".nccl.ring", seat_of_process());
 		if (why) {
-			say("NCCL is not recorded: %s (is an agent set up here?): %s", why, process.file.path);
+			say("NCCL is not recorded: %s (is an agent set up here?): %s", why, process.file.file.path);
 			return NULL;
 		}
 	}
@@ -927,7 +930,7 @@ static struct comm *join(uint64_t id, const char *name, int ranks, int rank)
 	if (comm)
 		process.open++;
 	else if (!process.open)
-		telemetry_remove(&process.file);
+		record_file_remove(&process.file.file);
 	return comm;
 }
 
@@ -964,7 +967,7 @@ static int finalize(void *context)
 		if (comm->open && comm->life == token.life) {
 			close_comm(comm);
 			if (!--process.open)
-				telemetry_remove(&process.file);
+				record_file_remove(&process.file.file);
 		}
 	}
 	pthread_mutex_unlock(&process.lock);
@@ -975,7 +978,7 @@ static int finalize(void *context)
 __attribute__((destructor)) static void remove_file(void)
 {
 	if (process.open && process.pid == getpid())
-		unlink(process.file.path);
+		unlink(process.file.file.path);
 }
 
 #define EXPORTED __attribute__((visibility("default")))

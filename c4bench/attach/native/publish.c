@@ -3,7 +3,7 @@
 #include "agent.h"
 #include "qp.h"
 
-enum { PUBLISH_NS = 100000, IDLE = 0, TRANSFER = 3 };
+enum { IDLE = 0, TRANSFER = 3 };
 
 /* collective/ring_layout.py, CONN and TALLY */
 struct sending {
@@ -39,11 +39,13 @@ static uint32_t source_port(const struct qp *qp)
 	return ibv_flow_label_to_udp_sport(label);
 }
 
-/* A program that has looked in vain since it posted waits for the network; one that has not may just compute. The place of
-   what a rank's own operations owe says which: they owe nothing here. */
+/* Of what will be completed it is known whether it is: only that counts as transfer, and as owed where the program has
+   looked in vain since it posted; one that has not may just compute. Nobody learns what has become of requests without a
+   completion that no other one follows. The place of what a rank's own operations owe says it: they owe nothing here. */
 static void write_sending(struct qp *qp, int looked)
 {
 	uint64_t outstanding = qp->sent.all.messages - qp->done.messages;
+	int awaited = qp->sent.marked != qp->marks_done;
 	struct sending record = {
 		.messages = qp->done.messages,
 		.size_bytes = qp->done.bytes,
@@ -51,9 +53,9 @@ static void write_sending(struct qp *qp, int looked)
 		.shared_ns = (int64_t)(qp->shared / SHARE_UNIT),
 		.progress_ns = (int64_t)qp->progress_ns,
 		.outstanding = (uint32_t)outstanding,
-		.owed = outstanding && looked,
+		.owed = awaited && looked,
 		.source_port = source_port(qp),
-		.state = outstanding ? TRANSFER : IDLE,
+		.state = awaited ? TRANSFER : IDLE,
 		.since_ns = (int64_t)qp->since_ns,
 		.posted = qp->noticed,
 	};
@@ -78,9 +80,9 @@ static void write_queue_pair(struct qp *qp)
 	slot_write(&qp->records.queue_pair, &record, sizeof record);
 }
 
-static void push(struct qp *qp)
+void qp_push(struct qp *qp)
 {
-	if (atomic_load_explicit(&qp->dirty, memory_order_relaxed) || atomic_exchange(&qp->dirty, 1))
+	if (atomic_exchange(&qp->dirty, 1))
 		return;
 	qp->next_dirty = atomic_load(&qps_dirty);
 	while (!atomic_compare_exchange_weak(&qps_dirty, &qp->next_dirty, qp))
@@ -93,7 +95,7 @@ void qp_publish(struct qp *qp, int looked)
 	if (qp->records.place == NO_PLACE)
 		return;
 	if (atomic_exchange(&qp->publishing, 1)) {
-		push(qp);
+		qp_push(qp);
 		return;
 	}
 	write_sending(qp, looked);
@@ -103,13 +105,6 @@ void qp_publish(struct qp *qp, int looked)
 	qp->published_ns = now;
 	atomic_store(&qp->publishing, 0);
 	agent_keep(now);
-}
-
-void qp_changed(struct qp *qp, uint64_t now)
-{
-	if (now > qp->published_ns + PUBLISH_NS)
-		qp_publish(qp, 0);
-	push(qp);
 }
 
 void qps_publish(void)

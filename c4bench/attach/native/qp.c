@@ -74,17 +74,20 @@ void tally_add(struct tally *tally, uint64_t now)
 	uint64_t total = tally->sums[0] += now, stride = 4;
 
 	tally->count++;
-	for (int level = 1; level < STRIDES && !(tally->count % stride); level++, stride *= 4)
+	for (int level = 1; level < STRIDES && !(tally->count & (stride - 1)); level++, stride *= 4)
 		tally->sums[level] = total;
 }
 
 /* The device's clock now; between two readings a queue pair in transfer gets their difference. */
 static uint64_t read_shared(struct device *device, uint64_t now)
 {
-	if (device->carried && now > device->clock_ns)
-		device->share += (now - device->clock_ns) * SHARE_UNIT / device->carried;
-	if (now > device->clock_ns)
+	if (now > device->clock_ns) {
+		uint64_t passed = (now - device->clock_ns) * SHARE_UNIT;
+		/* A division takes as long as all else here. */
+		if (device->carried)
+			device->share += device->carried == 1 ? passed : passed / device->carried;
 		device->clock_ns = now;
+	}
 	return device->share;
 }
 
@@ -97,12 +100,13 @@ static void enter_transfer(struct qp *qp, uint64_t now)
 
 void qp_begin_transfer(struct qp *qp, uint64_t now)
 {
-	bias_enter(&qp->device->clock_lock);
+	int owned = bias_enter(&qp->device->clock_lock);
+
 	if (!qp->in_transfer) {
 		enter_transfer(qp, now);
 		qp->since_ns = now;
 	}
-	bias_leave(&qp->device->clock_lock);
+	bias_leave(&qp->device->clock_lock, owned);
 }
 
 /* A thread that posted while another one saw the last message complete may have taken the queue pair for one in transfer
@@ -111,20 +115,21 @@ void qp_note_progress(struct qp *qp, uint64_t now)
 {
 	struct device *device = qp->device;
 
-	bias_enter(&device->clock_lock);
+	int owned = bias_enter(&device->clock_lock);
+
 	if (!qp->in_transfer)
 		enter_transfer(qp, qp->since_ns);
 	uint64_t share = read_shared(device, now);
 	qp->shared += share - qp->share_from;
 	qp->share_from = share;
 	qp->progress_ns = now;
-	if (qp->done.messages == qp->sent.all.messages) {
+	if (qp->marks_done == qp->sent.marked) {
 		qp->in_transfer = 0;
 		device->carried--;
 		qp->spent_ns += now - qp->since_ns;
 		qp->since_ns = now;
 	}
-	bias_leave(&device->clock_lock);
+	bias_leave(&device->clock_lock, owned);
 }
 
 /* The ring of marks holds as many as the send queue. */
@@ -214,10 +219,10 @@ void qp_forget(struct ibv_qp *handle)
 	struct qp *qp = table_take(&qps, (uintptr_t)handle);
 	if (qp) {
 		table_take(&qps, number_key(qp->device->number, handle->qp_num));
-		bias_enter(&qp->device->clock_lock);
+		int owned = bias_enter(&qp->device->clock_lock);
 		read_shared(qp->device, now_ns());
 		qp->device->carried -= (unsigned int)qp->in_transfer;
-		bias_leave(&qp->device->clock_lock);
+		bias_leave(&qp->device->clock_lock, owned);
 		qp->connected = 0;
 		qp_publish(qp, 0);
 		ring_give(&qp->records);

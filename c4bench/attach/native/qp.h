@@ -93,22 +93,30 @@ uint64_t now_ns(void);
 /* Add one message. */
 void tally_add(struct tally *tally, uint64_t now);
 
-/* Work was posted on a queue pair that had none outstanding; some was completed, and nothing may be outstanding now. */
+/* Work that will be completed was posted on a queue pair that had none of it outstanding; some was completed. */
 void qp_begin_transfer(struct qp *qp, uint64_t now);
 void qp_note_progress(struct qp *qp, uint64_t now);
-
-/* The record has changed: publish it, at once where the last time is long ago, or later. `now` is 0 where nobody knows. */
-void qp_changed(struct qp *qp, uint64_t now);
 
 /* Publish what has changed since; `looked`: the program has looked in vain for completions since. Costs next to nothing where
    nothing has changed. */
 extern struct qp *_Atomic qps_dirty;
 void qps_publish(void);
 void qp_publish(struct qp *qp, int looked);
+void qp_push(struct qp *qp);
 static inline void qps_flush(void)
 {
 	if (atomic_load_explicit(&qps_dirty, memory_order_relaxed))
 		qps_publish();
+}
+
+/* The record has changed: publish it, at once where the last time is long ago, or later. `now` is 0 where nobody knows. */
+enum { PUBLISH_NS = 100000 };
+static inline void qp_changed(struct qp *qp, uint64_t now)
+{
+	if (now > qp->published_ns + PUBLISH_NS)
+		qp_publish(qp, 0);
+	if (!atomic_load_explicit(&qp->dirty, memory_order_relaxed))
+		qp_push(qp);
 }
 
 #pragma GCC visibility pop

@@ -41,7 +41,7 @@ static void start(struct ibv_qp_ex *handle)
 	requests->device.wr_start(handle);
 	requests->qp = qp;
 	if (requests->qp)
-		burst_begin(&requests->burst, requests->qp);
+		requests->burst = burst_begin(requests->qp);
 }
 
 static int complete(struct ibv_qp_ex *handle)
@@ -52,11 +52,16 @@ static int complete(struct ibv_qp_ex *handle)
 	struct burst burst = requests->burst;
 
 	requests->qp = NULL;
+	if (!qp)
+		return requests->device.wr_complete(handle);
+	const struct sent before = qp->sent;
+	burst_count(&burst);
 	int failed = requests->device.wr_complete(handle);
-	if (qp && failed)
-		burst_withdraw(&burst);
-	if (qp)
-		burst_end(&burst);
+	if (failed) {
+		qp->sent = before;
+		burst.noticed = 0;
+	}
+	burst_end(&burst);
 	return failed;
 }
 
@@ -69,7 +74,7 @@ static void give_up(struct ibv_qp_ex *handle)
 	requests->qp = NULL;
 	requests->device.wr_abort(handle);
 	if (qp) {
-		burst_withdraw(&burst);
+		burst.noticed = 0;
 		burst_end(&burst);
 	}
 }
@@ -80,7 +85,7 @@ static const struct ibv_qp_ex *add(struct ibv_qp_ex *handle, enum work work)
 	struct requests *requests = requests_of(handle);
 
 	if (requests->qp)
-		burst_add(&requests->burst, work, handle->wr_flags & IBV_SEND_SIGNALED);
+		burst_add(&requests->burst, work, handle->wr_flags & IBV_SEND_SIGNALED, 0);
 	return &requests->device;
 }
 

@@ -1,29 +1,20 @@
 /* A process's telemetry file, as c4bench's own ranks write it (collective/ring_layout.py), and its table of queue pairs. */
 #pragma once
 
-#include "slot.h"
+#include "telemetry_file.h"
 
 #include <infiniband/verbs.h>
 #include <sys/types.h>
 
 #pragma GCC visibility push(hidden)
 
-enum {
-	COMMS = 64, COMM_BYTES = 128 << 10, OPS_PER_COMM = 64, OP_BYTES = 256,
-	CONNS = 1024, CONN_NAME_BYTES = 256, CONN_BYTES = 192, ARRIVAL_BYTES = 96, QP_BYTES = 128,
-	STRIDES = 8, NO_PLACE = -1,
-};
+enum { QP_BYTES = 128, STRIDES = TELEMETRY_STRIDES, NO_PLACE = -1 };
 
 /* Begin to record this process, at the first call. Returns 0, and has said why, where that is not possible. */
 int ring_ready(void);
 
 /* The name of its telemetry file, empty where nothing is recorded. */
 const char *ring_name(void);
-
-/* The records of communicator `comm`, and of its operation in one of OPS_PER_COMM places; comm 0 is this process's queue
-   pairs. A record has no copies where there is no room. */
-struct slot ring_comm(int comm);
-struct slot ring_op(int comm, int place);
 
 /* The records of a queue pair: its sending end, its receiving end, and what only this library records. */
 struct ring_qp {

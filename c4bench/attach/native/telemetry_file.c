@@ -1,27 +1,17 @@
-/* Writes a rank's telemetry file with plain stores. Memory is reserved before it is first written: a store into a file
-   for which there is no memory would kill the program. */
+/* Writes a rank's telemetry file with plain stores. */
 #define _GNU_SOURCE
 #include "telemetry_file.h"
 
 #include "pack.h"
-#include "slot.h"
 
 #include <ctype.h>
-#include <errno.h>
-#include <fcntl.h>
+#include <dlfcn.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stddef.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-
-#define DEFAULT_FOLDER "/dev/shm/c4bench-attach"
 
 #define HEADER_BYTES 4096
 #define PROCESS_BYTES 512
@@ -51,22 +41,20 @@ static const struct header HEADER = {"C4RING07",
 				     {PROCESS_BYTES, TELEMETRY_COMMS, COMM_BYTES, OPS_PER_COMM, OP_BYTES,
 				      TELEMETRY_CONNS, CONN_NAME_BYTES, CONN_BYTES, ARRIVAL_BYTES}};
 
+struct table {
+	size_t names_at, at, size;
+};
+
+static const struct table TABLES[2] = {
+	[TELEMETRY_SENDS] = {CONN_NAMES_AT, CONNS_AT, CONN_BYTES},
+	[TELEMETRY_RECEIVES] = {ARRIVAL_NAMES_AT, ARRIVALS_AT, ARRIVAL_BYTES},
+};
+
 static void write_record(struct telemetry_file *file, size_t at, size_t size, const void *payload, size_t length)
 {
-	struct slot slot = slot_at(file->memory + at, size);
+	struct slot slot = slot_at(file->file.memory + at, size);
 
 	slot_write(&slot, payload, length);
-}
-
-/* Opens the file each time: programs close descriptors that they do not know. */
-static bool reserve(const struct telemetry_file *file, size_t at, size_t length)
-{
-	int descriptor = open(file->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-	bool reserved = descriptor >= 0 && !posix_fallocate(descriptor, (off_t)at, (off_t)length);
-
-	if (descriptor >= 0)
-		close(descriptor);
-	return reserved;
 }
 
 static void pack_named(struct packed *packed, const char *name, const char *text)
@@ -81,68 +69,40 @@ static void pack_counted(struct packed *packed, const char *name, int64_t number
 	pack_number(packed, number);
 }
 
+typedef int clock_function(clockid_t, struct timespec *);
+
+static int64_t reading(clock_function *clock_of, clockid_t clock)
+{
+	struct timespec time;
+
+	clock_of(clock, &time);
+	return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+/* libc's own: that of the library for labs takes readings for waiting. */
+static clock_function *real_clock(void)
+{
+	void *libc = dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD);
+	clock_function *found = libc ? (clock_function *)dlsym(libc, "clock_gettime") : NULL;
+
+	return found ? found : clock_gettime;
+}
+
 int64_t telemetry_now_ns(void)
 {
+	static clock_function *_Atomic clock_of;
 	static atomic_llong epoch_ns;
-	struct timespec wall, steady;
+	clock_function *clock_now = atomic_load_explicit(&clock_of, memory_order_relaxed);
 
-	clock_gettime(CLOCK_MONOTONIC, &steady);
-	int64_t now_ns = (int64_t)steady.tv_sec * 1000000000 + steady.tv_nsec;
+	if (!clock_now)
+		atomic_store(&clock_of, clock_now = real_clock());
+	int64_t now_ns = reading(clock_now, CLOCK_MONOTONIC);
 	long long from_ns = atomic_load_explicit(&epoch_ns, memory_order_relaxed);
 	if (!from_ns) {
-		clock_gettime(CLOCK_REALTIME, &wall);
-		long long found_ns = (int64_t)wall.tv_sec * 1000000000 + wall.tv_nsec - now_ns;
+		long long found_ns = reading(clock_now, CLOCK_REALTIME) - now_ns;
 		from_ns = atomic_compare_exchange_strong(&epoch_ns, &from_ns, found_ns) ? found_ns : from_ns;
 	}
 	return from_ns + now_ns;
-}
-
-/* Why a file of this size could not be written. */
-static const char *limited(void)
-{
-	struct rlimit limit;
-
-	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < FILE_BYTES)
-		return "files may not be that large (ulimit -f)";
-	return NULL;
-}
-
-static const char *open_memory(struct telemetry_file *file, const char *path)
-{
-	int descriptor = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
-	const char *why = NULL;
-
-	if (descriptor < 0)
-		return strerror(errno);
-	if (ftruncate(descriptor, FILE_BYTES) < 0 || posix_fallocate(descriptor, 0, COMMS_AT))
-		why = "there is no memory for it";
-	else
-		file->memory = mmap(NULL, FILE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-	if (file->memory == MAP_FAILED)
-		why = strerror(errno);
-	close(descriptor);
-	return why;
-}
-
-/* The file gets its name only when it is complete, so that nobody reads half a header. */
-static const char *fill(struct telemetry_file *file, const char *unfinished)
-{
-	struct packed owner = {.length = 0};
-
-	pack_map(&owner, 3);
-	pack_named(&owner, "job", file->owner.job);
-	pack_counted(&owner, "rank", file->owner.seat);
-	pack_counted(&owner, "pid", getpid());
-	write_record(file, HEADER_BYTES, PROCESS_BYTES, owner.bytes, owner.length);
-	memcpy(file->memory, &HEADER, sizeof(HEADER));
-	return rename(unfinished, file->path) < 0 ? strerror(errno) : NULL;
-}
-
-static void forget(struct telemetry_file *file, const char *unfinished)
-{
-	if (file->memory && file->memory != MAP_FAILED)
-		munmap(file->memory, FILE_BYTES);
-	unlink(unfinished);
 }
 
 const char *telemetry_first_set(const char *const names[], int count)
@@ -164,46 +124,34 @@ void telemetry_copy_name(char *to, size_t room, const char *from)
 	to[at] = 0;
 }
 
-static void identify(struct telemetry_owner *owner, int seat)
+static const char *job(void)
 {
-	static const char *const jobs[] = {"C4BENCH_JOB", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"};
-	const char *job = telemetry_first_set(jobs, sizeof(jobs) / sizeof(*jobs)), *host = getenv("C4BENCH_HOST");
-	char name[sizeof(owner->host)] = "";
+	const char *given = getenv("C4BENCH_JOB");
 
-	gethostname(name, sizeof(name) - 1);
-	telemetry_copy_name(owner->job, sizeof(owner->job), job ? job : "attached");
-	telemetry_copy_name(owner->host, sizeof(owner->host), host && *host ? host : name);
-	owner->seat = seat;
+	return given ? given : "";
 }
 
-const char *telemetry_create(struct telemetry_file *file, const char *library, int seat)
+/* The agent knows better whose the file is, where a launcher has set its own variables. */
+static void write_owner(struct telemetry_file *file, int rank)
 {
-	char unfinished[sizeof(file->path) + 8];
-	const char *folder = getenv("C4BENCH_ATTACH_RECORDS");
-	const char *place = folder && *folder ? folder : DEFAULT_FOLDER;
-	size_t room = sizeof(file->path);
+	struct packed owner = {.length = 0};
 
+	pack_map(&owner, 3);
+	pack_named(&owner, "job", job());
+	pack_counted(&owner, "rank", rank);
+	pack_counted(&owner, "pid", getpid());
+	write_record(file, HEADER_BYTES, PROCESS_BYTES, owner.bytes, owner.length);
+}
+
+const char *telemetry_create(struct telemetry_file *file, const char *suffix, int rank)
+{
 	memset(file, 0, sizeof(*file));
 	pthread_mutex_init(&file->lock, NULL);
-	identify(&file->owner, seat);
-	if ((size_t)snprintf(file->path, room, "%s/%d.%s.ring", place, getpid(), library) >= room)
-		return "its name is too long";
-	snprintf(unfinished, sizeof(unfinished), "%s.new", file->path);
-	unlink(unfinished);
-	const char *why = limited();
-	if (!why)
-		why = open_memory(file, unfinished);
-	if (!why)
-		why = fill(file, unfinished);
+	const char *why = record_file_create(&file->file, suffix, FILE_BYTES, COMMS_AT);
 	if (why)
-		forget(file, unfinished);
-	return why;
-}
-
-void telemetry_remove(struct telemetry_file *file)
-{
-	unlink(file->path);
-	munmap(file->memory, FILE_BYTES);
+		return why;
+	write_owner(file, rank);
+	return record_file_publish(&file->file, &HEADER, sizeof(HEADER));
 }
 
 static int take(struct telemetry_file *file, uint8_t *table, int places, int taker)
@@ -234,18 +182,17 @@ static size_t place_at(size_t table, int place, size_t size)
 	return table + (size_t)place * 2 * size;
 }
 
-static void put_member(struct packed *packed, int rank, const char *host, int seat)
+static void put_member(struct packed *packed, int rank)
 {
-	pack_map(packed, 4);
+	pack_map(packed, 3);
 	pack_counted(packed, "rank", rank);
-	pack_named(packed, "host", host);
+	pack_named(packed, "host", "");
 	pack_text(packed, "nics");
 	pack_empty_array(packed);
-	pack_counted(packed, "seat", seat);
 }
 
-/* The rank itself, and the last rank, without a host where that is another: so readers know how many there are. */
-static void put_comm(struct packed *packed, const struct telemetry_owner *owner, const struct telemetry_comm *comm)
+/* The rank itself and the last rank, where that is another: so readers know how many there are. */
+static void put_comm(struct packed *packed, const struct telemetry_comm *comm)
 {
 	bool last = comm->rank == comm->ranks - 1;
 
@@ -254,12 +201,13 @@ static void put_comm(struct packed *packed, const struct telemetry_owner *owner,
 	pack_text(packed, "record");
 	pack_map(packed, 3);
 	pack_named(packed, "comm", comm->name);
-	pack_named(packed, "job", owner->job);
+	pack_named(packed, "job", job());
 	pack_text(packed, "members");
-	pack_byte(packed, last ? 0x91 : 0x92); /* an array of one or two */
-	put_member(packed, comm->rank, owner->host, owner->seat);
-	if (!last)
-		put_member(packed, comm->ranks - 1, "", -1);
+	pack_byte(packed, !comm->ranks ? 0x90 : last ? 0x91 : 0x92); /* an array of none, one or two */
+	if (comm->ranks)
+		put_member(packed, comm->rank);
+	if (comm->ranks && !last)
+		put_member(packed, comm->ranks - 1);
 }
 
 int telemetry_open_comm(struct telemetry_file *file, const struct telemetry_comm *comm)
@@ -270,9 +218,10 @@ int telemetry_open_comm(struct telemetry_file *file, const struct telemetry_comm
 	if (place < 0)
 		return -1;
 	size_t at = comm_at(place), used = PACKED_BYTES + RECORD_HEAD_BYTES;
-	put_comm(&entry, &file->owner, comm);
-	if (entry.length == PACKED_BYTES || !reserve(file, at, used) || !reserve(file, at + COMM_BYTES, used) ||
-	    !reserve(file, op_at(place, 0), (size_t)2 * OP_BYTES * OPS_PER_COMM)) {
+	put_comm(&entry, comm);
+	if (entry.length == PACKED_BYTES || !record_file_reserve(&file->file, at, used) ||
+	    !record_file_reserve(&file->file, at + COMM_BYTES, used) ||
+	    (comm->ranks && !record_file_reserve(&file->file, op_at(place, 0), (size_t)2 * OP_BYTES * OPS_PER_COMM))) {
 		file->comms[place] = 0;
 		return -1;
 	}
@@ -280,52 +229,73 @@ int telemetry_open_comm(struct telemetry_file *file, const struct telemetry_comm
 	return place;
 }
 
-/* An end of a connection. Its NICs are not known here; its numbers stand before its name. */
-static int open_end(struct telemetry_file *file, uint8_t *table, const size_t at[2], size_t size, int comm, int peer,
-		    int qp, const void *numbers, size_t length)
+bool telemetry_reserve_ends(struct telemetry_file *file, int first, int count)
+{
+	for (const struct table *table = TABLES; table < TABLES + 2; table++)
+		if (!record_file_reserve(&file->file, place_at(table->names_at, first, CONN_NAME_BYTES),
+					 place_at(0, count, CONN_NAME_BYTES)) ||
+		    !record_file_reserve(&file->file, place_at(table->at, first, table->size),
+					 place_at(0, count, table->size)))
+			return false;
+	return true;
+}
+
+void telemetry_name_end(struct telemetry_file *file, enum telemetry_table table, int place, const struct telemetry_end *end)
 {
 	struct packed name = {.length = 0};
-	int place = take(file, table, TELEMETRY_CONNS, comm);
+
+	if (end) {
+		pack_map(&name, 5);
+		pack_counted(&name, "comm", end->comm);
+		pack_counted(&name, "peer", end->peer);
+		pack_named(&name, "source", end->source);
+		pack_named(&name, "destination", end->destination);
+		pack_counted(&name, "qp", end->qp);
+	}
+	write_record(file, place_at(TABLES[table].names_at, place, CONN_NAME_BYTES), CONN_NAME_BYTES, name.bytes, name.length);
+}
+
+struct slot telemetry_end_numbers(struct telemetry_file *file, enum telemetry_table table, int place)
+{
+	return slot_at(file->file.memory + place_at(TABLES[table].at, place, TABLES[table].size), TABLES[table].size);
+}
+
+/* Its numbers stand before its name. */
+static int open_end(struct telemetry_file *file, enum telemetry_table table, const struct telemetry_end *end,
+		    const void *numbers, size_t length)
+{
+	int place = take(file, file->ends[table], TELEMETRY_CONNS, end->comm);
 
 	if (place < 0)
 		return -1;
-	size_t name_at = place_at(at[0], place, CONN_NAME_BYTES), numbers_at = place_at(at[1], place, size);
-	if (!reserve(file, name_at, (size_t)2 * CONN_NAME_BYTES) || !reserve(file, numbers_at, 2 * size)) {
-		table[place] = 0;
+	if (!telemetry_reserve_ends(file, place, 1)) {
+		file->ends[table][place] = 0;
 		return -1;
 	}
-	pack_map(&name, 5);
-	pack_counted(&name, "comm", comm);
-	pack_counted(&name, "peer", peer);
-	pack_named(&name, "source", "");
-	pack_named(&name, "destination", "");
-	pack_counted(&name, "qp", qp);
-	write_record(file, numbers_at, size, numbers, length);
-	write_record(file, name_at, CONN_NAME_BYTES, name.bytes, name.length);
+	struct slot slot = telemetry_end_numbers(file, table, place);
+	slot_write(&slot, numbers, length);
+	telemetry_name_end(file, table, place, end);
 	return place;
 }
 
-int telemetry_open_send(struct telemetry_file *file, int comm, int peer, int qp, const struct telemetry_conn *conn)
+int telemetry_open_send(struct telemetry_file *file, const struct telemetry_end *end, const struct telemetry_conn *conn)
 {
-	const size_t at[2] = {CONN_NAMES_AT, CONNS_AT};
-
-	return open_end(file, file->sends, at, CONN_BYTES, comm, peer, qp, conn, sizeof(*conn));
+	return open_end(file, TELEMETRY_SENDS, end, conn, sizeof(*conn));
 }
 
-int telemetry_open_receive(struct telemetry_file *file, int comm, int peer, int qp)
+int telemetry_open_receive(struct telemetry_file *file, const struct telemetry_end *end)
 {
-	const size_t at[2] = {ARRIVAL_NAMES_AT, ARRIVALS_AT};
 	const struct telemetry_tally none = {0};
 
-	return open_end(file, file->receives, at, ARRIVAL_BYTES, comm, peer, qp, &none, sizeof(none));
+	return open_end(file, TELEMETRY_RECEIVES, end, &none, sizeof(none));
 }
 
-static void release_ends(struct telemetry_file *file, uint8_t *table, size_t names_at, int comm)
+static void release_ends(struct telemetry_file *file, enum telemetry_table table, int comm)
 {
 	for (int place = 0; place < TELEMETRY_CONNS; place++)
-		if (table[place] == comm + 1) {
-			write_record(file, place_at(names_at, place, CONN_NAME_BYTES), CONN_NAME_BYTES, "", 0);
-			table[place] = 0;
+		if (file->ends[table][place] == comm + 1) {
+			telemetry_name_end(file, table, place, NULL);
+			file->ends[table][place] = 0;
 		}
 }
 
@@ -335,8 +305,8 @@ void telemetry_close_comm(struct telemetry_file *file, int comm)
 	for (uint64_t place = 0; place < OPS_PER_COMM; place++)
 		write_record(file, op_at(comm, place), OP_BYTES, "", 0);
 	pthread_mutex_lock(&file->lock);
-	release_ends(file, file->sends, CONN_NAMES_AT, comm);
-	release_ends(file, file->receives, ARRIVAL_NAMES_AT, comm);
+	release_ends(file, TELEMETRY_SENDS, comm);
+	release_ends(file, TELEMETRY_RECEIVES, comm);
 	file->comms[comm] = 0;
 	pthread_mutex_unlock(&file->lock);
 }
@@ -362,10 +332,14 @@ void telemetry_write_op(struct telemetry_file *file, int comm, const struct tele
 
 void telemetry_write_send(struct telemetry_file *file, int place, const struct telemetry_conn *conn)
 {
-	write_record(file, place_at(CONNS_AT, place, CONN_BYTES), CONN_BYTES, conn, sizeof(*conn));
+	struct slot slot = telemetry_end_numbers(file, TELEMETRY_SENDS, place);
+
+	slot_write(&slot, conn, sizeof(*conn));
 }
 
 void telemetry_write_receive(struct telemetry_file *file, int place, const struct telemetry_tally *arrived)
 {
-	write_record(file, place_at(ARRIVALS_AT, place, ARRIVAL_BYTES), ARRIVAL_BYTES, arrived, sizeof(*arrived));
+	struct slot slot = telemetry_end_numbers(file, TELEMETRY_RECEIVES, place);
+
+	slot_write(&slot, arrived, sizeof(*arrived));
 }

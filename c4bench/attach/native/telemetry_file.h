@@ -2,9 +2,11 @@
    time, also when its writer was stopped or killed in the middle of a record. Times are ns. */
 #pragma once
 
+#include "record_file.h"
+#include "slot.h"
+
 #include <pthread.h>
 #include <stdint.h>
-#include <sys/types.h>
 
 #pragma GCC visibility push(hidden)
 
@@ -39,24 +41,26 @@ struct telemetry_conn {
 	struct telemetry_tally posted;
 };
 
-/* A communicator, as one of its ranks knows it: of the others only how many there are. */
+/* A communicator, as one of its ranks knows it: of the others only how many there are, 0 where not even that is known. */
 struct telemetry_comm {
 	const char *name;
 	int rank, ranks;
 };
 
-/* `seat` is the job's rank, -1 where it is not known. */
-struct telemetry_owner {
-	char job[64], host[65];
-	int seat;
+/* An end of a connection: of which communicator, by its place, and to whom. NICs are known by their addresses, and stay
+   empty where the library that records does not know them. */
+struct telemetry_end {
+	int comm, peer;
+	const char *source, *destination;
+	uint32_t qp;
 };
 
+enum telemetry_table { TELEMETRY_SENDS, TELEMETRY_RECEIVES };
+
 struct telemetry_file {
-	unsigned char *memory;
-	char path[512];
-	struct telemetry_owner owner;
-	pthread_mutex_t lock; /* for the three below: which communicator has a place, counted from 1, or 0 */
-	uint8_t comms[TELEMETRY_COMMS], sends[TELEMETRY_CONNS], receives[TELEMETRY_CONNS];
+	struct record_file file;
+	pthread_mutex_t lock; /* for the two below: which communicator has a place, counted from 1, or 0 */
+	uint8_t comms[TELEMETRY_COMMS], ends[2][TELEMETRY_CONNS];
 };
 
 /* Wall-clock ns that never step back, as the recorder of c4bench has them. */
@@ -67,15 +71,17 @@ const char *telemetry_first_set(const char *const names[], int count);
 /* Copies what may stand in a name, and `_` for what may not. */
 void telemetry_copy_name(char *to, size_t room, const char *from);
 
-/* Makes PID.LIBRARY.ring in the folder that C4BENCH_ATTACH_RECORDS names and the agent has made; job and host are those
-   of the environment. Returns NULL, or why there is no file; then nothing is left behind. */
-const char *telemetry_create(struct telemetry_file *file, const char *library, int seat);
-void telemetry_remove(struct telemetry_file *file);
+/* Has the agent know this process, at most once a second: of the library for verbs, where that is loaded too. */
+__attribute__((weak, visibility("default"))) void c4bench_attach_process(uint64_t now_ns);
+
+/* Makes PID and `suffix` in the folder of records, of this rank of the job, -1 where it is not known. Returns NULL, or why
+   there is no file; then nothing is left behind. */
+const char *telemetry_create(struct telemetry_file *file, const char *suffix, int rank);
 
 /* These return a place, or -1 where the table or the memory is full. */
 int telemetry_open_comm(struct telemetry_file *file, const struct telemetry_comm *comm);
-int telemetry_open_send(struct telemetry_file *file, int comm, int peer, int qp, const struct telemetry_conn *conn);
-int telemetry_open_receive(struct telemetry_file *file, int comm, int peer, int qp);
+int telemetry_open_send(struct telemetry_file *file, const struct telemetry_end *end, const struct telemetry_conn *conn);
+int telemetry_open_receive(struct telemetry_file *file, const struct telemetry_end *end);
 /* Releases a communicator with its operations and connections. */
 void telemetry_close_comm(struct telemetry_file *file, int comm);
 
@@ -83,5 +89,11 @@ void telemetry_count(struct telemetry_tally *tally, int64_t now_ns);
 void telemetry_write_op(struct telemetry_file *file, int comm, const struct telemetry_op *op);
 void telemetry_write_send(struct telemetry_file *file, int place, const struct telemetry_conn *conn);
 void telemetry_write_receive(struct telemetry_file *file, int place, const struct telemetry_tally *arrived);
+
+/* For a library that keeps the places of connections itself: reserves `count` of each table, names an end or, without one,
+   releases its place, and finds its numbers. */
+bool telemetry_reserve_ends(struct telemetry_file *file, int first, int count);
+void telemetry_name_end(struct telemetry_file *file, enum telemetry_table table, int place, const struct telemetry_end *end);
+struct slot telemetry_end_numbers(struct telemetry_file *file, enum telemetry_table table, int place);
 
 #pragma GCC visibility pop

@@ -8,66 +8,79 @@
 /* What kind of work a request is. */
 enum work { PLAIN, NOTICED /* its arrival completes a receive */, READ };
 
-/* Requests that a thread hands to a queue pair at once. They are counted before the device has them, since another thread
-   may find them completed at once; `burst_withdraw` takes back what the device has refused. All of this is in line: it is
-   what each message costs. */
+/* Requests that a thread hands to a queue pair at once. They are counted here, and for the queue pair before the device has
+   them, since another thread may find them completed at once. All of this is in line: it is what each message costs. */
 struct burst {
 	struct qp *qp;
-	struct sent before;
+	int owned; /* bias_enter's answer */
+	struct sent sent; /* of the queue pair, with this burst */
 	unsigned int noticed;
+	struct mark *mark; /* of the newest request; NULL where it has none */
 	enum work newest;
 	uint64_t now; /* 0 before it is needed */
 };
 
-/* Work is posted on a queue pair that has none outstanding. Returns the time, `now` where that is known. */
+/* Work that will be completed is posted on a queue pair that has none outstanding. Returns the time, `now` where that is known. */
 uint64_t burst_begin_transfer(struct qp *qp, uint64_t now);
 
 /* Count messages whose arrival the receiver notices; all of a burst are posted at one time, which is returned. */
 uint64_t burst_note(struct qp *qp, unsigned int messages, uint64_t now);
 
-static inline void burst_begin(struct burst *burst, struct qp *qp)
+static inline struct burst burst_begin(struct qp *qp)
 {
-	bias_enter(&qp->posting);
-	burst->qp = qp;
-	burst->before = qp->sent;
-	burst->noticed = 0;
-	burst->newest = PLAIN;
-	burst->now = 0;
-}
+	int owned = bias_enter(&qp->posting);
 
-/* More requests than the ring has places are more than the device takes. */
-static inline void burst_add(struct burst *burst, enum work work, unsigned int signaled)
-{
-	struct qp *qp = burst->qp;
-	struct sent *sent = &qp->sent;
-
-	if (sent->all.messages == qp->done.messages)
-		burst->now = burst_begin_transfer(qp, burst->now);
-	sent->all.messages++;
-	if ((signaled || qp->all_signaled) && sent->marked - qp->marks_done <= qp->mark_mask)
-		qp->marks[sent->marked++ & qp->mark_mask] = sent->all;
-	burst->noticed += work == NOTICED;
-	burst->newest = work;
+	return (struct burst){.qp = qp, .owned = owned, .sent = qp->sent};
 }
 
 /* The newest request carries so many bytes more. */
 static inline void burst_bytes(struct burst *burst, uint64_t bytes)
 {
-	struct qp *qp = burst->qp;
-	struct sent *sent = &qp->sent;
-	struct mark *newest = &qp->marks[(sent->marked - 1) & qp->mark_mask];
-
-	sent->all.bytes += bytes;
+	burst->sent.all.bytes += bytes;
 	if (burst->newest == READ)
-		sent->read_bytes += bytes;
-	if (sent->marked && newest->messages == sent->all.messages)
-		newest->bytes = sent->all.bytes;
+		burst->sent.read_bytes += bytes;
+	if (burst->mark)
+		burst->mark->bytes = burst->sent.all.bytes;
 }
 
-static inline void burst_withdraw(struct burst *burst)
+/* More requests than the ring has places are more than the device takes. */
+static inline void burst_add(struct burst *burst, enum work work, unsigned int signaled, uint64_t bytes)
 {
-	burst->qp->sent = burst->before;
-	burst->noticed = 0;
+	struct qp *qp = burst->qp;
+	struct sent *sent = &burst->sent;
+
+	sent->all.messages++;
+	burst->mark = NULL;
+	if ((signaled || qp->all_signaled) && sent->marked - qp->marks_done <= qp->mark_mask) {
+		if (sent->marked == qp->marks_done)
+			burst->now = burst_begin_transfer(qp, burst->now);
+		burst->mark = &qp->marks[sent->marked++ & qp->mark_mask];
+		burst->mark->messages = sent->all.messages;
+	}
+	burst->noticed += work == NOTICED;
+	burst->newest = work;
+	burst_bytes(burst, bytes);
+}
+
+/* The device is about to have them. */
+static inline void burst_count(struct burst *burst)
+{
+	burst->qp->sent = burst->sent;
+}
+
+/* The device has refused the newest request that is left. */
+static inline void burst_take_back(struct burst *burst, enum work work, uint64_t bytes)
+{
+	const struct qp *qp = burst->qp;
+	struct sent *sent = &burst->sent;
+
+	if (sent->marked && qp->marks[(sent->marked - 1) & qp->mark_mask].messages == sent->all.messages)
+		sent->marked--;
+	sent->all.messages--;
+	sent->all.bytes -= bytes;
+	if (work == READ)
+		sent->read_bytes -= bytes;
+	burst->noticed -= work == NOTICED;
 }
 
 static inline void burst_end(struct burst *burst)
@@ -76,7 +89,7 @@ static inline void burst_end(struct burst *burst)
 
 	if (burst->noticed)
 		burst->now = burst_note(qp, burst->noticed, burst->now);
-	bias_leave(&qp->posting);
+	bias_leave(&qp->posting, burst->owned);
 	qp_changed(qp, burst->now);
 }
 
@@ -85,6 +98,7 @@ struct batch {
 	struct device *device;
 	struct qp *qp; /* whose completions are being counted */
 	uint32_t number;
+	int owned; /* bias_enter's answer */
 	int moved; /* whether its sends have */
 	uint64_t now; /* 0 before it is needed */
 };
@@ -95,8 +109,60 @@ struct completion {
 	int received;
 };
 
-void batch_add(struct batch *batch, const struct completion *completion);
-void batch_end(struct batch *batch);
+/* A queue pair that has failed completes what was left, each request by itself; nothing of it was carried. */
+void count_error(struct qp *qp, const struct completion *completion);
+
+static inline void count_sent(struct qp *qp)
+{
+	if (qp->marks_done < qp->sent.marked)
+		qp->done = qp->marks[qp->marks_done++ & qp->mark_mask];
+}
+
+static inline void count(struct batch *batch, const struct completion *completion)
+{
+	struct qp *qp = batch->qp;
+
+	if (completion->status != IBV_WC_SUCCESS) {
+		count_error(qp, completion);
+	} else if (completion->received) {
+		tally_add(&qp->arrived, batch->now);
+		qp->arrived_bytes += completion->bytes;
+	} else {
+		count_sent(qp);
+		batch->moved = 1;
+	}
+}
+
+static inline void batch_end(struct batch *batch)
+{
+	struct qp *qp = batch->qp;
+
+	if (!qp)
+		return;
+	if (batch->moved)
+		qp_note_progress(qp, batch->now);
+	bias_leave(&qp->polling, batch->owned);
+	qp_changed(qp, batch->now);
+	batch->qp = NULL;
+	batch->moved = 0;
+}
+
+static inline void batch_add(struct batch *batch, const struct completion *completion)
+{
+	if (!batch->qp || completion->number != batch->number) {
+		batch_end(batch);
+		batch->qp = qp_numbered(batch->device, completion->number);
+		if (!batch->qp)
+			return;
+		batch->number = completion->number;
+		if (!batch->now)
+			batch->now = now_ns();
+		batch->owned = bias_enter(&batch->qp->polling);
+	}
+	count(batch, completion);
+}
+
+/* Count completions of a device's queue that were found at once. */
 void count_completions(struct device *device, const struct ibv_wc *completions, int found);
 
 #pragma GCC visibility pop

@@ -60,6 +60,8 @@ class HangWatch:
         period_s = self._view.period_s()
         quiet = self._connections.evaluate()
         stills = standstills(self._view, self._clocks, hung_after_s(period_s, self._clocks.cadence_s()))
+        if stills:
+            quiet = []  # an operation that stands still shows more than its connections
         healed = not self._hung or self._healed()
         if self._hung and healed:
             self._resumed_s = now_s
@@ -104,5 +106,5 @@ class HangWatch:
 
     def _healed(self) -> bool:
         """A hang is over when its job moves again and nobody in it is dead."""
-        moved_s = self._view.members.progress_s(self._clocks)
+        moved_s = self._view.progress_s(self._clocks)
         return moved_s.max(initial=0.0) > self._named_s and not self._view.exits

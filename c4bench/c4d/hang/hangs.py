@@ -27,7 +27,7 @@ def standstills(job: JobView, clocks: HostClocks, at_least_s: float) -> list[Sta
 
     Counted up to the latest window of the waiting ranks, not up to now: without telemetry nothing is known.
     """
-    moved_s = job.members.progress_s(clocks)
+    moved_s = job.progress_s(clocks)
     if not (quiet := clocks.latest_heard_s() - moved_s >= at_least_s).any():
         return []
     candidates = [

@@ -8,6 +8,7 @@ from c4bench.c4d.diagnosis import Finding
 from c4bench.c4d.hang.mismatch import side
 from c4bench.c4d.hang.wait_for_graph import WaitForGraph
 from c4bench.c4d.observe.clocks import HostClocks
+from c4bench.c4d.observe.columns import Bools
 from c4bench.c4d.observe.connections import ConnView, cell_of, progress_s
 from c4bench.c4d.observe.job_view import JobView
 from c4bench.c4d.signs.packet_loss import nic_loss_counts, stalled_loss_finding, unanswered_packets
@@ -23,19 +24,21 @@ def stalled(
     sender that does not look.
     """
     counts = nic_loss_counts(job, clocks, since_s)
-    stuck = [job.conns[name] for name in graph.stuck]
+    again = {nic for nic, counted in counts.items() if counted.retransmits}
+    bare, stuck = job.without_operations(), [job.conns[name] for name in graph.stuck]
     return [
         view
         for view in stuck
         if job.sender(view) not in excluded
         and job.receiver(view) not in excluded
+        and (_awaited(job, view, bare) or view.record.source in again)
         and (not _delivered(job, view) or unanswered_packets(_cell(view), counts))
     ]
 
 
 def connections_given_up(job: JobView, graph: WaitForGraph, rank: int, end_s: float, still_s: float) -> list[ConnView]:
     """Connections of `rank` that had stood still, carrying bytes, for `still_s` when it ended (its own clock)."""
-    op = graph.pending.get(rank)
+    op, bare = graph.pending.get(rank), job.without_operations()
     if op is None:
         return []
     return [
@@ -43,8 +46,17 @@ def connections_given_up(job: JobView, graph: WaitForGraph, rank: int, end_s: fl
         for view in job.conns.values()
         if view.record.outstanding > 0
         and job.sender(view) == rank
+        and _awaited(job, view, bare)
         and max(op.entered_s, view.record.last_progress_s) < end_s - still_s
     ]
+
+
+def _awaited(job: JobView, view: ConnView, bare: Bools) -> bool:
+    """Whether its sender waits for what is outstanding: a program that is not ours may never learn of its completion.
+
+    `bare` are the communicators without operations, where connections say so themselves (`owed`).
+    """
+    return view.record.owed > 0 or not bare[job.comms[view.record.comm].number]
 
 
 def unanswered(job: JobView) -> list[ConnView]:

@@ -1,8 +1,10 @@
 """The wait-for graph over the job's ranks and connections; its sinks are what everybody waits for.
 
 A rank inside an operation waits for the members that have not entered it; once all have entered, for the connections
-of that operation that carry unacknowledged bytes. A rank may be in several operations of overlapping communicators; it
-waits in the first it has not completed. A node that waits for nothing while others wait for it is the culprit.
+of that operation that carry unacknowledged bytes. Connections of a communicator without operations, such as the queue
+pairs of a program that we did not write, carry whichever operation their rank is in. A rank may be in several
+operations of overlapping communicators; it waits in the first it has not completed. A node that waits for nothing while
+others wait for it is the culprit.
 """
 
 from collections.abc import Iterable, Mapping
@@ -100,12 +102,14 @@ def _absent(comm: CommView, seq: int) -> frozenset[Node]:
 
 
 def _unacknowledged(job: JobView, pending: Mapping[int, OpRecord]) -> dict[str, frozenset[EndName]]:
-    """Connections with posted, unacknowledged messages whose owner waits in an operation of their communicator."""
+    """Connections with posted, unacknowledged messages whose owner waits in an operation that they carry."""
     stuck: dict[str, set[EndName]] = {}
+    bare = job.without_operations()
     for name, view in job.conns.items():
         if view.record.outstanding > 0:
             op = pending.get(job.sender(view))
-            if op is not None and op.comm == view.record.comm:
+            comm = view.record.comm
+            if op is not None and (op.comm == comm or bare[job.comms[comm].number]):
                 stuck.setdefault(op.comm, set()).add(name)
     return {comm: frozenset(names) for comm, names in stuck.items()}
 

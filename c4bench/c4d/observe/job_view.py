@@ -8,7 +8,8 @@ import msgspec
 
 from c4bench.attribution.weigh import Cell, Links
 from c4bench.c4d.observe.batch import Batch
-from c4bench.c4d.observe.columns import Bools
+from c4bench.c4d.observe.clocks import HostClocks
+from c4bench.c4d.observe.columns import Bools, Floats
 from c4bench.c4d.observe.connections import Arrivals, Connections, ConnView, Pairs
 from c4bench.c4d.observe.members import Members, RankMapping
 from c4bench.c4d.observe.nic_counters import NicView
@@ -150,6 +151,10 @@ class JobView:
     def without_operations(self) -> Bools:
         """Which communicators, by their numbers, have recorded no operation so far."""
         return ~self._ops.recorded()
+
+    def progress_s(self, clocks: HostClocks) -> Floats:
+        """When each communicator last moved; see `Members.progress_s`."""
+        return self.members.progress_s(clocks, self.without_operations())
 
     def finished(self) -> list[Finished]:
         """Operations that every member has finished, each once; of communicators of each size together."""

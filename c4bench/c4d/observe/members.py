@@ -12,7 +12,7 @@ import numpy as np
 
 from c4bench.c4d.observe.batch import FOREIGN, UNKNOWN, Batch, HostRows
 from c4bench.c4d.observe.clocks import HostClocks
-from c4bench.c4d.observe.columns import NEVER, Floats, Index, Ints, Table
+from c4bench.c4d.observe.columns import NEVER, Bools, Floats, Index, Ints, Table
 from c4bench.c4d.observe.record_validator import RecordValidator
 from c4bench.model.telemetry import CommRecord, Member
 
@@ -234,9 +234,19 @@ class Members:
         np.maximum.at(self.ranks["acted_s"], self.rank_rows()[rows], acted_s)
         np.maximum.at(self.table["acted_s"], rows, acted_s)
 
-    def progress_s(self, clocks: HostClocks) -> Floats:
-        """When any member of each communicator, by its number, last acted, on the master's clock; -inf for never."""
+    def progress_s(self, clocks: HostClocks, bare: Bools) -> Floats:
+        """When any member of each communicator, by its number, last acted, on the master's clock; -inf for never.
+
+        What a rank does in communicators that are `bare` of operations counts in all of its communicators.
+        """
+        if not self.table.count:
+            return self.table.used("acted_s")
         offsets_s = np.fromiter(map(clocks.offset_s, self._hosts), np.float64)
         acted_s = self.table.used("acted_s") + offsets_s[self.table.used("host")]
-        latest_s: Floats = np.maximum.reduceat(acted_s, self.comms.used("first")) if len(acted_s) else acted_s
+        if bare.any():
+            ranks, elsewhere = self.rank_rows(), bare[self.table.used("comm")]
+            of_ranks = np.full(self.ranks.count, NEVER)
+            np.maximum.at(of_ranks, ranks[elsewhere], acted_s[elsewhere])
+            acted_s = np.maximum(acted_s, of_ranks[ranks])
+        latest_s: Floats = np.maximum.reduceat(acted_s, self.comms.used("first"))
         return latest_s

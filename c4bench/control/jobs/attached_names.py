@@ -3,7 +3,8 @@
 A process knows its queue pairs by addresses and numbers, and not who is at the other end; both ends of a connection are
 recorded with the same addresses and number, by two processes. So all connections of a job become those of one
 communicator, `JOB/verbs`, of the ranks that have any. Its members do not change: more of them make another one, once
-the job has connected (`_SETTLED_S`).
+the job has connected (`_SETTLED_S`). Communicators in which ranks call collectives are put together from what each
+rank knows (`attached_comms.py`).
 """
 
 import time
@@ -12,6 +13,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from c4bench.control.jobs.attached_comms import AttachedComms, is_partial
 from c4bench.model.fabric import Nic
 from c4bench.model.telemetry import CommRecord, Member
 from c4bench.model.window import Caller, EndName, HostNames, Window
@@ -20,6 +22,8 @@ _Name = TypeVar("_Name")
 # The communicator that processes record their queue pairs in.
 VERBS = "verbs"
 _SETTLED_S = 0.5
+# Which of its NICs a host's rank uses where no queue pair shows it.
+_UNKNOWN = "?"
 
 
 class Seat(msgspec.Struct, frozen=True):
@@ -74,6 +78,7 @@ class AttachedNames:
         self._hosts: dict[str, _Host] = {}
         self._host_of: dict[str, str] = {}
         self._comms: dict[str, _Comm] = {}
+        self._called = AttachedComms()
         # Counts what may change the names of any host.
         self._epoch = 0
 
@@ -87,10 +92,12 @@ class AttachedNames:
         self._epoch += 1
         if not known.seats:
             del self._hosts[host]
+            self._called.note(host, (), ())
 
     def forget(self, job: str) -> None:
         """A job has ended."""
         self._comms.pop(job, None)
+        self._called.forget(job)
 
     def nic(self, address: str) -> Nic | None:
         """The NIC with this address on a host with attached processes."""
@@ -104,6 +111,7 @@ class AttachedNames:
             return window
         if window.names is not host.sent:
             self._note_ends(host, window.names)
+            self._called.note(window.host, window.names.comms, host.seats)
         if host.named_at != self._epoch:
             self._look(host)
         self._make({job for job, _ in host.seats})
@@ -183,34 +191,24 @@ class AttachedNames:
         return self._comms.setdefault(job, _Comm())
 
     def _comm(self, host: _Host, record: CommRecord) -> CommRecord | None:
-        """A communicator with the hosts and NICs of its members, where it has only their ranks."""
-        if not any(record.job == job for job, _ in host.seats):
-            return record
+        """A communicator with all its members; None while they are not known."""
         if (comm := self._of_verbs(host, record.comm)) is not None:
             return comm.record
-        seen = self._comms[record.job].seen if record.job in self._comms else {}
-        hosts = {rank: name for name, other in self._hosts.items() for job, rank in other.seats if job == record.job}
-        members = [
-            msgspec.structs.replace(
-                member, host=hosts[member.seat], nics=tuple(sorted(seen.get(member.seat, ("", frozenset[str]()))[1]))
-            )
-            for member in record.members
-            if member.seat in hosts
-        ]
-        complete = members and len(members) == len(record.members)
-        return msgspec.structs.replace(record, members=tuple(members)) if complete else None
+        return self._called.whole(record.comm) if is_partial(record) else record
 
     def _caller(self, host: _Host, caller: Caller) -> Caller | None:
         comm = self._of_verbs(host, caller.comm)
         if comm is None:
-            return caller
+            whole = self._called.whole(caller.comm)
+            return caller._replace(comm=whole.comm) if whole else caller
         if comm.record is None or caller.rank not in comm.places:
             return None
         return Caller(comm.record.comm, comm.places[caller.rank])
 
     def _end(self, host: _Host, end: EndName, *, sending: bool) -> EndName | None:
         if (comm := self._of_verbs(host, end.comm)) is None:
-            return end
+            own = any(end.comm.startswith(f"{job}/") for job, _ in host.seats)
+            return self._of_calls(end, sending=sending) if own else end
         key = _key(end)
         seat = (host.sends if sending else host.receives).get(key)
         peer = self._peer(key, seat, sending=sending) if seat else None
@@ -221,6 +219,17 @@ class AttachedNames:
             return None
         places = comm.places[seat.rank], comm.places[peer.rank]
         return EndName(comm.record.comm, *places, source.name, destination.name, end.qp)
+
+    def _of_calls(self, end: EndName, *, sending: bool) -> EndName | None:
+        """An end whose library does not know its NICs; None where queue pairs carry the same data: that counts once."""
+        whole = self._called.whole(end.comm)
+        if whole is None or (whole.job in self._comms and self._comms[whole.job].seen):
+            return None
+        sender, receiver = (end.rank, end.peer) if sending else (end.peer, end.rank)
+        if not (0 <= sender < len(whole.members) and 0 <= receiver < len(whole.members)):
+            return None
+        source, destination = (f"{whole.members[rank].host}/{_UNKNOWN}" for rank in (sender, receiver))
+        return end._replace(comm=whole.comm, source=source, destination=destination)
 
 
 def _key(end: EndName) -> _Key:

@@ -58,9 +58,10 @@ class JobRegistry:
         return running if running is not None and running.spec.id == attempt else None
 
     def hosts_of(self, attempt: str) -> tuple[str, ...]:
-        """The host of each rank of an attempt that has not ended; empty for any other."""
+        """The host of each rank of an attempt that has not ended, "" for one not followed; empty for any other."""
         running = self.by_attempt(attempt)
-        return tuple(member.host for member in running.spec.members) if running else ()
+        hosts = {member.rank: member.host for member in running.spec.members} if running else {}
+        return tuple(hosts.get(rank, "") for rank in range(1 + max(hosts, default=-1)))
 
     def check(self, launch: LaunchJob) -> None:
         """Raises UsageError if the job cannot be started."""

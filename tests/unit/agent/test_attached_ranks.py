@@ -34,6 +34,15 @@ def write_ring(folder, name):
         recorder.connection(ConnName(index, -1, "10.0.0.1", "10.1.0.1", 17), 50_001, 1)
 
 
+def write_calls(path, calls, rank=0, size=2):
+    """A telemetry file as the library for MPI writes it, in which a rank has called so many collectives."""
+    with Recorder(path, "", -1) as recorder:
+        members = tuple(Member(each, "", ()) for each in dict.fromkeys((rank, size - 1)))
+        index = recorder.communicator(CommRecord("mpi-world", "", members), rank)
+        for seq in range(calls):
+            recorder.operation(index, seq, "barrier", "", "", 0, 1_000_000 + seq).store()
+
+
 @contextmanager
 def sleeping():
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
@@ -161,6 +170,62 @@ def test_programs_of_others_leave_half_of_the_numbers(tmp_path):
 
     assert asyncio.run(play()) == ([], 1)
     assert shared.sends.number(EndName("own", 0, 1, "h0/0", "h1/0", 1)) == NUMBERS_AT_MOST // 2
+
+
+class Followed:
+    """A process of rank 5, with a telemetry file for its connections, and the windows of its agent."""
+
+    def __init__(self, folder):
+        self.calls = folder / "7.mpi.ring"
+        self._ranks = Ranks(config(folder))
+        write_ring(folder, "7.ring")
+
+    def __enter__(self):
+        self._child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        add(self._ranks.attached, self._child.pid, "7.ring", 5)
+        return self
+
+    def __exit__(self, *_raised):
+        self._ranks.attached.close()
+        self._child.kill()
+        self._child.wait()
+
+    def window(self):
+        """A window's communicators by name and own place, the calls it has, and how many connections."""
+        window = self._ranks.window(0.0, 1.0)
+        comms = {(one.comm, one.members[:1]) for one in window.comms}
+        return comms, [(op.comm, op.rank, op.seq) for op in window.ops], len(window.conns)
+
+
+def test_what_a_program_calls_is_read_beside_its_connections(tmp_path):
+    """A file that a library makes later is found, one that it makes again replaces the old one, and both are named."""
+    verbs, world = ("job/verbs", ()), ("job/mpi-world", (Member(1, "h0", (), 5),))
+
+    async def play():
+        with Followed(tmp_path) as followed:
+            assert followed.window() == ({verbs}, [], 1)
+            write_calls(followed.calls, 2, rank=1, size=3)
+            assert followed.window() == ({verbs, world}, [("job/mpi-world", 1, 0), ("job/mpi-world", 1, 1)], 1)
+            followed.calls.unlink()
+            assert followed.window() == ({verbs}, [], 1)
+            write_calls(followed.calls, 1, rank=1, size=3)
+            assert followed.window() == ({verbs, world}, [("job/mpi-world", 1, 0)], 1)
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("harm", [_cut, _comm("x" * 200), _comm("w", 4_500), lambda path: path.write_bytes(b"")])
+def test_hostile_calls_cost_only_themselves(tmp_path, harm):
+    """Of a process whose calls cannot be read the connections still are."""
+
+    async def play():
+        with Followed(tmp_path) as followed:
+            write_calls(followed.calls, 2)
+            harm(followed.calls)
+            _, calls, connections = followed.window()
+            assert (calls, connections, followed._ranks.attached.unreadable) == ([], 1, 1)
+
+    asyncio.run(play())
 
 
 def test_two_processes_do_not_share_their_records(tmp_path):

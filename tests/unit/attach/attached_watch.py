@@ -4,10 +4,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from c4bench.attach.partial_comms import Assembler
+from c4bench.agent.attached import renamed
 from c4bench.c4d.offline import detect
 from c4bench.collective.ring_layout import Owner
 from c4bench.collective.ring_reader import TelemetryReader, read_owner
+from c4bench.control.jobs.attached_names import AttachedNames, Seat
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.telemetry import RankRecord
 from c4bench.model.window import Numbering, Window
@@ -23,7 +24,7 @@ class Watch:
         self.windows: list[Window] = []
         self.partial: dict[str, Window] = {}
         self.rings: dict[int, Path] = {}
-        self._assembler = Assembler()
+        self.names = AttachedNames()
         self._hosts = [(f"h{rank}", Numbering()) for rank in range(size)]
         self._readers: dict[int, TelemetryReader] = {}
         self._owners: dict[int, Owner] = {}
@@ -63,7 +64,10 @@ class Watch:
                 owner = read_owner(path, file.fileno())
             self.rings[owner.rank] = path
             self._owners[owner.rank] = owner
-            self._readers[owner.rank] = TelemetryReader(path, self._hosts[owner.rank][1])
+            host, numbering = self._hosts[owner.rank]
+            rename = renamed(owner.job, owner.rank, host)
+            self._readers[owner.rank] = TelemetryReader(path, numbering, rename=rename)
+            self.names.place(host, {}, [Seat(owner.job, owner.rank)])
 
     def _window(self, rank: int, start_s: float, end_s: float) -> Window:
         host, numbering = self._hosts[rank]
@@ -71,7 +75,7 @@ class Watch:
         owner = self._owners.get(rank)
         process = (RankRecord(owner.job, rank, host, owner.pid, _state(owner.pid)),) if owner else ()
         self.partial[host] = Window(host, self._tick, start_s, end_s, numbering.names, process, *tables)
-        return self._assembler.assemble(self.partial[host])
+        return self.names.translate(self.partial[host])
 
 
 def _state(pid: int) -> str:

@@ -6,10 +6,11 @@ import sys
 from pathlib import Path
 
 import msgspec
+import nccl_rank
 from attached_watch import Watch
 from nccl_rank import Config
 
-RANK = Path(__file__).with_name("nccl_rank.py")
+RANK = nccl_rank.__file__
 
 
 class NcclJob(Watch):
@@ -28,9 +29,9 @@ class NcclJob(Watch):
         for rank in range(size):
             places = {"rank": rank, "size": size, "plugin": str(plugin), "folder": str(folder)}
             config = msgspec.convert(places | usual | (own or {}).get(rank, {}), Config)
-            names = {"C4BENCH_HOST": f"h{rank}", "C4BENCH_JOB": "train", "RANK": str(rank)}
+            names = {"C4BENCH_JOB": "train", "RANK": str(rank)}
             environment = {**os.environ, **names, "C4BENCH_ATTACH_RECORDS": str(folder)}
-            command = [sys.executable, str(RANK), msgspec.json.encode(config).decode()]
+            command = [sys.executable, RANK, msgspec.json.encode(config).decode()]
             self.processes.append(subprocess.Popen(command, env=environment))
 
     def __enter__(self):

@@ -16,6 +16,7 @@ from c4bench.attach.server import (
     PathAnswer,
     make_folder,
     open_records,
+    record_files,
     user_ids,
 )
 from c4bench.budget import ATTACHED
@@ -147,17 +148,24 @@ def process(ring, uid=None):
     return AttachedProcess(7, os.getuid() if uid is None else uid, Identity("j"), ring)
 
 
+def opened(folder, process):
+    """Open the records of a process's connections."""
+    return open_records(record_files(folder, process)[0], process)
+
+
 def test_records_are_files_of_the_processs_user_in_the_one_folder(ring):
     """What lies elsewhere, is a link or a pipe, or belongs to somebody else is refused."""
-    os.close(open_records(ring, process("7.ring")))
+    os.close(opened(ring, process("7.ring")))
     (ring.parent / "9.ring").write_bytes(b"x")
     (ring / "8.ring").symlink_to(ring / "7.ring")
     os.mkfifo(ring / "6.ring")
-    for name in ("../9.ring", "8.ring", "6.ring", "5.ring", "x.ring", "/etc/passwd", "7.ring\n"):
+    for name in ("../9.ring", "8.ring", "6.ring", "5.ring", "x.ring", "/etc/passwd", "7.ring\n", "7.mpi.ring"):
         with pytest.raises(UsageError):
-            open_records(ring, process(name))
+            opened(ring, process(name))
     with pytest.raises(UsageError, match="no file of its user 54321"):
-        open_records(ring, process("7.ring", uid=54321))
+        opened(ring, process("7.ring", uid=54321))
+    assert [path.name for path in record_files(ring, process("7.ring"))] == ["7.ring", "7.mpi.ring", "7.nccl.ring"]
+    assert record_files(ring, process("")) == ()
 
 
 def test_anybody_may_write_to_the_folder_and_remove_only_their_own(tmp_path):

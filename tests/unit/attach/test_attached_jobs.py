@@ -216,9 +216,10 @@ def test_a_program_without_a_job_is_sent_away(scene):
         assert "set C4BENCH_JOB" in alone.ask("connect")["error"]
 
 
-def test_without_planned_paths_a_queue_pair_goes_its_own_way(scene):
-    """A question is answered with label 0 where the master plans no paths."""
-    with scene.rank(0, 0) as one:
+def test_a_job_of_which_not_all_ranks_are_followed(scene):
+    """What is done about a rank is done to its own host; its queue pair goes its own way where no paths are planned."""
+    with scene.rank(0, 1) as one:
         one.ask("connect")
         wait_for(scene.job)
+        assert scene.cluster.parts.registry.hosts_of("ring") == ("", "h0")
         assert one.ask("path") == {"label": 0, "timeout": -1, "retries": -1}

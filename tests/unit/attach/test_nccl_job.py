@@ -8,9 +8,9 @@ import pytest
 from compiled_libraries import compiled
 from nccl_job import NcclJob
 
-from c4bench.attach.partial_comms import Assembler
 from c4bench.cli.main import main
 from c4bench.collective.ring_reader import read_telemetry_file
+from c4bench.control.jobs.attached_names import AttachedNames, Seat
 from c4bench.model.diagnosis import Cause
 from c4bench.record.telemetry import to_lines
 
@@ -92,10 +92,11 @@ def test_a_communicator_is_left_out_until_all_its_ranks_are_known(hang):
     ]
     assert {(end.source, end.destination) for end in whole.sends} == {("h1/?", "h2/?")}
     assert {(end.source, end.destination) for end in whole.receives} == {("h0/?", "h1/?")}
-    alone = Assembler()
-    for host in ("h0", "h1", "h2"):
+    alone = AttachedNames()
+    for rank, host in enumerate(("h0", "h1", "h2")):
         partial = job.partial[host]
-        assembled = alone.assemble(partial)
+        alone.place(host, {}, [Seat("train", rank)])
+        assembled = alone.translate(partial)
         assert (assembled.comms, tuple(assembled.conns), tuple(assembled.arrivals)) == ((), (), ())
         assert assembled.op_table == partial.op_table
 

@@ -78,6 +78,22 @@ def test_a_command_runs_no_more_often_than_its_limit():
     assert ran[2].said == "not run: it ran 2 times within the last hour, which is the limit"
 
 
+@pytest.mark.parametrize(("patterns", "runs"), [(("other", "tr*"), 1), (("other", "tr"), 0)])
+def test_a_command_is_for_some_jobs(patterns, runs):
+    """A site says by patterns what is found about which jobs its commands get."""
+
+    async def serve():
+        log = EventLog(Store(None))
+        async with running(Hooks(HookPolicy((("/bin/true",),), patterns), log, lambda _: ())):
+            await asyncio.sleep(0)
+            for component in ("h0", "h1"):
+                log.publish(Diagnosed(3.0, found(Component("host", component))))
+            await asyncio.sleep(0.3)
+        return [event for event in log.events if isinstance(event, HookRan)]
+
+    assert len(asyncio.run(serve())) == 2 * runs
+
+
 def test_a_dry_run_runs_nothing(tmp_path):
     """What would have run is noted."""
     file = tmp_path / "given.json"

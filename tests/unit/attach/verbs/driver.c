@@ -80,6 +80,19 @@ static void posts(void)
 	       asked.timeout, asked.retry_cnt);
 }
 
+/* After a request whose completion comes, three that have none. */
+static void unsignaled(void)
+{
+	struct ibv_qp *qp = connected(64, 0);
+	struct ibv_sge part = {.length = BYTES};
+	struct ibv_send_wr request = {.opcode = IBV_WR_SEND, .sg_list = &part, .num_sge = 1}, *bad;
+
+	post(qp, IBV_WR_SEND, 1);
+	drain();
+	for (int i = 0; i < 3; i++)
+		ibv_post_send(qp, &request, &bad);
+}
+
 /* Post and poll until standard input ends. */
 static void for_long(void)
 {
@@ -205,8 +218,9 @@ int main(int count, char **words)
 		const char *name;
 		void (*run)(void);
 	} scripts[] = {
-		{"posts", posts}, {"for_long", for_long}, {"moves", moves}, {"stays", stays}, {"refused", refused}, {"failed", failed}, {"threads", threads}, {"old", refused},
-		{"forked", forked}, {"many", many}, {"come_and_go", come_and_go},
+		{"posts", posts}, {"for_long", for_long}, {"moves", moves}, {"stays", stays}, {"refused", refused},
+		{"failed", failed}, {"threads", threads}, {"forked", forked}, {"many", many}, {"come_and_go", come_and_go},
+		{"unsignaled", unsignaled}, {"old", refused},
 	};
 
 	fake_layout = count > 1 && !strcmp(words[1], "old") ? NULL : fake_layout;

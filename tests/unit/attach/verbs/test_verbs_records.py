@@ -33,6 +33,12 @@ def test_a_connection_is_recorded_as_our_ranks_record_it(driver):
     assert sending.source_port == 0xC003  # of flow label 3
 
 
+def test_what_is_never_completed_is_not_awaited(driver):
+    """Requests without a completion are outstanding, but nobody waits for them, and their time is not transfer."""
+    (sending,) = driver("unsignaled").telemetry.conns
+    assert (sending.messages, sending.outstanding, sending.owed, sending.state) == (1, 3, 0, "idle")
+
+
 def test_refused_requests_are_not_counted(driver):
     """Of twelve requests for a queue of eight, the eight that the device took are counted, and complete."""
     running = driver("refused")

@@ -104,15 +104,6 @@ def test_both_ends_of_a_connection_name_each_other(scene):
     assert names.receives == (EndName(comm.comm, 1, 0, "h0/0", "h1/0", 17),)
 
 
-def test_a_communicator_of_ranks_gets_their_hosts(scene):
-    """What a library knows by ranks alone is completed; one of a rank that nobody knows is left out."""
-    world = CommRecord("j/world", "j", (Member(0, "", (), 2), Member(1, "", (), 0)))
-    ghost = CommRecord("j/ghost", "j", (Member(0, "", (), 0), Member(1, "", (), 9)))
-    named = scene.attached.translate(window("h0", comms=(world, ghost))).names.comms
-    assert [(member.host, member.seat) for member in named[0].members] == [("h2", 2), ("h0", 0)]
-    assert named[1] is None
-
-
 def test_a_host_speaks_for_itself_only(scene):
     """NICs in another host's name, and addresses that another host has, are not taken from it."""
     stolen = Nic("h0", 1, "r", "n", NICS["h1"].address, 1e10)

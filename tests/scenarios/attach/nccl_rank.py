@@ -1,8 +1,9 @@
 """One rank of a program that uses NCCL, without a GPU: calls a profiler plugin as NCCL does, in the same order.
 
-Ring collectives of real data over sockets: a thread is the GPU, which computes and then runs kernels one by one;
-another one is the proxy, which moves data between GPU and sockets and reports the states of its steps; the main thread
-calls the collectives. Nothing spins, so it runs in a lab too. Layouts and orders are those of NCCL's sources.
+Ring collectives of real data over sockets, or over queue pairs as NCCL uses them: a thread is the GPU, which computes
+and then runs kernels one by one; another one is the proxy, which moves data between GPU and network and reports the
+states of its steps; the main thread calls the collectives. Nothing spins, so it runs in a lab too. Layouts and orders
+are those of NCCL's sources. After SIGUSR1 its GPU computes for twice as long, after SIGUSR2 in half of all iterations.
 
     python nccl_rank.py '{"rank": 0, ...}'      # see `Config`
 """
@@ -10,15 +11,19 @@ calls the collectives. Nothing spins, so it runs in a lab too. Layouts and order
 import ctypes
 import os
 import queue
+import random
 import select
+import signal
 import socket
 import struct
 import sys
 import threading
 import time
 from collections import defaultdict, deque
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -28,6 +33,7 @@ SEND_GPU_WAIT, SEND_WAIT, RECV_WAIT, RECV_FLUSH_WAIT, RECV_GPU_WAIT = 8, 9, 10, 
 OP_IN_PROGRESS, SEND_PEER_WAIT, KERNEL_CH_STOP = 19, 20, 22
 NCCL_STEPS = 8
 CREDIT, RECEIVED = b"C", b"R"
+_PORT = 6200
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -43,13 +49,18 @@ class Config(msgspec.Struct, frozen=True):
 
     From iteration `late_from` on, its GPU computes for `late_s` more before the collective; `busy` names the iteration
     that its host does not call, `frozen` the one in which its GPU reads nothing. NCCL is `ahead` calls ahead of the GPU
-    at most, and knows interface `version` at most.
+    at most, and knows interface `version` at most. With `hosts`, which are the ranks' addresses, ranks find each other
+    by TCP rather than in `folder`; with a `device` their data takes its queue pairs, and `address` is that NIC's own.
     """
 
     rank: int
     size: int
     plugin: str
-    folder: str
+    folder: str = ""
+    hosts: tuple[str, ...] = ()
+    device: str = ""
+    address: str = ""
+    count: int = 4096
     iterations: int = 1000
     channels: int = 2
     version: int = 7
@@ -211,13 +222,17 @@ def _read(connection: socket.socket) -> bytes:
 
 
 class Wire:
-    """A channel's connections to both neighbours. Counts what the next rank has granted and acknowledged."""
+    """A channel's connections to both neighbours. Counts what the next rank has granted and acknowledged.
+
+    `readers` read what has come on a descriptor, and say whether more may come.
+    """
 
     def __init__(self, to_next: socket.socket, from_previous: socket.socket) -> None:
         self.to_next, self.from_previous = to_next, from_previous
         self.credits = self.acknowledged = 0
         self.frames: deque[bytes] = deque()
         self._unread = b""
+        self.readers = {to_next.fileno(): self.read_answers, from_previous.fileno(): self.read_frames}
 
     def read_answers(self) -> bool:
         """Read the next rank's answers; whether it lives."""
@@ -247,12 +262,108 @@ class Wire:
             self.from_previous.sendall(answer)
 
 
+class Device:
+    """An RDMA device, opened by the proxy's thread alone."""
+
+    def __init__(self, config: Config) -> None:
+        from c4bench.model.fabric import Nic  # noqa: PLC0415  (pyverbs, which not every machine has)
+        from c4bench.verbs.device import Device as Opened  # noqa: PLC0415  (pyverbs, which not every machine has)
+        from c4bench.verbs.transport import Remote, TransportProfile  # noqa: PLC0415  (pyverbs, which not every machine has)
+
+        self.remote = Remote
+        self.profile = TransportProfile("nccl", timeout=20, retries=7, rnr_retries=6)  # NCCL_IB_TIMEOUT, _RETRY_CNT
+        self.opened = Opened(Nic("", 0, config.device, "", config.address, 0.0))
+        self._ends: dict[int, Callable[[bool], None]] = {}
+        self.readers = {self.opened.event_fds[0]: self._read}
+
+    def connection(self, completed: Callable[[bool], None]) -> Any:
+        """A queue pair; `completed` is called with whether something has arrived, or has been sent."""
+        end = self.opened.connection(self.profile, 4 * NCCL_STEPS, 4 * NCCL_STEPS)
+        self._ends[end.qp_num] = completed
+        return end
+
+    def connect(self, end: Any, other: dict[str, Any]) -> None:
+        """Connect to the queue pair that the other end has said."""
+        end.connect(self.remote(other["gid"], other["qp"]), receives=4 * NCCL_STEPS)
+
+    def _read(self) -> bool:
+        for completion in self.opened.completions():
+            if completion.status:
+                sys.exit(f"NCCL WARN NET/IB: Got completion with error {completion.status}")  # ends the proxy
+            self._ends[completion.qp](completion.received)
+        return True
+
+
+class RdmaWire:
+    """A channel's queue pairs to both neighbours, in place of a `Wire`'s sockets, by which they find each other."""
+
+    def __init__(self, device: Device, wire: Wire, chunk: int) -> None:
+        self.credits = self.acknowledged = 0
+        self.frames: deque[bytes] = deque()
+        self.readers: dict[int, Callable[[], bool]] = {}
+        self._chunk, self._sent, self._arrived = chunk, 0, 0
+        self._memory = np.zeros((2, NCCL_STEPS, chunk), np.uint8)
+        self._region = device.opened.register(self._memory.ctypes.data, self._memory.nbytes)
+        self._to_next = device.connection(self._on_next)
+        self._from_previous = device.connection(self._on_previous)
+        own = {"gid": device.opened.here().gid}
+        places = {"address": self._memory[1].ctypes.data, "key": self._region.rkey}
+        _say(wire.to_next, own | {"qp": self._to_next.qp_num})
+        device.connect(self._from_previous, _heard(wire.from_previous))
+        _say(wire.from_previous, own | places | {"qp": self._from_previous.qp_num})
+        self._there = _heard(wire.to_next)
+        device.connect(self._to_next, self._there)
+
+    def _on_next(self, received: bool) -> None:
+        if received:
+            self._to_next.post_receive()
+            self.credits += 1
+        else:
+            self.acknowledged += 1
+
+    def _on_previous(self, received: bool) -> None:
+        if received:
+            self._from_previous.post_receive()
+            self.frames.append(self._memory[1, self._arrived % NCCL_STEPS].tobytes())
+            self._arrived += 1
+
+    def send(self, data: bytes) -> None:
+        """Write a message, for which there is credit, into the next rank's memory."""
+        self.credits -= 1
+        slot = self._sent % NCCL_STEPS
+        self._memory[0, slot] = np.frombuffer(data, np.uint8)
+        local = self._memory[0, slot].ctypes.data, self._region.lkey
+        there = self._there["address"] + slot * self._chunk, self._there["key"]
+        self._to_next.write(local, there, len(data), immediate=0)
+        self._sent += 1
+
+    def answer(self, answer: bytes) -> None:
+        """Grant the previous rank a message; the NIC acknowledges those that arrive."""
+        if answer == CREDIT:
+            self._from_previous.write((0, 0), (0, 0), 0, immediate=0)
+
+
+def _say(connection: socket.socket, what: dict[str, Any]) -> None:
+    connection.sendall(msgspec.json.encode(what) + b"\n")
+
+
+def _heard(connection: socket.socket) -> dict[str, Any]:
+    line = b""
+    while not line.endswith(b"\n"):
+        line += connection.recv(1)
+    heard: dict[str, Any] = msgspec.json.decode(line)
+    return heard
+
+
 class Rank:
     """The program's process."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.profiler = Profiler(config.plugin, config.version)
+        self.profiler = Profiler(config.plugin or os.environ["NCCL_PROFILER_PLUGIN"], config.version)
+        self.asked = 0
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
+            signal.signal(number, self._ask)
         self.context = self.profiler.init(0xC4, config.size, config.rank)
         self.wires = _connect(config)
         self.calls: dict[str, int] = defaultdict(int)
@@ -263,6 +374,15 @@ class Rank:
         for thread in (self._gpu, self._proxy):
             threading.Thread(target=thread, daemon=True).start()
 
+    def _ask(self, number: int, _frame: object) -> None:
+        self.asked = number
+
+    def _late_s(self, iteration: int) -> float:
+        """How much longer than usual the GPU computes before an iteration's collective."""
+        config = self.config
+        slow = self.asked == signal.SIGUSR1 or (self.asked == signal.SIGUSR2 and random.random() < 0.5)
+        return config.compute_s * slow + (config.late_s if iteration >= config.late_from else 0.0)
+
     def run(self) -> None:
         """Call a collective in each iteration, and check its result."""
         config = self.config
@@ -270,9 +390,8 @@ class Rank:
         for iteration in range(config.iterations):
             if iteration == config.busy:
                 time.sleep(3600)
-            call = config.calls.get(iteration, Call())
-            late = config.late_s if iteration >= config.late_from else 0.0
-            under_way.append((iteration, self._call(call, iteration, config.compute_s + late)))
+            call = config.calls.get(iteration, Call(count=config.count))
+            under_way.append((iteration, self._call(call, iteration, config.compute_s + self._late_s(iteration))))
             while len(under_way) >= config.ahead:
                 self._finish(*under_way.popleft())
         for one in under_way:
@@ -386,8 +505,7 @@ class Rank:
         """Progress the oldest operation of each connection, and the oldest kernel."""
         queues: dict[tuple[int, bool], deque[_Transfer]] = defaultdict(deque)
         kernels: deque[tuple[Kernel, dict[int, int | None]]] = deque()
-        sockets = {wire.to_next: wire.read_answers for wire in self.wires}
-        sockets |= {wire.from_previous: wire.read_frames for wire in self.wires}
+        sockets = {descriptor: read for wire in self.wires for descriptor, read in wire.readers.items()}
         while True:
             for ready in select.select([self.wake, *sockets], [], [])[0]:
                 if ready == self.wake:
@@ -500,26 +618,40 @@ def _steps(call: Call, rank: int, size: int) -> tuple[int, int]:
     return int(place < size - 1), int(place > 0)
 
 
-def _connect(config: Config) -> list[Wire]:
-    """Connect each channel to the next rank and from the one before."""
-    folder, following = Path(config.folder), (config.rank + 1) % config.size
-    listening, wires = socket.socket(socket.AF_UNIX), []
-    listening.bind(str(folder / f"{config.rank}.sock"))
+def _connect(config: Config) -> list[Any]:
+    """Connect each channel to the next rank and from the one before: `Wire`s, or queue pairs in their place."""
+    listening = _listen(config)
+    to_next = [_reach(config, (config.rank + 1) % config.size) for _ in range(config.channels)]
+    wires = [Wire(one, listening.accept()[0]) for one in to_next]
+    if not config.device:
+        return wires
+    device, chunk = Device(config), 4 * config.count // config.channels // config.size
+    connected = [RdmaWire(device, wire, chunk) for wire in wires]
+    connected[0].readers = device.readers
+    return connected
+
+
+def _listen(config: Config) -> socket.socket:
+    if config.hosts:
+        return socket.create_server(("", _PORT + config.rank), backlog=config.channels)
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(str(Path(config.folder) / f"{config.rank}.sock"))
     listening.listen(config.channels)
-    for _ in range(config.channels):
-        to_next = socket.socket(socket.AF_UNIX)
-        _patiently(to_next, folder / f"{following}.sock")
-        wires.append(to_next)
-    return [Wire(to_next, listening.accept()[0]) for to_next in wires]
+    return listening
 
 
-def _patiently(to_next: socket.socket, path: Path) -> None:
+def _reach(config: Config, rank: int) -> socket.socket:
     for _ in range(3000):
         try:
-            return to_next.connect(str(path))
+            if config.hosts:
+                return socket.create_connection((config.hosts[rank], _PORT + rank))
+            reached = socket.socket(socket.AF_UNIX)
+            reached.connect(str(Path(config.folder) / f"{rank}.sock"))
         except (FileNotFoundError, ConnectionRefusedError):
             time.sleep(0.01)
-    raise TimeoutError(path)
+        else:
+            return reached
+    raise TimeoutError(rank)
 
 
 if __name__ == "__main__":

@@ -103,3 +103,16 @@ def test_an_all_reduce_of_mpi_is_exact(program, need, rdma_hosts, tmp_path, meas
     assert ran.wait(WITHIN_S) == 0
     assert [figure.size_bytes for figure in ran.figures] == [1 << 20] * 3
     measure("attach.all_reduce_s", ran.figure.value, unit="s", program=mpi)
+
+
+@pytest.mark.nightly
+@pytest.mark.needs(hosts=2)
+def test_libfabrics_pingpong(program, need, rdma_hosts):
+    """fi_pingpong connects by rdma_cm, waits by polling, and finds all its messages as they were sent."""
+    need("fi_pingpong", "libfabric-bin")
+    words = "fi_pingpong -p verbs -e msg -c -I 100"
+    ran = program(f"{words} {{server_address}}", server=words, hosts=rdma_hosts[:2])
+    assert ran.wait(WITHIN_S) == 0
+    sizes = [line.split()[:2] for line in ran.processes[1].output().splitlines() if line[:1].isdigit()]
+    assert [size for size, _ in sizes] == ["64", "256", "1k", "4k", "64k", "1m"]
+    assert {count for _, count in sizes} == {"100"}

@@ -10,7 +10,6 @@ from c4bench.attach import build
 from c4bench.attach.environment import NCCL_VERBS, PRELOAD
 from c4bench.control.paths.switches import carried_bytes
 from c4bench.lab.spec import CONTROL_SOCKET
-from c4bench.model.window import Window
 from c4bench.units import payload_bound
 from c4bench.verbs.addressing import label_for
 
@@ -120,7 +119,7 @@ def test_an_agent_that_does_not_answer_delays_a_program_once(programs, installed
 @pytest.mark.usefixtures("atlas")
 @pytest.mark.parametrize("form", ["preloaded", "in place"])
 def test_a_program_that_looks_verbs_up_itself(program, cluster, rdma_hosts, tmp_path, measure, form):
-    """As NCCL does it: at line rate, on a planned path, followed and counted, by either form of the library."""
+    """As NCCL does it: at line rate, followed, and on planned paths, by either form of the library."""
     if not Path(CONTROL_SOCKET).exists():
         pytest.skip(
             "unsupported: the form in libibverbs' place is where set-up has built it, in a lab as on its machine"
@@ -137,5 +136,3 @@ def test_a_program_that_looks_verbs_up_itself(program, cluster, rdma_hosts, tmp_
     rate_bps = 1e9 * float(re.search(r"at ([\d.]+) Gbit/s", ran.processes[1].output())[1])
     ratio = rate_bps / payload_bound(ends[1].nics[0].rate_bps)
     measure("attach.goodput_ratio", ratio, at_least=0.99, program="as_nccl", form=form)
-    windows = [record for record in cluster.job(ran.job).recording.copy() if isinstance(record, Window)]
-    assert max(conn.size_bytes for window in windows for conn in window.conns) == BYTES * MESSAGES

@@ -18,7 +18,7 @@ BANDWIDTH = f"ib_write_bw -q {QPS} -d {{device}} -x {{gid}} -m 4096 -s {BYTES} -
 # Both ways at once, as in an all-reduce of two ranks; each way the queue pairs carry alike.
 PERFTEST = f"{BANDWIDTH} -b -n {MESSAGES}".split()
 # Each draw is two runs of it: with an agent, and without, on the paths of ECMP. Clients start at the same moments (ms).
-PERIOD_S, AHEAD_S, READ_S = 1.5, 1.5, 0.2
+PERIOD_S, AHEAD_S, READ_S = 1.5, 8.0, 0.2
 NOBODY = f"{SOCKET}=/run/c4bench/nobody"
 WAIT = (
     'left=$((at - $(date +%s%3N))); [ "$left" -lt 1 ] || sleep "$((left / 1000)).$(printf %03d $((left % 1000)))"; '
@@ -42,7 +42,7 @@ def start(program, rdma_hosts):
 
 @pytest.mark.needs(hosts=8)
 @pytest.mark.nightly
-@pytest.mark.parametrize("draws", [8])
+@pytest.mark.parametrize("draws", [3])
 def test_plan_beats_ecmp_under_perftest(
     draws, cluster, start, pairs_across, contended, optimum_bps, of_optimum, switches, measure
 ):

@@ -37,7 +37,7 @@ SETUP     = setup
 BEGAN    := $(if $(wildcard $(VENV)/.ready),,$(shell date +%s.%N))
 
 # Each runs in its own lab, which uses one processor.
-SCENARIOS := campaign detection fabric faults resilience sites
+SCENARIOS := attach campaign detection fabric faults resilience sites
 # Three that may run side by side: attacks, drills that boot labs, and those on hosts made of namespaces.
 DRILLS    := drills-attacks drills-labs drills-hosts
 LAB_DRILLS := $(patsubst %,tests/drills/test_%.py,kernel_setup kill_lab lab lab_playbooks lab_setup master_restart \
@@ -104,7 +104,7 @@ lab: setup
 # give way to what has not. All is set up by then, and the time is without that.
 test: setup
 	@$(TIMED) suite.total_s=1200 suite.processor_s -- $(MAKE) --no-print-directory -j4 --output-sync=target SETUP= NICE=nice \
-	  lint type drills-hosts drills-attacks fabric unit drills-labs detection sites faults resilience campaign
+	  lint type unit fabric drills-hosts drills-labs detection faults drills-attacks resilience campaign attach sites
 
 # All that is marked nightly, one part after the other; what fails holds up nothing, and is named at the end.
 night: setup
@@ -225,7 +225,10 @@ fabric: $(SETUP)
 	$(LAB) --c4-topology clos-2x4-spray tests/scenarios/c4p/test_baselines.py
 
 faults: $(SETUP)
-	$(LAB) tests/scenarios/faults tests/scenarios/attach
+	$(LAB) tests/scenarios/faults
+
+attach: $(SETUP)
+	$(LAB) tests/scenarios/attach
 
 # Jobs at several sites.
 sites: $(SETUP)
@@ -328,6 +331,7 @@ report:
 RUNS ?= $(wildcard reports/runs/*-main* reports/runs/*-drills*)
 figures: venv
 	$(BIN)/python -m tools table4 docs/diloco.md
+	$(BIN)/python -m tools retries docs/reference/retries.md
 	$(BIN)/python -m tools readme README.md $(RUNS)
 
 # The walks of docs/architecture.md, from a traced run; needs no lab.

@@ -27,6 +27,8 @@ FILE = Budget(bytes=256 << 20, records=4_000_000, names=1_000_000, seconds=60.0)
 FILES = Budget(bytes=64 << 30, records=50_000_000, names=2_000_000, seconds=3600.0)
 # A report of NCCL's RAS, and the counts of ranks that follow from it, listed or not.
 RAS = Budget(bytes=32 << 20, records=200_000, names=100_000, seconds=10.0)
+# A log of a job, which may be read as a stream: its bytes, and what is kept of lines that tell something.
+LOG = Budget(bytes=64 << 30, records=1_000_000, names=1_000_000, seconds=900.0)
 # What is kept of the newest reports of RAS of all hosts together: their bytes, ranks in communicators, and jobs.
 RAS_REPORTS = Budget(bytes=256 << 20, records=1_000_000, names=1_000, seconds=3600.0)
 # An inventory: hosts, and how often they are named in groups.

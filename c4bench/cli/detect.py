@@ -18,7 +18,7 @@ from c4bench.cli.shared import print_json, print_lines
 from c4bench.cost.downtime import DowntimeRow, FaultRates, downtime_table
 from c4bench.decoding import DecodingError, from_yaml
 from c4bench.errors import UsageError
-from c4bench.evidence.formats import format_of
+from c4bench.evidence.formats import formats_of
 from c4bench.evidence.limits import MOST_RANKS, UnreadableError, read_bytes
 from c4bench.files import read_bounded
 from c4bench.foreign_text import file_name, one_line
@@ -113,7 +113,7 @@ def _only_recording(arguments: argparse.Namespace) -> bool:
     if path.is_dir() or path.is_fifo():
         return False
     try:
-        return format_of(read_bytes(path), path.name) is None
+        return not formats_of(read_bytes(path), path.name)
     except UnreadableError as error:
         raise UsageError(f"{file_name(path)}: {error}") from None
 

@@ -17,22 +17,24 @@ import msgspec
 from c4bench.cli import Commands, schedulers
 from c4bench.cli.shared import print_json, print_lines
 from c4bench.errors import InconclusiveError, UsageError
-from c4bench.evidence import benchmarks, ras, ras_client
+from c4bench.evidence import ras, ras_client
 from c4bench.evidence.collect import Collector, one_job
 from c4bench.evidence.judging.judge import judge
 from c4bench.evidence.limits import UnreadableError
 from c4bench.evidence.write import WRITERS, history
 from c4bench.foreign_text import file_name, one_line
 from c4bench.model.diagnosis import Cause, Component
-from c4bench.model.evidence import BenchmarkResult, EvidenceReport, EvidenceVerdict, Problem, Reading, State
+from c4bench.model.evidence import EvidenceReport, EvidenceVerdict, LogEvent, Problem, Reading, State
 from c4bench.record.telemetry import read_telemetry
+from c4bench.report.benchmark_words import run_lines, wrong_results
 from c4bench.report.evidence_panels import blamed, clock_summary, job_size, ranges, summary
 from c4bench.report.html import evidence_page
 
 BAD_INPUT = 2
 _POLL_S = 0.5
 _QUIET_S = 1.0
-_BENCHMARKS = (benchmarks.NCCL_TESTS, benchmarks.PERFTEST)
+# Of a timeline, with --explain and without.
+_FIRST_ERRORS, _FEW_ERRORS = 1024, 8
 
 
 def detect_evidence(arguments: argparse.Namespace) -> int:
@@ -51,8 +53,7 @@ def detect_evidence(arguments: argparse.Namespace) -> int:
     _show(report, arguments)
     if report.problems:
         return BAD_INPUT
-    silent = report.state is State.UNTOLD and not report.benchmarks
-    return InconclusiveError.exit_code if silent else 0
+    return InconclusiveError.exit_code if report.state is State.UNTOLD else 0
 
 
 def follow_evidence(arguments: argparse.Namespace) -> int:
@@ -108,20 +109,32 @@ def _show(report: EvidenceReport, arguments: argparse.Namespace) -> None:
 def _text(report: EvidenceReport, *, explain: bool) -> Iterator[str]:
     files = Counter(f"{source.format} {source.version}".strip() for source in report.sources)
     read = ", ".join(f"{count} x {name}" for name, count in sorted(files.items()))
-    yield f"{job_size(report)}; read {read}"
+    measured = bool(report.benchmarks) and not report.ranks
+    yield f"read {read}" if measured else f"{job_size(report)}; read {read}"
+    yield from wrong_results(report.benchmarks)
     for verdict in report.verdicts:
         yield from _verdict(verdict, explain=explain)
-    yield from (_benchmark(one) for one in report.benchmarks)
-    if not report.verdicts and any(source.ranks or source.format not in _BENCHMARKS for source in report.sources):
+    yield from (f"read: {line}" for line in report.contents)
+    yield from _timeline(report.timeline, longest=_FIRST_ERRORS if explain else _FEW_ERRORS)
+    yield from run_lines(report.benchmarks, every_row=explain)
+    if report.state is not State.FAULT:
         yield summary(report)
     if report.clocks:
         yield clock_summary(report.clocks)
     yield from (f"not known: {what}" for what in report.cannot_tell)
 
 
-def _benchmark(one: BenchmarkResult) -> str:
-    wrong = f", {one.wrong} WRONG elements" if one.wrong else ""
-    return f"{one.format}: {one.kind}, {one.size_bytes} bytes: {one.bandwidth_bps / 1e9:.2f} Gbit/s{wrong}"
+def _timeline(events: tuple[LogEvent, ...], longest: int) -> Iterator[str]:
+    """The first errors in logs, one line each."""
+    if events:
+        yield "first errors in the logs, of each rank one, in the order of their times:"
+    for event in events[:longest]:
+        rank = f"rank {event.rank}" if event.rank >= 0 else ""
+        process = f"process {event.pid}" if event.pid >= 0 and not rank else ""
+        who = " ".join(part for part in (event.at, rank or process, f"on {event.host}" if event.host else "") if part)
+        yield f"    {who or event.source}: {event.text}"
+    if len(events) > longest:
+        yield f"    and {len(events) - longest} more; --json has all"
 
 
 def _verdict(verdict: EvidenceVerdict, *, explain: bool) -> Iterator[str]:

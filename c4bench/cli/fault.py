@@ -105,10 +105,9 @@ def _show(arguments: argparse.Namespace) -> int:
         print_json(msgspec.json.encode(spec))
         return 0
     fields = _without_empty(msgspec.to_builtins(spec))
-    unseen = fields.pop("unseen", None)
     sys.stdout.write(yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=100))
-    if unseen:
-        sys.stdout.write(f"not yet seen on hardware: {', '.join(unseen)}\n")
+    if spec.unseen:
+        sys.stdout.write(f"not yet seen on hardware: {', '.join(spec.unseen)}\n")
     return 0
 
 

@@ -9,8 +9,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from c4bench.budget import FILES, Account, OverBudgetError
-from c4bench.evidence.formats import FORMATS, format_of
-from c4bench.evidence.limits import MOST_BYTES, MOST_FILES, UnreadableError, read_bytes, unpacked
+from c4bench.evidence.formats import FORMATS, formats_of
+from c4bench.evidence.limits import (
+    MOST_BYTES,
+    MOST_FILES,
+    NothingToldError,
+    UnreadableError,
+    read_bytes,
+    unpacked,
+)
 from c4bench.foreign_text import file_name
 from c4bench.model.evidence import MemberEvidence, Problem, Reading, SourceFile
 
@@ -138,11 +145,22 @@ def collect(paths: Iterable[Path]) -> Reading:
 
 
 def parse(data: bytes, path: Path) -> Reading:
-    """What the bytes of one file tell; its format is found out. Raises UnreadableError."""
-    form = format_of(data, path.name)
-    if form is None:
+    """What the bytes of one file tell; its formats are found out. Raises UnreadableError if none can be read."""
+    forms = formats_of(data, path.name)
+    if not forms:
         raise UnreadableError(f"it is of no known format; known are {', '.join(FORMATS)}")
-    return form.read(data, file_name(path))
+    name, readings, problems = file_name(path), list[Reading](), list[UnreadableError]()
+    for form in forms:
+        try:
+            readings.append(form.read(data, name))
+        except UnreadableError as error:
+            problems.append(error)
+    if not readings:
+        raise problems[0]
+    told = [error for error in problems if not isinstance(error, NothingToldError)]
+    if len(readings) == 1 and not told:
+        return readings[0]
+    return one_job(readings, [Problem(name, error.reason, error.place) for error in told])
 
 
 def _count(outcome: Reading, size_bytes: int, account: Account) -> None:
@@ -154,9 +172,7 @@ def _count(outcome: Reading, size_bytes: int, account: Account) -> None:
 
 def _tells_of_calls(one: Reading | UnreadableError) -> bool:
     """Whether a file tells of anything that was called. Dumps of ranks that have called nothing may be all alike."""
-    return isinstance(one, Reading) and bool(
-        one.benchmarks or any(member.last_seq >= 0 or member.status for member in one.members)
-    )
+    return isinstance(one, Reading) and any(member.last_seq >= 0 or member.status for member in one.members)
 
 
 def _load(path: Path, version: tuple[int, int], pipe: Pipe | None) -> _File:
@@ -238,8 +254,19 @@ def one_job(readings: list[Reading], problems: list[Problem]) -> Reading:
     per_host = max((one.per_host for one in same), default=0)
     benchmarks = tuple(result for one in readings for result in one.benchmarks)
     timeouts = tuple(waits for one in same for waits in one.timeouts)
+    logs = tuple(log for one in same for log in one.logs)
+    shown = tuple(line for one in same for line in one.shown)
     return Reading(
-        tuple(members), tuple(sources), tuple(problems), tuple(cannot), ranks, benchmarks, per_host, timeouts
+        tuple(members),
+        tuple(sources),
+        tuple(problems),
+        tuple(cannot),
+        ranks,
+        benchmarks,
+        per_host,
+        timeouts,
+        logs,
+        shown,
     )
 
 

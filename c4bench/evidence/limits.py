@@ -1,11 +1,12 @@
 """The bounds of all that is read from strangers, and the only ways in which their bytes become data."""
 
 import io
+import json
 import zlib
 from pathlib import Path
 
 from c4bench.budget import FILE
-from c4bench.decoding import DecodingError, from_json
+from c4bench.decoding import DecodingError, decoding, from_json
 from c4bench.errors import UsageError
 from c4bench.files import read_bounded
 from c4bench.foreign_text import file_name, one_line
@@ -29,6 +30,10 @@ class UnreadableError(Exception):
     def __init__(self, reason: str, place: str = "") -> None:
         self.reason, self.place = reason, place
         super().__init__(f"{place}: {reason}" if place else reason)
+
+
+class NothingToldError(UnreadableError):
+    """Text that has some words of a format, and no line that tells anything."""
 
 
 def read_bytes(path: Path) -> bytes:
@@ -78,6 +83,29 @@ def json_data(data: bytes) -> object:
         raise UnreadableError(f"it is no JSON text: {error}") from None
 
 
+def json_objects(data: bytes) -> tuple[list[object], str]:
+    """The plain data in JSON texts that stand one after the other, and why the rest cannot be read (empty: it can).
+
+    Raises UnreadableError if none can.
+    """
+    if len(data) > MOST_OBJECTS and _has_too_many(data):
+        raise UnreadableError(f"it has more than {MOST_OBJECTS} objects or {MOST_VALUES} values")
+    found: list[object] = []
+    try:
+        with decoding():
+            written, decoder, at = data.decode().strip(), json.JSONDecoder(), 0
+            while at < len(written):
+                value, at = decoder.raw_decode(written, at)
+                found.append(value)
+                while written[at : at + 1].isspace():
+                    at += 1
+    except DecodingError as error:
+        if not found:
+            raise UnreadableError(f"it is no JSON text: {error}") from None
+        return found, str(error)
+    return found, ""
+
+
 def _has_too_many(data: bytes) -> bool:
     return data.count(b"{") > MOST_OBJECTS or data.count(b",") + data.count(b"[") > MOST_VALUES
 
@@ -85,3 +113,8 @@ def _has_too_many(data: bytes) -> bool:
 def short_name(name: str) -> str:
     """A name out of a stranger's file, fit to be printed: short, and without control characters."""
     return one_line(name, LONGEST_NAME)
+
+
+def short_words(words: str) -> str:
+    """What a stranger's file says of an error, fit to be printed: not longer than a few names, on one line."""
+    return one_line(words, 4 * LONGEST_NAME)

@@ -4,10 +4,6 @@ Source: NCCL's documentation of RAS, `src/ras/client_support.cc`, and reports of
 collectives that each rank has called, by kind, and names ranks that do not answer. It tells of no operation how far it
 has come.
 
-Lines of PyTorch's NCCL watchdog in a log: a rank that gave up waiting for an operation, and how far it had come.
-Source: `ProcessGroupNCCL.cpp` of PyTorch 2.5 to 2.8. `[rankN]` is the rank in the job; the number in a group's bracket
-is that in the group. What waited in the operation is not what held it up.
-
 The text report of NCCL's RAS: of its sections those that tell of single ranks or processes. Source: NCCL's user guide,
 "RAS", `src/ras/client_support.cc` (2.24 to 2.31), and reports of NCCL 2.28.9 and 2.30.7. These list processes that are
 dead or do not answer, and then, by communicator, the ranks of which nothing is known: each with its process, or, up to
@@ -31,7 +27,7 @@ import msgspec
 from c4bench.budget import RAS, Account, OverBudgetError
 from c4bench.evidence.fields import integer, kind, mapping, objects, text
 from c4bench.evidence.limits import MOST_LINES, MOST_RANKS, UnreadableError, json_data, short_name
-from c4bench.model.evidence import MemberEvidence, Problem, Reading, SourceFile, TimedOut
+from c4bench.model.evidence import MemberEvidence, Problem, Reading, SourceFile
 
 FORMAT = "NCCL RAS"
 # 2.28.9 leaves out the comma before the status of a rank that is missing; 2.30.7 writes it.
@@ -42,36 +38,6 @@ _CANNOT = (
 )
 
 _CANNOT_TEXT = "NCCL RAS text: it shows only communicators that it warns of"
-_TIMEOUT = re.compile(
-    r"\[rank(\d{1,9})\]:.{0,200}? Watchdog caught collective operation timeout: "
-    r"WorkNCCL\(SeqNum=(\d{1,18}), OpType=(\w{1,64}),.{0,200}?Timeout\(ms\)=(\d{1,12})\)"
-)
-_WORK_STATUS = re.compile(
-    r"\[rank(\d{1,9})\]:.{0,200}?PG GUID (\w{1,64})(?:\((\w{1,64})\))?.{0,200}? work sequence id: (\d{1,18}) "
-    r"PG status: last enqueued work: (\d{1,18}), last completed work: (\d{1,18})"
-)
-_LONGEST_LINE = 4096
-
-
-def timed_out(lines: Iterable[str], file: str, account: Account) -> tuple[TimedOut, ...]:
-    """Each rank that timed out in an operation, once. Raises OverBudgetError."""
-    found: dict[tuple[int, int], TimedOut] = {}
-    for line in lines:
-        if "atchdog" not in line or len(line) > _LONGEST_LINE:
-            continue
-        if (one := _TIMEOUT.search(line)) and int(one[1]) < MOST_RANKS:
-            key = int(one[1]), integer(one[2])
-            if key not in found:
-                account.spend(records=1)
-                found[key] = TimedOut(file, *key, short_name(kind(one[3])), int(one[4]) / 1000)
-        elif (one := _WORK_STATUS.search(line)) and (waits := found.get((int(one[1]), integer(one[4])))):
-            group = short_name(one[3] or one[2])
-            found[int(one[1]), integer(one[4])] = msgspec.structs.replace(
-                waits, group=group, enqueued=integer(one[5]), completed=integer(one[6])
-            )
-    return tuple(found.values())
-
-
 _HEADS = (b"Job summary", b"NCCL version", b"Communicators...")
 _TABLE = re.compile(rb"^Group +Comms +Nodes +Ranks", re.MULTILINE)
 _WARNING = re.compile(rb"^#\d{1,9}-\d{1,9} \(\w{1,32}\) [A-Z]+\s*$", re.MULTILINE)
@@ -134,7 +100,6 @@ def _read_text(data: bytes, file: str) -> Reading:
     problems: list[Problem] = []
     try:
         members = list(_missing(sections, file, account))
-        timeouts = timed_out(lines, file, account)
     except OverBudgetError as error:
         raise UnreadableError(str(error).removeprefix(f"{file}: ")) from None
     missing = {(one.comm, one.member) for one in members}
@@ -150,7 +115,7 @@ def _read_text(data: bytes, file: str) -> Reading:
     shown = short_name(version[1]) if version else "unknown"
     placed, sources = tuple(_in_job(one, ranks) for one in members), (SourceFile(file, FORMAT, shown, ()),)
     cannot = (_CANNOT, _CANNOT_TEXT)
-    return Reading(placed, sources, tuple(problems), cannot, ranks, per_host=per_host, timeouts=timeouts)
+    return Reading(placed, sources, tuple(problems), cannot, ranks, per_host=per_host)
 
 
 def _job(lines: Iterable[str], groups: Iterable[_Group]) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 hold REQUEST    apply a fault and hold it until a line `revert`, the end of the input, or the end of its lease
 plan REQUEST    print the commands that `hold` would run and those that revert them; change nothing
+try             for each request on stdin, a line each: a plan as `plan` prints it, with any parameters, or why not
 heal [ID]       revert the faults in force
 status          list the faults in force
 reserve CLAIM   lock this host's reservation until the end of the input, or say who has it
@@ -28,6 +29,7 @@ from c4bench import logs, namespaces
 from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import C4Error, UnhealthyError, UsageError
 from c4bench.inject import caller, catalogue, fault_session, permitted, privilege, protocol
+from c4bench.inject.first_plan import first_plan
 from c4bench.inject.journal import Journal
 from c4bench.inject.privilege import become_root
 from c4bench.inject.registry import installed
@@ -80,6 +82,17 @@ def _plan(text: str) -> None:
     with _pinned(resolved):
         plan, _ = fault_session.plan(spec, resolved)
     _print(protocol.Planned(tuple(map(str, plan.apply)), tuple(map(str, plan.revert)), plan.rhythm))
+
+
+def _try() -> None:
+    known = catalogue.load()
+    for line in sys.stdin:
+        try:
+            request = _request(line)
+            with _pinned(request):
+                _print(first_plan(installed(known.specs, "fault", request.fault), request))
+        except C4Error as error:
+            _print(protocol.Refused(str(error), error.exit_code))
 
 
 def _heal(*ids: str) -> None:
@@ -135,6 +148,7 @@ def _schema(of: str = "catalogue") -> None:
 _COMMANDS: dict[str, tuple[Callable[..., None], range]] = {
     "hold": (_hold, range(1, 2)),
     "plan": (_plan, range(1, 2)),
+    "try": (_try, range(1)),
     "heal": (_heal, range(2)),
     "status": (_status, range(1)),
     "reserve": (_reserve, range(1, 2)),
@@ -142,7 +156,7 @@ _COMMANDS: dict[str, tuple[Callable[..., None], range]] = {
     "schema": (_schema, range(2)),
 }
 _ROOTS = (_hold, _heal, _reserve, _may)
-_OF_HOSTS = (*_ROOTS, _plan, _status)
+_OF_HOSTS = (*_ROOTS, _plan, _try, _status)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -166,7 +180,7 @@ def _command(arguments: Sequence[str]) -> Callable[..., None]:
     command, counts = _COMMANDS.get(name, (None, range(0)))
     if command is None or len(arguments) - 1 not in counts:
         raise UsageError(
-            f"{' '.join(arguments)!r} is no command: say hold or plan REQUEST, heal [ID], status, may, schema, "
+            f"{' '.join(arguments)!r} is no command: say hold or plan REQUEST, try, heal [ID], status, may, schema, "
             "reserve CLAIM"
         )
     return command

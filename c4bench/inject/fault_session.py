@@ -434,24 +434,37 @@ def plan(spec: FaultSpec, request: FaultRequest) -> tuple[Plan, dict[str, str]]:
 
     Raises UsageError when the target does not exist, UnhealthyError when the fault has no driver for this hardware.
     """
+    driver = driver_for(spec, request)
+    target = targets.examine(spec.target, request)
+    return installed(DRIVERS, "driver", driver)(request, target), target.listing
+
+
+def driver_for(spec: FaultSpec, request: FaultRequest) -> str:
+    """The name of the driver for the target's hardware. Raises UnhealthyError when the fault has none for it."""
     hardware = _hardware(spec, request)
-    driver = spec.drivers.get(hardware) or spec.drivers.get("any")
+    driver = spec.drivers.get(hardware)
     if driver is None:
         supported = ", ".join(sorted(spec.drivers)) or "nothing by itself"
         raise UnhealthyError(
             f"{spec.name} has no driver for {hardware} such as {request.where}; it can be done on: {supported}"
         )
-    target = targets.examine(spec.target, request)
-    return installed(DRIVERS, "driver", driver)(request, target), target.listing
+    return driver
 
 
 def _hardware(spec: FaultSpec, request: FaultRequest) -> str:
-    """The target's kind of hardware, as the keys of `drivers` in the catalogue name it."""
+    """The target's kind of hardware, as the keys of `drivers` in the catalogue name it.
+
+    For a fault of a whole host whose drivers depend on its NICs, it is that of the NICs, and of several kinds the first
+    without a driver.
+    """
     match spec.target:
         case TargetKind.NIC | TargetKind.PORT:
             return interfaces.hardware(request.interface)
         case TargetKind.SWITCH:
-            return "ethernet"
+            return interfaces.switch_system()
         case TargetKind.GPU:
             return gpus.hardware()
-    return "any"
+    if "linux" in spec.drivers:
+        return "linux"
+    kinds = [interfaces.hardware(nic) for nic in request.nics] or ["ethernet"]
+    return next((kind for kind in kinds if kind not in spec.drivers), kinds[0])

@@ -17,7 +17,13 @@ from c4bench.inject.actions import json_of, run
 from c4bench.model.fault import Interface, SwitchPort
 
 _INFINIBAND = Path("/sys/class/infiniband")
-_SONIC = Path("/etc/sonic/sonic_version.yml")
+_NETDEVS = Path("/sys/class/net")
+# Systems of switches whose chip forwards instead of the kernel, by a path that only they have.
+_CHIPS = {
+    "sonic": Path("/etc/sonic/sonic_version.yml"),
+    "cumulus": Path("/etc/cumulus"),
+    "eos": Path("/etc/Eos-release"),
+}
 IFB_PREFIX = "c4ifb"
 # The kernel counts and lists a shaper's burst in ticks of 64 ns at its rate.
 _TICK_S = 64e-9
@@ -190,12 +196,15 @@ def netns_of(interface: Interface) -> str | None:
 
 
 def hardware(interface: Interface) -> str:
-    """What carries the traffic: `rxe`, `ethernet` (no RDMA), `sonic`, `ib` (InfiniBand), or a driver as `mlx5_core`.
+    """What carries the traffic: `rxe`, `ib` (InfiniBand), or a driver such as `mlx5_core`; without RDMA `ethernet`.
 
-    Raises UnhealthyError when the host has no such RDMA device.
+    Of a switch's port `ethernet` where the kernel forwards, and what `switch_system` says where a chip does, or
+    `switchdev` for a chip that follows the kernel. Raises UnhealthyError when the host has no such RDMA device.
     """
+    if isinstance(interface, SwitchPort):
+        return "switchdev" if _follows_kernel(interface) else switch_system()
     if not interface.device:
-        return "sonic" if _SONIC.exists() and isinstance(interface, SwitchPort) else "ethernet"
+        return "ethernet"
     device = _INFINIBAND / interface.device
     if not device.exists():
         raise UnhealthyError(f"{interface.name}: this host has no RDMA device {interface.device}; see `rdma link`")
@@ -204,6 +213,19 @@ def hardware(interface: Interface) -> str:
     if (device / "ports/1/link_layer").read_text().strip() == "InfiniBand":
         return "ib"
     return (device / "device" / "driver").resolve().name
+
+
+def switch_system() -> str:
+    """`sonic`, `cumulus` or `eos`, whose switching chip the kernel's `tc` does not reach; `ethernet` for any other."""
+    return next((name for name, path in _CHIPS.items() if path.exists()), "ethernet")
+
+
+def _follows_kernel(port: SwitchPort) -> bool:
+    """Whether a chip forwards for this port, and takes its settings from the kernel (Linux, switchdev)."""
+    try:
+        return port.netns is None and bool((_NETDEVS / port.netdev / "phys_switch_id").read_text().strip())
+    except OSError:  # the kernel's answer for a port of no chip
+        return False
 
 
 def index_of(interface: Interface) -> int:

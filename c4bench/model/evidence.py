@@ -11,6 +11,8 @@ from c4bench.model.diagnosis import Cause, Component, Diagnosis
 
 # The one format of other tools whose files have calls that have not ended.
 FLIGHT_RECORDER = "flight recorder"
+# Begins the names of groups of which a source knows no name, so that members with one name need not be in one group.
+UNNAMED = "unnamed group"
 
 
 class CallState(StrEnum):
@@ -58,6 +60,7 @@ class MemberEvidence(msgspec.Struct, frozen=True):
     or `counts` (calls made, by kind) is empty. `transfers` are sends and receives in the order of calls. `last_seq` is
     the newest collective that the member is known to have called. `status` is empty, `unresponsive` or `dead`. `gpu` is
     its number on the host. `local`: the communicator is not that of all ranks, and the rank in the job is not stated.
+    `completed_seq` is the newest collective that the member is known to have ended well.
     """
 
     source: str
@@ -77,12 +80,15 @@ class MemberEvidence(msgspec.Struct, frozen=True):
     taken_s: float = 0.0
     gpu: int = -1
     local: bool = False
+    completed_seq: int = -1
 
 
 class TimedOut(msgspec.Struct, frozen=True):
     """A rank of the job that gave up waiting in an operation after `after_s`, as a log has it.
 
     `enqueued` and `completed` are the newest operations of the `group` that it has called and finished, -1 if unknown.
+    `comm` names the group as all ranks do, empty where the log does not; `member` is the rank in it, `size` how many
+    there are, 0 if unknown. `rank` is -1 where only the member is known. `at` is the time as it is written.
     """
 
     source: str
@@ -93,6 +99,78 @@ class TimedOut(msgspec.Struct, frozen=True):
     group: str = ""
     enqueued: int = -1
     completed: int = -1
+    comm: str = ""
+    member: int = -1
+    size: int = 0
+    host: str = ""
+    pid: int = -1
+    at: str = ""
+
+
+class LogEvent(msgspec.Struct, frozen=True):
+    """An error in line `line` of a log, as far as known with the rank, host, process and time (as written).
+
+    `what` is a kind such as `timeout`, `exit`, `connection`, `port`, `exception`; `text` are the words. What follows
+    from another error is a `consequence`. `status` is an exit code, less than 0 for a signal, 0 if it is none.
+    """
+
+    source: str
+    line: int
+    what: str
+    text: str
+    rank: int = -1
+    host: str = ""
+    pid: int = -1
+    at: str = ""
+    consequence: bool = False
+    status: int = 0
+    root: bool = False
+
+
+class FailedConnection(msgspec.Struct, frozen=True):
+    """A connection of NIC `nic` of `host` to `peer`, a host's name or address, that failed `times` times by `status`.
+
+    `gid` and `peer_gid` are addresses of the NICs at its ends, empty where the log has none.
+    """
+
+    source: str
+    host: str
+    nic: str
+    peer: str
+    status: int
+    gid: str = ""
+    peer_gid: str = ""
+    vendor: int = -1
+    times: int = 1
+    at: str = ""
+    pid: int = -1
+
+
+class CommStart(msgspec.Struct, frozen=True):
+    """A communicator of `size` ranks as logs show its initialisation: who has begun it, and who has completed it."""
+
+    comm: str
+    size: int
+    begun: tuple[int, ...] = ()
+    completed: tuple[int, ...] = ()
+
+
+class LogFacts(msgspec.Struct, frozen=True):
+    """What a log tells beside time-outs.
+
+    `names` are the names of hosts by address, `nics` those of NICs (`HOST/NAME`) by GID. `carried` are NICs
+    with pairs of ranks, the first of which sends by them to the second. `spoke_on` are the ranks of which any line
+    tells something, with their hosts where known.
+    """
+
+    source: str
+    events: tuple[LogEvent, ...] = ()
+    failed: tuple[FailedConnection, ...] = ()
+    starts: tuple[CommStart, ...] = ()
+    names: dict[str, str] = {}
+    nics: dict[str, str] = {}
+    carried: tuple[tuple[str, int, int], ...] = ()
+    spoke_on: dict[int, str] = {}
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -116,25 +194,69 @@ class SourceFile(msgspec.Struct, frozen=True):
     ranks: tuple[int, ...]
 
 
-class BenchmarkResult(msgspec.Struct, frozen=True):
-    """What a benchmark measured of one operation, over all its ranks; `wrong` elements differ from what they should be.
+class BenchmarkRow(msgspec.Struct, frozen=True):
+    """What a benchmark measured of messages of one size (0: not said), `in_place` or not.
 
-    `bandwidth_bps` is the bus bandwidth of a collective, and the rate of payload between two NICs.
+    `bandwidth_bps` is the bus bandwidth of a collective, and the rate of payload between two ends. The times are of an
+    operation, or of a message one way: mean, most frequent, percentiles and longest. `wrong` elements differ from what
+    they should be; -1 where that was not checked. `failed`: the benchmark says so, without a number.
+    """
+
+    size_bytes: int
+    bandwidth_bps: float = -1.0
+    mean_s: float = -1.0
+    typical_s: float = -1.0
+    p99_s: float = -1.0
+    p999_s: float = -1.0
+    longest_s: float = -1.0
+    wrong: int = -1
+    in_place: bool = False
+    failed: bool = False
+
+
+class BenchmarkRun(msgspec.Struct, frozen=True):
+    """One run of a benchmark: the collective or test that it is, and a row for each size.
+
+    `failed` is how many of its checks failed by its own count, and `mean_bps` the mean bandwidth that it printed; -1
+    where it does not say. `cut` says what is missing of its output, and `errors` are its own words for why it ended.
+    `nic` is its device, `local` and `remote` are the addresses of both ends, `connections` how many there were between
+    them, 0 if unknown, and `serves`: it is the server's output.
     """
 
     source: str
-    format: str
+    tool: str
     kind: str
-    size_bytes: int
-    bandwidth_bps: float
-    duration_s: float = -1.0
-    wrong: int = 0
+    rows: tuple[BenchmarkRow, ...]
+    version: str = ""
+    ranks: int = 0
+    hosts: tuple[str, ...] = ()
+    failed: int = -1
+    mean_bps: float = -1.0
+    cut: str = ""
+    errors: tuple[str, ...] = ()
+    nic: str = ""
+    local: str = ""
+    remote: str = ""
+    serves: bool = False
+    connections: int = 0
+
+    @property
+    def wrong(self) -> int:
+        """How many elements are known to be wrong; -1 where none was checked."""
+        checked = [row.wrong for row in self.rows if row.wrong >= 0]
+        return sum(checked) if checked else -1
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether its results were not what they should be, whatever its speed."""
+        return self.failed > 0 or self.wrong > 0 or any(row.failed for row in self.rows)
 
 
 class Reading(msgspec.Struct, frozen=True):
     """What was read of some files; `cannot_tell` is what such files do not show.
 
-    `ranks` is the size of the job and `per_host` how many processes each host has, 0 where no file states it.
+    `ranks` is the size of the job and `per_host` how many processes each host has, 0 where no file states it. `shown`
+    are figures that are of no single operation or rank, in words.
     """
 
     members: tuple[MemberEvidence, ...] = ()
@@ -142,9 +264,11 @@ class Reading(msgspec.Struct, frozen=True):
     problems: tuple[Problem, ...] = ()
     cannot_tell: tuple[str, ...] = ()
     ranks: int = 0
-    benchmarks: tuple[BenchmarkResult, ...] = ()
+    benchmarks: tuple[BenchmarkRun, ...] = ()
     per_host: int = 0
     timeouts: tuple[TimedOut, ...] = ()
+    logs: tuple[LogFacts, ...] = ()
+    shown: tuple[str, ...] = ()
 
 
 class EvidenceVerdict(msgspec.Struct, frozen=True):
@@ -189,12 +313,14 @@ class EvidenceVerdict(msgspec.Struct, frozen=True):
 class State(StrEnum):
     """What files show of a job: a fault; none, though they would show a hang of any rank; or too little to say either.
 
-    Files that have finished operations only may show that there is no straggler, and no more.
+    Files that have finished operations only may show that there is no straggler, and no more. Benchmarks may show no
+    more than what they measured.
     """
 
     FAULT = "fault"
     HEALTHY = "healthy"
     NO_STRAGGLER = "no_straggler"
+    MEASURED = "measured"
     UNTOLD = "untold"
 
 
@@ -230,6 +356,8 @@ class EvidenceReport(msgspec.Struct, frozen=True):
     All times are on the first of `clocks`, where there are any. `reached` are the ranks by sequence number, of the
     communicators in which ranks wait. `ranks` is the size of the job if `size_stated`, else it is that or more.
     `state` is `untold`, for the reason in `untold_why`, if ranks are missing or it is not known how their calls ended.
+    `timeline` are the first errors in logs, of each rank one, in the order of their times; `contents` says which
+    finished operations the files hold.
     """
 
     ranks: int
@@ -237,10 +365,12 @@ class EvidenceReport(msgspec.Struct, frozen=True):
     verdicts: tuple[EvidenceVerdict, ...]
     problems: tuple[Problem, ...]
     cannot_tell: tuple[str, ...]
-    benchmarks: tuple[BenchmarkResult, ...] = ()
+    benchmarks: tuple[BenchmarkRun, ...] = ()
     standings: tuple[Standing, ...] = ()
     clocks: tuple[HostClock, ...] = ()
     reached: tuple[Reached, ...] = ()
     size_stated: bool = False
     state: State = State.UNTOLD
     untold_why: str = ""
+    timeline: tuple[LogEvent, ...] = ()
+    contents: tuple[str, ...] = ()

@@ -10,6 +10,8 @@ from c4bench.model.diagnosis import Component, Syndrome
 from c4bench.model.fabric import Nic
 
 Value = float | str
+# The kinds of hardware that the embedded lab has.
+OF_LAB = ("rxe", "ethernet", "simulated")
 
 
 class TargetKind(StrEnum):
@@ -76,9 +78,9 @@ class CompoundStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class FaultSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A fault of the catalogue.
 
-    `drivers` names the function that brings it about, by kind of hardware; those in `unseen` have never run on that
-    hardware. `severs` tells that nothing passes the target any more. `not_in_lab` is why the embedded lab cannot carry
-    it, empty where it can. `parts` are those of a compound, which itself has no drivers and no witness.
+    `drivers` names the function that brings it about, by kind of hardware that it can affect; `seen` are those on which
+    it was seen to work. `severs` tells that nothing passes the target any more. `not_in_lab` is why the embedded lab
+    cannot carry it, empty where it can. `parts` are those of a compound, which itself has no drivers and no witness.
     """
 
     name: str
@@ -94,8 +96,13 @@ class FaultSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     parameters: dict[str, Parameter] = {}
     severs: bool = False
     not_in_lab: str = ""
-    unseen: tuple[str, ...] = ()
+    seen: tuple[str, ...] = ()
     parts: tuple[CompoundStep, ...] = ()
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """The kinds of hardware for which there is a driver that was never seen to work there."""
+        return tuple(kind for kind in self.drivers if kind not in {*OF_LAB, *self.seen})
 
 
 class SwitchPort(msgspec.Struct, frozen=True):

@@ -116,7 +116,8 @@ def _add_options(group: pytest.OptionGroup) -> None:
         action="append",
         default=[],
         metavar="CAPABILITY",
-        help="fail scenarios that would be skipped for want of this (c4bench doctor shows them); may be repeated",
+        help="fail scenarios that would be skipped for want of this (c4bench doctor shows them), or of a fault such as "
+        "fault:nic.rate; may be repeated",
     )
     group.addoption("--c4-allow-partial", action="store_true", help="continue without broken hosts")
     group.addoption(

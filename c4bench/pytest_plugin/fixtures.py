@@ -18,13 +18,15 @@ from c4bench.control.paths.switches import Switches
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inject import places
 from c4bench.inject.controller import Injector
+from c4bench.inject.feasibility import Feasibility, place_name
+from c4bench.inject.places import Place
 from c4bench.inject.protocol import Applied as Fault
 from c4bench.inventory import Inventory, select
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.fabric import Host
 from c4bench.model.measurement import Clock, Measurement
 from c4bench.model.steering import Policy
-from c4bench.pytest_plugin.scope import needs
+from c4bench.pytest_plugin.scope import needs, no_fault
 from c4bench.pytest_plugin.tenancy import TENANCY
 from c4bench.pytest_plugin.verdicts import LEDGER, scenario_name
 from c4bench.record import Ledger, RunDirectory
@@ -196,7 +198,8 @@ def clocks(pytestconfig: pytest.Config) -> Clocks:
 def inject(request: pytest.FixtureRequest, inventory: Inventory, run_directory: RunDirectory, clocks: Clocks) -> Inject:
     """Break something, bounded and witnessed, for as long as a `with` block takes; its times are on our clock.
 
-    A scenario with `c4d` fails if C4D has named something in its job before the first fault.
+    A scenario with `c4d` fails if C4D has named something in its job before the first fault. It is skipped where the
+    driver says that this place cannot have the fault.
 
     Where is said in words, `inject("link.down", at="leaf0/up1")`, or in parts, `inject("nic.down", host="h5", nic=0)`.
     """
@@ -205,6 +208,12 @@ def inject(request: pytest.FixtureRequest, inventory: Inventory, run_directory: 
         python=lambda host: inventory.access[host].python,
         record=run_directory,
     )
+
+    def skip_impossible(name: str, place: Place) -> None:
+        where = place_name(place)
+        why = request.config.stash[TENANCY].faults().obstacle_at(name, where)
+        if why:
+            pytest.skip(no_fault({name: f"{where}: {why}"}))
 
     def apply(
         name: str,
@@ -216,14 +225,23 @@ def inject(request: pytest.FixtureRequest, inventory: Inventory, run_directory: 
         if bool(at) == bool(host):
             raise UsageError(f"inject({name!r}) needs one place: at='leaf0/up1' in words, or host='h5' and its parts")
         if host:
-            applied = clocks.translated(injector.apply(name, select(inventory, host)[0], **rest), host)
-            return _watched(request.node, applied)
+            chosen = select(inventory, host)[0]
+            nic = None if rest.get("nic") is None else places.nic(chosen, rest["nic"])
+            skip_impossible(name, Place(chosen, nic))
+            return _watched(request.node, clocks.translated(injector.apply(name, chosen, **rest), host))
         times = {limit: rest.pop(limit) for limit in ("lease_s", "witness_s") if limit in rest}
         target = places.parse(at, inventory)
+        skip_impossible(name, target)
         applied = clocks.translated(injector.apply_at(name, target, rest, **times), target.host.name)
         return _watched(request.node, applied)
 
     return apply
+
+
+@pytest.fixture(scope="session")
+def possible_faults(pytestconfig: pytest.Config) -> Feasibility:
+    """Which faults these hosts and switches can have, as their drivers have planned them."""
+    return pytestconfig.stash[TENANCY].faults()
 
 
 @contextmanager

@@ -16,8 +16,6 @@ from pathlib import Path
 import pytest
 
 from c4bench import inventory
-from c4bench.c4d import detectors
-from c4bench.doctor import capabilities
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.lab import topology_file as topologies
 from c4bench.lab.machine import containment, kernel, launch, packages
@@ -26,6 +24,7 @@ from c4bench.lab.machine.run import LabRun
 from c4bench.lab.places import RUN
 from c4bench.lab.spec import INVENTORY
 from c4bench.model.measurement import Clock
+from c4bench.pytest_plugin.scope import check_names
 from c4bench.pytest_plugin.tenancy import TENANCY, Tenancy
 from c4bench.pytest_plugin.verdicts import IN_LAB
 from c4bench.record import Ledger, RunDirectory, begin
@@ -74,8 +73,8 @@ def start_run(config: pytest.Config, kind: str, backend: str, topology: str, clo
 
 def prepare(config: pytest.Config) -> int | None:
     """None to go on in this process with real hosts; the exit code when the lab has run everything already."""
-    capabilities.check(config.option.c4_require)
-    detectors.detector(config.option.c4_detector)
+    check_names(config.option.c4_require)
+    _check_detector(config.option.c4_detector)
     if config.option.c4_resume and config.option.c4_run_dir is None:
         raise UsageError("--c4-resume: which run? name it with --c4-run-dir, such as reports/runs/latest")
     if config.option.c4_resume and not RunDirectory(config.option.c4_run_dir).started:
@@ -85,7 +84,7 @@ def prepare(config: pytest.Config) -> int | None:
     if config.option.hosts == LAB:
         return run_in_lab(config)
     loaded = inventory.load_unless_lab(config.option.hosts, LAB)
-    capabilities.check(loaded.requires)
+    check_names(loaded.requires)
     if _continues_in_lab(config.option.c4_run_dir):
         refuse_finished(RunDirectory(config.option.c4_run_dir), resume=config.option.c4_resume)
     else:
@@ -93,6 +92,14 @@ def prepare(config: pytest.Config) -> int | None:
         config.option.c4_run_dir = config.stash[_RUN].path
     config.stash[TENANCY] = Tenancy(config.option, loaded, shlex.join(["pytest", *arguments(config)]))
     return None
+
+
+def _check_detector(name: str) -> None:
+    """Raise UsageError where no detector of this name can be made; C4D, which takes long to import, always can."""
+    if name != "c4d":
+        from c4bench.c4d import detectors  # noqa: PLC0415
+
+        detectors.detector(name)
 
 
 def _continues_in_lab(given: Path | None) -> bool:

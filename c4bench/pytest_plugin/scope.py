@@ -4,6 +4,7 @@ import sys
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import msgspec
@@ -18,6 +19,8 @@ from c4bench.pytest_plugin.tenancy import TENANCY, Tenancy
 from c4bench.pytest_plugin.verdicts import NOTHING_LEFT, scenario_name, skip_reason
 from c4bench.record import RunDirectory
 
+# What a scenario needs may be a fault of the catalogue, `fault:nic.rate`, beside a capability.
+FAULT = "fault:"
 _ENDED = "ended"
 _UNTIMED_S = 60.0
 _A_MINUTE_S = 60.0
@@ -181,9 +184,18 @@ def check_needs(items: Iterable[pytest.Item]) -> None:
             if type(hosts) is not int or hosts < 1:
                 raise UsageError(f"{where}: hosts={hosts!r} is no number of hosts; give 1 or more")
             try:
-                capabilities.check(map(str, marker.args))
+                check_names(map(str, marker.args))
             except UsageError as error:
                 raise UsageError(f"{where}: {error}") from None
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Raises UsageError for what is neither a capability nor `fault:` and a name of the catalogue."""
+    given = list(names)
+    capabilities.check(name for name in given if not name.startswith(FAULT))
+    for name in given:
+        if name.startswith(FAULT):
+            catalogue.load().find(name.removeprefix(FAULT))
 
 
 def _words(marker: pytest.Mark) -> str:
@@ -193,7 +205,7 @@ def _words(marker: pytest.Mark) -> str:
 def needs(item: pytest.Item) -> tuple[frozenset[str], int]:
     """The capabilities that a scenario and its module are marked to need, and on how many hosts; 0 without a mark."""
     markers = list(item.iter_markers("needs"))
-    wanted = frozenset(name for marker in markers for name in marker.args)
+    wanted = frozenset(name for marker in markers for name in marker.args if not name.startswith(FAULT))
     return wanted, max((marker.kwargs.get("hosts", 1) for marker in markers), default=0)
 
 
@@ -201,17 +213,30 @@ def lacking(item: pytest.Item, tenancy: Tenancy) -> str:
     """What a scenario needs and these hosts lack, as a reason to skip it; "" if they have it."""
     wanted, hosts = needs(item)
     implied = ("rdma",) if "rdma_hosts" in getattr(item, "fixturenames", ()) else ()
-    return tenancy.shortage(sorted(wanted), hosts, implied)
+    shortage = tenancy.shortage(sorted(wanted), hosts, implied)
+    return shortage or (no_fault(tenancy.faults().left_out(sorted(faults_of(item)))) if is_disruptive(item) else "")
+
+
+def no_fault(left_out: Mapping[str, str]) -> str:
+    """The reason to skip what needs these faults, of which the first is named with its own; "" for none."""
+    return next((f"no-{FAULT}{name}: {why}" for name, why in left_out.items()), "")
 
 
 def faults_of(item: pytest.Item) -> set[str]:
-    """The catalogue's names that stand in a test's code or parameters."""
+    """The catalogue's names that stand in a test's code or parameters, and those that it is marked to need."""
     known = catalogue.load().specs
-    code = getattr(getattr(item, "function", None), "__code__", None)
-    strings = {string for string in (code.co_consts if code else ()) if isinstance(string, str)}
+    strings = _strings(getattr(getattr(item, "function", None), "__code__", None))
     call = getattr(item, "callspec", None)
     strings |= {value for value in (call.params.values() if call else ()) if isinstance(value, str)}
-    return {name for name in known if name in strings}
+    marked = {name for marker in item.iter_markers("needs") for name in marker.args}
+    return {name for name in known if name in strings or f"{FAULT}{name}" in marked}
+
+
+def _strings(code: CodeType | None) -> set[str]:
+    """The strings in a function's code, and in that of functions within it."""
+    constants = code.co_consts if code else ()
+    inner = [_strings(constant) for constant in constants if isinstance(constant, CodeType)]
+    return {constant for constant in constants if isinstance(constant, str)}.union(*inner)
 
 
 class _Ended(msgspec.Struct, frozen=True):

@@ -8,11 +8,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from c4bench import remote
 from c4bench.doctor.capabilities import Capability, Report
 from c4bench.doctor.hosts import look_at
 from c4bench.doctor.overview import document
 from c4bench.doctor.switches import audit_all
+from c4bench.inject import catalogue, feasibility
+from c4bench.inject.feasibility import Feasibility
 from c4bench.inventory import Inventory
+from c4bench.pytest_plugin.verdicts import IN_LAB
 from c4bench.record import RunDirectory
 from c4bench.remote.clock import ClockOffset
 from c4bench.reserve import Reservation, drained, scheduler
@@ -37,7 +41,9 @@ class Tenancy:
         self.clocks: dict[str, ClockOffset] = {}
         self._reports: dict[str, Report] | None = None
         self._reservation: Reservation | None = None
+        self._faults: Feasibility | None = None
         self._partial = bool(option.c4_allow_partial)
+        self._disruptive = bool(option.c4_allow_disruptive)
         self._cleanup = ExitStack()
         if option.c4_reserve or option.c4_scheduler:
             with ExitStack() as undo:
@@ -85,6 +91,23 @@ class Tenancy:
         required = tuple(capabilities)
         names = (host.name for host in self.inventory.hosts if host.name not in self.broken)
         return frozenset(name for name in names if not required or not _missing(self.reports()[name], required))
+
+    def faults(self) -> Feasibility:
+        """Which faults these hosts and switches can have; planned once a session, where faults are allowed."""
+        if self._faults is None:
+            specs, access = catalogue.load().specs, self.inventory.access
+            if not self._disruptive or self.refusal:
+                self._faults = Feasibility({})
+            elif IN_LAB:
+                self._faults = feasibility.of_lab(specs)
+            else:
+                self._faults = feasibility.ask_hosts(
+                    self.inventory,
+                    specs,
+                    lambda host: remote.connect(host, access[host]),
+                    lambda host: access[host].python,
+                )
+        return self._faults
 
     def shortage(self, capabilities: Iterable[str], hosts: int, implied: Iterable[str] = ()) -> str:
         """Why fewer than so many hosts have all of these, as a reason to skip; "" where enough do.

@@ -34,6 +34,8 @@ def summary(report: EvidenceReport) -> str:
         return "healthy as far as these files go: no rank is behind, calls anything else, or is late in most operations"
     if report.state is State.NO_STRAGGLER:
         return "no straggler is seen in what has finished; a hang would not be in these files"
+    if report.state is State.MEASURED:
+        return "benchmarks only: no file says how fast they should be"
     return f"nothing could be told: {report.untold_why}"
 
 
@@ -44,8 +46,12 @@ def blamed(verdict: EvidenceVerdict) -> str:
         unsure = "one of these is to blame" if len(verdict.culprits) > 1 else "perhaps to blame"
         who = "to blame" if verdict.sure else unsure
         return f"{who}: ranks {ranges(verdict.culprits)}{on}"
+    if verdict.diagnosis.component.kind in {"nic", "path"}:
+        return f"to look at: {verdict.diagnosis.component}"
     if verdict.hosts:
-        return f"to look at: {verdict.diagnosis.component}{on}; its rank in the job is not known"
+        component = verdict.diagnosis.component
+        unplaced = "" if component.kind in ("nic", "path") else "; its rank in the job is not known"
+        return f"to look at: {component}{on}{unplaced}"
     return "nobody is known to be to blame"
 
 

@@ -9,10 +9,13 @@ from typing import NamedTuple
 import msgspec
 import yaml
 
+from c4bench.cost.ack_timeout import elsewhere
 from c4bench.model.measurement import PLUS_MINUS, Measurement, Outcome
 from c4bench.resources import resource
 from c4bench.units import format_rate, format_size, format_time
 
+# The labels of a time of rxe that waits for the retries of a QP with these attributes.
+QP_TIMEOUT, QP_RETRY_CNT = "qp_timeout", "qp_retry_cnt"
 _MOST = 12
 _TEST = re.compile(r"::|\.py-")
 _RANK = {Outcome.FAIL: 0, Outcome.INCONCLUSIVE: 1, Outcome.PASS: 2, Outcome.INFO: 3, Outcome.SKIP: 4}
@@ -51,11 +54,22 @@ def margin(measurement: Measurement) -> float:
 
 
 def format_value(measurement: Measurement) -> str:
-    """Format the value with its unit and error."""
+    """Format the value with its unit and error, and what hardware would make of it where that is known."""
     if math.isnan(measurement.value):
         return "no value"
     error = f" ± {format_quantity(measurement.plus_minus, measurement.unit)}" if measurement.plus_minus else ""
-    return format_quantity(measurement.value, measurement.unit) + error
+    return format_quantity(measurement.value, measurement.unit) + error + _on_hardware(measurement)
+
+
+def _on_hardware(measurement: Measurement) -> str:
+    """What a time that waits for a QP's retries would be on other NICs, by `cost.ack_timeout`; "" for any other."""
+    timeout, retries = (measurement.labels.get(name) for name in (QP_TIMEOUT, QP_RETRY_CNT))
+    if measurement.unit != "s" or not isinstance(timeout, int) or not isinstance(retries, int):
+        return ""
+    times = (
+        f"{format_time(time_s)} on {nic}" for nic, time_s in elsewhere(measurement.value, timeout, retries).items()
+    )
+    return f" (by model {', '.join(times)})"
 
 
 def format_limit(measurement: Measurement) -> str:
@@ -69,7 +83,8 @@ def format_limit(measurement: Measurement) -> str:
 
 def format_labels(measurement: Measurement) -> str:
     """The labels in one line, such as `case ECMP · hosts 8`."""
-    labels = sorted((name, value) for name, value in measurement.labels.items() if name != PLUS_MINUS)
+    hidden = {PLUS_MINUS, QP_TIMEOUT, QP_RETRY_CNT}
+    labels = sorted((name, value) for name, value in measurement.labels.items() if name not in hidden)
     return " · ".join(f"{name} {value}" for name, value in labels)
 
 

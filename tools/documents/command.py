@@ -1,4 +1,4 @@
-"""`python -m tools readme|figures|table4|schemas`: rewrite what is generated in the documents and in reports/schema."""
+"""`python -m tools readme|figures|table4|retries|schemas`: rewrite generated parts of documents and reports/schema."""
 
 import argparse
 import sys
@@ -7,6 +7,7 @@ from pathlib import Path
 from c4bench.cli import Commands
 from tools.diloco_paper.document import paragraphs, rewrite_utilisation
 from tools.documents.readme import figures_page, rewrite
+from tools.documents.retries import rewrite_retries
 from tools.documents.run_figures import rewrite_run_figures
 from tools.documents.schemas import write_schemas
 
@@ -22,6 +23,9 @@ def register(commands: Commands) -> None:
     table4 = commands.add_parser("table4", help="Table 4 of the Streaming DiLoCo paper, beside the simulated figures")
     table4.add_argument("document", type=Path, nargs="?", metavar="FILE", help="rewrite its part, do not print it")
     table4.set_defaults(run=_table4)
+    retries = commands.add_parser("retries", help="rewrite how long NICs wait for a peer, in docs/reference/retries.md")
+    retries.add_argument("document", type=Path, metavar="FILE")
+    retries.set_defaults(run=_retries)
     schemas = commands.add_parser("schemas", help="rewrite the JSON Schemas in reports/schema")
     schemas.set_defaults(run=_schemas)
 
@@ -44,6 +48,12 @@ def _table4(arguments: argparse.Namespace) -> int:
         sys.stdout.write(f"rewrote the table in {arguments.document}, and its figure\n")
     else:
         sys.stdout.write("\n\n".join(paragraphs()) + "\n")
+    return 0
+
+
+def _retries(arguments: argparse.Namespace) -> int:
+    rewrite_retries(arguments.document)
+    sys.stdout.write(f"rewrote the table in {arguments.document}\n")
     return 0
 
 

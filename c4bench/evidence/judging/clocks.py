@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from c4bench.evidence.judging.join import CommEvidence, JobEvidence
-from c4bench.model.evidence import Call, HostClock
+from c4bench.model.evidence import UNNAMED, Call, HostClock
 
 # Collectives that no member leaves before all have entered.
 _SYNCHRONISING = frozenset({
@@ -83,7 +83,7 @@ def _times(job: JobEvidence, clock_of: dict[int, int]) -> tuple[list[_Time], lis
     entered: list[_Time] = []
     left: list[_Time] = []
     op = 0
-    for comm in job.comms.values():
+    for comm in (comm for name, comm in job.comms.items() if not name.startswith(UNNAMED)):
         called = [(clock_of[rank], member.calls) for rank, member in comm.members.items() if member.calls]
         newest = max((member.last for member in comm.members.values()), default=-1)
         for seq in range(max(0, newest - _RECENT_OPS), newest + 1) if called else ():

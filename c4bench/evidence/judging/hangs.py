@@ -307,29 +307,6 @@ def _sides_by_counts(comm: CommEvidence) -> list[OperationSide]:
     return sides
 
 
-def time_outs(job: JobEvidence) -> list[RankFinding]:
-    """A finding for each operation in which ranks timed out; it blames nobody.
-
-    Operations of different groups are not compared: their numbers have nothing to do with each other.
-    """
-    found: list[RankFinding] = []
-    for (group, seq), waits in sorted(grouped(job.reading.timeouts, lambda one: (one.group, one.seq)).items()):
-        first = min(waits, key=lambda one: one.rank)
-        shown = ", ".join(str(one.rank) for one in waits[:_SHOWN]) + (" ..." if len(waits) > _SHOWN else "")
-        where = f"{first.kind or 'operation'} #{seq}" + (f" of {group}" if group else "")
-        evidence = [f"{first.source}: ranks {shown} timed out after {first.after_s:g} s in {where}"]
-        if first.completed >= 0:
-            evidence.append(f"rank {first.rank} had completed #{first.completed} and called up to #{first.enqueued}")
-        evidence.append("which rank they waited for is not in the log: nobody is known to be to blame")
-        finding = Finding(
-            Syndrome.COMMUNICATION_HANG, Cause.STUCK_INSIDE, Component("job", job.name), 0.0, 0.8 / max(job.ranks, 1),
-            tuple(evidence), f"{where} ending on all ranks",
-            {"waiting_ranks": float(len(waits)), "after_s": first.after_s},
-        )  # fmt: skip
-        found.append(RankFinding(finding, (), sure=False, waiting=tuple(sorted(one.rank for one in waits))))
-    return found
-
-
 def gone_members(job: JobEvidence) -> tuple[dict[str, list[MemberEvidence]], list[MemberEvidence]]:
     """The hosts of which all processes are gone, as far as is known, with these; and all others that are gone.
 

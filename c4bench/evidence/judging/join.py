@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from c4bench.model.evidence import Call, CallState, HostClock, MemberEvidence, Problem, Reading
 
+_OF_LARGEST = "ranks are those of the largest communicator, of which files are missing; the job may be larger"
 _GUESSED = "no communicator has all ranks, so ranks are numbered in the order of hosts and process ids"
 _NOT_ALL = (
     "no communicator has all ranks, and not all processes are known, so that they cannot be numbered in the order of "
@@ -118,19 +119,21 @@ def join(reading: Reading, name: str = "job", ranks: int = 0, unmoved_s: float =
     `unmoved_s` is for how long the caller has seen no rank call anything.
     """
     stated = max(ranks, reading.ranks)
-    members, unsure = _numbered(reading.members, stated)
+    members, unsure, least = _numbered(reading.members, stated)
     members, apart = _split(members)
     kept, problems = _once(members)
     seen = {one.rank for one in kept}.union(*(source.ranks for source in reading.sources))
-    size = max(stated, 1 + max(seen, default=-1))
-    reported = {one.rank for one in kept if not one.status}
+    size = max(stated, least, 1 + max(seen, default=-1))
+    spoke_on = {rank: host for log in reading.logs for rank, host in log.spoke_on.items()}
+    reported = {one.rank for one in kept if not one.status}.union(spoke_on)
     no_file = tuple(rank for rank in range(size) if rank not in reported)
     return JobEvidence(
         reading=replace(reading, problems=(*reading.problems, *problems)),
         name=name,
         ranks=size,
         comms={comm: _comm(comm, ones, no_file, size) for comm, ones in grouped(kept, lambda one: one.comm).items()},
-        hosts={one.rank: one.host for one in kept if one.host and one.rank >= 0},
+        hosts={rank: host for rank, host in spoke_on.items() if host}
+        | {one.rank: one.host for one in kept if one.host and one.rank >= 0},
         no_file=no_file,
         gone=tuple(one for one in kept if one.status),
         size_stated=stated > 0,
@@ -140,21 +143,23 @@ def join(reading: Reading, name: str = "job", ranks: int = 0, unmoved_s: float =
     )
 
 
-def _numbered(members: tuple[MemberEvidence, ...], size: int) -> tuple[list[MemberEvidence], str]:
-    """Members with their ranks in the job, which has `size` ranks or more, and why these may be wrong.
+def _numbered(members: tuple[MemberEvidence, ...], size: int) -> tuple[list[MemberEvidence], str, int]:
+    """Members with their ranks in the job, which has `size` ranks or more, why these may be wrong, and its least size.
 
     A communicator of all processes numbers them as the launcher does. Without one, all processes together are numbered
     in order, if all are known. Members that cannot be numbered keep the rank -1.
     """
     without = [one for one in members if one.rank < 0]
     if not without:
-        return list(members), ""
+        return list(members), "", 0
     processes = {(one.host, one.pid) for one in without if one.comm and one.host and one.pid >= 0}
     ranks = {(one.host, one.pid): one.rank for one in members if one.rank >= 0 and one.host and one.pid >= 0}
     largest = max((one for one in without if not one.local), key=lambda one: one.size, default=None)
     world = largest.comm if largest and largest.size >= max(len(processes), size, 1) else ""
-    unsure = ""
-    if world:
+    unsure, least = "", 0
+    if world and largest:
+        least = largest.size
+        unsure = "" if size or len(processes) >= least else _OF_LARGEST
         ranks |= {(one.host, one.pid): one.member for one in without if one.comm == world and one.host}
     elif not ranks and len(processes) >= max(size, 1) and not any(one.local for one in without):
         ranks, unsure = {process: rank for rank, process in enumerate(sorted(processes, key=_launch_order))}, _GUESSED
@@ -162,7 +167,7 @@ def _numbered(members: tuple[MemberEvidence, ...], size: int) -> tuple[list[Memb
     for one in members:
         rank = one.member if world and one.comm == world else ranks.get((one.host, one.pid), -1)
         found.append(one if one.rank >= 0 else replace(one, rank=rank))
-    return found, unsure if unsure or any(one.rank >= 0 for one in found) else _NOT_ALL
+    return found, unsure if unsure or any(one.rank >= 0 for one in found) else _NOT_ALL, least
 
 
 def _launch_order(process: _Process) -> tuple[list[tuple[int, int, str]], int]:

@@ -6,8 +6,11 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from c4bench.evidence.judging.clocks import on_one_clock
-from c4bench.evidence.judging.hangs import HangCase, RankFinding, process_words, time_outs
+from c4bench.evidence.judging.contents import contents
+from c4bench.evidence.judging.hangs import HangCase, RankFinding, process_words
 from c4bench.evidence.judging.join import JobEvidence, grouped, join
+from c4bench.evidence.judging.logs import LogCase
+from c4bench.evidence.judging.pairs import PairwiseRuns
 from c4bench.evidence.judging.slowness import stragglers
 from c4bench.model import advice
 from c4bench.model.diagnosis import Cause
@@ -25,6 +28,7 @@ from c4bench.model.evidence import (
 
 _LINKS = 12  # of a chain
 _VERDICTS = 64  # of a report, which nobody reads beyond
+_TIMELINE = 16_384
 _AGAIN = "a second report of RAS after 10 s or more: who has called nothing since hangs, who has was only late"
 
 
@@ -49,6 +53,10 @@ _WORDS = {
         "", "INCOMPLETE", "the same question again after 10 s: RAS then answers for who was only late or cut off"
     ),
     Cause.PROCESS_ENDED: _Words("", "DEAD", "the exit codes and kernel logs of these processes' hosts"),
+    Cause.CONNECTION_LOST: _Words(
+        "", "", "the counters of both NICs and of their switch ports, and ib_write_bw between them and others",
+    ),
+    Cause.PORT_DOWN: _Words("", "", "dmesg and ethtool -m on that host, and the counters of the switch's port"),
     Cause.COMPUTE_SLOW: _Words("", "", "clocks and temperatures of that rank's GPU beside another's"),
 }  # fmt: skip
 
@@ -60,26 +68,36 @@ def judge(reading: Reading, name: str = "job", ranks: int = 0, unmoved_s: float 
     """
     job = on_one_clock(join(reading, name, ranks, unmoved_s))
     case = HangCase(job)
-    found = [*(case.judge() or stragglers(job)), *time_outs(job)]
+    logs = LogCase(job)
+    found = [*(case.judge() or stragglers(job)), *logs.judge()]
     culprits = {rank for judged in found for rank in judged.culprits}
     verdicts = [_verdict(job, case, judged, culprits) for judged in found]
     verdicts += [verdict for comm in sorted(job.apart) for verdict in _apart(job, comm, unmoved_s)]
+    pairs = PairwiseRuns(reading.benchmarks)
+    verdicts += pairs.verdicts(job.name)
+    only_measured = bool(reading.benchmarks) and not (reading.members or reading.timeouts or logs.timeline())
+    measured = max((run.ranks for run in reading.benchmarks), default=0) if only_measured else 0
     left_out = len(verdicts) - _VERDICTS
     more = [f"{left_out} more verdicts are not shown"] if left_out > 0 else []
-    state, why = (State.FAULT, "") if verdicts else _without_fault(job)
+    wrong = any(run.is_wrong for run in reading.benchmarks)
+    state, why = (State.FAULT, "") if verdicts or wrong else _without_fault(job, only_measured=only_measured)
     return EvidenceReport(
-        ranks=job.ranks,
+        ranks=job.ranks or measured,
         sources=reading.sources,
         verdicts=tuple(verdicts[:_VERDICTS]),
         problems=job.reading.problems,
-        cannot_tell=tuple(dict.fromkeys((*reading.cannot_tell, *_unknown(job), *more))),
+        cannot_tell=tuple(
+            dict.fromkeys((*reading.cannot_tell, *pairs.unknown(), *([] if only_measured else _unknown(job)), *more))
+        ),
         benchmarks=reading.benchmarks,
         standings=_standings(case),
         clocks=tuple({clock.host: clock for clock in job.clocks.values()}.values()),
         reached=_reached(case),
-        size_stated=job.size_stated,
+        size_stated=job.size_stated or measured > 0,
         state=state,
         untold_why=why,
+        contents=contents(reading),
+        timeline=logs.timeline()[:_TIMELINE],
     )
 
 
@@ -194,13 +212,18 @@ def _unknown(job: JobEvidence) -> list[str]:
     return unknown
 
 
-def _without_fault(job: JobEvidence) -> tuple[State, str]:
+def _without_fault(job: JobEvidence, *, only_measured: bool) -> tuple[State, str]:
     """What it means that there is no verdict, and why that is not that the job is healthy, as far as such files go."""
+    if only_measured:
+        rows = any(run.rows for run in job.reading.benchmarks)
+        return (State.MEASURED, "") if rows else (State.UNTOLD, "no benchmark has measured anything")
     members = job.members()
     called = {member.rank for member in members if member.calls or member.transfers}
     why = ""
     if not called and any(member.counts for member in members):
         why = "all ranks have called alike, and counts of calls do not show whether the last of them has ended"
+    elif not called and any(log.events for log in job.reading.logs):
+        why = "the errors in the logs do not show who is to blame"
     elif not called:
         why = "no file tells of what any rank has called"
     elif job.reading.problems:

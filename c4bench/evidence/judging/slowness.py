@@ -16,13 +16,16 @@ from c4bench.c4d.diagnosis import Finding, rank_component
 from c4bench.evidence.judging.hangs import RankFinding
 from c4bench.evidence.judging.join import CommEvidence, JobEvidence
 from c4bench.model.diagnosis import Cause, Syndrome
-from c4bench.model.evidence import Call
+from c4bench.model.evidence import UNNAMED, Call
 
 # The latest operations that are looked at, how many it takes, and in which share of them the rank must be last to come.
 _RECENT_OPS = 32
 _LEAST_OPS = 8
 _LAST_SHARE = 0.75
 _LEAST_RANKS = 3
+# Of fewer operations it is not sure: it must be the last in all of them, and spend so much less time than the others.
+_FEW_OPS, _FEW_SHARE = 3, 0.5
+_SURE, _PERHAPS = 0.7, 0.5
 # A skew of less of the time between operations is how a job is built (uneven shards), not a fault.
 _LAWFUL_SHARE = 0.15
 # Standard deviations of the others by which the rank must be ahead of them.
@@ -43,7 +46,9 @@ class _Late(NamedTuple):
 
 def stragglers(job: JobEvidence) -> list[RankFinding]:
     """The rank that the others wait for, operation after operation; none if none stands out."""
-    waits = {name: _waits(job, comm) for name, comm in job.comms.items() if comm.members}
+    waits = {
+        name: _waits(job, comm) for name, comm in job.comms.items() if comm.members and not name.startswith(UNNAMED)
+    }
     late = [one for name, (inside_s, error_s) in waits.items() if (one := _late(job.comms[name], inside_s, error_s))]
     if not late:
         return []
@@ -53,20 +58,23 @@ def stragglers(job: JobEvidence) -> list[RankFinding]:
             if rank in in_all_s and len(inside_s):
                 in_all_s[rank] += float(np.median(inside_s[:, place]))
     worst = min(late, key=lambda one: (in_all_s[one.rank], -one.share))
-    words = (f"rank {worst.rank} is last to come in most of the latest {worst.ops} operations of {worst.comm}: "
+    many = worst.ops >= _LEAST_OPS
+    share = "most" if many else "all"
+    words = (f"rank {worst.rank} is last to come in {share} of the latest {worst.ops} operations of {worst.comm}: "
              f"the others wait {worst.awaited_s * 1e3:.3g} ms longer in them")  # fmt: skip
     finding = Finding(
-        Syndrome.NON_COMMUNICATION_SLOW, Cause.COMPUTE_SLOW, rank_component(job.name, worst.rank), 0.0, 0.7, (words,),
+        Syndrome.NON_COMMUNICATION_SLOW, Cause.COMPUTE_SLOW, rank_component(job.name, worst.rank), 0.0,
+        _SURE if many else _PERHAPS, (words,),
         f"rank {worst.rank} waiting as long as the others",
         {"awaited_s": worst.awaited_s, "share": worst.share, "operations": float(worst.ops)},
     )  # fmt: skip
-    return [RankFinding(finding, (worst.rank,), sure=True)]
+    return [RankFinding(finding, (worst.rank,), sure=many)]
 
 
 def _late(comm: CommEvidence, inside_s: _Floats, error_s: float) -> _Late | None:
     """The member that stands out in a communicator, by more than the error of its times."""
     ranks = sorted(comm.members)
-    if len(ranks) < _LEAST_RANKS or len(inside_s) < _LEAST_OPS:
+    if len(ranks) < _LEAST_RANKS or len(inside_s) < _FEW_OPS:
         return None
     last = np.bincount(inside_s.argmin(axis=1), minlength=len(ranks))
     place = int(last.argmax())
@@ -76,9 +84,11 @@ def _late(comm: CommEvidence, inside_s: _Floats, error_s: float) -> _Late | None
     spread_s = _MAD_TO_SIGMA * float(np.median(np.abs(others - usual_s)))
     error_s = max(error_s, _SIGMAS * spread_s / np.sqrt(len(inside_s)))
     shown_s = [at_s for call in comm.members[ranks[place]].calls.values() if (at_s := call.shown_s()) > 0]
-    between_s = float(np.median(np.diff(shown_s))) if len(shown_s) > _LEAST_OPS else 0.0
+    between_s = float(np.median(np.diff(shown_s))) if len(shown_s) > 1 else 0.0
     period_s = between_s or float(np.median(others))
     share = awaited_s / period_s if period_s > 0 else 0.0
+    if len(inside_s) < _LEAST_OPS and not (inside_s[:, [place]] < _FEW_SHARE * others).all():
+        return None
     if last[place] < _LAST_SHARE * len(inside_s) or share < _LAWFUL_SHARE or awaited_s <= error_s:
         return None
     return _Late(ranks[place], awaited_s, share, len(inside_s), comm.name)
@@ -92,6 +102,8 @@ def _waits(job: JobEvidence, comm: CommEvidence) -> tuple[_Floats, float]:
     if len(inside_s) >= _LEAST_OPS:
         return inside_s, 0.0
     called_s = _known([[one[seq].created_s or -1.0 for one in calls] for seq in shared], len(calls))
+    if len(called_s) < _LEAST_OPS:
+        return inside_s, 0.0
     return called_s.max(axis=1, keepdims=True, initial=0.0) - called_s, job.clock_error_s(comm.members)
 
 

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from crew import Crew
 
+from c4bench.verbs.transport import BRISK
 from c4bench.workload.collectives import Call, Case, Deviation, Group
 
 WRONG = 2
@@ -144,7 +145,8 @@ def test_device_that_vanishes(crew, inject, clocks, measure):
     check_errors(outcomes, {"LOC_QP_OP_ERR", "RETRY_EXC_ERR"})
     hosts = [member.host for member in crew.spec.members]
     raised_s = [clocks.ours(host, one.raised.raised_s) for host, one in zip(hosts, outcomes, strict=True)]
-    labels = {"input": "NIC down", "plus_minus": fault.clock_error_s + clocks.error_s(*hosts)}
+    retries = {"qp_timeout": BRISK.timeout, "qp_retry_cnt": BRISK.retries}
+    labels = retries | {"input": "NIC down", "plus_minus": fault.clock_error_s + clocks.error_s(*hosts)}
     measure("collective.error_s", max(raised_s) - fault.observed_s, unit="s", at_most=LINK_LOST_S, **labels)
 
 

@@ -132,9 +132,9 @@ def sequences(holders):
     return run
 
 
-def test_twenty_sequences(sequences, state, measure):
-    """Twenty random sequences of overlapping faults leave nothing behind."""
-    check_state(sequences, 20, state, measure)
+def test_ten_sequences(sequences, state, measure):
+    """Ten random sequences of overlapping faults leave nothing behind."""
+    check_state(sequences, 10, state, measure)
 
 
 @pytest.mark.nightly

@@ -45,16 +45,17 @@ class BusyTrial(NamedTuple):
     faults: tuple[Trial, ...]
 
 
-def busy_trials(seed, count):
-    """The first `count` trials of a seed: traffics in turn, and every fault before any comes again."""
+def busy_trials(seed, count, possible=CATALOGUE):
+    """The first `count` trials of a seed: traffics in turn, and every possible fault before any comes again."""
     draw = random.Random(f"busy {seed}")
+    together = [name for name in TOGETHER if name in possible]
     kinds = []
     trials = []
     for number in range(count):
         faults = draw.choice(FAULTS)
         if len(kinds) < faults:
-            kinds = draw.sample(sorted(CATALOGUE), len(CATALOGUE))
-        names = [kinds.pop()] if faults == 1 else [draw.choice(TOGETHER) for _ in range(faults)]
+            kinds = draw.sample(sorted(possible), len(possible))
+        names = [kinds.pop()] if faults == 1 else [draw.choice(together) for _ in range(faults)]
         trials.append(
             BusyTrial(
                 f"busy-{seed}-{number}",

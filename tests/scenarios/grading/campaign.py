@@ -74,12 +74,12 @@ class Trial(NamedTuple):
         return f"trial-{self.seed}-{self.number}"
 
 
-def trials(seed, count):
-    """The first `count` trials of a seed: every fault before any comes again, and traffics in turn."""
+def trials(seed, count, possible=CATALOGUE):
+    """The first `count` trials of a seed: every possible fault before any comes again, and traffics in turn."""
     draw = random.Random(f"campaign {seed}")
     faults = []
     while len(faults) < count:
-        faults += draw.sample(sorted(CATALOGUE), len(CATALOGUE))
+        faults += draw.sample(sorted(possible), len(possible))
     return [drawn_trial(draw, seed, number, fault) for number, fault in enumerate(faults[:count])]
 
 
@@ -127,19 +127,23 @@ def drawn_trial(draw, seed, number, fault, strengths=STRENGTHS):
     )
 
 
-def place(trial, job, hosts, inventory, ports):
-    """Where the fault of a trial goes, in words."""
+def place(trial, job, hosts, inventory, ports, possible):
+    """Where the fault of a trial goes, in words: one of the places that can have it."""
     draw = random.Random(trial.draw)
+
+    def choice(names, owner=str):
+        return draw.choice([name for name in names if not possible.obstacle_at(trial.fault, owner(name))])
+
     match CATALOGUE[trial.fault].target:
         case TargetKind.NIC:
-            return draw.choice([nic.name for host in hosts for nic in host.nics])
+            return choice([nic.name for host in hosts for nic in host.nics])
         case TargetKind.PORT:
             kinds = {"port.down": ports.towards, "switch.misrouted": ports.shared, "link.ecmp_member": ports.shared}
-            return draw.choice(kinds.get(trial.fault) or ports.across)
+            return choice(kinds.get(trial.fault) or ports.across, lambda port: port.partition("/")[0])
         case TargetKind.PROCESS:
             member = draw.choice(job.members)
             return f"{job.id}:{member.rank}@{member.host}"
         case TargetKind.SWITCH:
-            return draw.choice(inventory.switches)
+            return choice(inventory.switches)
         case _:
-            return draw.choice(hosts).name
+            return choice([host.name for host in hosts])

@@ -3,8 +3,11 @@
 import time
 
 import pytest
+from campaign import CATALOGUE
 from trial_verdict import drawn
 
+from c4bench.model.measurement import Clock
+from c4bench.pytest_plugin.scope import FAULT, no_fault
 from tools.campaign.measurable import Measurable
 
 BACK_S = 30.0
@@ -19,6 +22,17 @@ def fabric(ports, rdma_hosts, run_directory):
     graph = drawn(ports, rdma_hosts)
     run_directory.save("campaign_fabric", graph)
     return Measurable(graph)
+
+
+@pytest.fixture
+def drawable(possible_faults, pytestconfig, measure):
+    """The faults that a campaign may draw here; those that it leaves out are recorded, and none may be required."""
+    left_out = possible_faults.left_out(sorted(CATALOGUE))
+    for name, why in left_out.items():
+        measure("campaign.left_out", 1, clock=Clock.NONE, fault=name, why=why)
+    if required := {name: why for name, why in left_out.items() if f"{FAULT}{name}" in pytestconfig.option.c4_require}:
+        pytest.skip(no_fault(required))
+    return [name for name in CATALOGUE if name not in left_out]
 
 
 @pytest.fixture

@@ -23,7 +23,9 @@ TRIALS = 8
 
 
 @pytest.fixture
-def attempt(cluster, rdma_hosts, inventory, ports, atlas, inject, clocks, run_directory, as_at_first):  # noqa: ARG001 (planned paths)
+def attempt(
+    cluster, rdma_hosts, inventory, ports, atlas, inject, clocks, run_directory, as_at_first, possible_faults  # noqa: ARG001
+):  # fmt: skip
     """Run one trial, and return it as it is graded."""
 
     def run(trial):
@@ -54,7 +56,10 @@ def attempt(cluster, rdma_hosts, inventory, ports, atlas, inject, clocks, run_di
         """Where each fault goes; two of them go to different hosts."""
         taken, found = set(), []
         for fault in trial.faults:
-            tried = (place(fault._replace(draw=draw), job, rdma_hosts, inventory, ports) for draw in draws(fault))
+            tried = (
+                place(fault._replace(draw=draw), job, rdma_hosts, inventory, ports, possible_faults)
+                for draw in draws(fault)
+            )
             found.append(next(where for where in tried if host_of(where) not in taken))
             taken.add(host_of(found[-1]))
         return found
@@ -109,9 +114,9 @@ def campaign(attempt, run_directory):
 @pytest.mark.nightly
 @pytest.mark.needs(hosts=8)
 @pytest.mark.timeout(7200)
-def test_busy_campaign(campaign, fabric, measure, pytestconfig):
+def test_busy_campaign(campaign, fabric, measure, drawable, pytestconfig):
     """Under busy jobs nothing healthy is named without alternatives, and nothing at all of jobs without a fault."""
-    verdicts = campaign(busy_trials(pytestconfig.option.c4_seed, TRIALS))
+    verdicts = campaign(busy_trials(pytestconfig.option.c4_seed, TRIALS, drawable))
     tried = graded([verdict for verdict in verdicts if "refused" not in verdict], fabric)
     found = figures(tried)
     measure("busy.trials", sum("refused" not in verdict for verdict in verdicts), at_least=TRIALS - 1, clock=Clock.NONE)
@@ -123,8 +128,8 @@ def test_busy_campaign(campaign, fabric, measure, pytestconfig):
 @pytest.mark.nightly
 @pytest.mark.needs(hosts=8)
 @pytest.mark.parametrize("number", range(TRIALS))
-def test_busy_trial(number, campaign, fabric, pytestconfig):
+def test_busy_trial(number, campaign, fabric, drawable, pytestconfig):
     """One of them alone, as `test_busy_trial[7]`: each of its faults is named, and nothing healthy is."""
-    tried = graded(campaign(busy_trials(pytestconfig.option.c4_seed, TRIALS)[number : number + 1]), fabric)
+    tried = graded(campaign(busy_trials(pytestconfig.option.c4_seed, TRIALS, drawable)[number : number + 1]), fabric)
     named = {Answer.RESOLVED, Answer.AMONG, Answer.NOT_DUE}
     assert all(one.answer in named and not one.healthy for one in tried), tried

@@ -39,7 +39,8 @@ def is_sure(job, event):
 
 @pytest.fixture
 def attempt(
-    cluster, rdma_hosts, inventory, ports, fabric, atlas, inject, clocks, run_directory, replayed, as_at_first  # noqa: ARG001
+    cluster, rdma_hosts, inventory, ports, fabric, atlas, inject, clocks, run_directory, replayed, as_at_first,  # noqa: ARG001
+    possible_faults,
 ):  # fmt: skip
     """Run one trial and say what came of it; None when the fault could not be brought about."""
 
@@ -48,7 +49,7 @@ def attempt(
         job = traffic_job(
             trial.name, trial.traffic, rdma_hosts, seed=trial.draw, jitter=trial.jitter, profile=trial.profile
         )
-        where = place(trial, job, rdma_hosts, inventory, ports)
+        where = place(trial, job, rdma_hosts, inventory, ports, possible_faults)
         running = cluster.start(job)
         try:
             cluster.results(running, "ready", READY_S)
@@ -90,31 +91,31 @@ def campaign(attempt, run_directory):
 
 
 @pytest.mark.needs(hosts=8)
-def test_campaign(campaign, judge, pytestconfig):
+def test_campaign(campaign, judge, drawable, pytestconfig):
     """Of eight faults drawn from the seed as many are named rightly as chance allows, and nothing healthy is."""
-    judge(campaign(trials(pytestconfig.option.c4_seed, TRIALS)[:SLICE]))
+    judge(campaign(trials(pytestconfig.option.c4_seed, TRIALS, drawable)[:SLICE]))
 
 
 @pytest.mark.nightly
 @pytest.mark.needs(hosts=8)
-def test_whole_campaign(campaign, judge, pytestconfig):
+def test_whole_campaign(campaign, judge, drawable, pytestconfig):
     """Of twenty-four likewise, of which those are the first; those that the run directory has are not run again."""
-    judge(campaign(trials(pytestconfig.option.c4_seed, TRIALS)))
+    judge(campaign(trials(pytestconfig.option.c4_seed, TRIALS, drawable)))
 
 
 @pytest.mark.nightly
 @pytest.mark.needs(hosts=8)
-def test_promised_times(campaign, promises, pytestconfig):
+def test_promised_times(campaign, promises, drawable, pytestconfig):
     """Those twenty-four are named in time; those that the run directory has are not run again."""
-    promises(campaign(trials(pytestconfig.option.c4_seed, TRIALS)))
+    promises(campaign(trials(pytestconfig.option.c4_seed, TRIALS, drawable)))
 
 
 @pytest.mark.nightly
 @pytest.mark.needs(hosts=8)
 @pytest.mark.parametrize("number", range(TRIALS))
-def test_trial(number, campaign, pytestconfig):
+def test_trial(number, campaign, drawable, pytestconfig):
     """One of the twenty-four alone, as `test_trial[7]`."""
-    (verdict,) = campaign(trials(pytestconfig.option.c4_seed, TRIALS)[number : number + 1])
+    (verdict,) = campaign(trials(pytestconfig.option.c4_seed, TRIALS, drawable)[number : number + 1])
     said = [verdict.get(key) for key in ("right", "healthy", "replayed")]
     assert said == [True, 0, True], verdict
 
@@ -122,9 +123,10 @@ def test_trial(number, campaign, pytestconfig):
 @pytest.mark.nightly
 @pytest.mark.needs(hosts=8)
 @pytest.mark.parametrize("shard", range(12))
-def test_campaign_of_three_hundred(shard, campaign, judge, promises, pytestconfig):
+def test_campaign_of_three_hundred(shard, campaign, judge, promises, drawable, pytestconfig):
     """A shard of three hundred trials, as many right, and in time; what the directory has is not run again."""
-    verdicts = campaign(trials(pytestconfig.option.c4_seed + 1000, 12 * SHARD)[SHARD * shard : SHARD * (shard + 1)])
+    drawn = trials(pytestconfig.option.c4_seed + 1000, 12 * SHARD, drawable)
+    verdicts = campaign(drawn[SHARD * shard : SHARD * (shard + 1)])
     judge(verdicts)
     promises(verdicts)
 

@@ -4,11 +4,12 @@ import time
 from functools import partial
 
 import pytest
-from campaign import once, pairs, place
+from campaign import TOGETHER, once, pairs, place
 from trial_verdict import named_as
 
 from c4bench.model.measurement import Clock
 from c4bench.model.steering import Policy
+from c4bench.pytest_plugin.scope import FAULT
 from c4bench.workload.jobs import traffic_job
 from tools.campaign.truth import same
 
@@ -20,12 +21,12 @@ PAIRS = 20
 
 
 @pytest.fixture
-def attempt(cluster, rdma_hosts, inventory, ports, atlas, inject, run_directory):  # noqa: ARG001 (planned paths)
+def attempt(cluster, rdma_hosts, inventory, ports, atlas, inject, run_directory, possible_faults):  # noqa: ARG001 (planned paths)
     """Run a job with both faults of a pair, and say where they were, what C4D said, and which of them it named."""
 
     def run(first, second):
         job = traffic_job(f"pair-{first.number // 2}", "all_to_all", rdma_hosts, seed=first.draw, jitter=0.01)
-        places = [place(one, job, rdma_hosts, inventory, ports) for one in (first, second)]
+        places = [place(one, job, rdma_hosts, inventory, ports, possible_faults) for one in (first, second)]
         tried = [f"{one.fault} {where} {one.parameters}" for one, where in zip((first, second), places, strict=True)]
         if len({where.rpartition("@")[2].partition("/")[0] for where in places}) < len(places):
             return {"tried": tried, "refused": "both on one host"}
@@ -78,7 +79,7 @@ def test_what_traffic_hides_is_swept(cluster, rdma_hosts, atlas, inject, replaye
 
 
 @pytest.mark.nightly
-@pytest.mark.needs(hosts=8)
+@pytest.mark.needs(*(f"{FAULT}{name}" for name in TOGETHER), hosts=8)
 def test_two_faults_at_once(attempt, measure, run_directory, pytestconfig):
     """Of nearly all pairs of slow NICs and slow ranks both are named."""
     runs = {

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
+from c4bench.collective.options import FailureTimeouts
 from c4bench.model.measurement import Clock
 from c4bench.workload.trials import AGREE_EVERY, Trial
 
@@ -17,6 +18,7 @@ NIC_BYTES = 64 << 10
 MOMENTS_S = 0.03
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce")
 TOLD_S, SILENT_S = 0.050, 0.150
+PROBE = FailureTimeouts().probe
 
 
 class Span(NamedTuple):
@@ -98,6 +100,8 @@ def test_nic_dies_in_mid_operation(start, every_host, inject, port_towards, upli
     assert died, f"no rail died of {kind.fault}"
     pause_s = max(pause(own, fault.onset_s) for own in spans)
     error_s = fault.clock_error_s + ranks.clock_error_s
+    if kind.pause_s == SILENT_S:  # a probe must fail first
+        labels |= {"qp_timeout": PROBE.timeout, "qp_retry_cnt": PROBE.retries}
     measure("resilient.pause_s", pause_s, unit="s", at_most=kind.pause_s, plus_minus=error_s, **labels)
 
 

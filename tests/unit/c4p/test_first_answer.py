@@ -5,8 +5,8 @@ import random
 import pytest
 from rehashing_world import RATE, World, running
 
-from c4bench.c4p import Planner
 from c4bench.c4p.evaluation import least_worst_load
+from c4bench.c4p.placement.planner import Planner
 from c4bench.model.fabric import Flow
 from tools.bench.fabrics import clos
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from property_examples import examples
 
-from c4bench.c4p import Assignment, Planner
 from c4bench.c4p.conditions import Conditions
+from c4bench.c4p.placement.planner import Assignment, Planner
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Flow, Path
 from tools.bench.fabrics import clos, instance, planes

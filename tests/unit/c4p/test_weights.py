@@ -2,8 +2,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from c4bench.c4p import Conditions, Planner
+from c4bench.c4p.conditions import Conditions
 from c4bench.c4p.evaluation import least_worst_load
+from c4bench.c4p.placement.planner import Planner
 from c4bench.c4p.shares import shares
 from c4bench.c4p.tuning import reweigh
 from c4bench.errors import UsageError

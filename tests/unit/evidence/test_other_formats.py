@@ -103,7 +103,8 @@ def test_results_of_nccl_tests_are_shown_without_their_environment(tmp_path, cap
     path.write_text(json.dumps(report))
     assert main(["detect", str(path)]) == 0
     out = capsys.readouterr().out
-    assert "all_reduce out_of_place, 1024 bytes: 200.00 Gbit/s, 3 WRONG elements" in out
+    assert "WRONG RESULTS: nccl-tests 2.17 all_reduce: 3 elements at 1 KiB out of place" in out
+    assert "1 KiB: bus bandwidth 25.00 GB/s out of place, 3 WRONG elements out of place" in out
     assert main(["detect", "--json", str(path)]) == 0
     assert "hush" not in out + capsys.readouterr().out
 
@@ -114,8 +115,8 @@ def test_the_rate_of_perftest_comes_from_its_messages():
         "test_info": {"test": "RDMA_Write BW"},
         "results": {"MsgSize": 65536, "BW_average": 97.5, "MsgRate": 0.1859},
     }
-    (result,) = parse(json.dumps(report).encode(), Path("bw.json")).benchmarks
-    assert result.bandwidth_bps == pytest.approx(97.47e9, rel=1e-3)
+    (run,) = parse(json.dumps(report).encode(), Path("bw.json")).benchmarks
+    assert run.rows[0].bandwidth_bps == pytest.approx(97.47e9, rel=1e-3)
 
 
 def _varint(value):

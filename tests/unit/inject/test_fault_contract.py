@@ -16,8 +16,8 @@ from c4bench.resources import resource
 
 CATALOGUE = catalogue.load()
 SINGLE = {name: spec for name, spec in CATALOGUE.specs.items() if not spec.parts}
-# Hardware on which these tests or the lab run a driver.
-TESTED_HARDWARE = {"rxe", "ethernet", "any", "simulated"}
+# What the lab's hosts are to a driver.
+LAB = {"rxe", "ethernet", "simulated", "linux"}
 COMPONENTS = {
     TargetKind.NIC: {"nic"},
     TargetKind.PORT: {"link", "switch"},
@@ -63,15 +63,16 @@ def missing_in_drivers(spec):
         yield "drivers: name one for each kind of hardware"
     for name in sorted(set(spec.drivers.values()) - set(DRIVERS)):
         yield f"drivers: define it in c4bench/inject/drivers/{name.partition('.')[0]}.py with @driver({name!r})"
-    for hardware in sorted(set(spec.drivers) - TESTED_HARDWARE - set(spec.unseen)):
-        yield f"unseen: list {hardware}, on which no test runs"
-    if spec.drivers and not spec.not_in_lab and not TESTED_HARDWARE & set(spec.drivers):
+    for hardware in sorted({*spec.seen} - set(spec.drivers)):
+        yield f"seen: there is no driver for {hardware}"
+    if spec.drivers and not spec.not_in_lab and not LAB & set(spec.drivers):
         yield "not_in_lab: say why the lab cannot carry it"
 
 
 def missing_in_readme(spec):
     """The row that the table in faults/README.md lacks."""
-    row = f"| `{spec.name}` | {spec.summary} | {'no' if spec.not_in_lab else 'yes'} | {', '.join(spec.unseen)} |"
+    hardware = [*(f"{kind}: not yet" for kind in spec.unseen), *(f"{kind}: seen" for kind in spec.seen)]
+    row = f"| `{spec.name}` | {spec.summary} | {'no' if spec.not_in_lab else 'yes'} | {', '.join(hardware) or 'none'} |"
     if row not in resource("faults", "README.md").read_text().splitlines():
         yield f"faults/README.md: add the row {row}"
 
@@ -101,7 +102,7 @@ def test_a_fault_has_all_its_parts(name):
 
 @pytest.mark.parametrize("name", sorted(CATALOGUE.specs))
 def test_a_fault_is_in_the_readme(name):
-    """The table says what the fault is, whether the lab carries it, and on what hardware it never ran."""
+    """The table says what the fault is, whether the lab carries it, and where its drivers were seen to work."""
     assert [*missing_in_readme(CATALOGUE.specs[name])] == []
 
 
@@ -125,20 +126,21 @@ def test_the_author_of_an_incomplete_fault_is_told_everything_that_is_missing():
         CATALOGUE.specs["nic.rate"],
         name="nic.new",
         drivers={"brand_x": "brand_x.dim"},
+        seen=("brand_y",),
         witness="dimness",
         verdict=ExpectedVerdict(CATALOGUE.specs["nic.rate"].verdict.syndrome, "host"),
         parameters={"level": Parameter("How dim.", "number", default=1)},
     )
     assert [*missing_in_fault(spec), *missing_in_readme(spec)] == [
         "drivers: define it in c4bench/inject/drivers/brand_x.py with @driver('brand_x.dim')",
-        "unseen: list brand_x, on which no test runs",
+        "seen: there is no driver for brand_y",
         "not_in_lab: say why the lab cannot carry it",
         "witness: define it in c4bench/inject/witness/ with @witness('dimness')",
         "verdict: component of a nic fault is one of ['nic']",
         "parameters: give level a minimum and a maximum",
-        f"faults/README.md: add the row | `nic.new` | {spec.summary} | yes |  |",
+        f"faults/README.md: add the row | `nic.new` | {spec.summary} | yes | brand_x: not yet, brand_y: seen |",
     ]
-    bare = msgspec.structs.replace(spec, drivers={}, witness=ABSENCE, verdict=None, parameters={})
+    bare = msgspec.structs.replace(spec, drivers={}, seen=(), witness=ABSENCE, verdict=None, parameters={})
     assert [*missing_in_fault(bare)] == ["drivers: name one for each kind of hardware"]
 
 

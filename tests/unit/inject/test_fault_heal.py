@@ -85,7 +85,7 @@ def test_words_that_are_no_command_are_refused(words, capsys):
     assert injector.main(words) == 2
     (refused,) = said(capsys)
     assert refused["exit_code"] == 2
-    assert "is no command: say hold or plan REQUEST, heal [ID], status, may, schema" in refused["error"]
+    assert "is no command: say hold or plan REQUEST, try, heal [ID], status, may, schema" in refused["error"]
 
 
 def test_a_switch_without_its_namespace_is_refused():

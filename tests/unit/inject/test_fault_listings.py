@@ -143,7 +143,8 @@ def test_sections_of_several_interfaces_do_not_mix():
 def test_hardware_is_known_by_what_the_kernel_shows(monkeypatch, tmp_path):
     """Software RDMA has a parent, InfiniBand a link layer of that name; other devices go by their driver."""
     monkeypatch.setattr(interfaces, "_INFINIBAND", tmp_path / "ib")
-    monkeypatch.setattr(interfaces, "_SONIC", tmp_path / "sonic")
+    monkeypatch.setattr(interfaces, "_CHIPS", {"sonic": tmp_path / "sonic"})
+    monkeypatch.setattr(interfaces, "_NETDEVS", tmp_path / "net")
     for device, layer in (("rxe0", "Ethernet"), ("ib0", "InfiniBand"), ("mlx5_0", "Ethernet")):
         (tmp_path / "ib" / device / "ports/1").mkdir(parents=True)
         (tmp_path / "ib" / device / "ports/1/link_layer").write_text(f"{layer}\n")
@@ -161,6 +162,11 @@ def test_hardware_is_known_by_what_the_kernel_shows(monkeypatch, tmp_path):
     (tmp_path / "sonic").touch()
     assert interfaces.hardware(SwitchPort("leaf0", "Ethernet0")) == "sonic"
     assert of("") == "ethernet"
+    (tmp_path / "net/swp1").mkdir(parents=True)
+    (tmp_path / "net/swp1/phys_switch_id").write_text("e41d2d46fe40\n")
+    ports = [SwitchPort("leaf0", "swp1"), SwitchPort("leaf0", "swp1", "/run/netns/leaf0")]
+    (tmp_path / "sonic").unlink()
+    assert [interfaces.hardware(port) for port in ports] == ["switchdev", "ethernet"]
 
 
 def test_the_management_interface_is_that_of_the_default_route(monkeypatch):

@@ -1,41 +1,57 @@
 """Bad input and unusable machines are reported in one line with the fix, and leave nothing behind."""
 
-import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from c4bench.cli.main import main
+from c4bench.lab.machine import modes, run
+from c4bench.lab.machine.kernel import build
+
 REPOSITORY = Path(__file__).parents[3]
-SCENARIOS = REPOSITORY / "tests/scenarios"
 
 
-def run(*arguments, cwd=REPOSITORY, **environment):
-    """Run a command line as a user would."""
-    return subprocess.run(
-        [sys.executable, "-m", *map(str, arguments)],
-        cwd=cwd,
-        env=os.environ | {name: str(value) for name, value in environment.items()},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def one_line(done, code, *words):
+def one_line(code, said, expected, *words):
     """Check the exit code, and that standard error is one line with these words."""
-    assert done.returncode == code, done.stdout + done.stderr
-    lines = done.stderr.strip().splitlines()
-    assert len(lines) == 1, done.stderr
+    assert code == expected, said
+    lines = said.strip().splitlines()
+    assert len(lines) == 1, said
     for word in words:
         assert word in lines[0]
 
 
-def refused(directory, *arguments, words):
-    """Check that pytest refuses a run of the scenarios, started from a directory, and leaves no run directory there."""
-    one_line(run("pytest", *arguments, cwd=directory), 2, *words)
-    assert not (directory / "reports").exists()
+@pytest.fixture
+def refused(tmp_path, monkeypatch, capsys):
+    """Check that pytest refuses a run of a scenario in one line, before it starts, and leaves no run directory."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\nc4_fixtures = true\n")
+    (tmp_path / "test_it.py").write_text("def test_it(job): pass\n")
+    monkeypatch.chdir(tmp_path)
+
+    def check(*arguments, words):
+        code = pytest.main(["-p", "no:hypothesispytest", *map(str, arguments)])
+        one_line(code, capsys.readouterr().err, 2, *words)
+        assert not (tmp_path / "reports").exists()
+
+    return check
+
+
+def alone(*words):
+    """Run pytest in a process of its own, in the repository."""
+    argv = [sys.executable, "-m", "pytest", *words]
+    return subprocess.run(argv, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def called(capsys):
+    """Run the command `c4bench`: exit code and standard error."""
+
+    def call(*words):
+        return main(list(map(str, words))), capsys.readouterr().err
+
+    return call
 
 
 EMPTY = "all:\n  hosts: {}\n"
@@ -52,18 +68,19 @@ MISSPELT = "all:\n  hosts:\n    h0:\n      c4:\n        nic: []\n"
         (MISSPELT, ("hosts.yml:5", "c4.nic", "unknown key")),
     ],
 )
-def test_a_wrong_inventory_is_refused(tmp_path, content, words):
+def test_a_wrong_inventory_is_refused(refused, tmp_path, content, words):
     """A missing, empty, torn or misspelt inventory is refused before the run, with file, line and key."""
     if content is not None:
         (tmp_path / "hosts.yml").write_text(content)
-    refused(tmp_path, f"--hosts={tmp_path / 'hosts.yml'}", SCENARIOS, words=words)
+    refused(f"--hosts={tmp_path / 'hosts.yml'}", words=words)
 
 
 def test_a_path_elsewhere_after_a_space_is_refused(tmp_path):
     """`--hosts PATH` without an equals sign is refused, because pytest would treat the path as a test."""
     path = tmp_path / "hosts.yml"
     path.write_text("all:\n  hosts:\n    h0: {}\n")
-    one_line(run("pytest", "--hosts", path), 2, f"write --hosts={path}")
+    done = alone("--hosts", path)
+    one_line(done.returncode, done.stderr, 2, f"write --hosts={path}")
 
 
 @pytest.mark.parametrize(
@@ -76,22 +93,22 @@ def test_a_path_elsewhere_after_a_space_is_refused(tmp_path):
     ],
 )
 @pytest.mark.parametrize("hosts", ["softroce", "inventory"])
-def test_an_option_about_hosts_that_means_nothing_is_refused(tmp_path, hosts, option, words):
+def test_an_option_about_hosts_that_means_nothing_is_refused(refused, tmp_path, hosts, option, words):
     """Bad options are refused before a lab boots or a host is contacted, and no run directory is created."""
     path = tmp_path / "hosts.yml"
     path.write_text("all: {hosts: {here: {ansible_connection: local}}}")
     given = "softroce" if hosts == "softroce" else path
-    refused(tmp_path, f"--hosts={given}", *option.split(), SCENARIOS / "hosts", words=words)
+    refused(f"--hosts={given}", *option.split(), words=words)
 
 
-def test_a_misspelt_lab_is_recognised(tmp_path):
+def test_a_misspelt_lab_is_recognised(refused):
     """`--hosts=softrocee` is no inventory that is missing, but the lab."""
-    refused(tmp_path, "--hosts=softrocee", SCENARIOS, words=("no such file; did you mean softroce?",))
+    refused("--hosts=softrocee", words=("no such file; did you mean softroce?",))
 
 
-def test_an_unknown_topology_is_refused(tmp_path):
+def test_an_unknown_topology_is_refused(refused):
     """An unknown topology is refused with a list of the known ones, and no run directory is created."""
-    refused(tmp_path, "--hosts=softroce", "--c4-topology=moebius", SCENARIOS, words=("moebius", "clos-2x4"))
+    refused("--hosts=softroce", "--c4-topology=moebius", words=("moebius", "clos-2x4"))
 
 
 @pytest.mark.parametrize(
@@ -104,50 +121,46 @@ def test_an_unknown_topology_is_refused(tmp_path):
         (("doctor", "--hosts=no/such/inventory.yml"), 2, ("no/such/inventory.yml",)),
     ],
 )
-def test_commands_refuse_what_is_not_there(arguments, code, words):
+def test_commands_refuse_what_is_not_there(called, arguments, code, words):
     """A wrong name or path is reported in one line with the usage exit code."""
-    one_line(run("c4bench.cli.main", *arguments), code, *words)
+    one_line(*called(*arguments), code, *words)
 
 
-def test_a_lab_without_a_kernel_says_how_to_get_one(tmp_path):
+def test_a_lab_without_a_kernel_says_how_to_get_one(called, tmp_path, monkeypatch):
     """Without a kernel the lab does not start, and the error names `c4bench setup`."""
-    done = run("c4bench.cli.main", "lab", "run", "--", "true", C4BENCH_CACHE=tmp_path)
-    one_line(done, 3, "c4bench setup")
+    monkeypatch.setenv("C4BENCH_CACHE", str(tmp_path))
+    one_line(*called("lab", "run", "--", "true"), 3, "c4bench setup")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("patch", "words"),
+    ("where", "name", "value", "words"),
     [
-        ("build.TOOLS = ('no-such-compiler',)", ("no-such-compiler", "c4bench setup")),
-        ("build.BUILD_BYTES = 1 << 60", ("MiB free", "make room")),
-        ("platform.machine = lambda: 'aarch64'", ("x86_64 only", "aarch64")),
-        ("modes.obstacle = lambda mode: f'{mode} is forbidden'", ("seccomp is forbidden; ptrace is forbidden",)),
-        ("run._can_execute = lambda _: False", ("4 GiB free", "TMPDIR")),
-        ("build.os.environ['C4BENCH_KERNEL_SOURCE'] = 'no-such.deb'", ("no-such.deb", "no such file")),
+        (build, "TOOLS", ("no-such-compiler",), ("no-such-compiler", "c4bench setup")),
+        (build, "BUILD_BYTES", 1 << 60, ("MiB free", "make room")),
+        (platform, "machine", lambda: "aarch64", ("x86_64 only", "aarch64")),
+        (modes, "obstacle", "{} is forbidden".format, ("seccomp is forbidden; ptrace is forbidden",)),
+        (run, "_can_execute", lambda _: False, ("4 GiB free", "TMPDIR")),
     ],
 )
-def test_a_machine_that_cannot_build_says_why(tmp_path, patch, words):
+def test_a_machine_that_cannot_build_says_why(called, tmp_path, monkeypatch, where, name, value, words):
     """A machine that cannot build the kernel is reported in one line, and no partial kernel is left."""
-    imports = "import platform, sys; from c4bench.cli.main import main; from c4bench.lab.machine import modes, run"
-    code = f"{imports}; from c4bench.lab.machine.kernel import build; {patch}; sys.exit(main(['setup']))"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | {"C4BENCH_CACHE": str(tmp_path / "cache")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == (2 if "no-such.deb" in patch else 3), done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
-    for word in words:
-        assert word in done.stderr
+    monkeypatch.setenv("C4BENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(where, name, value)
+    one_line(*called("setup"), 3, *words)
     assert not list(tmp_path.glob("cache/kernel-*/linux"))
+
+
+def test_a_source_that_is_not_there_is_refused(called, tmp_path, monkeypatch):
+    """A kernel's source that the user has named is that source or none."""
+    monkeypatch.setenv("C4BENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("C4BENCH_KERNEL_SOURCE", "no-such.deb")
+    one_line(*called("setup"), 2, "no-such.deb", "no such file")
 
 
 def test_collecting_needs_no_hosts():
     """Without hosts `--collect-only` works, and a run skips every scenario with the reason."""
-    assert run("pytest", "--collect-only", "-q", "tests/scenarios").returncode == 0
-    done = run("pytest", "-q", "-rs", "tests/scenarios/collective")
+    assert alone("--collect-only", "-q", "tests/scenarios").returncode == 0
+    done = alone("-q", "-rs", "tests/scenarios/collective")
     assert done.returncode == 0
     assert "no-hosts: give --hosts=inventory.yml or --hosts=softroce" in done.stdout

@@ -32,6 +32,20 @@ def run(folder, *words, test=TEST, conftest="", **rest):
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.fixture
+def shown(tmp_path, monkeypatch, capsys):
+    """Run pytest in this process, which is faster, in a new project."""
+    (tmp_path / "pytest.ini").write_text(SETTINGS)
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words):
+        code = pytest.main(["-p", "no:hypothesispytest", *words])
+        said = capsys.readouterr()
+        return code, said.out + said.err
+
+    return call
+
+
 @NO_PYVERBS
 @pytest.mark.parametrize(
     ("words", "test", "code", "said"),
@@ -85,18 +99,18 @@ def test_parallel_runs_are_refused_with_a_reason(tmp_path, words):
 @pytest.mark.parametrize(
     ("words", "said"), [(["--pdb"], "add --c4-time=real"), (["--trace", "--c4-time=real"], "needs a terminal")]
 )
-def test_a_debugger_that_could_not_be_used_is_refused(tmp_path, words, said):
+def test_a_debugger_that_could_not_be_used_is_refused(shown, tmp_path, words, said):
     """In virtual time, or where nobody sits at a terminal, a debugger would end or hang the run."""
-    code, output = run(tmp_path, "--hosts=softroce", *words)
+    code, output = shown("--hosts=softroce", *words)
     assert code == 2
     assert said in output
     assert not (tmp_path / "reports").exists()
 
 
 @pytest.mark.parametrize("words", [[], ["--hosts=softroce"]])
-def test_fixtures_are_explained(tmp_path, words):
+def test_fixtures_are_explained(shown, words):
     """`--fixtures` shows what each fixture is, with or without hosts, and boots nothing."""
-    code, output = run(tmp_path, "--fixtures", *words)
+    code, output = shown("--fixtures", *words)
     assert code == 0, output
     assert "A training job over all hosts" in output
     assert "Break something, bounded and witnessed" in output
@@ -105,9 +119,10 @@ def test_fixtures_are_explained(tmp_path, words):
 
 @pytest.mark.parametrize("hosts", ["softroce", "hosts.yml"])
 @pytest.mark.parametrize("flag", ["--markers", "--co", "--version", "--cache-show"])
-def test_what_only_shows_something_boots_nothing(tmp_path, flag, hosts):
+def test_what_only_shows_something_boots_nothing(shown, tmp_path, flag, hosts):
     """These end at once, as without hosts."""
-    code, output = run(tmp_path, flag, f"--hosts={hosts}")
+    (tmp_path / f"{tmp_path.name}.py").write_text(TEST)
+    code, output = shown(flag, f"--hosts={hosts}")
     assert code == 0, output
     assert not (tmp_path / "reports").exists()
 

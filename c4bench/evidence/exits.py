@@ -1,0 +1,163 @@
+"""How processes ended, as they and their launchers say it: srun, mpirun, torchrun, Kubernetes, tracebacks.
+
+Source: Slurm's `srun` and `slurmstepd`, Open MPI 3 to 5 (`mpirun`, `prterun`), `torch.distributed.elastic`, and states
+of containers. Ranks here are those of the job (tasks of srun, processes of mpirun). Processes that were ended by their
+launcher (SIGTERM), or that an error of NCCL or of a store ended, follow from something else.
+"""
+
+import re
+import signal
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from c4bench.budget import Account
+from c4bench.evidence.limits import MOST_RANKS, short_name, short_words
+from c4bench.evidence.lines import Line
+from c4bench.evidence.watchdog import written_at
+from c4bench.model.evidence import LogEvent
+
+NEEDLES = (
+    b" exited on signal ", b"Process name: ", b"Exit code: ", b"srun: error: ", b"slurmstepd: error: ", b"emote daemon",
+    b"host      : ", b"rank      : ", b"exitcode  : ", b"Root Cause (first", b"OOMKilled", b"aught signal ",
+    b"] Signal: ", b"Error: ",
+)  # fmt: skip
+_BY_SIGNAL = re.compile(
+    r"noticed that process rank (\d{1,7}) with PID (\d{1,9}) on node (\S{1,253}) exited on signal (\d{1,3})"
+)
+_MPI_NAME = re.compile(r"^\s*Process name: \[.{1,128}[,@]\d{1,9}\]?,(\d{1,7})\]")
+_MPI_CODE = re.compile(r"^\s*Exit code:\s+(\d{1,3})\s*$")
+_SRUN = re.compile(r"srun: error: (\S{1,253}): tasks? ([\d,\[\]-]{1,512}): (.{1,80})")
+_NODE = re.compile(r"srun: error: Node failure on (\S{1,253})")
+_STEP = re.compile(r"slurmstepd(?:-\S{1,64})?: error: (?:.{0,120}?\bON (\S{1,253}) )?(.{0,200})")
+_DAEMON = re.compile(r"[Rr]emote daemon:? .{0,128} on node (\S{1,253})")
+_ENTRY = re.compile(r"^\s*(time|host|rank|exitcode) {1,6}: (\S{1,253})(?:.*\(pid: (\d{1,9})\))?")
+_CONTAINER = re.compile(r"^\s*(?:(\S{1,253})\s+\d{1,4}/\d{1,4}\s+|Reason:\s+)(OOMKilled)\b")
+_CAUGHT = re.compile(
+    r"\[([\w.-]{1,253}):(\d{1,9})(?::\d{1,9}){0,2}\s*\] (?:Caught signal|Signal:) ?(?:(\d{1,3}) |.{0,60}?\((\d{1,3})\))"
+)
+_EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w{0,63}\.){0,8}([A-Z]\w{0,63}(?:Error|Exception|Interrupt)): (.{0,300})")
+_FOLLOWS = re.compile(
+    r"DistBackendError|DistStoreError|DistNetworkError|ChildFailed|SignalException|Rendezvous|BrokenPipe"
+    r"|ConnectionReset|KeyboardInterrupt"
+)
+_FOLLOWS_TEXT = re.compile(
+    r"NCCL (?:error|communicator was aborted)|nccl(?:Remote|System)Error|Connection (?:reset|closed)|Broken pipe"
+    r"|[Ww]atchdog"
+)
+_WORDS = {"Killed": -9, "Segmentation": -11, "Out Of Memory": -9, "Bus error": -7, "Aborted": -6, "Terminated": -15}
+_ENDED_BY_OTHERS = frozenset({-signal.SIGTERM, -signal.SIGINT, -signal.SIGABRT, 128 + signal.SIGTERM})
+
+
+class Exits:
+    """What the lines of one file tell."""
+
+    def __init__(self, file: str, account: Account) -> None:
+        self._file, self._account = file, account
+        self._entries: dict[tuple[int, str, int], dict[str, str]] = {}
+        self.events: list[LogEvent] = []
+
+    def read(self, line: Line, number: int) -> bool:
+        """Read line `number`; False if it is none of these. Raises OverBudgetError."""
+        before = len(self.events)
+        if self._read_entry(line, number):
+            return True
+        for event in self._events(line, number):
+            self._account.spend(records=1)
+            self.events.append(event)
+        return len(self.events) > before
+
+    def _events(self, line: Line, number: int) -> Iterator[LogEvent]:
+        text = line.text
+        if found := _BY_SIGNAL.search(text):
+            pid = int(found[2]) or -1
+            yield self._exit(-int(found[4]), line._replace(rank=int(found[1]), host=found[3], pid=pid), number)
+        elif found := _SRUN.search(text):
+            status = _srun_status(found[3])
+            for rank in _tasks(found[2]):
+                yield self._exit(status, line._replace(rank=rank, host=found[1]), number, found[3])
+        elif found := _NODE.search(text) or _DAEMON.search(text):
+            yield self._event("host", "its node has failed, as the launcher says", line._replace(host=found[1]), number)
+        elif "slurmstepd" in text and (found := _STEP.search(text)):
+            if "oom_kill" in found[2]:
+                yield self._exit(-signal.SIGKILL, line, number, "killed, as the memory of its job or host was used up")
+            elif "CANCELLED" in text:
+                words = f"Slurm has ended the step{' on ' + found[1] if found[1] else ''}: {found[2]}"
+                yield self._event("end", words, line._replace(host=found[1] or line.host), number, consequence=True)
+        elif found := _CONTAINER.search(text):
+            host = found[1] or line.host
+            yield self._exit(-signal.SIGKILL, line._replace(host=host), number, "OOMKilled: its memory was used up")
+        elif found := _CAUGHT.search(text):
+            yield self._exit(-int(found[3] or found[4]), line._replace(host=found[1], pid=int(found[2])), number)
+        elif found := _EXCEPTION.search(text):
+            follows = bool(_FOLLOWS.search(found[1]) or _FOLLOWS_TEXT.search(found[2]))
+            yield self._event("exception", f"{found[1]}: {found[2]}", line, number, consequence=follows)
+
+    def _read_entry(self, line: Line, number: int) -> bool:
+        """Read a line of torchrun's table of failures, one value a line, or of mpirun's: a process, then its code."""
+        label = line.rank, line.host, line.pid
+        if "Root Cause (first" in line.text:
+            self._entries[label] = {"root": "yes"}
+            return True
+        if name := _MPI_NAME.search(line.text):
+            self._entries[label] = {"rank": name[1]}
+            return True
+        if (code := _MPI_CODE.search(line.text)) and label in self._entries:
+            self._add_entry(self._entries.pop(label), int(code[1]), line, number)
+            return True
+        row = _ENTRY.search(line.text)
+        if row is None:
+            return False
+        entry = self._entries.setdefault(label, {})
+        entry[row[1]] = row[2]
+        if row[1] == "exitcode":
+            code_text = row[2].removeprefix("-")
+            entry["pid"] = row[3] or "-1"
+            if code_text.isdecimal() and len(code_text) < 4:
+                self._add_entry(self._entries.pop(label), int(row[2]), line, number)
+        return True
+
+    def _add_entry(self, entry: dict[str, str], code: int, line: Line, number: int) -> None:
+        self._account.spend(records=1)
+        rank = entry.get("rank", "")
+        of = line._replace(
+            rank=int(rank) if rank.isdecimal() and len(rank) < 8 else -1, host=entry.get("host", line.host),
+            pid=int(entry.get("pid", -1)), at=entry.get("time", line.at),
+        )  # fmt: skip
+        self.events.append(self._exit(code, of, number, root="root" in entry))
+
+    def _exit(self, status: int, of: Line, number: int, words: str = "", *, root: bool = False) -> LogEvent:
+        by_signal = -status if status < 0 else max(0, status - 128)
+        named = f"signal {by_signal} ({_signal_name(by_signal)})" if by_signal else ""
+        words = words or (f"ended by {named}" if status < 0 else f"exit code {status}{f', {named}' if named else ''}")
+        event = self._event("exit", words, of, number, consequence=status in _ENDED_BY_OTHERS or status == 0)
+        return replace(event, status=status, root=root)
+
+    def _event(self, what: str, words: str, of: Line, number: int, *, consequence: bool = False) -> LogEvent:
+        rank = of.rank if of.rank < MOST_RANKS else -1
+        host, at = short_name(of.host), of.at or written_at(of)
+        return LogEvent(self._file, number, what, short_words(words), rank, host, of.pid, at, consequence)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"
+
+
+def _srun_status(words: str) -> int:
+    """The exit code that srun prints, or less than 0 for the signal that its words mean."""
+    if code := re.search(r"[Ee]xited with exit code (\d{1,3})", words):
+        return int(code[1])
+    return next((status for word, status in _WORDS.items() if word in words), 1)
+
+
+def _tasks(listed: str) -> list[int]:
+    """The tasks in a list such as `3,8-15`, as many as a job may have."""
+    found: list[int] = []
+    for part in listed.strip("[]").split(","):
+        first, _, last = part.partition("-")
+        if first.isdecimal() and (last.isdecimal() or not last) and len(first) < 8 and len(last) < 8:
+            found += range(int(first), min(int(last or first) + 1, MOST_RANKS))
+    return found

@@ -1,0 +1,159 @@
+"""Logs of jobs: what NCCL, PyTorch, UCX, MPI and launchers wrote among all else, by one rank or by thousands together.
+
+Few lines of a log tell of a failure. These have one of some words (`NEEDLES`), which are looked for in whole blocks of
+bytes; only lines that have one are decoded, freed of prefixes, and read. So a log of any length is read as a stream.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from c4bench.budget import LOG, Account, OverBudgetError
+from c4bench.decoding import DecodingError, from_json
+from c4bench.evidence import exits, mpi_log, nccl_log, watchdog
+from c4bench.evidence.limits import NothingToldError
+from c4bench.evidence.lines import LONGEST_LINE, plain
+from c4bench.model.evidence import LogEvent, LogFacts, Problem, Reading, SourceFile
+
+FORMAT = "log"
+NEEDLES = (*watchdog.NEEDLES, *nccl_log.NEEDLES, *mpi_log.NEEDLES, *exits.NEEDLES)
+_CANNOT = (
+    "logs: a rank without a line may be where the others wait, or its log is not here; a rank that waits says so, the "
+    "one that holds it up need not"
+)
+_BLOCK = 4 << 20
+_HEAD = 4096
+_DOCKER = b'{"log":'
+_END = re.compile(rb"[\r\n]")
+_FORMATS = (b"{", b"[{", b"\x80", b"PK", b"\x1f\x8b")
+
+
+def recognises(data: bytes, _name: str) -> bool:
+    """Whether `data` is text in which any line tells of a failure, or of NICs and ranks."""
+    head = data[:_HEAD].lstrip()
+    if b"\0" in head or (head.startswith(_FORMATS) and not head.startswith(_DOCKER)):
+        return False
+    return any(needle in data for needle in NEEDLES)
+
+
+def read(data: bytes, file: str) -> Reading:
+    """What all lines of `data` tell. Raises UnreadableError if none does."""
+    return _read(_blocks_of(data), file)
+
+
+def read_stream(stream: BinaryIO, file: str) -> Reading:
+    """What all lines of a stream tell, however long it is. Raises UnreadableError if none does."""
+    return _read(_blocks(stream), file)
+
+
+class _Log:
+    """What the lines of one file tell, each to the first reader that knows it."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        account = Account(file, LOG)
+        self.watchdog, self.nccl = watchdog.Watchdog(file, account), nccl_log.NcclLog(file, account)
+        self.mpi, self.exits = mpi_log.MpiLog(file, account), exits.Exits(file, account)
+        self._readers = (self.watchdog.read, self.nccl.read, self.mpi.read, self.exits.read)
+        self._account = account
+        self.spoke_on: dict[int, str] = {}
+        self.known = 0
+
+    def read(self, written: bytes, number: int) -> None:
+        """Read a line. Raises OverBudgetError."""
+        line = plain(_text(written))
+        if not any(reads(line, number) for reads in self._readers):
+            return
+        self.known += 1
+        if self.known % 1024 == 0:
+            self._account.check_time()
+        if line.rank >= 0:
+            self.spoke_on[line.rank] = line.host or self.spoke_on.get(line.rank, "")
+
+    def reading(self, problems: tuple[Problem, ...]) -> Reading:
+        """All of it."""
+        timeouts, events = self.watchdog.timeouts(), self._events()
+        named = [(one.rank, one.host) for one in timeouts] + [(one.rank, one.host) for one in events]
+        for rank, host in named:
+            if rank >= 0:
+                self.spoke_on[rank] = self.spoke_on.get(rank) or host
+        facts = LogFacts(
+            self.file, events, (*self.nccl.failed, *self.mpi.failed), tuple(self.nccl.starts()), self.nccl.names,
+            self.nccl.nics(), tuple(self.nccl.carried()), self.spoke_on,
+        )  # fmt: skip
+        ranks = max((one.size for one in timeouts if one.comm == "0"), default=0)
+        source = SourceFile(self.file, FORMAT, "", tuple(sorted(self.spoke_on)))
+        return Reading((), (source,), problems, (_CANNOT,), ranks, timeouts=timeouts, logs=(facts,))
+
+    def _events(self) -> tuple[LogEvent, ...]:
+        every = (*self.watchdog.events, *self.nccl.events, *self.mpi.events, *self.exits.events)
+        return tuple(sorted(every, key=lambda one: one.line))
+
+
+def _read(blocks: Iterator[bytes], file: str) -> Reading:
+    log, number, problems = _Log(file), 1, list[Problem]()
+    try:
+        for block in blocks:
+            at = 0
+            for begin, end in _lines(block):
+                number += block.count(b"\n", at, begin)
+                at = begin
+                log.read(block[begin:end], number)
+            number += block.count(b"\n", at)
+    except OverBudgetError as error:
+        problems.append(
+            Problem(file, f"{str(error).removeprefix(f'{file}: ')}; the rest is not used", f"line {number}")
+        )
+    if not log.known:
+        raise NothingToldError("no line of this text tells of ranks, operations, NICs or exits")
+    return log.reading(tuple(problems))
+
+
+def _lines(block: bytes) -> Iterator[tuple[int, int]]:
+    """Where lines that have a needle begin and end, in order; of a line that is too long, what is around the needle."""
+    found: dict[int, int] = {}
+    for needle in NEEDLES:
+        at = block.find(needle)
+        while at >= 0:
+            least = max(0, at - LONGEST_LINE // 2)
+            begin = max(least, 1 + max(block.rfind(b"\n", least, at), block.rfind(b"\r", least, at)))
+            cut = _END.search(block, at, at + LONGEST_LINE // 2)
+            end = cut.start() if cut else min(at + LONGEST_LINE // 2, len(block))
+            found[begin] = end
+            at = block.find(needle, end)
+    return iter(sorted(found.items()))
+
+
+def _blocks_of(data: bytes) -> Iterator[bytes]:
+    at = 0
+    while at < len(data):
+        end = data.rfind(b"\n", at, at + _BLOCK) + 1 if at + _BLOCK < len(data) else len(data)
+        end = end if end > at else min(at + _BLOCK, len(data))
+        yield data[at:end]
+        at = end
+
+
+def _blocks(stream: BinaryIO) -> Iterator[bytes]:
+    """Blocks that end with a line; a line longer than a block is cut."""
+    left = b""
+    while piece := stream.read(_BLOCK):
+        block = left + piece
+        end = block.rfind(b"\n") + 1
+        if not end and len(block) < 2 * _BLOCK:
+            left = block
+            continue
+        end = end or len(block)
+        yield block[:end]
+        left = block[end:]
+    if left:
+        yield left
+
+
+def _text(written: bytes) -> str:
+    """A line as text; one that Docker has put into JSON is taken out of it."""
+    if written.startswith(_DOCKER):
+        try:
+            return from_json(written, dict[str, str]).get("log", "")
+        except DecodingError:
+            pass
+    return written[:LONGEST_LINE].decode("utf-8", "replace")

@@ -56,13 +56,11 @@ def test_perftest_runs_at_line_rate(programs, installed, hosts, measure, case):
 
 
 @pytest.mark.needs(hosts=2)
-@pytest.mark.parametrize("way", ["-N", *(pytest.param(way, marks=pytest.mark.nightly) for way in ("", "-e"))])
+@pytest.mark.parametrize("way", ["-N", *(pytest.param(way, marks=pytest.mark.nightly) for way in ("", "-e", "srq"))])
 def test_pingpong(programs, installed, way):
-    """ibv_rc_pingpong counts as many bytes as are recorded: posted by verbs, by ibv_wr_*, and waiting for events."""
-    options = (way,) if way else ()
-    ran = programs(
-        installed("ibv_rc_pingpong"), "-g", "1", "-m", "4096", "-s", str(BYTES), "-n", str(MESSAGES), *options
-    )
+    """As many bytes are recorded as it counts: by verbs, by ibv_wr_*, by events, with a shared receive queue."""
+    tool, *options = ("ibv_srq_pingpong", "-q", "1") if way == "srq" else ("ibv_rc_pingpong", *way.split())
+    ran = programs(installed(tool), "-g", "1", "-m", "4096", "-s", str(BYTES), "-n", str(MESSAGES), *options)
     said = int(re.search(r"^(\d+) bytes in ", ran.client, re.MULTILINE)[1])
     (near,), (far,) = ran.queue_pairs
     assert near.completed_bytes + far.completed_bytes == said

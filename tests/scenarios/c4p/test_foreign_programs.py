@@ -13,7 +13,7 @@ from c4bench.report.statistics import ratio_interval
 from c4bench.units import payload_bound
 from c4bench.wire.messages import Meeting
 
-BYTES, MESSAGES, QPS = 65536, 250, 4
+BYTES, MESSAGES, QPS = 65536, 400, 4
 BANDWIDTH = f"ib_write_bw -q {QPS} -d {{device}} -x {{gid}} -m 4096 -s {BYTES} --report_gbits"
 # Both ways at once, as in an all-reduce of two ranks; each way the queue pairs carry alike.
 PERFTEST = f"{BANDWIDTH} -b -n {MESSAGES}".split()
@@ -42,7 +42,7 @@ def start(program, rdma_hosts):
 
 @pytest.mark.needs(hosts=8)
 @pytest.mark.nightly
-@pytest.mark.parametrize("draws", [3])
+@pytest.mark.parametrize("draws", [8])
 def test_plan_beats_ecmp_under_perftest(
     draws, cluster, start, pairs_across, contended, optimum_bps, of_optimum, switches, measure
 ):

@@ -8,14 +8,14 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 
 ASKED = {"source": "10.0.1.5", "destination": "10.0.2.9", "qp": 17, "remote_qp": 99, "device": 1}
-ANSWER_S = 0.5
+ANSWER_S, LATER_S = 0.5, 0.1
 
 
 @contextmanager
-def agent(folder, answer, hello=b"{}\n", messages=None):
+def agent(folder, answer, hello=b"{}\n", messages=None, later=b""):
     """An agent that answers each question and each hello with these bytes; yields the messages that come to it.
 
-    It hangs up after so many `messages`.
+    It hangs up after so many `messages`, and says something `later` than it has answered a question.
     """
     heard = []
     with socket.socket(socket.AF_UNIX) as listener:
@@ -29,6 +29,9 @@ def agent(folder, answer, hello=b"{}\n", messages=None):
                 for line in islice(lines, messages):
                     heard.append(json.loads(line))
                     connection.sendall(answer if "qp" in heard[-1] else hello)
+                    if later and "qp" in heard[-1]:
+                        time.sleep(LATER_S)
+                        connection.sendall(later)
 
         thread = threading.Thread(target=serve)
         thread.start()
@@ -62,7 +65,7 @@ def test_the_agents_answer_is_what_the_device_gets(driver, folder):
 
 def test_a_queue_pair_moves_while_its_program_posts(driver, folder):
     """It is drained, gets the label in SQD and is back; the program finds all completions, the drained ones too."""
-    with agent(folder, b'{"label":849}\n{"move":17,"device":1,"label":850}\n') as heard:
+    with agent(folder, b'{"label":849}\n', later=b'{"move":17,"device":1,"label":850}\n') as heard:
         running = driver("moves")
         (pair,) = running.queue_pairs
         running.process.communicate()

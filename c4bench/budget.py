@@ -25,6 +25,8 @@ class Budget(msgspec.Struct, frozen=True):
 FILE = Budget(bytes=256 << 20, records=4_000_000, names=1_000_000, seconds=60.0)
 # All files of one `c4bench detect` together: their bytes, the calls in them, and the members of communicators.
 FILES = Budget(bytes=64 << 30, records=50_000_000, names=2_000_000, seconds=3600.0)
+# All saved outputs of one `c4bench doctor --files` together: bytes, also after decompression, facts, and files.
+SAVED_OUTPUTS = Budget(bytes=4 << 30, records=2_000_000, names=100_000, seconds=600.0)
 # A report of NCCL's RAS, and the counts of ranks that follow from it, listed or not.
 RAS = Budget(bytes=32 << 20, records=200_000, names=100_000, seconds=10.0)
 # A log of a job, which may be read as a stream: its bytes, and what is kept of lines that tell something.

@@ -252,13 +252,14 @@ class AttachedRanks:
         return tables
 
     def _look_for_files(self, one: _Attached) -> None:
-        """Open the files that libraries have made since; forget those that they have removed."""
-        for path in [path for path, file in one.files.items() if file.removed]:
-            os.close(one.files.pop(path).descriptor)
+        """Open the files that libraries have made since, also in place of such as they have removed."""
         for path in one.paths:
-            if path not in one.files:
+            before = one.files.get(path)
+            if before is None or before.removed:
                 with suppress(UsageError):  # it is not there, or not the user's
                     one.files[path] = _File(path, open_records(path, one.process))
+                    if before:
+                        os.close(before.descriptor)
 
     def _record(self, one: _Attached, rank: int) -> RankRecord:
         job, pid = one.process.identity.job, one.process.pid

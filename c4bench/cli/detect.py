@@ -18,7 +18,7 @@ from c4bench.cli.shared import print_json, print_lines
 from c4bench.cost.downtime import DowntimeRow, FaultRates, downtime_table
 from c4bench.decoding import DecodingError, from_yaml
 from c4bench.errors import UsageError
-from c4bench.evidence.formats import formats_of
+from c4bench.evidence.formats import FORMATS
 from c4bench.evidence.limits import MOST_RANKS, UnreadableError, read_bytes
 from c4bench.files import read_bounded
 from c4bench.foreign_text import file_name, one_line
@@ -31,17 +31,23 @@ from c4bench.model.recording import Record
 from c4bench.record import RunDirectory
 from c4bench.record.archive import is_archive, read_archive
 from c4bench.record.artefacts import Faults as Timelines
-from c4bench.record.telemetry import read_telemetry
+from c4bench.record.telemetry import is_recording, read_telemetry
 
 
 def register(commands: Commands) -> None:
     """Add the commands."""
     parser = commands.add_parser(
         "detect",
-        help="run C4D on recorded telemetry (a file of a run's telemetry folder, or the folder of a master's archive), "
-        "with the same result as live; or on what other tools have left of a job (docs/evidence.md)",
+        help="say what is wrong with a job, by its logs, dumps, reports, traces and benchmarks, or recorded telemetry",
+        description="Says what is wrong with a job, by the files that it has left: logs, dumps, reports, traces and "
+        "benchmarks of any tool, all of one job together; or by C4D's recorded telemetry (a file of a run's telemetry "
+        "folder, or the folder of a master's archive), with the same result as live. Each file is recognised by its "
+        "content. What is read, what of it is used, and what is not known are said.",
+        epilog=f"Files of other tools may be {', '.join(FORMATS)} (docs/reference/evidence-formats.md), also gzipped. "
+        "Exit codes: 0 judged, whether or not anything is wrong; 2 a file could not be used, the rest was judged; "
+        "4 nothing could be told, which does not mean that all is well.",
     )
-    parser.add_argument("paths", type=Path, nargs="*", metavar="PATH", help="a file, or a folder of them")
+    parser.add_argument("paths", type=Path, nargs="*", metavar="PATH", help="a file, or a folder of them and folders")
     parser.add_argument(
         "--json",
         action="store_true",
@@ -65,6 +71,13 @@ def register(commands: Commands) -> None:
     )
     parser.add_argument(
         "--ranks", type=int, default=0, metavar="NUMBER", help="files of other tools: the number of the job's ranks"
+    )
+    parser.add_argument(
+        "--cabling",
+        type=Path,
+        metavar="FILE",
+        help="files of other tools: the cables between switches and hosts, by "
+        "which slow pairs of NICs give a slow link (any file that c4bench topology import reads)",
     )
     parser.set_defaults(run=_detect)
     parser = commands.add_parser("downtime", help="print C4's downtime table for your fault rates and stage times")
@@ -110,10 +123,10 @@ def _only_recording(arguments: argparse.Namespace) -> bool:
     if len(arguments.paths) != 1 or arguments.ras or arguments.follow is not None:
         return False
     path: Path = arguments.paths[0]
-    if path.is_dir() or path.is_fifo():
+    if not path.is_file():
         return False
     try:
-        return not formats_of(read_bytes(path), path.name)
+        return is_recording(read_bytes(path))
     except UnreadableError as error:
         raise UsageError(f"{file_name(path)}: {error}") from None
 

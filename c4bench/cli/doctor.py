@@ -11,10 +11,12 @@ from c4bench.cli import Commands
 from c4bench.cli.shared import print_json, print_lines
 from c4bench.doctor import overview
 from c4bench.doctor.capabilities import Report
+from c4bench.doctor.files import judge_files
+from c4bench.doctor.files import lines as saved_lines
 from c4bench.doctor.hosts import look_at
 from c4bench.doctor.overview import document
 from c4bench.doctor.switches import audit_all
-from c4bench.errors import UnhealthyError
+from c4bench.errors import InconclusiveError, UnhealthyError, UsageError
 from c4bench.foreign_text import one_line
 from c4bench.inventory import load
 from c4bench.lab.machine.checks import local_checks
@@ -30,13 +32,41 @@ def register(commands: Commands) -> None:
     )
     parser.add_argument("--hosts", type=Path, metavar="INVENTORY", help="check these hosts instead of this machine")
     parser.add_argument(
-        "--json", action="store_true", help="print JSON; for hosts as in reports/schema/doctor.schema.json"
+        "--files",
+        type=Path,
+        nargs="+",
+        metavar="PATH",
+        help="judge saved outputs of hosts and switches instead (docs/reference/doctor-files.md)",
+    )
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print JSON; for hosts as in reports/schema/doctor.schema.json, for files as in saved.schema.json",
     )
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    if arguments.files and arguments.hosts:
+        raise UsageError("--files judges saved outputs, and --hosts asks hosts: give one of them")
+    if arguments.files:
+        return _files(arguments)
     return _hosts(arguments) if arguments.hosts else _machine(arguments)
+
+
+def _files(arguments: argparse.Namespace) -> int:
+    """Judge saved outputs. That nothing of them could be judged is not health, and has a code of its own."""
+    missing = [path for path in arguments.files if not path.exists()]
+    if missing:
+        raise UsageError(f"--files {missing[0]}: no such file or folder")
+    found = judge_files(arguments.files)
+    if arguments.json:
+        print_json(msgspec.json.encode(found))
+    else:
+        print_lines(saved_lines(found), _LONGEST_LINE)
+    if not found.used:
+        raise InconclusiveError("nothing in these files is an output that is judged; docs/reference/doctor-files.md")
+    return UnhealthyError.exit_code if found.bad else 0
 
 
 class Answered:

@@ -7,7 +7,6 @@ import argparse
 import shlex
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,18 +15,29 @@ import msgspec
 
 from c4bench.cli import Commands, schedulers
 from c4bench.cli.shared import print_json, print_lines
-from c4bench.errors import InconclusiveError, UsageError
+from c4bench.doctor.files import recognise
+from c4bench.errors import CombinedUsageError, InconclusiveError, UsageError
 from c4bench.evidence import ras, ras_client
 from c4bench.evidence.collect import Collector, one_job
+from c4bench.evidence.judging.crossings import Cabled, Fabric
 from c4bench.evidence.judging.judge import judge
 from c4bench.evidence.limits import UnreadableError
 from c4bench.evidence.write import WRITERS, history
-from c4bench.foreign_text import file_name, one_line
+from c4bench.foreign_text import one_line
+from c4bench.inventory import cabling
 from c4bench.model.diagnosis import Cause, Component
 from c4bench.model.evidence import EvidenceReport, EvidenceVerdict, LogEvent, Problem, Reading, State
-from c4bench.record.telemetry import read_telemetry
+from c4bench.record.telemetry import is_recording, read_telemetry
 from c4bench.report.benchmark_words import run_lines, wrong_results
-from c4bench.report.evidence_panels import blamed, clock_summary, job_size, ranges, summary
+from c4bench.report.evidence_panels import (
+    blamed,
+    clock_summary,
+    job_size,
+    problem_lines,
+    ranges,
+    source_lines,
+    summary,
+)
 from c4bench.report.html import evidence_page
 
 BAD_INPUT = 2
@@ -43,22 +53,38 @@ def detect_evidence(arguments: argparse.Namespace) -> int:
     Returns 2 if any file could not be used, and 4 if the files tell too little to say that anything, or nothing, is
     wrong. Raises UsageError if none could be used.
     """
-    reading = _gather(Collector(arguments.paths), arguments)
-    report = judge(reading, ranks=arguments.ranks)
-    for problem in report.problems:
-        sys.stderr.write(f"c4bench: {one_line(problem, 10_000)}\n")
+    reading = _gather(Collector(arguments.paths, _elsewhere), arguments)
+    report = judge(reading, ranks=arguments.ranks, fabric=_fabric(arguments))
+    lines = problem_lines(report.problems)
     if not reading.sources:
-        named = " ".join([*map(file_name, arguments.paths), *arguments.ras])
-        raise UsageError(f"{named}: no file could be read; give dumps, or folders of them")
+        raise CombinedUsageError(lines or ["no file could be read; give files of a job, or folders of them"])
+    sys.stderr.writelines(f"c4bench: {one_line(line, 10_000)}\n" for line in lines)
     _show(report, arguments)
     if report.problems:
         return BAD_INPUT
     return InconclusiveError.exit_code if report.state is State.UNTOLD else 0
 
 
+def _fabric(arguments: argparse.Namespace) -> Fabric | None:
+    """The fabric that the user has named. Raises UsageError for what is none."""
+    if arguments.cabling is None:
+        return None
+    wiring = cabling.with_roles(cabling.read(arguments.cabling))
+    cables = (Cabled(wire.a.node, wire.a.port, wire.b.node, wire.b.port) for wire in wiring.wires)
+    return Fabric(cables, cabling.hosts_of(wiring))
+
+
+def _elsewhere(head: bytes, _name: str) -> str:
+    """What a file is that other commands read."""
+    if is_recording(head):
+        return "it is a recording of c4bench's telemetry, which is judged alone: c4bench detect FILE"
+    what, _, command = (recognise(head, "FILE") or "").rpartition(": ")
+    return f"it is {what}, which another command reads: {command}" if what else ""
+
+
 def follow_evidence(arguments: argparse.Namespace) -> int:
     """Judge again whenever files have appeared or grown, and nothing has changed for a while; print what is new."""
-    with closing(Collector(arguments.paths)) as collector:
+    with closing(Collector(arguments.paths, _elsewhere)) as collector:
         return _follow(collector, arguments, time.monotonic() + arguments.follow)
 
 
@@ -69,7 +95,7 @@ def _follow(collector: Collector, arguments: argparse.Namespace, end_s: float) -
             changed_s = now_s
         elif changed_s >= 0 and now_s - changed_s >= _QUIET_S:
             changed_s = -1.0
-            report = judge(_gather(collector, arguments), ranks=arguments.ranks)
+            report = judge(_gather(collector, arguments), ranks=arguments.ranks, fabric=_fabric(arguments))
             new = [one for one in report.verdicts if one.key not in shown]
             shown |= {one.key for one in new}
             if new:
@@ -107,10 +133,10 @@ def _show(report: EvidenceReport, arguments: argparse.Namespace) -> None:
 
 
 def _text(report: EvidenceReport, *, explain: bool) -> Iterator[str]:
-    files = Counter(f"{source.format} {source.version}".strip() for source in report.sources)
-    read = ", ".join(f"{count} x {name}" for name, count in sorted(files.items()))
-    measured = bool(report.benchmarks) and not report.ranks
-    yield f"read {read}" if measured else f"{job_size(report)}; read {read}"
+    files = len({source.file for source in report.sources})
+    size = "" if report.benchmarks and not report.ranks else f"{job_size(report)}; "
+    yield f"{size}read {files} file{'s' if files > 1 else ''}:"
+    yield from (f"    {line}" for line in source_lines(report.sources))
     yield from wrong_results(report.benchmarks)
     for verdict in report.verdicts:
         yield from _verdict(verdict, explain=explain)

@@ -1,4 +1,4 @@
-"""`c4bench hook slurm|kubernetes`: have a scheduler act on a finding, which a master gives as a hook's input."""
+"""`c4bench hook slurm|kubernetes|torchrun`: have a scheduler act on a finding, a hook's input."""
 
 import argparse
 import shlex
@@ -44,7 +44,7 @@ def _hook(arguments: argparse.Namespace) -> int:
         raise UsageError(
             f"standard input: {error}; give one finding, as a hook gets it: c4bench master --hook"
         ) from None
-    if reason := _left_alone(given, arguments.confidence):
+    if reason := _left_alone(given, arguments.confidence, arguments.scheduler):
         print_lines([f"nothing is done: {reason}"])
         return 0
     steps = list(_STEPS[arguments.scheduler](given))
@@ -57,7 +57,7 @@ def _hook(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _left_alone(given: HookInput, least: float) -> str:
+def _left_alone(given: HookInput, least: float, scheduler: str) -> str:
     """Why nothing is done about a finding; "" if something is."""
     found = given.diagnosis
     if not given.host:
@@ -68,6 +68,8 @@ def _left_alone(given: HookInput, least: float) -> str:
         return f"{found.component} has alternatives ({len(found.alternatives)})"
     if found.confidence < least:
         return f"{found.component} is right with {found.confidence:.0%}, and {least:.0%} is asked for"
+    if scheduler == "torchrun" and found.component.kind != "rank":
+        return f"{found.component} is no rank, and torchrun starts ranks again where they were"
     return ""
 
 
@@ -87,7 +89,17 @@ def _kubernetes(given: HookInput) -> Iterator[Step]:
     yield schedulers.kubernetes_delete(given.job, given.host)
 
 
-_STEPS: dict[str, Callable[[HookInput], Iterator[Step]]] = {"slurm": _slurm, "kubernetes": _kubernetes}
+def _torchrun(given: HookInput) -> Iterator[Step]:
+    """End the rank's process: the elastic agent starts all of its group again."""
+    number = int(given.diagnosis.component.name.rpartition(":")[2])  # a rank on a host has one
+    yield schedulers.torchrun_end(given.job, number, given.host)
+
+
+_STEPS: dict[str, Callable[[HookInput], Iterator[Step]]] = {
+    "slurm": _slurm,
+    "kubernetes": _kubernetes,
+    "torchrun": _torchrun,
+}
 
 
 def _do(step: Step) -> None:

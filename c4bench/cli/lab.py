@@ -1,4 +1,4 @@
-"""`c4bench lab run -- CMD`, `lab shell`: a command in a new embedded lab. `topology list|show|check`: its fabrics."""
+"""`c4bench lab run -- CMD`, `lab shell`: a command in a new lab. `topology list|show|check|import`: fabrics."""
 
 import argparse
 import sys
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from c4bench import logs
-from c4bench.cli import Commands
+from c4bench.cli import Commands, cabling
 from c4bench.lab import topology_file
 from c4bench.lab.machine.launch import launch
 from c4bench.lab.topology import Topology
@@ -36,14 +36,15 @@ def register(commands: Commands) -> None:
             help="the only directory that the lab may write to (default: a temporary one)",
         )
         logs.add_options(action, "warning")
-    parser = commands.add_parser("topology", help="list, show or check fabrics of the lab")
+    parser = commands.add_parser("topology", help="list, show or check fabrics of the lab, or import cabling files")
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     actions.add_parser("list", help="the topologies that come with the package").set_defaults(run=_list)
     show = actions.add_parser("show", help="what is cabled to what, and the file it is from")
     check = actions.add_parser("check", help="report whether a lab can have this fabric")
     for action, shown in ((show, _show), (check, _check)):
-        action.add_argument("topology", metavar="TOPOLOGY", help="a name, or a .yml file (docs/topologies.md)")
+        action.add_argument("topology", metavar="TOPOLOGY", help="a name, or a file (docs/topologies.md)")
         action.set_defaults(run=shown)
+    cabling.add_import(actions)
 
 
 def add_options(parser: argparse._ActionsContainer) -> None:

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from c4bench.doctor import traffic_class
+from c4bench.doctor import retries, traffic_class
 from c4bench.doctor.findings import HostSelfReport, MtuToPeer
 from c4bench.doctor.lldp import Neighbour, neighbours
 from c4bench.errors import UsageError, meant
@@ -162,6 +162,7 @@ def _rdma(host: Host, facts: HostSelfReport) -> Capability:
         return Capability("rdma", State.ABSENT, problem, fix, needed=True)
     kinds = {f"{device.firmware or 'no firmware'}" for device in chosen if not device.software}
     detail = f"{', '.join(device.name for device in chosen)} ({'software' if not kinds else ', '.join(sorted(kinds))})"
+    detail = "; ".join(filter(None, (detail, retries.meaning(chosen))))
     return Capability("rdma", State.REAL if kinds else State.EMULATED, detail)
 
 

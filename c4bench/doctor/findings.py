@@ -20,7 +20,8 @@ class Port(msgspec.Struct, frozen=True):
 class Device(msgspec.Struct, frozen=True):
     """An RDMA device, in `software` or in hardware with `firmware`.
 
-    `traffic_class` is the one that its driver gives all packets, None if each connection has its own.
+    `traffic_class` is the one that its driver gives all packets, None if each connection has its own. `driver` is that
+    of hardware, and `ack_floor` whether acknowledgement time-outs have a floor there, None where it is unknown.
     """
 
     name: str
@@ -29,6 +30,8 @@ class Device(msgspec.Struct, frozen=True):
     board: str
     ports: tuple[Port, ...]
     traffic_class: int | None = None
+    driver: str = ""
+    ack_floor: bool | None = None
 
 
 class Netdev(msgspec.Struct, frozen=True):

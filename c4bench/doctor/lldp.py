@@ -4,8 +4,9 @@ Written from the documented and recorded output of `lldpctl -f json0` (lldpcli(8
 (systemd 257 and later); never run on hardware.
 """
 
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -19,69 +20,112 @@ _BY = "LLDP"
 
 
 class Neighbour(msgspec.Struct, frozen=True):
-    """What is at the other end of the cable of `interface`: a `system` by its name, and its `port`."""
+    """What is at the other end of the cable of `interface`: a `system` by its name, and its `port`.
+
+    Where the port's ID is a name of local meaning only, as of SONiC, `port` is its description and `alias` its ID.
+    """
 
     interface: str
     system: str
     port: str
-
-
-class _Text(msgspec.Struct, frozen=True):
-    value: str = ""
-
-
-class _Chassis(msgspec.Struct, frozen=True):
-    name: tuple[_Text, ...] = ()
-
-
-class _Port(msgspec.Struct, frozen=True):
-    id: tuple[_Text, ...] = ()
-
-
-class _Interface(msgspec.Struct, frozen=True):
-    name: str = ""
-    chassis: tuple[_Chassis, ...] = ()
-    port: tuple[_Port, ...] = ()
-
-
-class _Listing(msgspec.Struct, frozen=True):
-    interface: tuple[_Interface, ...] = ()
-
-
-class _NetworkdNeighbour(msgspec.Struct, frozen=True):
-    system: str = msgspec.field(default="", name="SystemName")
-    port: str = msgspec.field(default="", name="PortID")
-
-
-class _NetworkdLink(msgspec.Struct, frozen=True):
-    interface: str = msgspec.field(default="", name="InterfaceName")
-    neighbours: tuple[_NetworkdNeighbour, ...] = msgspec.field(default=(), name="Neighbors")
-
-
-class _Output(msgspec.Struct, frozen=True):
-    """The output of lldpctl, or of networkctl."""
-
-    lldp: tuple[_Listing, ...] = ()
-    links: tuple[_NetworkdLink, ...] = msgspec.field(default=(), name="Neighbors")
+    alias: str = ""
 
 
 def neighbours(output: str | bytes) -> tuple[Neighbour, ...]:
-    """The neighbours that have a name; none if the output is of another form, or empty."""
+    """The neighbours that have a name; none if the output is of another form, or empty.
+
+    Known are the forms of `lldpctl`: json0, json (a list of one is an object there), keyvalue, plain; networkctl.
+    """
     try:
-        found = json_in(output, _Output)
+        found = json_in(output, dict[str, object])
     except DecodingError:
-        return ()
-    of_lldpd = (
-        Neighbour(one.name, _first(chassis.name for chassis in one.chassis), _first(port.id for port in one.port))
-        for listing in found.lldp
-        for one in listing.interface
-    )
-    of_networkd = (Neighbour(link.interface, one.system, one.port) for link in found.links for one in link.neighbours)
-    return tuple(one for one in (*of_lldpd, *of_networkd) if one.system)
+        text = output.decode(errors="replace") if isinstance(output, bytes) else output
+        return tuple(one for one in (*_of_keyvalue(text), *_of_plain(text)) if one.system)
+    return tuple(one for one in (*_of_lldpd(found), *_of_networkd(found)) if one.system)
 
 
-def _first(texts: Iterable[Sequence[_Text]]) -> str:
-    return next((text.value for several in texts for text in several), "")
+def _of_lldpd(found: Mapping[str, object]) -> Iterator[Neighbour]:
+    for listing in _entries(found.get("lldp")):
+        for name, interface in _named(listing.get("interface")):
+            system = next((own or _value(chassis.get("name")) for own, chassis in _named(interface.get("chassis"))), "")
+            for port in _entries(interface.get("port"))[:1]:
+                (kind, value), described = _typed(port.get("id")), _value(port.get("descr"))
+                yield _neighbour(name, system, kind, value, described)
+
+
+def _of_networkd(found: Mapping[str, object]) -> Iterator[Neighbour]:
+    for link in _entries(found.get("Neighbors")):
+        for one in _entries(link.get("Neighbors")):
+            yield Neighbour(_text(link.get("InterfaceName")), _text(one.get("SystemName")), _text(one.get("PortID")))
+
+
+def _of_keyvalue(text: str) -> Iterator[Neighbour]:
+    """Lines such as `lldp.eth0.port.ifname=swp1`; an interface may have dots in its name."""
+    values: dict[str, dict[str, str]] = defaultdict(dict)
+    for line in text.splitlines():
+        match = _KEY_VALUE.fullmatch(line.strip())
+        if match:
+            values[match[1]].setdefault(match[2], match[3])
+    for name, own in values.items():
+        kind = next((kind for kind in _PORT_IDS if f"port.{kind}" in own), "")
+        yield _neighbour(
+            name, own.get("chassis.name", ""), kind, own.get(f"port.{kind}", ""), own.get("port.descr", "")
+        )
+
+
+def _of_plain(text: str) -> Iterator[Neighbour]:
+    """Blocks that begin with `Interface:`, of indented lines `SysName:`, `PortID:` (with its kind) and `PortDescr:`."""
+    for block in re.split(r"^Interface:", text, flags=re.MULTILINE)[1:]:
+        lines = block.splitlines()
+        values = {
+            key: value.strip() for key, colon, value in (line.strip().partition(":") for line in lines[1:]) if colon
+        }
+        kind, _, value = values.get("PortID", "").partition(" ")
+        name = lines[0].partition(",")[0].strip() if lines else ""
+        yield _neighbour(name, values.get("SysName", ""), kind, value.strip(), values.get("PortDescr", ""))
+
+
+_KEY_VALUE = re.compile(r"lldp\.(.+?)\.((?:chassis|port)\.[a-z-]+)=(.*)")
+_PORT_IDS = ("ifname", "local", "mac")
+# How switches call their ports.
+_PORT_NAME = re.compile(r"(Ethernet|Eth|swp)[\d/.]+\w*")
+
+
+def _neighbour(interface: str, system: str, kind: str, value: str, described: str) -> Neighbour:
+    if kind == "local" and _PORT_NAME.fullmatch(described):
+        return Neighbour(interface, system, described, value)
+    return Neighbour(interface, system, value)
+
+
+def _entries(value: object) -> list[Mapping[str, object]]:
+    """The objects of a list, or the one object that stands for a list of one."""
+    listed = value if isinstance(value, list) else [value]
+    return [one for one in listed if isinstance(one, dict)]
+
+
+def _named(value: object) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Objects with their names: `[{"name": N, ...}]` of json0, `{N: {...}}` or a list of such of json."""
+    for one in _entries(value):
+        if isinstance(one.get("name"), str):
+            yield _text(one["name"]), one
+        elif one and all(isinstance(below, dict) for below in one.values()) and "id" not in one:
+            yield from ((name, below) for name, below in one.items() if isinstance(below, dict))
+        else:
+            yield "", one
+
+
+def _typed(value: object) -> tuple[str, str]:
+    """The kind of an ID and the ID."""
+    return next(((_text(one.get("type")), _text(one.get("value"))) for one in _entries(value)), ("", ""))
+
+
+def _value(value: object) -> str:
+    """A text, which json0 writes as a list of an object with `value`."""
+    return value if isinstance(value, str) else _typed(value)[1]
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def compare_neighbours(
@@ -154,5 +198,5 @@ class _Known:
                 yield from self._other_port(f"{near}/{near_port}", reported.get((near, near_port)), far, far_port)
 
     def _other_port(self, at: str, one: Neighbour | None, switch: str, port: str) -> Iterable[CableDifference]:
-        if one and port and one.port and one.port != port and self._name(one.system) == switch:
+        if one and port and one.port and port not in (one.port, one.alias) and self._name(one.system) == switch:
             yield CableDifference(at, f"{switch}/{port}", Kind.ELSEWHERE, 1, 0, f"{switch}/{one.port}", _BY)

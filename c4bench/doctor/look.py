@@ -85,15 +85,31 @@ def agent(python: str) -> str:
 
 
 def device(path: Path) -> dict[str, Any]:
-    """An RDMA device; one under /sys/devices/virtual is software."""
+    """An RDMA device; one under /sys/devices/virtual is software, and others say more of themselves."""
+    software = "virtual" in path.resolve().parts
     return {
+        **({} if software else of_hardware(path / "device")),
         "name": path.name,
-        "software": "virtual" in path.resolve().parts,
+        "software": software,
         "firmware": read(path / "fw_ver"),
         "board": read(path / "board_id"),
         "ports": [port(entry) for entry in sorted(path.glob("ports/*"))],
         "traffic_class": forced_class(read(path / "tc/1/traffic_class")),
     }
+
+
+def of_hardware(path: Path) -> dict[str, Any]:
+    """A device's driver, and whether its acknowledgement time-outs have a floor: None where that cannot be read."""
+    register = "mlxreg", "-d", path.resolve().name, "--yes", "--reg_name", "ROCE_ACCL", "--get"
+    driver = (path / "driver").resolve().name
+    done = run(*register) if driver == "mlx5_core" else None
+    return {"driver": driver, "ack_floor": ack_floor(done[1]) if done and done[0] == 0 else None}
+
+
+def ack_floor(text: str) -> bool | None:
+    """Whether time-outs below a floor are raised to it, from the register ROCE_ACCL as mlxreg prints it."""
+    match = re.search(r"^\s*min_ack_timeout_limit_disabled\s*\|\s*0x([0-9a-fA-F]{1,8})\s*$", text, re.MULTILINE)
+    return None if match is None else int(match[1], 16) == 0
 
 
 def forced_class(text: str) -> int | None:

@@ -1,10 +1,7 @@
 """Check that the switches of the inventory's group `switches` have the settings that RoCE needs. SONiC only.
 
-Written from SONiC's documented tables and recorded output; never run on hardware.
-
-What error and drop counters of switch ports say. Only errors that grow between two readings speak against a cable, an
-optic, or the sender at the other end: a counter that stands may be of last year. Drops are packets that arrived whole
-and were discarded, by an ACL, for an unknown VLAN, or in congestion: no cable does that.
+Written from SONiC's documented tables and recorded output; never run on hardware. What its counters say is judged as in
+saved outputs (`counters`, `rules`).
 """
 
 import time
@@ -14,91 +11,19 @@ from typing import Any, TypedDict, TypeVar
 
 import msgspec
 
-from c4bench.decoding import DecodingError, from_json, json_in, whole_number
+from c4bench.decoding import DecodingError, json_in, whole_number
+from c4bench.doctor.counters import Counts, any_errors, judge_ports
+from c4bench.doctor.facts import Counters, Fact, Mark, Remark
 from c4bench.doctor.lldp import COMMAND as LLDP
 from c4bench.doctor.lldp import Neighbour, neighbours
+from c4bench.doctor.outputs.ethernet import ip_link
+from c4bench.doctor.outputs.layout import About
+from c4bench.doctor.outputs.sonic import portstat_json
 from c4bench.doctor.traffic_class import Queues
 from c4bench.errors import UnhealthyError
 from c4bench.foreign_text import one_line
 from c4bench.inventory import Access, Inventory
 from c4bench.remote import Connection, connect
-
-# By port and by the name of the counter, as SONiC's `portstat -j` calls them.
-Counts = Mapping[str, Mapping[str, int]]
-ERRORS = ("RX_ERR", "TX_ERR")
-DROPS = ("RX_DRP", "TX_DRP")
-_MOST_DIGITS = 20
-_LONGEST_NAME = 80
-
-
-class _OneWay(msgspec.Struct, frozen=True):
-    errors: int = 0
-
-
-class _Statistics(msgspec.Struct, frozen=True):
-    rx: _OneWay = _OneWay()
-    tx: _OneWay = _OneWay()
-
-
-class _Link(msgspec.Struct, frozen=True):
-    ifname: str = ""
-    stats64: _Statistics = _Statistics()
-
-
-def of_portstat(printed: Mapping[str, Any]) -> Counts:
-    """The counters in SONiC's `portstat -j`; those that a platform does not have (`N/A`) are left out."""
-    found: dict[str, dict[str, int]] = {}
-    for port, row in printed.items():
-        values = row if isinstance(row, dict) else {}
-        counts = {name: _count_of(values.get(name)) for name in (*ERRORS, *DROPS)}
-        found[port] = {name: count for name, count in counts.items() if count is not None}
-    return found
-
-
-def of_links(printed: bytes) -> Counts:
-    """The counters in `ip -s -j link`, whose drops are not those of a switch's ports. Raises DecodingError."""
-    links = from_json(printed, tuple[_Link, ...])
-    return {link.ifname: {"RX_ERR": link.stats64.rx.errors, "TX_ERR": link.stats64.tx.errors} for link in links}
-
-
-def any_errors(counts: Counts) -> bool:
-    """Whether a second reading could show that errors grow."""
-    return any(row.get(name) for row in counts.values() for name in ERRORS)
-
-
-def growing(before: Counts, after: Counts) -> Iterator[str]:
-    """A line for each port whose errors have grown from one reading to the next."""
-    for port, now in sorted(after.items()):
-        then = before.get(port, {})
-        risen = [name for name in ERRORS if name in then and now.get(name, 0) > then[name]]
-        grown = [f"{name} {then[name]} to {now[name]}" for name in risen]
-        if grown:
-            what = "the cable, the optics, and the port at its other end"
-            yield f"{_counter_name(port)}: errors grow, {', '.join(grown)}; check {what}"
-
-
-def standing(before: Counts, after: Counts) -> Iterator[str]:
-    """A line for each port with errors that do not grow, or with drops: neither speaks against its cable."""
-    for port, now in sorted(after.items()):
-        then = before.get(port, {})
-        still = [f"{name} {now[name]}" for name in ERRORS if now.get(name) and then.get(name) == now[name]]
-        if still:
-            yield f"{_counter_name(port)}: {', '.join(still)} in all, not growing: no reason to touch the cable"
-        dropped = [f"{name} {now[name]}" for name in DROPS if now.get(name)]
-        if dropped:
-            what = ", ".join(dropped)
-            yield f"{_counter_name(port)}: {what}: discarded by a rule, a VLAN or congestion, not by the cable"
-
-
-def _count_of(written: object) -> int | None:
-    """A counter as it is printed, with commas between thousands; None for what is no number."""
-    digits = str(written).replace(",", "")
-    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS else None
-
-
-def _counter_name(port: str) -> str:
-    return one_line(port, _LONGEST_NAME)
-
 
 _TIMEOUT_S = 60.0
 _AT_ONCE = 16
@@ -178,25 +103,38 @@ def _ask(name: str, netns: str, connection: Connection, dscps: Sequence[int], ap
 
 
 def _errors(read: Callable[[], Counts], apart_s: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What two readings of the counters show: errors that grow, and what is no reason to touch a cable."""
-    before = after = read()
-    if any_errors(before):
+    """What two readings of the counters show: what is wrong with a link, and what is no reason to touch a cable."""
+    before: Counts = {}
+    after = read()
+    if any_errors(after):
         time.sleep(apart_s)
-        after = read()
-    return tuple(growing(before, after)), tuple(standing(before, after))
+        before, after = after, read()
+    remarks = list(judge_ports(before, after))
+    bad = tuple(said(one) for one in remarks if one.mark is Mark.BAD)
+    return bad, tuple(said(one) for one in remarks if one.mark is not Mark.BAD)
+
+
+def said(remark: Remark) -> str:
+    """A remark as a line of a switch."""
+    where = f"{remark.where}: " if remark.where else ""
+    return f"{where}{remark.text}" + (f"; {remark.advice}" if remark.advice else "")
 
 
 def _portstat(name: str, connection: Connection) -> Counts:
     answer = connection.run(_COUNTERS, timeout_s=_TIMEOUT_S, check=False)
-    return of_portstat(_json(name, answer.stdout, _Rows)) if answer.code == 0 else {}
+    if answer.code:
+        return {}
+    _json(name, answer.stdout, _Rows)
+    return _counts(portstat_json(answer.stdout.decode(errors="replace"), About()))
 
 
 def _links(connection: Connection, command: Sequence[str]) -> Counts:
     answer = connection.run(command, timeout_s=_TIMEOUT_S, check=False)
-    try:
-        return of_links(answer.stdout) if answer.code == 0 else {}
-    except DecodingError:
-        return {}
+    return _counts(ip_link(answer.stdout.decode(errors="replace"), About())) if answer.code == 0 else {}
+
+
+def _counts(facts: Iterable[Fact]) -> Counts:
+    return {fact.port: fact.counts for fact in facts if isinstance(fact, Counters)}
 
 
 def _json(name: str, output: bytes, kind: type[T]) -> T:
@@ -238,6 +176,15 @@ def audit(config: Config) -> Iterator[str]:
                 yield f"{port}: queue {number} is lossless without ECN marking; set a wred_profile with ecn"
         if port not in watched:
             yield f"{port}: no PFC watchdog, so a pause storm could stop the fabric; add the port to PFC_WD"
+    yield from unlike_priorities({port: priorities for priorities, ports in kinds.items() for port in ports})
+
+
+def unlike_priorities(by_port: Mapping[str, str]) -> Iterator[str]:
+    """Whether ports, given with their lossless priorities, have different ones; ports without are left out."""
+    kinds: dict[str, list[str]] = {}
+    for port, priorities in by_port.items():
+        if priorities.strip():
+            kinds.setdefault(priorities, []).append(port)
     if len(kinds) > 1:
         listed = "; ".join(f"{priorities} on {len(ports)} ports ({ports[0]})" for priorities, ports in kinds.items())
         yield f"ports have different lossless priorities: {listed}"

@@ -302,7 +302,7 @@ def read_torch(data: bytes, file: str) -> Reading:
         mine = calls.setdefault(one.group, [])
         elements = one.put_in * width(one.dtype) if one.put_in >= 0 else -1
         mine.append(Call(len(mine), one.called, CallState.COMPLETED, dtype=one.dtype, size_bytes=elements))
-        sizes[one.group] = max(sizes.get(one.group, 0), one.size)
+        sizes[one.group] = max(sizes.get(one.group, 0), one.size if one.size <= MOST_RANKS else 0)
     members = tuple(
         MemberEvidence(file, TORCH, name, rank, *_within(rank, groups.get(name)), sizes[name], calls=tuple(mine),
                        last_seq=len(mine) - 1)

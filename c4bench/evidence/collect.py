@@ -1,19 +1,26 @@
 """Everything that can be read of the files and folders that a user names, and what cannot."""
 
+import gzip
 import hashlib
+import io
 import os
 import select
+import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from c4bench.budget import FILES, Account, OverBudgetError
-from c4bench.evidence.formats import FORMATS, formats_of
+from c4bench.evidence import logs
+from c4bench.evidence.formats import HEAD_BYTES, formats_of
 from c4bench.evidence.limits import (
     MOST_BYTES,
     MOST_FILES,
     NothingToldError,
+    TooLongError,
     UnreadableError,
     read_bytes,
     unpacked,
@@ -21,6 +28,7 @@ from c4bench.evidence.limits import (
 from c4bench.foreign_text import file_name
 from c4bench.model.evidence import MemberEvidence, Problem, Reading, SourceFile
 
+UNKNOWN = "it is of no known format (`c4bench detect --help` lists those that are)"
 _PIECE = 1 << 16
 # A writer of more than a pipe holds goes on as soon as it is read; one that pauses for longer is heard again later.
 _MORE_WITHIN_S = 0.05
@@ -64,6 +72,10 @@ class Pipe:
         os.close(self._descriptor)
 
 
+# What a file is, by its first bytes and its name, with the command that reads it.
+Elsewhere = Callable[[bytes, str], str]
+
+
 class _File(NamedTuple):
     """A file as it was when it was read: its time and size, the digest of its bytes, and what came of them."""
 
@@ -78,8 +90,10 @@ class Collector:
     Named pipes are read only if they are followed, with `changed`.
     """
 
-    def __init__(self, paths: Iterable[Path]) -> None:
+    def __init__(self, paths: Iterable[Path], elsewhere: Elsewhere | None = None) -> None:
+        """`elsewhere` says what a file of no format here is, and what reads it; empty if it does not know either."""
         self._paths = tuple(paths)
+        self._elsewhere = elsewhere
         self._read: dict[Path, _File] = {}
         self._seen: dict[Path, tuple[int, int]] = {}
         self._pipes: dict[Path, Pipe] = {}
@@ -130,8 +144,24 @@ class Collector:
         version = self._version(path)
         known = self._read.get(path)
         if known is None or known.version != version:
-            known = self._read[path] = _load(path, version, self._pipes.get(path))
+            known = self._read[path] = self._load(path, version)
         return known
+
+    def _load(self, path: Path, version: tuple[int, int]) -> _File:
+        pipe = self._pipes.get(path)
+        try:
+            if not pipe and version[1] > MOST_BYTES and path.is_file():
+                return _File(version, *_long(path))
+            try:
+                data = unpacked(pipe.content()) if pipe else read_bytes(path)
+            except TooLongError:
+                if pipe:
+                    raise
+                return _File(version, *_long(path))
+            outcome = parse(data, path, self._elsewhere)
+            return _File(version, hashlib.blake2b(data, digest_size=16).digest(), outcome)
+        except UnreadableError as error:
+            return _File(version, b"", error)
 
     def _version(self, path: Path) -> tuple[int, int]:
         """What changes with the file's content."""
@@ -144,23 +174,42 @@ def collect(paths: Iterable[Path]) -> Reading:
     return Collector(paths).collect()
 
 
-def parse(data: bytes, path: Path) -> Reading:
+def parse(data: bytes, path: Path, elsewhere: Elsewhere | None = None) -> Reading:
     """What the bytes of one file tell; its formats are found out. Raises UnreadableError if none can be read."""
     forms = formats_of(data, path.name)
     if not forms:
-        raise UnreadableError(f"it is of no known format; known are {', '.join(FORMATS)}")
+        known = elsewhere(data[:HEAD_BYTES], path.name) if elsewhere else ""
+        raise UnreadableError(known or UNKNOWN)
     name, readings, problems = file_name(path), list[Reading](), list[UnreadableError]()
     for form in forms:
         try:
-            readings.append(form.read(data, name))
+            readings.append(_counted(form.read(data, name)))
         except UnreadableError as error:
             problems.append(error)
     if not readings:
         raise problems[0]
-    told = [error for error in problems if not isinstance(error, NothingToldError)]
-    if len(readings) == 1 and not told:
+    faults = [error for error in problems if not isinstance(error, NothingToldError)]
+    if len(readings) == 1 and not faults:
         return readings[0]
-    return one_job(readings, [Problem(name, error.reason, error.place) for error in told])
+    return one_job(readings, [Problem(name, error.reason, error.place) for error in faults])
+
+
+def _counted(reading: Reading) -> Reading:
+    """What was read of a file, with how much there was of each kind."""
+    counts = {
+        "calls": sum(len(one.calls) + len(one.transfers) for one in reading.members),
+        "counts of calls": sum(bool(one.counts) for one in reading.members),
+        "ranks or processes that are gone": sum(bool(one.status) for one in reading.members),
+        "time-outs": len(reading.timeouts),
+        "errors": sum(len(one.events) for one in reading.logs),
+        "NICs": sum(len(one.nics) for one in reading.logs),
+        "measurements": sum(len(one.rows) for one in reading.benchmarks),
+    }
+    used = {what: count for what, count in counts.items() if count}
+    first, *others = reading.sources or (None,)
+    if first is None:
+        return reading
+    return msgspec.structs.replace(reading, sources=(msgspec.structs.replace(first, used=used), *others))
 
 
 def _count(outcome: Reading, size_bytes: int, account: Account) -> None:
@@ -172,15 +221,35 @@ def _count(outcome: Reading, size_bytes: int, account: Account) -> None:
 
 def _tells_of_calls(one: Reading | UnreadableError) -> bool:
     """Whether a file tells of anything that was called. Dumps of ranks that have called nothing may be all alike."""
-    return isinstance(one, Reading) and any(member.last_seq >= 0 or member.status for member in one.members)
+    if not isinstance(one, Reading):
+        return False
+    return bool(one.logs) or any(member.last_seq >= 0 or member.status for member in one.members)
 
 
-def _load(path: Path, version: tuple[int, int], pipe: Pipe | None) -> _File:
+def _long(path: Path) -> tuple[bytes, Reading]:
+    """The beginning of a file that is longer than others may be, and what it tells: only a log is read as a stream.
+
+    Raises UnreadableError.
+    """
     try:
-        data = unpacked(pipe.content()) if pipe else read_bytes(path)
-        return _File(version, hashlib.blake2b(data, digest_size=16).digest(), parse(data, path))
-    except UnreadableError as error:
-        return _File(version, b"", error)
+        with path.open("rb") as plain:
+            head = plain.read(HEAD_BYTES)
+            plain.seek(0)
+            if head.startswith(b"\x1f\x8b"):
+                with gzip.GzipFile(fileobj=plain) as packed:
+                    return head, _streamed(packed, path)
+            return head, _streamed(plain, path)
+    except (OSError, EOFError, zlib.error) as error:
+        raise UnreadableError(f"it cannot be read to its end: {error}") from None
+
+
+def _streamed(stream: gzip.GzipFile | io.BufferedReader, path: Path) -> Reading:
+    """What a log tells that is longer than other files may be. Raises UnreadableError if it is none."""
+    if not logs.is_text(stream.read(HEAD_BYTES)):
+        packed = " when decompressed" if isinstance(stream, gzip.GzipFile) else ""
+        raise UnreadableError(f"it has more than {MOST_BYTES >> 20} MiB{packed}, which only logs may have")
+    stream.seek(0)
+    return logs.read_stream(stream, file_name(path))
 
 
 def _version(path: Path) -> tuple[int, int]:

@@ -1,8 +1,9 @@
 """How processes ended, as they and their launchers say it: srun, mpirun, torchrun, Kubernetes, tracebacks.
 
-Source: Slurm's `srun` and `slurmstepd`, Open MPI 3 to 5 (`mpirun`, `prterun`), `torch.distributed.elastic`, and states
-of containers. Ranks here are those of the job (tasks of srun, processes of mpirun). Processes that were ended by their
-launcher (SIGTERM), or that an error of NCCL or of a store ended, follow from something else.
+Source: Slurm's `srun` and `slurmstepd`, Open MPI 3 to 5 (`mpirun`, `prterun`), Hydra of MPICH and Intel MPI,
+`torch.distributed.elastic`, and states of containers. Ranks here are those of the job (tasks of srun, processes of
+mpirun). Processes that were ended by their launcher (SIGTERM), or that an error of NCCL or of a store ended, follow
+from something else.
 """
 
 import re
@@ -20,13 +21,15 @@ from c4bench.model.evidence import LogEvent
 NEEDLES = (
     b" exited on signal ", b"Process name: ", b"Exit code: ", b"srun: error: ", b"slurmstepd: error: ", b"emote daemon",
     b"host      : ", b"rank      : ", b"exitcode  : ", b"Root Cause (first", b"OOMKilled", b"aught signal ",
-    b"] Signal: ", b"Error: ",
+    b"] Signal: ", b"Error: ", b" RUNNING AT ", b"EXIT CODE: ", b"KILLED BY SIGNAL: ",
 )  # fmt: skip
 _BY_SIGNAL = re.compile(
     r"noticed that process rank (\d{1,7}) with PID (\d{1,9}) on node (\S{1,253}) exited on signal (\d{1,3})"
 )
 _MPI_NAME = re.compile(r"^\s*Process name: \[.{1,128}[,@]\d{1,9}\]?,(\d{1,7})\]")
 _MPI_CODE = re.compile(r"^\s*Exit code:\s+(\d{1,3})\s*$")
+_HYDRA_NAME = re.compile(r"^=\s+(?:RANK (\d{1,7}) )?PID (\d{1,9}) RUNNING AT (\S{1,253})")
+_HYDRA_CODE = re.compile(r"^=\s+(?:EXIT CODE: (\d{1,3})\b|KILLED BY SIGNAL: (\d{1,3})\b)")
 _SRUN = re.compile(r"srun: error: (\S{1,253}): tasks? ([\d,\[\]-]{1,512}): (.{1,80})")
 _NODE = re.compile(r"srun: error: Node failure on (\S{1,253})")
 _STEP = re.compile(r"slurmstepd(?:-\S{1,64})?: error: (?:.{0,120}?\bON (\S{1,253}) )?(.{0,200})")
@@ -94,16 +97,14 @@ class Exits:
             yield self._event("exception", f"{found[1]}: {found[2]}", line, number, consequence=follows)
 
     def _read_entry(self, line: Line, number: int) -> bool:
-        """Read a line of torchrun's table of failures, one value a line, or of mpirun's: a process, then its code."""
+        """Read a line of a table of processes that ended: who it was, in one line or more, and then the code."""
         label = line.rank, line.host, line.pid
-        if "Root Cause (first" in line.text:
-            self._entries[label] = {"root": "yes"}
+        if who := _who(line.text):
+            self._entries[label] = who
             return True
-        if name := _MPI_NAME.search(line.text):
-            self._entries[label] = {"rank": name[1]}
-            return True
-        if (code := _MPI_CODE.search(line.text)) and label in self._entries:
-            self._add_entry(self._entries.pop(label), int(code[1]), line, number)
+        code = _code(line.text)
+        if code is not None and label in self._entries:
+            self._add_entry(self._entries.pop(label), code, line, number)
             return True
         row = _ENTRY.search(line.text)
         if row is None:
@@ -111,9 +112,8 @@ class Exits:
         entry = self._entries.setdefault(label, {})
         entry[row[1]] = row[2]
         if row[1] == "exitcode":
-            code_text = row[2].removeprefix("-")
             entry["pid"] = row[3] or "-1"
-            if code_text.isdecimal() and len(code_text) < 4:
+            if re.fullmatch(r"-?\d{1,3}", row[2]):
                 self._add_entry(self._entries.pop(label), int(row[2]), line, number)
         return True
 
@@ -137,6 +137,24 @@ class Exits:
         rank = of.rank if of.rank < MOST_RANKS else -1
         host, at = short_name(of.host), of.at or written_at(of)
         return LogEvent(self._file, number, what, short_words(words), rank, host, of.pid, at, consequence)
+
+
+def _who(text: str) -> dict[str, str]:
+    """The process that a line of a table names, or its heading; nothing for any other line."""
+    if "Root Cause (first" in text:
+        return {"root": "yes"}
+    if name := _MPI_NAME.search(text):
+        return {"rank": name[1]}
+    if name := _HYDRA_NAME.search(text):
+        return {"rank": name[1] or "", "pid": name[2], "host": name[3]}
+    return {}
+
+
+def _code(text: str) -> int | None:
+    """The exit code of a line of mpirun's or Hydra's table, less than 0 for a signal; None for any other line."""
+    if code := _MPI_CODE.search(text) or _HYDRA_CODE.search(text):
+        return int(code[1]) if code[1] else -int(code[2])
+    return None
 
 
 def _signal_name(number: int) -> str:

@@ -1,4 +1,4 @@
-"""PyTorch's flight recorder: dumps of one rank, as pickle or JSON, formats 2.0 to 2.10.
+"""PyTorch's flight recorder: dumps of one rank, as pickle, JSON or printed by Python, formats 2.0 to 2.10.
 
 Source: `torch/csrc/distributed/c10d/FlightRecorder*.hpp`, and dumps of PyTorch 2.8 to 2.14. Gloo's never say that
 an operation has started or completed, have no group's ranks, and count one that timed out as completed. So nothing
@@ -24,6 +24,7 @@ import msgspec
 from c4bench.evidence.fields import integer, items, kind, mapping, rank_in, ranks, real, text, width
 from c4bench.evidence.limits import MOST_RANKS, UnreadableError, json_data, short_name
 from c4bench.evidence.pickles import plain_data
+from c4bench.evidence.printed_python import is_printed, python_data
 from c4bench.model.evidence import FLIGHT_RECORDER, Call, CallState, MemberEvidence, Problem, Reading, SourceFile
 
 _GATHERS = ("all_gather", "all_gather_into_tensor")
@@ -172,6 +173,7 @@ def _gathered(entry: Mapping[str, Any]) -> int:
 
 FORMAT = FLIGHT_RECORDER
 _PICKLE = b"\x80"
+_HEAD_BYTES = 4096
 _KEYS = (b'"pg_config"', b'"pg_status"', b'"comm_lib_version"', b'"collective_seq_id"')
 _WORLD = "0"
 _DIGITS = 10
@@ -180,12 +182,18 @@ _CANNOT = "flight recorder: gloo's dumps have no sends and receives, and do not 
 
 def recognises(head: bytes, _name: str) -> bool:
     """Whether a file that begins with `head` is a dump."""
-    return head.startswith(_PICKLE) or (head.lstrip().startswith(b"{") and any(key in head for key in _KEYS))
+    if head.startswith(_PICKLE):
+        return True
+    found = head.replace(b"'", b'"') if is_printed(head) else head
+    return found.lstrip().startswith(b"{") and any(key in found for key in _KEYS)
 
 
 def read(data: bytes, file: str) -> Reading:
     """The dump in `data`; its rank is in the name of the file. Raises UnreadableError."""
-    dump = plain_data(data) if data.startswith(_PICKLE) else json_data(data)
+    if data.startswith(_PICKLE):
+        dump = plain_data(data)
+    else:
+        dump = python_data(data) if is_printed(data[:_HEAD_BYTES]) else json_data(data)
     if not isinstance(dump, dict) or not ({"entries", "pg_config", "pg_status"} & dump.keys()):
         raise UnreadableError("it is no flight recorder dump: it has neither entries nor pg_config")
     version = short_name(text(dump.get("version"))) or "unknown"

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from c4bench import extensions
-from c4bench.evidence import chakra, flight_recorder, inspector, kineto, logs, ras
+from c4bench.evidence import chakra, flight_recorder, inspector, kineto, logs, ras, torchfrtrace
 from c4bench.evidence.benchmarks import files, matrix, nccl_tests, perftest
 from c4bench.model.evidence import Reading
 
@@ -37,6 +37,7 @@ _OWN = (
     FileFormat(f"{chakra.FORMAT} (JSON)", chakra.recognises_json, chakra.read_json),
     FileFormat(chakra.TORCH, chakra.recognises_torch, chakra.read_torch),
     FileFormat(flight_recorder.FORMAT, flight_recorder.recognises, flight_recorder.read),
+    FileFormat(torchfrtrace.FORMAT, torchfrtrace.recognises, torchfrtrace.read),
     FileFormat(logs.FORMAT, logs.recognises, logs.read, part=True),
     FileFormat(files.PAIRS, matrix.recognises, files.read_pairs),
 )

@@ -109,10 +109,10 @@ def read(data: bytes, file: str) -> Reading:
         if not line.strip():
             continue
         try:
-            told = log.read(mapping(json_data(line)))
+            used = log.read(mapping(json_data(line)))
         except UnreadableError:
-            told = False
-        if not told:
+            used = False
+        if not used:
             bad.append(number)
     members = log.members()
     if not members:

@@ -28,7 +28,7 @@ _MICRO = 1e-6
 # NCCL's kernels up to 2.18 and after, such as `ncclKernel_AllReduce_RING_LL_Sum_float` and `ncclDevKernel_SendRecv`.
 _KERNEL = re.compile(r"nccl(?:Dev)?Kernel_?([A-Za-z]{1,32})")
 _KERNEL_CATEGORY = "kernel"
-_ANNOTATION = "nccl:"
+_ANNOTATION = ("nccl:", "gloo:", "ucc:", "mpi:")
 _COMMS = "record_param_comms"
 
 

@@ -36,6 +36,10 @@ class NothingToldError(UnreadableError):
     """Text that has some words of a format, and no line that tells anything."""
 
 
+class TooLongError(UnreadableError):
+    """The decompressed bytes of a file are more than may be held at once."""
+
+
 def read_bytes(path: Path) -> bytes:
     """The bytes of a regular file, decompressed if it is gzip. Raises UnreadableError."""
     if path.is_fifo():
@@ -64,7 +68,7 @@ def gunzip(data: bytes, most: int | None = None) -> bytes:
             while todo:
                 out.write(decoder.decompress(todo, _CHUNK))
                 if out.tell() > most:
-                    raise UnreadableError(f"it has more than {most >> 20} MiB when decompressed")
+                    raise TooLongError(f"it has more than {most >> 20} MiB when decompressed")
                 todo = decoder.unconsumed_tail
     except zlib.error as error:
         if not out.tell():

@@ -25,6 +25,7 @@ _PREFIXES = tuple(
         rf"(?P<time>{_DATE}) (?:stdout|stderr) [FP] ",
         rf"\[?(?P<time>{_DATE}|{_SYSLOG})\]? +(?P<host>[\w.-]{{1,253}}) [\w./@-]{{1,64}}\[(?P<pid>\d{{1,9}})\]: ?",
         rf"\[?(?P<time>{_DATE})\]?:? +",
+        r"(?P<time>[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})(?![\w.])",
         r"\[(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\]",
         r"\[rank(?P<rank>\d{1,7})\]: ?",
         r"rank ?(?P<rank>\d{1,7}): ",

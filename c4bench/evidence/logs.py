@@ -6,7 +6,8 @@ bytes; only lines that have one are decoded, freed of prefixes, and read. So a l
 
 import re
 from collections.abc import Iterator
-from typing import BinaryIO
+from pathlib import PurePath
+from typing import Protocol
 
 from c4bench.budget import LOG, Account, OverBudgetError
 from c4bench.decoding import DecodingError, from_json
@@ -24,16 +25,28 @@ _CANNOT = (
 _BLOCK = 4 << 20
 _HEAD = 4096
 _DOCKER = b'{"log":'
+# A file of one rank, whose lines need not say so.
+_OF_RANK = re.compile(r"rank[_.-]?(\d{1,6})(?!\d)", re.IGNORECASE)
 _END = re.compile(rb"[\r\n]")
 _FORMATS = (b"{", b"[{", b"\x80", b"PK", b"\x1f\x8b")
 
 
+class Readable(Protocol):
+    """A stream of bytes."""
+
+    def read(self, size: int, /) -> bytes:
+        """The next bytes, at most so many; none at the end."""
+
+
 def recognises(data: bytes, _name: str) -> bool:
     """Whether `data` is text in which any line tells of a failure, or of NICs and ranks."""
+    return is_text(data) and any(needle in data for needle in NEEDLES)
+
+
+def is_text(data: bytes) -> bool:
+    """Whether `data` begins as text does, and not as a file of another kind, such as JSON."""
     head = data[:_HEAD].lstrip()
-    if b"\0" in head or (head.startswith(_FORMATS) and not head.startswith(_DOCKER)):
-        return False
-    return any(needle in data for needle in NEEDLES)
+    return b"\0" not in head and (head.startswith(_DOCKER) or not head.startswith(_FORMATS))
 
 
 def read(data: bytes, file: str) -> Reading:
@@ -41,7 +54,7 @@ def read(data: bytes, file: str) -> Reading:
     return _read(_blocks_of(data), file)
 
 
-def read_stream(stream: BinaryIO, file: str) -> Reading:
+def read_stream(stream: Readable, file: str) -> Reading:
     """What all lines of a stream tell, however long it is. Raises UnreadableError if none does."""
     return _read(_blocks(stream), file)
 
@@ -51,22 +64,23 @@ class _Log:
 
     def __init__(self, file: str) -> None:
         self.file = file
-        account = Account(file, LOG)
+        named = _OF_RANK.search(PurePath(file).name)
+        self._rank = int(named[1]) if named else -1
+        account = self.account = Account(file, LOG)
         self.watchdog, self.nccl = watchdog.Watchdog(file, account), nccl_log.NcclLog(file, account)
         self.mpi, self.exits = mpi_log.MpiLog(file, account), exits.Exits(file, account)
         self._readers = (self.watchdog.read, self.nccl.read, self.mpi.read, self.exits.read)
-        self._account = account
         self.spoke_on: dict[int, str] = {}
         self.known = 0
 
     def read(self, written: bytes, number: int) -> None:
         """Read a line. Raises OverBudgetError."""
         line = plain(_text(written))
+        if line.rank < 0 <= self._rank:
+            line = line._replace(rank=self._rank)
         if not any(reads(line, number) for reads in self._readers):
             return
         self.known += 1
-        if self.known % 1024 == 0:
-            self._account.check_time()
         if line.rank >= 0:
             self.spoke_on[line.rank] = line.host or self.spoke_on.get(line.rank, "")
 
@@ -80,6 +94,8 @@ class _Log:
         facts = LogFacts(
             self.file, events, (*self.nccl.failed, *self.mpi.failed), tuple(self.nccl.starts()), self.nccl.names,
             self.nccl.nics(), tuple(self.nccl.carried()), self.spoke_on,
+            self.watchdog.members(FORMAT),
+            {peer: tuple(f"{host}:{pid}" for host, pid in sorted(by)) for peer, by in self.nccl.closed.items()},
         )  # fmt: skip
         ranks = max((one.size for one in timeouts if one.comm == "0"), default=0)
         source = SourceFile(self.file, FORMAT, "", tuple(sorted(self.spoke_on)))
@@ -94,6 +110,8 @@ def _read(blocks: Iterator[bytes], file: str) -> Reading:
     log, number, problems = _Log(file), 1, list[Problem]()
     try:
         for block in blocks:
+            log.account.spend(bytes=len(block))
+            log.account.check_time()
             at = 0
             for begin, end in _lines(block):
                 number += block.count(b"\n", at, begin)
@@ -133,7 +151,7 @@ def _blocks_of(data: bytes) -> Iterator[bytes]:
         at = end
 
 
-def _blocks(stream: BinaryIO) -> Iterator[bytes]:
+def _blocks(stream: Readable) -> Iterator[bytes]:
     """Blocks that end with a line; a line longer than a block is cut."""
     left = b""
     while piece := stream.read(_BLOCK):

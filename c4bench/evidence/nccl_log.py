@@ -18,11 +18,14 @@ from c4bench.model.evidence import CommStart, FailedConnection, LogEvent
 
 NEEDLES = (b"NCCL WARN", b"NET/IB", b" nranks ")
 FLUSHED, UNANSWERED = 5, 12
+# Beside the statuses of requests: the number of an error of connecting (ETIMEDOUT).
+TIMED_OUT = 110
 STATUSES = {
     1: "local length error", 2: "local QP error", 4: "local protection error (memory that the NIC may not access)",
     FLUSHED: "flushed, as an earlier request failed", 9: "remote invalid request", 10: "remote access error",
     11: "remote operation error", UNANSWERED: "retries exceeded: the other end has not answered",
     13: "receiver not ready, retries exceeded: the other end has posted no receive", 21: "fatal error",
+    TIMED_OUT: "timed out while connecting",
 }  # fmt: skip
 _HEAD = re.compile(r"([\w.-]{1,253}):(\d{1,9}):\d{1,9} \[-?\d{1,4}\] .{0,120}?NCCL (INFO|WARN) (.*)")
 _PEER = re.compile(r"Got completion (?:from peer (\S{1,300}?)(?:<\d{1,5}>)? )?with ")
@@ -43,6 +46,13 @@ _PORT = re.compile(
     r"NET/IB ?: ?(?:(\S{1,64}?):\d{1,3} )?(?:Got async (?:fatal )?event|async fatal event[^:]{0,64}) ?: ?(.{1,80})"
 )
 _BAD_PORT = re.compile(r"port err|device fatal|catastrophic", re.IGNORECASE)
+_MODIFY = re.compile(
+    r"ibv_modify_qp failed with .{0,64}?timed out.{0,16}? on dev (\S{1,64}?):\d"
+    r".{0,200}?local GID (\S{1,64}), remote GID (\S{1,64})"
+)
+_CLOSER = re.compile(
+    r"(?:remote peer|Call to \w{1,16} (?:to|from)|[Cc]onnect(?:ion)? to) ([\w.:-]{1,253}?)(?:<\d{1,5}>)"
+)
 _BROKEN = re.compile(
     r"[Cc]onnection (?:closed|reset) by (?:remote )?peer|Connection refused|No route to host|timed out"
 )
@@ -61,6 +71,7 @@ class NcclLog:
         self._channels: set[tuple[str, int, int, int]] = set()
         self._ranks: dict[tuple[str, int], int] = {}
         self.names: dict[str, str] = {}
+        self.closed: dict[str, set[tuple[str, int]]] = {}
         self.events: list[LogEvent] = []
 
     def read(self, line: Line, number: int) -> bool:
@@ -95,24 +106,36 @@ class NcclLog:
 
     def _read_warning(self, line: Line, number: int, at: str) -> None:
         self._account.spend(records=1)
-        if found := _PEER.search(line.text):
+        if found := _MODIFY.search(line.text):
+            gid, peer_gid = found[2].rstrip(","), found[3].rstrip(",")
+            self._add_failed(line, number, at, TIMED_OUT, short_name(found[1]), peer_gid, gid, peer_gid)
+        elif found := _PEER.search(line.text):
             self._read_completion(found[1] or "", line, number, at)
         elif (event := _PORT.search(line.text)) and _BAD_PORT.search(event[2]):
             words = f"{event[1] or 'a NIC'}: {event[2].strip()}"
             self._add("port", words, line, number, at)
         else:
-            self._add("nccl", line.text, line, number, at, consequence=bool(_BROKEN.search(line.text)))
+            broken = bool(_BROKEN.search(line.text))
+            if broken and (closer := _CLOSER.search(line.text)):
+                self.closed.setdefault(address(closer[1]), set()).add((line.host, line.pid))
+            self._add("nccl", line.text, line, number, at, consequence=broken)
 
     def _read_completion(self, peer: str, line: Line, number: int, at: str) -> None:
         text = line.text
         status, vendor, ends, hca = (form.search(text) for form in (_STATUS, _VENDOR, _ENDS, _HCA))
-        code = int(status[1]) if status else -1
-        gid, peer_gid = (address(ends[1]), address(ends[2])) if ends else ("", "")
-        nic, peer = short_name(hca[1]) if hca else "", address(peer)
+        gid, peer_gid = (ends[1], ends[2]) if ends else ("", "")
+        code, nic = int(status[1]) if status else -1, short_name(hca[1]) if hca else ""
+        self._add_failed(line, number, at, code, nic, peer, gid, peer_gid, integer(vendor[1]) if vendor else -1)
+
+    def _add_failed(
+        self, line: Line, number: int, at: str, code: int, nic: str, peer: str, gid: str, peer_gid: str,
+        vendor: int = -1,
+    ) -> None:  # fmt: skip
+        gid, peer_gid, peer = (address(one) if one else "" for one in (gid, peer_gid, peer))
         key = line.host, nic, peer, peer_gid, code
         before = self._failed.get(key)
         self._failed[key] = FailedConnection(
-            self._file, line.host, nic, peer, code, gid, peer_gid, integer(vendor[1]) if vendor else -1,
+            self._file, line.host, nic, peer, code, gid, peer_gid, vendor,
             1 + (before.times if before else 0), before.at if before else at, line.pid,
         )  # fmt: skip
         if before is None:

@@ -62,6 +62,7 @@ def applied_event(applied: Applied, request: FaultRequest) -> dict[str, Field]:
         "target": str(applied.target) if applied.target else "",
         "observed_s": witness.observed_s,
         "seen": witness.seen,
+        "plane": witness.plane,
         **request.parameters,
         **values,
     }
@@ -141,7 +142,8 @@ class Injector:
 
     `connect` opens a connection to a host by name, `python` names the interpreter there that has c4bench. The injector
     becomes root there by itself (see `privilege`). The request, onset and end of every fault are written to `record`. A
-    host whose state was not restored is quarantined: no further fault is applied there.
+    host whose state was not restored is quarantined: no further fault is applied there. `hosts` are all hosts of the
+    fabric: a witness probes a NIC of another one than the target.
     """
 
     def __init__(
@@ -151,9 +153,10 @@ class Injector:
         record: History | None = None,
         *,
         reach: Reach = answers,
+        hosts: Sequence[Host] = (),
     ) -> None:
         self._connect, self._python, self._record = connect, python, record
-        self._reach = reach
+        self._reach, self._hosts = reach, hosts
         self._catalogue = catalogue.load()
         self._quarantined: dict[str, str] = {}
 
@@ -174,7 +177,8 @@ class Injector:
     ) -> contextlib.AbstractContextManager[Applied]:
         """`apply_at` with the parts of a place as arguments; a switch is a host without NICs."""
         chosen = None if nic is None else places.nic(host, nic)
-        place = Place(host, chosen, port, netns, gpu, job, rank)
+        peers = places.peers_of(host, self._hosts) if job is None else ()
+        place = Place(host, chosen, port, netns, gpu, job, rank, peers)
         return self.apply_at(name, place, parameters, lease_s=lease_s, witness_s=witness_s)
 
     @contextlib.contextmanager
@@ -375,10 +379,10 @@ def _read(session: Session, request: FaultRequest) -> Reply:
 
 def _check_seen(applied: Applied, request: FaultRequest) -> None:
     if not applied.witness.seen:
+        values = f"before {_format(applied.witness.before)}; during {_format(applied.witness.during)}"
         raise InconclusiveError(
-            f"{request.fault} on {request.where} was applied and not seen to take effect "
-            f"(before {_format(applied.witness.before)}; during {_format(applied.witness.during)}); "
-            "check that the target is in use, or raise witness_s"
+            f"{request.fault} on {request.where} was applied and not seen to take effect on the "
+            f"{applied.witness.plane} plane ({values}); check that the target is in use, or raise witness_s"
         )
 
 

@@ -26,7 +26,7 @@ from c4bench.inject.catalogue import Catalogue
 from c4bench.inject.interfaces import netns_of
 from c4bench.inject.journal import Entry, Journal, Reverted, boot
 from c4bench.inject.registry import DRIVERS, WITNESSES, installed
-from c4bench.inject.witness.base import Aftermath, Values, Witness
+from c4bench.inject.witness.base import Aftermath, Values, Witness, plane_of
 from c4bench.inject.witness.link import running
 from c4bench.model.fabric import Nic
 from c4bench.model.fault import FaultRequest, FaultSpec, Lease, TargetKind, WitnessReport
@@ -355,7 +355,8 @@ def _apply(plan: Plan) -> FaultOnset:
 
 def _observe(witness: Witness, before: Values, onset: FaultOnset) -> WitnessReport:
     evidence = witness.during(onset.time_s)
-    return WitnessReport(evidence.observed_s is not None, evidence.observed_s, before, evidence.values)
+    seen = evidence.observed_s is not None
+    return WitnessReport(seen, evidence.observed_s, before, evidence.values, plane_of(witness))
 
 
 def _applied(spec: FaultSpec, lease: Lease, onset: FaultOnset, witnessed: WitnessReport) -> protocol.Applied:

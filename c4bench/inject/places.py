@@ -1,6 +1,7 @@
 """The target of a fault as written on the command line, looked up in the inventory."""
 
 import re
+from collections.abc import Sequence
 
 import msgspec
 
@@ -14,7 +15,10 @@ _FORMS = "HOST/NIC, SWITCH/PORT, HOST/gpuN, JOB:RANK@HOST, HOST or SWITCH"
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A host, or a switch with the network namespace of its ports, and a part of it unless the whole is meant."""
+    """A host, or a switch with the network namespace of its ports, and a part of it unless the whole is meant.
+
+    `peers` are the NICs of another host that a witness of a NIC or of a whole host may probe.
+    """
 
     host: Host
     nic: Nic | None = None
@@ -23,6 +27,7 @@ class Place(msgspec.Struct, frozen=True):
     gpu: int | None = None
     job: str | None = None
     rank: int | None = None
+    peers: tuple[Nic, ...] = ()
 
     def request(
         self, fault: str, parameters: dict[str, Value], lease_s: float, witness_s: float, *, last_nic: bool
@@ -42,6 +47,7 @@ class Place(msgspec.Struct, frozen=True):
             gpu=self.gpu,
             nics=self.host.nics,
             last_nic=last_nic,
+            peers=self.peers,
         )
 
 
@@ -55,11 +61,11 @@ def parse(word: str, inventory: Inventory) -> Place:
         return Place(switch(name, inventory), port=part or None, netns=inventory.access[name].netns or None)
     host = _host(name, inventory)
     if not slash:
-        return Place(host)
+        return Place(host, peers=peers_of(host, inventory.hosts))
     if part.startswith("gpu") and part[3:].isdigit():
         return Place(host, gpu=int(part[3:]))
     if part.isdigit():
-        return Place(host, nic=nic(host, int(part)))
+        return Place(host, nic=nic(host, int(part)), peers=peers_of(host, inventory.hosts))
     raise UsageError(f"{word!r} is no target; write {_FORMS}")
 
 
@@ -69,6 +75,17 @@ def nic(host: Host, index: int) -> Nic:
         return host.nic(index)
     except LookupError as error:
         raise UsageError(f"{error.args[0]}; its NICs: {', '.join(nic.name for nic in host.nics) or 'none'}") from None
+
+
+def peers_of(host: Host, hosts: Sequence[Host]) -> tuple[Nic, ...]:
+    """A NIC for each plane of the host's: that of the next host in the inventory that has one there."""
+    names = [other.name for other in hosts]
+    after = names.index(host.name) + 1 if host.name in names else 0
+    others = [other for other in (*hosts[after:], *hosts[:after]) if other.name != host.name]
+    found: dict[int, Nic] = {}
+    for nic in (nic for other in others for nic in other.nics if nic.address):
+        found.setdefault(nic.plane, nic)
+    return tuple(found[plane] for plane in dict.fromkeys(nic.plane for nic in host.nics) if plane in found)
 
 
 def switch(name: str, inventory: Inventory) -> Host:

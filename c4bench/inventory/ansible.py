@@ -4,6 +4,7 @@ It is run as a process, since only Ansible knows its plugins, and since ansible-
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,8 +14,11 @@ from typing import Any
 
 import msgspec
 
+from c4bench.budget import INVENTORY
 from c4bench.decoding import DecodingError, from_json, from_yaml, json_in
 from c4bench.errors import UsageError
+from c4bench.files import read_bounded
+from c4bench.inventory import cabling
 from c4bench.inventory.document import Keys, dotted
 from c4bench.inventory.fabric import VARIABLE
 from c4bench.inventory.groups import ALL, Resolved, Variable
@@ -22,6 +26,11 @@ from c4bench.inventory.groups import ALL, Resolved, Variable
 INSTALL = "pip install ansible-core ansible-runner"
 _TIMEOUT_S = 120.0
 _PLAIN = {".yml", ".yaml", ".json"}
+# What a plugin says of a file that it cannot parse. Ansible's error only adds that none could.
+_REASON = re.compile(
+    r"Failed to parse [^\n]*? with '?\w+'? plugin: (?:Failed to parse inventory: )?(.+?)(?=\n\s*\n|\n\[|\Z)",
+    re.DOTALL,
+)
 _META, _NO_META = "_meta", msgspec.Raw(b"{}")
 
 
@@ -57,6 +66,8 @@ def listed(path: Path) -> Listing:
     """Read `path` with Ansible. Raises UsageError with Ansible's own message when it cannot."""
     if not path.exists():
         raise UsageError(f"{path}: no such file; give the path of an Ansible inventory")
+    if path.is_file() and (kind := cabling.recognise(read_bounded(path, INVENTORY))):
+        raise UsageError(f"{path}: not an inventory, but {kind}; `c4bench topology import` reads it")
     done = _ask(path)
     if done.returncode:
         raise UsageError(f"{path}: Ansible cannot read it: {_complaint(done.stderr)}")
@@ -90,9 +101,11 @@ def _ask(path: Path) -> "subprocess.CompletedProcess[bytes]":
 
 
 def _complaint(stderr: bytes) -> str:
-    """Ansible's last error, which may run over several lines."""
+    """The reason that the last of Ansible's plugins gives, or else its last error, which may run over several lines."""
     text = stderr.decode(errors="replace")
-    return " ".join((text.rpartition("[ERROR]:")[2] or text.rpartition("ERROR!")[2] or text).split())[:300]
+    reasons = [match[1] for match in _REASON.finditer(text)]
+    said = reasons[-1] if reasons else text.rpartition("[ERROR]:")[2] or text.rpartition("ERROR!")[2] or text
+    return " ".join(said.split())[:300]
 
 
 def _members(groups: Mapping[str, _Group], name: str) -> Iterator[str]:

@@ -29,11 +29,11 @@ class Cable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`count` cables `between` two switches, or a host and a switch, each with a NIC of its own (in that `plane`).
 
     An end may state its port: `leaf0/Ethernet4` of a switch, `gpu1/0` for a host's NIC by its index. A host's cables
-    with the same `bond` are the ports of one NIC.
+    with the same `bond` are the ports of one NIC. A `rate` of "" is not known: nothing can be sent over such a fabric.
     """
 
     between: tuple[str, str]
-    rate: str
+    rate: str = ""
     delay: str = "0s"
     count: int = 1
     plane: int = 0
@@ -62,9 +62,9 @@ def expand(cables: Sequence[Cable], hosts: Collection[str]) -> tuple[tuple[HostP
 
 
 def rate_of(keys: Keys, text: str) -> float:
-    """A rate in bit/s. Raises GraphError."""
+    """A rate in bit/s, 0 for "". Raises GraphError."""
     try:
-        return units.parse_rate(text)
+        return units.parse_rate(text) if text else 0.0
     except UsageError as error:
         raise GraphError(keys, str(error)) from None
 
@@ -183,7 +183,8 @@ def _end_problems(cable: HostPort | Trunk, known: frozenset[str], hosts: frozens
 def _figure_problems(cable: HostPort | Trunk, limits: Limits) -> Iterator[str]:
     slowest, fastest = limits.rates
     if not units.parse_rate(slowest) <= cable.rate_bps <= units.parse_rate(fastest):
-        yield f"rates: a link carries {slowest} to {fastest}"
+        unknown = "" if cable.rate_bps else ", and its rate is 0 or not stated"
+        yield f"rates: a link carries {slowest} to {fastest}{unknown}"
     if not 0 <= cable.delay_s <= limits.delay_s:
         yield f"delay: {cable.delay_s:g} s; give 0 to {limits.delay_s:g} seconds"
 

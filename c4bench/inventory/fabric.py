@@ -17,7 +17,7 @@ from c4bench.model.graph import FabricGraph, HostPort, by_nic
 from c4bench.units import format_rate, parse_rate
 
 VARIABLE = "c4_fabric"
-_LIMITS = Limits(
+LIMITS = Limits(
     what="a fabric",
     name=r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}",
     naming="use up to 64 letters, digits, dots, hyphens and underscores",
@@ -59,7 +59,7 @@ def read(
     stated = convert(variable, FabricFacts, {"links": Cable})
     try:
         graph = _graph(stated, hosts, switches, leaves)
-        check(_rated(graph), _LIMITS)
+        check(_rated(graph), LIMITS)
     except GraphError as error:
         raise variable.error(error.problem, error.keys) from None
     nics = {nic.name: nic for host in hosts for nic in host.nics}
@@ -139,7 +139,7 @@ def _with_port(port: HostPort, leaf: HostPort | None) -> HostPort:
 
 def _rated(graph: FabricGraph) -> FabricGraph:
     """The graph with some valid rate for the cables whose NIC states none."""
-    rate_bps = parse_rate(_LIMITS.rates[0])
+    rate_bps = parse_rate(LIMITS.rates[0])
     ports = tuple(
         port if port.position >= 0 or port.rate_bps else msgspec.structs.replace(port, rate_bps=rate_bps)
         for port in graph.host_ports

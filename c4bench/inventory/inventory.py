@@ -1,6 +1,7 @@
 """An inventory file as hosts, how to connect to them, and the file's digest."""
 
 import hashlib
+import re
 import shlex
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -17,6 +18,9 @@ from c4bench.inventory.groups import Resolved, Source, Variable, Variables
 from c4bench.model.fabric import Host
 from c4bench.model.graph import FabricGraph
 
+# A host's name or address; a line `key=value` of any settings file is a host to Ansible.
+_NAME = re.compile(r"[^\s=\[\]{}\"']+")
+_ODD_SHOWN = 3
 _CONNECTIONS = {"ssh": "ssh", "smart": "ssh", "paramiko": "ssh", "paramiko_ssh": "ssh", "local": "local"}
 
 
@@ -71,6 +75,9 @@ def load(path: Path) -> Inventory:
     source, resolved, content = _read(path)
     if not resolved.hosts:
         raise source.error((), "the inventory has no hosts; add them under all.hosts")
+    if odd := [name for name in resolved.hosts if not _NAME.fullmatch(name)]:
+        shown = ", ".join(repr(one_line(name, 60)) for name in odd[:_ODD_SHOWN])
+        raise source.error((), f"not an inventory: its hosts would be called {shown}; give a list of hosts")
     switches = resolved.groups.get("switches", ())
     hosts, access, known = [], {}, {}
     errors: list[UsageError] = []

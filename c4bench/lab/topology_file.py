@@ -14,6 +14,9 @@ import msgspec
 
 from c4bench.decoding import DecodingError, from_yaml
 from c4bench.errors import UsageError, meant
+from c4bench.files import read_bounded
+from c4bench.foreign_text import file_name
+from c4bench.inventory import cabling
 from c4bench.inventory.cables import Cable, GraphError, Limits, Problem, delay_of, expand, rate_of
 from c4bench.inventory.cables import check as check_graph
 from c4bench.inventory.document import Keys, located
@@ -151,10 +154,8 @@ def _problems(graph: FabricGraph, options: FabricOptions) -> Iterator[Problem]:
     yield from _marking_problems(options.ecn) if options.ecn else ()
     if (subnets := len(subnet_numbers(graph))) > _SUBNETS_AT_MOST:
         yield ("links",), f"{subnets} edge switches and pairs of them with bonds; give at most {_SUBNETS_AT_MOST}"
-    ported = [port.position for port in graph.host_ports if port.port or port.nic >= 0]
-    ported += [trunk.position for trunk in graph.trunks if trunk.a_port or trunk.b_port]
-    for position in ported:
-        yield ("links", position, "between"), "a lab numbers ports itself; name the host and the switch only"
+    for position in (port.position for port in graph.host_ports if port.nic >= 0):
+        yield ("links", position, "between"), "a lab numbers NICs itself; name the host without a NIC"
 
 
 DIRECTORY = Path(__file__).parent / "topologies"
@@ -284,23 +285,40 @@ def names() -> list[str]:
 
 
 def path_of(name_or_path: str) -> Path:
-    """The file of a named topology, whether it is there or not, or the file itself."""
-    return Path(name_or_path) if name_or_path.endswith((".yml", ".yaml")) else DIRECTORY / f"{name_or_path}.yml"
+    """The file itself, or that of a named topology, whether it is there or not."""
+    named = DIRECTORY / f"{name_or_path}.yml"
+    if named.is_file() and not name_or_path.endswith((".yml", ".yaml")):
+        return named
+    is_file = "/" in name_or_path or "." in name_or_path or Path(name_or_path).exists()
+    return Path(name_or_path) if is_file else named
 
 
 def load(name_or_path: str) -> Topology:
-    """Read a named topology or a file. Raises UsageError naming file, key and reason when it is not a valid one."""
+    """Read a named topology, a file, or a cabling file of another tool (`c4bench.inventory.cabling`).
+
+    Raises UsageError naming file, key and reason when it is not a valid one.
+    """
     path = path_of(name_or_path)
-    try:
-        text = path.read_bytes()
-    except FileNotFoundError:
-        known = f"one of {', '.join(names())}, or a .yml file"
+    if not path.exists():
+        known = f"one of {', '.join(names())}, or a file"
         if path == Path(name_or_path):
-            raise UsageError(f"{path}: no such file; give {known}") from None
-        raise UsageError(f"unknown topology {name_or_path!r}: {known}{meant(name_or_path, names())}") from None
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; give a file that can be read") from None
-    return parse(text, str(path))
+            raise UsageError(f"{file_name(path)}: no such file; give {known}")
+        raise UsageError(f"unknown topology {name_or_path!r}: {known}{meant(name_or_path, names())}")
+    content = read_bounded(path)
+    return _imported(content, path) if cabling.recognise(content) else parse(content, str(path))
+
+
+def _imported(content: bytes, path: Path) -> Topology:
+    """The fabric of another tool's cabling file."""
+    wiring = cabling.parse(content, path)
+    try:
+        wiring = cabling.with_roles(wiring)
+        links, switches, hosts = cabling.cables(wiring), cabling.switches_of(wiring), cabling.hosts_of(wiring)
+        name, description = cabling.titles(str(path))
+        return made(GraphForm(name=name, description=description, switches=switches, hosts=hosts, links=links))
+    except UsageError as error:
+        advice = "`c4bench topology import` writes a topology file of it, with --hosts, --rate and --scale"
+        raise UsageError(f"{file_name(path)} ({wiring.kind}): {error}; {advice}") from None
 
 
 def parse(text: str | bytes, where: str) -> Topology:

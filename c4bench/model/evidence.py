@@ -58,9 +58,9 @@ class MemberEvidence(msgspec.Struct, frozen=True):
 
     `rank` is the rank in the job, `member` that in the communicator, `members` the job's ranks in it. Either `calls`
     or `counts` (calls made, by kind) is empty. `transfers` are sends and receives in the order of calls. `last_seq` is
-    the newest collective that the member is known to have called. `status` is empty, `unresponsive` or `dead`. `gpu` is
-    its number on the host. `local`: the communicator is not that of all ranks, and the rank in the job is not stated.
-    `completed_seq` is the newest collective that the member is known to have ended well.
+    the newest collective that the member is known to have called, `completed_seq` the newest that is known to have
+    ended well. `status` is empty, `unresponsive` or `dead`. `gpu` is its number on the host. `local`: the communicator
+    is not that of all ranks, and the rank in the job is not stated.
     """
 
     source: str
@@ -160,7 +160,8 @@ class LogFacts(msgspec.Struct, frozen=True):
 
     `names` are the names of hosts by address, `nics` those of NICs (`HOST/NAME`) by GID. `carried` are NICs
     with pairs of ranks, the first of which sends by them to the second. `spoke_on` are the ranks of which any line
-    tells something, with their hosts where known.
+    tells something, with their hosts where known, `progress` how far ranks had come in groups. `closed` are
+    peers to which connections broke, each with the processes (`HOST:PID`) that say so.
     """
 
     source: str
@@ -171,6 +172,8 @@ class LogFacts(msgspec.Struct, frozen=True):
     nics: dict[str, str] = {}
     carried: tuple[tuple[str, int, int], ...] = ()
     spoke_on: dict[int, str] = {}
+    progress: tuple[MemberEvidence, ...] = ()
+    closed: dict[str, tuple[str, ...]] = {}
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -186,12 +189,16 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class SourceFile(msgspec.Struct, frozen=True):
-    """A file that was read: its format with its version, and the ranks of the job it tells of."""
+    """A file that was read: its format with its version, the ranks of the job it tells of, and what of it is `used`.
+
+    Of several sources in one file, the first has the counts of all.
+    """
 
     file: str
     format: str
     version: str
     ranks: tuple[int, ...]
+    used: dict[str, int] = {}
 
 
 class BenchmarkRow(msgspec.Struct, frozen=True):

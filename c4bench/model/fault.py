@@ -131,7 +131,8 @@ class FaultRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     A NIC fault names a `nic`, a port fault the interface `port` of the switch `host`, a process fault a `job` and a
     `rank`, a GPU fault a `gpu`; host and switch faults name nothing besides `host`. `netns` is where a switch's ports
     live. `nics` are all NICs of the host: the last one that works is not cut off unless `last_nic` says so.
-    `witness_s` is how long the witness looks before and after the onset.
+    `witness_s` is how long the witness looks before and after the onset. `peers` are NICs of another host, one of each
+    plane, which a witness may probe.
     """
 
     fault: str
@@ -147,6 +148,7 @@ class FaultRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gpu: int | None = None
     nics: tuple[Nic, ...] = ()
     last_nic: bool = True
+    peers: tuple[Nic, ...] = ()
 
     def number(self, parameter: str) -> float:
         """A numeric parameter's value; KeyError when the request is not resolved against the catalogue."""
@@ -203,10 +205,13 @@ class Lease(msgspec.Struct, frozen=True):
 class WitnessReport(msgspec.Struct, frozen=True):
     """What the witness saw: quantities by name, `before` the onset and `during` the fault.
 
-    `observed_s` is the earliest evidence on the host's clock, None where nothing was `seen`.
+    `observed_s` is the earliest evidence on the host's clock, None where nothing was `seen`. `plane` is what was looked
+    at: `rdma` (packets that the NIC itself sends), `ip` (packets of the kernel), or `state` (settings and counters of
+    the target, or the host itself).
     """
 
     seen: bool
     observed_s: float | None
     before: dict[str, float]
     during: dict[str, float]
+    plane: str = "state"

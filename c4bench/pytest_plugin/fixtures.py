@@ -207,6 +207,7 @@ def inject(request: pytest.FixtureRequest, inventory: Inventory, run_directory: 
         connect=lambda host: remote.connect(host, inventory.access[host]),
         python=lambda host: inventory.access[host].python,
         record=run_directory,
+        hosts=inventory.hosts,
     )
 
     def skip_impossible(name: str, place: Place) -> None:

@@ -23,6 +23,8 @@ from c4bench.wire.window_codec import WindowDecoder
 _RECORDS, _OPERATIONS, _FINDINGS = "records", "operations", "findings"
 _DAY = "day="
 _DIGITS = 8
+_COLUMNS = ("attempt", "since_s", "record", "body")
+_FOOTER_BYTES = 1 << 16
 _MISSING = "pyarrow is not installed; pip install pyarrow"
 
 
@@ -91,7 +93,18 @@ def is_archive(path: Path) -> bool:
     """Whether a folder is an archive, or a file one of its files of records."""
     if path.is_dir():
         return bool(_parquet(path, _RECORDS))
-    return path.suffix == ".parquet"
+    return path.suffix == ".parquet" and _has_records(path)
+
+
+def _has_records(file: Path) -> bool:
+    """Whether a Parquet file ends with the names of the columns that ours have."""
+    try:
+        with file.open("rb") as stream:
+            stream.seek(max(0, file.stat().st_size - _FOOTER_BYTES))
+            end = stream.read(_FOOTER_BYTES)
+    except OSError:
+        return False
+    return all(name.encode() in end for name in _COLUMNS)
 
 
 def read_archive(path: Path) -> tuple[list[Followed], int]:
@@ -125,10 +138,9 @@ def _rows(file: Path) -> Iterator[tuple[str, float, str, bytes]]:
     import pyarrow  # noqa: PLC0415  (an extra)
     from pyarrow import parquet  # noqa: PLC0415
 
-    names = ["attempt", "since_s", "record", "body"]
     try:
-        table = parquet.read_table(file, columns=names, partitioning=None)
-        columns: list[list[Any]] = [table.column(name).to_pylist() for name in names]
+        table = parquet.read_table(file, columns=list(_COLUMNS), partitioning=None)
+        columns: list[list[Any]] = [table.column(name).to_pylist() for name in _COLUMNS]
     except (OSError, KeyError, pyarrow.ArrowException) as error:
         raise UsageError(f"{file}: {' '.join(str(error).split())}; give an archive of c4bench master") from None
     return zip(*columns, strict=True)

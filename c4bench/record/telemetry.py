@@ -1,10 +1,11 @@
 """The lines of a job's telemetry, in memory and on disk."""
 
+import re
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from c4bench.decoding import DecodingError, decoding, from_json
 from c4bench.errors import UsageError
@@ -13,6 +14,10 @@ from c4bench.model.recording import Record, TaggedRecord
 from c4bench.model.window import Window
 from c4bench.record.encoding import encode
 from c4bench.wire.window_codec import EncodedWindow, Format, WindowDecoder, WindowEncoder, check_format
+
+_HEAD_BYTES = 1 << 16
+_TAGS = "|".join(re.escape(str(one.__struct_config__.tag)) for one in get_args(TaggedRecord))
+_RECORD = re.compile(rf'^\{{"(?:format":\d{{1,9}},"host"|record":"(?:{_TAGS})")'.encode(), re.MULTILINE)
 
 
 class _Line(Format):
@@ -56,6 +61,11 @@ def to_lines(records: Iterable[Record]) -> Iterator[bytes]:
     """One line a record."""
     encoder = WindowEncoder()
     return (_line(record, encoder) + b"\n" for record in records)
+
+
+def is_recording(data: bytes) -> bool:
+    """Whether one of the first lines begins as `to_lines` writes a record, whole or torn, of any version."""
+    return bool(_RECORD.search(data[:_HEAD_BYTES]))
 
 
 def read_telemetry(path: Path) -> tuple[list[Record], int]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from c4bench.model.evidence import BenchmarkRow, BenchmarkRun
 from c4bench.units import format_size
 
-_MOST_RUNS, _MOST_ROWS, _IN_FULL = 24, 64, 6
+MOST_RUNS, _MOST_ROWS, _IN_FULL = 12, 64, 6
 _HOSTS = 8
 _COLLECTIVE = ("nccl-tests", "rccl-tests")
 
@@ -17,7 +17,7 @@ def wrong_results(runs: Iterable[BenchmarkRun]) -> list[str]:
 
 def _wrong(run: BenchmarkRun) -> str:
     places = [
-        f"{f'{row.wrong} elements' if row.wrong > 0 else 'data'} at {format_size(row.size_bytes)} {_place(row)}"
+        f"{f'{row.wrong} elements' if row.wrong > 0 else 'data'} at {format_size(row.size_bytes)}{_at(run, row)}"
         for row in run.rows
         if row.wrong > 0 or row.failed
     ]
@@ -26,6 +26,10 @@ def _wrong(run: BenchmarkRun) -> str:
         f"WRONG RESULTS: {title(run)}: {', '.join(places) or 'at a size that is not known'}{counted}; "
         "data were corrupted, whatever the speed, and nobody is known to be the cause"
     )
+
+
+def _at(run: BenchmarkRun, row: BenchmarkRow) -> str:
+    return f" {_place(row)}" if run.tool in _COLLECTIVE else ""
 
 
 def title(run: BenchmarkRun) -> str:
@@ -47,13 +51,18 @@ def title(run: BenchmarkRun) -> str:
 
 
 def run_lines(runs: Sequence[BenchmarkRun], *, every_row: bool = False) -> Iterator[str]:
-    """The runs: each with its sizes if they are few, else with its largest one only."""
+    """The runs for a terminal."""
+    for head, body in described(runs, every_row=every_row):
+        yield head
+        yield from (f"    {line}" for line in body)
+    if len(runs) > MOST_RUNS:
+        yield f"{len(runs) - MOST_RUNS} more runs of benchmarks are not shown; --json has them"
+
+
+def described(runs: Sequence[BenchmarkRun], *, every_row: bool = False) -> list[tuple[str, list[str]]]:
+    """The first runs: what each is, and what it measured at each size, or if they are many, at its largest one."""
     full = every_row or len(runs) <= _IN_FULL
-    for run in runs[:_MOST_RUNS]:
-        yield f"{title(run)} ({run.source})"
-        yield from (f"    {line}" for line in _body(run, full=full))
-    if len(runs) > _MOST_RUNS:
-        yield f"{len(runs) - _MOST_RUNS} more runs of benchmarks are not shown; --json has them"
+    return [(f"{title(run)} ({run.source})", list(_body(run, full=full))) for run in runs[:MOST_RUNS]]
 
 
 def _body(run: BenchmarkRun, *, full: bool) -> Iterator[str]:
@@ -70,7 +79,7 @@ def _body(run: BenchmarkRun, *, full: bool) -> Iterator[str]:
         yield checked
     yield from (f"it said: {error}" for error in run.errors)
     if run.cut:
-        yield f"incomplete: {run.cut}; no mean is given for it"
+        yield f"incomplete: {run.cut}"
 
 
 def _figures(run: BenchmarkRun, rows: Sequence[BenchmarkRow]) -> str:

@@ -17,9 +17,20 @@ from c4bench.record import RunDirectory
 from c4bench.record.artefacts import Campaign, CampaignTrial
 from c4bench.report import headlines
 from c4bench.report.again import nodes, repeat_run, repeat_scenario
+from c4bench.report.benchmark_words import described, wrong_results
 from c4bench.report.charts import bars, curves, fabric, heatmap, timeline
 from c4bench.report.charts.bars import bullet
-from c4bench.report.evidence_panels import blamed, clock_summary, job_size, ranges, reports_of, summary
+from c4bench.report.evidence_panels import (
+    blamed,
+    clock_summary,
+    headline,
+    job_size,
+    problem_lines,
+    ranges,
+    reports_of,
+    source_lines,
+    summary,
+)
 from c4bench.report.verdict import evaluate_run
 from c4bench.resources import resource
 
@@ -90,6 +101,11 @@ def environment() -> jinja2.Environment:
         "clocks": clock_summary,
         "size": job_size,
         "summary": summary,
+        "headline": headline,
+        "described": described,
+        "wrong": wrong_results,
+        "sources": source_lines,
+        "problems": problem_lines,
         "bullet": bullet,
         "written": headlines.format_value,
         "limit": headlines.format_limit,

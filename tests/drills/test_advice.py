@@ -2,7 +2,7 @@
 
 import re
 
-from case_truths import TRUTHS
+from case_truths import CASES, TRUTHS
 
 from c4bench.cli.main import main
 from c4bench.model.measurement import Clock, Outcome
@@ -16,7 +16,7 @@ def test_no_command_is_printed_against_somebody_who_is_not_to_blame(drills, requ
     wrong, printed = [], 0
     for truth in TRUTHS:
         for scheduler, host in COMMANDS.items():
-            main(["detect", "--reasons", scheduler, str(truth.path)])
+            main(["detect", "--reasons", scheduler, str(CASES / truth.case)])
             lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("#")]
             drained = {found for line in lines for found in re.findall(host, line)}
             printed += len(lines)

@@ -18,6 +18,7 @@ REPOSITORY = Path(__file__).parents[2]
 RING = "tests/scenarios/collective/test_bandwidth.py::test_ring_is_exact_and_at_line_rate"
 SLICE = (RING, "tests/scenarios/collective/test_exact.py", "tests/scenarios/c4d/test_faults.py::test_slow_rank")
 ABLATION = ("tests/scenarios/c4p/test_ablation.py::test_slice",)
+PROGRAMS = ("-m", "nightly", "tests/scenarios/attach/test_as_they_are.py")
 EVENTS = ("--c4-topology=pair", "tests/scenarios/verbs/test_endpoints.py::test_port_events_are_heard")
 AT_NIGHT = range(1, 11)
 # An ordinary user with a home that is its alone, the environment in it too, and as few open files as a login may have.
@@ -52,11 +53,19 @@ def drawn(seed):
 
 
 @pytest.mark.parametrize(
-    "scenarios", [pytest.param(SLICE, id="slice"), pytest.param(ABLATION, id="ablation", marks=pytest.mark.nightly)]
+    "scenarios",
+    [
+        pytest.param(SLICE, id="slice"),
+        pytest.param(ABLATION, id="ablation", marks=pytest.mark.nightly),
+        pytest.param(PROGRAMS, id="programs", marks=[pytest.mark.nightly, pytest.mark.timeout(3600)]),
+    ],
 )
 def test_same_seed_same_bytes(tmp_path, scenarios):
-    """Two labs with one seed write identical measurements, in checkouts of two users on one and on all processors."""
+    """Two labs with one seed measure and print the same, in checkouts of two users on one and on all processors."""
     assert parting(tmp_path, 7, ("--hosts=softroce", *scenarios)) == ""
+    runs = tmp_path / "first", tmp_path / "once-more"
+    for printed in sorted((runs[0] / "programs").glob("*")):
+        assert first_difference(f"programs/{printed.name}", *runs) == ""
 
 
 def targets():

@@ -14,6 +14,7 @@ from bus_scene import free_port
 from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.hook import HookInput
 from c4bench.model.measurement import Clock
+from c4bench.record import Ledger
 
 NODES = ("n0", "n1")
 _WITHIN_S = 60.0
@@ -109,7 +110,7 @@ def slurm(tmp_path):
     one.end()
 
 
-def test_a_job_starts_again_without_the_node_that_is_named(slurm, measure):
+def test_a_job_starts_again_without_the_node_that_is_named(slurm, drills, request):
     """`c4bench hook slurm --do` drains n0 with the finding as reason; the job, which was there, runs on n1 at once."""
     (slurm.folder / "job").write_text(JOB.format(folder=slurm.folder))
     number = slurm.run("sbatch", "--parsable", "--requeue", "--output=/dev/null", str(slurm.folder / "job")).strip()
@@ -121,7 +122,8 @@ def test_a_job_starts_again_without_the_node_that_is_named(slurm, measure):
     said = slurm.run(sys.executable, "-m", "c4bench.cli.main", "hook", "slurm", "--do", text=given)
     assert said.startswith("ran: scontrol update nodename=n0 ")
     until(lambda: slurm.ran == ["n0", "n1"])
-    measure("attach.requeue_s", time.monotonic() - began_s, unit="s", clock=Clock.MACHINE)
+    took_s = time.monotonic() - began_s
+    Ledger(drills, request.node.nodeid).measure("attach.requeue_s", took_s, "s", clock=Clock.MACHINE, scheduler="slurm")
     state, reason = slurm.run("sinfo", "-h", "-n", "n0", "-o", "%t|%E").strip().split("|")
     assert state in {"drain", "drng"}
     assert reason == "c4bench: communication_hang, nic n0/0"

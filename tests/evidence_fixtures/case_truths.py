@@ -1,43 +1,8 @@
 """Small made-up inputs in `cases/`, each with the right answer: who is to blame, as far as the input shows that."""
 
-from pathlib import Path
-from typing import NamedTuple
+from tools.cases import FIXTURES, Answer, Truth
 
-CASES = Path(__file__).parent / "cases"
-
-
-class Truth(NamedTuple):
-    """The right answer to a case.
-
-    `ranks` is the size of the job, 0 where the input does not state it; `blamed` the hosts that it shows as at fault.
-    `named` are the components that are named, in the verdicts' order, and `says` what the answer contains.
-    """
-
-    case: str
-    ranks: int
-    named: tuple[str, ...]
-    culprits: tuple[tuple[int, ...], ...]
-    blamed: tuple[str, ...] = ()
-    says: tuple[str, ...] = ()
-
-    @property
-    def path(self):
-        """The file, or the folder of files."""
-        return CASES / self.case
-
-
-class Answer(NamedTuple):
-    """The right answer to a case that is not about ranks: what the command prints, on stdout and stderr.
-
-    All of `says` is in it and nothing of `not_says`. `words` are the command's, before the path; `code` its exit code.
-    """
-
-    case: str
-    says: tuple[str, ...]
-    not_says: tuple[str, ...] = ()
-    code: int = 0
-    words: tuple[str, ...] = ("detect",)
-
+CASES = FIXTURES / "cases"
 
 # Rows of both tables are in the order of cases.
 NOBODY = "nobody is known to be to blame"
@@ -104,7 +69,8 @@ TRUTHS = (
         "05b-watchdog-groups/coloured.log", 0, ("job job",), ((),),
         says=(
             NOBODY, "rank 5 timed out after 1200 s in all_reduce #118 of group 21", "#118 of group 23",
-            "rank 9 timed out after 1200 s in reduce_scatter_tensor #940 of group 34", "numbers are not compared",
+            "rank 9 timed out after 1200 s in reduce_scatter_tensor #940 of group 34",
+            "so that their numbers are not compared",
         ),
     ),
     Truth(
@@ -120,7 +86,29 @@ TRUTHS = (
     ),
     Truth(
         "06b-nccl-debug-common-peer/nccl.log", 0, ("nic gpu-d07/2001:db8:7:2::107",), ((),), ("gpu-d07",),
-        says=("to look at: nic gpu-d07/2001:db8:7:2::107", "these 3 connections share gpu-d07", "(status 5) follow"),
+        says=(
+            "to look at: nic gpu-d07/2001:db8:7:2::107", "all 3 share gpu-d07/2001:db8:7:2::107, whoever reports it",
+            "(status 5) follow",
+        ),
+    ),
+    Truth(
+        "10a-inspector/v43", 0, ("rank job:2",), ((2,),), ("gpu-a02",),
+        says=(
+            "perhaps to blame: ranks 2 on gpu-a02", "all_reduce (4 ranks): 3 operations (#501-503), bytes 268435456",
+            "rank 2 on gpu-a02 came late to 3 of 3", "by 40.7 to 44 ms", "which is no slow network",
+        ),
+    ),
+    Truth(
+        "13-flight-recorder/report_missing_rank.txt", 0, ("rank job:10",), ((10,),),
+        says=("3 ranks wait in reduce_scatter_tensor #57 of 12; rank 10 came to #56", "only wait: ranks 2, 18, 26"),
+    ),
+    Truth(
+        "13-flight-recorder/report_type_mismatch.txt", 6, ("job job",), ((5,),),
+        says=("ranks 5 called broadcast #88", "a bug of the job, which no other host would fix"),
+    ),
+    Truth(
+        "13-flight-recorder/python_dict", 3, ("rank job:1",), ((1,),),
+        says=("2 ranks wait in all_gather_into_tensor #8 of 0; rank 1 came to #7",),
     ),
     Truth("17a_flight_recorder_defaults", 12, ("rank job:5",), ((5,),)),
     Truth("17b_flight_recorder_two_behind", 12, ("rank job:3", "rank job:10"), ((3,), (10,))),
@@ -129,6 +117,7 @@ TRUTHS = (
 
 WRONG = "WRONG RESULTS: "
 NO_RATE = ("Gbit/s", "GB/s")
+IMPORT, DOCTOR, INVENTORY = ("topology", "import"), ("doctor", "--files"), ("inventory", "check")
 ANSWERS = (
     Answer(
         "07a-nccl-tests/cut_in_row.txt",
@@ -233,4 +222,141 @@ ANSWERS = (
         (WRONG, "rccl-tests all_reduce, 8 ranks: 4 elements at 16 MiB in place",
          "128 MiB: bus bandwidth 259.92 GB/s out of place, 256.38 GB/s in place"),
     ),
+    Answer(
+        "10a-inspector/v40_two_of_six",
+        ("reduce_scatter (6 ranks): 2 operations (#7040-7041), bytes 16777216, 1.841 to 1.911 ms, rank 1 on gpu-b01, "
+         "rank 4 on gpu-b03; no file of ranks 0, 2-3, 5", "nothing could be told"),
+        ("to blame", "2 ranks"), code=4,
+    ),
+    Answer(
+        "10a-inspector/prometheus",
+        ("gpu-b02 GPU0, job 80412, a communicator of 4 ranks on 2 nodes: all_reduce of 256-257MB: 146.868 GB/s",
+         "2741.6 us", "GPU1", "146.313 GB/s", "averages over an interval, which tell of no rank"),
+        ("to blame",), code=4,
+    ),
+    Answer(
+        "10b-inspector/v43_two_communicators",
+        ("DP_WORLD 0xc03f8871ab5d10 reduce_scatter (8 ranks): 2 operations (#88, 102), bytes 536870912",
+         "all_gather (8 ranks): 1 operation (#89)", "TP_2 0x1d77e2409fca36 all_reduce (2 ranks): 3 operations "
+         "(#1502-1503, 1777), bytes 8388608, 0.096 to 0.098 ms, rank 1 on gpu-e02", "send (2 ranks): 1 "
+         "operation (#41), bytes 33554432", "dropped 12 records of DP_WORLD"),
+        ("to blame",), code=4,
+    ),
+    Answer(
+        "10b-inspector/v40_nine_of_ten",
+        ("all_reduce (10 ranks): 2 operations (#33-34), bytes 67108864, 2.95 to 2.989 ms", "no file of ranks 7"),
+        ("to blame",), code=4,
+    ),
+    Answer(
+        "10b-inspector/prometheus",
+        ("communicator PP 1 of 6 ranks on 3 nodes: broadcast of 512-513KB: 7.2184 GB/s bus bandwidth, 72.67 us",
+         "recv of 18-19MB: 24.31 GB/s", "send of 18-19MB: 24.28 GB/s"),
+        ("to blame",), code=4,
+    ),
+    Answer(
+        "11-kineto/torch20_no_groups",
+        ("6 ranks", "all_gather_into_tensor: 1 operation", "all_reduce: 3 operations",
+         "reduce_scatter_tensor: 1 operation", "rank 4 came late to 1 of 3", "(#1), by 60.1 to 60.1 ms, if "
+         "clocks agree: it spent 3.09 ms there, others 63.2 ms", "0, 2, 3, 5"),
+        ("to blame", "healthy", "no straggler"), code=4,
+    ),
+    Answer(
+        "11-kineto/tensorboard_names",
+        ("4 ranks", "all_reduce: 3 operations", "rank 2, a rank that is not known", "(3 of 4): 0, 1, 3"),
+        ("rank 17", "rank 19", "to blame", "healthy"), code=4,
+    ),
+    Answer(
+        "12-chakra/pytorch_et.json.gz",
+        ("8 ranks;", "group 0: broadcast (8 ranks): 1 operation (#0), bytes 32768 of float, rank 5",
+         "group 2: all_gather_into_tensor (4 ranks): 1 operation (#0), bytes 1048576", "no file of ranks 4, 6-7",
+         "group 2: all_reduce (4 ranks): 1 operation", "group 0: all_reduce (8 ranks): 1 operation (#1), "
+         "bytes 12000000"),
+        ("to blame", "wait"), code=4,
+    ),
+    Answer(
+        "12-chakra/chakra.2.et",
+        ("all_reduce: 2 operations (#0-1), bytes 2621440, 10485760", "all_gather: 1 operation (#2), bytes 1310720",
+         "rank 2"),
+        ("to blame",), code=4,
+    ),
+    Answer(
+        "12-chakra/jsonizer.json",
+        ("group 3: reduce_scatter: 1 operation (#0), bytes 25165824", "group 3: all_gather: 1 operation (#1), "
+         "bytes 8388608", "a rank that is not known"),
+        ("to blame",), code=4,
+    ),
+    Answer(
+        "12-chakra/workload_graph.json",
+        ("all_to_all: 1 operation (#0), bytes 6291456", "all_reduce: 1 operation (#1), bytes 49152",
+         "a rank that is not known"),
+        ("to blame",), code=4,
+    ),
+    Answer(
+        "14-cabling/fabric.dot",
+        ("between: [leaf-x1/swp33, spine-x1/swp11]", "between: [gpu-a06, leaf-x3/swp18]", "states no speeds"),
+        ("rate:",),
+        words=IMPORT,
+    ),
+    Answer("14-cabling/fabric.dot", ("it is Graphviz", "c4bench topology import FILE"), code=2),
+    Answer(
+        "14-cabling/ibnetdiscover.out",
+        ("between: [ib-leaf2/34, ib-spine2/4], rate: 100gbit", "between: [ib-leaf2/33, ib-spine2/3], rate: 200gbit",
+         "02aabb0300001100", "aggregation node"),
+        words=IMPORT,
+    ),
+    Answer(
+        "14-cabling/topology.conf",
+        ("between: [gpu-b011, rack2]", "between: [gpu-b014, rack2]", "between: [rack3, core]", "no ports, no speeds"),
+        ("gpu-b012", "gpu-b013", "rate:"),
+        words=IMPORT,
+    ),
+    Answer("14-cabling/fabric.clab.yml", ("[lf3/eth2, sp2/eth3]", "[gpu-w6, lf3/eth21]"), ("rate:",), words=IMPORT),
+    Answer(
+        "14-cabling/links.csv",
+        ("[gpu-k06, tor-3/Ethernet16], rate: 100gbit", "[gpu-k06, tor-3/Ethernet8], rate: 200gbit",
+         "[tor-3/Ethernet240, agg-2/Ethernet32], rate: 400gbit"),
+        words=IMPORT,
+    ),
+    Answer("14-cabling/nccl_topo.xml", ("the inside of one host and no cables",), ("between:",), 2, IMPORT),
+    Answer("15-not-an-inventory/topology.conf", ("Slurm topology",), code=2, words=INVENTORY),
+    Answer("15-not-an-inventory/exporter.ini", ("not an inventory",), code=2, words=INVENTORY),
+    Answer(
+        "15-not-an-inventory/service.ini", ("Expected key=value host variable assignment, got: link-monitor",), (), 2,
+        INVENTORY,
+    ),
+    Answer("15-not-an-inventory/hosts_undefined_child.ini", ("undefined group 'gpu_h200'",), (), 2, INVENTORY),
+    Answer(
+        "16-device-outputs/acl_drops", ("Ethernet24: RX_DRP 4117", "not by the cable", "RULE_DENY_7"), ("BAD",),
+        words=DOCTOR,
+    ),
+    Answer(
+        "16-device-outputs/rx_err_growing", ("BAD   Ethernet40: errors grow, RX_ERR 17 to 9803",),
+        ("BAD   Ethernet56", "BAD   Ethernet48"), 3, DOCTOR,
+    ),
+    Answer(
+        "16-device-outputs/portstat_json", ("BAD   Ethernet20: errors grow, RX_ERR 1204 to 88916",),
+        ("BAD   Ethernet4",), 3, DOCTOR,
+    ),
+    Answer(
+        "16-device-outputs/lldpctl",
+        ("ens3f0np0: is cabled to leaf-a3 Ethernet12", "ens1f0np0: is cabled to leaf-b1 Ethernet64",
+         "ens1f1np1: is cabled to leaf-b2 Ethernet64"),
+        ("BAD",),
+        words=DOCTOR,
+    ),
+    Answer(
+        "16-device-outputs/ethtool_symbol_errors",
+        ("BAD   ens5f0np0: symbol errors grow, rx_symbol_err_phy 11 to 2885, rx_pcs_symbol_err_phy 19 to 5121",
+         "lane 1"),
+        ("BAD   ens5f0np0: pauses",), 3, DOCTOR,
+    ),
+    Answer(
+        "16-device-outputs/rdma_link.txt", ("BAD   mlx5_4 port 1 (ens6f0np0): is DOWN", "DISABLED", "5 of 6"), (), 3,
+        DOCTOR,
+    ),
+    Answer(
+        "16-device-outputs/mlnx_qos.txt", ("lossless are packets of DSCP 30, 32-33, 35-39", "DSCP 26"), words=DOCTOR,
+    ),
+    Answer("16-device-outputs/show_gids.txt", ("BAD   mlx5_2 port 1: has no IPv4 address",), (), 3, DOCTOR),
+    Answer("16-device-outputs/rdma_link.txt", ("it is rdma link", "c4bench doctor --files FILE"), code=2),
 )  # fmt: skip

@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 WAITING, HANGS_AFTER_S = {"agent", "attach", "collective", "control", "wire", "workload"}, 90
 # Pytests that tests start have no property tests, and would import Hypothesis to say so.
 os.environ["PYTEST_ADDOPTS"] = "-p no:hypothesispytest"
-settings.register_profile("same", derandomize=True, deadline=None, max_examples=40)
+settings.register_profile("same", derandomize=True, deadline=None, max_examples=25)
 settings.register_profile("fresh", deadline=None, print_blob=True)
 settings.load_profile("fresh" if FRESH else "same")
 

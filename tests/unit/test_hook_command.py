@@ -2,6 +2,8 @@
 
 import io
 import json
+import signal
+import subprocess
 from types import SimpleNamespace
 
 import msgspec
@@ -60,6 +62,52 @@ def test_kubernetes_cordons_the_node_and_deletes_the_jobs_pods_there(hook):
             "--field-selector=spec.nodeName=gpu03 --wait=false",
         ],
     )
+
+
+RANK = Component("rank", "train:1")
+
+
+@pytest.fixture
+def elastic(monkeypatch, tmp_path):
+    """Start a process as torchrun would; `ssh` is this machine's shell, and notes the host."""
+    (tmp_path / "ssh").write_text(f'#!/bin/sh\necho "$3" >> {tmp_path}/hosts\nexec sh -c "$4"\n')
+    (tmp_path / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    started = []
+
+    def start(**variables):
+        started.append(subprocess.Popen(["sleep", "60"], env=variables))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize(
+    ("job", "variable", "run"), [("train", "C4BENCH_JOB", "train"), ("torchrun-a.7", "TORCHELASTIC_RUN_ID", "a.7")]
+)
+def test_torchruns_rank_is_killed_and_no_other(hook, elastic, tmp_path, job, variable, run):
+    """The process with the rank's number in the job's run; without --do none is."""
+    named, other = elastic(RANK="1", **{variable: run}), elastic(RANK="11", **{variable: run})
+    stranger = elastic(RANK="1", **{variable: f"{run}1"})
+    assert hook("torchrun", component=RANK, job=job)[0] == 0
+    assert named.poll() is None
+    code, (said,), _ = hook("torchrun", "--do", component=RANK, job=job)
+    assert (code, said.split()[:5]) == (0, ["ran:", "ssh", "-o", "BatchMode=yes", "gpu03"])
+    assert named.wait(10) == -signal.SIGKILL
+    assert (other.poll(), stranger.poll()) == (None, None)
+    assert (tmp_path / "hosts").read_text() == "gpu03\n"
+    code, _, errors = hook("torchrun", "--do", component=RANK, job=job)
+    assert code == 3
+    assert errors.endswith(f"no process of rank 1 of {job} here\n")
+
+
+def test_torchrun_has_nothing_to_do_about_a_nic(hook):
+    """Its ranks would start where they were."""
+    why = "nic gpu03/1 is no rank, and torchrun starts ranks again where they were"
+    assert hook("torchrun", "--do") == (0, [f"nothing is done: {why}"], "")
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def pytest_elsewhere(wheel, folder, *words):
     [
         ("c4bench.scenarios", "collective/test_bandwidth.py::test_ring_is_exact"),
         ("c4bench.scenarios.hosts", "test_deploy.py::test_agents_are_deployed"),
-        ("c4bench.scenarios.hosts.test_deploy", "::test_agents_are_deployed"),
+        pytest.param("c4bench.scenarios.hosts.test_deploy", "::test_agents_are_deployed", marks=pytest.mark.nightly),
     ],
 )
 def test_the_scenarios_of_the_wheel_can_be_collected(wheel, tmp_path, module, found):

@@ -12,7 +12,7 @@ from c4bench.bench.figures import note
 from c4bench.errors import UnhealthyError
 from c4bench.model.measurement import Clock
 from c4bench.record import RunDirectory
-from tools.bench import bus, detector_cost, fleet, instructions, intake, planner, preloaded
+from tools.bench import bus, detector_cost, fleet, instructions, intake, job_logs, planner, preloaded
 from tools.bench.agents import measure_agent
 from tools.bench.exercise import Reading
 
@@ -88,6 +88,7 @@ LOCAL_SUITES: dict[str, Suite] = {
     "detector": detector_cost.measure,
     "intake": intake.measure,
     "bus": bus.measure,
+    "logs": job_logs.measure,
     "planner": planner.measure,
     "preloaded": preloaded.measure,
 }

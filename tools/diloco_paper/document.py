@@ -1,6 +1,7 @@
 """The generated part of docs/diloco.md: Streaming DiLoCo's Table 4 as simulated and as published, and its figure 4."""
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 
@@ -49,15 +50,17 @@ def rewrite_utilisation(document: Path) -> None:
     document.write_text(text)
 
 
+@cache
 def figure() -> str:
     """The file of the figure."""
     return f"{utilisation_figure(MODELS, stylesheet())}\n"
 
 
-def paragraphs() -> list[str]:
+@cache
+def paragraphs() -> tuple[str, ...]:
     """The generated part, by paragraph."""
     table = cells()
-    return [
+    return (
         f"![Compute utilisation over bandwidth, three models, five methods](img/{FIGURE})",
         _table(table),
         f"Gbit/s for a compute utilisation; bold where it differs, here / {SOURCE}. {on_grid(table)} of {len(table)} "
@@ -68,7 +71,7 @@ def paragraphs() -> list[str]:
         _flatness(),
         _larger(),
         "`make figures` rewrites this.",
-    ]
+    )
 
 
 def _table(table: Sequence[Cell]) -> str:

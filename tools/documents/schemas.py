@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from c4bench.doctor.files import SavedDocument
 from c4bench.doctor.overview import Document
 from c4bench.inventory.fabric import FabricFacts
 from c4bench.inventory.facts import HostFacts
@@ -31,6 +32,7 @@ _DOCUMENTS: dict[str, Any] = {
     "explanation": Explanation,
     "evidence": EvidenceReport,
     "doctor": Document,
+    "saved": SavedDocument,
     "facts": HostFacts,
     "fabric": FabricFacts,
     "inventory": Review,

@@ -23,6 +23,13 @@ struct device {
 	unsigned int carried;
 	uint64_t share; /* in 1/SHARE_UNIT ns */
 	uint64_t clock_ns;
+	/* When a thread last looked in vain for what queue pairs send, of some looks, in this queue or, where there are others
+	   too, in any; and whether one sleeps until something completes. */
+	const void *queue;
+	int queues;
+	uint64_t looked_ns;
+	unsigned int looks;
+	int asleep;
 };
 
 /* The device of a context that ibv_open_device has returned. */

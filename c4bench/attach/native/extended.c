@@ -3,7 +3,6 @@
 
 #include "device.h"
 #include "table.h"
-#include "time.h"
 #include "traffic.h"
 
 #include <errno.h>
@@ -56,6 +55,7 @@ static int start_poll(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attributes)
 	} else if (result == ENOENT) {
 		qps_flush();
 		waited_in_vain();
+		note_look(device_of(cq->context), cq);
 	}
 	return result;
 }

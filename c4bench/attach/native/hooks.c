@@ -2,7 +2,6 @@
 #include "device.h"
 #include "move.h"
 #include "stash.h"
-#include "time.h"
 #include "traffic.h"
 
 static inline void count_one(struct batch *batch, const struct ibv_wc *wc)
@@ -45,6 +44,7 @@ int hooked_poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *completions)
 	} else if (!found) {
 		qps_flush();
 		waited_in_vain();
+		note_look(device, cq);
 	}
 	return found;
 }
@@ -52,8 +52,11 @@ int hooked_poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *completions)
 /* Who asks to be woken is about to sleep. */
 int hooked_req_notify_cq(struct ibv_cq *cq, int solicited)
 {
+	struct device *device = device_of(cq->context);
+
 	qps_flush();
-	return device_of(cq->context)->req_notify_cq(cq, solicited);
+	device->asleep = 1;
+	return device->req_notify_cq(cq, solicited);
 }
 
 static inline enum work work_of(const struct ibv_send_wr *request)

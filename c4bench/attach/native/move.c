@@ -10,8 +10,6 @@
 #include "stash.h"
 #include "time.h"
 
-#include <sched.h>
-
 enum { SOFTWARE = 0xffffff /* the vendor of SoftRoCE */, MS = 1000000 };
 static const uint64_t DRAIN_NS = 50 * MS, PAUSE_NS = 1000 * MS;
 

@@ -13,6 +13,8 @@
 typedef int clock_function(clockid_t, struct timespec *);
 typedef int query_qp_function(struct ibv_qp *, struct ibv_qp_attr *, int, struct ibv_qp_init_attr *);
 
+enum { UNSEEN_NS = 50000 };
+
 static clock_function *read_clock;
 static uint64_t epoch_ns;
 static struct table qps;
@@ -78,11 +80,20 @@ void tally_add(struct tally *tally, uint64_t now)
 		tally->sums[level] = total;
 }
 
-/* The device's clock now; between two readings a queue pair in transfer gets their difference. */
+/* Until when the device is known to have been in transfer: a program that computes finds late what has completed meanwhile,
+   and for how long the network took is not known then. */
+static uint64_t seen_until(const struct device *device, uint64_t now)
+{
+	uint64_t seen = device->looked_ns > device->clock_ns ? device->looked_ns : device->clock_ns;
+
+	return device->asleep || now < seen + UNSEEN_NS ? now : seen;
+}
+
+/* The device's clock now; between two readings a queue pair in transfer gets what is known of their difference. */
 static uint64_t read_shared(struct device *device, uint64_t now)
 {
 	if (now > device->clock_ns) {
-		uint64_t passed = (now - device->clock_ns) * SHARE_UNIT;
+		uint64_t passed = (seen_until(device, now) - device->clock_ns) * SHARE_UNIT;
 		/* A division takes as long as all else here. */
 		if (device->carried)
 			device->share += device->carried == 1 ? passed : passed / device->carried;
@@ -120,6 +131,7 @@ void qp_note_progress(struct qp *qp, uint64_t now)
 	if (!qp->in_transfer)
 		enter_transfer(qp, qp->since_ns);
 	uint64_t share = read_shared(device, now);
+	device->asleep = 0;
 	qp->shared += share - qp->share_from;
 	qp->share_from = share;
 	qp->progress_ns = now;
@@ -183,6 +195,9 @@ static void begin(struct qp *qp, struct ibv_qp *handle, const struct attributes 
 	qp->in_transfer = 0;
 	qp->shared = 0;
 	qp->since_ns = now_ns();
+	if (handle->send_cq != qp->device->queue)
+		qp->device->queues++;
+	qp->device->queue = handle->send_cq;
 	qp->attributes = *kept;
 	qp->wanted_label = NO_MOVE;
 	qp->move_not_before_ns = 0;

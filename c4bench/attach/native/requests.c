@@ -5,7 +5,6 @@
 #include "move.h"
 #include "real.h"
 #include "table.h"
-#include "time.h"
 #include "traffic.h"
 
 #include <pthread.h>

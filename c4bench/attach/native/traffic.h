@@ -2,6 +2,7 @@
 #pragma once
 
 #include "qp.h"
+#include "time.h"
 
 #pragma GCC visibility push(hidden)
 
@@ -91,6 +92,13 @@ static inline void burst_end(struct burst *burst)
 		burst->now = burst_note(qp, burst->noticed, burst->now);
 	bias_leave(&qp->posting, burst->owned);
 	qp_changed(qp, burst->now);
+}
+
+/* A thread has looked in vain. In a lab it has slept; elsewhere one look takes so little that some of them tell. */
+static inline void note_look(struct device *device, const void *queue)
+{
+	if (device->carried && (queue == device->queue || device->queues > 1) && (c4bench_waited_in_vain || !(++device->looks & 15)))
+		device->looked_ns = now_ns();
 }
 
 /* Completions that a thread has found at once: completions of one queue pair in a row are counted under one lock. */

@@ -20,6 +20,8 @@ from c4bench.model.diagnosis import Cause, Component, Syndrome
 
 # Exit codes by which somebody asked the job to end.
 _ASKED = (-signal.SIGINT, -signal.SIGTERM)
+# A program ends itself by it, as those of UCX do whose connections have failed.
+_ABORTED = -signal.SIGABRT
 # Completion statuses by which a NIC says that it cannot send itself, whatever the far end does. Flushed work is a queue
 # pair's first error only where its own NIC has ended it: rxe of Linux 7.3 does not give the reason.
 _OWN_NIC = ("LOC_QP_OP_ERR", "WR_FLUSH_ERR", "DEVICE_FATAL")
@@ -43,7 +45,7 @@ def exit_findings(job: JobView, clocks: HostClocks, *, known: bool = False) -> l
     deaths = sorted(job.exits.values(), key=lambda death: (_seen_s(clocks, death), death.rank))
     early = [death for death in deaths if _seen_s(clocks, death) <= first_s + distinct_s + between_s]
     whole = len(early) > 1 and len(early) == len(job.process)
-    killed = [death for death in early if death.state == "killed" and death.exit_code not in _ASKED]
+    killed = [death for death in early if not _by_itself(death) and death.exit_code not in _ASKED]
     if killed and not (whole and len(killed) == len(early)):
         return [_ended(job, clocks, death, len(deaths), 0) for death in killed]
     if known:
@@ -56,6 +58,11 @@ def exit_findings(job: JobView, clocks: HostClocks, *, known: bool = False) -> l
     first_rank = failure.rank if failure is not None else None
     tied = [d for d in early if d.rank == first_rank or _seen_s(clocks, d) <= first_s + clocks.cadence_s() + between_s]
     return _of_exits(job, clocks, tied, first_s, failure, whole=whole)
+
+
+def _by_itself(death: ProcessExit) -> bool:
+    """Whether a process ended by its own decision, such as an error of a connection."""
+    return death.state == "exited" or death.exit_code == _ABORTED
 
 
 def _first_failure(job: JobView, first_s: float) -> ReportedFailure | None:
@@ -82,14 +89,14 @@ def _of_exits(
     gone = silent_hosts({record.host for record in job.process.values()}, clocks, first_s - still_s)
     if gone:
         return [silent_host_finding(host, clocks, clocks.last_heard_s(host), first_s) for host in sorted(gone)]
-    exited = [death for death in tied if death.state == "exited"]
+    exited = [death for death in tied if _by_itself(death)]
     if left := _given_up(job, clocks, graph, exited):
         return left
     if failure is not None and failure.status in _OWN_NIC and failure.rank in {death.rank for death in exited}:
         return _own_nic(job, failure, first_s)
     foremost = _foremost(graph, tied, failure)
     if whole and len(foremost) > 1:
-        failed = all(death.state == "exited" for death in foremost)
+        failed = all(map(_by_itself, foremost))
         return [_all_ended(job, tied, first_s)] if failed else []
     return [_ended(job, clocks, foremost[0], len(job.exits), min(1, len(tied) - 1))]
 

@@ -32,13 +32,15 @@ _PLACE = ("time", "algbw", "busbw", "#wrong")
 _COLUMNS = ("size", "count", "type", "redop", "root", *_PLACE, *_PLACE)
 _ROUNDED = 0.05
 _TEXT = re.compile(rb"# +size +count +type [^\n]{0,200}busbw|# nThread \d{1,9} nGpus |# Collective test starting: ")
+# Looking for words is much cheaper than for expressions, and files may be long.
+_WORDS = (b"busbw", b"# nThread ", b"# Collective test")
 _ROWS = re.compile(rb'"busBw": ?"?\d[^\n]{0,400}"(?:#?wrong|numCycle)"|"(?:#?wrong|numCycle)":[^\n]{0,400}"busBw"')
 _CSV = re.compile(rb"^[\w,]{0,40}name,nodes,ranks,[\w,]{0,100}busBw", re.MULTILINE)
 
 
 def recognises(data: bytes, _name: str) -> bool:
     """Whether a file has a table of nccl-tests or rccl-tests in it."""
-    return bool(_TEXT.search(data))
+    return any(word in data for word in _WORDS) and bool(_TEXT.search(data))
 
 
 def runs(lines: Iterable[str], file: str) -> Iterator[BenchmarkRun]:
@@ -100,6 +102,8 @@ class _Table:
             run.mean_bps, run.ended = known(average[1], _RATE), True
         elif _FAILURE.search(line):
             run.error(line)
+        elif run.row and self._goes_on(line.split()):
+            self._row([run.row, *[""] * (self._columns.index("time") - 1), *line.split()])
         elif FIGURES.match(line) and not run.ended:
             self._row(line.split())
 
@@ -111,14 +115,20 @@ class _Table:
             self.run.tool = RCCL_TESTS if rank[3] else self.run.tool
 
     def _row(self, words: Sequence[str]) -> None:
-        """The figures of both places; a row with fewer words than columns is cut, and none of it is used."""
+        """The figures of both places; of a row with other words than columns nothing is used."""
         columns = self._columns
         if not columns and len(words) == len(_COLUMNS) and words[2].isalnum() and not words[2].isdigit():
             columns = _COLUMNS
         if len(words) == len(columns):
+            self.run.row = ""
             self.run.rows += _places(words, columns)
-        elif len(words) < len(columns):
+        elif columns:
             self.run.row = words[0]
+
+    def _goes_on(self, words: Sequence[str]) -> bool:
+        """Whether a line is the figures of a row whose beginning other output has broken off."""
+        figures = len(self._columns) - self._columns.index("time") if "time" in self._columns else 0
+        return len(words) == figures > 0 and all(word == "N/A" or known(word) >= 0 for word in words)
 
 
 def _places(words: Sequence[str], columns: Sequence[str]) -> Iterator[BenchmarkRow]:

@@ -11,17 +11,18 @@ from c4bench.model.evidence import BenchmarkRow, BenchmarkRun
 
 QPERF, PINGPONG = "qperf", "ibv_pingpong"
 _TEXT = re.compile(
-    rb"# OSU [\w -]{2,60} Test|\| Test: {2,}\w|Final: {2,}\d|\d bytes in [\d.]{1,20} seconds = [\d.]{1,20} Mbit/sec"
+    rb"# OSU [\w /-]{2,60} Test|\| Test: {2,}\w|Final: {2,}\d|\d bytes in [\d.]{1,20} seconds = [\d.]{1,20} Mbit/sec"
     rb"|^(?:tcp|udp|rc|uc|ud|ver|sctp|rds|sdp)_\w{1,20}:\s*\n +\w+ +=",
     re.MULTILINE,
 )
+_WORDS = (b"# OSU ", b"| Test: ", b"Final: ", b"Mbit/sec", b"bw ", b"latency ", b"msg_rate ")
 _OSU_TITLE = re.compile(r"^# OSU (.{1,60}?) Test(?: v(\S{1,20}))?")
 _OSU_UNIT = re.compile(r"\((MB/s|us)\)|(MB/s)")
 
 
 def recognises(data: bytes, _name: str) -> bool:
     """Whether a file has text of one of these in it."""
-    return bool(_TEXT.search(data))
+    return any(word in data for word in _WORDS) and bool(_TEXT.search(data))
 
 
 def osu_runs(lines: Iterable[str], file: str) -> Iterator[BenchmarkRun]:

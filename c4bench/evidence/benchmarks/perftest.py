@@ -15,7 +15,11 @@ from c4bench.evidence.fields import integer, mapping, objects, text
 from c4bench.evidence.limits import UnreadableError, json_data, short_name
 from c4bench.model.evidence import BenchmarkRow, BenchmarkRun
 
-_TEXT = re.compile(rb"#bytes +#iterations +|^ {0,40}(?:RDMA_|Raw_)?\w[\w ]{0,60} Test\s*?\n Dual-port ", re.MULTILINE)
+_TEXT = re.compile(
+    rb"#bytes +#iterations +|Unable to init the socket connection"
+    rb"|^ {0,40}(?:RDMA_|Raw_)?\w[\w ]{0,60} Test\s*?\n Dual-port ",
+    re.MULTILINE,
+)
 _RULE = re.compile(r"^\s*-{20,}\s*$")
 _TITLE = re.compile(r"^\s*(?:RDMA_|Raw_)?(\w[\w ]*) Test\s*$")
 _COLUMN = re.compile(r"((?:[\d.]{1,5}% )?(?:BW )?\w+)\[([\w/%]+)\]")
@@ -23,6 +27,7 @@ _DEVICE = re.compile(r"\bDevice +: (\S+)")
 _END = re.compile(r"^ *(local|remote) address: LID (0x)?(\w{1,8}) ")
 _GID = re.compile(r"^ *GID: ([\da-fA-F:]{15,80})\s*$")
 _CONNECTIONS = re.compile(r"^ *Number of qps +: (\d{1,6})\b")
+_NO_CONNECTION = re.compile(r"Couldn't connect to (\S{1,253}):\d+\s*$|Unable to init the socket connection")
 _SERVES = "Waiting for client to connect"
 _ERROR = re.compile(
     r"Couldn't connect|Completion with error|Failed status \d|[Uu]nable to |Failed to |IB device .* not found|timed out"
@@ -37,7 +42,7 @@ _PAIR = re.compile(r'^\s*"?([\w.]{1,40})"?\s*:\s*"?(.*?)"?\s*,?\s*$')
 
 def recognises(data: bytes, _name: str) -> bool:
     """Whether a file has a table of perftest in it."""
-    return bool(_TEXT.search(data))
+    return (b"#iterations" in data or b" Test" in data) and bool(_TEXT.search(data))
 
 
 def runs(lines: Iterable[str], file: str) -> Iterator[BenchmarkRun]:
@@ -52,6 +57,8 @@ def runs(lines: Iterable[str], file: str) -> Iterator[BenchmarkRun]:
         if title:
             table.run.began, table.run.kind = True, title[1].lower()
             table.run.serves, serves = serves, False
+        elif not table.used and _NO_CONNECTION.search(line):
+            table.run.began, table.run.kind = True, "connection"
         table.read_line(line)
     if table.used:
         yield table.done(file)
@@ -162,7 +169,8 @@ def json_runs(data: bytes, file: str) -> list[BenchmarkRun]:
     for results in objects(found) if isinstance(found, list) else [mapping(found)]:
         run.rows += _json_row(results)
     if not run.rows:
-        raise UnreadableError("it has no MsgSize, or neither a MsgRate nor times", "results")
+        cut = "it is cut, or " if not data.rstrip().endswith(b"}") else ""
+        raise UnreadableError(f"{cut}it has no MsgSize, or neither a MsgRate nor times", "results")
     return [run.done(file, "")]
 
 

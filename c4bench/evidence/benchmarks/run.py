@@ -49,7 +49,7 @@ class Run:
     def cut(self, end: str) -> str:
         """What is missing of a run that has not ended; it ends with `end`."""
         if self.ended:
-            return ""
+            return f"the row of {self.row} bytes cannot be read" if self.row else ""
         if not self.rows and not self.row:
             return "it measured no size: it hung or failed in the first, or the text is cut"
         last = self.row or str(self.rows[-1].size_bytes)

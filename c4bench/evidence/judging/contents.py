@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from c4bench.evidence.judging.join import grouped
+from c4bench.evidence.limits import MOST_RANKS
 from c4bench.model.evidence import FLIGHT_RECORDER, Call, CallState, MemberEvidence, Reading
 
 _LINES = 32
@@ -25,15 +26,24 @@ class _Seen(NamedTuple):
     call: Call
 
 
-def contents(reading: Reading) -> tuple[str, ...]:
+class Contents(NamedTuple):
+    """What the files hold in `lines`, and whether these have that any rank came late to an operation."""
+
+    lines: tuple[str, ...]
+    late: bool
+
+
+def contents(reading: Reading) -> Contents:
     """What the files hold beside what their readers say of them, at most so many lines."""
     finished = [one for one in reading.members if one.format != FLIGHT_RECORDER and (one.calls or one.transfers)]
-    lines = [line for ones in grouped(finished, lambda one: one.comm).values() for line in _communicator(ones)]
+    found = [line for ones in grouped(finished, lambda one: one.comm).values() for line in _communicator(ones)]
+    lines = [line for line, _ in found]
     more = [f"and {len(lines) - _LINES} more such lines"] if len(lines) > _LINES else []
-    return (*reading.shown, *lines[:_LINES], *more)
+    return Contents((*reading.shown, *lines[:_LINES], *more), any(late for _, late in found))
 
 
-def _communicator(ones: list[MemberEvidence]) -> Iterator[str]:
+def _communicator(ones: list[MemberEvidence]) -> Iterator[tuple[str, bool]]:
+    """The lines of a communicator, and of each whether it says that a rank came late."""
     size, missing = max(one.size for one in ones), _missing(ones)
     by_kind: dict[str, list[_Seen]] = {}
     for one in ones:
@@ -47,8 +57,8 @@ def _communicator(ones: list[MemberEvidence]) -> Iterator[str]:
         more = f" and {len(members) - _NUMBERS} more" if len(members) > _NUMBERS else ""
         of = f", {', '.join(members[:_NUMBERS])}{more}"
         left_none = f"; no file of ranks {_numbers(missing)} of it" if missing else ""
-        yield f"{name}{f' ({size} ranks)' if size else ''}: {_operations(seen)}{of}{left_none}"
-        yield from _late(name, seen)
+        yield f"{name}{f' ({size} ranks)' if size else ''}: {_operations(seen)}{of}{left_none}", False
+        yield from ((line, True) for line in _late(name, seen))
 
 
 def _missing(ones: list[MemberEvidence]) -> list[int]:
@@ -56,8 +66,11 @@ def _missing(ones: list[MemberEvidence]) -> list[int]:
     listed = next((one.members for one in ones if one.members), ())
     if listed:
         return sorted(set(listed) - {one.rank for one in ones})
+    size = max(one.size for one in ones)
+    if size > MOST_RANKS:
+        return []
     numbers = [one.rank if one.comm == _WORLD and one.rank >= 0 else one.member for one in ones]
-    return sorted(set(range(max(one.size for one in ones))) - set(numbers)) if min(numbers) >= 0 else []
+    return sorted(set(range(size)) - set(numbers)) if min(numbers) >= 0 else []
 
 
 def _who(one: MemberEvidence) -> str:

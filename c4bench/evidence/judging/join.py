@@ -22,6 +22,8 @@ OPEN = (CallState.SCHEDULED, CallState.STARTED)
 _WORLD = "0"  # PyTorch's name
 # Between two reports of RAS, in which a rank that is only late would have called something.
 UNMOVED_S = 10.0
+# A communicator that is said to be larger does not say how many ranks are missing.
+_MOST_LACKING = 100_000
 _Process = tuple[str, int]  # host and process id
 _Key = TypeVar("_Key")
 _Item = TypeVar("_Item")
@@ -158,7 +160,7 @@ def _numbered(members: tuple[MemberEvidence, ...], size: int) -> tuple[list[Memb
     world = largest.comm if largest and largest.size >= max(len(processes), size, 1) else ""
     unsure, least = "", 0
     if world and largest:
-        least = largest.size
+        least = largest.size if largest.size <= _MOST_LACKING else 0
         unsure = "" if size or len(processes) >= least else _OF_LARGEST
         ranks |= {(one.host, one.pid): one.member for one in without if one.comm == world and one.host}
     elif not ranks and len(processes) >= max(size, 1) and not any(one.local for one in without):

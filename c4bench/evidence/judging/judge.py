@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from c4bench.evidence.judging.clocks import on_one_clock
 from c4bench.evidence.judging.contents import contents
+from c4bench.evidence.judging.crossings import Fabric
 from c4bench.evidence.judging.hangs import HangCase, RankFinding, process_words
 from c4bench.evidence.judging.join import JobEvidence, grouped, join
 from c4bench.evidence.judging.logs import LogCase
@@ -61,26 +62,30 @@ _WORDS = {
 }  # fmt: skip
 
 
-def judge(reading: Reading, name: str = "job", ranks: int = 0, unmoved_s: float = 0.0) -> EvidenceReport:
+def judge(
+    reading: Reading, name: str = "job", ranks: int = 0, unmoved_s: float = 0.0, fabric: Fabric | None = None
+) -> EvidenceReport:
     """What the files say is wrong with a job. `ranks` is its size, where the caller knows it.
 
-    `unmoved_s` is for how long the caller has seen no rank call anything.
+    `unmoved_s` is for how long the caller has seen no rank call anything; `fabric` shows which links pairs cross.
     """
     job = on_one_clock(join(reading, name, ranks, unmoved_s))
     case = HangCase(job)
-    logs = LogCase(job)
+    logs, held = LogCase(job), contents(reading)
     found = [*(case.judge() or stragglers(job)), *logs.judge()]
     culprits = {rank for judged in found for rank in judged.culprits}
     verdicts = [_verdict(job, case, judged, culprits) for judged in found]
     verdicts += [verdict for comm in sorted(job.apart) for verdict in _apart(job, comm, unmoved_s)]
-    pairs = PairwiseRuns(reading.benchmarks)
+    pairs = PairwiseRuns(reading.benchmarks, fabric)
     verdicts += pairs.verdicts(job.name)
     only_measured = bool(reading.benchmarks) and not (reading.members or reading.timeouts or logs.timeline())
     measured = max((run.ranks for run in reading.benchmarks), default=0) if only_measured else 0
     left_out = len(verdicts) - _VERDICTS
     more = [f"{left_out} more verdicts are not shown"] if left_out > 0 else []
     wrong = any(run.is_wrong for run in reading.benchmarks)
-    state, why = (State.FAULT, "") if verdicts or wrong else _without_fault(job, only_measured=only_measured)
+    state, why = (
+        (State.FAULT, "") if verdicts or wrong else _without_fault(job, only_measured=only_measured, late=held.late)
+    )
     return EvidenceReport(
         ranks=job.ranks or measured,
         sources=reading.sources,
@@ -96,7 +101,7 @@ def judge(reading: Reading, name: str = "job", ranks: int = 0, unmoved_s: float 
         size_stated=job.size_stated or measured > 0,
         state=state,
         untold_why=why,
-        contents=contents(reading),
+        contents=(*held.lines, *pairs.summaries()),
         timeline=logs.timeline()[:_TIMELINE],
     )
 
@@ -212,7 +217,7 @@ def _unknown(job: JobEvidence) -> list[str]:
     return unknown
 
 
-def _without_fault(job: JobEvidence, *, only_measured: bool) -> tuple[State, str]:
+def _without_fault(job: JobEvidence, *, only_measured: bool, late: bool) -> tuple[State, str]:
     """What it means that there is no verdict, and why that is not that the job is healthy, as far as such files go."""
     if only_measured:
         rows = any(run.rows for run in job.reading.benchmarks)
@@ -220,10 +225,10 @@ def _without_fault(job: JobEvidence, *, only_measured: bool) -> tuple[State, str
     members = job.members()
     called = {member.rank for member in members if member.calls or member.transfers}
     why = ""
-    if not called and any(member.counts for member in members):
-        why = "all ranks have called alike, and counts of calls do not show whether the last of them has ended"
-    elif not called and any(log.events for log in job.reading.logs):
+    if any(log.events for log in job.reading.logs):
         why = "the errors in the logs do not show who is to blame"
+    elif not called and any(member.counts for member in members):
+        why = "all ranks have called alike, and counts of calls do not show whether the last of them has ended"
     elif not called:
         why = "no file tells of what any rank has called"
     elif job.reading.problems:
@@ -232,6 +237,8 @@ def _without_fault(job: JobEvidence, *, only_measured: bool) -> tuple[State, str
         why = f"files tell of the calls of {len(called)} of {job.ranks} ranks"
     elif any(member.newest()[0].state is not CallState.COMPLETED for member in members if member.calls):
         why = "files do not say whether the last calls have ended"
+    elif late:
+        why = "a rank came late to some operations, too few to say more of it"
     dumped = {member.rank for member in members if member.format == FLIGHT_RECORDER}
     healthy = State.HEALTHY if dumped == set(range(job.ranks)) else State.NO_STRAGGLER
     return State.UNTOLD if why else healthy, why

@@ -15,13 +15,13 @@ from c4bench.c4d.hang.failed_connections import Pair, common
 from c4bench.evidence.judging.hangs import RankFinding
 from c4bench.evidence.judging.join import JobEvidence, grouped
 from c4bench.evidence.lines import moment_s
-from c4bench.evidence.nccl_log import FLUSHED, UNANSWERED
+from c4bench.evidence.nccl_log import FLUSHED, STATUSES, TIMED_OUT, UNANSWERED
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 from c4bench.model.evidence import CommStart, FailedConnection, LogEvent, TimedOut
 
 _SHOWN = 8
 _NAMED = 4  # as many processes that ended by themselves are named one by one
-_SURE, _PERHAPS = 0.8, 0.7
+_SURE, _PERHAPS, _CAUGHT = 0.8, 0.7, 0.5
 # Errors of one cause reach the logs of several ranks within so long.
 _TOGETHER_S = 1.0
 # Of these the numbers count something else than collectives.
@@ -45,7 +45,12 @@ class LogCase:
         self._carried = {nic: (one, other) for log in reversed(logs) for nic, one, other in log.carried}
         self._starts = [start for log in logs for start in log.starts]
         self._spoke_on = {rank: host for log in logs for rank, host in log.spoke_on.items()}
-        self._timeouts = job.reading.timeouts
+        waits = {(one.rank, one.member, one.comm, one.seq): one for one in job.reading.timeouts}
+        self._timeouts = tuple(waits.values())
+        self._progress = grouped((one for log in logs for one in log.progress), lambda one: one.comm)
+        self._closed: dict[str, set[str]] = {}
+        for peer, by in (item for log in logs for item in log.closed.items()):
+            self._closed.setdefault(self._names.get(peer, peer), set()).update(by)
 
     def judge(self) -> list[RankFinding]:
         """Processes that ended by themselves and NICs that failed; else who is behind, or where ranks wait."""
@@ -53,7 +58,8 @@ class LogCase:
         ports = self._ports()
         explained = {part.name for found in ports for part in found.finding.suspects}
         found = [*ended, *ports, *self._connections(explained, {host for one in ended for host in one.hosts})]
-        return found or [*self._behind()] or [*self._waits(), *self._unfinished_starts()]
+        found = found or [*self._behind()] or self._closers()
+        return found or [*self._unlike()] or [*self._waits(), *self._unfinished_starts()]
 
     def timeline(self) -> tuple[LogEvent, ...]:
         """The first error of each rank, or of each process or host where the rank is not known, in order of time."""
@@ -68,7 +74,7 @@ class LogCase:
         waited = {one.rank for one in self._timeouts}
         waited |= {event.rank for event in self._events if event.what in _WAITED or event.consequence}
         own = [event for event in self._events if event.what in _ENDS and not event.consequence
-               and not (event.status > 0 and event.rank in waited)]  # fmt: skip
+               and (event.rank >= 0 or event.host) and not (event.status > 0 and event.rank in waited)]  # fmt: skip
         roots = [event for event in own if event.root]
         first = list({(event.rank, event.host, event.pid if event.rank < 0 else -1): event
                       for event in reversed(_earliest(roots or own))}.values())[::-1]  # fmt: skip
@@ -92,7 +98,10 @@ class LogCase:
             part = rank_component(self._job.name, event.rank)
         cause = Cause.HOST_SILENT if event.what == "host" else Cause.PROCESS_ENDED
         refuted_by = f"{part} running on, or an earlier error of another"
-        found = self._found(cause, part, _SURE if certain else _PERHAPS, words, refuted_by)
+        # A program may catch an exception and go on; one that ends the process shows as its exit.
+        ended = certain or any(one.what == "exit" and one.rank == event.rank for one in self._events)
+        confidence = _SURE if certain else _PERHAPS if ended else _CAUGHT
+        found = self._found(cause, part, confidence, words, refuted_by)
         ranks = (event.rank,) if event.rank >= 0 else ()
         return found._replace(culprits=ranks, sure=certain, hosts=(host,) if host else ())
 
@@ -112,7 +121,7 @@ class LogCase:
         for one in self._failed:
             mine, theirs = self._ends(one)
             known = mine in explained or theirs in explained or {_host(mine), _host(theirs)} & gone
-            if one.status == UNANSWERED and theirs and not known:
+            if one.status in {UNANSWERED, TIMED_OUT} and theirs and not known:
                 first, second = sorted((mine, theirs))
                 pairs.setdefault((first, second), []).append(one)
         cells = {pair: (pair, pair[::-1]) for pair in pairs}
@@ -121,7 +130,8 @@ class LogCase:
     def _ends(self, one: FailedConnection) -> tuple[str, str]:
         """The NICs at both ends, as far as they are known; the second is empty if nothing is known of it."""
         peer = self._names.get(one.peer, one.peer)
-        theirs = self._nics.get(one.peer_gid) or (f"{peer}/{one.peer_gid or '?'}" if peer else "")
+        theirs = f"{peer}/{one.peer_gid or '?'}" if peer and peer != one.peer_gid else peer
+        theirs = self._nics.get(one.peer_gid) or theirs
         return f"{one.host}/{one.nic or '?'}", theirs
 
     def _connection(
@@ -135,11 +145,13 @@ class LogCase:
             near, far = self._ends(ones[0])
             gid = f" ({ones[0].peer_gid})" if ones[0].peer_gid and ones[0].peer_gid not in far else ""
             vendor = f", vendor error {ones[0].vendor}" if ones[0].vendor >= 0 else ""
-            how = f"{times} {'time' if times == 1 else 'times'}: retries exceeded (status {UNANSWERED}){vendor}"
+            why = "retries exceeded" if ones[0].status == UNANSWERED else STATUSES[TIMED_OUT]
+            how = f"{times} {'time' if times == 1 else 'times'}: {why} (status {ones[0].status}){vendor}"
             words.append(f"{near} had no answer from {far}{gid} {how}")
         if len(mine) > 1:
-            words.append(f"these {len(mine)} connections share {part.name}: those that report them are not to blame; "
-                         "it may be its cable or switch port too")  # fmt: skip
+            words.append(
+                f"all {len(mine)} share {part.name}, whoever reports it; its cable or switch port may be it too"
+            )
         else:
             words.append("either NIC, its host, or the path between them: one connection does not tell these apart")
             pair = next(iter(mine))
@@ -149,17 +161,25 @@ class LogCase:
             words.append(f"flushed requests (status {FLUSHED}) follow from that: {flushed}")
         carried = ((nic, *ranks) for nic, ranks in self._carried.items() if nic in ends)
         words += [f"rank {one} sends to rank {other} by {nic}" for nic, one, other in carried]
+        if part.kind == "nic" and part.name.endswith("/?"):
+            part = Component("host", _host(part.name))
+            words.append("no line names the NIC")
         refuted_by = f"data that crosses {part}"
         found = self._found(Cause.CONNECTION_LOST, part, _SURE / (1 + len(others)), words, refuted_by, others)
-        return found._replace(hosts=(_host(part.name),) if part.kind == "nic" else ())
+        return found._replace(hosts=(_host(part.name),) if part.kind in {"nic", "host"} else ())
 
     def _behind(self) -> Iterator[RankFinding]:
         """Ranks that have not finished an operation which others of their group have, and gave up in."""
         known = (
             one for one in self._timeouts if one.comm and min(one.seq, one.rank) >= 0 and one.kind not in _UNCOUNTED
         )
-        for _, waits in sorted(grouped(known, lambda one: one.comm).items()):
+        for comm, waits in sorted(grouped(known, lambda one: one.comm).items()):
             least = min(one.seq for one in waits)
+            inside = {one.rank for one in waits}
+            fewer = [one for one in self._progress.get(comm, ()) if one.last_seq < least and one.rank not in inside]
+            if fewer:
+                yield self._not_come(waits, sorted({one.rank for one in fewer}), max(one.last_seq for one in fewer))
+                continue
             late = [one for one in waits if one.seq == least]
             ahead = [one for one in waits if one.completed >= least]
             if not ahead:
@@ -178,6 +198,46 @@ class LogCase:
             hosts = tuple(sorted({host for rank in ranks if (host := self._spoke_on.get(rank))}))
             yield found._replace(culprits=ranks, waiting=waiting, hosts=hosts)
 
+    def _unlike(self) -> Iterator[RankFinding]:
+        """Ranks that gave up in one operation of a group, which they call differently; the fewer are to blame."""
+        known = (one for one in self._timeouts if one.comm and one.seq >= 0 and one.kind not in _UNCOUNTED)
+        for waits in grouped(known, lambda one: (one.comm, one.seq)).values():
+            sides = sorted(grouped(waits, lambda one: one.kind).values(), key=len)
+            if len(sides) < 2:
+                continue
+            fewer = sides[0] if len(sides[0]) < len(sides[1]) else waits
+            ranks = tuple(sorted({one.rank for one in fewer if one.rank >= 0}))
+            words = [_wait(side) for side in sides]
+            found = self._found(Cause.COLLECTIVE_TYPE_MISMATCH, Component("job", self._job.name), _SURE, words,
+                                "the same program ending well on the same ranks")  # fmt: skip
+            yield found._replace(culprits=ranks, sure=fewer is not waits)
+
+    def _not_come(self, waits: list[TimedOut], ranks: list[int], last: int) -> RankFinding:
+        """Ranks that had not called what others of their group gave up in, as they said themselves."""
+        words = [_wait(waits), f"{_ranks(ranks)} had called up to #{last} only", *self._unheard()]
+        parts = [rank_component(self._job.name, rank) for rank in ranks]
+        part, others = (parts[0], ()) if len(parts) == 1 else (Component("job", self._job.name), tuple(parts))
+        found = self._found(Cause.NOT_ENTERED, part, _SURE / len(parts), words, f"{_ranks(ranks)} calling it", others)
+        hosts = tuple(sorted({host for rank in ranks if (host := self._spoke_on.get(rank))}))
+        waiting = tuple(sorted({one.rank for one in self._timeouts if one.rank >= 0} - set(ranks)))
+        return found._replace(culprits=tuple(ranks), sure=len(ranks) == 1, waiting=waiting, hosts=hosts)
+
+    def _closers(self) -> list[RankFinding]:
+        """The host whose processes closed their connections, if all that lost one name it and it names nobody."""
+        by = {peer: reporters for peer, reporters in self._closed.items() if len(reporters) > 1}
+        if len(self._closed) != 1 or not by:
+            return []
+        (peer, reporters), *_ = by.items()
+        if any(one.partition(":")[0] == peer for one in reporters):
+            return []
+        words = [
+            f"{len(reporters)} processes lost their connection to {peer}, and to no other: it closed them, or ended"
+        ]
+        found = self._found(
+            Cause.PROCESS_ENDED, Component("host", peer), _CAUGHT, words, f"processes on {peer} running on"
+        )
+        return [found._replace(hosts=(peer,))]
+
     def _waits(self) -> Iterator[RankFinding]:
         """Operations in which ranks gave up, and that nobody is known to be to blame."""
         places = grouped(self._timeouts, lambda one: (one.comm, one.group, one.seq, one.kind))
@@ -186,8 +246,10 @@ class LogCase:
         words = [_wait(waits) for waits in [*places.values()][:_SHOWN]]
         if len(places) > _SHOWN:
             words.append(f"and so in {len(places) - _SHOWN} more operations")
+        comms = {one.comm for one in self._timeouts}
         if len(places) > 1:
-            words.append("these are different groups, whose numbers are not compared")
+            known = "these are different groups" if "" not in comms else "not all of their groups are known"
+            words.append(f"{known}, so that their numbers are not compared")
         words += self._unheard()
         words.append("which rank they waited for is not in the log: nobody is known to be to blame")
         job, ranks = self._job, tuple(sorted({one.rank for one in self._timeouts if one.rank >= 0}))

@@ -5,13 +5,14 @@ A rate is compared with the median of runs of the same test and size, so that wh
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
 from c4bench.attribution.weigh import Blame, Cell, attribute_cells
 from c4bench.c4d.confidence import confidence
 from c4bench.evidence.benchmarks.ends import Ends, ends_of
+from c4bench.evidence.judging.crossings import Fabric
 from c4bench.model import advice
 from c4bench.model.diagnosis import Cause, Component, Diagnosis, Syndrome
 from c4bench.model.evidence import BenchmarkRun, EvidenceVerdict
@@ -20,6 +21,8 @@ from c4bench.model.evidence import BenchmarkRun, EvidenceVerdict
 _SLOW, _SCATTER = 0.85, 6.0
 _FEWEST = 4  # measured pairs
 _UNCOUNTED = 0.8  # no campaign has counted such findings
+_NOBODY = 0.5
+_ONCE = 0.5  # one pair may have been slow for a moment
 _SHOWN = 6
 
 
@@ -33,11 +36,24 @@ class Compared(NamedTuple):
     excess: Mapping[Cell, float]
     above: float
 
+    def summary(self) -> str:
+        """The slowest, the middle and the fastest pair."""
+        ratios = [math.exp(-value) for value in self.excess.values()]
+        slowest, fastest = self.normal * min(ratios), self.normal * max(ratios)
+        if self.unit == "us":
+            slowest, fastest = self.normal / min(ratios), self.normal / max(ratios)
+        return (
+            f"{len(ratios)} pairs of {self.test}, {self.size_bytes} B: slowest {slowest:.4g}, "
+            f"median {self.normal:.4g}, fastest {fastest:.4g} {self.unit}"
+        )
+
 
 class PairwiseRuns:
     """All runs whose ends are known: `compared` by test, and the pairs that could not connect."""
 
-    def __init__(self, runs: Sequence[BenchmarkRun]) -> None:
+    def __init__(self, runs: Sequence[BenchmarkRun], fabric: Fabric | None = None) -> None:
+        """`fabric` shows which links pairs cross."""
+        self._fabric = fabric
         between = [run for run in runs if not run.hosts and run.ranks == 0]
         ends = ends_of(between)
         self.known = {at: (between[at], one) for at, one in ends.items()}
@@ -73,14 +89,24 @@ class PairwiseRuns:
             found.append("whether all pairs together are slow: rates are compared with each other")
         return found
 
+    def summaries(self) -> list[str]:
+        """How fast the pairs of each test are."""
+        return [one.summary() for one in self.compared]
+
     def verdicts(self, job: str) -> list[EvidenceVerdict]:
         """Each NIC, or pair of NICs, that is to blame."""
-        found = [self._slow(job, compared, blame) for compared in self.compared for blame in _blames(compared)]
+        found = []
+        for compared in self.compared:
+            links = self._fabric.crossed(compared.excess) if self._fabric else {}
+            blames = attribute_cells(compared.excess, links, above=compared.above)
+            found += [self._slow(job, compared, blame) for blame in blames]
+            found += _unexplained(job, compared, blames)
         dead = {cell: float(cell in self.failed) for one in self.compared for cell in one.excess} | dict.fromkeys(
             self.failed, 1.0
         )
         if self.failed and len(dead) >= _FEWEST:
-            found += [self._unreached(job, blame) for blame in attribute_cells(dead, above=0.5)]
+            links = self._fabric.crossed(dead) if self._fabric else {}
+            found += [self._unreached(job, blame) for blame in attribute_cells(dead, links, above=0.5)]
         return found
 
     def _slow(self, job: str, compared: Compared, blame: Blame) -> EvidenceVerdict:
@@ -127,8 +153,27 @@ def _compare(test: str, size_bytes: int, runs: Iterable[tuple[BenchmarkRun, Ends
     )
 
 
-def _blames(compared: Compared) -> list[Blame]:
-    return attribute_cells(compared.excess, above=compared.above)
+def _unexplained(job: str, compared: Compared, blames: Iterable[Blame]) -> Iterator[EvidenceVerdict]:
+    """That pairs are slow which no single NIC, and no pair alone, accounts for: the network between them may be."""
+    explained = {cell for blame in blames for cell in blame.cells}
+    slow = sorted(cell for cell, value in compared.excess.items() if value > compared.above and cell not in explained)
+    if len(slow) < _FEWEST:
+        return
+    share = math.exp(-median(compared.excess[cell] for cell in slow))
+    diagnosis = Diagnosis(
+        job, Syndrome.COMMUNICATION_SLOW, Component("job", job), 0.0, 0.0, 0.0, _NOBODY,
+        (f"{compared.test}, {compared.size_bytes} B: {len(slow)} of {len(compared.excess)} pairs are slow, "
+         f"{share:.0%} as fast as the median of {compared.normal:.4g} {compared.unit}, and no NIC has most of them",
+         f"slow: {_listed(slow)}"),
+        "the same pairs at the others' rate", Cause.TRANSFER_SLOW, {"slow": float(len(slow))},
+    )  # fmt: skip
+    yield EvidenceVerdict(
+        diagnosis,
+        (),
+        sure=False,
+        unadvised=advice.why_not(diagnosis),
+        told_by="which links these pairs share: --cabling FILE says that",
+    )
 
 
 def _listed(cells: Sequence[Cell]) -> str:
@@ -137,13 +182,12 @@ def _listed(cells: Sequence[Cell]) -> str:
 
 
 def _verdict(job: str, syndrome: Syndrome, cause: Cause, blame: Blame, words: tuple[str, ...]) -> EvidenceVerdict:
-    likely = min(_UNCOUNTED, confidence(len(blame.alternatives), blame.posterior.share))
-    same = (
-        () if blame.component.kind == "path" else ("a NIC, its cable and the switch port at its end look alike here",)
-    )
+    most = _UNCOUNTED if len(blame.cells) > 1 else _ONCE
+    likely = min(most, confidence(len(blame.alternatives), blame.posterior.share))
+    same = ("a NIC, its cable and the switch port at its end look alike here",) if blame.component.kind == "nic" else ()
     diagnosis = Diagnosis(
         job, syndrome, blame.component, 0.0, 0.0, 0.0, likely, (*words, *same),
-        "the same test by that NIC to others, at their rate", cause, {"excess": blame.excess}, blame.alternatives,
+        "the same test of others that cross it, at their rate", cause, {"excess": blame.excess}, blame.alternatives,
     )  # fmt: skip
     return EvidenceVerdict(
         diagnosis,
@@ -151,10 +195,12 @@ def _verdict(job: str, syndrome: Syndrome, cause: Cause, blame: Blame, words: tu
         sure=False,
         hosts=_hosts(blame.component),
         unadvised=advice.why_not(diagnosis),
-        told_by="ethtool -S and the link of that NIC and of its switch port, taken twice; the same test after a swap",
+        told_by="counters and links of both ends, taken twice (c4bench doctor --files); the same test after a swap",
     )
 
 
 def _hosts(component: Component) -> tuple[str, ...]:
     """The hosts of a NIC, or of both ends of a path, as far as names say."""
+    if component.kind == "link":
+        return ()
     return tuple(dict.fromkeys(name.partition("/")[0] for name in component.name.split(">")))

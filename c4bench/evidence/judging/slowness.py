@@ -24,7 +24,7 @@ _LEAST_OPS = 8
 _LAST_SHARE = 0.75
 _LEAST_RANKS = 3
 # Of fewer operations it is not sure: it must be the last in all of them, and spend so much less time than the others.
-_FEW_OPS, _FEW_SHARE = 3, 0.5
+_FEW_OPS, _FEW_SHARE = 2, 0.5
 _SURE, _PERHAPS = 0.7, 0.5
 # A skew of less of the time between operations is how a job is built (uneven shards), not a fault.
 _LAWFUL_SHARE = 0.15

@@ -41,6 +41,15 @@ class Witness(Protocol):
         """Measure after the revert."""
 
 
+# What a witness looks at: packets that the NIC itself sends, packets of the kernel, settings and counters.
+RDMA, IP, STATE = "rdma", "ip", "state"
+
+
+def plane_of(witness: Witness) -> str:
+    """What a witness looks at: its `plane`, or `state` where it has none."""
+    return str(getattr(witness, "plane", STATE))
+
+
 class Traffic(NamedTuple):
     """The kernel's counters of an interface since it was created."""
 
@@ -93,7 +102,9 @@ class Compared(Generic[Measured]):
         values: Callable[[Measured], Values],
         seen: Callable[[Measured, Measured], float | None],
         recovered: Callable[[Measured, Measured], bool | None],
+        plane: str = STATE,
     ) -> None:
+        self.plane = plane
         self._measure, self._values, self._seen, self._recovered = measure, values, seen, recovered
 
     def before(self) -> Values:

@@ -1,4 +1,8 @@
-"""ICMP echo requests (RFC 792) from one interface, and witnesses by them: faults are seen on an idle fabric too."""
+"""Trains of probes, and witnesses by them: faults are seen on an idle fabric too.
+
+A NIC with an RDMA device is probed on the path of its data: by requests to the connection manager behind another host's
+NIC (`verbs.cm_echo`). Other interfaces send ICMP echo requests (RFC 792) to the other end of their cable.
+"""
 
 import contextlib
 import math
@@ -10,16 +14,21 @@ import struct
 import time
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from c4bench import namespaces
 from c4bench.errors import UnhealthyError
 from c4bench.inject import interfaces
 from c4bench.inject.interfaces import InterfaceTarget, netns_of
 from c4bench.inject.registry import witness
-from c4bench.inject.witness.base import Compared
+from c4bench.inject.witness.base import IP, RDMA, STATE, Compared, Values
+from c4bench.model.fabric import Nic
 from c4bench.model.fault import FaultRequest, Interface
+from c4bench.verbs.cm_echo import RDMA_CM, CmEcho
 
+CONNECTION_MANAGER = RDMA_CM
+# Kinds of hardware whose data the kernel carries, with its other packets.
+BY_KERNEL = ("rxe", "ethernet")
 HEADERS_BYTES = 28  # IPv4 without options, ICMP
 FRAME_BYTES = HEADERS_BYTES + 14
 _ECHO, _ECHO_REPLY = 8, 0
@@ -62,11 +71,59 @@ class Echoes(NamedTuple):
         return next((sent_s for number, sent_s in enumerate(self.sent_s) if number not in answered), None)
 
 
+class Probes(Protocol):
+    """Sends trains of at most `most` probes; `plane` is what carries them (see `base`)."""
+
+    plane: str
+    most: int
+
+    def train(self, count: int, size_bytes: int = 64, gap_s: float = 0.0) -> Echoes:
+        """Send `count` probes, one every `gap_s`, of `size_bytes` where they can; wait up to 0.25 s for the replies."""
+
+
+def data_probes(nic: Interface, request: FaultRequest) -> Probes:
+    """Probes on the path of the interface's data.
+
+    Raises UnhealthyError where that is a NIC's own and there is no NIC of another host to probe, or no connection
+    manager here: packets of the kernel would say nothing of it.
+    """
+    peer = next((other for other in request.peers if isinstance(nic, Nic) and other.plane == nic.plane), None)
+    if isinstance(nic, Nic) and nic.device and peer and CONNECTION_MANAGER.exists():
+        return RdmaProber(nic, peer)
+    if interfaces.hardware(nic) not in BY_KERNEL:
+        missing = f"{CONNECTION_MANAGER} (load rdma_ucm)" if peer else "a NIC of another host in its plane"
+        raise UnhealthyError(f"{nic.name} cannot be probed on the path of its data without {missing}")
+    return Prober(interfaces.examine(nic))
+
+
+class RdmaProber:
+    """Probes from a NIC to that of another host, sent by the NIC as it sends data. They are all of one size."""
+
+    plane = RDMA
+    most = 5_000
+
+    def __init__(self, nic: Nic, peer: Nic) -> None:
+        self._ends, self._traffic_class = (nic.address, peer.address), nic.traffic_class
+
+    def train(self, count: int, size_bytes: int = 64, gap_s: float = 0.0) -> Echoes:  # noqa: ARG002
+        """See `Probes`."""
+        with CmEcho(*self._ends, self._traffic_class) as echo:
+            for number in range(count):
+                echo.send(number)
+                echo.receive(gap_s)
+            echo.receive(_REPLY_TIMEOUT_S, lambda: len(echo.arrived_s) == count)
+            replies = [EchoReply(number, echo.sent_s[number], at_s) for number, at_s in echo.arrived_s.items()]
+            return Echoes([echo.sent_s[number] for number in range(count)], replies)
+
+
 class Prober:
-    """Probes from an interface's own address to the peer at the other end of its cable.
+    """Probes from an interface's own address to the peer at the other end of its cable, sent by the kernel.
 
     Raises UnhealthyError when it has no IPv4 address or no known peer.
     """
+
+    plane = IP
+    most = 50_000
 
     def __init__(self, target: InterfaceTarget) -> None:
         interface = target.interface
@@ -151,8 +208,8 @@ def checksum(data: bytes) -> int:
     return 0xFFFF - ((total + (total >> 16)) & 0xFFFF)
 
 
-# The number of probes is chosen for about 20 expected losses, between a minimum and a maximum.
-_LOSSES_EXPECTED, _PROBES_MIN, _PROBES_MAX = 20, 40, 50_000
+# The number of probes is chosen for about 20 expected losses, between a minimum and the prober's maximum.
+_LOSSES_EXPECTED, _PROBES_MIN = 20, 40
 # Accepted deviation of a binomial count, in standard deviations; share of probes that a flipped bit does not damage.
 _SIGMAS, _HARMLESS = 4.0, 0.02
 _PROBE_BYTES = 1024
@@ -165,8 +222,8 @@ def echo_loss(request: FaultRequest) -> Compared[Echoes]:
     """`sent` and `lost` probes. Seen, from the first lost one on, when the loss fits the requested probability."""
     either = float(request.parameters.get("probability", 1.0))
     probability = 1 - (1 - either) ** 2 if request.parameters.get("direction") == "both" else either
-    count = min(_PROBES_MAX, max(_PROBES_MIN, math.ceil(_LOSSES_EXPECTED / probability)))
-    prober = Prober(interfaces.examine(request.interface))
+    prober = data_probes(request.interface, request)
+    count = min(prober.most, max(_PROBES_MIN, math.ceil(_LOSSES_EXPECTED / probability)))
 
     def seen(before: Echoes, during: Echoes) -> float | None:
         fits = plausible(during.lost, len(during.sent_s), probability) and before.lost < during.lost / 2
@@ -177,6 +234,7 @@ def echo_loss(request: FaultRequest) -> Compared[Echoes]:
         lambda echoes: {"sent": len(echoes.sent_s), "lost": echoes.lost},
         seen,
         lambda before, after: after.lost <= max(before.lost, _RESIDUAL_LOSS * count * probability),
+        prober.plane,
     )
 
 
@@ -184,7 +242,7 @@ def echo_loss(request: FaultRequest) -> Compared[Echoes]:
 def echo_delay(request: FaultRequest) -> Compared[Echoes]:
     """`round_trip_s`, the median. Seen, from the first late probe on, when it has grown by half of the delay."""
     half_s = request.number("delay_s") * (2 if request.choice("direction") == "both" else 1) / 2
-    prober = Prober(interfaces.examine(request.interface))
+    prober = data_probes(request.interface, request)
 
     def seen(before: Echoes, during: Echoes) -> float | None:
         threshold_s = _round_trip_s(before) + half_s
@@ -196,16 +254,17 @@ def echo_delay(request: FaultRequest) -> Compared[Echoes]:
         lambda echoes: {"round_trip_s": _round_trip_s(echoes)},
         seen,
         lambda before, after: _round_trip_s(after) < _round_trip_s(before) + half_s,
+        prober.plane,
     )
 
 
 @witness("echo_order")
 def echo_order(request: FaultRequest) -> Compared[Echoes]:
     """`overtaken`: replies that arrived before that of an earlier probe. Seen when there are more than before."""
-    count = max(_PROBES_MIN, math.ceil(_LOSSES_EXPECTED / request.number("probability")))
+    prober = data_probes(request.interface, request)
+    count = min(prober.most, max(_PROBES_MIN, math.ceil(_LOSSES_EXPECTED / request.number("probability"))))
     # Many probes must be in flight at once, or none can overtake.
     gap_s = request.number("delay_s") / 10
-    prober = Prober(interfaces.examine(request.interface))
 
     def seen(before: Echoes, during: Echoes) -> float | None:
         pairs = pairwise(during.replies)
@@ -217,44 +276,70 @@ def echo_order(request: FaultRequest) -> Compared[Echoes]:
         lambda echoes: {"overtaken": count_overtaking(echoes)},
         seen,
         lambda before, after: count_overtaking(after) <= count_overtaking(before),
+        prober.plane,
     )
 
 
 class _Sizes(NamedTuple):
-    """Trains of probes of the MTU's size, and of short ones."""
+    """Trains of probes of the MTU's size, and of short ones; and the path MTU of a NIC that carries its data itself."""
 
     full: Echoes
     small: Echoes
+    active_bytes: int = 0
 
     @property
     def answered(self) -> bool:
         """Whether every probe was."""
         return not self.small.lost and not self.full.lost
 
+    @property
+    def values(self) -> Values:
+        """What is reported of it."""
+        active = {"active_bytes": float(self.active_bytes)} if self.active_bytes else {}
+        return {"small": _answered(self.small), "full": _answered(self.full)} | active
+
 
 @witness("echo_size")
 def echo_size(request: FaultRequest) -> Compared[_Sizes]:
-    """`small` and `full`: shares of short and of MTU-sized probes answered. Seen when only short ones are."""
+    """`small` and `full`: shares of short and of MTU-sized probes answered. Seen when only short ones are.
+
+    Probes are the kernel's. A NIC that sends RDMA by itself must also have a smaller path MTU than before.
+    """
     target = interfaces.examine(request.interface)
     gap_s = request.witness_s / _PROBES_MIN / 2
     prober = Prober(target)
+    by_kernel = interfaces.hardware(request.interface) in BY_KERNEL
+
+    def measure() -> _Sizes:
+        full = prober.train(_PROBES_MIN, target.mtu_bytes, gap_s)
+        small = prober.train(_PROBES_MIN, gap_s=gap_s)
+        return _Sizes(full, small, 0 if by_kernel else _active_mtu_bytes(request.interface.device))
 
     def seen(before: _Sizes, during: _Sizes) -> float | None:
         only_full = not during.small.lost and during.full.lost == len(during.full.sent_s)
-        return during.full.first_lost_s if before.answered and only_full else None
+        smaller = by_kernel or during.active_bytes < before.active_bytes
+        return during.full.first_lost_s if before.answered and only_full and smaller else None
 
     return Compared(
-        lambda: _Sizes(prober.train(_PROBES_MIN, target.mtu_bytes, gap_s), prober.train(_PROBES_MIN, gap_s=gap_s)),
-        lambda sizes: {"small": _answered(sizes.small), "full": _answered(sizes.full)},
+        measure,
+        lambda sizes: sizes.values,
         seen,
-        lambda _, after: after.answered,
+        lambda before, after: after.answered and after.active_bytes >= before.active_bytes,
+        IP if by_kernel else f"{IP} and {STATE}",
     )
+
+
+def _active_mtu_bytes(device: str) -> int:
+    """The largest path MTU that the NIC's RDMA port offers now."""
+    from c4bench.verbs.device import active_mtu_bytes  # noqa: PLC0415  (pyverbs, which few witnesses need)
+
+    return active_mtu_bytes(device, 1)
 
 
 @witness("nics_dead")
 def nics_dead(request: FaultRequest) -> Compared[list[Echoes]]:
     """`lost`: share of probes lost over all NICs of the host. Seen when none is answered, and almost all were."""
-    probers = [Prober(interfaces.examine(nic)) for nic in request.nics]
+    probers = [data_probes(nic, request) for nic in request.nics]
 
     def seen(before: list[Echoes], during: list[Echoes]) -> float | None:
         dead = _lost(during) == 1.0 and _lost(before) < _RESIDUAL_LOSS
@@ -265,6 +350,7 @@ def nics_dead(request: FaultRequest) -> Compared[list[Echoes]]:
         lambda trains: {"lost": _lost(trains)},
         seen,
         lambda before, after: _lost(after) <= _lost(before) + _RESIDUAL_LOSS,
+        " and ".join(sorted({prober.plane for prober in probers})),
     )
 
 

@@ -10,7 +10,7 @@ from c4bench.errors import UnhealthyError
 from c4bench.inject import interfaces
 from c4bench.inject.interfaces import InterfaceTarget, device_of, words
 from c4bench.inject.registry import witness
-from c4bench.inject.witness.base import Aftermath, Counters, Evidence, Values
+from c4bench.inject.witness.base import IP, Aftermath, Counters, Evidence, Values
 from c4bench.model.fault import FaultRequest
 
 _ROCE_PORT = 4791
@@ -36,6 +36,8 @@ class AcksLost:
     That switch answers with ICMP port unreachable, which proves the arrival. The datagrams belong to no connection. A
     switch answers few of them: a missing acknowledgement counts only if data sent right after it is answered.
     """
+
+    plane = IP
 
     def __init__(self, request: FaultRequest) -> None:
         self._target = interfaces.examine(request.interface)
@@ -73,6 +75,8 @@ class AcksLost:
 @witness("port_share")
 class PortShare:
     """`share` of the flows of an ECMP route that leave by the port. Seen when almost all do."""
+
+    plane = IP
 
     def __init__(self, request: FaultRequest) -> None:
         self._target = interfaces.examine(request.interface)

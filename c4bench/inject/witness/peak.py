@@ -12,7 +12,7 @@ from c4bench.errors import UnhealthyError
 from c4bench.inject import interfaces
 from c4bench.inject.drivers.netdev import limited_bps, shaper_for
 from c4bench.inject.registry import witness
-from c4bench.inject.witness.base import Aftermath, Counters, Evidence, Values
+from c4bench.inject.witness.base import IP, Aftermath, Counters, Evidence, Values
 from c4bench.inject.witness.echo import FRAME_BYTES, HEADERS_BYTES, Echoes, Prober
 from c4bench.model.fault import FaultRequest
 
@@ -34,7 +34,12 @@ class PeakSample(NamedTuple):
 
 @witness("peak_rate")
 class PeakRate:
-    """Reads the interface's counters; for received packets during the fault, those of the ifb device."""
+    """Reads the interface's counters; for received packets during the fault, those of the ifb device.
+
+    Only where the kernel carries the data do its counters and packets say what the data's rate is.
+    """
+
+    plane = IP
 
     def __init__(self, request: FaultRequest) -> None:
         target = interfaces.examine(request.interface)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from case_truths import CASES
 from evidence_mutations import originals
 from fuzz_mutations import of
 from fuzzing import Target
@@ -25,6 +26,13 @@ def recorded(*names):
     return tuple((SEEDS / name).read_bytes() for name in names)
 
 
+def cases(pattern):
+    """Cases of other tools' files, by what their paths match."""
+    return tuple(path.read_bytes() for path in sorted(CASES.glob(pattern)))
+
+
+_MATRIX = b"Gb/s\n   n1 n2 n3\nn1 - 190 80\nn2 188 - 190\nn3 79 191 -\n"
+_LIST = b"source,destination,bw Gb/s\nn1,n2,190\nn2,n1,80\nn1,n3,190\nn3,n1,180\n"
 RAS_TEXT, RAS_JSON = FILES["ras_0s.txt"], FILES["ras_0s.json"]
 _RAS_TEXTS = (RAS_TEXT, FILES["ras.txt"], *recorded("ras_ahead.txt", "ras_missing.txt", "ras_then_log.txt"))
 _NCCL_TESTS = {
@@ -90,8 +98,15 @@ TARGETS = (
     _target("kineto", _some("json", "rank_0.pt.trace.json"), "rank_0.pt.trace.json"),
     _target("gzip", _some("binary", "rank_0.pt.trace.json.gz"), "rank_0.pt.trace.json.gz"),
     _target("chakra", of("binary", *recorded("chakra.2.et")), "chakra.2.et"),
+    _target("chakra-json", of("text", *recorded("jsonizer.json", "workload_graph.json")), "chakra.json"),
+    _target("torch-trace", of("json", *map(unpacked, cases("12*/*.json.gz"))), "et.json"),
+    _target("inspector-metrics", of("text", *cases("10*/prometheus/*")), "metrics.prom"),
     _target("nccl-tests", _json(_NCCL_TESTS), "out.json"),
     _target("perftest", _json(_PERFTEST), "out.json"),
+    _target("rccl-tests", of("lines", *cases("09*/*")), "out.json"),
+    _target("perftest-unquoted", of("text", *cases("08*/*old*.json")), "out.json"),
+    _target("benchmark-text", of("text", *cases("07*/*"), *cases("08*/*.txt")), "gpu1_to_gpu2.txt"),
+    _target("pairs", of("text", _MATRIX, _LIST), "pairs.csv"),
     Target("evidence-logs", of("text", *recorded(*_LOGS)), partial(_read, name="stderr.log"),
            (UnreadableError,), sound=False),
     Target("detect", of("text", *_RAS_TEXTS, RAS_JSON), _detected),

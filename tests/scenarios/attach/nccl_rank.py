@@ -284,12 +284,13 @@ class Device:
 
     def connect(self, end: Any, other: dict[str, Any]) -> None:
         """Connect to the queue pair that the other end has said."""
-        end.connect(self.remote(other["gid"], other["qp"]), receives=4 * NCCL_STEPS)
+        end.connect_by(self.remote(other["gid"], other["qp"]), receives=4 * NCCL_STEPS)
 
     def _read(self) -> bool:
         for completion in self.opened.completions():
             if completion.status:
-                sys.exit(f"NCCL WARN NET/IB: Got completion with error {completion.status}")  # ends the proxy
+                sys.stderr.write(f"NCCL WARN NET/IB: Got completion with error {completion.status}\n")
+                os._exit(1)  # as PyTorch's watchdog ends a process whose communicator has failed
             self._ends[completion.qp](completion.received)
         return True
 

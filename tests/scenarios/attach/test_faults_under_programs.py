@@ -24,8 +24,9 @@ UCX = {
     "UCX_IB_GID_INDEX": "{gid}",
     "UCX_UD_VERBS_ETH_DGID_CHECK": "n",
 }
-FOLLOWED_S, LEARN_S, PATIENCE_S, AFTERTHOUGHT_S = 60.0, 5.0, 8.0, 0.5
-COUNT, ROUNDS, COMPUTE_US, RANKS = 65536, 1_000_000, 20_000, 4
+FOLLOWED_S, LEARN_S, PATIENCE_S, AFTERTHOUGHT_S = 60.0, 4.5, 6.0, 0.3
+OPERATIONS, HEALTHY_S = 500, 60.0
+COUNT, ROUNDS, COMPUTE_US, RANKS = 65_536, 1_000_000, 20_000, 4
 
 
 class Trial(NamedTuple):
@@ -168,13 +169,31 @@ def break_it(inject, cluster, ports):
         lease_s = 6.0 if trial.where == "host" else 20.0
         with inject(trial.fault, at=at, lease_s=lease_s, **trial.parameters) as fault:
             names = ports.addresses.get(at, frozenset()) | {fault.target.name}
-            yield fault.onset_s, lambda found: found.name in names and found.side in {fault.target.side, ""}
+            yield fault.observed_s, lambda found: found.name in names and found.side in {fault.target.side, ""}
 
     return apply
 
 
 @pytest.mark.nightly
-@pytest.mark.needs(hosts=8)
+@pytest.mark.needs(hosts=4)
+@pytest.mark.parametrize("program_of", ["mpi", "nccl", "perftest"])
+def test_a_healthy_program_raises_no_alarm(request, program_of, cluster, measure, run_directory):
+    """500 collectives, or as many tens of messages of perftest, and nothing is found."""
+    ran = request.getfixturevalue(program_of)(f"{program_of}-healthy")
+    done, deadline_s = 0, time.monotonic() + HEALTHY_S
+    while done < OPERATIONS and time.monotonic() < deadline_s:
+        time.sleep(1.0)
+        newest = cluster.windows(ran.job)[-len(ran.hosts) :]
+        calls = [op.seq + 1 for window in newest for op in window.ops]
+        done = max([*calls, *(conn.messages // 10 for window in newest for conn in window.conns if not calls)])
+    run_directory.save_telemetry(ran.job, cluster.recording(ran.job))
+    measure("attach.healthy_operations", done, at_least=OPERATIONS, clock=Clock.NONE, program=program_of)
+    found = len(cluster.diagnoses(ran.job))
+    measure("attach.false_alarms", found, at_most=0, clock=Clock.NONE, program=program_of)
+
+
+@pytest.mark.nightly
+@pytest.mark.needs(hosts=4)
 @pytest.mark.usefixtures("atlas")
 @pytest.mark.parametrize(
     ("program_of", "name"),

@@ -1,6 +1,10 @@
-"""Watches for a fault that never comes: each line is a request, answered by what its witness saw. Sent as text."""
+"""Watches for a fault that never comes: each line has a request, and what is done instead of the fault and undone.
+
+The answer is what the fault's witness saw. Sent as text.
+"""
 
 import json
+import subprocess
 import sys
 import time
 
@@ -8,14 +12,27 @@ import msgspec
 
 from c4bench.inject import catalogue
 from c4bench.inject.registry import WITNESSES
+from c4bench.inject.witness.base import plane_of
 from c4bench.model.fault import FaultRequest
+
+
+def perform(commands):
+    """Run them, one after the other."""
+    for argv in commands:
+        subprocess.run(argv, check=True)
+
 
 CATALOGUE = catalogue.load()
 for line in sys.stdin:
-    spec, request = CATALOGUE.resolve(msgspec.json.decode(line, type=FaultRequest))
+    asked = json.loads(line)
+    spec, request = CATALOGUE.resolve(msgspec.convert(asked["request"], FaultRequest))
     witness = WITNESSES[spec.witness](request)
     before = witness.before()
-    evidence = witness.during(time.time())
-    answer = {"seen": evidence.observed_s is not None, "before": before, "during": evidence.values}
-    sys.stdout.write(f"{json.dumps(answer)}\n")
+    perform(asked["instead"])
+    try:
+        evidence = witness.during(time.time())
+    finally:
+        perform(asked["undo"])
+    answer = {"seen": evidence.observed_s is not None, "plane": plane_of(witness)}
+    sys.stdout.write(f"{json.dumps(answer | {'before': before, 'during': evidence.values})}\n")
     sys.stdout.flush()

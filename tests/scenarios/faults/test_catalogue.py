@@ -36,7 +36,8 @@ def prove(injector, measure, healed):
     def proved(name, place):
         lease_s = 20.0
         with injector.apply_at(name, place, PARAMETERS.get(name, {}), lease_s=lease_s) as fault:
-            measure("faults.witnessed_fraction", float(fault.witness.seen), equals=1, clock=Clock.NONE, fault=name)
+            seen, plane = float(fault.witness.seen), fault.witness.plane
+            measure("faults.witnessed_fraction", seen, equals=1, clock=Clock.NONE, fault=name, plane=plane)
             measure("faults.onset_error_s", fault.onset_bound_s, unit="s", at_most=0.010, fault=name)
         well = healed()["recovered"] is True
         measure("faults.healed_fraction", float(well), equals=1, clock=Clock.NONE, fault=name)

@@ -15,31 +15,32 @@ from c4bench.model.measurement import Clock
 pytestmark = pytest.mark.needs("disruptive", "root")
 ONLOOKER = Path(__file__).with_name("onlooker.py")
 ANSWER_WITHIN_S = 60.0
+# The faults that are seen by what happens to packets which the NIC itself sends.
+BY_RDMA = {"host.data_cut", *(f"nic.{name}" for name in ("blackhole", "corrupt", "delay", "loss", "reorder"))}
 
 
 @pytest.fixture
 def watch(inventory, measure):
-    """Have the witnesses of these faults look at a healthy target, one after the other."""
+    """Have the witnesses of these faults look at a target where something else is done, one after the other.
 
-    def look(names, target):
-        access = inventory.access[target.host.name]
+    The planes that they looked at, by fault.
+    """
+
+    def look(names, target, variant="the driver does nothing", instead=(), undo=()):
+        access, planes = inventory.access[target.host.name], {}
         with (
             remote.connect(target.host.name, access) as connection,
             closing(connection.start([access.python, "-c", ONLOOKER.read_text()])) as session,
         ):
             for name in names:
                 request = target.request(name, dict(PARAMETERS.get(name, {})), 30.0, 0.3, last_nic=True)
-                session.write_line(msgspec.json.encode(request).decode())
+                asked = {"request": request, "instead": instead, "undo": undo}
+                session.write_line(msgspec.json.encode(asked).decode())
                 answer = json.loads(session.read_line(ANSWER_WITHIN_S))
-                witness = CATALOGUE[name].witness
-                measure(
-                    "faults.seen_without_fault",
-                    float(answer["seen"]),
-                    at_most=0,
-                    clock=Clock.NONE,
-                    fault=name,
-                    witness=witness,
-                )
+                labels = {"fault": name, "witness": CATALOGUE[name].witness, "variant": variant}
+                measure("witness.false_seen", float(answer["seen"]), at_most=0, clock=Clock.NONE, **labels)
+                planes[name] = answer["plane"]
+        return planes
 
     return look
 
@@ -60,3 +61,15 @@ def test_a_healthy_port_shows_no_fault(switch_names, place, up_and_across, watch
 def test_a_healthy_host_shows_no_fault(fault_hosts, place, watch):
     """No witness of a host's fault sees one on a healthy host."""
     watch(of(TargetKind.HOST), place(fault_hosts[0].name))
+
+
+def test_what_only_hurts_icmp_is_not_seen(nic_hosts, place, watch):
+    """Where only the kernel's echo requests are lost, no witness of a fault that data would feel sees it."""
+    netdev = nic_hosts[0].nics[0].netdev
+    icmp = ("protocol", "ip", "u32", "match", "ip", "protocol", "1", "0xff", "action", "drop")
+    hooks = [["tc", "qdisc", "add", "dev", netdev, "clsact"]]
+    hooks += [["tc", "filter", "add", "dev", netdev, hook, *icmp] for hook in ("ingress", "egress")]
+    hurt = {"variant": "only ICMP is hurt", "instead": hooks, "undo": [["tc", "qdisc", "del", "dev", netdev, "clsact"]]}
+    planes = watch(of(TargetKind.NIC), place(f"{nic_hosts[0].name}/0"), **hurt)
+    planes |= watch(["host.data_cut"], place(nic_hosts[0].name), **hurt)
+    assert {name for name, plane in planes.items() if plane == "rdma"} == BY_RDMA

@@ -1,8 +1,10 @@
 """Unmodified MPI programs with the preloaded library, on the MPIs of this machine (`mpi_rank.c`)."""
 
+import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,14 +50,14 @@ def programs(tmp_path_factory):
 
 
 @contextmanager
-def running(program, library, folder, ranks, *words):
+def running(program, library, folder, ranks, *words, **more):
     """A job of as many ranks, each on its own host, and its telemetry."""
     launch, number = MPIS[program.name]
     script = f"export C4BENCH_RANK=${number} LD_PRELOAD={library}; exec {program} {' '.join(map(str, words))}"
     names = {"C4BENCH_ATTACH_RECORDS": str(folder), "C4BENCH_JOB": "train"}
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     command = [*launch, "-n", str(ranks), "sh", "-c", script]
-    process = subprocess.Popen(command, env={**os.environ, **names, **root}, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, env={**os.environ, **names, **root, **more}, stderr=subprocess.DEVNULL)
     try:
         yield process, Watch(folder, ranks)
     finally:
@@ -107,6 +109,25 @@ def test_a_hang_is_named(programs, mpi_library, tmp_path, mpi, how, cause, compo
         diagnosis = watch.until(lambda found: found.cause is cause)
     assert str(diagnosis.component) == component
     assert {op.collective_seq_id for op in diagnosis.operations} == {20}
+
+
+def test_a_program_without_rdma_is_followed(programs, mpi_library, tmp_path):
+    """Each rank introduces itself to the agent at its first collective, with its launcher's word for which it is."""
+    listener, heard = socket.socket(socket.AF_UNIX), []
+    listener.bind(str(tmp_path / "agent"))
+    listener.listen()
+    listener.settimeout(60)
+    (tmp_path / "records").mkdir()
+    names = {"C4BENCH_ATTACH_SOCKET": str(tmp_path / "agent")}
+    libraries = f"{compiled('verbs')}:{mpi_library}"
+    with running(programs("openmpi"), libraries, tmp_path / "records", 2, 1000, 1, "busy", 3, **names):
+        for _ in range(2):
+            connection, _ = listener.accept()
+            with connection, connection.makefile() as lines:
+                heard.append(json.loads(lines.readline()))
+    listener.close()
+    assert {one["environment"]["OMPI_COMM_WORLD_RANK"] for one in heard} == {"0", "1"}
+    assert all(re.fullmatch(r"[0-9]+\.ring", one["ring"]) for one in heard)
 
 
 def test_it_steps_aside(programs, mpi_library, tmp_path):

@@ -157,7 +157,7 @@ def test_simulated_nics_count_what_stood_in_a_queue():
     assert not any(window.nics for tick in simulate(SimJob(HOSTS, MIX), [fault], 0.5) for window in tick.windows)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.nightly)])
 def test_jobs_beside_others_are_silent(seed):
     """Bursts, oversubscribed links and incasts alarm nobody, and congestion is noted."""
     found, benign, _ = soak(seed, 100)

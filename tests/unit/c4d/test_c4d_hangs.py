@@ -139,12 +139,13 @@ def test_clean_exit_that_others_wait_for_is_a_hang(job):
     assert _named(_until(job, absent={2}, inside=True, state={2: ("exited", 0)})) == [_RANK_2]
 
 
-def test_sender_that_gave_up_on_a_dead_path_is_a_victim(job):
-    """An exit after its own messages stood unacknowledged for long is the path's doing."""
+@pytest.mark.parametrize("end", [("exited", 1), ("killed", -6)], ids=["exits", "aborts"])
+def test_sender_that_gave_up_on_a_dead_path_is_a_victim(job, end):
+    """An exit after its own messages stood unacknowledged for long is the path's doing, also by abort(3)."""
     job.next()
     for _ in range(3):
         assert job.step(inside=True, outstanding={1: 2}) == []
-    found = _until(job, inside=True, outstanding={1: 2}, state={1: ("exited", 1)})
+    found = _until(job, inside=True, outstanding={1: 2}, state={1: end})
     assert _named(found) == [(Syndrome.COMMUNICATION_HANG, "nic h1/0")]
 
 

@@ -13,6 +13,9 @@ from tools.sim.model import SimFault, SimFaultKind, SimJob
 
 AT_S = 8.0
 JOBS = {"mix": SimJob(8, MIX), "ring": SimJob(8, (StepOp("all_reduce", 64 << 20, 0.05),))}
+RING_BY_DAY = [
+    pytest.param(job, id=name, marks=pytest.mark.nightly if name == "mix" else ()) for name, job in JOBS.items()
+]
 
 
 def bare(windows, now_s, again=()):
@@ -43,7 +46,7 @@ def fault(kind, **values):
     return SimFault(kind, 3, AT_S, **values)
 
 
-@pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
+@pytest.mark.parametrize("job", RING_BY_DAY)
 def test_a_healthy_job_says_nothing(job):
     """Connections that are idle while ranks compute are no finding."""
     assert judged(job) == []
@@ -57,7 +60,7 @@ def test_a_nic_at_half_its_rate_is_named(job):
     assert first.alarmed_s - AT_S < 1.0
 
 
-@pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
+@pytest.mark.parametrize("job", RING_BY_DAY)
 def test_a_dead_path_is_named_with_what_it_could_be_as_well(job):
     """A connection that stands still, and whose NIC sends again, shows both of its ends within a second and a half."""
     found = judged(job, fault(SimFaultKind.PATH_RATE, factor=0.0, peer=4), again=("h3",))

@@ -13,7 +13,7 @@ from c4bench.model.diagnosis import Component, Syndrome
 from c4bench.model.step import StepOp
 from tools.sim.model import SimFault, SimFaultKind, SimJob
 
-_SAMPLED = settings(max_examples=examples(3, 8), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+_SAMPLED = settings(max_examples=examples(2, 8), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 _HEALTHY_S = 2.5
 # Nothing else is found in this time after a fault had to be named.
 _WATCHED_S = 1.0

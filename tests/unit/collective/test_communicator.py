@@ -31,8 +31,14 @@ def test_all_reduce_sums_every_element(world, size, count):
     run(world(size, **SMALL), work)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "float16", "bfloat16"])
-@pytest.mark.parametrize(("op", "expected"), [("sum", 6), ("min", 1), ("max", 3), ("avg", 2)])
+@pytest.mark.parametrize(
+    ("dtype", "op", "expected"),
+    [
+        pytest.param(dtype, op, expected, marks=() if dtype == "float32" or op == "sum" else pytest.mark.nightly)
+        for dtype in ("float32", "float64", "int32", "int64", "float16", "bfloat16")
+        for op, expected in (("sum", 6), ("min", 1), ("max", 3), ("avg", 2))
+    ],
+)
 def test_reductions_of_every_type(world, dtype, op, expected):
     """sum, min, max and avg give what numpy gives for each type, and leave the type as it is."""
 

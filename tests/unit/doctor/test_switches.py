@@ -127,8 +127,8 @@ def test_a_linux_switch_is_asked_for_the_kernels_error_counters(tmp_path):
     (report,) = audit_all(load(path), lambda *_: linux, apart_s=0.0)
     assert report.problems == (
         "not SONiC: its QoS settings are not checked",
-        "swp1: errors grow, RX_ERR 9 to 12; check the cable, the optics, and the port at its other end",
+        "swp1: errors grow, rx_errors 9 to 12; check the cable, the optics, and the port at its other end",
     )
     (again,) = audit_all(load(path), lambda *_: linux, apart_s=0.0)
     assert again.problems == report.problems[:1]
-    assert again.notes == ("swp1: RX_ERR 12 in all, not growing: no reason to touch the cable",)
+    assert again.notes == ("swp1: rx_errors 12 in all, not growing: no reason to touch the cable",)

@@ -1,12 +1,14 @@
 """Inputs as people have them, each with the right answer: nobody is named, and no command printed, without a reason."""
 
 import json
+from pathlib import Path
 
 import pytest
 from case_truths import ANSWERS, CASES, NOBODY, TRUTHS
 
 from c4bench.cli.main import main
 from c4bench.evidence.fields import rank_in
+from c4bench.evidence.formats import FORMATS
 from c4bench.model.advice import LEAST_CONFIDENCE
 
 
@@ -21,43 +23,22 @@ def detect(capsys, *options):
     return code, capsys.readouterr().out
 
 
-def test_the_answer_is_right(truth, capsys):
-    """The answer names who is to blame and nobody else, in the job's own numbers, and says what is known of them."""
-    code, said = detect(capsys, truth.path)
-    assert code == 0
-    assert [text for text in truth.says if text not in said] == []
-    assert "healthy" not in said
-    _, printed = detect(capsys, "--json", truth.path)
-    report = json.loads(printed)
-    found = [one["diagnosis"]["component"] for one in report["verdicts"]]
-    assert tuple(f"{part['kind']} {part['name']}" for part in found) == truth.named
-    assert tuple(tuple(one["culprits"]) for one in report["verdicts"]) == truth.culprits
-    assert {host for one in report["verdicts"] for host in one["hosts"]} <= set(truth.blamed)
-    assert report["size_stated"] == (truth.ranks > 0)
-    assert truth.ranks in {0, report["ranks"]}
-    assert report["state"] == "fault"
-
-
-@pytest.mark.parametrize("answer", ANSWERS, ids=[answer.case for answer in ANSWERS])
-def test_an_input_that_is_not_about_ranks_gets_its_answer(answer, capsys):
-    """A benchmark, or what another command reads, gets its right answer, and none of the wrong ones of its kind."""
-    code = main([*answer.words, str(CASES / answer.case)])
-    printed = "".join(capsys.readouterr())
-    assert [text for text in answer.says if text not in printed] == []
-    assert [text for text in answer.not_says if text in printed] == []
-    assert code == answer.code
+@pytest.mark.parametrize("row", [*TRUTHS, *ANSWERS], ids=[row.case for row in [*TRUTHS, *ANSWERS]])
+def test_the_answer_is_right(row):
+    """The answer names who is to blame and nobody else, in the job's own numbers, and says what is known, no more."""
+    assert list(row.faults(CASES)) == []
 
 
 @pytest.mark.parametrize("scheduler", ["slurm", "kubernetes"])
 def test_a_command_is_printed_for_who_is_to_blame_only(truth, capsys, scheduler):
     """A command needs a finding that is alone and above the bar; everywhere else the reason says why there is none."""
-    _, printed = detect(capsys, "--json", truth.path)
+    _, printed = detect(capsys, "--json", CASES / truth.case)
     sure = [one for one in json.loads(printed)["verdicts"] if one["drain"]]
     for one in sure:
         assert one["diagnosis"]["confidence"] >= LEAST_CONFIDENCE
         assert (one["diagnosis"]["alternatives"], one["unadvised"]) == ([], "")
         assert set(one["drain"]) <= set(truth.blamed)
-    _, said = detect(capsys, "--reasons", scheduler, truth.path)
+    _, said = detect(capsys, "--reasons", scheduler, CASES / truth.case)
     commands = [line for line in said.splitlines() if not line.startswith("#")]
     assert len(commands) == sum(len(one["drain"]) for one in sure)
     assert len(said.splitlines()) >= len(truth.named)
@@ -146,3 +127,31 @@ def test_the_highest_rank_does_not_state_the_size(tmp_path, capsys):
     code, said = detect(capsys, tmp_path)
     assert (code, said.splitlines()[0].partition(";")[0]) == (4, "3 ranks or more")
     assert "no file states it, but that it has 3 ranks or more; --ranks N does" in said
+
+
+def test_every_format_is_documented():
+    """The reference has a row for each format that a file may be of."""
+    page = (Path(__file__).parents[3] / "docs/reference/evidence-formats.md").read_text()
+    assert len(FORMATS) > 10
+    assert [name for name in FORMATS if f"\n| {name} |" not in page] == []
+
+
+def test_only_recordings_of_ours_go_to_their_reader(tmp_path, capsys):
+    """A file of no known format is said to be that, and a recording among other files is said to be judged alone."""
+    stranger, ours = tmp_path / "a.json", tmp_path / "b.jsonl"
+    stranger.write_text('{"apiVersion": "v1", "items": [1, 2]}\n{"torn": ')
+    ours.write_text('{"format":7,"host":"h0","sequence":1,"start_s":0.0,"end_s":0.1}\n')
+    assert main(["detect", str(stranger)]) == 2
+    assert "it is of no known format" in capsys.readouterr().err
+    assert main(["detect", str(tmp_path)]) == 2
+    assert "b.jsonl: it is a recording of c4bench's telemetry, which is judged alone" in capsys.readouterr().err
+
+
+def test_many_unknown_files_are_one_line(tmp_path, capsys):
+    """Files that are refused for the same reason are counted, and the first few named."""
+    for number in range(40):
+        (tmp_path / f"{number}.bin").write_bytes(bytes([number, 1, 2]))
+    assert main(["detect", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "40 files: it is of no known format" in line
+    assert "and 37 more" in line

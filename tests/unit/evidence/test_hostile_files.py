@@ -122,14 +122,18 @@ def test_files_that_cannot_be_used_are_named_and_the_rest_is_judged(torch_dumps,
 
 @pytest.mark.parametrize("what", ["nothing", "empty folder", "no such file"])
 def test_nothing_to_read_is_one_line(tmp_path, capsys, what):
-    """Where no file can be read, the command ends with code 2 and says so."""
+    """Where no file can be read, the command ends with code 2 and says of each path why."""
     (tmp_path / "a").mkdir()
     paths = {"nothing": [tmp_path / "a", tmp_path / "b"], "empty folder": [tmp_path / "a"],
              "no such file": [tmp_path / "b", tmp_path / "c"]}  # fmt: skip
     assert main(["detect", *map(str, paths[what])]) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert "no file could be read" in err.splitlines()[-1]
+    assert all(str(path) in err for path in paths[what])
+    assert ("the folder has no files" in err, "there is no such file or folder" in err) == (
+        what != "no such file",
+        what != "empty folder",
+    )
 
 
 def test_two_jobs_in_one_folder_are_noticed(torch_dumps, tmp_path):

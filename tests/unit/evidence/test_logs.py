@@ -79,6 +79,9 @@ PEER = "gpu-1:7:9 [0] transport/net_ib.cc:9 NCCL WARN NET/IB: Got completion fro
          "(synd 0x15 vend 0x81 hw_synd 0/0)\n[gpu-1:7:0:7] ib_mlx5_log.c:177  RC QP 0xd16 wqe[8]: SEND "
          "s-e [rqpn 0x17de dgid=::ffff:198.51.100.2 "
          "sgid_index=3] [inl len 61]", 12, 129, "mlx5_3", "198.51.100.2"),
+        ("gpu-1:7:9 [0] NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_3:1, curr "
+         "state INIT, next state RTR, local GID index 3, local GID ::ffff:198.51.100.1, remote GID ::ffff:198.51.100.2",
+         110, -1, "mlx5_3", "198.51.100.2"),
         ("[[1176,1],0][btl_openib_component.c:2905:handle_wc] from gpu-1 to: gpu-2 error polling LP CQ with status "
          "RETRY EXCEEDED ERROR status number 12 for wr_id 38996224 opcode 0 qp_idx 0", 12, -1, "", ""),
     ],
@@ -139,6 +142,11 @@ def test_who_reports_failures_is_not_to_blame_but_what_they_share(tmp_path):
           "[0]:", "  time      : 2026-01-15_05:44:20", "  host      : gpu-3", "  rank      : 5 (local_rank: 1)",
           "  exitcode  : -11 (pid: 62)"],
          "rank job:5", Cause.PROCESS_ENDED),
+        (["=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES", "=   PID 30831 RUNNING AT gpu-3",
+          "=   EXIT CODE: 9"],
+         "host gpu-3", Cause.PROCESS_ENDED),
+        (["=   RANK 4 PID 30831 RUNNING AT gpu-3", "=   KILLED BY SIGNAL: 9 (Killed)"],
+         "rank job:4", Cause.PROCESS_ENDED),
         (["trainer-7   0/1   OOMKilled   0   3h"], "host trainer-7", Cause.PROCESS_ENDED),
         (["srun: error: Node failure on gpu-9"], "host gpu-9", Cause.HOST_SILENT),
         (["[rank4]: Traceback (most recent call last):", "[rank4]: ValueError: shapes do not match",
@@ -156,6 +164,47 @@ def test_who_ended_first_explains_that_others_gave_up(tmp_path, lines, component
     (verdict,) = report(tmp_path, *lines, *waits).verdicts
     assert (str(verdict.diagnosis.component), verdict.diagnosis.cause) == (component, cause)
     assert verdict.drain == ()
+
+
+def test_a_rank_that_has_called_less_by_its_own_words_is_named(tmp_path):
+    """A rank that only dumps because others timed out says how far it was: less than where they wait."""
+    waits = [f"[rank{rank}]:[E327 17:04:16.9 ProcessGroupNCCL.cpp:632] [Rank {rank}] {CAUGHT}{WORK}\n"
+             f"[rank{rank}]:[E327 17:04:17.0 ProcessGroupNCCL.cpp:2271] [PG ID 0 PG GUID 0(default_pg) Rank {rank}]  "
+             "failure detected by watchdog at work sequence id: 7 PG status: last enqueued work: 9, last "
+             "completed work: 6" for rank in (0, 1, 3)]  # fmt: skip
+    dump = ("[rank2]:[E327 17:04:17.2 ProcessGroupNCCL.cpp:1561] [PG ID 0 PG GUID 0(default_pg) Rank 2] Received a "
+            "dump signal due to a collective timeout from rank 0 and we will try our best to dump the debug info. Last "
+            "enqueued NCCL work: 6, last completed NCCL work: 6.")  # fmt: skip
+    (verdict,) = report(tmp_path, *waits, dump).verdicts
+    assert (verdict.culprits, verdict.only_wait, verdict.diagnosis.cause) == ((2,), (0, 1, 3), Cause.NOT_ENTERED)
+
+
+def test_the_peer_that_all_lost_is_where_to_look_and_a_mutual_loss_names_nobody(tmp_path):
+    """Sockets that break towards one host only point there, weakly; where that host reports too, nothing is named."""
+    broken = "gpu-{}:{}:9 [0] NCCL WARN socketProgress: Connection closed by remote peer gpu-{}<35422>"
+    (verdict,) = report(tmp_path, broken.format(1, 5, 3), broken.format(2, 6, 3)).verdicts
+    assert str(verdict.diagnosis.component) == "host gpu-3"
+    assert verdict.diagnosis.confidence <= 0.5
+    assert report(tmp_path, broken.format(1, 5, 3), broken.format(3, 6, 1)).verdicts == ()
+
+
+def test_ranks_that_call_differently_are_a_bug_of_the_program(tmp_path):
+    """One number of one group with two kinds of operation is a mismatch, and the fewer ranks call it wrongly."""
+    lines = []
+    for rank, kind in enumerate(("ALLREDUCE", "BROADCAST", "ALLREDUCE")):
+        head = f"[rank{rank}]:[E1103 02:17:45.4 ProcessGroupNCCL.cpp:"
+        lines += [f"{head}629] [Rank {rank}] {CAUGHT}{WORK.replace('ALLREDUCE', kind)}",
+                  f"{head}2271] [PG ID 0 PG GUID 0(default_pg) Rank {rank}]  failure detected by watchdog at work "
+                  "sequence id: 7 PG status: last enqueued work: 7, last completed work: 6"]  # fmt: skip
+    (verdict,) = report(tmp_path, *lines).verdicts
+    assert (verdict.culprits, verdict.diagnosis.cause) == ((1,), Cause.COLLECTIVE_TYPE_MISMATCH)
+
+
+def test_a_host_is_named_where_no_line_names_its_nic(tmp_path):
+    """Old releases of NCCL name neither NIC: what many peers cannot reach is then a host."""
+    lines = [PEER.replace("192.0.2.2", f"192.0.2.{n}") + "error 12, opcode 0, len 0, vendor err 129" for n in (4, 5, 6)]
+    (verdict,) = report(tmp_path, *lines).verdicts
+    assert str(verdict.diagnosis.component) == "host gpu-1"
 
 
 def test_exit_codes_of_ranks_that_gave_up_blame_nobody(tmp_path):

@@ -10,9 +10,13 @@ from c4bench.evidence.benchmarks.ends import in_name
 
 HOSTS = [f"gpu-a{number:02}" for number in range(1, 7)]
 RULE = "-" * 87
+UNREACHABLE = """\
+ Couldn't connect to 192.0.2.5:18515
+Unable to open file descriptor for socket connection Unable to init the socket connection
+"""
 
 
-def output(gbit_s, client=None, server=None, *, serves=False, test="RDMA_Write BW", error=""):
+def output(gbit_s, client=None, server=None, *, serves=False, test="RDMA_Write BW"):
     """What perftest prints at one end of a pair; ends are the last numbers of addresses, if they are printed."""
     lines = ["* Waiting for client to connect... *"] if serves else []
     lines += [RULE, f"                    {test} Test", " Dual-port       : OFF\t\tDevice         : mlx5_0"]
@@ -20,8 +24,6 @@ def output(gbit_s, client=None, server=None, *, serves=False, test="RDMA_Write B
         if end is not None:
             lines += [f" {name} address: LID 0000 QPN 0x0a1f PSN 0x9c2f11",
                       f" GID: {':'.join(['00'] * 10)}:255:255:192:00:02:{end:02}"]  # fmt: skip
-    if error:
-        return "\n".join([*lines, error, ""])
     lines += [" #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]",
               f" 65536      5000             {gbit_s:.2f}            {gbit_s:.2f}     0.1", RULE, ""]  # fmt: skip
     return "\n".join(lines)
@@ -85,7 +87,7 @@ def test_a_nic_that_none_can_reach_is_named(tmp_path, capsys):
     """Where the benchmark says that it could not connect, the NIC that all such pairs share is named."""
     for source, destination in itertools.permutations(HOSTS, 2):
         bad = "gpu-a05" in (source, destination)
-        text = output(190.0, error=" Couldn't connect to 192.0.2.5:18515" if bad else "")
+        text = UNREACHABLE if bad else output(190.0)
         (tmp_path / f"{source}_{destination}").write_text(text)
     _, report = judged(capsys, tmp_path)
     assert component(report) == [("nic", "gpu-a05", "")]
@@ -99,6 +101,38 @@ def test_pairs_that_are_alike_blame_nobody(tmp_path, capsys):
     code, report = judged(capsys, tmp_path)
     assert (code, report["state"], report["verdicts"]) == (0, "measured", [])
     assert any("all pairs together" in what for what in report["cannot_tell"])
+
+
+def test_slow_pairs_that_no_nic_accounts_for_blame_nobody(tmp_path, capsys):
+    """Where all pairs from one half to the other are slow, that is said, and no NIC is named."""
+    for source, destination in itertools.permutations(HOSTS, 2):
+        slow = HOSTS.index(source) < 3 <= HOSTS.index(destination)
+        (tmp_path / f"{source}_{destination}").write_text(output(90.0 if slow else rate(source, destination)))
+    _, report = judged(capsys, tmp_path)
+    assert component(report) == [("job", "job", "")]
+    (verdict,) = report["verdicts"]
+    assert (verdict["hosts"], verdict["diagnosis"]["confidence"]) == ([], 0.5)
+    assert "9 of 30 pairs are slow, 47% as fast" in verdict["diagnosis"]["evidence"][0]
+    assert report["contents"] == [
+        "30 pairs of perftest write bw, 65536 B: slowest 90, median 190, fastest 190.5 Gbit/s"
+    ]
+
+
+def test_cabling_gives_the_link_that_slow_pairs_share(tmp_path, capsys):
+    """With the cables between switches, the trunk that all slow pairs cross is named."""
+    folder, dot = tmp_path / "runs", tmp_path / "fabric.dot"
+    folder.mkdir()
+    cables = [f'"{host}":"eth1" -- "leaf{at // 2}":"swp{at % 2 + 1}"' for at, host in enumerate(HOSTS)]
+    cables += [f'"leaf{leaf}":"swp33" -- "spine0":"swp{leaf + 1}"' for leaf in range(3)]
+    dot.write_text("\n".join(["graph fabric {", *cables, "}", ""]))
+    for source, destination in itertools.permutations(HOSTS, 2):
+        slow = HOSTS.index(source) < 2 <= HOSTS.index(destination)
+        (folder / f"{source}_{destination}").write_text(output(90.0 if slow else rate(source, destination)))
+    _, report = judged(capsys, "--cabling", dot, folder)
+    assert component(report) == [("link", "leaf0/swp33 > spine0/swp1", "")]
+    assert report["verdicts"][0]["diagnosis"]["alternatives"] == []
+    assert main(["detect", "--cabling", str(tmp_path / "none.dot"), str(folder)]) == 2
+    assert "none.dot" in capsys.readouterr().err
 
 
 def test_runs_between_unknown_ends_are_not_compared(tmp_path, capsys):

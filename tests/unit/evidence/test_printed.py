@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from c4bench.evidence.printed import Figure, figures
+from c4bench.evidence.printed import Figure, figures, runs
 
 # As perftest 4.5, UCX 1.13.1, qperf 0.4.11 and rdma-core 44 printed it, without the lines about connections.
 RULE = "-" * 87
@@ -154,3 +154,48 @@ def test_mutated_output_never_fails(output, start, length, put):
     for figure in figures(output[:start] + put + output[start + length :]):
         assert isinstance(figure, Figure)
         assert figure.unit in {"bit/s", "s"}
+
+
+LINES = NCCL.splitlines()
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "[1,0]<stdout>:",
+        "Tue Apr 14 12:22:33 2026[1,0]<stdout>:",
+        " 0: ",
+        "2026-04-14T12:22:33.123456789Z stdout F ",
+        "\x1b[2m",
+    ],
+)
+def test_a_table_is_read_behind_any_prefix(prefix):
+    """Launchers, log shippers and colours put something before each line; the run is the same."""
+    assert runs("".join(f"{prefix}{line}\n" for line in LINES)) == runs(NCCL)
+
+
+def test_a_row_that_other_output_breaks_is_put_together():
+    """NCCL's own lines come between the size of a row and its figures, which are written later."""
+    size, rest = LINES[5][:53], LINES[5][53:]
+    broken = "\n".join([*LINES[:5], f"{size}gpu01:17:18 [0] NCCL INFO Channel 00/0", "gpu01:17:18 NCCL INFO ok", rest,
+                        *LINES[6:], ""])  # fmt: skip
+    assert runs(broken) == runs(NCCL)
+
+
+def test_runs_one_after_the_other_are_told_apart():
+    """Each run has the collective of its own command line, also where another one came before it."""
+    settings = "# nThread 1 nGpus 1 minBytes 8 maxBytes 1073741824 step: 2(factor) validation: 1"
+    one, other = (f"$ ./build/{name}_perf -b 8\n{settings}\n{NCCL}" for name in ("reduce_scatter", "broadcast"))
+    assert [run.kind for run in runs(one + other)] == ["reduce_scatter", "broadcast"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "end"), [(NCCL, "\n# Avg"), (NCCL, "135.41"), (WRITE_BW, "0.003008"), (WRITE_BW, RULE)]
+)
+def test_output_that_breaks_off_says_so(tool, end):
+    """Of a table that breaks off only whole rows are used, and the run says that it may be cut."""
+    (whole,) = runs(tool)
+    (cut,) = runs(tool[: tool.rindex(end)])
+    assert (whole.cut, "the text is cut" in cut.cut) == ("", True)
+    assert set(cut.rows) <= set(whole.rows)
+    assert cut.mean_bps == -1

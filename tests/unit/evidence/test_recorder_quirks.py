@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import pprint
 from pathlib import Path
 
 import pytest
@@ -109,3 +110,61 @@ def test_the_default_group_says_how_many_ranks_the_job_has(form):
     data = form(dump(entry(1, process_group=["7", "row"]), pg_config=everybody))
     reading = parse(data if isinstance(data, bytes) else data.encode(), Path("rank_3"))
     assert reading.ranks == 20_000
+
+
+def test_a_printed_dump_is_the_saved_one():
+    """A dump that Python has printed, with texts that have quotes and escapes, tells what its JSON tells."""
+    one = dump(entry(1, process_group=("7", "it's \"a\\\\b\n\x07 é"), frames=(), retired=None, is_p2p=False))
+    printed = parse(repr(one).encode(), Path("rank_0"))
+    assert printed == parse(json.dumps(one).encode(), Path("rank_0"))
+    assert parse(pprint.pformat(one, width=40).encode(), Path("rank_0")) == printed
+
+
+@pytest.mark.parametrize("end", [b"", b"}", b"__import__('os')}", b"'\\N{no such}'}", b"(" * 50_000, b"nan}"])
+def test_a_printed_dump_that_is_damaged_is_refused(end):
+    """What is cut, is no plain data, nests deeply or has an escape that is none, is refused with a reason."""
+    with pytest.raises(UnreadableError):
+        parse(b"{'version': '2.4', 'pg_config': {}, 'entries': " + end, Path("rank_0"))
+
+
+REPORT = """\
+Collective sequence number: 7 has errors
+internal record id: 6
+group info: 3:rows
+collective: nccl:all_reduce
+input sizes: [[4]]
+world size: 3
+expected ranks: {1, 5, 9}
+collective state: scheduled
+error msg: Culprit rank 9; Error type: SIZE_OR_SYNTAX_MISMATCH, Expected input sizes: '[[4]]' does not match \
+found input sizes: '[[8, 2]]'
+collective stack trace:
+Not all ranks joining collective 8
+group info: 3:rows
+expected ranks: {1, 5
+"""
+
+
+def test_a_report_of_torchfrtrace_tells_of_calls():
+    """A size that differs is a mismatch of the rank that torchfrtrace names; a report that is cut is a problem."""
+    reading = parse(REPORT.encode(), Path("out.txt"))
+    assert [problem.place for problem in reading.problems] == ["line 11"]
+    (verdict,) = judge(one_job([reading], [])).verdicts
+    assert (verdict.diagnosis.cause, verdict.culprits) == ("size_or_syntax_mismatch", (9,))
+
+
+DTYPES = "Expected dtypes: '{'Float'}' does not match found dtype: '{'Float'}/{'Half'}/{'Half'}'"
+STATES = "Expected state: 'completed' does not match found state: 'scheduled'"
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [(f"COLLECTIVE_DTYPE_MISMATCH, {DTYPES}", "dtype"), (f"COLLECTIVE_STATE_MISMATCH, {STATES}", "stuck")],
+)
+def test_other_errors_of_torchfrtrace(error, cause):
+    """A type that differs is a mismatch; a state that differs leaves the rank that has not ended the call."""
+    lines = ["error msg: Culprit rank 9; Error type: " + error if line.startswith("error") else line
+             for line in REPORT.partition("Not all")[0].splitlines()]  # fmt: skip
+    (verdict,) = judge(one_job([parse("\n".join(lines).encode(), Path("out.txt"))], [])).verdicts
+    assert cause in verdict.diagnosis.cause
+    assert verdict.culprits == (9,)

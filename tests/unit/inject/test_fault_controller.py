@@ -72,8 +72,8 @@ def test_the_fault_is_asked_for_witnessed_and_reverted(tmp_path):
 @pytest.mark.parametrize(
     ("replies", "error", "complaint"),
     [
-        ((msgspec.structs.replace(APPLIED, witness=WitnessReport(False, None, {"passed": 0.0}, {})), HEALED),
-         InconclusiveError, "not seen to take effect .before passed 0"),
+        ((msgspec.structs.replace(APPLIED, witness=WitnessReport(False, None, {"passed": 0.0}, {}, "rdma")), HEALED),
+         InconclusiveError, "not seen to take effect on the rdma plane .before passed 0"),
         ((APPLIED, msgspec.structs.replace(HEALED, residue=("+ netem",))), UnhealthyError, "not as it was.*netem"),
         ((APPLIED, msgspec.structs.replace(HEALED, recovered=False)), UnhealthyError, "has not recovered"),
         ((APPLIED, msgspec.structs.replace(HEALED, reason="lease")), InconclusiveError, "more than 30 s"),

@@ -23,6 +23,7 @@ def test_an_onset_has_what_was_asked_for_and_what_was_seen():
         "target": str(NIC),
         "observed_s": 10.5,
         "seen": True,
+        "plane": "state",
         "fraction": 0.25,
         "direction": "rx",
         "before_peak_bps": 9e9,

@@ -3,8 +3,10 @@
 import pytest
 
 from c4bench.errors import UsageError
+from c4bench.inject import places
 from c4bench.inject.places import parse
 from c4bench.inventory import load
+from c4bench.model.fabric import Host, Nic
 
 INVENTORY = """\
 all:
@@ -69,3 +71,14 @@ def test_what_the_inventory_lacks_is_refused(inventory, word, complaint):
     """One line says what is not there, and what is."""
     with pytest.raises(UsageError, match=complaint):
         parse(word, inventory)
+
+
+def test_the_peers_of_a_host_are_the_next_host_of_each_of_its_planes():
+    """In a ring, never its own NICs, and none where no other host is in a plane."""
+    nics = {
+        name: tuple(Nic(name, plane, "", "", f"10.{plane}.0.{name[1:]}", 1e9, plane=plane) for plane in planes)
+        for name, planes in {"h1": (0, 1), "h2": (0,), "h3": (0, 1), "h4": (2,)}.items()
+    }
+    hosts = [Host(name, "", own) for name, own in nics.items()]
+    peers = {host.name: [nic.name for nic in places.peers_of(host, hosts)] for host in hosts}
+    assert peers == {"h1": ["h2/0", "h3/1"], "h2": ["h3/0"], "h3": ["h1/0", "h1/1"], "h4": []}

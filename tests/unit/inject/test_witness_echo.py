@@ -1,12 +1,15 @@
 """Witnesses by echo requests see the fault that was asked for, and neither its absence nor another one."""
 
+import msgspec
 import pytest
 from fakes import NIC, nic_request, target
 
+from c4bench.errors import UnhealthyError
 from c4bench.inject import interfaces
 from c4bench.inject.witness import echo
 from c4bench.inject.witness.echo import Echoes, EchoReply
-from c4bench.model.fault import FaultRequest
+from c4bench.model.fabric import Nic
+from c4bench.model.fault import FaultRequest, SwitchPort
 
 GAP_S = 0.01
 
@@ -28,6 +31,8 @@ def network(monkeypatch):
             self.asked = []
 
     class Prober:
+        plane, most = "ip", 50_000
+
         def __init__(self, _target):
             """Any interface can be probed."""
 
@@ -37,6 +42,7 @@ def network(monkeypatch):
 
     network = Network()
     monkeypatch.setattr(interfaces, "examine", lambda _interface: target())
+    monkeypatch.setattr(interfaces, "hardware", lambda _interface: "rxe")
     monkeypatch.setattr(echo, "Prober", Prober)
     return network
 
@@ -139,6 +145,8 @@ def test_a_host_is_cut_off_when_no_nic_answers(monkeypatch):
     silent, nics = set(), iter(range(2))
 
     class Prober:
+        plane, most = "ip", 50_000
+
         def __init__(self, _target):
             self._own = next(nics)
 
@@ -146,6 +154,7 @@ def test_a_host_is_cut_off_when_no_nic_answers(monkeypatch):
             return train(count, lost=range(count) if self._own in silent else ())
 
     monkeypatch.setattr(interfaces, "examine", lambda _interface: target())
+    monkeypatch.setattr(interfaces, "hardware", lambda _interface: "rxe")
     monkeypatch.setattr(echo, "Prober", Prober)
     seen = echo.nics_dead(FaultRequest("host.data_cut", "h5", nics=(NIC, NIC)))
     assert seen.before() == {"lost": 0.0}
@@ -165,3 +174,52 @@ def test_overtaking_is_counted_by_reply():
     assert echo.count_overtaking(train(4, order=[3, 0, 1, 2])) == 3
     assert echo.count_overtaking(train(4, order=[0, 1, 1, 2, 3])) == 0
     assert echo.Echoes([1.0], []).first_lost_s == 1.0
+
+
+PEER = Nic("h6", 0, "h6r0", "h6n0", "10.1.2.1", 10e9)
+
+
+@pytest.fixture
+def manager(monkeypatch, tmp_path):
+    """A host with a connection manager; `hardware` says what its NIC is."""
+    monkeypatch.setattr(echo, "CONNECTION_MANAGER", tmp_path)
+    monkeypatch.setattr(interfaces, "examine", lambda _: target())
+
+    def hardware(kind):
+        monkeypatch.setattr(interfaces, "hardware", lambda _: kind)
+
+    hardware("rxe")
+    return hardware
+
+
+@pytest.mark.usefixtures("manager")
+def test_a_nic_with_rdma_is_probed_on_the_path_of_its_data():
+    """By RDMA where a NIC of another host is in its plane, and by the kernel where the kernel carries the data."""
+    other_plane = msgspec.structs.replace(PEER, plane=1)
+    requests = [FaultRequest("nic.loss", "h5", NIC, peers=peers) for peers in ((PEER,), (other_plane,), ())]
+    assert [echo.data_probes(NIC, request).plane for request in requests] == ["rdma", "ip", "ip"]
+    port = SwitchPort("leaf0", "up1")
+    assert echo.data_probes(port, requests[0]).plane == "ip"
+
+
+def test_packets_of_the_kernel_say_nothing_of_a_nic_that_sends_by_itself(manager, monkeypatch, tmp_path):
+    """Without another host or without the connection manager, such a NIC is not probed at all."""
+    manager("mlx5_core")
+    with pytest.raises(UnhealthyError, match=r"h5/0 cannot be probed .* without a NIC of another host in its plane"):
+        echo.data_probes(NIC, FaultRequest("nic.loss", "h5", NIC))
+    monkeypatch.setattr(echo, "CONNECTION_MANAGER", tmp_path / "none")
+    with pytest.raises(UnhealthyError, match=r"without .*none \(load rdma_ucm\)"):
+        echo.data_probes(NIC, FaultRequest("nic.loss", "h5", NIC, peers=(PEER,)))
+
+
+@pytest.mark.parametrize(("active", "seen"), [((4096, 1024), True), ((4096, 4096), False)])
+def test_a_smaller_mtu_of_the_kernel_is_not_one_of_rdma(network, monkeypatch, active, seen):
+    """On a NIC that sends by itself the path MTU of its port must be smaller too."""
+    monkeypatch.setattr(interfaces, "hardware", lambda _: "mlx5_core")
+    sizes = iter(active)
+    monkeypatch.setattr(echo, "_active_mtu_bytes", lambda _: next(sizes))
+    witness = echo.echo_size(nic_request("nic.mtu", mtu_bytes=1500))
+    assert witness.before()["active_bytes"] == 4096
+    network.answers = lambda count, size: train(count, lost=range(count) if size > 64 else ())
+    assert (witness.during(0.0).observed_s is not None) is seen
+    assert witness.plane == "ip and state"

@@ -149,3 +149,21 @@ def test_a_review_of_256_hosts_says_what_they_lack_once(tmp_path):
     assert found.hosts == len(found.unsaid) == 256
     assert set(found.unsaid.values()) == {("nics", "management")}
     assert msgspec.json.decode(msgspec.json.encode(found), type=type(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("topology.conf", "not an inventory, but Slurm topology"),
+        ("exporter.ini", "not an inventory: its hosts would be called 'listen_address=198.51.100.15'"),
+        ("service.ini", "Expected key=value host variable assignment, got: link-monitor"),
+        ("hosts_undefined_child.ini", "Section [gpu_all:children] includes undefined group 'gpu_h200'"),
+    ],
+)
+def test_what_is_no_inventory_is_refused_with_the_reason(name, words):
+    """Files that Ansible would take for hosts are refused, and of those that it refuses its own reason is given."""
+    path = Path(__file__).parents[2] / "evidence_fixtures/cases/15-not-an-inventory" / name
+    with pytest.raises(UsageError) as refused:
+        load(path)
+    assert str(refused.value).startswith(f"{path}: ")
+    assert words in str(refused.value)

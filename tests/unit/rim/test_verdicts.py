@@ -99,6 +99,7 @@ NIGHTS = {
         "the session: pytest ended with exit code 7",
     ),
 }
+BY_DAY = "a plain test that fails", "pytest is killed"
 CODES = {"pass": 0, "fail": 1, "inconclusive": 4}
 
 
@@ -180,7 +181,9 @@ def test_all_say_the_same(project, tried, told, case):
     assert [f"{one.scenario}: {one.reason}" for one in evaluate_run(project / "run").not_passed] == reason
 
 
-@pytest.mark.parametrize("case", NIGHTS)
+@pytest.mark.parametrize(
+    "case", [case if case in BY_DAY else pytest.param(case, marks=pytest.mark.nightly) for case in NIGHTS]
+)
 def test_a_night_says_the_same(project, called, told, case):
     """However badly pytest ends, the night's page, its exit code and the reports of its run give one verdict."""
     more, verdict, code, reason = NIGHTS[case]

@@ -93,6 +93,16 @@ static void unsignaled(void)
 		ibv_post_send(qp, &request, &bad);
 }
 
+/* Post, compute for 30 ms, and only then look. */
+static void late(void)
+{
+	struct ibv_qp *qp = connected(64, 0);
+
+	post(qp, IBV_WR_SEND, 1);
+	poll(NULL, 0, 30);
+	drain();
+}
+
 /* Post and poll until standard input ends. */
 static void for_long(void)
 {
@@ -220,7 +230,7 @@ int main(int count, char **words)
 	} scripts[] = {
 		{"posts", posts}, {"for_long", for_long}, {"moves", moves}, {"stays", stays}, {"refused", refused},
 		{"failed", failed}, {"threads", threads}, {"forked", forked}, {"many", many}, {"come_and_go", come_and_go},
-		{"unsignaled", unsignaled}, {"old", refused},
+		{"unsignaled", unsignaled}, {"old", refused}, {"late", late},
 	};
 
 	fake_layout = count > 1 && !strcmp(words[1], "old") ? NULL : fake_layout;

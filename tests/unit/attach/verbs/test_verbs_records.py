@@ -39,6 +39,13 @@ def test_what_is_never_completed_is_not_awaited(driver):
     assert (sending.messages, sending.outstanding, sending.owed, sending.state) == (1, 3, 0, "idle")
 
 
+def test_computing_is_not_transfer(driver):
+    """A program that looks late for what has completed does not make its NIC seem slow."""
+    (sending,) = driver("late").telemetry.conns
+    assert sending.transfer_s >= 0.03
+    assert sending.shared_s < 0.001
+
+
 def test_refused_requests_are_not_counted(driver):
     """Of twelve requests for a queue of eight, the eight that the device took are counted, and complete."""
     running = driver("refused")

@@ -1,0 +1,1 @@
+"""What the tools of hosts and switches print, as facts: a module for each kind of device or tool."""

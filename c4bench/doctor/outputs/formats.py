@@ -1,0 +1,79 @@
+"""The outputs of hosts and switches that can be judged, recognised by their content: where a parser is registered."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from c4bench.doctor.facts import Fact
+from c4bench.doctor.lldp import neighbours
+from c4bench.doctor.outputs import ethernet, infiniband, rdma, sonic, system
+from c4bench.doctor.outputs.layout import About
+
+HEAD = 65_536
+
+
+class Format(NamedTuple):
+    """A kind of output: its name, the pattern that is in its beginning, and the facts in its text.
+
+    `kind` is `host`, `switch` or `fabric`; `counts` says that two readings of it show what grows.
+    """
+
+    name: str
+    kind: str
+    pattern: re.Pattern[str]
+    parse: Callable[[str, About], Iterator[Fact]]
+    counts: bool = False
+
+
+def _lldp(text: str, _: About) -> Iterator[Fact]:
+    yield from neighbours(text)
+
+
+_LLDP = re.compile(
+    r'"lldp"\s*:\s*[\[{]|"Neighbors"\s*:\s*\[|^lldp\.\S+\.via=LLDP|^LLDP neighbors:|^Interface:\s+\S+, via: LLDP',
+    re.MULTILINE,
+)
+# In the order of trying: what has words of its own comes before what few words tell.
+FORMATS = (
+    Format("rdma statistic", "host", rdma.STATISTIC, rdma.rdma_statistic, counts=True),
+    Format("rdma link", "host", rdma.LINK, rdma.rdma_link),
+    Format("rdma -j link", "host", rdma.LINK_JSON, rdma.rdma_link),
+    Format("ibv_devinfo", "host", rdma.DEVINFO, rdma.ibv_devinfo),
+    Format("ibstat", "host", rdma.IBSTAT, rdma.ibstat),
+    Format("show_gids", "host", rdma.GIDS, rdma.show_gids),
+    Format("ethtool", "host", ethernet.SETTINGS, ethernet.settings),
+    Format("ethtool -i", "host", ethernet.DRIVER, ethernet.driver),
+    Format("ethtool -S", "host", ethernet.STATISTICS, ethernet.statistics, counts=True),
+    Format("ethtool -m", "host", ethernet.MODULE, ethernet.module),
+    Format("mlxlink", "host", ethernet.MLXLINK, ethernet.mlxlink, counts=True),
+    Format("mlnx_qos", "host", ethernet.MLNX_QOS, ethernet.mlnx_qos),
+    Format("ip -s -j link", "host", ethernet.IP_LINK, ethernet.ip_link, counts=True),
+    Format("lldpctl", "host", _LLDP, _lldp),
+    Format("show interfaces counters", "switch", sonic.COUNTERS, sonic.counters, counts=True),
+    Format("portstat -j", "switch", sonic.PORTSTAT_JSON, sonic.portstat_json, counts=True),
+    Format("show interfaces status", "switch", sonic.STATUS, sonic.status),
+    Format("show pfc counters", "switch", sonic.PFC_COUNTERS, sonic.pfc_counters, counts=True),
+    Format("show queue counters", "switch", sonic.QUEUE_COUNTERS, sonic.queue_counters, counts=True),
+    Format("show priority-group drop counters", "switch", sonic.DROPPED_GROUPS, sonic.dropped_groups, counts=True),
+    Format("show pfcwd stats", "switch", sonic.WATCHDOG, sonic.watchdog),
+    Format("show pfc priority", "switch", sonic.PFC_PRIORITY, sonic.pfc_priority),
+    Format("show ecn", "switch", sonic.ECN, sonic.ecn),
+    Format("aclshow", "switch", sonic.RULES, sonic.rules),
+    Format("show lldp table", "switch", sonic.NEIGHBOURS, sonic.neighbours),
+    Format("CONFIG_DB", "switch", sonic.CONFIG, sonic.config),
+    Format("ibnetdiscover", "fabric", infiniband.DISCOVERED, infiniband.netdiscover),
+    Format("iblinkinfo", "fabric", infiniband.LINKINFO, infiniband.linkinfo),
+    Format("ibqueryerrors", "fabric", infiniband.ERRORS, infiniband.errors, counts=True),
+    Format("perfquery", "fabric", infiniband.PERFQUERY, infiniband.perfquery, counts=True),
+    Format("ibdiagnet", "fabric", infiniband.DIAGNOSIS, infiniband.diagnosis),
+    Format("NCCL topology", "host", system.NCCL_TOPOLOGY, system.nccl_topology),
+    Format("nvidia-smi", "host", system.SMI, system.nvidia_smi),
+    Format("nvidia-smi --query-gpu", "host", system.SMI_CSV, system.smi_csv),
+    Format("dmesg", "host", system.DMESG, system.dmesg),
+    Format("sysctl", "host", system.SYSCTL, system.sysctl),
+)
+
+
+def format_of(text: str) -> Format | None:
+    """The first kind of output that a text is of; None if it is of none."""
+    return next((one for one in FORMATS if one.pattern.search(text[:HEAD])), None)

@@ -1,0 +1,173 @@
+"""Lists of cables: CSV with a heading (also NetBox's and NetQ's), and the JSON of NetBox's API and of NetQ."""
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from c4bench.budget import INVENTORY
+from c4bench.decoding import DecodingError, json_in
+from c4bench.errors import UsageError
+from c4bench.foreign_text import one_line
+from c4bench.inventory.cabling.rates import written
+from c4bench.inventory.cabling.wiring import End, Wire, Wiring, once
+
+# What lists call the device and the port at both ends, without spaces, underscores and capitals.
+_A_DEVICE = (
+    "startdevice", "sideadevice", "devicea", "adevice", "localdevice", "localhost", "localhostname", "sourcedevice",
+    "srcdevice", "sourcehost", "nodea", "fromdevice", "fromnode", "switcha", "hostname", "device", "source",
+    "from", "a",
+)  # fmt: skip
+_A_PORT = (
+    "startport", "sideaname", "terminationa", "sideaport", "porta", "aport", "interfacea", "ainterface", "localport",
+    "localinterface", "sourceport", "srcport", "sourceinterface", "fromport", "ifname", "interface", "port",
+)  # fmt: skip
+_B_DEVICE = (
+    "enddevice", "sidebdevice", "deviceb", "bdevice", "remotedevice", "remotehost", "remotehostname", "peerhostname",
+    "peerdevice", "peer", "neighbor", "neighbour", "neighborname", "targetdevice", "destinationdevice", "dstdevice",
+    "nodeb", "todevice", "tonode", "switchb", "destination", "target", "to", "b",
+)  # fmt: skip
+_B_PORT = (
+    "endport", "sidebname", "terminationb", "sidebport", "portb", "bport", "interfaceb", "binterface", "remoteport",
+    "remoteinterface", "peerinterface", "peerifname", "peerport", "neighborport", "targetport", "destinationport",
+    "dstport",    "destinationinterface", "toport",
+)  # fmt: skip
+_TYPES = ("sideatype", "terminationatype", "atype")
+# Speeds without a unit: sonic-mgmt's links are in Mbit/s.
+_SPEEDS = {
+    "bandwidth": 1e6, "speedmbps": 1e6, "speedmbits": 1e6, "bandwidthmbps": 1e6, "ratembps": 1e6, "speedgbps": 1e9,
+    "speedgbits": 1e9, "bandwidthgbps": 1e9, "rategbps": 1e9, "speed": 0.0, "rate": 0.0, "linkspeed": 0.0,
+}  # fmt: skip
+_HEAD_LINES = 20
+_JSON_KEYS = re.compile(r'"(?:a_terminations|termination_a|peerHostname|peer_hostname|peerIfname)"\s*:')
+
+
+class _Columns(NamedTuple):
+    """The headings of a list that are used."""
+
+    a: str
+    a_port: str
+    b: str
+    b_port: str
+    speed: str
+    type: str
+
+
+def recognised_csv(text: str) -> bool:
+    """Whether one of the first lines is a heading with the devices at both ends."""
+    return any(_columns(row) for row in _heading_rows(text))
+
+
+def recognised_json(text: str) -> bool:
+    """Whether it is a list of NetBox's API, or of NetQ."""
+    return text.lstrip()[:1] in {"{", "["} and bool(_JSON_KEYS.search(text))
+
+
+def read_csv(text: str) -> Wiring:
+    """The rows below the heading."""
+    lines = text.splitlines()
+    for number, row in enumerate(_heading_rows(text)):
+        if _columns(row):
+            rest = "\n".join(lines[number:])
+            reader = csv.DictReader(io.StringIO(rest), dialect=_dialect(lines[number]), restkey="", restval="")
+            return _wiring("CSV", ({str(key): str(value) for key, value in one.items()} for one in reader))
+    raise UsageError("no heading names the devices at both ends of a cable")
+
+
+def read_json(text: str) -> Wiring:
+    """The cables of NetBox's API, or the neighbours of NetQ."""
+    try:
+        data = json_in(text, object)
+    except DecodingError as error:
+        raise UsageError(f"it is no JSON: {error}") from None
+    rows = [_flat(one) for one in _objects(data)]
+    kind = "NetBox" if any("adevice" in row for row in rows) else "NetQ"
+    return _wiring(kind, iter(rows))
+
+
+def _objects(data: object) -> Iterator[Mapping[str, object]]:
+    """The rows, wherever a tool puts its list."""
+    if isinstance(data, dict):
+        lists = [value for value in data.values() if isinstance(value, list)]
+        data = max(lists, key=len, default=[])
+    yield from (one for one in data if isinstance(one, dict)) if isinstance(data, list) else ()
+
+
+def _flat(one: Mapping[str, object]) -> dict[str, str]:
+    """A row of texts; NetBox's terminations become columns of their own."""
+    row = {key: str(value) for key, value in one.items() if isinstance(value, str | int | float)}
+    for side in ("a", "b"):
+        found = one.get(f"{side}_terminations") or one.get(f"termination_{side}")
+        first = found[0] if isinstance(found, list) and found else found
+        if not isinstance(first, dict):
+            continue
+        inner = first.get("object")
+        end = inner if isinstance(inner, dict) else first
+        device = end.get("device")
+        row[f"{side}device"] = str(device.get("name", "")) if isinstance(device, dict) else str(device or "")
+        row[f"{side}port"] = str(end.get("name", ""))
+        row[f"{side}type"] = str(first.get("object_type") or one.get(f"termination_{side}_type") or "dcim.interface")
+    return row
+
+
+def _wiring(kind: str, rows: Iterator[dict[str, str]]) -> Wiring:
+    wires: list[Wire] = []
+    other, half, unknown = 0, 0, dict[str, None]()
+    columns: _Columns | None = None
+    for row in rows:
+        columns = columns or _columns(list(row))
+        if columns is None:
+            continue
+        if columns.type and "interface" not in row.get(columns.type, "interface").lower():
+            other += 1
+            continue
+        a, b = row.get(columns.a, "").strip(), row.get(columns.b, "").strip()
+        if not a or not b:
+            half += 1
+            continue
+        speed = row.get(columns.speed, "")
+        rate_bps = written(speed, _SPEEDS.get(_plain(columns.speed), 0.0))
+        if speed.strip() and not rate_bps:
+            unknown[one_line(speed.strip(), 40)] = None
+        wires.append(
+            Wire(End(a, row.get(columns.a_port, "").strip()), End(b, row.get(columns.b_port, "").strip()), rate_bps)
+        )
+        if len(wires) > INVENTORY.records:
+            raise UsageError(f"it has more than {INVENTORY.records} cables")
+    notes = [f"{other} cables of other kinds (power, console) are left out"] if other else []
+    notes += [f"{half} rows without a device at both ends are left out"] if half else []
+    notes += [f"speeds without a unit are left out: {', '.join([*unknown][:8])}"] if unknown else []
+    notes += [] if any(wire.rate_bps for wire in wires) else ["the file states no speeds"]
+    return Wiring(kind, tuple(once(wires)), {}, tuple(notes))
+
+
+def _columns(heading: list[str]) -> _Columns | None:
+    """The columns by their headings; None without the devices at both ends."""
+    plain = {_plain(name): name for name in reversed(heading)}
+
+    def first(names: tuple[str, ...]) -> str:
+        return next((plain[name] for name in names if name in plain), "")
+
+    found = _Columns(
+        first(_A_DEVICE), first(_A_PORT), first(_B_DEVICE), first(_B_PORT), first(tuple(_SPEEDS)), first(_TYPES)
+    )
+    return found if found.a and found.b and found.a != found.b else None
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z]", "", name.lower())
+
+
+def _heading_rows(text: str) -> list[list[str]]:
+    lines = text[:65_536].splitlines()[:_HEAD_LINES]
+    return [next(csv.reader([line], dialect=_dialect(line)), []) if line.strip() else [] for line in lines]
+
+
+def _dialect(line: str) -> type[csv.Dialect]:
+    """Commas, semicolons or tabs, whichever a heading has most of."""
+
+    class _Dialect(csv.excel):
+        delimiter = max(",;\t", key=line.count)
+
+    return _Dialect

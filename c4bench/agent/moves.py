@@ -65,7 +65,8 @@ class PlannedQps:
         elif said.refused:
             known.port, known.refused = known.before, True
         else:
-            known.before = port_of(said.label, 0, 0)
+            if (port := port_of(said.label, 0, 0)) in SOURCE_PORTS:
+                known.before = port
             return
         self._changed.set()
 

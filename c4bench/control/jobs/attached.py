@@ -46,6 +46,7 @@ _RESTART = "~"
 _ROUTE_WITHIN_S = 0.2
 # Each queue pair of a program is a connection of its own, and carries all of its load.
 _WHOLE = 1.0
+_PORTS = 1 << 16
 _REFUSED = "its device, or its program, does not let it move"
 
 
@@ -148,6 +149,8 @@ class AttachedJobs:
         flows = {place: flow for place, path in enumerate(asked.paths) if (flow := self._flow(host, path)) is not None}
         if len({flow.job for flow in flows.values()}) != 1 or len(asked.ports) != len(asked.paths):
             raise UnhealthyError("these queue pairs are not those of one job")
+        if not all(0 <= port < _PORTS for port in asked.ports):
+            raise UnhealthyError("these are no source ports of queue pairs")
         ports, weights = tuple(asked.ports[place] for place in flows), (_WHOLE,) * len(flows)
         refused = {flows[place].id: _REFUSED for place in asked.refused if place in flows}
         job = next(iter(flows.values())).job

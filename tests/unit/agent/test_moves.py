@@ -100,6 +100,7 @@ def test_a_move_that_a_newer_wish_has_overtaken_is_no_refusal(play):
             scene.answers.put_nowait({0: port})
         await scene.next()
         scene.planned.moved(Moved(17, 1, label_for(NEW)))
+        scene.planned.moved(Moved(17, 1, 1 << 60))  # no label
         scene.planned.add(PathQuestion("10.0.0.1", "10.1.0.1", 19, device=1), label_for(OLD))
         newest = await scene.next()
         assert (newest.ports, newest.refused) == ((NEW + 1, OLD, OLD), ())

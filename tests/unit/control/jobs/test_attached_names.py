@@ -189,10 +189,10 @@ def test_queue_pairs_get_other_ports_by_their_places(scene):
 
 
 def test_queue_pairs_of_nobody_are_not_followed(scene):
-    """A host that asks for those of another one, or names fewer ports than queue pairs, is refused."""
+    """A host that asks for those of another one, or names fewer ports than queue pairs, or none, is refused."""
     foreign = AttachedPath(101, NICS["h1"].address, NICS["h0"].address, 1)
     own = AttachedPath(100, NICS["h0"].address, NICS["h1"].address, 1)
-    for asked in (AttachedMoves((foreign,), (5,)), AttachedMoves((own,), ())):
+    for asked in (AttachedMoves((foreign,), (5,)), AttachedMoves((own,), ()), AttachedMoves((own,), (1 << 16,))):
         with pytest.raises(UnhealthyError):
             asyncio.run(scene.attached.moves("h0", asked))
 

@@ -110,6 +110,26 @@ def test_results_of_nccl_tests_are_shown_without_their_environment(tmp_path, cap
     assert "hush" not in out + capsys.readouterr().out
 
 
+def test_rows_of_rccl_tests_are_read_in_any_json_and_csv():
+    """Objects one a line, in a list with commas or without, indented, or a CSV file give the same run; or it is cut."""
+    figures = {"time": 35.5, "algBw": 29.5, "busBw": 51.5}
+    places = [(size, place) for size in (1024, 4096) for place in (0, 1)]
+    rows = [{"name": "AllReduce", "ranks": 8, "size": size, "inPlace": place, **figures, "wrong": str(place)}
+            for size, place in places]  # fmt: skip
+    lines = [json.dumps(row) for row in rows]
+    table = [",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]
+    forms = ["\n".join(lines), "\n".join(["[", *lines, "]"]), json.dumps(rows), json.dumps(rows, indent=1)]
+    table[0] = f"numCycle,{table[0]}".replace("ranks", "nodes,ranks")
+    table[1:] = [f"0,{row}".replace("AllReduce", "AllReduce,1") for row in table[1:]]
+    runs = [parse(text.encode(), Path("out")).benchmarks for text in [*forms, "\n".join(table)]]
+    assert all(run == runs[0] for run in runs)
+    assert [(row.size_bytes, row.in_place, row.wrong) for row in runs[0][0].rows] == [
+        (1024, False, 0), (1024, True, 1), (4096, False, 0), (4096, True, 1)
+    ]  # fmt: skip
+    (cut,) = parse(forms[0][:-9].encode(), Path("out")).benchmarks
+    assert (len(cut.rows), cut.cut) == (3, "its line 4 is cut")
+
+
 def test_the_rate_of_perftest_comes_from_its_messages():
     """Perftest's bandwidth has no unit in its file, so that the message rate gives it."""
     report = {

@@ -140,11 +140,14 @@ class Standstill:
         for op in self.ops:
             for rank in op.behind:
                 holds.setdefault(rank, []).append(op)
-        found, todo = set[int](), list(roots)
+        found, todo, seen = set[int](), list(roots), set[int]()
         while todo:
-            fresh = {rank for op in holds.pop(todo.pop(), ()) for rank in op.calls} - found
-            found |= fresh
-            todo += fresh
+            for op in holds.get(todo.pop(), ()):
+                if id(op) not in seen:  # thousands hold up one
+                    seen.add(id(op))
+                    fresh = op.calls.keys() - found
+                    found |= fresh
+                    todo += fresh
         return found
 
     def inside(self) -> list[OpenOp]:

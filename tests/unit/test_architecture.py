@@ -165,6 +165,7 @@ def importers(part, *, inside):
 EDGES = {(own, other) for own, _, other, _ in IMPORTS if own in ORDER and other in ORDER and own != other}
 
 
+@cache
 def modules():
     """Every module of c4bench with the modules that it imports, also inside functions."""
     files = {".".join(path.with_suffix("").parts): path for path in PACKAGE.relative_to(REPOSITORY).rglob("*.py")}

@@ -189,7 +189,9 @@ def pytest_cmdline_main(config):
 """
 
 
-@pytest.mark.parametrize("words", [["-q"], ["-qq", "--no-summary"], ["-v"]])
+@pytest.mark.parametrize(
+    "words", [["-qq", "--no-summary"], *(pytest.param([word], marks=pytest.mark.nightly) for word in ("-q", "-v"))]
+)
 def test_tests_are_counted_however_much_pytest_says(tmp_path, words):
     """Options about how much pytest prints do not change the number of tests in its progress."""
     assert run(tmp_path, *words, conftest=COUNTED)[1].endswith("counted (0, 2)")

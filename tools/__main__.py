@@ -6,17 +6,18 @@ import sys
 from c4bench import logs
 from c4bench.cli.main import printed_lines
 from c4bench.errors import C4Error
-from tools import cases
+from tools import cases, seen
 from tools.bench import command as bench
 from tools.campaign import command as campaign
 from tools.documents import command as documents
+from tools.foreign import command as foreign
 
 
 def parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
     whole = argparse.ArgumentParser(prog="python -m tools", description="What makes and grades c4bench itself.")
     commands = whole.add_subparsers(title="commands", required=True, metavar="NAME")
-    for module in (bench, campaign, cases, documents):
+    for module in (bench, campaign, cases, documents, foreign, seen):
         module.register(commands)
     return whole
 

@@ -20,6 +20,7 @@ import msgspec
 from websockets.exceptions import WebSocketException
 
 import c4bench
+from c4bench.agent.moves import PlannedQps, Send
 from c4bench.agent.ranks import Ranks, log_of, rotate
 from c4bench.agent.spawner import Report, Spawn, Started
 from c4bench.agent.window_message import WindowMessages
@@ -34,7 +35,7 @@ from c4bench.verbs.probe import send_bursts, send_probes
 from c4bench.verbs.ticks import Ticks
 from c4bench.wire.channel import ChannelClosed, StreamChannel, master_channel
 from c4bench.wire.framing import LENGTH_BYTES, MESSAGE_BYTES_MAX, frame
-from c4bench.wire.messages import AttachedPath, Empty, Hello, RasReport, Seated, StartRanks, StopRanks
+from c4bench.wire.messages import AttachedMoves, AttachedPath, Empty, Hello, RasReport, Seated, StartRanks, StopRanks
 from c4bench.wire.peer import Handler, LostError, Peer
 from c4bench.wire.probes import (
     BurstRequest,
@@ -168,7 +169,9 @@ class Agent:
         except OSError as error:
             _logger.warning("programs of others are not recorded: %s", error)
         users = user_ids(self._config.attach_users)
-        return await AttachServer(Path(self._config.attach_socket), users, attached.add, self._route).start()
+        return await AttachServer(
+            Path(self._config.attach_socket), users, attached.add, self._route, self._planned
+        ).start()
 
     async def _list_attached(self) -> None:
         """Have the master know which processes are attached, whenever that changes or it is another master."""
@@ -193,6 +196,15 @@ class Agent:
         asked = AttachedPath(process.pid, question.source, question.destination, question.qp)
         port = await self._master.call("attached-path", asked, int)
         return PathAnswer(label_for(port) if port in SOURCE_PORTS else 0)
+
+    def _planned(self, process: AttachedProcess, send: Send) -> PlannedQps:
+        return PlannedQps(process, self._moves, send)
+
+    async def _moves(self, request: AttachedMoves) -> dict[int, int]:
+        await self._connected.wait()
+        if self._master is None:
+            raise LostError("the master is gone")
+        return await self._master.call("attached-moves", request, dict[int, int], abandons=True)
 
     async def _keep_connected(self) -> None:
         while True:

@@ -11,24 +11,37 @@ from c4bench.attach.launchers import JOB
 
 SOCKET, RECORDS = "C4BENCH_ATTACH_SOCKET", "C4BENCH_ATTACH_RECORDS"
 PRELOAD, PROFILER = "LD_PRELOAD", "NCCL_PROFILER_PLUGIN"
+FOLDERS, NCCL_VERBS = "LD_LIBRARY_PATH", "NCCL_IBVERBS_LIB"
 _PLACES = {SOCKET: "/run/c4bench/attach.sock", RECORDS: "/dev/shm/c4bench-attach"}
 _SCRIPTS_AT_MOST = 4  # as the kernel follows interpreters (BINPRM_MAX_RECURSION)
 _CAPABILITIES = "security.capability"
 
 
-def variables(libraries: Sequence[Path], profiler: Path, current: Mapping[str, str]) -> dict[str, str]:
+def variables(
+    libraries: Sequence[Path], profiler: Path, current: Mapping[str, str], in_place: Path | None = None
+) -> dict[str, str]:
     """The variables to set, for a program that would otherwise have the environment `current`.
 
-    What a user has preloaded comes after ours; a place, a profiler or a job that is named already stays.
+    What a user has preloaded comes after ours; a place, a profiler or a job that is named already stays. `in_place` is
+    a library to find in libibverbs' place.
     """
-    preloaded = [name for name in current.get(PRELOAD, "").replace(" ", ":").split(":") if name]
-    ours = [str(path) for path in libraries]
-    found = {PRELOAD: ":".join([*ours, *(name for name in preloaded if name not in ours)])}
+    found = {}
+    if libraries:
+        found[PRELOAD] = _first(libraries, current.get(PRELOAD, "").replace(" ", ":"))
+    if in_place:
+        found[FOLDERS] = _first([in_place.parent], current.get(FOLDERS, ""))
+        found[NCCL_VERBS] = str(in_place)
     found |= {name: current.get(name) or place for name, place in _PLACES.items()}
     found[PROFILER] = current.get(PROFILER) or str(profiler)
     if current.get(JOB):
         found[JOB] = current[JOB]
     return found
+
+
+def _first(ours: Sequence[Path], listed: str) -> str:
+    """These before the others of a list with colons."""
+    names = [str(path) for path in ours]
+    return ":".join([*names, *(name for name in listed.split(":") if name and name not in names)])
 
 
 class _Elf(NamedTuple):

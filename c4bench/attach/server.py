@@ -8,6 +8,8 @@ user owns in the one folder for them, and a program that breaks a rule is no lon
     {} or {"error":"why not"}                                               its answer
     {"source":"10.0.0.1","destination":"10.1.0.1","qp":17,"remote_qp":18}   a question
     {"label":5,"timeout":-1,"retries":-1}                                   its answer
+    {"move":17,"device":1,"label":6}                                        from the agent: a queue pair should move
+    {"moved":17,"device":1,"label":6}                                       it has that label now; 0: it is gone
 """
 
 import asyncio
@@ -18,9 +20,11 @@ import re
 import socket
 import stat
 import struct
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -35,6 +39,7 @@ _logger = logging.getLogger(__name__)
 # The library goes on without an answer after this (s).
 ANSWER_WITHIN_S = 0.25
 _AS_ASKED = -1
+_MOVED = b'"moved"'
 _CREDENTIALS = struct.Struct("3i")
 _RING = re.compile(r"[0-9]{1,10}\.ring")
 # Beside it, where a library records what its program calls of MPI or NCCL.
@@ -57,6 +62,19 @@ class PathQuestion(msgspec.Struct, frozen=True):
     destination: str
     qp: int
     remote_qp: int = 0
+    device: int = 0
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """A line about a queue pair on a planned path: the GRH's flow label that it has now, 0 once it is gone.
+
+    `refused` is not 0 where it could not be moved.
+    """
+
+    moved: int
+    device: int
+    label: int
+    refused: int = 0
 
 
 class PathAnswer(msgspec.Struct, frozen=True):
@@ -133,11 +151,25 @@ def open_records(path: Path, process: AttachedProcess) -> int:
     return descriptor
 
 
+class Follower(Protocol):
+    """Keeps a process's queue pairs on the plan."""
+
+    def add(self, question: PathQuestion, label: int) -> None:
+        """A queue pair has got this flow label."""
+
+    def moved(self, said: Moved) -> None:
+        """The process says where a queue pair is now."""
+
+    async def follow(self) -> None:
+        """Have them moved, until cancelled."""
+
+
 class AttachServer:
     """Listens for programs of these `users`, which are their numbers.
 
     `appeared` gets a process that has said who it is, and a descriptor of it (pidfd_open(2)), which is then its own;
-    it raises UsageError for one that is not taken. `route` answers questions.
+    it raises UsageError for one that is not taken. `route` answers questions. `planned` makes what follows a process's
+    queue pairs, given what takes a line to it, false where that does not listen.
     """
 
     def __init__(
@@ -146,9 +178,10 @@ class AttachServer:
         users: frozenset[int],
         appeared: Callable[[AttachedProcess, int], None],
         route: Callable[[AttachedProcess, PathQuestion], Awaitable[PathAnswer]],
+        planned: Callable[[AttachedProcess, Callable[[Mapping[str, int]], bool]], Follower],
     ) -> None:
         self._path, self._users = path, users
-        self._appeared, self._route = appeared, route
+        self._appeared, self._route, self._planned = appeared, route, planned
         self._connected = 0
         self._warned: set[str] = set()
 
@@ -197,10 +230,27 @@ class AttachServer:
         finally:
             os.close(descriptor)
         writer.write(b"{}\n")
-        while line := await reader.readline():
-            answer = await self._answer(process, from_json(line, PathQuestion))
-            writer.write(msgspec.json.encode(answer) + b"\n")
-            await writer.drain()
+        follower = self._planned(process, partial(_send, writer))
+        following = asyncio.create_task(follower.follow())
+        try:
+            while line := await reader.readline():
+                await self._serve_line(process, line, writer, follower)
+        finally:
+            following.cancel()
+
+    async def _serve_line(
+        self, process: AttachedProcess, line: bytes, writer: asyncio.StreamWriter, follower: Follower
+    ) -> None:
+        """Answer a question, or note what the process says. Raises DecodingError for what is neither."""
+        if _MOVED in line:
+            follower.moved(from_json(line, Moved))
+            return
+        question = from_json(line, PathQuestion)
+        answer = await self._answer(process, question)
+        writer.write(msgspec.json.encode(answer) + b"\n")
+        await writer.drain()
+        if answer.label:
+            follower.add(question, answer.label)
 
     async def _answer(self, process: AttachedProcess, question: PathQuestion) -> PathAnswer:
         """The answer, in time: later the program does not listen."""
@@ -209,6 +259,14 @@ class AttachServer:
                 return await self._route(process, question)
         except (TimeoutError, C4Error):
             return PathAnswer()
+
+
+def _send(writer: asyncio.StreamWriter, line: Mapping[str, int]) -> bool:
+    """Send a line to a process. False for one that has gone, or has not read what was sent before."""
+    if writer.is_closing() or writer.transport.get_write_buffer_size():
+        return False
+    writer.write(msgspec.json.encode(line) + b"\n")
+    return True
 
 
 def _peer(connection: socket.socket) -> tuple[int, int, int]:

@@ -23,6 +23,11 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "--job", default="", metavar="NAME", help=f"the job's name (default {JOB}, or what the launcher says)"
     )
+    parser.add_argument(
+        "--in-place",
+        action="store_true",
+        help="preload nothing: stand in libibverbs' place, for programs that preload libraries of their own",
+    )
     parser.add_argument("command", nargs="+", metavar="COMMAND", help="the program and its arguments, after --")
     parser.set_defaults(run=_run)
 
@@ -37,16 +42,17 @@ def _run(arguments: argparse.Namespace) -> int:
         if why := obstacle(Path(path)):
             _note(f"{file_name(path)} runs as without c4bench: {why}")
         else:
-            words = _attach(words, arguments.job)
+            words = _attach(words, arguments.job, in_place=arguments.in_place)
         os.execv(path, words)
     except OSError as error:
         raise UsageError(f"{file_name(path)}: {error.strerror}") from None
 
 
-def _attach(words: tuple[str, ...], job: str) -> tuple[str, ...]:
+def _attach(words: tuple[str, ...], job: str, *, in_place: bool) -> tuple[str, ...]:
     """Set the variables of the program; returns its words, a launcher's with those by which ranks inherit them."""
     try:
-        found = variables(build.libraries(), build.profiler(), os.environ)
+        libraries = build.libraries(verbs=not in_place)
+        found = variables(libraries, build.profiler(), os.environ, build.in_place() if in_place else None)
     except UnhealthyError as error:
         _note(f"{one_line(words[0])} runs as without c4bench: {error}")
         return words

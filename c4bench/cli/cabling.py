@@ -41,7 +41,7 @@ def _import(arguments: argparse.Namespace) -> int:
     wiring = cabling.read(arguments.file)
     try:
         wiring = cabling.with_roles(wiring, [word for word in arguments.hosts.split(",") if word])
-        cabling.check_fabric(wiring, rate_bps)
+        wiring = cabling.checked(wiring, rate_bps)
     except UsageError as error:
         raise UsageError(f"{file_name(arguments.file)} ({wiring.kind}): {error}") from None
     text = cabling.document(wiring, str(arguments.file), rate_bps, arguments.scale)

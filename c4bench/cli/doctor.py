@@ -92,7 +92,8 @@ def _hosts(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(msgspec.json.encode(found))
     else:
-        page = [*overview.lines(found.hosts), *overview.switch_lines(found.switches)]
+        page = [*overview.lines(found.hosts), *overview.remark_lines(found.hosts)]
+        page += overview.switch_lines(found.switches)
         page += [f"BAD  {line}" for line in found.disagreements]
         page += overview.cable_lines(found) if inventory.graph else []
         print_lines(page, _LONGEST_LINE)

@@ -31,7 +31,12 @@ _GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "page": ("page", "token"),
         "detector": ("detector", "bus"),
     },
-    "faults, and finding them": {"fault": ("fault",), "detect": ("detect", "downtime"), "evidence": ("convert",)},
+    "faults, and finding them": {
+        "fault": ("fault",),
+        "first_light": ("first-light",),
+        "detect": ("detect", "downtime"),
+        "evidence": ("convert",),
+    },
     "paths": {"paths": ("paths",), "plan": ("plan",)},
     "runs": {"nightly": ("nightly",), "report": ("report",)},
     "studies": {"bench": ("bench",), "utilisation": ("utilisation",)},

@@ -36,6 +36,8 @@ from c4bench.verbs.transport import Completion, Port, PortEvent
 from c4bench.verbs.waiting import Ready, Waiter
 
 _MAX_PROBE_AFTER_S = 1.0
+# A probe without an answer for longer fails. rxe's own time-outs end sooner, those of a ConnectX-6 much later.
+ANSWER_S = 0.06
 # A rank forwards at most one broadcast in this time.
 _BROADCAST_EVERY_S = 1.0
 # Time for the other end's messages to arrive; probes end by themselves.
@@ -65,7 +67,9 @@ class RailMonitor:
     """Detects dead rails: by an error of the NIC, or by silence that a probe confirms, never by silence alone.
 
     An idle peer sends nothing and a frozen one grants nothing, but their NICs answer probes. After each answer the next
-    probe waits twice as long. `devices` are the names of the rank's NICs, in order.
+    probe waits twice as long. A probe fails with an error of the NIC, or when it has no answer for long, since NICs may
+    retry for much longer than they are asked to (`cost.ack_timeout`). `devices` are the names of the rank's NICs, in
+    order.
 
     A failed leaf switch, for example, may silence rails of many ranks. Each rank would notice only when it waits for
     its own, one after another in the same operation. So the first rank to notice notifies all, and all probe at once.
@@ -130,6 +134,7 @@ class RailMonitor:
                 del self._down_ns[nic]
                 if not self._ports[nic].active:
                     self._lose(nic, "its port is down", now_ns)
+        self._give_up_probes(now_ns)
         for edge in self._edges.all:
             if isinstance(edge, ReceivingPeer) and self._probe_is_due(edge, now_ns):
                 self._probe(edge.rails)
@@ -139,6 +144,17 @@ class RailMonitor:
             # Other NICs may be affected too; probing only this one would find them one after another.
             self._probe_all()
             self._broadcast.announce(now_ns)
+
+    def _give_up_probes(self, now_ns: int) -> None:
+        """Fail rails whose probe has no answer. Ticks are counted, since a rank that was frozen has answers to read.
+
+        A ledger that is being read is left to the NIC: its late answer must not come into a newer one's place.
+        """
+        for edge, rail in list(self._edges.rails(RailState.UP)):
+            reading = isinstance(edge, SendingPeer) and edge.reading is rail
+            rail.awaited = rail.awaited + 1 if rail.probing and not reading else 0
+            if rail.awaited * self._timeouts.tick_s > ANSWER_S:
+                self.failed(edge, rail, "a probe has no answer", now_ns)
 
     def on_silence_query(self, now_ns: int) -> None:
         """Another rank has noticed silence."""

@@ -60,7 +60,8 @@ class Rail(ABC):
     """What both ends have: QPs on NIC `nic`, the rail's state and life, and when it was last known to be alive.
 
     `receives` counts receives posted on the data QP and not completed. A QP in the error state completes everything
-    posted on it, so a fenced end is drained when no receive and no write is left.
+    posted on it, so a fenced end is drained when no receive and no write is left. `awaited` is for how many ticks in a
+    row a probe has been in flight.
     """
 
     def __init__(self, name: RailName, peer: int, nic: int, port: Port, ends: RailQps, depth: int) -> None:
@@ -73,6 +74,7 @@ class Rail(ABC):
         self.last_sent_ns = 0
         self.send_count = 0
         self.probing = False
+        self.awaited = 0
         self.why = ""
         self._depth = depth
 
@@ -131,7 +133,7 @@ class Rail(ABC):
     def probe(self) -> None:
         """Probe the far end's NIC with a write of zero bytes, unless a probe is in flight."""
         if not self.probing and self.ends.probe:
-            self.probing = True
+            self.probing, self.awaited = True, 0
             self.ends.probe.write((0, 0), (0, 0), 0, immediate=None, signaled=True)
 
     def silent_ns(self, now_ns: int) -> int:

@@ -34,6 +34,7 @@ from c4bench.wire.channel import Channel, ChannelClosed
 from c4bench.wire.framing import MESSAGE_BYTES_MAX
 from c4bench.wire.messages import (
     Attached,
+    AttachedMoves,
     AttachedPath,
     Empty,
     Fail,
@@ -187,6 +188,7 @@ class AgentSessions:
             "window": Receiver(windows.receive),
             "attached": Handler(Attached, partial(self._attached.report, name), OF_AGENTS["attached"].most_bytes),
             "attached-path": Handler(AttachedPath, partial(self._attached.route, name)),
+            "attached-moves": Handler(AttachedMoves, partial(self._attached.moves, name)),
             "ras": Handler(RasReport, ingest_ras, OF_AGENTS["ras"].most_bytes),
         }
         peer = Peer(channel, own | self._requests.handlers(name))

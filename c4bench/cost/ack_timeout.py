@@ -75,14 +75,14 @@ def detection(nic: Nic, timeout: int, retries: int) -> Detection:
             return _floor_off(timeout, retries)
 
 
-def elsewhere(measured_s: float, timeout: int, retries: int) -> dict[Nic, float]:
-    """What a time that rxe's retries are part of would be with the retries of each other NIC, s."""
-    ours_s = detection(Nic.RXE, timeout, retries).usual_s
-    return {
-        nic: max(0.0, measured_s - ours_s) + detection(nic, timeout, retries).usual_s
-        for nic in Nic
-        if nic is not Nic.RXE
-    }
+def elsewhere(measured_s: float, timeout: int, retries: int, patience_s: float = math.inf) -> dict[Nic, float]:
+    """What a time that rxe's retries are part of would be with the retries of each other NIC, s.
+
+    `patience_s` is after what time whoever waits gives up by itself.
+    """
+    times_s = {nic: min(patience_s, detection(nic, timeout, retries).usual_s) for nic in Nic}
+    rest_s = max(0.0, measured_s - times_s.pop(Nic.RXE))
+    return {nic: rest_s + time_s for nic, time_s in times_s.items()}
 
 
 def _rxe(timeout: int, retries: int) -> Detection:

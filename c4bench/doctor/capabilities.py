@@ -7,8 +7,10 @@ from enum import StrEnum
 import msgspec
 
 from c4bench.doctor import retries, traffic_class
+from c4bench.doctor.facts import Remark
 from c4bench.doctor.findings import HostSelfReport, MtuToPeer
 from c4bench.doctor.lldp import Neighbour, neighbours
+from c4bench.doctor.rules import is_down
 from c4bench.errors import UsageError, meant
 from c4bench.model.fabric import Host
 from c4bench.remote.clock import ClockOffset
@@ -45,7 +47,8 @@ class Capability(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct, frozen=True):
     """A host's capabilities, its clock offset from ours if it was reachable, and its neighbours by LLDP.
 
-    `queues` has by DSCP of the inventory the priorities of the host's interfaces, where they are known.
+    `queues` has by DSCP of the inventory the priorities of the host's interfaces, where they are known. `remarks` are
+    those of the rules that saved outputs are judged by.
     """
 
     host: str
@@ -53,6 +56,7 @@ class Report(msgspec.Struct, frozen=True):
     clock: ClockOffset | None = None
     queues: traffic_class.Queues = {}
     neighbours: tuple[Neighbour, ...] = ()
+    remarks: tuple[Remark, ...] = ()
 
     @property
     def bad(self) -> tuple[Capability, ...]:
@@ -151,7 +155,7 @@ def _rdma(host: Host, facts: HostSelfReport) -> Capability:
     named = [nic.device for nic in host.nics if nic.device]
     missing = [name for name in named if name not in devices]
     chosen = [devices[name] for name in named if name in devices] or list(facts.rdma)
-    down = [device.name for device in chosen if not any(port.state == "ACTIVE" for port in device.ports)]
+    down = [device.name for device in chosen if all(is_down(port.state) for port in device.ports)]
     fix = "load the NIC's RDMA driver, or correct c4.nics in the inventory"
     if missing or not chosen:
         there = f"has {', '.join(devices) or 'none'}" + (f", lacks {', '.join(missing)}" if missing else "")

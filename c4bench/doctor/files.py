@@ -223,8 +223,8 @@ def judge_files(paths: Iterable[Path]) -> SavedDocument:
         except OverBudgetError as error:
             left_out.append(LeftOut(text.file, f"{error}; the rest is not read"))
             break
-        if not facts:
-            left_out.append(LeftOut(text.file, f"{found.name}, but nothing of it that is judged"))
+        if not facts and not found.quiet:
+            left_out.append(LeftOut(text.file, f"{found.name}, but in a layout that is not known, or cut"))
             continue
         devices.setdefault(name, Gathered(name)).add(found, text, facts)
         used[UsedFile(text.file, found.name, name)] = None

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from c4bench.decoding import DecodingError, decoding, from_json
-from c4bench.doctor import capabilities
+from c4bench.doctor import capabilities, live
 from c4bench.doctor.capabilities import Report
 from c4bench.doctor.findings import HostSelfReport, MtuToPeer
 from c4bench.errors import UnhealthyError
@@ -27,17 +28,21 @@ Reach = Callable[[str, Access], Connection]
 
 
 def look_at(
-    inventory: Inventory, reach: Reach = connect, answered: Callable[[Report], None] = lambda _: None
+    inventory: Inventory,
+    reach: Reach = connect,
+    answered: Callable[[Report], None] = lambda _: None,
+    apart_s: float = live.APART_S,
 ) -> list[Report]:
     """Check every host, in the order of the inventory; an unreachable one has only that in its report.
 
-    Each report is passed to `answered` as soon as it is there, by several threads.
+    Each report is passed to `answered` as soon as it is there, by several threads. Counters of links with errors are
+    read twice, `apart_s` apart.
     """
     peers = ring(inventory.hosts)
 
     def inspect(host: Host) -> Report:
         try:
-            report = _ask(host, inventory.access[host.name], peers[host.name], reach)
+            report = _ask(host, inventory.access[host.name], peers[host.name], reach, apart_s)
         except UnhealthyError as error:
             report = capabilities.unreachable(host, str(error))
         answered(report)
@@ -62,7 +67,9 @@ def ring(hosts: Sequence[Host]) -> dict[str, list[tuple[Nic, Nic]]]:
     return pairs
 
 
-def _ask(host: Host, access: Access, peers: Sequence[tuple[Nic, Nic]], reach: Reach) -> Report:
+def _ask(
+    host: Host, access: Access, peers: Sequence[tuple[Nic, Nic]], reach: Reach, apart_s: float = live.APART_S
+) -> Report:
     with (
         reach(host.name, access) as connection,
         closing(connection.start([*BARE_PYTHON, _LOOK.read_text()])) as session,
@@ -71,7 +78,12 @@ def _ask(host: Host, access: Access, peers: Sequence[tuple[Nic, Nic]], reach: Re
         asked = {"python": access.python, "nics": [msgspec.to_builtins(nic) for nic in host.nics]}
         facts = _answer(host, session, f"look {_json(asked)}", HostSelfReport)
         mtus = [_mtu_to_peer(host, session, nic, peer) for nic, peer in peers]
-    return capabilities.evaluate(host, facts, clock, mtus)
+        remarks = live.remarks(facts, partial(_outputs, host, session), apart_s)
+    return msgspec.structs.replace(capabilities.evaluate(host, facts, clock, mtus), remarks=remarks)
+
+
+def _outputs(host: Host, session: Session, commands: Sequence[Sequence[str]]) -> list[str]:
+    return _answer(host, session, f"outputs {_json(commands)}", list[str])
 
 
 def _mtu_to_peer(host: Host, session: Session, nic: Nic, peer: Nic) -> MtuToPeer:

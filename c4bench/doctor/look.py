@@ -1,7 +1,8 @@
 """A host's report about itself. It is sent to the host as text, so it needs Python 3.8 only and imports no c4bench.
 
-It answers lines: `clock` with the time of day, `look {...}` with the report, `mtu {...}` with the MTU to a peer. It
-ends when its input does. It changes nothing and sends only echo requests to the given peers.
+It answers lines: `clock` with the time of day, `look {...}` with the report, `outputs [...]` with what commands print,
+`mtu {...}` with the MTU to a peer. It ends when its input does. It changes nothing and sends only echo requests to the
+given peers.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,8 @@ _SO_BINDTODEVICE = 25
 _MTUS = (4096, 2048, 1024, 512, 256)
 _HEADERS = 20 + 8 + 12 + 16 + 4
 _SYS = Path("/sys/class")
+_AT_ONCE = 8  # commands
+_LONGEST_OUTPUT = 1 << 18  # characters
 _MOST_STARTS = 20  # lines from which the JSON of a tool is tried
 
 
@@ -76,6 +80,13 @@ def look(asked: dict[str, Any]) -> dict[str, Any]:
         "injector": injector(asked["python"]),
         "lldp": lldp(),
     }
+
+
+def outputs(asked: list[list[str]]) -> list[str]:
+    """What these commands print, "" for one that fails or is not there."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        answers = pool.map(lambda argv: run(*argv), asked)
+        return [done[1][:_LONGEST_OUTPUT] if done and done[0] == 0 else "" for done in answers]
 
 
 def agent(python: str) -> str:
@@ -327,7 +338,12 @@ def with_checksum(packet: bytes) -> bytes:
     return packet[:2] + struct.pack("!H", ~total & 0xFFFF) + packet[4:]
 
 
-_ANSWERS: dict[str, Callable[[Any], Any]] = {"clock": lambda _: time.time(), "look": look, "mtu": mtu}
+_ANSWERS: dict[str, Callable[[Any], Any]] = {
+    "clock": lambda _: time.time(),
+    "look": look,
+    "outputs": outputs,
+    "mtu": mtu,
+}
 
 
 def main() -> None:

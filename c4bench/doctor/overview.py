@@ -11,6 +11,7 @@ import msgspec
 
 from c4bench.c4p.knowledge.cabling import CableDifference
 from c4bench.doctor.capabilities import NAMES, Capability, Report, State
+from c4bench.doctor.facts import Mark
 from c4bench.doctor.lldp import compare_neighbours
 from c4bench.doctor.switches import SwitchReport
 from c4bench.doctor.traffic_class import disagreements
@@ -71,6 +72,20 @@ def switch_lines(reports: Iterable[SwitchReport]) -> list[str]:
             for problem in problems or ("PFC, ECN and QoS are set for RoCE",)
         ]
     return lines + [f"?    switch {_abbreviate(names)}: {note}" for note, names in noted.items()]
+
+
+def remark_lines(reports: Iterable[Report]) -> list[str]:
+    """A line for each thing that the tools of hosts show to be wrong, and the hosts that have it."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for report in reports:
+        for one in report.remarks:
+            if one.mark is Mark.BAD:
+                where = f"{one.where}: " if one.where else ""
+                alike.setdefault((f"{where}{one.text}", one.advice), []).append(report.host)
+    return [
+        f"BAD  {_abbreviate(hosts)}: {text}" + (f"  -> {advice}" if advice else "")
+        for (text, advice), hosts in alike.items()
+    ]
 
 
 def cable_lines(document: Document) -> list[str]:

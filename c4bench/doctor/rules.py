@@ -55,7 +55,7 @@ _SETTINGS = {
 
 def is_down(state: str) -> bool:
     """Whether the state of an RDMA port, as the kernel or a tool writes it, is any but active."""
-    return "ACTIVE" not in state.upper()
+    return not state.upper().removeprefix("PORT_").startswith("ACTIVE")
 
 
 def judge(facts: Sequence[Fact]) -> Iterator[Remark]:

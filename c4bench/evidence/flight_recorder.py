@@ -269,8 +269,10 @@ def _member(dump: Mapping[str, Any], file: str, rank: int, name: str, group: Gro
     # The number in the status may be that of a send or receive.
     enqueued = group.reached if transfers else integer(status.get("last_enqueued_collective"))
     last = max(group.reached, *(call.seq for call in calls[-1:])) if calls else enqueued
+    known = enqueued == last and not transfers and not any(call.state is CallState.RETIRED for call in calls)
+    completed = integer(status.get("last_completed_collective")) if known else -1
     return MemberEvidence(file, FORMAT, name, rank, member, members, len(members) or group.size, calls=calls,
-                          transfers=transfers, last_seq=last)  # fmt: skip
+                          transfers=transfers, last_seq=last, completed_seq=completed)  # fmt: skip
 
 
 def _place(rank: int, members: tuple[int, ...]) -> int:

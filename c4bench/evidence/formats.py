@@ -37,7 +37,7 @@ _OWN = (
     FileFormat(f"{chakra.FORMAT} (JSON)", chakra.recognises_json, chakra.read_json),
     FileFormat(chakra.TORCH, chakra.recognises_torch, chakra.read_torch),
     FileFormat(flight_recorder.FORMAT, flight_recorder.recognises, flight_recorder.read),
-    FileFormat(torchfrtrace.FORMAT, torchfrtrace.recognises, torchfrtrace.read),
+    FileFormat(torchfrtrace.FORMAT, torchfrtrace.recognises, torchfrtrace.read, part=True),
     FileFormat(logs.FORMAT, logs.recognises, logs.read, part=True),
     FileFormat(files.PAIRS, matrix.recognises, files.read_pairs),
 )

@@ -22,6 +22,8 @@ _CANNOT = (
     "logs: a rank without a line may be where the others wait, or its log is not here; a rank that waits says so, the "
     "one that holds it up need not"
 )
+_CANNOT_REPEATED = "logs: Ray left out lines that were like others, so that ranks without a line may have had one"
+_LEFT_OUT = re.compile(r"\[repeated \d{1,9}x across cluster\]")
 _BLOCK = 4 << 20
 _HEAD = 4096
 _DOCKER = b'{"log":'
@@ -72,6 +74,7 @@ class _Log:
         self._readers = (self.watchdog.read, self.nccl.read, self.mpi.read, self.exits.read)
         self.spoke_on: dict[int, str] = {}
         self.known = 0
+        self.shortened = False
 
     def read(self, written: bytes, number: int) -> None:
         """Read a line. Raises OverBudgetError."""
@@ -81,25 +84,27 @@ class _Log:
         if not any(reads(line, number) for reads in self._readers):
             return
         self.known += 1
+        self.shortened = self.shortened or bool(_LEFT_OUT.search(line.text))
         if line.rank >= 0:
             self.spoke_on[line.rank] = line.host or self.spoke_on.get(line.rank, "")
 
     def reading(self, problems: tuple[Problem, ...]) -> Reading:
         """All of it."""
-        timeouts, events = self.watchdog.timeouts(), self._events()
-        named = [(one.rank, one.host) for one in timeouts] + [(one.rank, one.host) for one in events]
-        for rank, host in named:
+        timeouts, events, members = self.watchdog.timeouts(), self._events(), self.watchdog.members(FORMAT)
+        named = [(one.rank, one.host) for one in timeouts] + [(one.rank, one.host) for one in members]
+        for rank, host in named + [(one.rank, one.host) for one in events]:
             if rank >= 0:
                 self.spoke_on[rank] = self.spoke_on.get(rank) or host
         facts = LogFacts(
             self.file, events, (*self.nccl.failed, *self.mpi.failed), tuple(self.nccl.starts()), self.nccl.names,
             self.nccl.nics(), tuple(self.nccl.carried()), self.spoke_on,
-            self.watchdog.members(FORMAT),
+            members,
             {peer: tuple(f"{host}:{pid}" for host, pid in sorted(by)) for peer, by in self.nccl.closed.items()},
         )  # fmt: skip
         ranks = max((one.size for one in timeouts if one.comm == "0"), default=0)
         source = SourceFile(self.file, FORMAT, "", tuple(sorted(self.spoke_on)))
-        return Reading((), (source,), problems, (_CANNOT,), ranks, timeouts=timeouts, logs=(facts,))
+        cannot = (_CANNOT, _CANNOT_REPEATED) if self.shortened else (_CANNOT,)
+        return Reading((), (source,), problems, cannot, ranks, timeouts=timeouts, logs=(facts,))
 
     def _events(self) -> tuple[LogEvent, ...]:
         every = (*self.watchdog.events, *self.nccl.events, *self.mpi.events, *self.exits.events)

@@ -80,8 +80,7 @@ def _plan(text: str) -> None:
     installed(known.specs, "fault", request.fault)
     spec, resolved = known.resolve(request)
     with _pinned(resolved):
-        plan, _ = fault_session.plan(spec, resolved)
-    _print(protocol.Planned(tuple(map(str, plan.apply)), tuple(map(str, plan.revert)), plan.rhythm))
+        _print(fault_session.planned(spec, resolved))
 
 
 def _try() -> None:

@@ -440,9 +440,16 @@ def plan(spec: FaultSpec, request: FaultRequest) -> tuple[Plan, dict[str, str]]:
     return installed(DRIVERS, "driver", driver)(request, target), target.listing
 
 
+def planned(spec: FaultSpec, request: FaultRequest) -> protocol.Planned:
+    """The plan for people, with the target's kind of hardware. Raises as `plan`."""
+    made, _ = plan(spec, request)
+    apply, revert = (tuple(map(str, actions)) for actions in (made.apply, made.revert))
+    return protocol.Planned(apply, revert, made.rhythm, hardware_of(spec, request))
+
+
 def driver_for(spec: FaultSpec, request: FaultRequest) -> str:
     """The name of the driver for the target's hardware. Raises UnhealthyError when the fault has none for it."""
-    hardware = _hardware(spec, request)
+    hardware = hardware_of(spec, request)
     driver = spec.drivers.get(hardware)
     if driver is None:
         supported = ", ".join(sorted(spec.drivers)) or "nothing by itself"
@@ -452,7 +459,7 @@ def driver_for(spec: FaultSpec, request: FaultRequest) -> str:
     return driver
 
 
-def _hardware(spec: FaultSpec, request: FaultRequest) -> str:
+def hardware_of(spec: FaultSpec, request: FaultRequest) -> str:
     """The target's kind of hardware, as the keys of `drivers` in the catalogue name it.
 
     For a fault of a whole host whose drivers depend on its NICs, it is that of the NICs, and of several kinds the first

@@ -29,9 +29,8 @@ def first_plan(spec: FaultSpec, request: FaultRequest) -> Planned:
 def _planned(spec: FaultSpec, request: FaultRequest) -> Planned:
     fault_session.driver_for(spec, request)
     if _needs_rank(spec):
-        return Planned((), ())
-    plan, _ = fault_session.plan(spec, request)
-    return Planned(tuple(map(str, plan.apply)), tuple(map(str, plan.revert)), plan.rhythm)
+        return Planned((), (), hardware=fault_session.hardware_of(spec, request))
+    return fault_session.planned(spec, request)
 
 
 def _needs_rank(spec: FaultSpec) -> bool:
@@ -46,15 +45,20 @@ def _at_each_port(spec: FaultSpec, request: FaultRequest) -> list[FaultRequest]:
 
 
 def _attempts(spec: FaultSpec, requests: Iterable[FaultRequest]) -> Iterator[FaultRequest]:
-    """The requests with all parameters: the defaults at each place first, then each other choice and the least."""
+    """The requests with all parameters: the first set at each place, then the next."""
+    for parameters in parameter_sets(spec):
+        yield from (msgspec.structs.replace(request, parameters=parameters) for request in requests)
+
+
+def parameter_sets(spec: FaultSpec) -> Iterator[dict[str, Value]]:
+    """The parameters with which a fault may be tried: the defaults, then each other choice and the least of each."""
     usual = {name: _usual(parameter) for name, parameter in spec.parameters.items()}
-    choices: list[dict[str, Value]] = [usual]
+    yield catalogue.values(spec, usual)
     for name, parameter in spec.parameters.items():
         least = () if parameter.minimum is None else (parameter.minimum,)
-        choices += [usual | {name: value} for value in (*parameter.choices, *least) if value != usual[name]]
-    for parameters in choices:
-        resolved = catalogue.values(spec, parameters)
-        yield from (msgspec.structs.replace(request, parameters=resolved) for request in requests)
+        for value in (*parameter.choices, *least):
+            if value != usual[name]:
+                yield catalogue.values(spec, usual | {name: value})
 
 
 def _usual(parameter: Parameter) -> Value:

@@ -72,11 +72,12 @@ class Healed(msgspec.Struct, frozen=True, tag_field="state", tag="healed"):
 
 
 class Planned(msgspec.Struct, frozen=True, tag_field="state", tag="planned"):
-    """The commands that would apply the fault and those that would revert it."""
+    """The commands that would apply the fault and those that would revert it; `hardware` is the target's kind."""
 
     apply: tuple[str, ...]
     revert: tuple[str, ...]
     rhythm: Schedule | None = None
+    hardware: str = ""
 
 
 class Refused(msgspec.Struct, frozen=True, tag_field="state", tag="refused"):

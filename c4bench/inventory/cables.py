@@ -6,6 +6,7 @@ What makes a graph of them no fabric is checked here too, within the limits of a
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from itertools import chain
 
 import msgspec
 
@@ -124,10 +125,15 @@ class Limits(msgspec.Struct, frozen=True):
     delay_s: float
 
 
-def check(graph: FabricGraph, limits: Limits) -> None:
-    """Raises GraphError that names the key and the reason."""
-    for keys, problem in _problems(graph, limits):
+def check(graph: FabricGraph, limits: Limits, *, whole: bool = True) -> None:
+    """Raises GraphError that names the key and the reason. A `whole` fabric has a path between all hosts."""
+    for keys, problem in chain(_problems(graph, limits), _reach_problems(graph) if whole else ()):
         raise GraphError(keys, problem)
+
+
+def unreached(graph: FabricGraph) -> str:
+    """A host or a switch that cannot be reached, "" for none."""
+    return next((problem for _, problem in _reach_problems(graph)), "")
 
 
 def _problems(graph: FabricGraph, limits: Limits) -> Iterator[Problem]:
@@ -141,7 +147,6 @@ def _problems(graph: FabricGraph, limits: Limits) -> Iterator[Problem]:
         for problem in _bond_problems(cables, limits) if cables[0].bond else ():
             yield _place(cables[0]), f"bond {cables[0].bond} of {cables[0].host}: {problem}"
     yield from _shared_ports(graph)
-    yield from _reach_problems(graph)
 
 
 def _name_problems(graph: FabricGraph, limits: Limits) -> Iterator[Problem]:

@@ -105,6 +105,8 @@ class _Reader:
                 key: Variable(value, (*keys, pattern, key), self._document)
                 for key, value in self._document.mapping(body, (*keys, pattern)).items()
             }
+            if "/" in pattern:
+                raise self._document.error((*keys, pattern), "a host's name has no slash; correct it")
             try:
                 hosts = list(expand(pattern))
                 new = len(set(hosts) - self._host_variables.keys())

@@ -19,7 +19,7 @@ from c4bench.model.fabric import Host
 from c4bench.model.graph import FabricGraph
 
 # A host's name or address; a line `key=value` of any settings file is a host to Ansible.
-_NAME = re.compile(r"[^\s=\[\]{}\"']+")
+_NAME = re.compile(r"[\w.:%@+~-]+")
 _ODD_SHOWN = 3
 _CONNECTIONS = {"ssh": "ssh", "smart": "ssh", "paramiko": "ssh", "paramiko_ssh": "ssh", "local": "local"}
 

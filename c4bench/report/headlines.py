@@ -14,8 +14,8 @@ from c4bench.model.measurement import PLUS_MINUS, Measurement, Outcome
 from c4bench.resources import resource
 from c4bench.units import format_rate, format_size, format_time
 
-# The labels of a time of rxe that waits for the retries of a QP with these attributes.
-QP_TIMEOUT, QP_RETRY_CNT = "qp_timeout", "qp_retry_cnt"
+# The labels of a time of rxe that waits for the retries of a QP with these attributes, and for no longer than that.
+QP_TIMEOUT, QP_RETRY_CNT, QP_PATIENCE_S = "qp_timeout", "qp_retry_cnt", "qp_patience_s"
 _MOST = 12
 _TEST = re.compile(r"::|\.py-")
 _RANK = {Outcome.FAIL: 0, Outcome.INCONCLUSIVE: 1, Outcome.PASS: 2, Outcome.INFO: 3, Outcome.SKIP: 4}
@@ -66,9 +66,9 @@ def _on_hardware(measurement: Measurement) -> str:
     timeout, retries = (measurement.labels.get(name) for name in (QP_TIMEOUT, QP_RETRY_CNT))
     if measurement.unit != "s" or not isinstance(timeout, int) or not isinstance(retries, int):
         return ""
-    times = (
-        f"{format_time(time_s)} on {nic}" for nic, time_s in elsewhere(measurement.value, timeout, retries).items()
-    )
+    patience_s = float(measurement.labels.get(QP_PATIENCE_S, math.inf))
+    known = elsewhere(measurement.value, timeout, retries, patience_s)
+    times = (f"{format_time(time_s)} on {nic}" for nic, time_s in known.items())
     return f" (by model {', '.join(times)})"
 
 
@@ -83,7 +83,7 @@ def format_limit(measurement: Measurement) -> str:
 
 def format_labels(measurement: Measurement) -> str:
     """The labels in one line, such as `case ECMP · hosts 8`."""
-    hidden = {PLUS_MINUS, QP_TIMEOUT, QP_RETRY_CNT}
+    hidden = {PLUS_MINUS, QP_TIMEOUT, QP_RETRY_CNT, QP_PATIENCE_S}
     labels = sorted((name, value) for name, value in measurement.labels.items() if name not in hidden)
     return " · ".join(f"{name} {value}" for name, value in labels)
 

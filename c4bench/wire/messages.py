@@ -320,6 +320,18 @@ class AttachedPath(msgspec.Struct, frozen=True):
     qp: int
 
 
+class AttachedMoves(msgspec.Struct, frozen=True):
+    """Agent to master: queue pairs of an attached process and their ports; say, by place, when some should have others.
+
+    `refused` are the places of those that could not be moved; those that are `gone` need no path any more.
+    """
+
+    paths: tuple[AttachedPath, ...]
+    ports: tuple[int, ...]
+    refused: tuple[int, ...] = ()
+    gone: tuple[AttachedPath, ...] = ()
+
+
 class RasReport(msgspec.Struct, frozen=True):
     """Agent to master, as a note: a report of RAS, compressed by gzip."""
 

@@ -177,12 +177,12 @@ class Peer:
         if isinstance(message, Call):
             await self._answer(message.id, Empty(), error)
 
-    async def call(self, method: str, body: object, answer: type[Body]) -> Body:
-        """Call and wait for the answer.
+    async def call(self, method: str, body: object, answer: type[Body], *, abandons: bool = False) -> Body:
+        """Call and wait for the answer; `abandons` as for `call_raw`.
 
         Raises UnhealthyError with the peer's error, or for an answer that cannot be read, LostError when it closes.
         """
-        answered = await self.call_raw(method, encode(body))
+        answered = await self.call_raw(method, encode(body), abandons=abandons)
         try:
             return from_msgpack(answered, answer)
         except DecodingError as error:

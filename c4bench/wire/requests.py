@@ -17,6 +17,7 @@ from c4bench.model.telemetry import Failure
 from c4bench.wire.framing import CALL_BYTES_MAX, MESSAGE_BYTES_MAX
 from c4bench.wire.messages import (
     Attached,
+    AttachedMoves,
     AttachedPath,
     ChooseQps,
     Empty,
@@ -145,6 +146,7 @@ REQUESTS = (
     Request("ras", RasReport, Empty, Relay.OWN, lambda _: Claims(), most_bytes=MESSAGE_BYTES_MAX),
     Request("attached", Attached, Seated, Relay.OWN, lambda _: Claims()),
     Request("attached-path", AttachedPath, int, Relay.OWN, lambda _: Claims()),
+    Request("attached-moves", AttachedMoves, dict[int, int], Relay.OWN, lambda _: Claims()),
     Request("exchange", Exchange, Exchanged, Relay.REPEATED, _exchange),
     Request("meet", Meet, Empty, Relay.REPEATED, lambda it: Claims(it.job, ranks=(it.rank,))),
     Request("fail", Fail, Empty, Relay.REPEATED, _fail),

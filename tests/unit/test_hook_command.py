@@ -146,6 +146,7 @@ def test_bad_input_is_refused(hook):
         (("--hook", ""), "--hook '': no such program; give its path"),
         (("--hook", "echo 'a"), '--hook "echo \'a": No closing quotation'),
         (("--hook", "true", "--hook-per-hour", "0"), "--hook-per-hour 0: give 1 or more"),
+        (("--hook-job", "train-*"), "--hook-job says which jobs hooks are for; give a --hook too"),
     ],
 )
 def test_a_master_refuses_a_hook_that_cannot_run(tmp_path, capsys, words, why):

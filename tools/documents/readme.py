@@ -29,9 +29,12 @@ class _Run(NamedTuple):
 
 
 class _Cell(NamedTuple):
+    """A row's last cells, and the run that they are of; None for what the documents have had."""
+
     row: Row
-    run: _Run
-    worst: Measurement
+    limit: str
+    value: str
+    run: _Run | None
 
 
 def figures_page(readme: Path) -> Path:
@@ -47,13 +50,15 @@ def rewrite(
 ) -> None:
     """Replace what is between the markers in `readme` by `highlights`, and in docs/figures.md beside it by all `rows`.
 
-    The newest run that has a row's measurement is used. Raises UsageError if no run has it, if it has no value, if the
-    runs used differ in version, commit, seed or lab kernel, or if a marker is missing; both are then unchanged.
+    The newest run that has a row's measurement is used. A row of nights that no run has stays as it is. Raises
+    UsageError if no run has another one, if it has no value, if the runs used for these differ in version, commit, seed
+    or lab kernel, or if a marker is missing; both are then unchanged.
     """
     few, full = frame(readme, _BLOCK), frame(figures_page(readme), _BLOCK)
     runs = sorted(map(_read, run_dirs), key=lambda run: run.provenance.started_at, reverse=True)
-    cells = [_cell(row, runs) for row in rows]
-    used = [cell.run for cell in cells]
+    present = _lines(figures_page(readme))
+    cells = [_cell(row, runs, present) for row in rows]
+    used = [cell.run for cell in cells if cell.run and not cell.row.nightly]
     _agree(used, _ONE_CODE)
     _agree([run for run in used if run.provenance.backend == _LAB], _ONE_LAB)
     by_text = {cell.row.text: cell for cell in cells}
@@ -71,14 +76,23 @@ def _read(path: Path) -> _Run:
     return _Run(path, RunDirectory(path).provenance(), (*verdict.measurements, *verdict.timings))
 
 
-def _cell(row: Row, newest_first: Iterable[_Run]) -> _Cell:
+def _lines(page: Path) -> dict[str, tuple[str, str]]:
+    """What the page has by a row's text: limit and value."""
+    rows = (line.strip("| ").split(" | ") for line in page.read_text().splitlines() if line.startswith("| "))
+    return {cells[0]: (cells[1], cells[2]) for cells in rows if len(cells) == 3}
+
+
+def _cell(row: Row, newest_first: Iterable[_Run], present: Mapping[str, tuple[str, str]]) -> _Cell:
     for run in newest_first:
         selected = [measurement for measurement in run.measured if _selected(row, run, measurement)]
         if selected:
-            return _Cell(row, run, _worst(row, run, selected))
+            worst = _worst(row, run, selected)
+            return _Cell(row, markdown(format_limit(worst)), _value(worst), run)
+    if row.nightly and row.text in present:
+        return _Cell(row, *present[row.text], None)
     where = f" on {row.topology}" if row.topology else ""
     labels = "".join(f", {label} {value}" for label, value in row.labels.items())
-    raise UsageError(f"no run has {row.name} of {row.scenario}{where}{labels} ({row.text!r}); run `make test`")
+    raise UsageError(f"no run has {row.name} of {row.scenario}{where}{labels} ({row.text!r}); run {row.table}")
 
 
 def _selected(row: Row, run: _Run, measurement: Measurement) -> bool:
@@ -124,13 +138,12 @@ def _tables(cells: Sequence[_Cell]) -> list[str]:
 
 
 def _line(cell: _Cell) -> str:
-    return f"| {cell.row.text} | {markdown(format_limit(cell.worst))} | {_value(cell.worst)} |"
+    return f"| {cell.row.text} | {cell.limit} | {cell.value} |"
 
 
 def _highlight(highlight: Highlight, cells: Mapping[str, _Cell]) -> str:
-    worst, beside = cells[highlight.row].worst, cells[highlight.beside_row].worst
-    limit = markdown(format_limit(worst))
-    return f"| {highlight.text} | {_value(worst)} | {limit} | {highlight.beside}: {_value(beside)} |"
+    shown, beside = cells[highlight.row], cells[highlight.beside_row]
+    return f"| {highlight.text} | {shown.value} | {shown.limit} | {highlight.beside}: {beside.value} |"
 
 
 def _value(measurement: Measurement) -> str:

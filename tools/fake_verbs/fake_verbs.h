@@ -14,3 +14,15 @@ void fake_fail(struct ibv_qp *qp, enum ibv_wc_status status, uint32_t vendor_err
 
 /* The attributes of the last modifications to RTR and to RTS, as the device got them. */
 extern struct ibv_qp_attr fake_modified[2];
+
+/* A connected queue pair's last other address vector: its label, in which state it came, and what was outstanding then. */
+struct readdressed {
+	uint32_t label;
+	enum ibv_qp_state state;
+	unsigned long outstanding;
+};
+extern struct readdressed fake_readdressed;
+
+/* What the device says that its vendor is, and the layout of its context: set before it is opened. */
+extern uint32_t fake_vendor;
+extern void *fake_layout;

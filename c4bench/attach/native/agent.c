@@ -4,6 +4,7 @@
 #include "agent.h"
 
 #include "address.h"
+#include "move.h"
 #include "qp.h"
 #include "ring.h"
 #include "say.h"
@@ -19,7 +20,7 @@
 #include <unistd.h>
 
 enum { LINE_BYTES = 16 << 10, ANSWER_MS = 500, NONE = -1 };
-static const uint64_t ABSENT_NS = 1000000000u, KEEP_NS = 1000000000u, SILENT_NS = 60000000000u, MS_NS = 1000000;
+static const uint64_t ABSENT_NS = 1000000000u, WELCOME_NS = 1000000000u, KEEP_NS = 100000000u, SILENT_NS = 60000000000u, MS_NS = 1000000;
 
 struct line {
 	char text[LINE_BYTES];
@@ -29,8 +30,9 @@ struct line {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int connection = NONE;
 static pid_t connected; /* the process that has the connection */
+static struct line incoming; /* what it has sent and nobody has read */
 static int unheard; /* whether the agent has not answered the introduction yet */
-static uint64_t not_before_ns;
+static uint64_t introduced_ns, not_before_ns;
 
 extern char **environ;
 
@@ -99,6 +101,7 @@ static void hang_up(uint64_t pause_ns)
 {
 	close(connection);
 	connection = NONE;
+	incoming.length = 0;
 	not_before_ns = now_ns() + pause_ns;
 }
 
@@ -112,27 +115,96 @@ static int tell(struct line *line)
 	return 0;
 }
 
-/* Read the answer into a line. Returns 0 where none came: then there is no connection any more, and a late answer is lost. */
+static int64_t number_in(const struct line *line, const char *name, int64_t most)
+{
+	const char *at = strstr(line->text, name);
+	char *end;
+
+	if (!at)
+		return NO_ANSWER;
+	at += strlen(name);
+	at += strspn(at, " :");
+	long long number = strtoll(at, &end, 10);
+	return end != at && number >= 0 && number <= most ? number : NO_ANSWER;
+}
+
+/* Receive what the agent has sent. Returns 0 where it has gone: then there is no connection any more. */
+static int receive(uint64_t pause_ns)
+{
+	ssize_t got = recv(connection, incoming.text + incoming.length, LINE_BYTES - 1 - incoming.length, MSG_DONTWAIT);
+
+	if (got < 0 && (errno == EAGAIN || errno == EINTR))
+		return 1;
+	if (got <= 0) {
+		hang_up(pause_ns);
+		return 0;
+	}
+	incoming.length += (size_t)got;
+	return 1;
+}
+
+/* Take the next whole line, if there is one. */
+static int take_line(struct line *line)
+{
+	const char *end = memchr(incoming.text, '\n', incoming.length);
+
+	if (!end)
+		return 0;
+	line->length = (size_t)(end - incoming.text) + 1;
+	memcpy(line->text, incoming.text, line->length);
+	line->text[line->length] = 0;
+	incoming.length -= line->length;
+	memmove(incoming.text, incoming.text + line->length, incoming.length);
+	return 1;
+}
+
+static void report(unsigned int device, uint32_t number, uint32_t label, int refused)
+{
+	struct line line = {.length = 0};
+	char text[128];
+
+	snprintf(text, sizeof text, "{\"moved\":%u,\"device\":%u,\"label\":%u,\"refused\":%d}", number, device, label, refused);
+	add(&line, text);
+	tell(&line);
+}
+
+/* Note what the agent wants elsewhere. Returns whether the line is of that kind. */
+static int is_wish(const struct line *line)
+{
+	int64_t number = number_in(line, "\"move\"", UINT32_MAX), device = number_in(line, "\"device\"", UINT32_MAX);
+	int64_t label = number_in(line, "\"label\"", IB_GRH_FLOWLABEL_MASK);
+
+	if (!strstr(line->text, "\"move\""))
+		return 0;
+	if (number >= 0 && device >= 0 && label >= 0 && !move_want((unsigned int)device, (uint32_t)number, (uint32_t)label))
+		report((unsigned int)device, (uint32_t)number, 0, 0);
+	return 1;
+}
+
+/* Take the next answer, if there is one. */
+static int take_answer(struct line *line)
+{
+	while (take_line(line))
+		if (!is_wish(line))
+			return 1;
+	return 0;
+}
+
+/* Wait for an answer. Returns 0 where none came: then there is no connection any more, and a late answer is lost. */
 static int hear(struct line *line)
 {
 	uint64_t deadline_ns = now_ns() + ANSWER_MS * MS_NS, now;
 	struct pollfd wait = {.fd = connection, .events = POLLIN};
 
-	line->length = 0;
 	while ((now = now_ns()) < deadline_ns) {
 		int found = poll(&wait, 1, (int)((deadline_ns - now + MS_NS - 1) / MS_NS));
 		if (found < 0 && errno == EINTR)
 			continue;
 		if (found <= 0)
 			break;
-		ssize_t got = recv(connection, line->text + line->length, LINE_BYTES - 1 - line->length, MSG_DONTWAIT);
-		if (got <= 0) {
-			hang_up(ABSENT_NS);
+		if (!receive(ABSENT_NS))
 			return 0;
-		}
-		line->length += (size_t)got;
-		line->text[line->length] = 0;
-		if (line->text[line->length - 1] == '\n')
+		if (take_answer(line))
 			return 1;
 	}
 	say("the agent at %s has not answered within %d ms: paths are as without it", path(), ANSWER_MS);
@@ -151,19 +223,16 @@ static int introduce(void)
 	add_environment(&line);
 	add(&line, "}}");
 	unheard = 1;
+	introduced_ns = now_ns();
 	return tell(&line);
 }
 
-/* Hear what the agent says to the introduction. Returns 0 where it refuses this process, or says nothing. */
-static int welcome(void)
+/* What the agent says to the introduction. Returns 0 where it refuses this process. */
+static int welcome(const struct line *line)
 {
-	struct line line;
-
 	unheard = 0;
-	if (!hear(&line))
-		return 0;
-	if (strstr(line.text, "\"error\"")) {
-		say("the agent at %s refuses this process: %.*s", path(), (int)line.length - 1, line.text);
+	if (strstr(line->text, "\"error\"")) {
+		say("the agent at %s refuses this process: %.*s", path(), (int)line->length - 1, line->text);
 		hang_up(SILENT_NS);
 		return 0;
 	}
@@ -194,36 +263,25 @@ static int ready(void)
 	if (connection != NONE && connected != getpid()) {
 		close(connection);
 		connection = NONE;
+		incoming.length = 0;
 	}
 	return connection != NONE || (now_ns() >= not_before_ns && reach());
 }
 
-static int64_t number_in(const struct line *answer, const char *name, int64_t most)
-{
-	const char *at = strstr(answer->text, name);
-	char *end;
-
-	if (!at)
-		return NO_ANSWER;
-	at += strlen(name);
-	at += strspn(at, " :");
-	long long number = strtoll(at, &end, 10);
-	return end != at && number >= 0 && number <= most ? number : NO_ANSWER;
-}
-
-static struct advice ask(const union ibv_gid *local, uint32_t number, const union ibv_gid *remote, uint32_t remote_number)
+static struct advice ask(const struct connection *about)
 {
 	struct advice nothing = {NO_ANSWER, NO_ANSWER, NO_ANSWER};
 	struct line line = {.length = 0};
 	char source[ADDRESS_BYTES], destination[ADDRESS_BYTES], question[256];
 
-	if (!ready() || (unheard && !welcome()))
+	if (!ready() || (unheard && !(hear(&line) && welcome(&line))))
 		return nothing;
-	address_of(local, source);
-	address_of(remote, destination);
+	line.length = 0;
+	address_of(&about->local, source);
+	address_of(&about->remote, destination);
 	snprintf(question, sizeof question,
-		 "{\"source\":\"%s\",\"destination\":\"%s\",\"qp\":%u,\"remote_qp\":%u}", source, destination, number,
-		 remote_number);
+		 "{\"source\":\"%s\",\"destination\":\"%s\",\"qp\":%u,\"remote_qp\":%u,\"device\":%u}", source, destination,
+		 about->number, about->remote_number, about->device);
 	add(&line, question);
 	if (!tell(&line) || !hear(&line))
 		return nothing;
@@ -238,18 +296,17 @@ static struct advice ask(const union ibv_gid *local, uint32_t number, const unio
    nobody waits. */
 static void keep(void)
 {
-	char byte;
-	ssize_t said = NONE;
+	struct line line;
 
-	if (connection != NONE && connected == getpid()) {
-		said = recv(connection, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-		if (!said)
-			hang_up(0);
-		else if (unheard && said < 0)
-			hang_up(SILENT_NS);
+	if (connection == NONE || connected != getpid()) {
+		ready();
+	} else if (!receive(0)) {
+		ready();
+	} else if (take_answer(&line) && unheard) {
+		welcome(&line);
+	} else if (unheard && now_ns() > introduced_ns + WELCOME_NS) {
+		hang_up(SILENT_NS);
 	}
-	if (ready() && unheard && said > 0)
-		welcome();
 }
 
 void agent_keep(uint64_t now)
@@ -277,14 +334,22 @@ static void in_child(void)
 	pthread_mutex_init(&lock, NULL);
 }
 
-struct advice agent_advise(const union ibv_gid *local, uint32_t number, const union ibv_gid *remote, uint32_t remote_number)
+struct advice agent_advise(const struct connection *about)
 {
 	static int registered;
 
 	pthread_mutex_lock(&lock);
 	if (!registered++)
 		pthread_atfork(NULL, NULL, in_child);
-	struct advice advice = ask(local, number, remote, remote_number);
+	struct advice advice = ask(about);
 	pthread_mutex_unlock(&lock);
 	return advice;
+}
+
+void agent_moved(unsigned int device, uint32_t number, uint32_t label, int refused)
+{
+	pthread_mutex_lock(&lock);
+	if (connection != NONE && connected == getpid())
+		report(device, number, label, refused);
+	pthread_mutex_unlock(&lock);
 }

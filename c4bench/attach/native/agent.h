@@ -15,10 +15,21 @@ struct advice {
 	int64_t retries;
 };
 
-/* Ask about the connection from `local` to `remote`. Takes half a second at most, and no time where there is no agent. */
-struct advice agent_advise(const union ibv_gid *local, uint32_t number, const union ibv_gid *remote, uint32_t remote_number);
+/* A connection to be: from queue pair `number` of a device of this process to another NIC's `remote_number`. */
+struct connection {
+	unsigned int device;
+	uint32_t number, remote_number;
+	union ibv_gid local, remote;
+};
 
-/* Have an agent that has come later know this process. Does that once a second, and little else. */
+/* Ask about a connection. Takes half a second at most, and no time where there is no agent. */
+struct advice agent_advise(const struct connection *about);
+
+/* Have an agent that has come later know this process, and read which queue pairs it wants elsewhere (move.h). Does that
+   ten times a second, and little else. */
 void agent_keep(uint64_t now);
+
+/* A queue pair has moved to this label, or was `refused` and has it still; with label 0 it is gone. */
+void agent_moved(unsigned int device, uint32_t number, uint32_t label, int refused);
 
 #pragma GCC visibility pop

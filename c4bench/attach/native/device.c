@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "device.h"
 
+#include "form.h"
 #include "real.h"
 #include "say.h"
 #include "table.h"
@@ -35,6 +36,8 @@ static const char *obstacle(struct ibv_context *context)
 {
 	const struct verbs_context *extended = verbs_get_ctx(context);
 
+	if (watched_by_another())
+		return watched_by_another();
 	if (!extended)
 		return "its context is of libibverbs' first interface";
 	if (extended->sz < offsetof(struct verbs_context, context) - offsetof(struct verbs_context, create_cq_ex))

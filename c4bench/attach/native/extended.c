@@ -1,4 +1,6 @@
 /* Extended completion queues are polled by functions that each queue points to (struct ibv_cq_ex). */
+#include "extended.h"
+
 #include "device.h"
 #include "table.h"
 #include "traffic.h"
@@ -19,6 +21,11 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct queue *queue_of(struct ibv_cq_ex *cq)
 {
 	return table_get(&queues, (uintptr_t)cq);
+}
+
+int extended_polls(struct ibv_cq *cq)
+{
+	return queue_of((struct ibv_cq_ex *)cq) != NULL;
 }
 
 /* Count the completion that the queue shows now. What it is can be asked of those that succeeded only. */

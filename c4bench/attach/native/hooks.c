@@ -1,5 +1,7 @@
 /* What a program does with its queues by its device's context, on the way to the device. */
 #include "device.h"
+#include "move.h"
+#include "stash.h"
 #include "traffic.h"
 
 static inline void count_one(struct batch *batch, const struct ibv_wc *wc)
@@ -18,11 +20,21 @@ static inline void count_all(struct device *device, const struct ibv_wc *complet
 	batch_end(&batch);
 }
 
+void count_completions(struct device *device, const struct ibv_wc *completions, int found)
+{
+	count_all(device, completions, found);
+}
+
 int hooked_poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *completions)
 {
 	struct device *device = device_of(cq->context);
-	int found = device->poll_cq(cq, most, completions);
+	int found = atomic_load_explicit(&stashed, memory_order_relaxed) ? stash_take(cq, most, completions) : 0;
 
+	if (found) {
+		progressed();
+		return found;
+	}
+	found = device->poll_cq(cq, most, completions);
 	if (found > 0) {
 		progressed();
 		if (found == 1) /* the compiler makes this one without a loop */
@@ -126,6 +138,7 @@ int hooked_post_send(struct ibv_qp *handle, struct ibv_send_wr *first, struct ib
 	progressed();
 	if (!qp)
 		return device_of(handle->context)->post_send(handle, first, bad);
+	move_if_wanted(qp);
 	if (!first || first->next)
 		return post_list(qp, first, bad);
 	return post(qp, first, bad, 1);

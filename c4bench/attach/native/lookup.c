@@ -1,6 +1,7 @@
-/* A program that opens libibverbs itself (NCCL's ibvsymbols.cc) finds this library's functions too. Each of these ends in
+/* The preloaded form. A program that opens libibverbs itself (NCCL's ibvsymbols.cc) finds this library's functions too. Each of these ends in
    a tail call: libc learns from the return address who looks for the next definition (RTLD_NEXT). */
 #define _GNU_SOURCE
+#include "form.h"
 #include "real.h"
 
 #include <dlfcn.h>
@@ -20,6 +21,7 @@ static void *ours(void *handle, const char *name)
 		{"ibv_close_device", (void *)ibv_close_device},
 		{"ibv_modify_qp", (void *)ibv_modify_qp},
 		{"ibv_destroy_qp", (void *)ibv_destroy_qp},
+		{"ibv_destroy_cq", (void *)ibv_destroy_cq},
 	};
 
 	if (handle == RTLD_NEXT || strncmp(name, "ibv_", 4))
@@ -28,6 +30,13 @@ static void *ours(void *handle, const char *name)
 		if (!strcmp(functions[i].name, name))
 			return functions[i].function;
 	return NULL;
+}
+
+const char PRELOADED[] = "";
+
+const char *watched_by_another(void)
+{
+	return NULL; /* of several preloaded libraries the first one's functions are called, and call libibverbs' */
 }
 
 void *dlsym(void *restrict handle, const char *restrict name)

@@ -1,5 +1,7 @@
 /* Where queue pairs are connected and given up: a new connection's path is asked of the agent, and so is how long the device
    tries again before it gives up. What the program asked for stays in the record. */
+#include "modify.h"
+
 #include "agent.h"
 #include "qp.h"
 #include "real.h"
@@ -11,7 +13,7 @@ typedef int modify_function(struct ibv_qp *, struct ibv_qp_attr *, int);
 typedef int destroy_function(struct ibv_qp *);
 typedef int query_gid_function(struct ibv_context *, uint8_t, int, union ibv_gid *);
 
-static int modify(struct ibv_qp *handle, struct ibv_qp_attr *attributes, int mask)
+int modify_really(struct ibv_qp *handle, struct ibv_qp_attr *attributes, int mask)
 {
 	static modify_function *real;
 
@@ -44,12 +46,12 @@ static int connect_on(struct ibv_qp *handle, struct ibv_qp_attr *attributes, int
 
 	if (kept->label != kept->asked_label) {
 		*label = kept->label;
-		failed = modify(handle, attributes, mask);
+		failed = modify_really(handle, attributes, mask);
 		*label = kept->asked_label;
 	}
 	if (failed) {
 		kept->label = kept->asked_label;
-		failed = modify(handle, attributes, mask);
+		failed = modify_really(handle, attributes, mask);
 	}
 	return failed;
 }
@@ -58,13 +60,15 @@ static int connect_watched(struct ibv_qp *handle, struct ibv_qp_attr *attributes
 {
 	struct ibv_ah_attr *ah = &attributes->ah_attr;
 	uint32_t asked = ah->grh.flow_label;
-	struct attributes kept = {.remote_number = attributes->dest_qp_num, .asked_label = asked, .label = asked};
+	struct attributes kept = {.remote_number = attributes->dest_qp_num, .asked_label = asked, .label = asked, .address = *ah};
+	struct device *device = device_of(handle->context);
 	union ibv_gid local;
 
-	if (!device_of(handle->context) || !local_address(handle, ah, &local))
-		return modify(handle, attributes, mask);
+	if (!device || !local_address(handle, ah, &local))
+		return modify_really(handle, attributes, mask);
 	ring_ready(); /* the agent learns its name */
-	struct advice advice = agent_advise(&local, handle->qp_num, &ah->grh.dgid, attributes->dest_qp_num);
+	struct connection asked_for = {device->number, handle->qp_num, attributes->dest_qp_num, local, ah->grh.dgid};
+	struct advice advice = agent_advise(&asked_for);
 	if (advice.label > 0)
 		kept.label = (uint32_t)advice.label;
 	kept.wanted_timeout = advice.timeout;
@@ -72,6 +76,7 @@ static int connect_watched(struct ibv_qp *handle, struct ibv_qp_attr *attributes
 	int failed = connect_on(handle, attributes, mask, &kept);
 	if (failed)
 		return failed;
+	kept.address.grh.flow_label = kept.label;
 	qp_forget(handle);
 	qp_connect(handle, &local, &ah->grh.dgid, &kept);
 	requests_watch(handle);
@@ -85,7 +90,7 @@ static int set_patience(struct ibv_qp *handle, struct ibv_qp_attr *attributes, i
 	uint8_t timeout = attributes->timeout, retries = attributes->retry_cnt;
 
 	if (!qp)
-		return modify(handle, attributes, mask);
+		return modify_really(handle, attributes, mask);
 	struct attributes *kept = &qp->attributes;
 	if (mask & IBV_QP_TIMEOUT) {
 		kept->asked_timeout = timeout;
@@ -97,11 +102,21 @@ static int set_patience(struct ibv_qp *handle, struct ibv_qp_attr *attributes, i
 		kept->retries = kept->wanted_retries == NO_ANSWER ? retries : (uint8_t)kept->wanted_retries;
 		attributes->retry_cnt = kept->retries;
 	}
-	int failed = modify(handle, attributes, mask);
+	int failed = modify_really(handle, attributes, mask);
 	attributes->timeout = timeout;
 	attributes->retry_cnt = retries;
 	qp_changed(qp, now_ns());
 	return failed;
+}
+
+/* A queue pair that was on a planned path needs none any more. */
+static void end(struct ibv_qp *handle)
+{
+	struct qp *qp = qp_of(handle);
+
+	if (qp && qp->attributes.label != qp->attributes.asked_label)
+		agent_moved(qp->device->number, qp->number, 0, 0);
+	qp_forget(handle);
 }
 
 int ibv_modify_qp(struct ibv_qp *handle, struct ibv_qp_attr *attributes, int mask)
@@ -109,10 +124,10 @@ int ibv_modify_qp(struct ibv_qp *handle, struct ibv_qp_attr *attributes, int mas
 	if (connects(handle, attributes, mask))
 		return connect_watched(handle, attributes, mask);
 	if (mask & IBV_QP_STATE && attributes->qp_state == IBV_QPS_RESET)
-		qp_forget(handle);
+		end(handle);
 	if (mask & (IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT))
 		return set_patience(handle, attributes, mask);
-	return modify(handle, attributes, mask);
+	return modify_really(handle, attributes, mask);
 }
 
 int ibv_destroy_qp(struct ibv_qp *handle)
@@ -121,7 +136,7 @@ int ibv_destroy_qp(struct ibv_qp *handle)
 
 	if (!real)
 		real = (destroy_function *)real_verbs("ibv_destroy_qp");
-	qp_forget(handle);
+	end(handle);
 	requests_forget(handle);
 	return real ? real(handle) : ENOSYS;
 }

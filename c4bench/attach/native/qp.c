@@ -51,9 +51,9 @@ uint64_t now_ns(void)
 	return epoch_ns + reading(CLOCK_MONOTONIC);
 }
 
-static uint64_t number_key(const struct device *device, uint32_t number)
+static uint64_t number_key(unsigned int device, uint32_t number)
 {
-	return 1ull << 63 | (uint64_t)device->number << 32 | number;
+	return 1ull << 63 | (uint64_t)device << 32 | number;
 }
 
 struct qp *qp_of(const struct ibv_qp *handle)
@@ -61,9 +61,14 @@ struct qp *qp_of(const struct ibv_qp *handle)
 	return table_get(&qps, (uintptr_t)handle);
 }
 
-struct qp *qp_numbered(const struct device *device, uint32_t number)
+struct qp *qp_at(unsigned int device, uint32_t number)
 {
 	return table_get(&qps, number_key(device, number));
+}
+
+struct qp *qp_numbered(const struct device *device, uint32_t number)
+{
+	return qp_at(device->number, number);
 }
 
 void tally_add(struct tally *tally, uint64_t now)
@@ -194,6 +199,8 @@ static void begin(struct qp *qp, struct ibv_qp *handle, const struct attributes 
 		qp->device->queues++;
 	qp->device->queue = handle->send_cq;
 	qp->attributes = *kept;
+	qp->wanted_label = NO_MOVE;
+	qp->move_not_before_ns = 0;
 	qp->connected = 1;
 }
 
@@ -212,7 +219,7 @@ void qp_connect(struct ibv_qp *handle, const union ibv_gid *local, const union i
 	if (qp)
 		begin(qp, handle, kept);
 	if (qp && read_queue(qp) && take_records(qp, local, remote)) {
-		table_set(&qps, number_key(qp->device, handle->qp_num), qp);
+		table_set(&qps, number_key(qp->device->number, handle->qp_num), qp);
 		table_set(&qps, (uintptr_t)handle, qp);
 		qp_changed(qp, qp->since_ns);
 	} else if (qp) {
@@ -226,7 +233,7 @@ void qp_forget(struct ibv_qp *handle)
 	pthread_mutex_lock(&lock);
 	struct qp *qp = table_take(&qps, (uintptr_t)handle);
 	if (qp) {
-		table_take(&qps, number_key(qp->device, handle->qp_num));
+		table_take(&qps, number_key(qp->device->number, handle->qp_num));
 		int owned = bias_enter(&qp->device->clock_lock);
 		read_shared(qp->device, now_ns());
 		qp->device->carried -= (unsigned int)qp->in_transfer;

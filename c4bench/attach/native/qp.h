@@ -20,6 +20,8 @@ struct mark {
 	uint64_t bytes;
 };
 
+enum { NO_MOVE = -1 };
+
 struct qp {
 	/* Fixed while the queue pair is connected. */
 	struct ibv_qp *handle;
@@ -61,7 +63,12 @@ struct qp {
 		uint32_t asked_label, label;
 		uint8_t asked_timeout, timeout, asked_retries, retries;
 		int64_t wanted_timeout, wanted_retries; /* the agent's, NO_ANSWER where it has none */
+		struct ibv_ah_attr address;
 	} attributes;
+
+	/* The path that the agent wants now, NO_MOVE for the present one, and when to try next. */
+	_Atomic int64_t wanted_label;
+	uint64_t move_not_before_ns;
 
 	/* Publication. */
 	atomic_int dirty, publishing;
@@ -72,6 +79,9 @@ struct qp {
 /* The queue pair of a handle, or of a number that a completion of this device names; NULL for one that is not recorded. */
 struct qp *qp_of(const struct ibv_qp *handle);
 struct qp *qp_numbered(const struct device *device, uint32_t number);
+
+/* The queue pair of a number on the device of a number. */
+struct qp *qp_at(unsigned int device, uint32_t number);
 
 /* Begin and end to record a queue pair. */
 void qp_connect(struct ibv_qp *handle, const union ibv_gid *local, const union ibv_gid *remote, const struct attributes *kept);

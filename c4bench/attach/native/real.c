@@ -9,6 +9,11 @@
 #include <stdint.h>
 #include <string.h>
 
+/* The form that stands in libibverbs' place (in_place.c) is compiled with the real one's path: by name it finds itself. */
+#ifndef REAL_VERBS
+#define REAL_VERBS "libibverbs.so.1"
+#endif
+
 struct libc {
 	dlsym_function *dlsym;
 	dlvsym_function *dlvsym;
@@ -109,14 +114,14 @@ void *real_libc(const char *name)
 
 void *real_verbs(const char *name)
 {
-	void *handle = dlopen("libibverbs.so.1", RTLD_NOW);
+	void *handle = dlopen(REAL_VERBS, RTLD_NOW);
 
 	return handle && real_dlvsym() ? real_dlvsym()(handle, name, VERBS_VERSION) : NULL;
 }
 
 void *real_verbs_newer(const char *name)
 {
-	void *handle = dlopen("libibverbs.so.1", RTLD_NOW);
+	void *handle = dlopen(REAL_VERBS, RTLD_NOW);
 
 	return handle && real_dlsym() ? real_dlsym()(handle, name) : NULL;
 }

@@ -2,6 +2,7 @@
    and then says what it carries; all between wr_start and wr_complete are posted at once, by one thread. */
 #include "requests.h"
 
+#include "move.h"
 #include "real.h"
 #include "table.h"
 #include "traffic.h"
@@ -31,9 +32,13 @@ static void start(struct ibv_qp_ex *handle)
 {
 	struct requests *requests = requests_of(handle);
 
+	struct qp *qp = qp_of(&handle->qp_base);
+
 	progressed();
+	if (qp)
+		move_if_wanted(qp);
 	requests->device.wr_start(handle);
-	requests->qp = qp_of(&handle->qp_base);
+	requests->qp = qp;
 	if (requests->qp)
 		requests->burst = burst_begin(requests->qp);
 }

@@ -170,4 +170,7 @@ static inline void batch_add(struct batch *batch, const struct completion *compl
 	count(batch, completion);
 }
 
+/* Count completions of a device's queue that were found at once. */
+void count_completions(struct device *device, const struct ibv_wc *completions, int found);
+
 #pragma GCC visibility pop

@@ -17,6 +17,7 @@ from c4bench.errors import RepeatedFailures
 from c4bench.model.benign import BenignSlowdown
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.recording import Evaluated, PlannerRecord, Record
+from c4bench.wire.messages import JobSpec
 
 
 class Detection(Protocol):
@@ -68,13 +69,17 @@ def _raised(message: str, failure: Exception) -> None:  # noqa: ARG001  (as `on_
 
 
 class _Followed(msgspec.Struct):
-    """An attempt that is followed since `since_s`, its detector, and errors in evaluating it."""
+    """An attempt that is followed since `since_s`, its detector, and errors in evaluating it.
+
+    `known` are its ranks and NICs as the fabric between them was recorded; those of some jobs come and go.
+    """
 
     job: Job
     detector: Judge
     since_s: float
     archiving: Archiving | None
     failures: RepeatedFailures
+    known: JobSpec | None = None
 
     def ingest(self, record: Record) -> list[Diagnosis]:
         """Pass a record to the detector; recording and archive have all of them in the same order."""
@@ -122,7 +127,12 @@ class LocalDetection:
         detector, failures = self._judge(self._fabric, self.dropped), RepeatedFailures(self._on_failure)
         followed = _Followed(job, detector, now_s, self._archiving, failures)
         self._followed[job.spec.id] = followed
-        for record in self._fabric.snapshot(now_s, {nic.name for nic in job.spec.nics}):
+        self._introduce(followed, now_s)
+
+    def _introduce(self, followed: _Followed, now_s: float) -> None:
+        """Record what is known of the fabric between an attempt's NICs."""
+        followed.known = followed.job.spec
+        for record in self._fabric.snapshot(now_s, {nic.name for nic in followed.known.nics}):
             followed.learn(record)
 
     def forget(self, attempt: str) -> None:
@@ -150,6 +160,8 @@ class LocalDetection:
 
         Their detectors read the same traffic from the shared fabric.
         """
+        if followed.job.spec is not followed.known:
+            self._introduce(followed, now_s)
         try:
             diagnoses = followed.ingest(Evaluated(now_s))
         except Exception as failure:

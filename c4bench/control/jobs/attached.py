@@ -19,12 +19,24 @@ from c4bench.control.jobs.attached_names import AttachedNames, Seat
 from c4bench.control.jobs.attempts import JobAttempts
 from c4bench.control.jobs.job import Job
 from c4bench.control.state.registry import JobRegistry
-from c4bench.errors import C4Error, UsageError
+from c4bench.errors import C4Error, UnhealthyError, UsageError
 from c4bench.model.fabric import Flow, Nic
 from c4bench.model.telemetry import Member
 from c4bench.model.window import Window
 from c4bench.wire.job_names import check_job_id, is_check
-from c4bench.wire.messages import Attached, AttachedPath, AttachedRank, Empty, JobSpec, Release, Route, Seated
+from c4bench.wire.messages import (
+    Attached,
+    AttachedMoves,
+    AttachedPath,
+    AttachedRank,
+    Empty,
+    FollowGuidance,
+    Guidance,
+    JobSpec,
+    Release,
+    Route,
+    Seated,
+)
 
 _logger = logging.getLogger(__name__)
 
@@ -32,6 +44,10 @@ PROGRAM = "attached"
 _RESTART = "~"
 # A program waits for 0.25 s, and its question has to come here and the answer to go back.
 _ROUTE_WITHIN_S = 0.2
+# Each queue pair of a program is a connection of its own, and carries all of its load.
+_WHOLE = 1.0
+_PORTS = 1 << 16
+_REFUSED = "its device, or its program, does not let it move"
 
 
 class _Host(msgspec.Struct, frozen=True):
@@ -56,6 +72,9 @@ class Planner(Protocol):
     async def release(self, request: Release) -> Empty:
         """Remove flows."""
 
+    async def follow(self, request: FollowGuidance) -> Guidance:
+        """Wait until flows should have other ports."""
+
 
 class AttachedJobs:
     """The jobs of attached processes. The `planner`'s inventory of NICs is believed rather than an agent."""
@@ -73,6 +92,8 @@ class AttachedJobs:
         self._hosts: dict[str, _Host] = {}
         self._names = AttachedNames()
         self._late: set[asyncio.Task[None]] = set()
+        # The planned flows of each process, by host and PID.
+        self._routed: dict[tuple[str, int], set[str]] = {}
 
     async def report(self, host: str, said: Attached) -> Seated:
         """Note all processes that are attached on a host; return which are followed, and why others are not."""
@@ -89,6 +110,7 @@ class AttachedJobs:
                 refused[process.pid] = str(error)
                 _logger.warning("process %d of %s is not followed: %s", process.pid, host, error, extra={"host": host})
         self._hosts[host] = _Host(nics, seats)
+        await self._release_ended(host, before.seats)
         self._names.place(host, nics, seats.values())
         for job in sorted({seat.job for seat in (*before.seats.values(), *seats.values())}):
             await self._follow(job)
@@ -106,11 +128,41 @@ class AttachedJobs:
         placing = asyncio.create_task(self._planner.route(Route(flow.job, (flow,))))
         done, _ = await asyncio.wait({placing}, timeout=_ROUTE_WITHIN_S)
         if done:
+            self._routed.setdefault((host, asked.pid), set()).add(flow.id)
             return placing.result()[0]
         # Paths that are learnt meanwhile serve the next queue pair; this one goes its own way.
         self._late.add(release := asyncio.create_task(self._release(placing, flow)))
         release.add_done_callback(self._late.discard)
         return 0
+
+    async def moves(self, host: str, asked: AttachedMoves) -> dict[int, int]:
+        """Wait until queue pairs of a host's process should have other source ports; return these by their places.
+
+        Raises UnhealthyError where none of them is planned.
+        """
+        for path in asked.gone:
+            if (flow := self._flow(host, path)) is not None:
+                self._routed.get((host, path.pid), set()).discard(flow.id)
+                await self._planner.release(Release(flow.job, (flow.id,)))
+        if not asked.paths:
+            return {}
+        flows = {place: flow for place, path in enumerate(asked.paths) if (flow := self._flow(host, path)) is not None}
+        if len({flow.job for flow in flows.values()}) != 1 or len(asked.ports) != len(asked.paths):
+            raise UnhealthyError("these queue pairs are not those of one job")
+        if not all(0 <= port < _PORTS for port in asked.ports):
+            raise UnhealthyError("these are no source ports of queue pairs")
+        ports, weights = tuple(asked.ports[place] for place in flows), (_WHOLE,) * len(flows)
+        refused = {flows[place].id: _REFUSED for place in asked.refused if place in flows}
+        job = next(iter(flows.values())).job
+        guidance = await self._planner.follow(FollowGuidance(job, tuple(flows.values()), ports, weights, refused))
+        return {place: guidance.ports[flow.id] for place, flow in flows.items() if flow.id in guidance.ports}
+
+    async def _release_ended(self, host: str, before: Mapping[int, Seat]) -> None:
+        """Release the flows of a host's processes that have ended."""
+        for pid, seat in before.items():
+            now = self._hosts[host].seats.get(pid)
+            if (now is None or now.ended) and (flows := self._routed.pop((host, pid), None)):
+                await self._planner.release(Release(seat.job, tuple(flows)))
 
     async def _release(self, placing: "asyncio.Task[tuple[int, ...]]", flow: Flow) -> None:
         with suppress(C4Error):

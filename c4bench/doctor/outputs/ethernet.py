@@ -10,13 +10,11 @@ from c4bench.doctor.outputs.layout import About, json_list, number_in, pairs, wh
 
 SETTINGS = re.compile(r"^Settings for ([^\s:]{1,64}):", re.MULTILINE)
 DRIVER = re.compile(r"^driver: \S+\s*\n(?:.*\n){0,3}?firmware-version:", re.MULTILINE)
-STATISTICS = re.compile(
-    r"^(NIC|Standard|Statistics for) .{0,40}statistics.{0,40}:|^NIC statistics:", re.MULTILINE | re.IGNORECASE
-)
-MODULE = re.compile(r"^\s*Identifier\s+: 0x[0-9a-f]{2} ", re.MULTILINE)
+STATISTICS = re.compile(r"^NIC statistics:|^Standard stats for \S", re.MULTILINE)
+MODULE = re.compile(r"^[ \t]*Identifier\s+: 0x[0-9a-f]{2} ", re.MULTILINE)
 MLXLINK = re.compile(r"^Operational Info\s*\n-{3,}|^Physical state\s+: .*\n(?:.*\n){0,6}?^FEC\s+:", re.MULTILINE)
 MLNX_QOS = re.compile(r"^Priority trust state:|^PFC configuration:", re.MULTILINE)
-IP_LINK = re.compile(r'"ifname"\s*:.{0,2000}?"(stats64|operstate)"', re.DOTALL)
+IP_LINK = re.compile(r'"(?:stats64|operstate)"\s*:')
 _CLASS = re.compile(
     r"^tc: (\d{1,2}) ratelimit: .*?tsa: (\w+)(?:, bw: (\d{1,3})%)?.*$((?:\n\s+priority:\s+\d.*)*)", re.MULTILINE
 )

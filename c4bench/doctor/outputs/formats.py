@@ -15,14 +15,14 @@ HEAD = 65_536
 class Format(NamedTuple):
     """A kind of output: its name, the pattern that is in its beginning, and the facts in its text.
 
-    `kind` is `host`, `switch` or `fabric`; `counts` says that two readings of it show what grows.
+    `kind` is `host`, `switch` or `fabric`; `quiet` says that it tells of troubles only, so none in it is no trouble.
     """
 
     name: str
     kind: str
     pattern: re.Pattern[str]
     parse: Callable[[str, About], Iterator[Fact]]
-    counts: bool = False
+    quiet: bool = False
 
 
 def _lldp(text: str, _: About) -> Iterator[Fact]:
@@ -35,7 +35,7 @@ _LLDP = re.compile(
 )
 # In the order of trying: what has words of its own comes before what few words tell.
 FORMATS = (
-    Format("rdma statistic", "host", rdma.STATISTIC, rdma.rdma_statistic, counts=True),
+    Format("rdma statistic", "host", rdma.STATISTIC, rdma.rdma_statistic),
     Format("rdma link", "host", rdma.LINK, rdma.rdma_link),
     Format("rdma -j link", "host", rdma.LINK_JSON, rdma.rdma_link),
     Format("ibv_devinfo", "host", rdma.DEVINFO, rdma.ibv_devinfo),
@@ -43,19 +43,19 @@ FORMATS = (
     Format("show_gids", "host", rdma.GIDS, rdma.show_gids),
     Format("ethtool", "host", ethernet.SETTINGS, ethernet.settings),
     Format("ethtool -i", "host", ethernet.DRIVER, ethernet.driver),
-    Format("ethtool -S", "host", ethernet.STATISTICS, ethernet.statistics, counts=True),
+    Format("ethtool -S", "host", ethernet.STATISTICS, ethernet.statistics),
     Format("ethtool -m", "host", ethernet.MODULE, ethernet.module),
-    Format("mlxlink", "host", ethernet.MLXLINK, ethernet.mlxlink, counts=True),
+    Format("mlxlink", "host", ethernet.MLXLINK, ethernet.mlxlink),
     Format("mlnx_qos", "host", ethernet.MLNX_QOS, ethernet.mlnx_qos),
-    Format("ip -s -j link", "host", ethernet.IP_LINK, ethernet.ip_link, counts=True),
+    Format("ip -s -j link", "host", ethernet.IP_LINK, ethernet.ip_link),
     Format("lldpctl", "host", _LLDP, _lldp),
-    Format("show interfaces counters", "switch", sonic.COUNTERS, sonic.counters, counts=True),
-    Format("portstat -j", "switch", sonic.PORTSTAT_JSON, sonic.portstat_json, counts=True),
+    Format("show interfaces counters", "switch", sonic.COUNTERS, sonic.counters),
+    Format("portstat -j", "switch", sonic.PORTSTAT_JSON, sonic.portstat_json),
     Format("show interfaces status", "switch", sonic.STATUS, sonic.status),
-    Format("show pfc counters", "switch", sonic.PFC_COUNTERS, sonic.pfc_counters, counts=True),
-    Format("show queue counters", "switch", sonic.QUEUE_COUNTERS, sonic.queue_counters, counts=True),
-    Format("show priority-group drop counters", "switch", sonic.DROPPED_GROUPS, sonic.dropped_groups, counts=True),
-    Format("show pfcwd stats", "switch", sonic.WATCHDOG, sonic.watchdog),
+    Format("show pfc counters", "switch", sonic.PFC_COUNTERS, sonic.pfc_counters),
+    Format("show queue counters", "switch", sonic.QUEUE_COUNTERS, sonic.queue_counters),
+    Format("show priority-group drop counters", "switch", sonic.DROPPED_GROUPS, sonic.dropped_groups),
+    Format("show pfcwd stats", "switch", sonic.WATCHDOG, sonic.watchdog, quiet=True),
     Format("show pfc priority", "switch", sonic.PFC_PRIORITY, sonic.pfc_priority),
     Format("show ecn", "switch", sonic.ECN, sonic.ecn),
     Format("aclshow", "switch", sonic.RULES, sonic.rules),
@@ -63,14 +63,14 @@ FORMATS = (
     Format("CONFIG_DB", "switch", sonic.CONFIG, sonic.config),
     Format("ibnetdiscover", "fabric", infiniband.DISCOVERED, infiniband.netdiscover),
     Format("iblinkinfo", "fabric", infiniband.LINKINFO, infiniband.linkinfo),
-    Format("ibqueryerrors", "fabric", infiniband.ERRORS, infiniband.errors, counts=True),
-    Format("perfquery", "fabric", infiniband.PERFQUERY, infiniband.perfquery, counts=True),
-    Format("ibdiagnet", "fabric", infiniband.DIAGNOSIS, infiniband.diagnosis),
+    Format("ibqueryerrors", "fabric", infiniband.ERRORS, infiniband.errors, quiet=True),
+    Format("perfquery", "fabric", infiniband.PERFQUERY, infiniband.perfquery),
+    Format("ibdiagnet", "fabric", infiniband.DIAGNOSIS, infiniband.diagnosis, quiet=True),
     Format("NCCL topology", "host", system.NCCL_TOPOLOGY, system.nccl_topology),
     Format("nvidia-smi", "host", system.SMI, system.nvidia_smi),
     Format("nvidia-smi --query-gpu", "host", system.SMI_CSV, system.smi_csv),
-    Format("dmesg", "host", system.DMESG, system.dmesg),
-    Format("sysctl", "host", system.SYSCTL, system.sysctl),
+    Format("dmesg", "host", system.DMESG, system.dmesg, quiet=True),
+    Format("sysctl", "host", system.SYSCTL, system.sysctl, quiet=True),
 )
 
 

@@ -9,16 +9,18 @@ from c4bench.doctor.outputs.layout import About
 from c4bench.inventory.cabling import ibnetdiscover
 
 DISCOVERED = ibnetdiscover.RECOGNISED
-LINKINFO = re.compile(r"==\(.*?\)==>")
+LINKINFO = re.compile(r"==\(.{0,120}?\)==>")
 ERRORS = re.compile(r"^Errors for (?:0x)?[0-9a-f]+ \"|GUID 0x[0-9a-f]+ port \d+: \[", re.MULTILINE)
 PERFQUERY = re.compile(r"^# Port counters: Lid \d+", re.MULTILINE)
 DIAGNOSIS = re.compile(r"^-[EWI]- .*", re.MULTILINE)
 _LINK = re.compile(
-    r"^\s*(?:0x[0-9a-f]+\s+)?\"?(?P<node>[^\"\n]*?)\"?\s*(?:\d+\s+)?(?P<port>\d{1,3})\[\s*\]\s*==\(\s*(?P<speed>.*?)\s*"
+    r"^[ \t]*(?:0x[0-9a-f]+\s+)?\"?(?P<node>[^\"\n]*?)\"?\s*(?:\d+\s+)?"
+    r"(?P<port>\d{1,3})\[\s*\]\s*==\(\s*(?P<speed>.*?)\s*"
     r"(?P<state>Active|Down|Init\w*|Armed|Disabled)/\s*(?P<physical>\w+)\s*\)==>"
     r"(?:\s+(?:0x[0-9a-f]+\s+)?(?:\d+\s+)?(?P<far_port>\d{1,3})\[\s*\]\s*\"(?P<far>[^\"]*)\")?(?P<rest>.*)$"
 )
 _HEADING = re.compile(r"^(?P<kind>CA|Switch|Router):\s+(?:0x[0-9a-f]+\s+)?\"?(?P<name>[^\"\n]*?)\"?:\s*$")
+_LONGEST = 400  # characters of a line
 _COULD_BE = re.compile(r"Could be ([^)]*?)\s*\)")
 _NODE = re.compile(r"^Errors for (?:0x)?[0-9a-f]+ \"(?P<name>[^\"]*)\"")
 _COUNT = re.compile(r"\[(?P<name>\w+) == (?P<count>\d{1,20})")
@@ -39,7 +41,7 @@ def linkinfo(text: str, _: About) -> Iterator[Fact]:
     for line in text.splitlines():
         if match := _HEADING.match(line):
             heading, is_switch = ibnetdiscover.node_name(match["name"]), match["kind"] == "Switch"
-        match = _LINK.match(line)
+        match = _LINK.match(line[:_LONGEST]) if "==(" in line[:_LONGEST] else None
         if not match or match["state"] == "Down":
             continue
         near = ibnetdiscover.node_name(match["node"].strip()) or heading

@@ -9,10 +9,11 @@ from c4bench.doctor.facts import Counters, Fact, Firmware, Gid, RdmaPort
 from c4bench.doctor.outputs.layout import About, json_list, whole_in
 
 LINK = re.compile(
-    r"^(?:link\s+|(?:\d+/)?\d+/?\d*:\s+)(?P<device>[\w.-]+)/(?P<number>\d{1,4}):?\s+(?P<rest>.*\bstate\s+\w+.*)$",
+    r"^(?:link[ \t]+|\d{1,6}(?:/\d{1,6})?:[ \t]+)(?P<device>[\w.-]+)/(?P<number>\d{1,4}):?\s+"
+    r"(?P<rest>.*\bstate\s+\w+.*)$",
     re.MULTILINE,
 )
-LINK_JSON = re.compile(r'"ifname"\s*:\s*"[^"]+"[^}]*"physical_state"')
+LINK_JSON = re.compile(r'"physical_state"\s*:')
 STATISTIC = re.compile(r"^link\s+(?P<device>[\w.-]+)/(?P<number>\d{1,4})\s+(?P<rest>\w+ \d+ .*)$", re.MULTILINE)
 DEVINFO = re.compile(r"^hca_id:\s+\S+", re.MULTILINE)
 IBSTAT = re.compile(r"^CA '([^']{1,64})'", re.MULTILINE)
@@ -60,7 +61,7 @@ def ibv_devinfo(text: str, _: About) -> Iterator[Fact]:
     """Devices and ports in `ibv_devinfo`, also with -v."""
     for block in _blocks(text, DEVINFO):
         device = block.partition(":")[2].split()[0]
-        general, *ports = re.split(r"^\s+port:\s+(?=\d)", block, flags=re.MULTILINE)
+        general, *ports = re.split(r"^[ \t]+port:\s+(?=\d)", block, flags=re.MULTILINE)
         values = _values(general)
         if values.get("fw_ver"):
             yield Firmware(device, values.get("board_id") or values.get("vendor_part_id", ""), values["fw_ver"])
@@ -83,7 +84,7 @@ def ibstat(text: str, _: About) -> Iterator[Fact]:
     for block in _blocks(text, IBSTAT):
         match = IBSTAT.match(block)
         device = match[1] if match else ""
-        general, *ports = re.split(r"^\s+Port (?=\d+:)", block, flags=re.MULTILINE)
+        general, *ports = re.split(r"^[ \t]+Port (?=\d+:)", block, flags=re.MULTILINE)
         values = _values(general)
         if values.get("Firmware version"):
             yield Firmware(device, values.get("CA type", ""), values["Firmware version"])

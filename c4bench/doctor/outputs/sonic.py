@@ -17,19 +17,19 @@ from c4bench.doctor.facts import (
 from c4bench.doctor.lldp import Neighbour
 from c4bench.doctor.outputs.layout import About, json_object, tables, whole_in
 
-COUNTERS = re.compile(r"^\s*IFACE\s+STATE\s+\w+", re.MULTILINE)
+COUNTERS = re.compile(r"^[ \t]*IFACE\s+STATE\s+\w+", re.MULTILINE)
 PORTSTAT_JSON = re.compile(r'"(?:RX_ERR|FEC_UNCORR)"\s*:')
-STATUS = re.compile(r"^\s*Interface\s+Lanes\s+Speed\s+MTU", re.MULTILINE)
-PFC_COUNTERS = re.compile(r"^\s*Port [RT]x\s+PFC0", re.MULTILINE)
-QUEUE_COUNTERS = re.compile(r"^\s*Port\s+TxQ\s+Counter/pkts", re.MULTILINE)
-DROPPED_GROUPS = re.compile(r"^\s*Port\s+PG0\s+PG1", re.MULTILINE)
-WATCHDOG = re.compile(r"^\s*QUEUE\s+STATUS\s+STORM DETECTED/RESTORED", re.MULTILINE)
-PFC_PRIORITY = re.compile(r"^\s*Interface\s+Lossless priorities", re.MULTILINE)
+STATUS = re.compile(r"^[ \t]*Interface\s+Lanes\s+Speed\s+MTU", re.MULTILINE)
+PFC_COUNTERS = re.compile(r"^[ \t]*Port [RT]x\s+PFC0", re.MULTILINE)
+QUEUE_COUNTERS = re.compile(r"^[ \t]*Port\s+TxQ\s+Counter/pkts", re.MULTILINE)
+DROPPED_GROUPS = re.compile(r"^[ \t]*Port\s+PG0\s+PG1", re.MULTILINE)
+WATCHDOG = re.compile(r"^[ \t]*QUEUE\s+STATUS\s+STORM DETECTED/RESTORED", re.MULTILINE)
+PFC_PRIORITY = re.compile(r"^[ \t]*Interface\s+Lossless priorities", re.MULTILINE)
 ECN = re.compile(r"^Profile: \S+\s*\n-{2,}", re.MULTILINE)
-RULES = re.compile(r"^\s*RULE NAME\s+TABLE NAME\s+PRIO", re.MULTILINE)
-NEIGHBOURS = re.compile(r"^\s*LocalPort\s+RemoteDevice\s+RemotePortID", re.MULTILINE)
+RULES = re.compile(r"^[ \t]*RULE NAME\s+TABLE NAME\s+PRIO", re.MULTILINE)
+NEIGHBOURS = re.compile(r"^[ \t]*LocalPort\s+RemoteDevice\s+RemotePortID", re.MULTILINE)
 CONFIG = re.compile(r'"PORT_QOS_MAP"\s*:|"DEVICE_METADATA"\s*:')
-_PROFILE = re.compile(r"^Profile: (\S+)\s*\n((?:.+\n?)*)", re.MULTILINE)
+_PROFILE = re.compile(r"^Profile: (\S+)\s*\n((?:.+\n)*)", re.MULTILINE)
 # The letters of the column STATE: up, down, and set down by hand.
 _STATES: Mapping[str, tuple[bool | None, bool | None]] = {"U": (True, True), "D": (False, None), "X": (False, False)}
 

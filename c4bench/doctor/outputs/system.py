@@ -16,9 +16,9 @@ DMESG = re.compile(
     re.MULTILINE,
 )
 SYSCTL = re.compile(r"^(?:net\.(?:ipv4|core)|kernel|vm)\.[\w.-]+ ?= ?", re.MULTILINE)
-SMI = re.compile(r"^\|\s*NVIDIA-SMI \d|^=+NVSMI LOG=+|^\s*Product Name\s+: |^GPU \d+: .*\(UUID: GPU-", re.MULTILINE)
+SMI = re.compile(r"^\|\s*NVIDIA-SMI \d|^=+NVSMI LOG=+|^[ \t]*Product Name\s+: |^GPU \d+: .*\(UUID: GPU-", re.MULTILINE)
 SMI_CSV = re.compile(
-    r"^(?:index|name|uuid|pci\.bus_id|gpu_uuid|timestamp)(?:, ?[\w.]+(?: \[[^\]]+\])?)+\s*$", re.MULTILINE
+    r"^(?:index|name|uuid|pci\.bus_id|gpu_uuid|timestamp)(?:, ?[\w.]+(?: \[[^\]\n]+\])?)+[ \t]*$", re.MULTILINE
 )
 NCCL_TOPOLOGY = re.compile(r"<system version=\"\d+\">\s*<cpu ")
 # NVIDIA's list of Xid errors, by what they ask for.
@@ -30,6 +30,7 @@ _XIDS = {
     "gpu program": {13, 31, 43, 45, 68, 69},
 }
 _XID = re.compile(r"NVRM: Xid \(([^)]{1,40})\): (\d{1,3})\b.*")
+_LONGEST = 400  # characters of a line
 _BUS = r"(?P<subject>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d)"
 _LINES: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
@@ -64,7 +65,9 @@ _LINES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("memory", re.compile(r"EDAC (?P<subject>[\w#]+): \d+ UE|(?P<other>Hardware Error)\]?:.*[Uu]ncorrected")),
     ("out of memory", re.compile(r"(?P<subject>Out of memory): Killed process \d+")),
 )
-_DRIVER_LOST = re.compile(r"Unable to determine the device handle for (?:GPU ?|gpu )?(\S+?):? .*|.*GPU is lost.*")
+_DRIVER_LOST = re.compile(
+    r"Unable to determine the device handle for (?:GPU ?|gpu )?(\S+?):? .*|^.*GPU is lost.*", re.MULTILINE
+)
 _ROW = re.compile(
     r"^\|\s+(\d{1,3})\s+(\S.{0,60}?)\s+(?:On|Off)?\s*\|\s+([0-9A-Fa-f]{8}:[0-9A-Fa-f:.]+)\s+\w+\s+\|\s+(\S+)\s+\|",
     re.MULTILINE,
@@ -86,7 +89,7 @@ def dmesg(text: str, _: About) -> Iterator[Fact]:
             yield KernelLine(xid[1], kind, xid[0])
             continue
         for kind, pattern in _LINES:
-            match = pattern.search(line[:2000])
+            match = pattern.search(line[:_LONGEST])
             if match:
                 yield KernelLine(match["subject"] or match.groupdict().get("other") or "", kind, match[0])
                 break

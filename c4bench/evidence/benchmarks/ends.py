@@ -17,7 +17,7 @@ _DEVICE = r"(?:mlx[45]_(?:bond_)?\d+|bnxt_re\d+|(?:irdma|rxe|siw|hfi1_|efa_|hca|
 _IPV4 = r"\d{1,3}(?:\.\d{1,3}){3}"
 _HOST = rf"(?!{_DEVICE}(?![A-Za-z-]))(?:[A-Za-z][A-Za-z0-9-]*\d[a-z]?(?:\.[A-Za-z][\w.-]*)?|{_IPV4})"
 _ONE = re.compile(rf"({_HOST})(?:[_.:-]({_DEVICE}))?")
-_LOOSE = re.compile(rf"([A-Za-z0-9][A-Za-z0-9.-]*?)(?:[_.:-]({_DEVICE}))?")
+_LOOSE = re.compile(rf"((?=[\d.-]*[A-Za-z]|{_IPV4}$)[A-Za-z0-9][A-Za-z0-9.-]*?)(?:[_.:-]({_DEVICE}))?")
 _STRONG = re.compile(r"__|_to_|-to-|_vs_|-vs-|->|\u2192")
 _WEAK = "_-,+~"
 _AROUND = re.compile(
@@ -89,8 +89,11 @@ def _stated(run: BenchmarkRun) -> tuple[str, str] | None:
 
 
 def _directed(run: BenchmarkRun, client: str, server: str) -> Ends:
-    """In which direction data went: a client writes and sends to its server, and reads from it."""
-    both = "bidirectional" in run.kind
+    """In which direction data went: a client writes and sends to its server, and reads from it.
+
+    Latency is measured there and back.
+    """
+    both = "bidirectional" in run.kind or ("latency" in run.kind and run.tool != MATRIX)
     return Ends(server, client, both) if run.kind.startswith("read") else Ends(client, server, both)
 
 

@@ -78,7 +78,7 @@ def _found(output: str) -> _Table | None:
         names = [word for word in heading if word]
         rows = [row for row in below if row and row[0] in names and len(row) == len(names) + 1]
         named = len(names) >= _FEWEST and len(set(names)) == len(names) and all(map(_is_name, names))
-        if named and len(rows) > len(names) // 2 and any(_NUMBER.fullmatch(word) for row in rows for word in row[1:]):
+        if named and len(rows) >= _FEWEST and any(_NUMBER.fullmatch(word) for row in rows for word in row[1:]):
             return _Table(names, rows, _above(output, at))
     return None
 

@@ -13,6 +13,7 @@ from c4bench.model.evidence import FLIGHT_RECORDER, Call, CallState, MemberEvide
 
 _LINES = 32
 _NUMBERS = 6
+_MOST_CALLS = 1_000_000  # of a communicator; of more, only their number is said
 _WORLD = "0"
 # A member is late if it spent less than this share of the others' time, and that is not a matter of little.
 _SHARE, _LEAST_S = 0.5, 1e-3
@@ -45,6 +46,9 @@ def contents(reading: Reading) -> Contents:
 def _communicator(ones: list[MemberEvidence]) -> Iterator[tuple[str, bool]]:
     """The lines of a communicator, and of each whether it says that a rank came late."""
     size, missing = max(one.size for one in ones), _missing(ones)
+    if (calls := sum(len(one.calls) + len(one.transfers) for one in ones)) > _MOST_CALLS:
+        yield f"{ones[0].comm}: {calls} operations of {len(ones)} ranks", False
+        return
     by_kind: dict[str, list[_Seen]] = {}
     for one in ones:
         for call in (*one.calls, *one.transfers):

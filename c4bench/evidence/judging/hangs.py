@@ -1,9 +1,8 @@
 """Hangs in what sources tell: who differs, who never came, who left nothing, and who is inside with everybody else.
 
-Ranks that stopped calling while they wait themselves: a wait-for graph shows them as waiting only. On NCCL a call does
-not block, so a rank that waits goes on calling, until its program needs a result. A rank whose newest call has not
-ended, and from which others of its group went on, stopped by itself, unless its program alone needs that result.
-Therefore a rank that is ahead of another in any group, and so may wait for that one, is none of them.
+The ranks to blame are the fewest that explain why all others wait (`standstill.py`): those that others wait for and
+that wait for nothing, those that stopped where others called on (`ran_on.py`), and, of those of which nothing is known,
+the ones that hold up what everybody else runs.
 
 Mismatches where only counts are known: members that have made as many calls, but not of the same kinds. NCCL's RAS
 counts each kind of collective. As sets of counts say nothing of order, only members with as many calls as most are
@@ -11,7 +10,8 @@ compared.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
 from functools import partial
 from typing import NamedTuple
 
@@ -19,18 +19,51 @@ from msgspec.structs import replace
 
 from c4bench.c4d.diagnosis import Finding, rank_component
 from c4bench.c4d.hang.mismatch import mismatch_finding, side
+from c4bench.c4d.hang.wait_for_graph import Node, WaitForGraph
 from c4bench.evidence.judging.clocks import since_last_call
-from c4bench.evidence.judging.join import OPEN, CommEvidence, JobEvidence, Member, grouped
-from c4bench.evidence.judging.waiting import TRANSFERS, Transfers, evidence_graph, records_of
-from c4bench.model.diagnosis import Cause, Component, OperationSide, Syndrome
-from c4bench.model.evidence import Call, CallState, MemberEvidence
-from c4bench.model.telemetry import OpRecord
+from c4bench.evidence.judging.join import CommEvidence, JobEvidence, grouped
+from c4bench.evidence.judging.ran_on import WENT_ON, stopped_by_themselves
+from c4bench.evidence.judging.standstill import OpenOp, Standstill, Unknown, record, records_of
+from c4bench.evidence.judging.transfers import TRANSFERS
+from c4bench.model.diagnosis import Cause, Component, Diagnosis, OperationSide, Syndrome
+from c4bench.model.evidence import CallState, MemberEvidence
 
 _NAMED = 16  # as many ranks are named one by one
 _SHOWN = 8
 # Of a rank that may only be late, as one look cannot tell.
 _MAY_BE_LATE = 0.7
 _GONE = {"dead": Cause.PROCESS_ENDED, "unresponsive": Cause.PROCESS_STOPPED}
+
+
+class Ground(StrEnum):
+    """Why a rank is named: it waits for nothing, it stopped where others called on, or only it can hold up the rest."""
+
+    ABSENT = "absent"
+    RAN_ON = "ran_on"
+    UNKNOWN = "unknown"
+
+
+# Of the ranks that were named on each ground in simulated jobs, how many were to blame, and of how many.
+_SEEN = {Ground.ABSENT: (99, 100), Ground.RAN_ON: (97, 100), Ground.UNKNOWN: (80, 100)}
+
+
+_ALL_OTHERS = "and all others of which anything is known have come"
+
+
+def ground_of(diagnosis: Diagnosis) -> Ground | None:
+    """On which ground a rank is named as not having come; None for other findings."""
+    if diagnosis.cause is not Cause.NOT_ENTERED:
+        return None
+    said = " ".join(diagnosis.evidence)
+    if _ALL_OTHERS in said:
+        return Ground.UNKNOWN
+    return Ground.RAN_ON if WENT_ON in said else Ground.ABSENT
+
+
+def _chance(ground: Ground) -> float:
+    """How likely a rank that is named on this ground is to blame (rule of succession, Laplace 1812)."""
+    right, named = _SEEN[ground]
+    return (right + 1) / (named + 2)
 
 
 class RankFinding(NamedTuple):
@@ -57,17 +90,14 @@ class HangCase:
 
     def __init__(self, job: JobEvidence) -> None:
         self.job = job
-        self._transfers = Transfers(job)
-        in_transfers = list(self._transfers.waits())
-        self.graph = evidence_graph(job, in_transfers)
-        self._in_transfers = dict(in_transfers)
-        self._absent = sorted(self.graph.absent())
-        self.never_came = tuple(rank for rank in self._absent if rank not in job.no_file)
+        self._standstill = Standstill(job)
+        self.graph = self._standstill.graph()
+        self.never_came = tuple(self._standstill.absent())
         # Ranks of which only counts are known in any of their communicators, and in some are not.
         self._counted = {member.rank for member in job.members() if member.counts}
         self._called = {member.rank for member in job.members() if not member.counts}
-        gone = {one.rank for one in job.gone}
-        self._silent = tuple(rank for rank in job.no_file if rank not in gone)
+        self._gone = {one.rank for one in job.gone}
+        self._silent = tuple(rank for rank in job.no_file if rank not in self._gone)
         self._since_s = min((op.entered_s for op in self.graph.pending.values() if op.entered_s), default=0.0)
         self._whole_job = Component("job", job.name)
 
@@ -75,26 +105,48 @@ class HangCase:
         """A bug of the job explains everything; else ranks that are known to be gone or not to have come, and so on."""
         if bug := self._mismatch():
             return [bug]
-        return self._gone() + self._behind() or self._inside() or self._no_file()
+        found = self._reported_gone() + self._behind()
+        inside = [] if found else self._inside()
+        holding = {rank for judged in (*found, *inside) for rank in (*judged.culprits, *judged.behind)}
+        return found + inside + self._unknown(holding | self._gone) or self._no_file()
 
     def _mismatch(self) -> RankFinding | None:
-        """Ranks that call differently. The fewer are to blame; if as many differ, or in a cycle, one of them all."""
+        """Ranks that call differently: the fewer, or else what nobody calls in like communicators, are to blame.
+
+        If neither shows who it is, or in a cycle, it is one of them all.
+        """
         job = self.job
         places = {
             (name, seq) for name, comm in job.comms.items() for member in comm.members.values() for seq in member.calls
         }
-        finding = mismatch_finding(job.name, self.graph, partial(records_of, job), self._since_s, places)
+        finding = mismatch_finding(job.name, self._deadlock(), partial(records_of, job), self._since_s, places)
         finding = finding or next(self._called_unlike(), None)
         if finding is None:
             return None
-        sides = sorted((op.ranks for op in finding.operations), key=len)
-        if finding.cause is not Cause.COLLECTIVE_ORDER_MISMATCH and len(sides[0]) < len(sides[1]):
-            return RankFinding(finding, sides[0], sure=True)
-        return RankFinding(finding, tuple(sorted({rank for ranks in sides for rank in ranks})), sure=False)
+        weight = {op: (len(op.ranks), self._called_alike(op)) for op in finding.operations}
+        sides = sorted(weight, key=lambda op: weight[op])
+        if finding.cause is not Cause.COLLECTIVE_ORDER_MISMATCH and weight[sides[0]] < weight[sides[-1]]:
+            return RankFinding(finding, sides[0].ranks, sure=True)
+        return RankFinding(finding, tuple(sorted({rank for op in sides for rank in op.ranks})), sure=False)
+
+    def _called_alike(self, op: OperationSide) -> int:
+        """How many ranks of other communicators of the kind have called the same with the same number."""
+        shape = self.job.comms[op.pg_name].shape
+        calls = (member.calls.get(op.collective_seq_id) for comm in self.job.comms.values()
+                 if comm.name != op.pg_name and comm.shape == shape for member in comm.members.values())  # fmt: skip
+        return sum(call is not None and call.kind == op.profiling_name for call in calls)
+
+    def _deadlock(self) -> WaitForGraph:
+        """The part of the graph that waits for nobody outside it, nor for an operation that all run."""
+        roots = {*self.never_came, *self.job.no_file, *(rank for op in self._standstill.inside() for rank in op.calls)}
+        left = self.graph.pending.keys() - self._standstill.explained_by(roots) - roots
+        edges: dict[Node, frozenset[Node]] = {rank: self.graph.edges[rank] & left for rank in left}
+        return WaitForGraph({rank: self.graph.pending[rank] for rank in sorted(left)}, edges)
 
     def _called_unlike(self) -> Iterator[Finding]:
         """Sends that meet a receive of another size, and members that have made as many calls, but not of one kind."""
-        for ops in self._transfers.unequal():
+        for sides in self._standstill.transfers.unequal():
+            ops = [record(*one) for one in sides]
             words = [f"rank {op.rank} called {op.kind} #{op.seq} of {op.comm} with {op.size_bytes} bytes" for op in ops]
             operations = [side(op, (op.rank,)) for op in ops]
             yield self._bug(Cause.SIZE_OR_SYNTAX_MISMATCH, words, operations, 2)
@@ -112,7 +164,7 @@ class HangCase:
             "the same program ending well on the same ranks", {"sides": float(sides)}, operations=tuple(operations),
         )  # fmt: skip
 
-    def _gone(self) -> list[RankFinding]:
+    def _reported_gone(self) -> list[RankFinding]:
         """Ranks and processes that a source itself reports as dead or as not answering, together where a host is."""
         whole, left = gone_members(self.job)
         found = [self._gone_host(host, ones) for host, ones in sorted(whole.items())]
@@ -158,16 +210,20 @@ class HangCase:
         if len(came) > _NAMED or (len(came) > 1 and not self._counted.isdisjoint(came)):
             words = [f"{waiting} ranks wait for others, which have called less"]
             return [self._undecided(came) or self._among(came, Cause.NOT_ENTERED, words)]
-        if came:
-            stopped = [self._of_rank(rank, Cause.NOT_ENTERED, _MAY_BE_LATE, [words])
-                       for rank, words in self._stopped() if rank not in came]  # fmt: skip
-            # One look at counts may have met a rank that is only late.
-            sure = self._called | self.job.unmoved
-            return [self._of_rank(rank, Cause.NOT_ENTERED, 0.9 if rank in sure else _MAY_BE_LATE, self._missed(rank))
-                    for rank in came] + stopped  # fmt: skip
-        silent = sorted(set(self._absent).intersection(self._silent))
-        words = [f"{waiting} ranks wait, and all of which anything is known have come"]
-        return [self._among(silent, Cause.NOT_ENTERED, words)] if silent else []
+        # One look at counts may have met a rank that is only late.
+        sure = self._called | self.job.unmoved
+        found = [self._of_rank(rank, Cause.NOT_ENTERED, _chance(Ground.ABSENT) if rank in sure else _MAY_BE_LATE,
+                               self._missed(rank)) for rank in came]  # fmt: skip
+        stopped = stopped_by_themselves(self._standstill) if came or self._silent else ()
+        found += [self._of_rank(one.rank, Cause.NOT_ENTERED, _chance(Ground.RAN_ON), [one.words]) for one in stopped]
+        return found
+
+    def _unknown(self, holding: set[int]) -> list[RankFinding]:
+        """Ranks of which nothing is known and others wait for, though none of those that are found holds them up."""
+        words = [f"{len(self.graph.pending)} ranks wait, {_ALL_OTHERS}"]
+        chance = _chance(Ground.UNKNOWN)
+        return [self._among(group, Cause.NOT_ENTERED, words, confidence=chance)
+                for group in Unknown(self._standstill).suspects(holding)]  # fmt: skip
 
     def _undecided(self, behind: tuple[int, ...]) -> RankFinding | None:
         """Where few have called more than many, and only counts are known: who is to blame is not in these."""
@@ -198,43 +254,17 @@ class HangCase:
                          f"give or take {gap[1]:.2g} s")  # fmt: skip
         return lines
 
-    def _stopped(self) -> Iterator[tuple[int, str]]:
-        """Each rank that stopped by itself, where the order of calls is known, and what shows that."""
-        newest = _newest_calls(self.job)
-        floors = [(comm, comm.floor()) for comm in self.job.comms.values()]
-        leading = {rank for comm, floor in floors for rank, member in comm.members.items()
-                   if member.calls and floor < member.last}  # fmt: skip
-        for rank, (comm, call) in sorted(newest.items()):
-            awaits = rank in self._in_transfers and self._in_transfers[rank].ranks
-            if call.peer >= 0 or call.state not in OPEN or awaits or rank in leading:
-                continue
-            others = (member for other, member in self.job.comms[comm].members.items() if other != rank)
-            if any(_went_on(member, call.seq, newest) for member in others):
-                where = f"{call.kind or 'operation'} #{call.seq} of {comm}"
-                yield rank, f"rank {rank} has made no call after {where}, which others have called and gone on from"
-
     def _inside(self) -> list[RankFinding]:
         """All have called the operation that the others wait for, and nobody has finished it."""
-        graph = self.graph
-        inside = {rank for rank in graph.pending if not graph.edges[rank]}
-        if not inside or self._absent:
+        inside = self._standstill.inside()
+        ranks = sorted({rank for op in inside for rank in (*op.calls, *op.met)})
+        if not ranks:
             return []
-        awaited = {rank for rank in graph.sinks() if isinstance(rank, int)} or inside
-        # Any of those inside the same operations may hold it up.
-        places = {(op.comm, op.seq) for rank, op in graph.pending.items() if rank in awaited}
-        same = {rank for rank in inside if (graph.pending[rank].comm, graph.pending[rank].seq) in places}
-        met = [self._in_transfers[rank].met for rank in awaited if rank in self._in_transfers]
-        ranks = sorted(awaited.union(same, *met))
         evidence = ["every member has called the operation, and none of these has finished it"]
-        posted = ((rank, graph.pending[rank]) for rank in ranks if rank in graph.pending)
-        late = [rank for rank, op in posted if op.kind not in TRANSFERS and self._is_scheduled(op)]
-        if 0 < len(late) < len(ranks):
+        late = sorted({rank for op in inside for rank in _not_started(op)})
+        if late:
             evidence.append(f"ranks {_some(late)} have only scheduled it, the others have started it")
-        return [self._among(ranks, Cause.STUCK_INSIDE, evidence, syndrome=Syndrome.COMMUNICATION_HANG)]
-
-    def _is_scheduled(self, op: OpRecord) -> bool:
-        call = self.job.comms[op.comm].members[op.rank].calls.get(op.seq)
-        return call is not None and call.state is CallState.SCHEDULED
+        return [self._among(late or ranks, Cause.STUCK_INSIDE, evidence, syndrome=Syndrome.COMMUNICATION_HANG)]
 
     def _no_file(self) -> list[RankFinding]:
         """Ranks that left nothing, though nobody is known to wait for them."""
@@ -276,20 +306,10 @@ class HangCase:
         return RankFinding(finding, ranks, sure=False)
 
 
-def _newest_calls(job: JobEvidence) -> dict[int, tuple[str, Call]]:
-    """The newest call of each rank, with its communicator, if it is known in which order it made its calls."""
-    made: dict[int, list[tuple[str, Call]]] = {}
-    for name, comm in job.comms.items():
-        for rank, member in comm.members.items():
-            made.setdefault(rank, []).extend((name, call) for call in member.newest())
-    ordered = {rank: calls for rank, calls in made.items() if calls and all(call.order >= 0 for _, call in calls)}
-    return {rank: max(calls, key=lambda one: one[1].order) for rank, calls in ordered.items()}
-
-
-def _went_on(member: Member, seq: int, newest: Mapping[int, tuple[str, Call]]) -> bool:
-    """Whether a member has called an operation, which has not ended there, and then something else."""
-    same, last = member.calls.get(seq), newest.get(member.rank)
-    return same is not None and last is not None and same.state in OPEN and last[1].order > same.order
+def _not_started(op: OpenOp) -> list[int]:
+    """The members that have not started a collective, where others have."""
+    late = [rank for rank, call in op.calls.items() if call.state is CallState.SCHEDULED and call.kind not in TRANSFERS]
+    return late if any(call.state is CallState.STARTED for call in op.calls.values()) else []
 
 
 def _sides_by_counts(comm: CommEvidence) -> list[OperationSide]:

@@ -40,7 +40,7 @@ def grouped(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key, 
 class Member(msgspec.Struct, frozen=True):
     """A rank in a communicator: its collectives by number, the newest one it called, and how many of each kind.
 
-    `transfers` are its sends and receives, in the order of calls.
+    `transfers` are its sends and receives, in the order of calls. `completed` is the newest collective that has ended.
     """
 
     rank: int
@@ -49,6 +49,7 @@ class Member(msgspec.Struct, frozen=True):
     counts: dict[str, int]
     format: str
     transfers: tuple[Call, ...] = ()
+    completed: int = -1
 
     def newest(self) -> tuple[Call, ...]:
         """The newest collective, and the newest send or receive, as far as any is known."""
@@ -68,6 +69,19 @@ class CommEvidence(msgspec.Struct, frozen=True):
     exact: bool
     broken: bool
     listed: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, int] | str:
+        """What a program's communicators of one kind share: their size, and how far their ranks are apart.
+
+        Its name where that is not known.
+        """
+        return (len(self.listed), self.listed[1] - self.listed[0]) if len(self.listed) > 1 else self.name
+
+    @property
+    def passes_on(self) -> bool:
+        """Whether its members send to each other, as the stages of a pipeline do."""
+        return any(member.transfers for member in self.members.values())
 
     def floor(self) -> int:
         """The newest operation that every member of which anything is known has called."""
@@ -232,7 +246,13 @@ def _newness(one: MemberEvidence) -> tuple[float, float, int]:
 def _comm(name: str, ones: list[MemberEvidence], no_file: tuple[int, ...], job_size: int) -> CommEvidence:
     members = {
         one.rank: Member(
-            one.rank, {call.seq: call for call in one.calls}, one.last_seq, dict(one.counts), one.format, one.transfers
+            one.rank,
+            {call.seq: call for call in one.calls},
+            one.last_seq,
+            dict(one.counts),
+            one.format,
+            one.transfers,
+            one.completed_seq,
         )
         for one in sorted(_shown(ones), key=lambda one: one.rank)
     }

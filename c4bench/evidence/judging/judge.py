@@ -1,6 +1,6 @@
 """From what was read to the report: verdicts with ranks, hosts, the chain of waiting, and other tools' words."""
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -71,29 +71,17 @@ def judge(
     """
     job = on_one_clock(join(reading, name, ranks, unmoved_s))
     case = HangCase(job)
-    logs, held = LogCase(job), contents(reading)
-    found = [*(case.judge() or stragglers(job)), *logs.judge()]
-    culprits = {rank for judged in found for rank in judged.culprits}
-    verdicts = [_verdict(job, case, judged, culprits) for judged in found]
-    verdicts += [verdict for comm in sorted(job.apart) for verdict in _apart(job, comm, unmoved_s)]
-    pairs = PairwiseRuns(reading.benchmarks, fabric)
-    verdicts += pairs.verdicts(job.name)
+    logs, held, pairs = LogCase(job), contents(reading), PairwiseRuns(reading.benchmarks, fabric)
+    verdicts = [*_on_ranks(job, case, logs, unmoved_s), *pairs.verdicts(job.name)]
     only_measured = bool(reading.benchmarks) and not (reading.members or reading.timeouts or logs.timeline())
     measured = max((run.ranks for run in reading.benchmarks), default=0) if only_measured else 0
-    left_out = len(verdicts) - _VERDICTS
-    more = [f"{left_out} more verdicts are not shown"] if left_out > 0 else []
-    wrong = any(run.is_wrong for run in reading.benchmarks)
-    state, why = (
-        (State.FAULT, "") if verdicts or wrong else _without_fault(job, only_measured=only_measured, late=held.late)
-    )
+    state, why = _state(job, verdicts, only_measured=only_measured, late=held.late)
     return EvidenceReport(
         ranks=job.ranks or measured,
         sources=reading.sources,
         verdicts=tuple(verdicts[:_VERDICTS]),
         problems=job.reading.problems,
-        cannot_tell=tuple(
-            dict.fromkeys((*reading.cannot_tell, *pairs.unknown(), *([] if only_measured else _unknown(job)), *more))
-        ),
+        cannot_tell=_cannot_tell(job, pairs, len(verdicts), only_measured=only_measured),
         benchmarks=reading.benchmarks,
         standings=_standings(case),
         clocks=tuple({clock.host: clock for clock in job.clocks.values()}.values()),
@@ -104,6 +92,21 @@ def judge(
         contents=(*held.lines, *pairs.summaries()),
         timeline=logs.timeline()[:_TIMELINE],
     )
+
+
+def _on_ranks(job: JobEvidence, case: HangCase, logs: LogCase, unmoved_s: float) -> list[EvidenceVerdict]:
+    """What is wrong with ranks, and with communicators whose ranks in the job are not known."""
+    found = [*(case.judge() or stragglers(job)), *logs.judge()]
+    culprits = {rank for judged in found for rank in judged.culprits}
+    verdicts = [_verdict(job, case, judged, culprits) for judged in found]
+    return verdicts + [verdict for comm in sorted(job.apart) for verdict in _apart(job, comm, unmoved_s)]
+
+
+def _cannot_tell(job: JobEvidence, pairs: PairwiseRuns, verdicts: int, *, only_measured: bool) -> tuple[str, ...]:
+    """All that the files do not show, each once."""
+    hidden = [f"{verdicts - _VERDICTS} more verdicts are not shown"] if verdicts > _VERDICTS else []
+    own = [] if only_measured else _unknown(job)
+    return tuple(dict.fromkeys((*job.reading.cannot_tell, *pairs.unknown(), *own, *hidden)))
 
 
 def _verdict(job: JobEvidence, case: HangCase, judged: RankFinding, all_culprits: Set[int]) -> EvidenceVerdict:
@@ -215,6 +218,15 @@ def _unknown(job: JobEvidence) -> list[str]:
     if guessed := [comm.name for comm in job.comms.values() if not comm.exact]:
         unknown.append(f"not all ranks of {len(guessed)} communicators, such as {guessed[0]}, are known")
     return unknown
+
+
+def _state(
+    job: JobEvidence, verdicts: Sequence[EvidenceVerdict], *, only_measured: bool, late: bool
+) -> tuple[State, str]:
+    """What the files show of the job, and if that is nothing, why."""
+    if verdicts or any(run.is_wrong for run in job.reading.benchmarks):
+        return State.FAULT, ""
+    return _without_fault(job, only_measured=only_measured, late=late)
 
 
 def _without_fault(job: JobEvidence, *, only_measured: bool, late: bool) -> tuple[State, str]:

@@ -79,6 +79,9 @@ class LogCase:
         first = list({(event.rank, event.host, event.pid if event.rank < 0 else -1): event
                       for event in reversed(_earliest(roots or own))}.values())[::-1]  # fmt: skip
         ranks = {event.rank for event in first if event.rank >= 0}
+        hosts = {event.host for event in first}
+        if len(first) > 1 and len(hosts) == 1 and hosts != {""}:
+            return [self._ended_host(first, tuple(sorted(ranks)))]
         if len(first) > _NAMED:
             shown = ", ".join(map(str, sorted(ranks)[:_SHOWN]))
             words = [f"{len(first)} processes ended by themselves (ranks {shown} ...): a bug of the program, or of its "
@@ -86,6 +89,15 @@ class LogCase:
             return [self._found(Cause.PROCESS_ENDED, Component("job", self._job.name), 0.5, words,
                                 "an earlier error of one of them")]  # fmt: skip
         return [self._ended_one(event) for event in first]
+
+    def _ended_host(self, first: list[LogEvent], ranks: tuple[int, ...]) -> RankFinding:
+        """Several processes of one host that ended together, and none elsewhere: the host, rather than any of them."""
+        host = first[0].host
+        words = [_words(first[0]), f"{len(first)} processes on {host} ended by themselves, and none elsewhere"]
+        by_signal = all(event.status < 0 for event in first)
+        found = self._found(Cause.PROCESS_ENDED, Component("host", host), _SURE if by_signal else _CAUGHT, words,
+                            f"an earlier error of a process that is not on {host}")  # fmt: skip
+        return found._replace(culprits=ranks, sure=by_signal, hosts=(host,))
 
     def _ended_one(self, event: LogEvent) -> RankFinding:
         host = event.host or self._spoke_on.get(event.rank, "")
@@ -137,8 +149,9 @@ class LogCase:
     def _connection(
         self, part: Component, others: tuple[Component, ...], pairs: dict[Pair, list[FailedConnection]]
     ) -> RankFinding:
-        ends = set(part.name.split(">")) if part.kind == "path" else {part.name}
-        mine = {pair: ones for pair, ones in pairs.items() if ends <= set(pair)}
+        suspects = [set(one.name.split(">")) for one in (part, *others)]
+        mine = {pair: ones for pair, ones in pairs.items() if any(ends <= set(pair) for ends in suspects)}
+        ends = {nic for pair in mine for nic in pair}
         words = []
         for ones in [*mine.values()][:_NAMED]:
             times = sum(one.times for one in ones)
@@ -148,14 +161,16 @@ class LogCase:
             why = "retries exceeded" if ones[0].status == UNANSWERED else STATUSES[TIMED_OUT]
             how = f"{times} {'time' if times == 1 else 'times'}: {why} (status {ones[0].status}){vendor}"
             words.append(f"{near} had no answer from {far}{gid} {how}")
-        if len(mine) > 1:
+        if len(mine) == 1:
+            words.append("either NIC, its host, or the path between them: one connection does not tell these apart")
+            (pair,) = mine
+            part, others = path_component(pair), (Component("nic", pair[0]), Component("nic", pair[1]))
+        elif part.kind == "path":
+            words.append(f"these {len(mine)} connections share no NIC, so that what they cross between is likelier")
+        else:
             words.append(
                 f"all {len(mine)} share {part.name}, whoever reports it; its cable or switch port may be it too"
             )
-        else:
-            words.append("either NIC, its host, or the path between them: one connection does not tell these apart")
-            pair = next(iter(mine))
-            part, others = path_component(pair), (Component("nic", pair[0]), Component("nic", pair[1]))
         flushed = sum(one.times for one in self._failed if one.status == FLUSHED)
         if flushed:
             words.append(f"flushed requests (status {FLUSHED}) follow from that: {flushed}")

@@ -36,6 +36,11 @@ class Compared(NamedTuple):
     excess: Mapping[Cell, float]
     above: float
 
+    @property
+    def name(self) -> str:
+        """The test, with the size where there is one."""
+        return f"{self.test}, {self.size_bytes} B" if self.size_bytes else self.test
+
     def summary(self) -> str:
         """The slowest, the middle and the fastest pair."""
         ratios = [math.exp(-value) for value in self.excess.values()]
@@ -43,7 +48,7 @@ class Compared(NamedTuple):
         if self.unit == "us":
             slowest, fastest = self.normal / min(ratios), self.normal / max(ratios)
         return (
-            f"{len(ratios)} pairs of {self.test}, {self.size_bytes} B: slowest {slowest:.4g}, "
+            f"{len(ratios)} pairs of {self.name}: slowest {slowest:.4g}, "
             f"median {self.normal:.4g}, fastest {fastest:.4g} {self.unit}"
         )
 
@@ -99,7 +104,10 @@ class PairwiseRuns:
         for compared in self.compared:
             links = self._fabric.crossed(compared.excess) if self._fabric else {}
             blames = attribute_cells(compared.excess, links, above=compared.above)
-            found += [self._slow(job, compared, blame) for blame in blames]
+            blamed = {cell for blame in blames for cell in blame.cells}
+            others = (value for cell, value in compared.excess.items() if cell not in blamed)
+            least = math.exp(-max(others, default=0.0))
+            found += [self._slow(job, compared, blame, least) for blame in blames]
             found += _unexplained(job, compared, blames)
         dead = {cell: float(cell in self.failed) for one in self.compared for cell in one.excess} | dict.fromkeys(
             self.failed, 1.0
@@ -109,13 +117,13 @@ class PairwiseRuns:
             found += [self._unreached(job, blame) for blame in attribute_cells(dead, links, above=0.5)]
         return found
 
-    def _slow(self, job: str, compared: Compared, blame: Blame) -> EvidenceVerdict:
+    def _slow(self, job: str, compared: Compared, blame: Blame, least: float) -> EvidenceVerdict:
+        """A verdict; the slowest pair that nobody is blamed for is `least` as fast as the median."""
         share = math.exp(-blame.excess)
-        others = [value for cell, value in compared.excess.items() if cell not in blame.cells]
         words = (
-            f"{compared.test}, {compared.size_bytes} B: {len(blame.cells)} of {len(compared.excess)} pairs are slow, "
+            f"{compared.name}: {len(blame.cells)} of {len(compared.excess)} pairs are slow, "
             f"{share:.0%} as fast as the median of {compared.normal:.4g} {compared.unit}; "
-            f"of the others the slowest is {math.exp(-max(others, default=0.0)):.0%} as fast",
+            f"the slowest that is not to blame is {least:.0%} as fast",
             f"slow: {_listed(blame.cells)}",
         )
         return _verdict(job, Syndrome.COMMUNICATION_SLOW, Cause.TRANSFER_SLOW, blame, words)
@@ -162,7 +170,7 @@ def _unexplained(job: str, compared: Compared, blames: Iterable[Blame]) -> Itera
     share = math.exp(-median(compared.excess[cell] for cell in slow))
     diagnosis = Diagnosis(
         job, Syndrome.COMMUNICATION_SLOW, Component("job", job), 0.0, 0.0, 0.0, _NOBODY,
-        (f"{compared.test}, {compared.size_bytes} B: {len(slow)} of {len(compared.excess)} pairs are slow, "
+        (f"{compared.name}: {len(slow)} of {len(compared.excess)} pairs are slow, "
          f"{share:.0%} as fast as the median of {compared.normal:.4g} {compared.unit}, and no NIC has most of them",
          f"slow: {_listed(slow)}"),
         "the same pairs at the others' rate", Cause.TRANSFER_SLOW, {"slow": float(len(slow))},

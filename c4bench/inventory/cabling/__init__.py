@@ -1,13 +1,13 @@
 """Cabling files of other tools, read into the fabric's graph and written as a topology file of ours."""
 
-from c4bench.inventory.cabling.document import cables, check_fabric, document, hosts_of, switches_of, titles
+from c4bench.inventory.cabling.document import cables, checked, document, hosts_of, switches_of, titles
 from c4bench.inventory.cabling.formats import parse, read, recognise
 from c4bench.inventory.cabling.wiring import Wiring, with_roles
 
 __all__ = [
     "Wiring",
     "cables",
-    "check_fabric",
+    "checked",
     "document",
     "hosts_of",
     "parse",

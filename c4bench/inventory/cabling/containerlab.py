@@ -8,10 +8,16 @@ from c4bench.decoding import from_yaml
 from c4bench.errors import UsageError
 from c4bench.inventory.cabling.wiring import HOST, SWITCH, End, Wire, Wiring, once
 
-RECOGNISED = re.compile(r"^topology:\s*$(?:.*\n){0,400}?\s+(?:nodes|links):\s*$", re.MULTILINE)
+_TOPOLOGY = re.compile(r"^topology:[ \t]*$", re.MULTILINE)
+_PARTS = re.compile(r"^[ ]{1,8}(?:nodes|links):[ \t]*$", re.MULTILINE)
 _PLAIN = {"linux", "host", ""}
 _SWITCH_ROLES = {"leaf", "spine", "tor", "core", "switch", "superspine", "border"}
 _HOST_ROLES = {"host", "server", "gpu", "client", "compute"}
+
+
+def recognised(text: str) -> bool:
+    """Whether it is a file of containerlab."""
+    return bool(_TOPOLOGY.search(text) and _PARTS.search(text))
 
 
 def read(text: str) -> Wiring:

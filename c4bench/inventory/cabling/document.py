@@ -4,9 +4,11 @@ import json
 import re
 from collections.abc import Iterator
 
+import msgspec
+
 from c4bench.errors import UsageError
 from c4bench.foreign_text import file_name, one_line
-from c4bench.inventory.cables import Cable, GraphError, check
+from c4bench.inventory.cables import Cable, GraphError, check, unreached
 from c4bench.inventory.cabling.rates import format_rate
 from c4bench.inventory.cabling.wiring import HOST, SWITCH, Wire, Wiring, graph_of, ordered
 from c4bench.inventory.fabric import LIMITS
@@ -39,12 +41,19 @@ def switches_of(wiring: Wiring) -> tuple[str, ...]:
     return tuple(node for node in wiring.nodes if wiring.roles[node] == SWITCH)
 
 
-def check_fabric(wiring: Wiring, rate_bps: float = 0.0) -> None:
-    """Raises UsageError for cables that no fabric has: a host joined to a host, a port with two cables."""
+def checked(wiring: Wiring, rate_bps: float = 0.0) -> Wiring:
+    """The wiring, with a note if it is only a part of a fabric.
+
+    Raises UsageError for cables that no fabric has: a host joined to a host, a port with two cables.
+    """
+    graph = graph_of(wiring, rate_bps or parse_rate(LIMITS.rates[0]))
     try:
-        check(graph_of(wiring, rate_bps or parse_rate(LIMITS.rates[0])), LIMITS)
+        check(graph, LIMITS, whole=False)
     except GraphError as error:
         raise UsageError(error.problem) from None
+    apart = unreached(graph)
+    notes = (*wiring.notes, *((f"by the cables in the file, {apart.partition(';')[0]}",) if apart else ()))
+    return msgspec.structs.replace(wiring, notes=notes)
 
 
 def document(wiring: Wiring, source: str, rate_bps: float = 0.0, scale: float = 1.0) -> str:

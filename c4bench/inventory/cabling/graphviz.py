@@ -8,7 +8,7 @@ from c4bench.errors import UsageError
 from c4bench.inventory.cabling.rates import written
 from c4bench.inventory.cabling.wiring import HOST, SWITCH, End, Wire, Wiring, once
 
-RECOGNISED = re.compile(r"^\s*(?:strict\s+)?(?:di)?graph\b[^{=\n]{0,200}\{", re.MULTILINE | re.IGNORECASE)
+RECOGNISED = re.compile(r"^[ \t]*(?:strict\s+)?(?:di)?graph\b[^{=\n]{0,200}\{", re.MULTILINE | re.IGNORECASE)
 _TOKEN = re.compile(
     r"\s+|//[^\n]*|/\*.*?\*/|^\#[^\n]*"
     r'|(?P<quoted>"(?:[^"\\]|\\.)*")|(?P<edge>--|->)|(?P<word>[\w.+-]+?(?=--|->|[^\w.+-]|$))|(?P<mark>[{}\[\];,=:])'

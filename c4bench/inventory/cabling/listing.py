@@ -17,7 +17,7 @@ from c4bench.inventory.cabling.wiring import End, Wire, Wiring, once
 _A_DEVICE = (
     "startdevice", "sideadevice", "devicea", "adevice", "localdevice", "localhost", "localhostname", "sourcedevice",
     "srcdevice", "sourcehost", "nodea", "fromdevice", "fromnode", "switcha", "hostname", "device", "source",
-    "from", "a",
+    "from",
 )  # fmt: skip
 _A_PORT = (
     "startport", "sideaname", "terminationa", "sideaport", "porta", "aport", "interfacea", "ainterface", "localport",
@@ -26,7 +26,7 @@ _A_PORT = (
 _B_DEVICE = (
     "enddevice", "sidebdevice", "deviceb", "bdevice", "remotedevice", "remotehost", "remotehostname", "peerhostname",
     "peerdevice", "peer", "neighbor", "neighbour", "neighborname", "targetdevice", "destinationdevice", "dstdevice",
-    "nodeb", "todevice", "tonode", "switchb", "destination", "target", "to", "b",
+    "nodeb", "todevice", "tonode", "switchb", "destination", "target", "to",
 )  # fmt: skip
 _B_PORT = (
     "endport", "sidebname", "terminationb", "sidebport", "portb", "bport", "interfaceb", "binterface", "remoteport",

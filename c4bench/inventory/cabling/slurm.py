@@ -8,14 +8,20 @@ from c4bench.decoding import from_yaml
 from c4bench.errors import UsageError
 from c4bench.inventory.cabling.wiring import HOST, SWITCH, End, Wire, Wiring
 
-RECOGNISED = re.compile(r"^\s*(?:SwitchName|BlockName)\s*=", re.MULTILINE | re.IGNORECASE)
-RECOGNISED_YAML = re.compile(r"^\s*-?\s*topology:.*\n(?:.*\n){0,40}?\s*-?\s*(?:tree|block|flat)\s*:", re.MULTILINE)
-_PAIR = re.compile(r"(\w+)\s*=\s*(\S+)")
+RECOGNISED = re.compile(r"^[ \t]*(?:SwitchName|BlockName)[ \t]*=", re.MULTILINE | re.IGNORECASE)
+_TOPOLOGY = re.compile(r"^[ ]{0,8}(?:-[ ]{1,4})?topology:", re.MULTILINE)
+_KIND = re.compile(r"^[ ]{0,16}(?:-[ ]{1,4})?(?:tree|block|flat)[ ]{0,4}:", re.MULTILINE)
+_PAIR = re.compile(r"(?<!\w)(\w{1,64})[ \t]*=[ \t]*(\S+)")
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 _NOTES = (
     "a Slurm tree states no ports, no speeds and not how many cables join two switches: one stands for all of them",
 )
 _BLOCKS = "it states blocks of nodes that are near each other, and no switches, so it is no cabling"
+
+
+def recognised_yaml(text: str) -> bool:
+    """Whether it is `topology.yaml`."""
+    return bool(_TOPOLOGY.search(text) and _KIND.search(text))
 
 
 def read(text: str) -> Wiring:

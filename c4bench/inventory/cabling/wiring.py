@@ -82,7 +82,8 @@ def with_roles(wiring: Wiring, hosts: Sequence[str] = ()) -> Wiring:
 
     Raises UsageError where names do not tell hosts from switches.
     """
-    roles = {node: role for node, role in wiring.roles.items() if node in set(wiring.nodes)}
+    cabled = set(wiring.nodes)
+    roles = {node: role for node, role in wiring.roles.items() if node in cabled}
     if hosts:
         roles = {node: HOST if any(fnmatchcase(node, one) for one in hosts) else SWITCH for node in wiring.nodes}
         if HOST not in roles.values():

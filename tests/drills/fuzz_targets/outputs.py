@@ -5,6 +5,7 @@ import struct
 import sys
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 import msgspec
 from fuzz_mutations import Corpus, of
@@ -12,11 +13,13 @@ from fuzzing import Target
 
 from c4bench.control.paths import switches as counted
 from c4bench.control.paths.switches import PortCounters, port_counters
-from c4bench.doctor import hosts, look, overview, switches
+from c4bench.decoding import from_yaml
+from c4bench.doctor import files, hosts, look, overview, switches
 from c4bench.doctor.findings import Device, HostSelfReport, InjectorState, Knob, Netdev, Port
 from c4bench.doctor.lldp import neighbours
 from c4bench.errors import UnhealthyError
-from c4bench.inventory import load
+from c4bench.inventory import cabling, load
+from c4bench.lab.topology_file import GraphForm
 from c4bench.remote import Completed
 from c4bench.reserve import keeper, reservation
 from c4bench.verbs.packet_capture import parse as parse_packet
@@ -26,6 +29,10 @@ from fuzz_targets.files import GRAPH_INVENTORY
 
 # Between the outputs of several commands in one input.
 _NEXT = b"\x1e"
+_CASES = Path(__file__).parents[2] / "evidence_fixtures/cases"
+_SAVED = tuple(path.read_bytes() for path in sorted((_CASES / "16-device-outputs").rglob("*.*")))
+_CABLING = tuple(path.read_bytes() for path in sorted((_CASES / "14-cabling").iterdir()))
+_COUNTED = (_CASES / "16-device-outputs/ethtool_symbol_errors/gpu-e03_ens5f0np0_after.txt").read_bytes()
 
 
 class _Host:
@@ -120,9 +127,40 @@ def _looked_at(folder):
 
     def consume(data):
         clock, _, report = data.partition(_NEXT)
-        reports = [hosts._ask(known.hosts[0], known.access["a"], (), lambda *_: _Host(*[clock] * 8, report))]
-        _shown(overview.lines(reports))
+        report, _, printed = report.partition(_NEXT)
+        answers = [*[clock] * 8, report, printed or b"[]"]
+        reports = [hosts._ask(known.hosts[0], known.access["a"], (), lambda *_: _Host(*answers), 0.0)]
+        _shown([*overview.lines(reports), *overview.remark_lines(reports)])
         msgspec.json.encode(overview.document(known, reports, ()))
+
+    yield consume
+
+
+@contextmanager
+def _saved(folder):
+    """A saved output of a host or a switch, as `c4bench doctor --files` reads and shows it."""
+    path = folder / "gpu-a1_ens1f0_before.txt"
+
+    def consume(data):
+        path.write_bytes(data)
+        found = files.judge_files([folder])
+        _shown(files.lines(found))
+        msgspec.json.encode(found)
+        files.recognise(data[:4096], "x")
+
+    yield consume
+
+
+@contextmanager
+def _cabling(folder):
+    """A cabling file of another tool, as `c4bench topology import` reads it and writes it as a topology."""
+    path = folder / "fabric.out"
+
+    def consume(data):
+        path.write_bytes(data)
+        wiring = cabling.with_roles(cabling.read(path))
+        wiring = cabling.checked(wiring)
+        from_yaml(cabling.document(wiring, str(path)), GraphForm)
 
     yield consume
 
@@ -225,7 +263,8 @@ def _report():
     injector = InjectorState(True, "", ("{}",))
     report = HostSelfReport(python, False, "0.1.0", (device,), "", {"eth2": netdev}, {"0": Knob("LiveSourcePort", "")},
                             -1, ("NVIDIA H100",), injector, _LLDP.decode())  # fmt: skip
-    return Corpus("text", (_NEXT.join((b"1700000000.5", msgspec.json.encode(report))),))
+    printed = msgspec.json.encode([_COUNTED.decode(errors="replace"), "", "driver: mlx5_core\nfirmware-version: 1 (X)"])
+    return Corpus("text", (_NEXT.join((b"1700000000.5", msgspec.json.encode(report), printed)),))
 
 
 def _packets():
@@ -251,6 +290,8 @@ TARGETS = (
            partial(_read, read=neighbours)),
     Target("doctor-links", of("text", _NEXT.join((_LLDP, _LINKS))), partial(_audited, sonic=False)),
     Target("doctor-host", _report, _looked_at),
+    Target("doctor-files", of("text", *_SAVED), _saved),
+    Target("cabling", of("text", *_CABLING), _cabling, sound=False),
     Target("doctor-tools", of("text", *recorded(*_TOOLS)), partial(_read, read=_tools)),
     Target("doctor-dcb", of("json", _DCB), partial(_read, read=_tools)),
     Target("keeper-answer", of("json", _json(_HELD), _json({"held": True}), _json({"left": ["x"]})),

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from c4bench.attach.environment import SOCKET
 from c4bench.units import payload_bound
+from c4bench.workload.jobs import place
 
 WITHIN_S = 60.0
 BANDWIDTH = "ib_write_bw -d {device} -x {gid} -m 4096 -s 65536 -n 1000 --report_gbits"
@@ -19,6 +21,12 @@ UCX = {
     "UCX_IB_GID_INDEX": "{gid}",
     "UCX_UD_VERBS_ETH_DGID_CHECK": "n",
     "MPIR_CVAR_NOLOCAL": "1",
+}
+# Open MPI's ring, of messages that UCX does not fetch by reading: docs/reference/attach.md says why.
+RING = {
+    "OMPI_MCA_coll_tuned_use_dynamic_rules": "1",
+    "OMPI_MCA_coll_tuned_allreduce_algorithm": "4",
+    "UCX_RNDV_THRESH": "inf",
 }
 
 
@@ -103,3 +111,37 @@ def test_an_all_reduce_of_mpi_is_exact(program, need, rdma_hosts, tmp_path, meas
     assert ran.wait(WITHIN_S) == 0
     assert [figure.size_bytes for figure in ran.figures] == [1 << 20] * 3
     measure("attach.all_reduce_s", ran.figure.value, unit="s", program=mpi)
+
+
+@pytest.mark.nightly
+@pytest.mark.needs(hosts=8)
+@pytest.mark.usefixtures("atlas")
+def test_open_mpi_is_faster_on_planned_paths(program, need, cluster, rdma_hosts, tmp_path, measure):
+    """A ring of eight ranks, each on another leaf than the next, takes less time on the plan's paths than on ECMP's."""
+    need("mpicc.openmpi", "libopenmpi-dev")
+    subprocess.run(["mpicc.openmpi", "-O2", "-o", tmp_path / "all_reduce", ALL_REDUCE], check=True)
+    hosts = place(rdma_hosts[:8])
+    path = program.copy(tmp_path / "all_reduce", hosts)
+    took_s = {}
+    for paths, nobody in (("planned", {}), ("ECMP", {SOCKET: "/run/c4bench/nobody"})):
+        words = ["mpirun.openmpi", "-np", "8", path, "2097152", "3"]
+        ran = program(words, hosts=hosts, environment=UCX | RING | nobody)
+        assert ran.wait(2 * WITHIN_S) == 0
+        took_s[paths] = sum(figure.value for figure in ran.figures[1:])  # the first one connects
+        if paths == "planned":
+            sources = {flow.source for flow in cluster.placed(ran.job)}
+    assert sources == {host.nics[0].name for host in hosts}
+    measure("attach.gain_over_ecmp", took_s["ECMP"] / took_s["planned"], at_least=1.0, program="openmpi", ranks=8)
+
+
+@pytest.mark.nightly
+@pytest.mark.needs(hosts=2)
+def test_libfabrics_pingpong(program, need, rdma_hosts):
+    """fi_pingpong connects by rdma_cm, waits by polling, and finds all its messages as they were sent."""
+    need("fi_pingpong", "libfabric-bin")
+    words = "fi_pingpong -p verbs -e msg -c -I 100"
+    ran = program(f"{words} {{server_address}}", server=words, hosts=rdma_hosts[:2])
+    assert ran.wait(WITHIN_S) == 0
+    sizes = [line.split()[:2] for line in ran.processes[1].output().splitlines() if line[:1].isdigit()]
+    assert [size for size, _ in sizes] == ["64", "256", "1k", "4k", "64k", "1m"]
+    assert {count for _, count in sizes} == {"100"}

@@ -1,14 +1,20 @@
 """Programs that spin on RDMA queues run unchanged in virtual time, at line rate, counted and on planned paths."""
 
 import re
+import subprocess
+from pathlib import Path
 
 import pytest
 
+from c4bench.attach import build
+from c4bench.attach.environment import NCCL_VERBS, PRELOAD
 from c4bench.control.paths.switches import carried_bytes
+from c4bench.lab.spec import CONTROL_SOCKET
 from c4bench.units import payload_bound
 from c4bench.verbs.addressing import label_for
 
-BYTES, MESSAGES = 65536, 200
+BYTES, MESSAGES, WITHIN_S = 65536, 200, 60.0
+AS_NCCL = Path(__file__).with_name("as_nccl.c")
 BANDWIDTH = ("-x", "1", "-m", "4096", "-s", str(BYTES), "-n", str(MESSAGES), "--report_gbits")
 PERFTEST = {
     "ib_write_bw": [],
@@ -50,13 +56,11 @@ def test_perftest_runs_at_line_rate(programs, installed, hosts, measure, case):
 
 
 @pytest.mark.needs(hosts=2)
-@pytest.mark.parametrize("way", ["-N", *(pytest.param(way, marks=pytest.mark.nightly) for way in ("", "-e"))])
+@pytest.mark.parametrize("way", ["-N", *(pytest.param(way, marks=pytest.mark.nightly) for way in ("", "-e", "srq"))])
 def test_pingpong(programs, installed, way):
-    """ibv_rc_pingpong counts as many bytes as are recorded: posted by verbs, by ibv_wr_*, and waiting for events."""
-    options = (way,) if way else ()
-    ran = programs(
-        installed("ibv_rc_pingpong"), "-g", "1", "-m", "4096", "-s", str(BYTES), "-n", str(MESSAGES), *options
-    )
+    """As many bytes are recorded as it counts: by verbs, by ibv_wr_*, by events, with a shared receive queue."""
+    tool, *options = ("ibv_srq_pingpong", "-q", "1") if way == "srq" else ("ibv_rc_pingpong", *way.split())
+    ran = programs(installed(tool), "-g", "1", "-m", "4096", "-s", str(BYTES), "-n", str(MESSAGES), *options)
     said = int(re.search(r"^(\d+) bytes in ", ran.client, re.MULTILINE)[1])
     (near,), (far,) = ran.queue_pairs
     assert near.completed_bytes + far.completed_bytes == said
@@ -106,3 +110,27 @@ def test_an_agent_that_does_not_answer_delays_a_program_once(programs, installed
         ran = programs(installed("ib_write_bw"), *BANDWIDTH, "-q", "4")
     assert ran.client.count("c4bench attach: the agent at ") == 1
     assert gbits(ran.client) > 0.99 * payload_bound(hosts[0].nics[0].rate_bps)
+
+
+@pytest.mark.needs(hosts=2)
+@pytest.mark.nightly
+@pytest.mark.usefixtures("atlas")
+@pytest.mark.parametrize("form", ["preloaded", "in place"])
+def test_a_program_that_looks_verbs_up_itself(program, cluster, rdma_hosts, tmp_path, measure, form):
+    """As NCCL does it: at line rate, followed, and on planned paths, by either form of the library."""
+    if not Path(CONTROL_SOCKET).exists():
+        pytest.skip(
+            "unsupported: the form in libibverbs' place is where set-up has built it, in a lab as on its machine"
+        )
+    subprocess.run(["gcc", "-std=c11", "-D_DEFAULT_SOURCE", "-O2", "-o", tmp_path / "as_nccl", AS_NCCL], check=True)
+    ends = rdma_hosts[0], rdma_hosts[-1]
+    path = program.copy(tmp_path / "as_nccl", ends)
+    words = [path, "{device}", "{gid}", str(BYTES), str(MESSAGES)]
+    library = {PRELOAD: ":".join(map(str, build.libraries(verbs=False))), NCCL_VERBS: str(build.in_place())}
+    environment = library if form == "in place" else {}
+    ran = program([*words, "{server}"], server=words, hosts=ends, environment=environment)
+    assert ran.wait(WITHIN_S) == 0
+    assert len(cluster.placed(ran.job)) == 2
+    rate_bps = 1e9 * float(re.search(r"at ([\d.]+) Gbit/s", ran.processes[1].output())[1])
+    ratio = rate_bps / payload_bound(ends[1].nics[0].rate_bps)
+    measure("attach.goodput_ratio", ratio, at_least=0.99, program="as_nccl", form=form)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
+from c4bench.collective.migration import ANSWER_S
 from c4bench.collective.options import FailureTimeouts
 from c4bench.model.measurement import Clock
 from c4bench.workload.trials import AGREE_EVERY, Trial
@@ -101,7 +102,7 @@ def test_nic_dies_in_mid_operation(start, every_host, inject, port_towards, upli
     pause_s = max(pause(own, fault.onset_s) for own in spans)
     error_s = fault.clock_error_s + ranks.clock_error_s
     if kind.pause_s == SILENT_S:  # a probe must fail first
-        labels |= {"qp_timeout": PROBE.timeout, "qp_retry_cnt": PROBE.retries}
+        labels |= {"qp_timeout": PROBE.timeout, "qp_retry_cnt": PROBE.retries, "qp_patience_s": ANSWER_S}
     measure("resilient.pause_s", pause_s, unit="s", at_most=kind.pause_s, plus_minus=error_s, **labels)
 
 

@@ -12,6 +12,7 @@ from c4bench.attach.launchers import Identity
 from c4bench.attach.server import (
     AttachedProcess,
     AttachServer,
+    Moved,
     PathAnswer,
     make_folder,
     open_records,
@@ -32,7 +33,24 @@ async def route(_process, question):
     return PathAnswer(question.qp)
 
 
-def converse(path, *lines, users=OWN, answers=route):
+class Follower:
+    """Notes what it is given, and sends a line once a queue pair has a path."""
+
+    def __init__(self, send):
+        self.send, self.given = send, []
+
+    def add(self, question, label):
+        self.given.append((question.qp, label))
+        self.send({"move": question.qp})
+
+    def moved(self, said):
+        self.given.append(said)
+
+    async def follow(self):
+        await asyncio.sleep(60)
+
+
+def converse(path, *lines, users=OWN, answers=route, followers=None):
     """Send lines over one connection; returns the answers, and the processes that appeared."""
     appeared = []
 
@@ -41,7 +59,8 @@ def converse(path, *lines, users=OWN, answers=route):
         appeared.append(process)
 
     async def play():
-        server = await AttachServer(path, users, note, answers).start()
+        made = [] if followers is None else followers
+        server = await AttachServer(path, users, note, answers, lambda _, send: follow(made, send)).start()
         async with server:
             reader, writer = await asyncio.open_unix_connection(path)
             with suppress(ConnectionError):
@@ -56,6 +75,11 @@ def converse(path, *lines, users=OWN, answers=route):
     return asyncio.run(asyncio.wait_for(play(), 20))
 
 
+def follow(followers, send):
+    followers.append(Follower(send))
+    return followers[-1]
+
+
 def line(value):
     return json.dumps(value).encode() + b"\n"
 
@@ -66,7 +90,20 @@ def test_a_process_is_known_by_the_kernels_word(tmp_path):
     assert appeared == [AttachedProcess(os.getpid(), os.getuid(), appeared[0].identity, "7.ring")]
     identity = appeared[0].identity
     assert (identity.job, identity.rank, identity.size) == ("j", 3, 8)
-    assert said == [{}, {"label": 17, "timeout": -1, "retries": -1}, {"label": 18, "timeout": -1, "retries": -1}]
+    assert [one for one in said if "move" not in one] == [
+        {},
+        {"label": 17, "timeout": -1, "retries": -1},
+        {"label": 18, "timeout": -1, "retries": -1},
+    ]
+
+
+def test_queue_pairs_on_planned_paths_are_followed(tmp_path):
+    """Those that got a label, with it; what is sent to them arrives, and what they say of it is passed on."""
+    questions = line(QUESTION), line({**QUESTION, "qp": 0})  # the second one gets no label
+    moved = {"moved": 17, "device": 1, "label": 5, "refused": 0}
+    said, _ = converse(tmp_path / "s", line(HELLO), *questions, line(moved), followers=(followers := []))
+    assert followers[0].given == [(17, 17), Moved(17, 1, 5)]
+    assert {"move": 17} in said
 
 
 def test_users_that_are_not_named_are_sent_away(tmp_path):
@@ -146,7 +183,9 @@ def test_programs_that_say_nothing_do_not_stay(tmp_path, monkeypatch):
     monkeypatch.setattr("c4bench.attach.server.ATTACHED", type(ATTACHED)(ATTACHED.bytes, 2, 1, 0.2))
 
     async def play():
-        server = await AttachServer(tmp_path / "s", user_ids([]), lambda _, end: os.close(end), route).start()
+        server = await AttachServer(
+            tmp_path / "s", user_ids([]), lambda _, end: os.close(end), route, lambda *_: Follower(None)
+        ).start()
         async with server:
             silent = [await asyncio.open_unix_connection(tmp_path / "s") for _ in range(2)]
             reader, writer = await asyncio.open_unix_connection(tmp_path / "s")

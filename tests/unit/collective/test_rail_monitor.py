@@ -19,7 +19,8 @@ class Rail:
 
     def __init__(self, nic, silence_ns):
         self.nic, self.silence_ns = nic, silence_ns
-        self.usable, self.probing, self.probes = True, False, 0
+        self.usable, self.probing, self.probes, self.awaited = True, False, 0, 0
+        self.state, self.port = RailState.UP, SimpleNamespace(active=True)
 
     def silent_ns(self, _now_ns):
         return self.silence_ns
@@ -124,3 +125,46 @@ def test_a_peer_that_sends_nothing_is_asked_less_and_less_often(needed):
     assert (len(waits_s) > 3) == needed
     monitor.begin(5 * 10**9)
     assert (edge.last_message_ns, edge.probe_after_s) == (5 * 10**9, quiet_s)
+
+
+class Broken:
+    """Keeps which rails were given up, and takes them out of use."""
+
+    def __init__(self):
+        self.rails = []
+
+    def broken(self, _edge, rail, why, _now_ns):
+        rail.state, rail.usable = RailState.FENCED, False
+        self.rails.append((rail.nic, why))
+
+
+@pytest.fixture
+def repaired(rails):
+    """A monitor of these rails, and what it gives up."""
+    repair = Broken()
+    edge = SimpleNamespace(rails=rails)
+    up = SimpleNamespace(all=[], rails=lambda _=None: [(edge, rail) for rail in rails if rail.state is RailState.UP])
+    broadcast = FailureBroadcast(6, 8, lambda *_: None)
+    return RailMonitor(up, FailureTimeouts(), repair, broadcast, [], []), repair
+
+
+def test_a_probe_without_an_answer_fails_however_long_the_nic_retries(repaired, rails):
+    """After 60 ms of ticks, though the NIC has reported nothing; rails that have answered stay."""
+    monitor, repair = repaired
+    monitor.tick(QUIET_NS)
+    rails[1].probing = rails[2].probing = False
+    allowed = round(0.06 / FailureTimeouts().tick_s)
+    for _ in range(allowed):
+        assert repair.rails == []
+        monitor.tick(QUIET_NS)
+    monitor.tick(QUIET_NS)
+    assert repair.rails == [(0, "a probe has no answer")]
+
+
+def test_a_rank_that_was_frozen_first_reads_its_answers(repaired, rails):
+    """However late the next tick is, it is one tick."""
+    monitor, repair = repaired
+    monitor.tick(QUIET_NS)
+    monitor.tick(QUIET_NS + 10**12)
+    assert repair.rails == []
+    assert rails[0].awaited == 1

@@ -117,6 +117,13 @@ def test_a_time_of_the_lab_is_given_as_hardware_would_make_it():
     assert ack_timeout.elsewhere(0.1, 14, 3)[Nic.CX6] == detection(Nic.CX6, 14, 3).usual_s
 
 
+def test_who_gives_up_sooner_does_not_wait_for_the_nic():
+    """A probe of T 8, R 1 takes a ConnectX-6 0.44 s, and a rank that waits for 60 ms takes these."""
+    times = ack_timeout.elsewhere(0.085, 8, 1, 0.06)
+    assert times[Nic.CX6] == pytest.approx(0.085 - 0.035 + 0.06)
+    assert times[Nic.CX6_FLOOR_OFF] == pytest.approx(0.085 - 0.035 + 0.0033, abs=1e-4)
+
+
 @pytest.mark.parametrize(("timeout", "retries"), [(0, 7), (32, 7), (14, 8), (14, -1)])
 def test_a_qp_that_cannot_be_is_refused(timeout, retries):
     """A time-out of 0 waits for ever, so no time would be right."""

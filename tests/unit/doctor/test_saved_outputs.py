@@ -296,6 +296,15 @@ Ethernet0        U  2,000,000        95         0  2,000,000         0         0
 """
 
 
+def test_a_log_without_troubles_is_no_trouble(tmp_path):
+    """Outputs that tell of troubles only are judged when they have none; of others that is a layout not known."""
+    (tmp_path / "dmesg").write_text("[    0.000000] Linux version 6.1.0\n[    9.1] mlx5_core 0000:1a:00.0: Link up\n")
+    (tmp_path / "gids").write_text("DEV     PORT    INDEX   GID   IPv4   VER   DEV\n(nothing)\n")
+    document = judge_files([tmp_path])
+    assert [(device.outputs, device.remarks) for device in document.devices] == [(("dmesg",), ())]
+    assert [one.reason for one in document.unused] == ["show_gids, but in a layout that is not known, or cut"]
+
+
 def test_a_pasted_session_is_its_commands(tmp_path):
     """Prompts name the switch and divide the outputs: the same command twice is two readings."""
     (tmp_path / "notes.txt").write_text(f"from the ticket:\n\x1b[32m{SESSION}\x1b[0m")

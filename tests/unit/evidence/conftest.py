@@ -1,4 +1,4 @@
-"""Real files of PyTorch and NCCL, made by make.py and make_nccl.py in tests/evidence_fixtures."""
+"""Real files of PyTorch and NCCL, made by the scripts `make*.py` in tests/evidence_fixtures."""
 
 import tarfile
 from pathlib import Path
@@ -12,6 +12,12 @@ FIXTURES = Path(__file__).parents[2] / "evidence_fixtures"
 def torch_dumps(tmp_path_factory):
     """A folder for each version of PyTorch, with a folder for each case, on gloo."""
     return unpacked("torch", tmp_path_factory.mktemp("dumps"))
+
+
+@pytest.fixture(scope="session")
+def parallel_dumps(tmp_path_factory):
+    """A folder for each job in tensor, pipeline and data groups whose ranks run ahead, on gloo."""
+    return unpacked("parallel", tmp_path_factory.mktemp("parallel")) / "parallel-2.13.0"
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,9 @@
 """Lines of PyTorch, NCCL, UCX, MPI and launchers are read in all their wordings, and say no more than they show."""
 
+import gzip
 import io
 import json
+from pathlib import Path
 
 import pytest
 
@@ -134,6 +136,7 @@ def test_who_reports_failures_is_not_to_blame_but_what_they_share(tmp_path):
         (["slurmstepd: error: *** STEP 7.0 ON gpu-1 CANCELLED AT 2026-01-02T03:04:05 ***",
           "srun: error: gpu-3: task 12: Out Of Memory", "srun: error: gpu-1: tasks 0-3: Terminated"],
          "rank job:12", Cause.PROCESS_ENDED),
+        (["srun: error: gpu-3: tasks 8-15: Killed"], "host gpu-3", Cause.PROCESS_ENDED),
         (["prterun noticed that process rank 3 with PID 77 on node gpu-3 exited on signal 9 (Killed)."],
          "rank job:3", Cause.PROCESS_ENDED),
         (["  Process name: [prterun-gpu-1-77@1,3]", "  Exit code:    17"], "rank job:3", Cause.PROCESS_ENDED),
@@ -200,6 +203,19 @@ def test_ranks_that_call_differently_are_a_bug_of_the_program(tmp_path):
     assert (verdict.culprits, verdict.diagnosis.cause) == ((1,), Cause.COLLECTIVE_TYPE_MISMATCH)
 
 
+def test_connections_that_share_nothing_are_faults_of_their_own(tmp_path):
+    """Two pairs of NICs without one in common are two verdicts: on each path, with both of its NICs as alternatives."""
+    lines = [f"gpu-{near}:7:9 [0] NCCL WARN NET/IB: Got completion from peer 192.0.2.{far}<1> with status=12 opcode=0 "
+             f"len=0 vendor err 129 localGid ::ffff:198.51.100.{near} remoteGids::ffff:198.51.100.{far} hca mlx5_0"
+             for near, far in ((1, 2), (3, 4))]  # fmt: skip
+    found = report(tmp_path, *lines).verdicts
+    assert [one.diagnosis.component.kind for one in found] == ["path", "path"]
+    assert sorted(sorted(nic.name for nic in one.diagnosis.alternatives) for one in found) == [
+        ["192.0.2.2/198.51.100.2", "gpu-1/mlx5_0"],
+        ["192.0.2.4/198.51.100.4", "gpu-3/mlx5_0"],
+    ]
+
+
 def test_a_host_is_named_where_no_line_names_its_nic(tmp_path):
     """Old releases of NCCL name neither NIC: what many peers cannot reach is then a host."""
     lines = [PEER.replace("192.0.2.2", f"192.0.2.{n}") + "error 12, opcode 0, len 0, vendor err 129" for n in (4, 5, 6)]
@@ -213,6 +229,16 @@ def test_exit_codes_of_ranks_that_gave_up_blame_nobody(tmp_path):
              "exit code 1", "srun: error: gpu-1: task 0: Aborted (core dumped)"]  # fmt: skip
     (verdict,) = report(tmp_path, *lines).verdicts
     assert (str(verdict.diagnosis.component), verdict.culprits) == ("job job", ())
+
+
+def test_the_exit_of_a_rank_whose_connection_failed_follows_from_that(tmp_path):
+    """A rank that had no answer ends with a code; the connection is named, and not the rank."""
+    lines = [
+        "3: " + PEER + "error 12, opcode 0, len 0, vendor err 129",
+        "srun: error: gpu-1: task 3: Exited with exit code 1",
+    ]
+    (verdict,) = report(tmp_path, *lines).verdicts
+    assert (verdict.diagnosis.cause, verdict.culprits) == (Cause.CONNECTION_LOST, ())
 
 
 def test_an_error_of_all_is_a_bug_of_the_program(tmp_path):
@@ -249,6 +275,29 @@ def test_blocks_and_streams_give_the_same(monkeypatch):
     monkeypatch.setattr(logs, "_BLOCK", 300)
     assert logs.read(data, "log") == logs.read_stream(io.BytesIO(data), "log") == whole
     assert [one.rank for one in whole.timeouts] == list(range(50))
+
+
+def test_logs_longer_than_other_files_are_read_as_streams(tmp_path, monkeypatch):
+    """Above the bound of files a log is read, packed or not, and anything else is refused with the reason."""
+    lines = "".join(f"[rank{rank}]:[E x] [Rank {rank}] {CAUGHT}{WORK}\n" for rank in range(40))
+    files = {"a.log": lines.encode(), "b.log.gz": gzip.compress(lines.replace("=7,", "=8,").encode()),
+             "c.json": b"{" + b" " * 5000}  # fmt: skip
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    monkeypatch.setattr("c4bench.evidence.collect.MOST_BYTES", 1000)
+    monkeypatch.setattr("c4bench.evidence.limits.MOST_BYTES", 1000)
+    found = collect([tmp_path])
+    assert {(one.rank, one.seq) for one in found.timeouts} == {(rank, seq) for rank in range(40) for seq in (7, 8)}
+    assert [(Path(one.file).name, "which only logs may have" in one.reason) for one in found.problems] == [
+        ("c.json", True)
+    ]
+
+
+def test_lines_that_ray_left_out_make_silence_say_less():
+    """Where Ray says that it left out repeated lines, the answer says that ranks may be silent by that."""
+    line = f"(W pid=1, ip=192.0.2.1) [rank5]:[E x] [Rank 5] {CAUGHT}{WORK}"
+    assert len(read(line).cannot_tell) == 1
+    assert "Ray left out" in read(line + " [repeated 7x across cluster]").cannot_tell[1]
 
 
 def test_a_line_that_docker_put_into_json_is_read():

@@ -16,8 +16,8 @@ RAS = ("ras_0s.json", "ras_0s.txt", "ras_0s_brief.txt", "ras_3s.json", "ras_3s.t
 CAUSES = {"exchange_missing": "collective_order_mismatch", "no_file": "not_entered"}
 # Dumps that show nothing: no communicator was opened; no rank is last in most operations, of which half wait for none.
 SILENT_DUMPS = {"healthy", "hang_first_lazy", "inspector_verbose"}
-# Of two that call in another order, of all inside an operation, or of two that left no dump, any may be at fault.
-AMONG = {"exchange_missing", "order", "kernel", "killed_ras"}
+# Of two that call in another order, or of two that left no dump, any may be at fault.
+AMONG = {"exchange_missing", "order", "killed_ras"}
 # RAS counts no sends and receives, and knows no order; in `kernel` all have called; the last job had ended.
 SILENT_RAS = {"healthy", "exchange_missing", "order", "kernel", "inspector_verbose"}
 # One rank has called a collective more than the others, or the others one less: counts do not tell which.

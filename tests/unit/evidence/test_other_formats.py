@@ -12,8 +12,9 @@ import pytest
 
 from c4bench.cli.main import main
 from c4bench.evidence import ras_client
-from c4bench.evidence.collect import parse
+from c4bench.evidence.collect import collect, parse
 from c4bench.evidence.judging.judge import judge
+from c4bench.model.evidence import State
 
 RAS_TEXT = (Path(__file__).parents[2] / "evidence_fixtures/ras.txt").read_bytes()
 # NCCL's user guide, "RAS", an incomplete job.
@@ -109,6 +110,26 @@ def test_results_of_nccl_tests_are_shown_without_their_environment(tmp_path, cap
     assert "hush" not in out + capsys.readouterr().out
 
 
+def test_rows_of_rccl_tests_are_read_in_any_json_and_csv():
+    """Objects one a line, in a list with commas or without, indented, or a CSV file give the same run; or it is cut."""
+    figures = {"time": 35.5, "algBw": 29.5, "busBw": 51.5}
+    places = [(size, place) for size in (1024, 4096) for place in (0, 1)]
+    rows = [{"name": "AllReduce", "ranks": 8, "size": size, "inPlace": place, **figures, "wrong": str(place)}
+            for size, place in places]  # fmt: skip
+    lines = [json.dumps(row) for row in rows]
+    table = [",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]
+    forms = ["\n".join(lines), "\n".join(["[", *lines, "]"]), json.dumps(rows), json.dumps(rows, indent=1)]
+    table[0] = f"numCycle,{table[0]}".replace("ranks", "nodes,ranks")
+    table[1:] = [f"0,{row}".replace("AllReduce", "AllReduce,1") for row in table[1:]]
+    runs = [parse(text.encode(), Path("out")).benchmarks for text in [*forms, "\n".join(table)]]
+    assert all(run == runs[0] for run in runs)
+    assert [(row.size_bytes, row.in_place, row.wrong) for row in runs[0][0].rows] == [
+        (1024, False, 0), (1024, True, 1), (4096, False, 0), (4096, True, 1)
+    ]  # fmt: skip
+    (cut,) = parse(forms[0][:-9].encode(), Path("out")).benchmarks
+    assert (len(cut.rows), cut.cut) == (3, "its line 4 is cut")
+
+
 def test_the_rate_of_perftest_comes_from_its_messages():
     """Perftest's bandwidth has no unit in its file, so that the message rate gives it."""
     report = {
@@ -156,6 +177,28 @@ def test_collectives_of_a_chakra_trace_are_read():
         (0, "all_gather", 4096, pytest.approx(20e-6)),
         (1, "all_reduce", 4096, pytest.approx(30e-6)),
     ]
+
+
+def _inspected(folder, took_us):
+    """Logs of the Inspector: by rank, how long each operation took."""
+    for rank, times in enumerate(took_us):
+        lines = [{"header": {"id": "0xa", "rank": rank, "n_ranks": len(took_us)},
+                  "metadata": {"inspector_output_format_version": "v4.0", "hostname": f"n{rank}", "pid": 5},
+                  "coll_perf": {"coll": "AllReduce", "coll_sn": seq, "coll_msg_size_bytes": 8, "coll_exec_time_us": us}}
+                 for seq, us in enumerate(times)]  # fmt: skip
+        (folder / f"n{rank}-pid5.log").write_text("\n".join(map(json.dumps, lines)))
+    return judge(collect([folder]))
+
+
+def test_few_operations_name_a_late_rank_only_if_it_is_late_in_all(tmp_path):
+    """Of two operations, a rank that is last in both is perhaps slow; one that is late in one is no all-clear."""
+    (verdict,) = _inspected(tmp_path, [(9000, 9100), (900, 950), (9050, 9000), (9100, 9150)]).verdicts
+    assert (verdict.culprits, verdict.sure) == ((1,), False)
+    once = _inspected(tmp_path, [(9000, 9100), (900, 8900), (9050, 9000), (9100, 9150)])
+    assert (once.verdicts, once.state) == ((), State.UNTOLD)
+    assert "came late to 1 of 2" in once.contents[1]
+    even = _inspected(tmp_path, [(9000, 9100), (8900, 8950), (9050, 9000), (9100, 9150)])
+    assert (even.verdicts, even.state) == ((), State.NO_STRAGGLER)
 
 
 def test_dumps_are_judged_as_they_appear(torch_dumps, tmp_path, capsys):

@@ -2,11 +2,14 @@
 
 import itertools
 import json
+import random
 
 import pytest
 
 from c4bench.cli.main import main
 from c4bench.evidence.benchmarks.ends import in_name
+from c4bench.evidence.judging.pairs import PairwiseRuns
+from c4bench.model.evidence import BenchmarkRow, BenchmarkRun
 
 HOSTS = [f"gpu-a{number:02}" for number in range(1, 7)]
 RULE = "-" * 87
@@ -64,6 +67,36 @@ def test_the_slow_nic_of_a_folder_is_named(tmp_path, capsys, name, side):
     assert component(report) == [("nic", "gpu-a03", "" if side == "both" else side)]
     (verdict,) = report["verdicts"]
     assert (verdict["hosts"], verdict["drain"], verdict["diagnosis"]["alternatives"]) == (["gpu-a03"], [], [])
+
+
+def drawn_case(seed):
+    """Runs between drawn hosts, some of them missing, with one or two slow NICs, or none; and who is to blame."""
+    draw = random.Random(seed)
+    hosts = [f"n{number}" for number in range(draw.randint(5, 24))]
+    slow = {host: (draw.choice(["tx", "rx", ""]), draw.uniform(0.3, 0.75)) for host in draw.sample(hosts, seed % 3)}
+    scatter = draw.uniform(0.002, 0.02)
+
+    def rate_bps(source, destination):
+        shares = [share for host, (side, share) in slow.items()
+                  if (host == source and side != "rx") or (host == destination and side != "tx")]  # fmt: skip
+        return 190e9 * min([1.0, *shares]) * draw.gauss(1.0, scatter)
+
+    pairs = [pair for pair in itertools.permutations(hosts, 2) if draw.random() < 0.85]
+    runs = [BenchmarkRun(f"{one}_{other}", "perftest", "write bw", (BenchmarkRow(65536, rate_bps(one, other)),))
+            for one, other in pairs]  # fmt: skip
+    return runs, {(host, side) for host, (side, _) in slow.items()}
+
+
+def test_drawn_faults_are_named_and_no_other():
+    """Of drawn sets of pairs, in 95 % exactly the slow NICs and sides are named; in none is a healthy NIC named."""
+    exact, drawn = 0, 60
+    for seed in range(drawn):
+        runs, slow = drawn_case(seed)
+        found = [one.diagnosis.component for one in PairwiseRuns(runs).verdicts("job")]
+        named = {(one.name, one.side) for one in found if one.kind == "nic"}
+        assert {name for name, _ in named} <= {name for name, _ in slow}
+        exact += named == slow and len(found) == len(slow)
+    assert exact >= 0.95 * drawn
 
 
 def test_a_server_writes_the_same_pair_from_its_end(tmp_path, capsys):
@@ -172,6 +205,8 @@ def test_a_matrix_and_a_list_are_read_as_their_pairs(tmp_path, capsys):
         ("ib_write_bw_gbit.txt", None),
         ("result_2024-11-03.txt", None),
         ("mlx5_0_mlx5_1.txt", None),
+        ("run__2.txt", None),
+        ("spine-test__leaf-test.txt", ("spine-test", "leaf-test")),
         ("all_reduce_perf.txt", None),
     ],
 )

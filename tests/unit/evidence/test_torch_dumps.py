@@ -49,6 +49,21 @@ def test_real_dumps_name_the_right_ranks(torch_dumps, version, form):
     assert len(said) == 16
 
 
+def test_real_ranks_that_run_ahead_are_told_from_those_that_stopped(parallel_dumps):
+    """Of real ranks that call without waiting, in groups of several kinds, those that stopped are named.
+
+    One of two that stopped waits for the other, or is ahead of it: with timing and without, all calls or open ones.
+    """
+    named = {}
+    for folder in sorted(parallel_dumps.iterdir()):
+        truth = json.loads((folder / "truth.json").read_text())
+        report = judge(collect(sorted(folder.glob("rank_*"))))
+        assert (report.problems, report.ranks) == ((), truth["ranks"])
+        named[folder.name] = [verdict.culprits for verdict in report.verdicts]
+        assert named[folder.name] == [(rank,) for rank in truth["culprits"]], folder.name
+    assert len(named) == 6
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_torchfrtrace_does_not_read_dumps_of_gloo(torch_dumps, version):
     """PyTorch's own analyser fails on the same files, which is why its answer is not the truth here."""

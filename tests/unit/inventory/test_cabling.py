@@ -254,7 +254,7 @@ def test_other_forms_are_read(tmp_path, text, rows):
         ("SwitchName=s1 Switches=\n", "lists no cables"),
         ("topology:\n  nodes: {a: {}}\n  links:\n    - endpoints: [a]\n", "links[0]: an endpoint is"),
         ("colour,size\nred,7\n", "of no known format of cabling"),
-        ("a,b\nx1,y1\nx2,y1\n", "does not state which nodes are hosts"),
+        ("Node A,Node B\nx1,y1\nx2,y1\n", "does not state which nodes are hosts"),
         ('<system version="1"><!ENTITY x "y"></system>', "it declares entities"),
     ],
 )
@@ -271,7 +271,7 @@ def test_what_is_wrong_is_said_with_the_file(tmp_path, capsys, text, words):
 def test_hosts_are_those_that_the_user_names(tmp_path, capsys):
     """`--hosts` decides; a pattern that no node has is an error, and nothing is written."""
     path = tmp_path / "links.csv"
-    path.write_text("a,b\nx1,y1\nx2,y1\n")
+    path.write_text("Node A,Node B\nx1,y1\nx2,y1\n")
     assert main(["topology", "import", str(path), "--hosts", "x*"]) == 0
     assert "hosts: [x1, x2]" in capsys.readouterr().out
     out = tmp_path / "out.yml"
@@ -285,3 +285,15 @@ def test_hostlists_are_those_of_slurm():
     assert list(hostlist("gpu-[08-10,12],io1,r[1-2]n[1-2]")) == [
         "gpu-08", "gpu-09", "gpu-10", "gpu-12", "io1", "r1n1", "r1n2", "r2n1", "r2n2",
     ]  # fmt: skip
+
+
+def test_a_part_of_a_fabric_is_said_to_be_one(tmp_path, capsys):
+    """Cables of two racks without what joins them are written, with a note; a host joined to a host is refused."""
+    path = tmp_path / "links.csv"
+    rows = "gpu1,eth0,leaf1,swp1\ngpu2,eth0,leaf2,swp1\n"
+    path.write_text(f"Device A,Port A,Device B,Port B\n{rows}")
+    assert main(["topology", "import", str(path)]) == 0
+    assert "by the cables in the file, gpu2 cannot be reached from gpu1" in capsys.readouterr().out
+    path.write_text(f"Device A,Port A,Device B,Port B\n{rows}gpu1,eth1,gpu2,eth1\n")
+    assert main(["topology", "import", str(path), "--hosts", "gpu*"]) == 2
+    assert "a link between two hosts" in capsys.readouterr().err

@@ -44,6 +44,13 @@ def built(tmp_path_factory):
     return place
 
 
+@pytest.fixture(scope="session")
+def in_place(built):
+    """The folder of the library that stands in the place of the programs' libibverbs."""
+    build.build_in_place(built / "libibverbs.so.1", built / "in-place")
+    return built / "in-place"
+
+
 @pytest.fixture
 def folder(tmp_path):
     """The folder of records."""
@@ -56,12 +63,12 @@ def driver(built, folder):
     """Start a driver; it waits, once it has done its part, until the test ends."""
     started = []
 
-    def start(what, *, program="driver", **environment):
+    def start(what, *, program="driver", wrap=(), **environment):
         library = build.library("verbs")
         environment = {"C4BENCH_ATTACH_SOCKET": str(folder.parent / "agent")} | environment
         own = {"LD_LIBRARY_PATH": str(built), "LD_PRELOAD": str(library), "C4BENCH_ATTACH_RECORDS": str(folder)}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        process = subprocess.Popen([built / program, what], env=os.environ | own | environment, **pipes)
+        process = subprocess.Popen([*wrap, built / program, what], env=os.environ | own | environment, **pipes)
         started.append(process)
         return Driver(process, folder)
 

@@ -117,6 +117,31 @@ static void for_long(void)
 	}
 }
 
+/* Keep some requests outstanding, until the device has another address vector for them or the time is over. */
+static void moves(void)
+{
+	struct ibv_qp *qp = connected(64, 0);
+	struct ibv_wc completion;
+	int posted = 0, found = 0;
+
+	for (int i = 0; i < 1000 && !fake_readdressed.label; i++) {
+		posted += post(qp, IBV_WR_SEND, 1);
+		if (posted > found + 16)
+			found += ibv_poll_cq(&queue, 1, &completion);
+		poll(NULL, 0, 1);
+	}
+	found += drain();
+	printf("%d %u %d %lu %d\n", posted - found, fake_readdressed.label, fake_readdressed.state == IBV_QPS_SQD,
+	       fake_readdressed.outstanding, qp->state == IBV_QPS_RTS);
+}
+
+/* On a device of somebody else, which does not let a queue pair move. */
+static void stays(void)
+{
+	fake_vendor = 4711;
+	moves();
+}
+
 static void refused(void)
 {
 	struct ibv_qp *qp = connected(8, 1);
@@ -180,7 +205,7 @@ static void forked(void)
 
 static void many(void)
 {
-	for (int i = 0; i < 1100; i++)
+	for (int i = 0; i < 4000; i++)
 		post(connected(64, 0), IBV_WR_SEND, 1);
 	printf("%d\n", drain());
 }
@@ -203,10 +228,12 @@ int main(int count, char **words)
 		const char *name;
 		void (*run)(void);
 	} scripts[] = {
-		{"posts", posts}, {"for_long", for_long}, {"refused", refused}, {"failed", failed}, {"threads", threads},
-		{"forked", forked}, {"many", many}, {"come_and_go", come_and_go}, {"unsignaled", unsignaled}, {"late", late},
+		{"posts", posts}, {"for_long", for_long}, {"moves", moves}, {"stays", stays}, {"refused", refused},
+		{"failed", failed}, {"threads", threads}, {"forked", forked}, {"many", many}, {"come_and_go", come_and_go},
+		{"unsignaled", unsignaled}, {"old", refused}, {"late", late},
 	};
 
+	fake_layout = count > 1 && !strcmp(words[1], "old") ? NULL : fake_layout;
 	context = ibv_open_device(NULL);
 	queue.context = empty.context = context;
 	for (size_t i = 0; count > 1 && i < sizeof scripts / sizeof *scripts; i++)

@@ -1,6 +1,11 @@
 """The preloaded library counts exactly what programs do with queue pairs; a device that carries nothing stands in."""
 
-from c4bench.attach import records
+import shutil
+import subprocess
+
+import pytest
+
+from c4bench.attach import build, records
 
 BYTES = 1000  # of each message of the driver
 RETRY_EXCEEDED = 12
@@ -73,9 +78,9 @@ def test_a_child_does_not_write_its_parents_records(driver):
 
 
 def test_more_queue_pairs_than_places_work_unrecorded(driver):
-    """Of 1,100 queue pairs all work, 1,024 are recorded, and one line says that others are not."""
+    """Of 4,000 queue pairs all work, 1,024 are recorded, and one line says that others are not."""
     running = driver("many")
-    assert running.said == ["1100"]
+    assert running.said == ["4000"]
     assert len(running.queue_pairs) == len(running.telemetry.conns) == 1024
     _, said = running.process.communicate()
     assert "c4bench attach: a process records at most 1024 queue pairs: others are not recorded" in said.splitlines()
@@ -113,3 +118,48 @@ def test_a_program_that_looks_verbs_up_itself_is_recorded(driver):
     running = driver("", program="resolver")
     assert running.said == ["1 1"]
     assert [(pair.posted, pair.completed_bytes) for pair in running.queue_pairs] == [(1, 700)]
+
+
+@pytest.mark.parametrize("program", ["driver", "resolver"])
+def test_a_library_in_libibverbs_place_records_the_same(driver, in_place, program):
+    """With nothing preloaded: of programs that are linked with libibverbs, and of those that look it up themselves."""
+    running = driver("refused", program=program, LD_PRELOAD="", LD_LIBRARY_PATH=f"{in_place}:{in_place.parent}")
+    (pair,) = running.queue_pairs
+    assert pair.posted == {"driver": 12, "resolver": 1}[program]
+    assert running.said == {"driver": ["8 8"], "resolver": ["1 1"]}[program]
+
+
+def test_of_two_libraries_one_records(driver, in_place, tmp_path):
+    """A second one that is preloaded changes nothing; one in libibverbs' place steps aside and says so."""
+    second = shutil.copy(build.library("verbs"), tmp_path / "second.so")
+    for other in (
+        {"LD_PRELOAD": f"{build.library('verbs')}:{second}"},
+        {"LD_LIBRARY_PATH": f"{in_place}:{in_place.parent}"},
+    ):
+        running = driver("refused", **other)
+        (pair,) = running.queue_pairs
+        assert (pair.posted, pair.completed, running.said) == (12, 12, ["8 8"])
+        _, said = running.process.communicate()
+        assert said.count("is not watched: the preloaded library watches it") == ("LD_LIBRARY_PATH" in other)
+
+
+def test_a_device_of_another_layout_is_left_alone(driver, folder):
+    """A libibverbs whose contexts this library does not know: the program does its work, and one line says why."""
+    running = driver("old")
+    assert running.said == ["8 8"]
+    _, said = running.process.communicate()
+    assert said == "c4bench attach: fake0 is not watched: its context is of libibverbs' first interface\n"
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("size", ["12k", "1m"])
+def test_full_memory_does_not_end_a_program(driver, folder, size):
+    """A store into a full file system would be a SIGBUS: all queue pairs work, and what has no room is not recorded."""
+    mount = f'mount -t tmpfs -o size={size} none {folder} && exec "$@"'
+    wrap = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, "sh")
+    if not shutil.which("unshare") or subprocess.run([*wrap, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no-mount: nobody can mount a small file system for one process here (unshare)")
+    running = driver("many", wrap=wrap)
+    assert running.said == ["4000"]
+    _, said = running.process.communicate()
+    assert "recorded" in said

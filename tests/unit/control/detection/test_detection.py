@@ -91,11 +91,17 @@ TIMED = (
 LOST = LossReported(AT_S, "job", "job.world", NetworkLoss(2, Component("nic", "h2/0"), ONSET_S))
 
 
-def live(fault, *, reports=(), learnt=(), beside=False, step=STEP):
-    """Run a job while its ranks report, C4P learns, or another job starts; return it and its diagnoses."""
+def live(fault, *, reports=(), learnt=(), known=(), beside=False, step=STEP):
+    """Run a job while its ranks report, C4P learns, or another job starts; return it and its diagnoses.
+
+    What is `known` C4P has learnt before; the job has one NIC then, and all of them later.
+    """
     detection, diagnoses = LocalDetection(), []
-    job, other = (Job(JobSpec(name, "", (), NICS)) for name in ("job", "other"))
+    job, other = (Job(JobSpec(name, "", (), NICS[: 1 if known else RANKS])) for name in ("job", "other"))
+    for record in known:
+        detection.ingest_fabric(record)
     detection.follow(job, AHEAD_S)
+    job.become(JobSpec("job", "", (), NICS))
     others = simulate(SimJob(RANKS, STEP, name="other", seed=2), (), UNTIL_S)
     last_s = 0.0
     for tick in simulate(SimJob(RANKS, step, seed=1), [fault], UNTIL_S):
@@ -126,10 +132,11 @@ def live(fault, *, reports=(), learnt=(), beside=False, step=STEP):
         (PATH, {"reports": (SWEPT,)}, ["nic h4/0", "path h2/0>h6/0"]),
         (DEAD, {"reports": PROBED, "learnt": LEARNT[:1], "step": RING}, ["link from h2/0", "link from h2/0"]),
         (SLOW, {"reports": TIMED, "learnt": LEARNT[:1], "step": RING}, ["nic h2/0 (tx)", "nic h2/0 (tx)"]),
+        (SLOW, {"reports": TIMED, "known": LEARNT[:1], "step": RING}, ["nic h2/0 (tx)", "nic h2/0 (tx)"]),
         (PATH, {"beside": True}, []),
         (PATH, {}, ["path h2/0>h6/0"]),
     ],
-    ids=["failure", "loss", "missing link", "sweep", "probes", "trains", "neighbour", "nothing"],
+    ids=["failure", "loss", "missing link", "sweep", "probes", "trains", "more hosts", "neighbour", "nothing"],
 )
 def test_a_recording_gives_the_same_diagnoses(fault, more, named, tmp_path):
     """Detection on the recording finds the same as live, including reports of ranks, links of C4P and other jobs."""

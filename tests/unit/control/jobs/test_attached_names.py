@@ -14,7 +14,7 @@ from c4bench.errors import UnhealthyError
 from c4bench.model.fabric import Nic
 from c4bench.model.telemetry import CommRecord, Member
 from c4bench.model.window import Caller, EndName, HostNames, Window
-from c4bench.wire.messages import Attached, AttachedPath, AttachedRank
+from c4bench.wire.messages import Attached, AttachedMoves, AttachedPath, AttachedRank, Guidance
 
 NICS = {host: Nic(host, 0, "r", "n", f"10.{at}.0.1", 1e10) for at, host in enumerate(("h0", "h1", "h2"))}
 
@@ -41,6 +41,10 @@ class Planner:
     async def release(self, request):
         self.released += request.flows
 
+    async def follow(self, request):
+        self.followed = request
+        return Guidance({flow.id: port + 1 for flow, port in zip(request.flows, request.ports, strict=True)})
+
 
 class Scene:
     """The jobs of three hosts' agents, with one process of job `j` on each."""
@@ -51,7 +55,8 @@ class Scene:
         self.agents.by_host.update(dict.fromkeys(NICS))
         registry = SimpleNamespace(jobs=lambda: self.running, follow=self._follow, remove=self.running.pop)
         attempts = SimpleNamespace(admit=self._admit, end=self._end)
-        self.attached = AttachedJobs(self.jobs, registry, attempts, self.agents, planner or Planner())
+        self.planner = planner or Planner()
+        self.attached = AttachedJobs(self.jobs, registry, attempts, self.agents, self.planner)
 
     def _follow(self, spec):
         self.running[spec.id] = SimpleNamespace(spec=spec, attached=True)
@@ -167,3 +172,44 @@ def test_a_plan_that_fails_is_none():
 
     with pytest.raises(UnhealthyError, match="no paths"):
         ask(Broken(), 1)
+
+
+def test_queue_pairs_get_other_ports_by_their_places(scene):
+    """Of a host's own processes; one that cannot move is named to the planner, and one that is gone is released."""
+    here, there = NICS["h0"].address, NICS["h1"].address
+    paths = AttachedPath(100, here, there, 1), AttachedPath(9, here, there, 2), AttachedPath(100, here, there, 3)
+    gone = AttachedPath(100, here, there, 4)
+    wanted = asyncio.run(scene.attached.moves("h0", AttachedMoves(paths, (5, 6, 7), (2,), (gone,))))
+    assert wanted == {0: 6, 2: 8}
+    followed = scene.planner.followed
+    first, third = (flow.id for flow in followed.flows)
+    assert (followed.ports, followed.weights, list(followed.refused)) == ((5, 7), (1.0, 1.0), [third])
+    assert first.endswith("/1.0")
+    assert [flow.rpartition("/")[2] for flow in scene.planner.released] == ["4.0"]
+
+
+def test_queue_pairs_of_nobody_are_not_followed(scene):
+    """A host that asks for those of another one, or names fewer ports than queue pairs, or none, is refused."""
+    foreign = AttachedPath(101, NICS["h1"].address, NICS["h0"].address, 1)
+    own = AttachedPath(100, NICS["h0"].address, NICS["h1"].address, 1)
+    for asked in (AttachedMoves((foreign,), (5,)), AttachedMoves((own,), ()), AttachedMoves((own,), (1 << 16,))):
+        with pytest.raises(UnhealthyError):
+            asyncio.run(scene.attached.moves("h0", asked))
+
+
+def test_paths_of_a_process_that_has_ended_are_given_back():
+    """Once, when its host reports its end; what others have stays."""
+    scene = Scene()
+
+    async def play():
+        await scene.attached.report(
+            "h0", Attached((NICS["h0"],), (AttachedRank(100, "j", 0), AttachedRank(101, "j", 1)))
+        )
+        await scene.attached.report("h1", Attached((NICS["h1"],), (AttachedRank(102, "j", 2),)))
+        for pid in (100, 101):
+            await scene.attached.route("h0", AttachedPath(pid, NICS["h0"].address, NICS["h1"].address, pid))
+        for ended in ((AttachedRank(100, "j", 0, ended=True), AttachedRank(101, "j", 1)), (AttachedRank(101, "j", 1),)):
+            await scene.attached.report("h0", Attached((NICS["h0"],), ended))
+
+    asyncio.run(play())
+    assert [flow.rpartition("/")[2] for flow in scene.planner.released] == ["100.0"]

@@ -94,6 +94,23 @@ def test_the_newest_run_that_measured_a_row_counts(readme, make):
     assert "| Speed | ≥ 0.9 | **0.8**, missed |" in block(figures_page(readme))
 
 
+def test_a_row_of_nights_stays_until_a_night_has_measured_it(readme, make):
+    """By day its line is as before, also beside a figure of README; a night's run may be of another commit."""
+    night = Row("`make night`", "Long", "long", "night.*", nightly=True)
+    beside = Highlight("Fast", "Speed", "in the long run", "Long")
+    day, dark = make("day", 1), make("dark", 2, git_commit="def")
+    speed(day, 0.95)
+    with pytest.raises(UsageError, match="run `make night`"):
+        rewrite(readme, [day.path], [SPEED, night], [beside])
+    Ledger(dark, "night.test").measure("long", 0.7, "1", at_least=0.5)
+    rewrite(readme, [day.path, dark.path], [SPEED, night], [beside])
+    measured = readme.read_text(), figures_page(readme).read_text()
+    assert "| Long | ≥ 0.5 | 0.7 |" in measured[1]
+    assert "| Fast | 0.95 | ≥ 0.9 | in the long run: 0.7 |" in measured[0]
+    rewrite(readme, [day.path], [SPEED, night], [beside])
+    assert (readme.read_text(), figures_page(readme).read_text()) == measured
+
+
 def test_a_row_takes_machine_time_of_its_topology(readme, make):
     """A row may select by topology, needs no limit, and finds what the machine's clock told."""
     row = Row("t", "Boot", "lab.boot_s", "lab", topology="clos-2x4")

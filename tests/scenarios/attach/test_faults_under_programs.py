@@ -24,7 +24,7 @@ UCX = {
     "UCX_IB_GID_INDEX": "{gid}",
     "UCX_UD_VERBS_ETH_DGID_CHECK": "n",
 }
-FOLLOWED_S, LEARN_S, PATIENCE_S, AFTERTHOUGHT_S = 60.0, 4.5, 6.0, 0.3
+BACK_S, FOLLOWED_S, LEARN_S, PATIENCE_S, AFTERTHOUGHT_S = 60.0, 60.0, 4.5, 6.0, 0.3
 OPERATIONS, HEALTHY_S = 500, 60.0
 COUNT, ROUNDS, COMPUTE_US, RANKS = 65_536, 1_000_000, 20_000, 4
 
@@ -206,9 +206,11 @@ def test_a_healthy_program_raises_no_alarm(request, program_of, cluster, measure
         if each != "perftest" or TRIALS[name].fault not in {"SIGUSR1", "SIGUSR2"}
     ],
 )
-def test_a_fault_is_named(request, program_of, name, break_it, cluster, measure, run_directory, replayed):
+def test_a_fault_is_named(request, program_of, name, break_it, cluster, rdma_hosts, measure, run_directory, replayed):
     """The faulty component is named in time, alone or among those that the program's traffic cannot tell from it."""
     trial = TRIALS[name]
+    cluster.wait_hosts([host.name for host in rdma_hosts], BACK_S)  # whatever the trial before has broken
+    cluster.wait_links(BACK_S)
     ran = request.getfixturevalue(program_of)(f"{program_of}-{name}")
     assert cluster.diagnoses(ran.job) == []
     try:

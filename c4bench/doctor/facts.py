@@ -41,7 +41,6 @@ class RdmaPort(msgspec.Struct, frozen=True):
     state: str
     physical: str = ""
     netdev: str = ""
-    link_layer: str = ""
     rate: str = ""
     mtu_bytes: int = 0
     most_mtu_bytes: int = 0
@@ -60,7 +59,6 @@ class Gid(msgspec.Struct, frozen=True):
     index: int
     address: str
     version: str
-    netdev: str = ""
 
 
 class Firmware(msgspec.Struct, frozen=True):
@@ -76,7 +74,6 @@ class Counters(msgspec.Struct, frozen=True):
 
     port: str
     counts: Mapping[str, int]
-    table: str
 
 
 class Interface(msgspec.Struct, frozen=True):
@@ -88,7 +85,6 @@ class Interface(msgspec.Struct, frozen=True):
     rate_bps: float = 0.0
     most_rate_bps: float = 0.0
     mtu_bytes: int = 0
-    fec: str = ""
 
 
 class TrafficClass(msgspec.Struct, frozen=True):
@@ -191,11 +187,10 @@ class SwitchConfig(msgspec.Struct, frozen=True):
 
 
 class FabricLink(msgspec.Struct, frozen=True):
-    """A link as an InfiniBand tool lists it: both ends, `speed` such as `4xHDR`, its state, and what it could be."""
+    """A link as an InfiniBand tool lists it: both ends, `speed` such as `4xHDR`, and what it could be."""
 
     ends: tuple[str, str]
     speed: str
-    state: str = ""
     could_be: str = ""
     between_switches: bool = False
 

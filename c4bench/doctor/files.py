@@ -149,9 +149,8 @@ class Gathered:
         for readings in self._series():
             ordered = _in_order(readings)
             first, last = ordered[0], ordered[-1]
-            before = {one.port: one.counts for one in first.counters} if len(ordered) > 1 else {}
-            after = {one.port: one.counts for one in last.counters}
-            yield from counters.judge_ports(before, after, drops)
+            before = _by_port(first) if len(ordered) > 1 else {}
+            yield from counters.judge_ports(before, _by_port(last), drops)
 
     def _series(self) -> list[list[_Reading]]:
         """Readings that belong together: of one table and label; two of a table that differ in the label only, too."""
@@ -169,6 +168,14 @@ class Gathered:
             else:
                 series += own_groups
         return series
+
+
+def _by_port(reading: _Reading) -> counters.Counts:
+    """The counters of each port, of which a text may have several tables."""
+    found: dict[str, dict[str, int]] = defaultdict(dict)
+    for one in reading.counters:
+        found[one.port].update(one.counts)
+    return found
 
 
 def _ports(reading: _Reading) -> frozenset[str]:
@@ -271,7 +278,7 @@ def lines(document: SavedDocument) -> list[str]:
     page: list[str] = []
     for device in document.devices:
         page.append(f"{device.device}: {', '.join(device.outputs)}")
-        page += [f"{line}" for line in _device_lines(device)]
+        page += _device_lines(device)
     page += [f"BAD   {line}" for line in document.disagreements]
     page += [f"not used  {one.file}: {one.reason}" for one in document.unused[:_MOST_SHOWN]]
     if len(document.unused) > _MOST_SHOWN:

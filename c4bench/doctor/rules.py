@@ -37,6 +37,7 @@ _APART_DB = 3.0
 _CODE_V2 = "v2"
 _ROCE_DSCP = 26  # what NVIDIA's guides give RoCE; its priority is worth a word where it is not lossless
 _USUAL_MTU_BYTES = 4096
+MTU_AT_LEAST = 4200  # bytes: what a port needs for RDMA packets of 4096
 # Settings that are wrong for every host with RDMA NICs, or for one with several NICs in a subnet.
 _SETTINGS = {
     "kernel.numa_balancing": ({"0"}, "moves pages of pinned buffers' neighbours about; set it to 0"),
@@ -173,6 +174,9 @@ def interfaces(found: Sequence[Interface]) -> Iterator[Remark]:
         elif one.up is False:
             advice = "see whether it was set down by hand, then the cable, the optics and its other end"
             yield Remark(Mark.NOTE, "link down", one.name, "has no link; whether it is meant to is not known", advice)
+        if one.up is not False and 0 < one.mtu_bytes < MTU_AT_LEAST:
+            text = f"has an MTU of {one.mtu_bytes}: RDMA packets of 4096 bytes do not fit"
+            yield Remark(Mark.NOTE, "mtu", one.name, text, f"set {MTU_AT_LEAST} or more if it carries RoCE")
         if one.up is not False and 0 < one.rate_bps < one.most_rate_bps:
             text = f"runs at {format_rate(one.rate_bps)} and can do {format_rate(one.most_rate_bps)}"
             advice = "check that cable and switch port are meant to be slower"

@@ -19,6 +19,7 @@ from c4bench.doctor.lldp import Neighbour, neighbours
 from c4bench.doctor.outputs.ethernet import ip_link
 from c4bench.doctor.outputs.layout import About
 from c4bench.doctor.outputs.sonic import portstat_json
+from c4bench.doctor.rules import MTU_AT_LEAST
 from c4bench.doctor.traffic_class import Queues
 from c4bench.errors import UnhealthyError
 from c4bench.foreign_text import one_line
@@ -28,7 +29,6 @@ from c4bench.remote import Connection, connect
 _TIMEOUT_S = 60.0
 _AT_ONCE = 16
 _SHOWN = 80
-_MTU_AT_LEAST = 4200
 _CONFIGURATION = ("sonic-cfggen", "-d", "--print-data")
 _COUNTERS = ("portstat", "-j")
 # SONiC runs lldpd in a container of that name.
@@ -161,8 +161,8 @@ def audit(config: Config) -> Iterator[str]:
     kinds: dict[str, list[str]] = {}
     for port, settings in _ports(config).items():
         mtu = _number(port, "mtu", settings.get("mtu", 9100))
-        if mtu < _MTU_AT_LEAST:
-            yield f"{port}: MTU {mtu}; set {_MTU_AT_LEAST} or more"
+        if mtu < MTU_AT_LEAST:
+            yield f"{port}: MTU {mtu}; set {MTU_AT_LEAST} or more"
         own = qos.get(port, {})
         lossless = [number for number in str(own.get("pfc_enable", "")).split(",") if number]
         if not lossless:

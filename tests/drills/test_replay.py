@@ -18,7 +18,7 @@ REPOSITORY = Path(__file__).parents[2]
 RING = "tests/scenarios/collective/test_bandwidth.py::test_ring_is_exact_and_at_line_rate"
 SLICE = (RING, "tests/scenarios/collective/test_exact.py", "tests/scenarios/c4d/test_faults.py::test_slow_rank")
 ABLATION = ("tests/scenarios/c4p/test_ablation.py::test_slice",)
-PROGRAMS = ("-m", "nightly", "tests/scenarios/attach/test_as_they_are.py")
+PROGRAMS = ("-m", "nightly", "tests/scenarios/attach/test_as_they_are.py", "-k", "perftest or all_reduce")
 EVENTS = ("--c4-topology=pair", "tests/scenarios/verbs/test_endpoints.py::test_port_events_are_heard")
 AT_NIGHT = range(1, 11)
 # An ordinary user with a home that is its alone, the environment in it too, and as few open files as a login may have.
@@ -137,7 +137,7 @@ def parting(folder, seed, words):
     apart = first_difference("measurements.jsonl", *runs)
     if not apart:
         return ""
-    records = sorted(str(path.relative_to(runs[0])) for path in (runs[0] / "telemetry").iterdir())
+    records = sorted(str(path.relative_to(runs[0])) for path in (runs[0] / "telemetry").glob("*"))
     return "\n".join([apart, *(first_difference(name, *runs) for name in ("events.jsonl", *records))])
 
 

@@ -58,6 +58,8 @@ def originals():
     for writer in WRITERS.values():
         files += list(writer(written))
     files += [("ras.txt", RAS_TEXT), ("events.txt", EVENT_TEXT * 3), ("events.json", EVENT_JSON * 3)]
+    printed = HERE / "cases" / "13-flight-recorder"
+    files += [(path.name, path.read_bytes()) for path in sorted(printed.rglob("*")) if path.is_file()]
     return [*files, ("rank_0.pt.trace.json.gz", gzip.compress(dict(files)["rank_0.pt.trace.json"], mtime=0))]
 
 

@@ -55,7 +55,7 @@ def driver(text: str, about: About) -> Iterator[Fact]:
 def statistics(text: str, about: About) -> Iterator[Fact]:
     """The counters in `ethtool -S`."""
     found = {name: count for name, value in pairs(text) if (count := count_of(value)) is not None}
-    yield Counters(about.port, found, "ethtool -S")
+    yield Counters(about.port, found)
 
 
 def module(text: str, about: About) -> Iterator[Fact]:
@@ -71,7 +71,7 @@ def mlxlink(text: str, about: About) -> Iterator[Fact]:
     state = values.get("State", "").lower()
     rate_bps = number_in(values.get("Speed", "")) * 1e9 if "G" in values.get("Speed", "") else 0.0
     if state:
-        yield Interface(about.port, state == "active", rate_bps=rate_bps, fec=values.get("FEC", ""))
+        yield Interface(about.port, state == "active", rate_bps=rate_bps)
     advice = values.get("Recommendation", "")
     if advice and not advice.lower().startswith(_NO_ISSUE):
         yield Advice("mlxlink", about.port, advice, serious=True)
@@ -79,7 +79,7 @@ def mlxlink(text: str, about: About) -> Iterator[Fact]:
         name: count for key, name in _MLXLINK_COUNTERS.items() if (count := count_of(values.get(key))) is not None
     }
     if counts:
-        yield Counters(about.port, counts, "mlxlink")
+        yield Counters(about.port, counts)
 
 
 def mlnx_qos(text: str, about: About) -> Iterator[Fact]:
@@ -106,7 +106,7 @@ def ip_link(text: str, _: About) -> Iterator[Fact]:
         yield Interface(name, up, admin_up="UP" in flags if isinstance(flags, list) else None)
         counts = _of_stats(one.get("stats64"))
         if counts:
-            yield Counters(name, counts, "ip -s link")
+            yield Counters(name, counts)
 
 
 def _of_stats(stats: object) -> dict[str, int]:

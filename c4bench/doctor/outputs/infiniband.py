@@ -52,7 +52,7 @@ def linkinfo(text: str, _: About) -> Iterator[Fact]:
         seen.add(frozenset(ends))
         could = _COULD_BE.search(match["rest"])
         both = is_switch and ibnetdiscover.is_switch_name(match["far"] or "")
-        yield FabricLink(ends, " ".join(match["speed"].split()), match["state"], could[1] if could else "", both)
+        yield FabricLink(ends, " ".join(match["speed"].split()), could[1] if could else "", both)
 
 
 def errors(text: str, _: About) -> Iterator[Fact]:
@@ -64,7 +64,7 @@ def errors(text: str, _: About) -> Iterator[Fact]:
         if (match := _PORT.search(line)) and match["number"] != "ALL":
             counts = {one["name"]: int(one["count"]) for one in _COUNT.finditer(match["counts"])}
             if counts:
-                yield Counters(f"{node}[{match['number']}]", counts, "ibqueryerrors")
+                yield Counters(f"{node}[{match['number']}]", counts)
 
 
 def perfquery(text: str, _: About) -> Iterator[Fact]:
@@ -76,7 +76,7 @@ def perfquery(text: str, _: About) -> Iterator[Fact]:
         if colon and count is not None:
             counts[name.strip()] = count
     match = re.search(r"Lid (\d+) port (\d+)", text)
-    yield Counters(f"LID {match[1]} port {match[2]}" if match else "", counts, "perfquery")
+    yield Counters(f"LID {match[1]} port {match[2]}" if match else "", counts)
 
 
 def diagnosis(text: str, _: About) -> Iterator[Fact]:

@@ -54,7 +54,7 @@ def rdma_statistic(text: str, _: About) -> Iterator[Fact]:
             for name, value in zip(words[::2], words[1::2], strict=False)
             if (count := count_of(value)) is not None
         }
-        yield Counters(f"{match['device']}/{match['number']}", counts, "rdma statistic")
+        yield Counters(f"{match['device']}/{match['number']}", counts)
 
 
 def ibv_devinfo(text: str, _: About) -> Iterator[Fact]:
@@ -72,7 +72,6 @@ def ibv_devinfo(text: str, _: About) -> Iterator[Fact]:
                 whole_in(port.split()[0]),
                 own.get("state", "").removeprefix("PORT_").partition(" ")[0],
                 own.get("phys_state", "").partition(" ")[0],
-                link_layer=own.get("link_layer", ""),
                 rate=own.get("active_speed", "").partition("(")[0].strip(),
                 mtu_bytes=whole_in(own.get("active_mtu", "")),
                 most_mtu_bytes=whole_in(own.get("max_mtu", "")),
@@ -90,17 +89,15 @@ def ibstat(text: str, _: About) -> Iterator[Fact]:
             yield Firmware(device, values.get("CA type", ""), values["Firmware version"])
         for port in ports:
             own = _values(port)
-            rate, layer = own.get("Rate", ""), own.get("Link layer", "")
-            physical = own.get("Physical state", "")
-            yield RdmaPort(device, whole_in(port), own.get("State", "").upper(), physical, link_layer=layer, rate=rate)
+            state, physical = own.get("State", "").upper(), own.get("Physical state", "")
+            yield RdmaPort(device, whole_in(port), state, physical, rate=own.get("Rate", ""))
 
 
 def show_gids(text: str, _: About) -> Iterator[Fact]:
     """The table of `show_gids`, which has no address in rows of GIDs without one."""
     for match in _GID.finditer(text):
-        address, netdev = match["address"] or "", match["netdev"] or ""
         number, index = int(match["number"]), int(match["index"])
-        yield Gid(match["device"], number, index, address, match["version"], netdev)
+        yield Gid(match["device"], number, index, match["address"] or "", match["version"])
 
 
 def _blocks(text: str, start: re.Pattern[str]) -> Iterator[str]:

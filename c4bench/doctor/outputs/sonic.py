@@ -34,13 +34,13 @@ _PROFILE = re.compile(r"^Profile: (\S+)\s*\n((?:.+\n)*)", re.MULTILINE)
 _STATES: Mapping[str, tuple[bool | None, bool | None]] = {"U": (True, True), "D": (False, None), "X": (False, False)}
 
 
-def _port(name: str, row: Mapping[str, object], table: str) -> Iterator[Fact]:
+def _port(name: str, row: Mapping[str, object]) -> Iterator[Fact]:
     """The state and the counters of a port; what a platform does not have (`N/A`) is left out."""
     state = str(row.get("STATE", ""))
     if state in _STATES:
         yield Interface(name, *_STATES[state])
     counts = {key: count for key, value in row.items() if (count := count_of(value)) is not None}
-    yield Counters(name, counts, table)
+    yield Counters(name, counts)
 
 
 def counters(text: str, _: About) -> Iterator[Fact]:
@@ -48,14 +48,14 @@ def counters(text: str, _: About) -> Iterator[Fact]:
     for rows in tables(text):
         for row in rows:
             if row.get("IFACE"):
-                yield from _port(row["IFACE"], row, "show interfaces counters")
+                yield from _port(row["IFACE"], row)
 
 
 def portstat_json(text: str, _: About) -> Iterator[Fact]:
     """`portstat -j`."""
     for name, row in json_object(text).items():
         if isinstance(row, dict):
-            yield from _port(name, row, "show interfaces counters")
+            yield from _port(name, row)
 
 
 def status(text: str, _: About) -> Iterator[Fact]:
@@ -66,8 +66,7 @@ def status(text: str, _: About) -> Iterator[Fact]:
                 up, admin = ({"up": True, "down": False}.get(row.get(key, "").lower()) for key in ("Oper", "Admin"))
                 speed = row.get("Speed", "")
                 rate_bps = whole_in(speed) * (1e9 if speed.upper().endswith("G") else 1e6)
-                mtu, fec = whole_in(row.get("MTU", "")), row.get("FEC", "")
-                yield Interface(row["Interface"], up, admin, rate_bps, mtu_bytes=mtu, fec=fec)
+                yield Interface(row["Interface"], up, admin, rate_bps, mtu_bytes=whole_in(row.get("MTU", "")))
 
 
 def pfc_counters(text: str, _: About) -> Iterator[Fact]:
@@ -78,7 +77,7 @@ def pfc_counters(text: str, _: About) -> Iterator[Fact]:
                 counts = {f"{way}_{key}": count_of(value) for key, value in row.items() if key.startswith("PFC")}
                 if port := row.get(f"Port {way}"):
                     known = {key: count for key, count in counts.items() if count is not None}
-                    yield Counters(port, known, f"show pfc counters {way}")
+                    yield Counters(port, known)
 
 
 def queue_counters(text: str, _: About) -> Iterator[Fact]:
@@ -90,7 +89,7 @@ def queue_counters(text: str, _: About) -> Iterator[Fact]:
             if row.get("Port") and row.get("TxQ") and count is not None:
                 dropped.setdefault(row["Port"], {})[f"{row['TxQ']}_dropped"] = count
     for port, counts in dropped.items():
-        yield Counters(port, counts, "show queue counters")
+        yield Counters(port, counts)
 
 
 def dropped_groups(text: str, _: About) -> Iterator[Fact]:
@@ -99,7 +98,7 @@ def dropped_groups(text: str, _: About) -> Iterator[Fact]:
         for row in rows:
             counts = {f"{key}_dropped": count for key, value in row.items() if (count := count_of(value)) is not None}
             if row.get("Port"):
-                yield Counters(row["Port"], counts, "show priority-group drop counters")
+                yield Counters(row["Port"], counts)
 
 
 def watchdog(text: str, _: About) -> Iterator[Fact]:

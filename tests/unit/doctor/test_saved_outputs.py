@@ -296,6 +296,25 @@ Ethernet0        U  2,000,000        95         0  2,000,000         0         0
 """
 
 
+PAUSED = """\
+  Port Rx    PFC0    PFC3
+---------  ------  ------
+Ethernet0       0   {rx}
+
+  Port Tx    PFC0    PFC3
+---------  ------  ------
+Ethernet0       0   {tx}
+"""
+
+
+def test_both_tables_of_an_output_count(tmp_path):
+    """Pauses that a port receives are in another table than those that it sends: both grow."""
+    for name, rx, tx in (("pfc_before", "1,200", "7"), ("pfc_after", "9,900", "8")):
+        (tmp_path / name).write_text(PAUSED.format(rx=rx, tx=tx))
+    (line,) = said(tmp_path)
+    assert "Ethernet0: pauses grow, Rx_PFC3 1200 to 9900, Tx_PFC3 7 to 8 -> not the cable" in line
+
+
 def test_a_log_without_troubles_is_no_trouble(tmp_path):
     """Outputs that tell of troubles only are judged when they have none; of others that is a layout not known."""
     (tmp_path / "dmesg").write_text("[    0.000000] Linux version 6.1.0\n[    9.1] mlx5_core 0000:1a:00.0: Link up\n")

@@ -314,6 +314,8 @@ class RdmaWire:
         _say(wire.from_previous, own | places | {"qp": self._from_previous.qp_num})
         self._there = _heard(wire.to_next)
         device.connect(self._to_next, self._there)
+        _say(wire.to_next, {})  # a credit that comes before would be lost, and sent again after 4 s
+        _heard(wire.from_previous)
 
     def _on_next(self, received: bool) -> None:
         if received:

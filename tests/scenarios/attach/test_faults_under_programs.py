@@ -43,18 +43,18 @@ HANG, SLOW = "communication_hang", "communication_slow"
 RANK_HANG, RANK_SLOW = "non_communication_hang", "non_communication_slow"
 QUARTER = {"fraction": 0.25}
 TRIALS = {
-    "nic-slow-tx": Trial("nic.rate", "nic", SLOW, 4.0, {"direction": "tx", **QUARTER}),
-    "nic-slow-rx": Trial("nic.rate", "nic", SLOW, 10.0, {"direction": "rx", **QUARTER}),
+    "nic-slow-tx": Trial("nic.rate", "nic", SLOW, parameters={"direction": "tx", **QUARTER}),
+    "nic-slow-rx": Trial("nic.rate", "nic", SLOW, parameters={"direction": "rx", **QUARTER}),
     "nic-down": Trial("nic.down", "nic", HANG),
-    "link-slow": Trial("link.rate", "link", SLOW, 4.0, {"direction": "tx", **QUARTER}),
-    "loss": Trial("link.loss", "link", SLOW, 4.0, {"direction": "tx", "probability": 0.02}),
+    "link-slow": Trial("link.rate", "link", SLOW, parameters={"direction": "tx", **QUARTER}),
+    "loss": Trial("link.loss", "link", SLOW, parameters={"direction": "tx", "probability": 0.02}),
     "black-hole": Trial("link.blackhole", "link", HANG),
     "acks-lost": Trial("link.acks_lost", "link", HANG),
     "switch-down": Trial("switch.down", "switch", HANG),
     "host-crashed": Trial("host.crash", "host", HANG),
     "killed": Trial("SIGKILL", "rank", RANK_HANG, 2.0),
     "stopped": Trial("SIGSTOP", "rank", RANK_HANG),
-    "slow": Trial("SIGUSR1", "rank", RANK_SLOW, 4.0),
+    "slow": Trial("SIGUSR1", "rank", RANK_SLOW),
     "uneven": Trial("SIGUSR2", "rank", RANK_SLOW, 12.0),
 }
 SIGNALS = {"SIGKILL": SIGKILL, "SIGSTOP": SIGSTOP, "SIGUSR1": SIGUSR1, "SIGUSR2": SIGUSR2}

@@ -284,7 +284,10 @@ def test_of_two_ways_of_a_pair_that_counts_cannot_tell_apart_either_may_have_los
                     now_s,
                     comms=[comm(4), comm(4, "beside")],
                     ranks=[RankRecord("job", rank, f"h{rank}", 100 + rank, "running")],
-                    ops=[op(rank, seq, entered_s, 0.0 if lost else entered_s + 0.01)],
+                    ops=[
+                        op(rank, seq, entered_s, 0.0 if lost else entered_s + 0.01),
+                        op(rank, tick, now_s - 0.05, now_s - 0.04, "beside"),
+                    ],
                     conns=[] if rank else sent,
                     nics=[NicRecord(f"h{rank}/0", "linkup", *counts[rank])],
                 )

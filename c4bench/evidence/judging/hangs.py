@@ -107,10 +107,11 @@ class HangCase:
         found = self._reported_gone() + self._behind()
         inside = [] if found else self._inside()
         holding = {rank for judged in (*found, *inside) for rank in (*judged.culprits, *judged.behind)}
-        return found + inside + self._unknown(holding | self._gone) or self._no_file()
+        unknown = self._unknown(holding | self._gone, or_inside=not found)
+        return found + inside + unknown or self._no_file()
 
     def _mismatch(self) -> RankFinding | None:
-        """Ranks that call differently: the fewer, or else what nobody calls in like communicators, are to blame.
+        """Ranks that call differently: the fewer, or else who call what like communicators do not, are to blame.
 
         If neither shows who it is, or in a cycle, it is one of them all.
         """
@@ -128,12 +129,18 @@ class HangCase:
             return RankFinding(finding, sides[0].ranks, sure=True)
         return RankFinding(finding, tuple(sorted({rank for op in sides for rank in op.ranks})), sure=False)
 
-    def _called_alike(self, op: OperationSide) -> int:
-        """How many ranks of other communicators of the kind have called the same with the same number."""
+    def _called_alike(self, op: OperationSide) -> tuple[int, bool]:
+        """How many ranks of other communicators of the kind have called the same with the same number.
+
+        And whether it is called anywhere else in communicators of the kind.
+        """
         shape = self.job.comms[op.pg_name].shape
-        calls = (member.calls.get(op.collective_seq_id) for comm in self.job.comms.values()
-                 if comm.name != op.pg_name and comm.shape == shape for member in comm.members.values())  # fmt: skip
-        return sum(call is not None and call.kind == op.profiling_name for call in calls)
+        places = ((comm.name, call.seq) for comm in self.job.comms.values() if comm.shape == shape
+                  for member in comm.members.values() for call in member.calls.values()
+                  if call.kind == op.profiling_name)  # fmt: skip
+        elsewhere = [seq for comm, seq in places if (comm, seq) != (op.pg_name, op.collective_seq_id)]
+        alike = sum(seq == op.collective_seq_id for seq in elsewhere)
+        return alike, bool(elsewhere)
 
     def _deadlock(self) -> WaitForGraph:
         """The part of the graph that waits for nobody outside it, nor for an operation that all run."""
@@ -217,12 +224,24 @@ class HangCase:
         found += [self._of_rank(one.rank, Cause.NOT_ENTERED, _chance(Ground.RAN_ON), [one.words]) for one in stopped]
         return found
 
-    def _unknown(self, holding: set[int]) -> list[RankFinding]:
-        """Ranks of which nothing is known and others wait for, though none of those that are found holds them up."""
+    def _unknown(self, holding: set[int], *, or_inside: bool) -> list[RankFinding]:
+        """Ranks of which nothing is known and others wait for, though none of those that are found holds them up.
+
+        Where no rank is known to have stopped, `or_inside`, those that run the operation may as well hang in it. Else a
+        rank of which nothing is known may wait for one that has stopped, in a call that no file shows. If all that left
+        no file are suspects, that they left none is a sign too: then only those are added of which it is known that
+        they have not started what others have.
+        """
         words = [f"{len(self.graph.pending)} ranks wait, {_ALL_OTHERS}"]
-        chance = _chance(Ground.UNKNOWN)
-        return [self._among(group, Cause.NOT_ENTERED, words, confidence=chance)
-                for group in Unknown(self._standstill).suspects(holding)]  # fmt: skip
+        chance, unknown, found = _chance(Ground.UNKNOWN), Unknown(self._standstill), list[RankFinding]()
+        groups = unknown.suspects(holding)
+        is_sign = {rank for group in groups for rank in group}.issuperset(self._silent)
+        for group in groups:
+            inside = unknown.may_be_inside(group, late=is_sign) if or_inside else set[int]()
+            waited_for = set[int]() if or_inside or is_sign or len(group) > 1 else holding
+            ranks = sorted({*group, *inside, *waited_for})
+            found.append(self._among(ranks, Cause.NOT_ENTERED, words, confidence=chance))
+        return found
 
     def _undecided(self, behind: tuple[int, ...]) -> RankFinding | None:
         """Where few have called more than many, and only counts are known: who is to blame is not in these."""

@@ -197,6 +197,33 @@ class Unknown:
             left, waiting = self._left(waiting.union(alike))
         return sorted(found)
 
+    def may_be_inside(self, group: tuple[int, ...], *, late: bool) -> set[int]:
+        """The ranks that may hang in the first operations that a group of suspects hold up.
+
+        Which of its operations comes first for an unknown rank shows in the order in which others have called. If
+        `late`, only those that have not started what others have.
+        """
+        held = [op for op in self._ready if not op.unknown.isdisjoint(group)]
+        first = [op for op in held if not any(self._comes_after(op, other) for other in held)]
+        found = set[int]()
+        for op in first:
+            waiting = {rank for rank, call in (op.calls | op.met).items() if call.state is not CallState.STARTED}
+            if not late or len(waiting) < len(op.calls):
+                found |= waiting
+        return found
+
+    def _comes_after(self, op: OpenOp, other: OpenOp) -> bool:
+        """Whether a rank that runs `op` has called before it what `other` is in its own communicator of the kind."""
+        comm, seq = self._comms[other.comm], next(iter(other.calls.values())).seq
+        if op.unknown.isdisjoint(other.unknown) or comm.name == op.comm or comm.passes_on:
+            return False
+        for alike in self._comms.values():
+            for rank in op.calls if alike.shape == comm.shape else ():
+                call = alike.members[rank].calls.get(seq) if rank in alike.members else None
+                if call is not None and 0 <= call.order < op.calls[rank].order:
+                    return True
+        return False
+
     def _left(self, holding: set[int]) -> tuple[list[OpenOp], set[int]]:
         """The operations that unknown ranks hold up, and not only as these may wait for others; and who may wait."""
         ready, waiting = self._ready, set(holding)

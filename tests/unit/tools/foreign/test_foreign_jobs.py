@@ -41,8 +41,12 @@ def test_a_rank_that_stops_is_behind_in_all_its_groups():
         assert min(run.made for run in peers) == job.runs[5].made < max(run.made for run in peers) or len(peers) == 1
 
 
-# Two ranks of a group stop, one after the other; a rank at fault is lost with its file; so is one that only waits.
-@pytest.mark.parametrize(("seed", "fault"), [(203, "stopped"), (13, "stopped"), (63, "stopped"), (213, "mismatch")])
+# Two ranks of a group stop, one after the other; a rank at fault is lost with its file; so is one that only waits; one
+# hangs in a call whose other members have started it, of which one left no file; one calls what nobody else does.
+@pytest.mark.parametrize(
+    ("seed", "fault"),
+    [(203, "stopped"), (13, "stopped"), (63, "stopped"), (213, "mismatch"), (1037, "inside"), (1082, "mismatch")],
+)
 def test_the_ranks_at_fault_are_named(seed, fault):
     """From all dumps the ranks at fault are named and nobody else; without a tenth no healthy rank is named alone."""
     whole, without = trials(seed)

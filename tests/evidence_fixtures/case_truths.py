@@ -317,6 +317,10 @@ ANSWERS = (
          "[tor-3/Ethernet240, agg-2/Ethernet32], rate: 400gbit"),
         words=IMPORT,
     ),
+    Answer(
+        "14-cabling/netq_lldp.txt", ("[gpu-y1, leaf-y1/swp7]", "[leaf-y1/swp53, spine-y1/swp3]"),
+        ("rate:", "[spine-y1/swp3"), words=IMPORT,
+    ),
     Answer("14-cabling/nccl_topo.xml", ("the inside of one host and no cables",), ("between:",), 2, IMPORT),
     Answer("15-not-an-inventory/topology.conf", ("Slurm topology",), code=2, words=INVENTORY),
     Answer("15-not-an-inventory/exporter.ini", ("not an inventory",), code=2, words=INVENTORY),
@@ -349,6 +353,20 @@ ANSWERS = (
         ("BAD   ens5f0np0: symbol errors grow, rx_symbol_err_phy 11 to 2885, rx_pcs_symbol_err_phy 19 to 5121",
          "lane 1"),
         ("BAD   ens5f0np0: pauses",), 3, DOCTOR,
+    ),
+    Answer(
+        "16-device-outputs/several_hosts",
+        (
+            "gpu-p01: rdma link\n  ok    all 2", "gpu-p02: rdma link\n  BAD   mlx5_1 port 1 (ens2): is DOWN",
+            "gpu-p03: ethtool -S\n  ?     ens2: rx_symbol_err_phy 613",
+            "gpu-p04: ethtool -S\n  ok",
+        ),
+        ("pdsh", "loop", "BAD   ens"), 3, DOCTOR,
+    ),
+    Answer(
+        "16-device-outputs/eos_errors.txt",
+        ("tor-e5:", "?     Et7/1: Symbol 1127", "Et1/1: OutDiscards 220417", "not by the cable", "BAD   Et8/1"),
+        ("BAD   Et1/1", "BAD   Et7/1", "Totals"), 3, DOCTOR,
     ),
     Answer(
         "16-device-outputs/rdma_link.txt", ("BAD   mlx5_4 port 1 (ens6f0np0): is DOWN", "DISABLED", "5 of 6"), (), 3,

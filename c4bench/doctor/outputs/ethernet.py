@@ -10,7 +10,11 @@ from c4bench.doctor.outputs.layout import About, json_list, number_in, pairs, wh
 
 SETTINGS = re.compile(r"^Settings for ([^\s:]{1,64}):", re.MULTILINE)
 DRIVER = re.compile(r"^driver: \S+\s*\n(?:.*\n){0,3}?firmware-version:", re.MULTILINE)
-STATISTICS = re.compile(r"^NIC statistics:|^Standard stats for \S", re.MULTILINE)
+STATISTICS = re.compile(
+    r"^NIC statistics:|^Standard stats for \S"
+    r"|^[ \t]*[rt]x_\w+(?:\.nic)?: \d+[ \t]*\n[ \t]*\w+(?:\.nic)?: \d+[ \t]*$",
+    re.MULTILINE,
+)
 MODULE = re.compile(r"^[ \t]*Identifier\s+: 0x[0-9a-f]{2} ", re.MULTILINE)
 MLXLINK = re.compile(r"^Operational Info\s*\n-{3,}|^Physical state\s+: .*\n(?:.*\n){0,6}?^FEC\s+:", re.MULTILINE)
 MLNX_QOS = re.compile(r"^Priority trust state:|^PFC configuration:", re.MULTILINE)

@@ -64,13 +64,14 @@ _SWITCH_PROMPT = re.compile(r"^(?P<a>[A-Za-z][\w.-]{0,63})(?:\([^)]{0,40}\))?[#>
 _BANNER = re.compile(r"^-{8,}\n(\S{1,200})(?: \(\d+\))?\n-{8,}\n", re.MULTILINE)
 _TITLE = re.compile(
     r"^(?:==> (?P<file>\S{1,200}) <==|(?P<host>\S{1,200}) \| (?:CHANGED|SUCCESS|FAILED!?) \| rc=\d+ >>"
-    r"|[=#*>-]{2,}[ \t]*(?P<name>[\w.,\[\]-]{1,200}?):?[ \t]*[=#*<-]*)$"
+    r"|[=#*>-]{2,}[ \t]*(?P<name>[A-Za-z][\w.,\[\]-]{0,200}?):?[ \t]*[=#*<-]*)$"
 )
 # Words before each line: a host's name, of pdsh and clush; a time and a host, of syslog.
 _PREFIX = re.compile(r"^(?P<host>[A-Za-z][\w.-]{0,63}):(?: (?P<line>.*)|[ \t]*)$")
 _SYSLOG = re.compile(
     r"^(?:\d{4}-\d\d-\d\dT\S+|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) (?P<host>[\w.-]{1,64}) (?P<line>kernel: .*)$"
 )
+_LONGEST_TITLE = 250
 _MOST_WITHOUT = 0.1  # of the lines in a text of several hosts
 _DECORATED = re.compile(
     r"^[\s#$>+=*\[(-]+(?:sudo\s+)?(?P<command>(?:" + "|".join(map(re.escape, _TOOLS)) + r")\b[^\n]{0,200})$"
@@ -253,7 +254,7 @@ def _titled(place: tuple[str, ...], text: str) -> Iterator[tuple[str, tuple[str,
     """The parts of a text below headings with a host, an interface or a file, each with the host and its place."""
     host, here, lines = "", place, list[str]()
     for line in _BANNER.sub(r"=== \1 ===\n", text).splitlines(keepends=True):
-        match = _TITLE.match(line.rstrip())
+        match = _TITLE.match(line.rstrip()) if len(line) <= _LONGEST_TITLE else None
         name = (match["host"] or match["name"] or "") if match else ""
         if not (match and (match["file"] or _names_something(name))):
             lines.append(line)

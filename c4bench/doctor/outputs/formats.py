@@ -59,6 +59,7 @@ FORMATS = (
     Format("counters of interfaces", "switch", interfaces.COUNTERS, interfaces.counters),
     Format("status of interfaces", "switch", interfaces.STATUS, interfaces.status),
     Format("show interface (Cumulus)", "switch", interfaces.CUMULUS, interfaces.cumulus),
+    Format("show lldp neighbors", "switch", interfaces.NEIGHBOURS, interfaces.neighbours),
     Format("show pfc counters", "switch", sonic.PFC_COUNTERS, sonic.pfc_counters),
     Format("show queue counters", "switch", sonic.QUEUE_COUNTERS, sonic.queue_counters),
     Format("show priority-group drop counters", "switch", sonic.DROPPED_GROUPS, sonic.dropped_groups),

@@ -11,7 +11,7 @@ from c4bench.inventory.cabling import ibnetdiscover
 DISCOVERED = ibnetdiscover.RECOGNISED
 LINKINFO = re.compile(r"==\(.{0,120}?\)==>")
 ERRORS = re.compile(r"^Errors for (?:(?:0x)?[0-9a-f]+ )?\"|GUID 0x[0-9a-f]+ port \d+: \[", re.MULTILINE)
-PERFQUERY = re.compile(r"^# Port counters: Lid \d+", re.MULTILINE)
+PERFQUERY = re.compile(r"^# Port (?:extended )?counters: Lid \d+", re.MULTILINE)
 DIAGNOSIS = re.compile(r"^-[EWI]- .*", re.MULTILINE)
 _LINK = re.compile(
     r"^[ \t]*(?:0x[0-9a-f]+\s+)?\"?(?P<node>[^\"\n]*?)\"?\s*(?:\d+\s+)?"

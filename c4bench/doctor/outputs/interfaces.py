@@ -15,18 +15,19 @@ COUNTERS = re.compile(
 )
 STATUS = re.compile(r"^Port[ \t]+(?:Name[ \t]+)?Status[ \t]+Vlan\b", re.MULTILINE)
 CUMULUS = re.compile(r"^(?:State[ \t]+Name[ \t]+Spd\b|Interface[ \t]+(?:Admin Status|State)[ \t]+)", re.MULTILINE)
+NEIGHBOURS = re.compile(r"^Port[ \t]+Neighbor Device ID[ \t]+Neighbor Port ID", re.MULTILINE)
 IP_LINK = re.compile(r"^\d{1,5}: [^\s:]{1,32}: <[A-Z_,0-9-]*> mtu \d+", re.MULTILINE)
 _HEADING = re.compile(r"(?:Port|Iface|Interface)\s", re.IGNORECASE)
 # What EOS calls counters of frames with errors, by words that say nothing alone.
 _CALLED = {"Rx": "Rcv-Err", "Tx": "Xmit-Err"}
 _ROW = re.compile(
     r"^(?P<port>[A-Z][A-Za-z]*\d[\d/.]*)[ \t].*?[ \t]"
-    r"(?P<state>connected|notconnec\w*|err-?disabled?|disabled|inactive|xcvr\w*|sfp\w*)[ \t]",
+    r"(?P<state>connected|notconnec\w*|err-?disab\w*|disabled|inactive|xcvr\w*|sfp\w*)[ \t]",
     re.MULTILINE,
 )
 _BLOCK = re.compile(r"^\d{1,5}: (?=[^\s:]{1,32}: <)", re.MULTILINE)
 _LINK = re.compile(r"(?P<name>[^\s:@]+)(?:@[^\s:]+)?: <(?P<flags>[^>]*)>(?:.*\bstate (?P<state>[A-Z]+))?")
-_COUNTS = re.compile(r"^\s+(?P<way>RX|TX):\s+(?P<names>bytes\s.*)\n\s+(?P<counts>\d.*)$", re.MULTILINE)
+_COUNTS = re.compile(r"^[ \t]+(?P<way>RX|TX):[ \t]+(?P<names>bytes\b.*)\n[ \t]+(?P<counts>\d.*)$", re.MULTILINE)
 _STATES = {"UP": True, "DOWN": False, "LOWERLAYERDOWN": False, "DN": False}
 
 
@@ -75,6 +76,14 @@ def cumulus(text: str, _: About) -> Iterator[Fact]:
             system, port = row.get("Remote Host") or by_lldp[0], row.get("Remote Port") or by_lldp[1].strip("()")
             if system and port:
                 yield Neighbour(name, system, port)
+
+
+def neighbours(text: str, _: About) -> Iterator[Fact]:
+    """`show lldp neighbors` of EOS."""
+    for rows in tables(text):
+        for row in rows:
+            if row.get("Port") and row.get("Neighbor Device ID"):
+                yield Neighbour(row["Port"], row["Neighbor Device ID"], row.get("Neighbor Port ID", ""))
 
 
 def ip_link(text: str, _: About) -> Iterator[Fact]:

@@ -27,25 +27,34 @@ _DEVICES, _PORTS = (
         for end, others in zip(_ENDS, alone, strict=True)
     )
     for what, alone in (
-        (_DEVICE, ("hostname|device|source|from", "peer|neighbou?r|neighbou?rname|destination|target|to")),
+        (
+            _DEVICE,
+            (
+                "hostname|device|source|from|switch(?:name)?",
+                "peer|neighbou?r|neighbou?rname|destination|target|to|server(?:name)?",
+            ),
+        ),
         (
             _PORT,
             (
-                "sideaname|terminationsa?|terminationa|aterminations?|ifname|interface|port",
-                "sidebname|terminationb|bterminations?",
+                "sideaname|terminationsa?|terminationa|aterminations?|ifname|interface|port|switchport",
+                "sidebname|terminationb|bterminations?|server(?:port|nic|interface)|nic",
             ),
         ),
     )
 )
 _TYPES = re.compile("sideatype|terminationatype|aterminationstype|atype")
-_SPEED = re.compile("(?:link|port|cable)?(?:speed|rate|bandwidth)(?:in)?(?P<unit>[mg](?:b(?:its?)?(?:ps)?)?)?")
+_SPEED = re.compile("(?:link|port|cable)?(?:speed|rate|bandwidth)(?:in)?(?P<unit>[mg](?:b(?:its?)?(?:ps|s)?)?)?")
 # Speeds without a unit: sonic-mgmt's links are in Mbit/s.
 _SPEEDS = {"m": 1e6, "g": 1e9}
 _ALONE = {"hostname", "device", "ifname", "interface", "port"}
 _DASHES = re.compile(r"\s*-{2,}(?:\s+-{2,})+\s*")
+_WORD = re.compile(r"[A-Za-z0-9]")
 _OTHER_KINDS = {"power", "console"}
 _HEAD_LINES = 20
-_JSON_KEYS = re.compile(r'"(?:a_terminations|termination_a|peerHostname|peer_hostname|peerIfname)"\s*:')
+_JSON_KEYS = re.compile(
+    r'"(?:a_terminations|termination_a|peerHostname|peer_hostname|peerIfname)"\s*:|"links"\s*:\s*\[\s*\[\s*\{'
+)
 
 
 class _Columns(NamedTuple):
@@ -86,9 +95,23 @@ def read_json(text: str) -> Wiring:
         data = json_in(text, object)
     except DecodingError as error:
         raise UsageError(f"it is no JSON: {error}") from None
+    content = data.get("content", data) if isinstance(data, dict) else None
+    links = content.get("links") if isinstance(content, dict) else None
+    if isinstance(links, list) and links and isinstance(links[0], list):
+        return _wiring("NVIDIA Air", _of_air(links))
     rows = [_flat(one) for one in _objects(data)]
     kind = "NetBox" if any("adevice" in row for row in rows) else "NetQ"
     return _wiring(kind, iter(rows))
+
+
+def _of_air(links: list[object]) -> Iterator[dict[str, str]]:
+    """The pairs of ends in a topology of NVIDIA Air; one that leads out has no node."""
+    for link in links:
+        ends = [end if isinstance(end, dict) else {} for end in link] if isinstance(link, list) else []
+        if len(ends) == 2:
+            a, b = ends
+            named = {"adevice": a.get("node"), "aport": a.get("interface"), "bdevice": b.get("node")}
+            yield {key: str(value or "") for key, value in (named | {"bport": b.get("interface")}).items()}
 
 
 def _objects(data: object) -> Iterator[Mapping[str, object]]:
@@ -181,8 +204,11 @@ def _heading_rows(text: str) -> list[list[str]]:
 
 
 def _as_csv(text: str) -> list[str]:
-    """The lines of a text; of a table with a line of dashes below its heading, with tabs between its columns."""
+    """The lines of a text; of a table, ruled or with dashes below its heading, with tabs between its columns."""
     lines = text.splitlines()
+    ruled = [line.strip().strip("|") for line in lines if line.lstrip().startswith("|") and _WORD.search(line)]
+    if ruled:
+        return ["\t".join(cell.strip() for cell in line.split("|")) for line in ruled]
     dashes = next((at for at, line in enumerate(lines[:_HEAD_LINES]) if at and _DASHES.fullmatch(line)), 0)
     if not dashes:
         return lines

@@ -39,7 +39,7 @@ class Family(StrEnum):
 
 
 class _Rule(NamedTuple):
-    """What the growth of a family means: its mark, and what to do. `noted`: a level is worth a line of its own."""
+    """What the growth of a family means: its mark, and what to do. `noted`: a level is worth a line beside others."""
 
     mark: Mark
     advice: str
@@ -65,7 +65,7 @@ _RULES = {
 _OF_PART = re.compile(r"rx_err_lane_(\d+)_phy")
 # In the order of trying; names are those of drivers, of SONiC, and of InfiniBand's and Mellanox's tools.
 _NAMES: tuple[tuple[Family, str], ...] = (
-    (Family.SYMBOLS, r"(rx_)?(pcs_)?symbol_err(or)?(s)?(_phy)?|rx_pcs_symbol_err(_phy)?|SymbolErrorCounter"),
+    (Family.SYMBOLS, r"(rx_)?(pcs_)?symbol_err(or)?(s)?(_phy)?|Symbol|rx_pcs_symbol_err(_phy)?|SymbolErrorCounter"),
     (Family.UNCORRECTED, r"FEC_UNCORR|.*fec_uncorrect\w*|.*fec_uncorr\w*|.*uncorrectable_bl\w*"),
     (Family.LOSSES, r"link_down_events(_phy)?|LinkDownedCounter|link_downed|link_down_counter"),
     (Family.MODULE, r"module_(bus_stuck|high_temp|bad_shorted)"),
@@ -74,18 +74,18 @@ _NAMES: tuple[tuple[Family, str], ...] = (
     (
         Family.DISCARDS,
         r"[RT]X_(DRP|OVR)|[rt]x_(prio\d_)?discards?(_phy|_pkts)?|[rt]x_dropped(\.nic)?|rx_prio\d_buf_discard"
-        r"|PortXmitDiscards|port_xmit_discards|VL15Dropped|(UC|MC)\d+_dropped|PG\d+_dropped",
+        r"|(In|Out)Discards|PortXmitDiscards|port_xmit_discards|VL15Dropped|(UC|MC)\d+_dropped|PG\d+_dropped",
     ),
     (
         Family.ERRORS,
-        r"[RT]X_ERR|[rt]x_(crc|fcs|frame|length|in_range_len|carrier|aborted)_err(or)?s?(_phy|_frames|\.nic)?|[rt]x_errors(_phy)?"
+        r"[RT]X_ERR|FCS|Align|(FCS|Align|Rcv|Xmit)-Err|[rt]x_(crc|fcs|frame|length|in_range_len|carrier|aborted)_err(or)?s?(_phy|_frames|\.nic)?|[rt]x_errors(_phy)?"
         r"|rx_(undersize_pkts|fragments|jabbers)_phy|rx_unsupported_op_phy|PortRcvErrors|port_rcv_errors"
         r"|(Local)?LinkIntegrityErrors|local_link_integrity_errors|effective_physical_errors"
         r"|(PortRcvRemotePhysicalErrors|port_rcv_remote_physical_errors)|ExcessiveBufferOverrunErrors|LinkErrorRecoveryCounter",
     ),
     (
         Family.PAUSES,
-        r"[rt]x_(prio\d|global)_pause(_duration)?|[rt]x_pause_ctrl_phy|[RT]x_PFC\d|PortXmitWait|port_xmit_wait",
+        r"[rt]x_(prio\d|global)_pause(_duration)?|[rt]x_pause_ctrl_phy|[RT]x_PFC\d|[RT]xPfc|PortXmitWait|port_xmit_wait",
     ),
     (
         Family.RETRANSMISSIONS,
@@ -140,7 +140,9 @@ def judge_port(
     if cleared:
         text = "its counters were cleared between the two readings, so what grows is not known"
         yield Remark(Mark.UNKNOWN, "cleared", where, text, "take two readings without clearing in between")
+    families = {family_of(name) for name in now}
     for family, rule in _RULES.items():
+        noted = rule.noted or families == {family}
         own = {name: count for name, count in now.items() if family_of(name) is family}
         risen = {name: (then[name], count) for name, count in own.items() if name in then and count > then[name]}
         if risen:
@@ -148,9 +150,9 @@ def judge_port(
         standing = {name: count for name, count in own.items() if count and name not in risen}
         still = {name: count for name, count in standing.items() if name in then}
         unknown = {name: count for name, count in standing.items() if name not in then}
-        if rule.noted and still and not risen:
+        if noted and still and not risen:
             yield _still(where, family, rule, still, rules)
-        if rule.noted and unknown and not risen:
+        if noted and unknown and not risen:
             yield _level(where, family, rule, unknown, rules)
 
 

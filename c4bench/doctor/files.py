@@ -98,7 +98,9 @@ class Gathered:
         counted = tuple(fact for fact in own if isinstance(fact, Counters))
         if counted:
             named = tuple(one if one.port else msgspec.structs.replace(one, port=text.label) for one in counted)
-            self.readings.append(_Reading(found.name, text.label, text.order, text.file, named))
+            # Tables of a switch with other columns are other tables, though they list the same ports.
+            names = sorted({name for one in counted for name in one.counts}) if found.kind == "switch" else []
+            self.readings.append(_Reading(" ".join([found.name, *names]), text.label, text.order, text.file, named))
         self.facts += (fact for fact in own if not isinstance(fact, Counters))
 
     def remarks(self) -> tuple[Remark, ...]:

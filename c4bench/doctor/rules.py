@@ -268,7 +268,7 @@ def kernel_lines(found: Sequence[KernelLine]) -> Iterator[Remark]:
     for (kind, subject), lines in groups.items():
         mark, advice = KERNEL_KINDS[kind]
         if kind == "link down" and len(lines) < _FLAPS_AT_LEAST:
-            mark = Mark.NOTE
+            mark, advice = Mark.NOTE, "once only: see whether either end restarted"
         times = f" ({len(lines)} times)" if len(lines) > 1 else ""
         yield Remark(mark, kind, subject, f"{one_line(lines[-1].text, _LONGEST)}{times}", advice)
 
@@ -292,6 +292,10 @@ KERNEL_KINDS: dict[str, tuple[Mark, str]] = {
 }
 
 
+_GPU_RESET = "drain the host and reset the GPU; see its Xid errors in dmesg"
+_GPU_SLOW = "check its cooling and its power supply"
+
+
 def gpus(found: Sequence[Gpu]) -> Iterator[Remark]:
     """GPUs with troubles that their driver reports; GPUs are named in several outputs."""
     troubles: dict[str, dict[str, None]] = {}
@@ -299,7 +303,8 @@ def gpus(found: Sequence[Gpu]) -> Iterator[Remark]:
         troubles.setdefault(one.name, {}).update(dict.fromkeys(one.troubles))
     for name, own in troubles.items():
         for text in own:
-            yield Remark(Mark.BAD, "gpu", name, text, "drain the host and reset the GPU; see its Xid errors in dmesg")
+            slowed = text.startswith("is slowed down")
+            yield Remark(Mark.BAD, "gpu", name, text, _GPU_SLOW if slowed else _GPU_RESET)
     if troubles and not any(troubles.values()):
         yield Remark(Mark.OK, "gpu", "", f"{len(troubles)} GPUs, none with trouble in this output")
 

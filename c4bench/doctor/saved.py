@@ -58,6 +58,21 @@ _PROMPT = re.compile(
     r"^(?:\(\w[^)]{0,40}\) ?)?"
     r"(?:\[[\w.-]+@(?P<a>[\w.-]+)[^\]\n]{0,200}\][#$%]|[\w.-]+@(?P<b>[\w.-]+):[^#$\n]{0,200}[#$])\s*(?P<command>\S.*)$"
 )
+# As of EOS and NX-OS.
+_SWITCH_PROMPT = re.compile(r"^(?P<a>[A-Za-z][\w.-]{0,63})(?:\([^)]{0,40}\))?[#>]\s?(?P<command>show\b.*)$")
+# Headings with a host, an interface or a file: `=== gpu1 ===`, of dshbak and clush, of Ansible, of `tail -n +1 *`.
+_BANNER = re.compile(r"^-{8,}\n(\S{1,200})(?: \(\d+\))?\n-{8,}\n", re.MULTILINE)
+_TITLE = re.compile(
+    r"^(?:==> (?P<file>\S{1,200}) <==|(?P<host>\S{1,200}) \| (?:CHANGED|SUCCESS|FAILED!?) \| rc=\d+ >>"
+    r"|[=#*>-]{2,}[ \t]*(?P<name>[A-Za-z][\w.,\[\]-]{0,200}?):?[ \t]*[=#*<-]*)$"
+)
+# Words before each line: a host's name, of pdsh and clush; a time and a host, of syslog.
+_PREFIX = re.compile(r"^(?P<host>[A-Za-z][\w.-]{0,63}):(?: (?P<line>.*)|[ \t]*)$")
+_SYSLOG = re.compile(
+    r"^(?:\d{4}-\d\d-\d\dT\S+|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) (?P<host>[\w.-]{1,64}) (?P<line>kernel: .*)$"
+)
+_LONGEST_TITLE = 250
+_MOST_WITHOUT = 0.1  # of the lines in a text of several hosts
 _DECORATED = re.compile(
     r"^[\s#$>+=*\[(-]+(?:sudo\s+)?(?P<command>(?:" + "|".join(map(re.escape, _TOOLS)) + r")\b[^\n]{0,200})$"
 )
@@ -230,11 +245,65 @@ def _decoded(file: _File, left_out: list[LeftOut]) -> str | None:
 
 def _sections(file: _File, text: str) -> Iterator[Text]:
     """The outputs of several commands in one file, which prompts or headings with the command stand before."""
-    device, label, port, order = _named(file.place)
-    lines = text.splitlines(keepends=True)
+    for titled, place, part in _titled(file.place, text):
+        for host, own in _by_host(part):
+            yield from _commands(file.shown, place, host or titled, own)
+
+
+def _titled(place: tuple[str, ...], text: str) -> Iterator[tuple[str, tuple[str, ...], str]]:
+    """The parts of a text below headings with a host, an interface or a file, each with the host and its place."""
+    host, here, lines = "", place, list[str]()
+    for line in _BANNER.sub(r"=== \1 ===\n", text).splitlines(keepends=True):
+        match = _TITLE.match(line.rstrip()) if len(line) <= _LONGEST_TITLE else None
+        name = (match["host"] or match["name"] or "") if match else ""
+        if not (match and (match["file"] or _names_something(name))):
+            lines.append(line)
+            continue
+        yield host, here, "".join(lines)
+        lines = []
+        if match["file"]:
+            host, here = "", (*place[:-1], *PurePosixPath(match["file"]).parts)
+        elif _INTERFACE.fullmatch(name):
+            here = (*place[:-1], f"{name} {place[-1]}")
+        else:
+            host, here = name, place
+    yield host, here, "".join(lines)
+
+
+def _names_something(name: str) -> bool:
+    """Whether a heading is the name of an interface or a host, and not a word."""
+    return bool(
+        _INTERFACE.fullmatch(name) or (re.search(r"\d", name) and _HOST.fullmatch(re.sub(r"[\[\],]", "", name)))
+    )
+
+
+def _by_host(text: str) -> Iterator[tuple[str, str]]:
+    """The lines of each host in a text whose lines begin with their host; else the text, with ""."""
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("pdsh@")]
+    for pattern in (_SYSLOG, _PREFIX):
+        own: dict[str, list[str]] = {}
+        for line in lines:
+            match = pattern.match(line)
+            if (
+                match
+                and (pattern is _SYSLOG or _names_something(match["host"]))
+                and not _INTERFACE.fullmatch(match["host"])
+            ):
+                own.setdefault(match["host"], []).append(match["line"] or "")
+        if own and sum(map(len, own.values())) >= (1 - _MOST_WITHOUT) * len(lines):
+            yield from ((host, "\n".join(part) + "\n") for host, part in own.items())
+            return
+    yield "", text
+
+
+def _commands(shown: str, place: tuple[str, ...], named: str, text: str) -> Iterator[Text]:
+    """The outputs of several commands in a text, which prompts or headings with the command stand before."""
+    device, label, port, order = _named(place)
+    device = named or device
     found: list[tuple[str, str, list[str]]] = [("", "", [])]
-    for line in lines:
-        match = _PROMPT.match(line.rstrip("\n")) or _DECORATED.match(line.rstrip("\n"))
+    for line in text.splitlines(keepends=True):
+        bare = line.rstrip("\n")
+        match = _PROMPT.match(bare) or _SWITCH_PROMPT.match(bare) or _DECORATED.match(bare)
         if match and not match["command"].endswith("{"):
             host = next(
                 (name for name in (match.groupdict().get("a"), match.groupdict().get("b")) if name), found[-1][0]
@@ -247,7 +316,7 @@ def _sections(file: _File, text: str) -> Iterator[Text]:
         if content.strip():
             about = _INTERFACE.search(command)
             own = about[0] if about else port
-            yield Text(file.shown, host or device, label, own, (*order, number) if len(found) > 1 else order, content)
+            yield Text(shown, host or device, label, own, (*order, number) if len(found) > 1 else order, content)
 
 
 def _named(place: tuple[str, ...]) -> tuple[str, str, str, tuple[int, ...]]:

@@ -317,6 +317,14 @@ ANSWERS = (
          "[tor-3/Ethernet240, agg-2/Ethernet32], rate: 400gbit"),
         words=IMPORT,
     ),
+    Answer(
+        "14-cabling/netq_lldp.txt", ("[gpu-y1, leaf-y1/swp7]", "[leaf-y1/swp53, spine-y1/swp3]"),
+        ("rate:", "[spine-y1/swp3"), words=IMPORT,
+    ),
+    Answer(
+        "14-cabling/air.json", ("[gpu-v1, leaf-v1/swp5]", "[gpu-v2, leaf-v2/swp5]", "[leaf-v1/swp41, leaf-v2/swp42]"),
+        ("rate:",), words=IMPORT,
+    ),
     Answer("14-cabling/nccl_topo.xml", ("the inside of one host and no cables",), ("between:",), 2, IMPORT),
     Answer("15-not-an-inventory/topology.conf", ("Slurm topology",), code=2, words=INVENTORY),
     Answer("15-not-an-inventory/exporter.ini", ("not an inventory",), code=2, words=INVENTORY),
@@ -351,12 +359,27 @@ ANSWERS = (
         ("BAD   ens5f0np0: pauses",), 3, DOCTOR,
     ),
     Answer(
+        "16-device-outputs/several_hosts",
+        (
+            "gpu-p01: rdma link\n  ok    all 2", "gpu-p02: rdma link\n  BAD   mlx5_1 port 1 (ens2): is DOWN",
+            "gpu-p03: ethtool -S\n  ?     ens2: rx_symbol_err_phy 613",
+            "gpu-p04: ethtool -S\n  ok",
+        ),
+        ("pdsh", "loop", "BAD   ens"), 3, DOCTOR,
+    ),
+    Answer(
+        "16-device-outputs/eos_errors.txt",
+        ("tor-e5:", "?     Et7/1: Symbol 1127", "Et1/1: OutDiscards 220417", "not by the cable", "BAD   Et8/1"),
+        ("BAD   Et1/1", "BAD   Et7/1", "Totals"), 3, DOCTOR,
+    ),
+    Answer(
         "16-device-outputs/rdma_link.txt", ("BAD   mlx5_4 port 1 (ens6f0np0): is DOWN", "DISABLED", "5 of 6"), (), 3,
         DOCTOR,
     ),
     Answer(
         "16-device-outputs/mlnx_qos.txt", ("lossless are packets of DSCP 30, 32-33, 35-39", "DSCP 26"), words=DOCTOR,
     ),
+    Answer("16-device-outputs/module_dark.txt", ("channel 3 receives -40.0 dBm", "clean the connector"), (), 3, DOCTOR),
     Answer("16-device-outputs/show_gids.txt", ("BAD   mlx5_2 port 1: has no IPv4 address",), (), 3, DOCTOR),
     Answer("16-device-outputs/rdma_link.txt", ("it is rdma link", "c4bench doctor --files FILE"), code=2),
 )  # fmt: skip

@@ -6,13 +6,19 @@ from collections.abc import Iterator
 from c4bench.doctor.counters import count_of
 from c4bench.doctor.facts import Advice, Counters, Fact, Firmware, Interface, Module, Qos, TrafficClass
 from c4bench.doctor.look import mlnx_trust, priorities
-from c4bench.doctor.outputs.layout import About, json_list, number_in, pairs, whole_in
+from c4bench.doctor.outputs.layout import About, json_list, json_object, number_in, pairs, whole_in
 
 SETTINGS = re.compile(r"^Settings for ([^\s:]{1,64}):", re.MULTILINE)
 DRIVER = re.compile(r"^driver: \S+\s*\n(?:.*\n){0,3}?firmware-version:", re.MULTILINE)
-STATISTICS = re.compile(r"^NIC statistics:|^Standard stats for \S", re.MULTILINE)
+STATISTICS = re.compile(
+    r"^NIC statistics:|^Standard stats for \S"
+    r"|^[ \t]*[rt]x_\w+(?:\.nic)?: \d+[ \t]*\n[ \t]*\w+(?:\.nic)?: \d+[ \t]*$",
+    re.MULTILINE,
+)
 MODULE = re.compile(r"^[ \t]*Identifier\s+: 0x[0-9a-f]{2} ", re.MULTILINE)
-MLXLINK = re.compile(r"^Operational Info\s*\n-{3,}|^Physical state\s+: .*\n(?:.*\n){0,6}?^FEC\s+:", re.MULTILINE)
+MLXLINK = re.compile(
+    r"\"Operational Info\"\s*:|^Operational Info\s*\n-{3,}|^Physical state\s+: .*\n(?:.*\n){0,6}?^FEC\s+:", re.MULTILINE
+)
 MLNX_QOS = re.compile(r"^Priority trust state:|^PFC configuration:", re.MULTILINE)
 IP_LINK = re.compile(r'"(?:stats64|operstate)"\s*:')
 _CLASS = re.compile(
@@ -20,8 +26,10 @@ _CLASS = re.compile(
 )
 _RATE = re.compile(r"(\d{2,7})base\w+")
 _LIGHT = re.compile(
-    r"(?:Rcvr signal avg optical power|Receiver signal average optical power)\s*(?:\(.*?\))?\s*:.*?(-?\d+\.\d+) dBm"
+    r"(?:Rcvr signal avg optical power|Receiver signal average optical power)"
+    r"\s*(?:\(.*?\))?\s*:.*?(-?\d+\.\d+|-inf) dBm"
 )
+_NO_LIGHT_DBM = -40.0  # how modules state that they receive none
 _NO_ISSUE = ("no issue", "n/a")
 _MLXLINK_COUNTERS = {
     "Symbol Errors": "symbol_errors",
@@ -61,13 +69,14 @@ def statistics(text: str, about: About) -> Iterator[Fact]:
 def module(text: str, about: About) -> Iterator[Fact]:
     """Alarms that are on, and received light, in `ethtool -m`."""
     on = [name for name, value in pairs(text) if value.lower() == "on" and "alarm" in name.lower()]
-    light = tuple(float(match[1]) for match in _LIGHT.finditer(text))
+    on += [name for name, value in pairs(text) if "loss of signal" in name.lower() and "yes" in value.lower()]
+    light = tuple(max(float(match[1]), _NO_LIGHT_DBM) for match in _LIGHT.finditer(text))
     yield Module(about.port, tuple(on), light)
 
 
 def mlxlink(text: str, about: About) -> Iterator[Fact]:
-    """State, advice and counters in `mlxlink`."""
-    values = dict(pairs(text))
+    """State, advice and counters in `mlxlink`, also with --json."""
+    values = dict(pairs(text)) | dict(_texts(json_object(text)))
     state = values.get("State", "").lower()
     rate_bps = number_in(values.get("Speed", "")) * 1e9 if "G" in values.get("Speed", "") else 0.0
     if state:
@@ -80,6 +89,15 @@ def mlxlink(text: str, about: About) -> Iterator[Fact]:
     }
     if counts:
         yield Counters(about.port, counts)
+
+
+def _texts(value: dict[str, object]) -> Iterator[tuple[str, str]]:
+    """The texts in nested JSON, by the innermost key."""
+    for key, inner in value.items():
+        if isinstance(inner, dict):
+            yield from _texts(inner)
+        elif isinstance(inner, str | int):
+            yield key, str(inner)
 
 
 def mlnx_qos(text: str, about: About) -> Iterator[Fact]:

@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from c4bench.doctor.facts import Fact
+from c4bench.doctor.facts import Advice, Fact
 from c4bench.doctor.lldp import neighbours
-from c4bench.doctor.outputs import ethernet, infiniband, rdma, sonic, system
+from c4bench.doctor.outputs import ethernet, infiniband, interfaces, rdma, sonic, system
 from c4bench.doctor.outputs.layout import About
 
 HEAD = 65_536
@@ -27,12 +27,15 @@ class Format(NamedTuple):
 
 def _lldp(text: str, _: About) -> Iterator[Fact]:
     yield from neighbours(text)
+    if _NO_NEIGHBOURS.search(text):
+        yield Advice("lldpctl", "", "no neighbour is known: none sends LLDP, or none has been heard yet", serious=False)
 
 
 _LLDP = re.compile(
     r'"lldp"\s*:\s*[\[{]|"Neighbors"\s*:\s*\[|^lldp\.\S+\.via=LLDP|^LLDP neighbors:|^Interface:\s+\S+, via: LLDP',
     re.MULTILINE,
 )
+_NO_NEIGHBOURS = re.compile(r'"lldp"\s*:\s*(?:\[\s*)?(?:\{\s*\}|\[\s*\])|^LLDP neighbors:[-\s]*\Z', re.MULTILINE)
 # In the order of trying: what has words of its own comes before what few words tell.
 FORMATS = (
     Format("rdma statistic", "host", rdma.STATISTIC, rdma.rdma_statistic),
@@ -48,10 +51,15 @@ FORMATS = (
     Format("mlxlink", "host", ethernet.MLXLINK, ethernet.mlxlink),
     Format("mlnx_qos", "host", ethernet.MLNX_QOS, ethernet.mlnx_qos),
     Format("ip -s -j link", "host", ethernet.IP_LINK, ethernet.ip_link),
+    Format("ip link", "host", interfaces.IP_LINK, interfaces.ip_link),
     Format("lldpctl", "host", _LLDP, _lldp),
     Format("show interfaces counters", "switch", sonic.COUNTERS, sonic.counters),
     Format("portstat -j", "switch", sonic.PORTSTAT_JSON, sonic.portstat_json),
     Format("show interfaces status", "switch", sonic.STATUS, sonic.status),
+    Format("counters of interfaces", "switch", interfaces.COUNTERS, interfaces.counters),
+    Format("status of interfaces", "switch", interfaces.STATUS, interfaces.status),
+    Format("show interface (Cumulus)", "switch", interfaces.CUMULUS, interfaces.cumulus),
+    Format("show lldp neighbors", "switch", interfaces.NEIGHBOURS, interfaces.neighbours),
     Format("show pfc counters", "switch", sonic.PFC_COUNTERS, sonic.pfc_counters),
     Format("show queue counters", "switch", sonic.QUEUE_COUNTERS, sonic.queue_counters),
     Format("show priority-group drop counters", "switch", sonic.DROPPED_GROUPS, sonic.dropped_groups),

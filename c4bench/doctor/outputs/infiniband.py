@@ -10,8 +10,8 @@ from c4bench.inventory.cabling import ibnetdiscover
 
 DISCOVERED = ibnetdiscover.RECOGNISED
 LINKINFO = re.compile(r"==\(.{0,120}?\)==>")
-ERRORS = re.compile(r"^Errors for (?:0x)?[0-9a-f]+ \"|GUID 0x[0-9a-f]+ port \d+: \[", re.MULTILINE)
-PERFQUERY = re.compile(r"^# Port counters: Lid \d+", re.MULTILINE)
+ERRORS = re.compile(r"^Errors for (?:(?:0x)?[0-9a-f]+ )?\"|GUID 0x[0-9a-f]+ port \d+: \[", re.MULTILINE)
+PERFQUERY = re.compile(r"^# Port (?:extended )?counters: Lid \d+", re.MULTILINE)
 DIAGNOSIS = re.compile(r"^-[EWI]- .*", re.MULTILINE)
 _LINK = re.compile(
     r"^[ \t]*(?:0x[0-9a-f]+\s+)?\"?(?P<node>[^\"\n]*?)\"?\s*(?:\d+\s+)?"
@@ -22,7 +22,7 @@ _LINK = re.compile(
 _HEADING = re.compile(r"^(?P<kind>CA|Switch|Router):\s+(?:0x[0-9a-f]+\s+)?\"?(?P<name>[^\"\n]*?)\"?:\s*$")
 _LONGEST = 400  # characters of a line
 _COULD_BE = re.compile(r"Could be ([^)]*?)\s*\)")
-_NODE = re.compile(r"^Errors for (?:0x)?[0-9a-f]+ \"(?P<name>[^\"]*)\"")
+_NODE = re.compile(r"^Errors for (?:(?:0x)?[0-9a-f]+ )?\"(?P<name>[^\"]*)\"")
 _COUNT = re.compile(r"\[(?P<name>\w+) == (?P<count>\d{1,20})")
 _PORT = re.compile(r"port (?P<number>\d{1,3}|ALL):(?P<counts> \[.*)")
 

@@ -29,6 +29,7 @@ ECN = re.compile(r"^Profile: \S+\s*\n-{2,}", re.MULTILINE)
 RULES = re.compile(r"^[ \t]*RULE NAME\s+TABLE NAME\s+PRIO", re.MULTILINE)
 NEIGHBOURS = re.compile(r"^[ \t]*LocalPort\s+RemoteDevice\s+RemotePortID", re.MULTILINE)
 CONFIG = re.compile(r'"PORT_QOS_MAP"\s*:|"DEVICE_METADATA"\s*:')
+_MAC = re.compile(r"(?:[0-9a-f]{2}:){3}", re.IGNORECASE)
 _PROFILE = re.compile(r"^Profile: (\S+)\s*\n((?:.+\n)*)", re.MULTILINE)
 # The letters of the column STATE: up, down, and set down by hand.
 _STATES: Mapping[str, tuple[bool | None, bool | None]] = {"U": (True, True), "D": (False, None), "X": (False, False)}
@@ -139,7 +140,9 @@ def neighbours(text: str, _: About) -> Iterator[Fact]:
     for rows in tables(text):
         for row in rows:
             if row.get("LocalPort") and row.get("RemoteDevice"):
-                yield Neighbour(row["LocalPort"], row["RemoteDevice"], row.get("RemotePortID", ""))
+                port, described = row.get("RemotePortID", ""), row.get("RemotePortDescr", "")
+                port = described if described and _MAC.match(port) else port
+                yield Neighbour(row["LocalPort"], row["RemoteDevice"], port)
 
 
 def config(text: str, _: About) -> Iterator[Fact]:

@@ -16,7 +16,11 @@ DMESG = re.compile(
     re.MULTILINE,
 )
 SYSCTL = re.compile(r"^(?:net\.(?:ipv4|core)|kernel|vm)\.[\w.-]+ ?= ?", re.MULTILINE)
-SMI = re.compile(r"^\|\s*NVIDIA-SMI \d|^=+NVSMI LOG=+|^[ \t]*Product Name\s+: |^GPU \d+: .*\(UUID: GPU-", re.MULTILINE)
+SMI = re.compile(
+    r"^Unable to determine the device handle for"
+    r"|^\|\s*NVIDIA-SMI \d|^=+NVSMI LOG=+|^[ \t]*Product Name\s+: |^GPU \d+: .*\(UUID: GPU-",
+    re.MULTILINE,
+)
 SMI_CSV = re.compile(
     r"^(?:index|name|uuid|pci\.bus_id|gpu_uuid|timestamp)(?:, ?[\w.]+(?: \[[^\]\n]+\])?)+[ \t]*$", re.MULTILINE
 )

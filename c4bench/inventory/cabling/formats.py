@@ -53,6 +53,8 @@ def parse(content: bytes, path: Path) -> Wiring:
     """The cables in the content of the file `path`. Raises UsageError."""
     text = content.decode(errors="replace")
     found = _format_of(text[:_HEAD])
+    if not text.strip():
+        raise UsageError(f"{file_name(path)}: it is empty")
     if found is None:
         known = ", ".join(one.name for one in _FORMATS[1:])
         raise UsageError(f"{file_name(path)}: it is of no known format of cabling; known are {known}")

@@ -1,9 +1,10 @@
-"""Lists of cables: CSV with a heading (also NetBox's and NetQ's), and the JSON of NetBox's API and of NetQ."""
+"""Lists of cables: CSV or a table, with a heading, and the JSON of NetBox's API and of NetQ."""
 
 import csv
 import io
 import re
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import NamedTuple
 
 from c4bench.budget import INVENTORY
@@ -13,34 +14,47 @@ from c4bench.foreign_text import one_line
 from c4bench.inventory.cabling.rates import written
 from c4bench.inventory.cabling.wiring import End, Wire, Wiring, once
 
-# What lists call the device and the port at both ends, without spaces, underscores and capitals.
-_A_DEVICE = (
-    "startdevice", "sideadevice", "devicea", "adevice", "localdevice", "localhost", "localhostname", "sourcedevice",
-    "srcdevice", "sourcehost", "nodea", "fromdevice", "fromnode", "switcha", "hostname", "device", "source",
-    "from",
-)  # fmt: skip
-_A_PORT = (
-    "startport", "sideaname", "terminationa", "sideaport", "porta", "aport", "interfacea", "ainterface", "localport",
-    "localinterface", "sourceport", "srcport", "sourceinterface", "fromport", "ifname", "interface", "port",
-)  # fmt: skip
-_B_DEVICE = (
-    "enddevice", "sidebdevice", "deviceb", "bdevice", "remotedevice", "remotehost", "remotehostname", "peerhostname",
-    "peerdevice", "peer", "neighbor", "neighbour", "neighborname", "targetdevice", "destinationdevice", "dstdevice",
-    "nodeb", "todevice", "tonode", "switchb", "destination", "target", "to",
-)  # fmt: skip
-_B_PORT = (
-    "endport", "sidebname", "terminationb", "sidebport", "portb", "bport", "interfaceb", "binterface", "remoteport",
-    "remoteinterface", "peerinterface", "peerifname", "peerport", "neighborport", "targetport", "destinationport",
-    "dstport",    "destinationinterface", "toport",
-)  # fmt: skip
-_TYPES = ("sideatype", "terminationatype", "atype")
+# What lists call both ends, the devices and the ports there, without spaces, underscores and capitals.
+_ENDS = (
+    "a|start|local|source|src|from|near|left|1",
+    "b|z|end|remote|peer|neighbou?r|dest|destination|dst|to|target|far|right|2",
+)
+_DEVICE = "(?:device|host|node|switch|system|server)(?:name)?"
+_PORT = "(?:port|interface|iface|intf|if|nic)(?:name|id)?"
+_DEVICES, _PORTS = (
+    tuple(
+        re.compile(f"(?:side|end)?(?:{end})(?:end|side|terminations?)?{what}|{what}(?:{end})|{others}")
+        for end, others in zip(_ENDS, alone, strict=True)
+    )
+    for what, alone in (
+        (
+            _DEVICE,
+            (
+                "hostname|device|source|from|switch(?:name)?",
+                "peer|neighbou?r|neighbou?rname|destination|target|to|server(?:name)?",
+            ),
+        ),
+        (
+            _PORT,
+            (
+                "sideaname|terminationsa?|terminationa|aterminations?|ifname|interface|port|switchport",
+                "sidebname|terminationb|bterminations?|server(?:port|nic|interface)|nic",
+            ),
+        ),
+    )
+)
+_TYPES = re.compile("sideatype|terminationatype|aterminationstype|atype")
+_SPEED = re.compile("(?:link|port|cable)?(?:speed|rate|bandwidth)(?:in)?(?P<unit>[mg](?:b(?:its?)?(?:ps|s)?)?)?")
 # Speeds without a unit: sonic-mgmt's links are in Mbit/s.
-_SPEEDS = {
-    "bandwidth": 1e6, "speedmbps": 1e6, "speedmbits": 1e6, "bandwidthmbps": 1e6, "ratembps": 1e6, "speedgbps": 1e9,
-    "speedgbits": 1e9, "bandwidthgbps": 1e9, "rategbps": 1e9, "speed": 0.0, "rate": 0.0, "linkspeed": 0.0,
-}  # fmt: skip
+_SPEEDS = {"m": 1e6, "g": 1e9}
+_ALONE = {"hostname", "device", "ifname", "interface", "port"}
+_DASHES = re.compile(r"\s*-{2,}(?:\s+-{2,})+\s*")
+_WORD = re.compile(r"[A-Za-z0-9]")
+_OTHER_KINDS = {"power", "console"}
 _HEAD_LINES = 20
-_JSON_KEYS = re.compile(r'"(?:a_terminations|termination_a|peerHostname|peer_hostname|peerIfname)"\s*:')
+_JSON_KEYS = re.compile(
+    r'"(?:a_terminations|termination_a|peerHostname|peer_hostname|peerIfname)"\s*:|"links"\s*:\s*\[\s*\[\s*\{'
+)
 
 
 class _Columns(NamedTuple):
@@ -66,7 +80,7 @@ def recognised_json(text: str) -> bool:
 
 def read_csv(text: str) -> Wiring:
     """The rows below the heading."""
-    lines = text.splitlines()
+    lines = _as_csv(text)
     for number, row in enumerate(_heading_rows(text)):
         if _columns(row):
             rest = "\n".join(lines[number:])
@@ -81,9 +95,23 @@ def read_json(text: str) -> Wiring:
         data = json_in(text, object)
     except DecodingError as error:
         raise UsageError(f"it is no JSON: {error}") from None
+    content = data.get("content", data) if isinstance(data, dict) else None
+    links = content.get("links") if isinstance(content, dict) else None
+    if isinstance(links, list) and links and isinstance(links[0], list):
+        return _wiring("NVIDIA Air", _of_air(links))
     rows = [_flat(one) for one in _objects(data)]
     kind = "NetBox" if any("adevice" in row for row in rows) else "NetQ"
     return _wiring(kind, iter(rows))
+
+
+def _of_air(links: list[object]) -> Iterator[dict[str, str]]:
+    """The pairs of ends in a topology of NVIDIA Air; one that leads out has no node."""
+    for link in links:
+        ends = [end if isinstance(end, dict) else {} for end in link] if isinstance(link, list) else []
+        if len(ends) == 2:
+            a, b = ends
+            named = {"adevice": a.get("node"), "aport": a.get("interface"), "bdevice": b.get("node")}
+            yield {key: str(value or "") for key, value in (named | {"bport": b.get("interface")}).items()}
 
 
 def _objects(data: object) -> Iterator[Mapping[str, object]]:
@@ -119,7 +147,8 @@ def _wiring(kind: str, rows: Iterator[dict[str, str]]) -> Wiring:
         columns = columns or _columns(list(row))
         if columns is None:
             continue
-        if columns.type and "interface" not in row.get(columns.type, "interface").lower():
+        typed = columns.type and "interface" not in row.get(columns.type, "interface").lower()
+        if typed or _OTHER_KINDS & {value.strip().lower() for value in row.values()}:
             other += 1
             continue
         a, b = row.get(columns.a, "").strip(), row.get(columns.b, "").strip()
@@ -127,7 +156,7 @@ def _wiring(kind: str, rows: Iterator[dict[str, str]]) -> Wiring:
             half += 1
             continue
         speed = row.get(columns.speed, "")
-        rate_bps = written(speed, _SPEEDS.get(_plain(columns.speed), 0.0))
+        rate_bps = written(speed, _usual_unit(columns.speed))
         if speed.strip() and not rate_bps:
             unknown[one_line(speed.strip(), 40)] = None
         wires.append(
@@ -144,24 +173,49 @@ def _wiring(kind: str, rows: Iterator[dict[str, str]]) -> Wiring:
 
 def _columns(heading: list[str]) -> _Columns | None:
     """The columns by their headings; None without the devices at both ends."""
-    plain = {_plain(name): name for name in reversed(heading)}
+    plain = {name: _plain(name) for name in heading}
 
-    def first(names: tuple[str, ...]) -> str:
-        return next((plain[name] for name in names if name in plain), "")
+    def first(pattern: re.Pattern[str]) -> str:
+        """The first heading of a pattern; one that says which end it is comes before a plain `device` or `port`."""
+        found = [name for name in heading if pattern.fullmatch(plain[name])]
+        return next((name for name in found if plain[name] not in _ALONE), found[0] if found else "")
 
     found = _Columns(
-        first(_A_DEVICE), first(_A_PORT), first(_B_DEVICE), first(_B_PORT), first(tuple(_SPEEDS)), first(_TYPES)
+        first(_DEVICES[0]), first(_PORTS[0]), first(_DEVICES[1]), first(_PORTS[1]), first(_SPEED), first(_TYPES)
     )
     return found if found.a and found.b and found.a != found.b else None
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"[^a-z]", "", name.lower())
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def _usual_unit(heading: str) -> float:
+    """The bit/s of a speed of 1 below a heading, 0 where it does not state a unit."""
+    plain = _plain(heading)
+    match = _SPEED.fullmatch(plain)
+    unit = "m" if plain == "bandwidth" else (match["unit"] or "" if match else "")
+    return _SPEEDS.get(unit[:1], 0.0)
 
 
 def _heading_rows(text: str) -> list[list[str]]:
-    lines = text[:65_536].splitlines()[:_HEAD_LINES]
+    lines = _as_csv(text[:65_536])[:_HEAD_LINES]
     return [next(csv.reader([line], dialect=_dialect(line)), []) if line.strip() else [] for line in lines]
+
+
+def _as_csv(text: str) -> list[str]:
+    """The lines of a text; of a table, ruled or with dashes below its heading, with tabs between its columns."""
+    lines = text.splitlines()
+    ruled = [line.strip().strip("|") for line in lines if line.lstrip().startswith("|") and _WORD.search(line)]
+    if ruled:
+        return ["\t".join(cell.strip() for cell in line.split("|")) for line in ruled]
+    dashes = next((at for at, line in enumerate(lines[:_HEAD_LINES]) if at and _DASHES.fullmatch(line)), 0)
+    if not dashes:
+        return lines
+    starts = [match.start() for match in re.finditer("-+", lines[dashes])]
+    spans = [*pairwise([*starts, len(text)])]
+    table = [lines[dashes - 1], *(line for line in lines[dashes + 1 :] if line.strip())]
+    return ["\t".join(line[start:end].strip() for start, end in spans) for line in table]
 
 
 def _dialect(line: str) -> type[csv.Dialect]:

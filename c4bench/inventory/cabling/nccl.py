@@ -5,14 +5,18 @@ from xml.etree import ElementTree
 
 from c4bench.errors import UsageError
 
-RECOGNISED = re.compile(r"<system version=\"\d+\">")
+RECOGNISED = re.compile(r"<(?:system|graphs) version=\"\d+\">")
+_DECLARATION = re.compile(r"<!(?!--)")
 _SWITCH_CLASS = "0x0604"
 _MOST_BYTES = 16 << 20
 _DEEPEST = 64
+_HEAD = 65_536
 
 
 def refuse(text: str) -> None:
     """Raises UsageError that says what the file has instead of cables."""
+    if "<graphs " in text[:_HEAD]:
+        raise UsageError("NCCL's graph file lists the channels of one host and no cables, so it is no fabric")
     try:
         near = near_nics(text)
     except ElementTree.ParseError as error:
@@ -29,7 +33,7 @@ def near_nics(text: str) -> dict[str, tuple[str, ...]]:
 
     Entities are refused, since a few of them expand without end.
     """
-    if "<!" in text or len(text) > _MOST_BYTES:
+    if _DECLARATION.search(text) or len(text) > _MOST_BYTES:
         raise ElementTree.ParseError("it declares entities, or is too large")
     root = ElementTree.fromstring(text)  # noqa: S314  (no entities, bounded)
     near: dict[str, tuple[str, ...]] = {}

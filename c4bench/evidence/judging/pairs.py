@@ -59,7 +59,7 @@ class PairwiseRuns:
     def __init__(self, runs: Sequence[BenchmarkRun], fabric: Fabric | None = None) -> None:
         """`fabric` shows which links pairs cross."""
         self._fabric = fabric
-        between = [run for run in runs if not run.hosts and run.ranks == 0]
+        between = [run for run in runs if len(run.hosts) == 2 or (not run.hosts and run.ranks == 0)]
         ends = ends_of(between)
         self.known = {at: (between[at], one) for at, one in ends.items()}
         self._unplaced = [run for at, run in enumerate(between) if at not in ends]

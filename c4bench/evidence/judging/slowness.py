@@ -18,6 +18,8 @@ from c4bench.evidence.judging.join import CommEvidence, JobEvidence
 from c4bench.model.diagnosis import Cause, Syndrome
 from c4bench.model.evidence import UNNAMED, Call
 
+# In these a member may be done before the others come: the root of a broadcast waits for nobody.
+ONE_WAY = frozenset({"broadcast", "reduce", "gather", "scatter", "send", "recv"})
 # The latest operations that are looked at, how many it takes, and in which share of them the rank must be last to come.
 _RECENT_OPS = 32
 _LEAST_OPS = 8
@@ -97,7 +99,8 @@ def _late(comm: CommEvidence, inside_s: _Floats, error_s: float) -> _Late | None
 def _waits(job: JobEvidence, comm: CommEvidence) -> tuple[_Floats, float]:
     """How long each member was inside the latest operations, shape (operations, members), and the error of that."""
     calls = [comm.members[rank].calls for rank in sorted(comm.members)]
-    shared = sorted(set.intersection(*map(set, calls)))[-2 * _RECENT_OPS :]
+    shared = [seq for seq in sorted(set.intersection(*map(set, calls))) if calls[0][seq].kind not in ONE_WAY]
+    shared = shared[-2 * _RECENT_OPS :]
     inside_s = _known([[_inside_s(one[seq]) for one in calls] for seq in shared], len(calls))
     if len(inside_s) >= _LEAST_OPS:
         return inside_s, 0.0

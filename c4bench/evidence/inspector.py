@@ -74,7 +74,7 @@ class _Log:
         if not perf and not transfer:
             return "dump_stats" in document
         call = _call(perf, "coll", self._marker) if perf else _call(transfer, "p2p", self._marker)
-        member = _member(self._marker, call.kind)
+        member = _member(self._marker, call.kind if perf else "p2p")
         if member is None or call.seq < 0:
             return False
         (self.calls if perf else self.transfers).setdefault(member, []).append(call)

@@ -39,7 +39,7 @@ _TEXT = re.compile(
     re.MULTILINE,
 )
 # Looking for words is much cheaper than for expressions, and files may be long.
-_WORDS = (b"busbw", b"nThread ", b"# Collective test", b" sum ", b" none ")
+_WORDS = (b"busbw", b"nThread ", b"# Collective test", b"   sum  ", b"  none  ")
 _ROW = (b'"algBw"', b'"busBw"', b'"inPlace"')
 _CSV = re.compile(rb"^[\w, ]{0,40}name, ?(?:nodes, ?ranks|gpus),[\w, ]{0,100}busBw")
 

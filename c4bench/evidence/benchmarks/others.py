@@ -18,6 +18,8 @@ _TEXT = re.compile(
 )
 _WORDS = (b"# OSU ", b"| Test: ", b"Final: ", b"bandwidth (MB/s)", b"Mbit/sec", b"bw ", b"latency ", b"msg_rate ")
 _OSU_TITLE = re.compile(r"^# OSU (.{1,60}?) Test(?: v(\S{1,20}))?")
+# After rows, any other heading is another tool's.
+_OSU_ON = re.compile(r"# ?(?:Size|Datatype|Avg|Overall)\b")
 _OSU_UNIT = re.compile(r"\((MB/s|us)\)|(MB/s)")
 
 
@@ -38,6 +40,9 @@ def osu_runs(lines: Iterable[str], file: str) -> Iterator[BenchmarkRun]:
             if run.began:
                 yield run.done(file, _osu_cut(run))
             run, unit = Run(OSU, title[1].lower(), title[2] or "", began=True), ""
+        elif run.rows and line.lstrip().startswith("#") and not _OSU_ON.match(line):
+            yield run.done(file, _osu_cut(run))
+            run, unit = Run(OSU), ""
         elif run.began and line.startswith("#") and (found := _OSU_UNIT.search(line)):
             unit, sized = found[1] or found[2], words[1:2] == ["Size"] or line.startswith("#Size")
             columns = 1 + sized

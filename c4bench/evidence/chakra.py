@@ -302,7 +302,7 @@ def read_torch(data: bytes, file: str) -> Reading:
     found, cut = json_data_or_cut(data)
     trace = mapping(found)
     if "nodes" not in trace:
-        raise UnreadableError("it is no execution trace: it has no nodes")
+        raise UnreadableError(cut or "it is no execution trace: it has no nodes")
     nodes = list(objects(trace["nodes"]))
     groups = {one[0]: one for node in nodes if text(node.get("name")) == _GROUPS for one in _listed(node)}
     comms = [one for node in sorted(nodes, key=_rf_id) if (one := _comms(node)) is not None]

@@ -44,7 +44,7 @@ def read(data: bytes, file: str) -> Reading:
     found, cut = json_data_or_cut(data)
     trace = mapping({"traceEvents": found} if isinstance(found, list) else found)
     if "traceEvents" not in trace:
-        raise UnreadableError("it is no Kineto trace: it has no traceEvents")
+        raise UnreadableError(cut or "it is no Kineto trace: it has no traceEvents")
     info = mapping(trace.get("distributedInfo"))
     rank = integer(info.get("rank"), rank_in(file))
     known = 0 <= rank < MOST_RANKS

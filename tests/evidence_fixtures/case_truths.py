@@ -394,6 +394,7 @@ ANSWERS = (
     Answer("18-tools/both_ends.json", ("send bidirectional bw, by mlx5_1", "8 MiB: 92.07 Gbit/s; 91.67 Gbit/s")),
     Answer("18-tools/ucx_batch.txt", ("tag_lat_8/tag", "0.87 us", "put_bw_1m", "98.34 Gbit/s"), ("incomplete",)),
     Answer("18-tools/two_slow.csv", ("nic hgx02, confidence 80%", "nic hgx07, confidence 80%"), ("drain",)),
+    Answer("18-tools/four_hosts.csv", ("nic n4, confidence 80%", "6 of 12 pairs are slow"), ("drain", "path ")),
     Answer(
         "18-tools/no_connection.csv",
         ("connection_lost), nic hgx04, confidence 80%", "no connection: hgx01 to hgx04"), ("transfer_slow", "drain"),

@@ -209,7 +209,7 @@ def json_runs(data: bytes, file: str) -> list[BenchmarkRun]:
 def _of_nccl(report: Mapping[str, Any], file: str, cut: str) -> BenchmarkRun:
     """`-J` of nccl-tests; `cut` says what is missing of it."""
     if "results" not in report:
-        raise UnreadableError("it is no report of nccl-tests: it has no results")
+        raise UnreadableError(cut or "it is no report of nccl-tests: it has no results")
     arguments = report.get("args")
     command = text(arguments[0] if isinstance(arguments, list) and arguments else arguments)
     named = _COMMAND.search(command)

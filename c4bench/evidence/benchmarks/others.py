@@ -34,13 +34,14 @@ def osu_runs(lines: Iterable[str], file: str) -> Iterator[BenchmarkRun]:
     Nothing marks the end, so that only a row that breaks off shows a cut. Version 7 can print whether data were right.
     """
     run, columns, unit, sized = Run(OSU), 0, "", False
-    for line in lines:
+    for written in lines:
+        line = written.strip()
         words = line.split()
         if title := _OSU_TITLE.match(line):
             if run.began:
                 yield run.done(file, _osu_cut(run))
             run, unit = Run(OSU, title[1].lower(), title[2] or "", began=True), ""
-        elif run.rows and line.lstrip().startswith("#") and not _OSU_ON.match(line):
+        elif run.rows and line.startswith("#") and not _OSU_ON.match(line):
             yield run.done(file, _osu_cut(run))
             run, unit = Run(OSU), ""
         elif run.began and line.startswith("#") and (found := _OSU_UNIT.search(line)):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from c4bench.evidence.benchmarks.run import FIGURES, GIGA, MICRO, NCCL_TESTS, RCCL_TESTS, Run, known, size
-from c4bench.evidence.fields import integer, kind, mapping, objects, text
+from c4bench.evidence.fields import integer, items, kind, mapping, objects, text
 from c4bench.evidence.limits import MOST_RANKS, UnreadableError, json_data, json_data_or_cut, short_name
 from c4bench.model.evidence import BenchmarkRow, BenchmarkRun
 
@@ -227,6 +227,8 @@ def _of_nccl(report: Mapping[str, Any], file: str, cut: str) -> BenchmarkRun:
     for device in objects(report.get("devices")):
         run.ranks = max(run.ranks, min(integer(device.get("rank")), MOST_RANKS - 1) + 1)
         run.hosts[short_name(text(device.get("hostname")))] = None
+    for said in items(report.get("errors")):
+        run.error(text(said))
     run.failed = max(-1, integer(mapping(report.get("out_of_bounds")).get("count")))
     run.mean_bps = known(mapping(report.get("average_bus_bandwidth")).get("bandwidth"), _RATE)
     return run.done(file, cut if run.rows else "it has no results")

@@ -387,7 +387,8 @@ ANSWERS = (
     ),
     Answer("18-tools/quoted.txt", ("4 ranks on r1, r2", "16 MiB: bus bandwidth 9.77 GB/s", "9.54"), ("incomplete",)),
     Answer(
-        "18-tools/parallel_shell.txt", ("gather, 8 ranks on d1, d2", "32 MiB: bus bandwidth 55.00 GB/s"), ("incomplete",),
+        "18-tools/parallel_shell.txt", ("gather, 8 ranks on d1, d2", "32 MiB: bus bandwidth 55.00 GB/s"),
+        ("incomplete",),
     ),
     Answer(
         "18-tools/lost_connection.log",

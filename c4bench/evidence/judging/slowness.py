@@ -61,16 +61,18 @@ def stragglers(job: JobEvidence) -> list[RankFinding]:
                 in_all_s[rank] += float(np.median(inside_s[:, place]))
     worst = min(late, key=lambda one: (in_all_s[one.rank], -one.share))
     many = worst.ops >= _LEAST_OPS
+    # A member without a file may have been later still.
+    sure = many and not job.comms[worst.comm].silent
     share = "most" if many else "all"
     words = (f"rank {worst.rank} is last to come in {share} of the latest {worst.ops} operations of {worst.comm}: "
              f"the others wait {worst.awaited_s * 1e3:.3g} ms longer in them")  # fmt: skip
     finding = Finding(
         Syndrome.NON_COMMUNICATION_SLOW, Cause.COMPUTE_SLOW, rank_component(job.name, worst.rank), 0.0,
-        _SURE if many else _PERHAPS, (words,),
+        _SURE if sure else _PERHAPS, (words,),
         f"rank {worst.rank} waiting as long as the others",
         {"awaited_s": worst.awaited_s, "share": worst.share, "operations": float(worst.ops)},
     )  # fmt: skip
-    return [RankFinding(finding, (worst.rank,), sure=many)]
+    return [RankFinding(finding, (worst.rank,), sure=sure)]
 
 
 def _late(comm: CommEvidence, inside_s: _Floats, error_s: float) -> _Late | None:

@@ -23,6 +23,7 @@ from c4bench.evidence.limits import (
     MOST_VALUES,
     UnreadableError,
     json_data,
+    json_data_or_cut,
     json_objects,
     short_name,
 )
@@ -125,10 +126,19 @@ def recognises(_head: bytes, name: str) -> bool:
 def read(data: bytes, file: str) -> Reading:
     """The collectives of the trace in `data`; its rank is the last number in the name. Raises UnreadableError."""
     messages = delimited(data)
-    version = _version(next(messages, b""))
+    try:
+        version = _version(next(messages, b""))
+    except UnreadableError as error:
+        raise UnreadableError(f"it is no trace in protobuf, or its first message is cut: {error}") from None
     found = _NUMBER_AT_END.search(PurePath(file).name)
-    nodes = [node for message in messages if (node := _node(message)) is not None]
-    return _reading(nodes, file, integer(found[1]) if found else -1, version)
+    nodes, problems = list[_Node](), tuple[Problem, ...]()
+    try:
+        nodes += (node for message in messages if (node := _node(message)) is not None)
+    except UnreadableError as error:
+        if not nodes:
+            raise
+        problems = (Problem(file, error.reason, error.place),)
+    return replace(_reading(nodes, file, integer(found[1]) if found else -1, version), problems=problems)
 
 
 def _version(message: bytes) -> str:
@@ -274,6 +284,7 @@ _CANNOT_TORCH = (
     "PyTorch execution trace: it has neither times nor sequence numbers, so it shows neither a hang nor who is late; "
     "collectives are counted off"
 )
+_OF_TORCH = (b'"rf_id"', b'"ctrl_deps"', b'"start_ts"', b"[pytorch|profiler")
 _COMMS, _GROUPS = "record_param_comms", "## process_group:init ##"
 # Of these the number after the group in the arguments is the root, of all others the rank in the group.
 _ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
@@ -282,14 +293,16 @@ _NO_CALL = frozenset({"", "wait", "init"})
 
 def recognises_torch(head: bytes, _name: str) -> bool:
     """Whether a file that begins with `head` is an execution trace of PyTorch."""
-    return head.lstrip().startswith(b"{") and b'"schema"' in head and b'"nodes"' in head
+    named = b'"schema"' in head and b'"nodes"' in head
+    return head.lstrip().startswith(b"{") and named and any(word in head for word in _OF_TORCH)
 
 
 def read_torch(data: bytes, file: str) -> Reading:
     """The collectives of the trace in `data`, each once. Raises UnreadableError."""
-    trace = mapping(json_data(data))
+    found, cut = json_data_or_cut(data)
+    trace = mapping(found)
     if "nodes" not in trace:
-        raise UnreadableError("it is no execution trace: it has no nodes")
+        raise UnreadableError(cut or "it is no execution trace: it has no nodes")
     nodes = list(objects(trace["nodes"]))
     groups = {one[0]: one for node in nodes if text(node.get("name")) == _GROUPS for one in _listed(node)}
     comms = [one for node in sorted(nodes, key=_rf_id) if (one := _comms(node)) is not None]
@@ -310,7 +323,8 @@ def read_torch(data: bytes, file: str) -> Reading:
     )  # fmt: skip
     cannot = [_CANNOT_TORCH] if rank >= 0 else [_CANNOT_TORCH, _NO_RANK.format(file)]
     source = SourceFile(file, TORCH, short_name(text(trace.get("schema"))), (rank,) if rank >= 0 else ())
-    return Reading(members, (source,), (), tuple(cannot), min(sizes.get(_WORLD, 0), MOST_RANKS))
+    problems = (Problem(file, cut),) if cut else ()
+    return Reading(members, (source,), problems, tuple(cannot), min(sizes.get(_WORLD, 0), MOST_RANKS))
 
 
 class _Comms(NamedTuple):

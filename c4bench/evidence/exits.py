@@ -21,7 +21,7 @@ from c4bench.model.evidence import LogEvent
 NEEDLES = (
     b" exited on signal ", b"Process name: ", b"Exit code: ", b"srun: error: ", b"slurmstepd: error: ", b"emote daemon",
     b"host      : ", b"rank      : ", b"exitcode  : ", b"Root Cause (first", b"OOMKilled", b"aught signal ",
-    b"] Signal: ", b"Error: ", b" RUNNING AT ", b"EXIT CODE: ", b"KILLED BY SIGNAL: ",
+    b"] Signal: ", b"Error: ", b"Test NCCL failure ", b" RUNNING AT ", b"EXIT CODE: ", b"KILLED BY SIGNAL: ",
 )  # fmt: skip
 _BY_SIGNAL = re.compile(
     r"noticed that process rank (\d{1,7}) with PID (\d{1,9}) on node (\S{1,253}) exited on signal (\d{1,3})"
@@ -40,13 +40,14 @@ _CAUGHT = re.compile(
     r"\[([\w.-]{1,253}):(\d{1,9})(?::\d{1,9}){0,2}\s*\] (?:Caught signal|Signal:) ?(?:(\d{1,3}) |.{0,60}?\((\d{1,3})\))"
 )
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w{0,63}\.){0,8}([A-Z]\w{0,63}(?:Error|Exception|Interrupt)): (.{0,300})")
+_TEST_FAILURE = re.compile(r"Test NCCL failure \S{1,80} '(.{0,300}?) ?/? ?'")
 _FOLLOWS = re.compile(
     r"DistBackendError|DistStoreError|DistNetworkError|ChildFailed|SignalException|Rendezvous|BrokenPipe"
     r"|ConnectionReset|KeyboardInterrupt"
 )
 _FOLLOWS_TEXT = re.compile(
     r"NCCL (?:error|communicator was aborted)|nccl(?:Remote|System)Error|Connection (?:reset|closed)|Broken pipe"
-    r"|[Ww]atchdog"
+    r"|[Ww]atchdog|remote process exited|network error|unhandled system error|remote error"
 )
 _WORDS = {"Killed": -9, "Segmentation": -11, "Out Of Memory": -9, "Bus error": -7, "Aborted": -6, "Terminated": -15}
 _ENDED_BY_OTHERS = frozenset({-signal.SIGTERM, -signal.SIGINT, -signal.SIGABRT, 128 + signal.SIGTERM})
@@ -92,6 +93,9 @@ class Exits:
             yield self._exit(-signal.SIGKILL, line._replace(host=host), number, "OOMKilled: its memory was used up")
         elif found := _CAUGHT.search(text):
             yield self._exit(-int(found[3] or found[4]), line._replace(host=found[1], pid=int(found[2])), number)
+        elif found := _TEST_FAILURE.search(text):
+            follows = bool(_FOLLOWS_TEXT.search(found[1]))
+            yield self._event("exception", f"nccl-tests: {found[1]}", line, number, consequence=follows)
         elif found := _EXCEPTION.search(text):
             follows = bool(_FOLLOWS.search(found[1]) or _FOLLOWS_TEXT.search(found[2]))
             yield self._event("exception", f"{found[1]}: {found[2]}", line, number, consequence=follows)

@@ -80,21 +80,24 @@ def _ranks(parts: Sequence[object]) -> tuple[int, ...]:
     return numbers if numbers and all(0 <= number < MOST_RANKS for number in numbers) else ()
 
 
+_AT_END = re.compile(r"(?:^|[^A-Za-z0-9]|[A-Za-z]{3})(\d{1,7})$")
 _RANK = re.compile(r"rank[_.-]?(\d{1,7})", re.IGNORECASE)
-# Of TensorBoard's traces, `HOST_PID.NANOSECONDS.pt.trace.json`, and of names that say so, a number is a process id.
-_PID = re.compile(r"pid|_\d{1,7}\.\d{13,20}\.", re.IGNORECASE)
+# Of TensorBoard's traces, `HOST_PID.NANOSECONDS.pt.trace.json`, and of names that say so, a number is something else.
+_NO_RANK = re.compile(r"pid|step|iter|epoch|host|node|_\d{1,7}\.\d{13,20}\.", re.IGNORECASE)
 
 
 def rank_in(file: str) -> int:
-    """The rank of which a file is, by its name: the number after `rank`, else the only one before the first dot, or -1.
+    """The rank of which a file is, by its name: the number after `rank`, else one at the end of the stem, or -1.
 
-    A process id is no rank, and of two numbers neither is known to be one.
+    A process id is no rank, a step is none, nor is a number within a word; of two numbers neither is known to be one.
     """
     name = PurePath(file).name
     if stated := _RANK.findall(name):
         return _in_bounds(stated[-1])
-    numbers = re.findall(r"\d+", name.partition(".")[0])
-    return _in_bounds(numbers[0]) if len(numbers) == 1 and not _PID.search(name) else -1
+    stem = name.partition(".")[0]
+    ends = _AT_END.search(stem)
+    alone = ends and len(re.findall(r"\d+", stem)) == 1 and not _NO_RANK.search(name)
+    return _in_bounds(ends[1]) if ends and alone else -1
 
 
 def _in_bounds(digits: str) -> int:

@@ -9,12 +9,12 @@ The metrics are averages over an interval, by GPU, communicator, kind and size, 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from c4bench.evidence.fields import integer, kind, mapping, objects, real, text
-from c4bench.evidence.limits import MOST_LINES, MOST_RANKS, UnreadableError, json_data, short_name
+from c4bench.evidence.limits import MOST_LINES, MOST_RANKS, UnreadableError, json_data, json_objects, short_name
 from c4bench.model.evidence import Call, CallState, MemberEvidence, Problem, Reading, SourceFile
 
 FORMAT = "NCCL Inspector"
@@ -44,7 +44,9 @@ class _Marker(NamedTuple):
 
 def recognises(head: bytes, _name: str) -> bool:
     """Whether a file that begins with `head` is a log of the Inspector."""
-    return (head.lstrip().startswith(b"{") and b'"coll_perf"' in head) or b'"inspector_output_format_version"' in head
+    return (
+        head.lstrip().startswith((b"{", b"[")) and b'"coll_perf"' in head
+    ) or b'"inspector_output_format_version"' in head
 
 
 class _Log:
@@ -72,7 +74,7 @@ class _Log:
         if not perf and not transfer:
             return "dump_stats" in document
         call = _call(perf, "coll", self._marker) if perf else _call(transfer, "p2p", self._marker)
-        member = _member(self._marker, call.kind)
+        member = _member(self._marker, call.kind if perf else "p2p")
         if member is None or call.seq < 0:
             return False
         (self.calls if perf else self.transfers).setdefault(member, []).append(call)
@@ -105,20 +107,36 @@ def read(data: bytes, file: str) -> Reading:
     log, bad = _Log(file), list[int]()
     if data.count(b"\n") > MOST_LINES:
         raise UnreadableError(f"it has more than {MOST_LINES} lines")
-    for number, line in enumerate(data.split(b"\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            used = log.read(mapping(json_data(line)))
-        except UnreadableError:
-            used = False
-        if not used:
+    for number, document in _documents(data):
+        if document is None or not log.read(document):
             bad.append(number)
     members = log.members()
     if not members:
-        raise UnreadableError("none of its lines is a finished operation", "line 1")
+        other = "" if log.version.startswith(("v4.", "unknown")) else f": it is {log.version}, of which v4 is read"
+        raise UnreadableError(f"none of its lines is a finished operation{other}", "line 1")
     problems = (Problem(file, f"{len(bad)} lines cannot be used", f"line {bad[0]}"),) if bad else ()
     return Reading(members, (SourceFile(file, FORMAT, log.version, ()),), problems, (_CANNOT, *log.lost()))
+
+
+def _documents(data: bytes) -> Iterator[tuple[int, Mapping[str, Any] | None]]:
+    """The objects, each with its line, of which there is one a line behind what a launcher may have put before it.
+
+    Other tools have printed them over several lines, or as one list: there they are numbered. None is cut or none.
+    """
+    start = data.lstrip()
+    if start.startswith(b"[") or re.match(rb"\{\s*\n", start):
+        found, rest = json_objects(start)
+        whole = found[0] if start.startswith(b"[") and isinstance(found[0], list) else found
+        yield from enumerate(map(mapping, whole), start=1)
+        if rest:
+            yield len(whole) + 1, None
+        return
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        if line.strip():
+            try:
+                yield number, mapping(json_data(line[max(0, line.find(b"{")) :]))
+            except UnreadableError:
+                yield number, None
 
 
 def _comm(header: Mapping[str, Any]) -> str:
@@ -172,6 +190,8 @@ def _kind(name: str) -> str:
 METRICS = "NCCL Inspector metrics"
 _CANNOT_METRICS = "NCCL Inspector metrics: averages over an interval, which tell of no rank and of no single operation"
 _SAMPLE = re.compile(r"^nccl_(?:p2p_)?(\w{1,64}?)\{(.{1,4096})\} ([-+.\deE]{1,32})(?: \d{1,20})?\s*$")
+# Any metric: a node exporter has those of others in the same file, and the Inspector counters.
+_OTHER = re.compile(r"^[A-Za-z_:][\w:]{0,255}(?:\{.{0,4096}\})? [-+.\w]{1,32}(?: \d{1,20})?\s*$")
 _LABEL = re.compile(r'(\w{1,64})="((?:[^"\\]|\\.){0,512})"')
 _UNITS = {
     "bus_bandwidth_gbs": "GB/s bus bandwidth",
@@ -200,7 +220,7 @@ def read_metrics(data: bytes, file: str) -> Reading:
             continue
         sample = _SAMPLE.match(line)
         if sample is None or sample[1] not in _UNITS:
-            bad.append(number)
+            bad += [] if _OTHER.match(line) else [number]
             continue
         labels = {name: short_name(value) for name, value in _LABEL.findall(sample[2])}
         version = labels.get("version", version)

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from c4bench.evidence.fields import integer, items, kind, mapping, objects, rank_in, ranks, real, text, width
-from c4bench.evidence.limits import MOST_RANKS, UnreadableError, json_data, short_name
-from c4bench.model.evidence import UNNAMED, Call, CallState, MemberEvidence, Reading, SourceFile
+from c4bench.evidence.limits import MOST_RANKS, UnreadableError, json_data_or_cut, short_name
+from c4bench.model.evidence import UNNAMED, Call, CallState, MemberEvidence, Problem, Reading, SourceFile
 
 FORMAT = "Kineto trace"
 _CANNOT = "Kineto trace: only finished operations are in it, so it does not show a hang"
@@ -34,14 +34,17 @@ _COMMS = "record_param_comms"
 
 def recognises(head: bytes, _name: str) -> bool:
     """Whether a file that begins with `head` is a trace."""
+    if head.lstrip().startswith(b"["):  # events alone, as some tools cut them out
+        return b'"ph"' in head and any(word in head for word in (b'"External id"', b'"Collective name"'))
     return head.lstrip().startswith(b"{") and (b'"traceEvents"' in head or b'"distributedInfo"' in head)
 
 
 def read(data: bytes, file: str) -> Reading:
     """The collectives of the trace in `data`. Raises UnreadableError."""
-    trace = mapping(json_data(data))
+    found, cut = json_data_or_cut(data)
+    trace = mapping({"traceEvents": found} if isinstance(found, list) else found)
     if "traceEvents" not in trace:
-        raise UnreadableError("it is no Kineto trace: it has no traceEvents")
+        raise UnreadableError(cut or "it is no Kineto trace: it has no traceEvents")
     info = mapping(trace.get("distributedInfo"))
     rank = integer(info.get("rank"), rank_in(file))
     known = 0 <= rank < MOST_RANKS
@@ -55,7 +58,8 @@ def read(data: bytes, file: str) -> Reading:
         cannot.append(_CANNOT_GROUPS)
     world = min(max(0, integer(info.get("world_size"), 0)), MOST_RANKS)
     source = SourceFile(file, FORMAT, "", (rank,) if known else ())
-    return Reading(evidence, (source,), (), tuple(cannot), world)
+    problems = (Problem(file, cut),) if cut else ()
+    return Reading(evidence, (source,), problems, tuple(cannot), world)
 
 
 def _with_groups(events: list[Mapping[str, Any]], file: str, rank: int, base_s: float) -> tuple[MemberEvidence, ...]:
@@ -134,8 +138,9 @@ def _call(event: Mapping[str, Any], arguments: Mapping[str, Any], seq: int, base
 
 
 def _ended(call: Call, kernel: Call | None) -> Call:
-    """A call, which on NCCL returns before it has ended, with the time of its kernel where there is one."""
-    return msgspec.structs.replace(call, duration_s=kernel.duration_s, finished_s=kernel.finished_s) if kernel else call
+    """A call, which on NCCL returns before it has ended, with the time of its kernel; -1 and 0 if that is missing."""
+    took_s, ended_s = (kernel.duration_s, kernel.finished_s) if kernel else (-1.0, 0.0)
+    return msgspec.structs.replace(call, duration_s=took_s, finished_s=ended_s)
 
 
 def _member(
@@ -143,7 +148,8 @@ def _member(
     kernels: Mapping[int, Call],
 ) -> MemberEvidence:  # fmt: skip
     known = members if rank in members else ()
-    found = {**kernels, **{seq: _ended(call, kernels.get(seq)) for seq, call in calls.items()}}
+    ended = {seq: _ended(call, kernels.get(seq)) for seq, call in calls.items()} if kernels else calls
+    found = {**kernels, **ended}
     ordered = tuple(found[seq] for seq in sorted(found))
     member = known.index(rank) if known else -1
     return MemberEvidence(

@@ -1,7 +1,9 @@
 """The bounds of all that is read from strangers, and the only ways in which their bytes become data."""
 
+import codecs
 import io
 import json
+import re
 import zlib
 from pathlib import Path
 
@@ -21,6 +23,7 @@ MOST_LINES = 1_000_000  # of a text that is judged line by line
 MOST_RANKS = FILE.names
 LONGEST_NAME = 80  # characters
 _CHUNK = 1 << 20
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _GZIP = b"\x1f\x8b"
 
 
@@ -54,8 +57,11 @@ def read_bytes(path: Path) -> bytes:
 
 
 def unpacked(data: bytes) -> bytes:
-    """The bytes themselves, decompressed if they are gzip. Raises UnreadableError."""
-    return gunzip(data) if data.startswith(_GZIP) else data
+    """The bytes themselves, decompressed if they are gzip, and as UTF-8. Raises UnreadableError."""
+    data = gunzip(data) if data.startswith(_GZIP) else data
+    if data.startswith(_UTF_16):
+        data = data.decode("utf-16", "replace").encode()
+    return data.removeprefix(codecs.BOM_UTF8)
 
 
 def gunzip(data: bytes, most: int | None = None) -> bytes:
@@ -85,6 +91,38 @@ def json_data(data: bytes) -> object:
         return from_json(data, object)
     except DecodingError as error:
         raise UnreadableError(f"it is no JSON text: {error}") from None
+
+
+def json_data_or_cut(data: bytes) -> tuple[object, str]:
+    """The plain data in JSON text, of text that is cut all up to its last whole object, and what is missing.
+
+    Raises UnreadableError.
+    """
+    try:
+        return json_data(data), ""
+    except UnreadableError as error:
+        whole = _closed(data) if error.reason.endswith("truncated") else b""
+        if not whole:
+            raise
+        return json_data(whole), f"it is cut: what follows byte {len(whole)} is missing or not whole"
+
+
+_MARKS = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]')
+_ENDS = {b"{": b"}", b"[": b"]"}
+
+
+def _closed(data: bytes) -> bytes:
+    """JSON text up to the last object in it that is whole, with all closed that is open there; empty if none is."""
+    still, end, after = list[bytes](), 0, b""
+    for found in _MARKS.finditer(data):
+        mark = found[0]
+        if mark in _ENDS:
+            still.append(_ENDS[mark])
+        elif still and mark == still[-1]:
+            still.pop()
+            if mark == b"}" and still:
+                end, after = found.end(), b"".join(reversed(still))
+    return data[:end] + after if end else b""
 
 
 def json_objects(data: bytes) -> tuple[list[object], str]:

@@ -2,8 +2,9 @@ r"""A line of a log without what launchers, log shippers and terminals put aroun
 
 Known are Open MPI and PRRTE (`[1,0]<stdout>:`, `[prterun-host-77@1,0]<stderr>: `), `srun --label` (`12: `), MPICH and
 Intel MPI (`[12] `), torchrun (`[default0]:`), PyTorch (`[rank3]:`, `rank3: `), Ray (`(Worker pid=7, ip=192.0.2.1) `),
-Kubernetes (`[pod/NAME/CONTAINER] `, the runtime's `TIME stderr F `), journals (`TIME HOST PROCESS[PID]: `), parallel
-shells (`host12: `) and colours. What is no such prefix stays as it is, leading blanks too.
+Docker Compose (`NAME-1  | `), quotes (`> `), Kubernetes (`[pod/NAME/CONTAINER] `, the runtime's `TIME stderr F `),
+journals (`TIME HOST PROCESS[PID]: `), parallel shells (`host12: `) and colours. What is no such prefix
+stays as it is, leading blanks too.
 """
 
 import re
@@ -34,9 +35,11 @@ _PREFIXES = tuple(
         r" {1,6}(?P<rank>\d{1,7}): ",
         r"\[(?P<rank>\d{1,7})\] (?=\S)",
         r"\([\w.:<>-]{1,64} pid=(?P<pid>\d{1,9})(?:, ip=(?P<host>[\w.:-]{1,253}))?\) ?",
+        r"(?P<host>[a-z][\w.-]{0,127}-\d{1,4}) {1,64}\| (?=[^|])",
+        r"(?:> ?){1,8}",
         r"\(raylet(?:, ip=(?P<host>[\w.:-]{1,253}))?\) ?",
         r"\[pod/(?P<host>[\w.-]{1,253})/[\w.-]{1,253}\] ",
-        r"(?P<host>[a-z][a-z.-]{0,200}\d[a-z\d.-]{0,50}): (?=\S)",
+        r"(?P<host>[a-z][a-z.-]{0,200}\d[a-z\d.-]{0,50}): (?= {0,40}\S)",
     )
 )
 _MOST_PREFIXES = 8

@@ -382,4 +382,61 @@ ANSWERS = (
     Answer("16-device-outputs/module_dark.txt", ("channel 3 receives -40.0 dBm", "clean the connector"), (), 3, DOCTOR),
     Answer("16-device-outputs/show_gids.txt", ("BAD   mlx5_2 port 1: has no IPv4 address",), (), 3, DOCTOR),
     Answer("16-device-outputs/rdma_link.txt", ("it is rdma link", "c4bench doctor --files FILE"), code=2),
+    Answer(
+        "18-tools/timestamps.txt",
+        ("8 ranks on dgx-7", "256 MiB: bus bandwidth 402.90 GB/s out of place, 398.91 GB/s in place",
+         "0 wrong elements"),
+        ("incomplete",),
+    ),
+    Answer(
+        "18-tools/layout_2018.txt",
+        ("all_reduce, 4 ranks on hydra-3", "4 MiB: bus bandwidth 33.11 GB/s out of place, 33.47 GB/s in place",
+         "28.6017"),
+        ("incomplete", WRONG),
+    ),
+    Answer(
+        "18-tools/rccl_more_columns.txt",
+        ("rccl-tests HEAD:f1eb1a6 all_reduce, 8 ranks on mi1", "128 MiB: bus bandwidth 305.90 GB/s out of place"),
+        ("incomplete", WRONG, "nccl-tests collective"),
+    ),
+    Answer(
+        "18-tools/nccl_tests_cut.json",
+        ("reduce_scatter, 6 ranks on a01, a02, a03", "256 MiB: bus bandwidth 139.79 GB/s out of place", "it is cut"),
+        ("mean bus", "512 MiB"),
+    ),
+    Answer(
+        "18-tools/rccl.csv",
+        ("rccl-tests all_reduce, 8 ranks", "64 MiB: bus bandwidth 157.50 GB/s", "results were not checked"), (WRONG,),
+    ),
+    Answer("18-tools/quoted.txt", ("4 ranks on r1, r2", "16 MiB: bus bandwidth 9.77 GB/s", "9.54"), ("incomplete",)),
+    Answer(
+        "18-tools/parallel_shell.txt", ("gather, 8 ranks on d1, d2", "32 MiB: bus bandwidth 55.00 GB/s"),
+        ("incomplete",),
+    ),
+    Answer(
+        "18-tools/lost_connection.log",
+        ("path 192.0.2.14>c2/mlx5_1, confidence 27%", "8 MiB: bus bandwidth 20.50 GB/s", "incomplete"),
+        ("process_ended", "to blame: "),
+    ),
+    Answer("18-tools/both_ends.json", ("send bidirectional bw, by mlx5_1", "8 MiB: 92.07 Gbit/s; 91.67 Gbit/s")),
+    Answer("18-tools/ucx_batch.txt", ("tag_lat_8/tag", "0.87 us", "put_bw_1m", "98.34 Gbit/s"), ("incomplete",)),
+    Answer("18-tools/two_slow.csv", ("nic hgx02, confidence 80%", "nic hgx07, confidence 80%"), ("drain",)),
+    Answer("18-tools/four_hosts.csv", ("nic n4, confidence 80%", "6 of 12 pairs are slow"), ("drain", "path ")),
+    Answer(
+        "18-tools/no_connection.csv",
+        ("connection_lost), nic hgx04, confidence 80%", "no connection: hgx01 to hgx04"), ("transfer_slow", "drain"),
+    ),
+    Answer(
+        "18-tools/inspector_list.json", ("all_reduce (2 ranks): 2 operations (#1-2)", "no file of ranks 0"),
+        ("cannot be used",), code=4,
+    ),
+    Answer(
+        "18-tools/inspector_v5.prom", ("reduce_scatter of 8-9MB: 300 GB/s bus bandwidth, 83 us, on average",),
+        ("cannot be used", "999"), code=4,
+    ),
+    Answer("18-tools/cut.0.et", ("the last message is cut", "group 3: all_gather: 1 operation (#0)"), code=2),
+    Answer("18-tools/send_recv", ("group 5: send (2 ranks): 4 operations",), ("mismatch", "to blame", "healthy")),
+    Answer(
+        "18-tools/broadcast", ("broadcast (4 ranks): 12 operations",), ("to blame", "came late", "healthy"),
+    ),
 )  # fmt: skip

@@ -84,7 +84,9 @@ def ends_of(runs: Sequence[BenchmarkRun]) -> dict[int, Ends]:
 
 
 def _stated(run: BenchmarkRun) -> tuple[str, str] | None:
-    """Both ends by name: those of a matrix's cell, or of a file."""
+    """Both ends by name: those of a matrix's cell, both hosts of a collective, or those of a file."""
+    if run.hosts:
+        return run.hosts[0], run.hosts[-1]
     return (run.local, run.remote) if run.tool == MATRIX else in_name(run.source)
 
 
@@ -93,7 +95,7 @@ def _directed(run: BenchmarkRun, client: str, server: str) -> Ends:
 
     Latency is measured there and back.
     """
-    both = "bidirectional" in run.kind or ("latency" in run.kind and run.tool != MATRIX)
+    both = bool(run.hosts) or "bidirectional" in run.kind or ("latency" in run.kind and run.tool != MATRIX)
     return Ends(server, client, both) if run.kind.startswith("read") else Ends(client, server, both)
 
 

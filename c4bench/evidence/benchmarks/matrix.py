@@ -26,6 +26,7 @@ _UNITS = (
     (re.compile(r"\busec\b|\(us\)|\[us\]|_us\b"), MICRO, True),
 )
 _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_FAILED = re.compile(r"(?:fail|err|time[-_ ]?d?[-_ ]?out|unreach|refused|no[-_ ]conn)[\w -]{0,40}", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z0-9][\w./:-]{0,80}")
 
 
@@ -53,16 +54,18 @@ def runs(data: bytes, file: str) -> list[BenchmarkRun]:
         raise UnreadableError("it is a table of pairs that states no unit; write it above, such as Gbit/s or usec")
     pairs = _listed(table, places) if places else _crossed(table)
     _, scale, timed = unit
-    return [_run(file, source, destination, known(word, scale), timed) for source, destination, word in pairs]
+    return [_run(file, source, destination, word, scale, timed) for source, destination, word in pairs]
 
 
-def _run(file: str, source: str, destination: str, value: float, timed: bool) -> BenchmarkRun:
+def _run(file: str, source: str, destination: str, word: str, scale: float, timed: bool) -> BenchmarkRun:
+    value, failed = known(word, scale), bool(_FAILED.fullmatch(word))
     row = BenchmarkRow(0, mean_s=value) if timed else BenchmarkRow(0, value)
     return BenchmarkRun(
         file,
         MATRIX,
         "latency" if timed else "bandwidth",
-        (row,),
+        () if failed else (row,),
+        errors=(short_name(word),) if failed else (),
         local=short_name(source),
         remote=short_name(destination),
     )
@@ -76,6 +79,8 @@ def _found(output: str) -> _Table | None:
         if _places(heading) and sum(len(row) == len(heading) for row in below) >= _FEWEST:
             return _Table(heading, [row for row in below if len(row) == len(heading)], _above(output, at))
         names = [word for word in heading if word]
+        if sum(row[:1] == [name] for name in names[:1] for row in below) == 0:
+            names = names[1:]  # the first is what stands in the corner
         rows = [row for row in below if row and row[0] in names and len(row) == len(names) + 1]
         named = len(names) >= _FEWEST and len(set(names)) == len(names) and all(map(_is_name, names))
         if named and len(rows) >= _FEWEST and any(_NUMBER.fullmatch(word) for row in rows for word in row[1:]):
@@ -91,6 +96,10 @@ def _words(line: str) -> list[str]:
     """The cells of a line: between commas, semicolons or tabs where there are any, else between blanks."""
     separator = next((one for one in ("\t", ",", ";", "|") if line.count(one) > 1), None)
     return [word.strip() for word in line.strip("\r |#").split(separator)]
+
+
+def _is_result(word: str) -> bool:
+    return bool(_NUMBER.fullmatch(word) or _FAILED.fullmatch(word))
 
 
 def _is_name(word: str) -> bool:
@@ -110,7 +119,7 @@ def _places(heading: Sequence[str]) -> tuple[int, int, int] | None:
 
 def _listed(table: _Table, places: tuple[int, int, int]) -> list[tuple[str, str, str]]:
     rows = [(row[places[0]], row[places[1]], row[places[2]]) for row in table.rows]
-    return [row for row in rows if _NUMBER.fullmatch(row[2]) and row[0] != row[1] and row[0] and row[1]]
+    return [row for row in rows if _is_result(row[2]) and row[0] != row[1] and row[0] and row[1]]
 
 
 def _crossed(table: _Table) -> list[tuple[str, str, str]]:
@@ -119,5 +128,5 @@ def _crossed(table: _Table) -> list[tuple[str, str, str]]:
         (row[0], name, word)
         for row in table.rows
         for name, word in zip(table.heading, row[1:], strict=True)
-        if _NUMBER.fullmatch(word) and name != row[0]
+        if _is_result(word) and name != row[0]
     ]

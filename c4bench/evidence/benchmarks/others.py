@@ -11,12 +11,15 @@ from c4bench.model.evidence import BenchmarkRow, BenchmarkRun
 
 QPERF, PINGPONG = "qperf", "ibv_pingpong"
 _TEXT = re.compile(
-    rb"# OSU [\w /-]{2,60} Test|\| Test: {2,}\w|Final: {2,}\d|\d bytes in [\d.]{1,20} seconds = [\d.]{1,20} Mbit/sec"
+    rb"# OSU [\w /-]{2,60} Test|\| Test: {2,}\w|Final: {2,}\d|\| +bandwidth \(MB/s\) +\|"
+    rb"|\d bytes in [\d.]{1,20} seconds = [\d.]{1,20} Mbit/sec"
     rb"|^(?:tcp|udp|rc|uc|ud|ver|sctp|rds|sdp)_\w{1,20}:\s*\n +\w+ +=",
     re.MULTILINE,
 )
-_WORDS = (b"# OSU ", b"| Test: ", b"Final: ", b"Mbit/sec", b"bw ", b"latency ", b"msg_rate ")
+_WORDS = (b"# OSU ", b"| Test: ", b"Final: ", b"bandwidth (MB/s)", b"Mbit/sec", b"bw ", b"latency ", b"msg_rate ")
 _OSU_TITLE = re.compile(r"^# OSU (.{1,60}?) Test(?: v(\S{1,20}))?")
+# After rows, any other heading is another tool's.
+_OSU_ON = re.compile(r"# ?(?:Size|Datatype|Avg|Overall)\b")
 _OSU_UNIT = re.compile(r"\((MB/s|us)\)|(MB/s)")
 
 
@@ -31,12 +34,16 @@ def osu_runs(lines: Iterable[str], file: str) -> Iterator[BenchmarkRun]:
     Nothing marks the end, so that only a row that breaks off shows a cut. Version 7 can print whether data were right.
     """
     run, columns, unit, sized = Run(OSU), 0, "", False
-    for line in lines:
+    for written in lines:
+        line = written.strip()
         words = line.split()
         if title := _OSU_TITLE.match(line):
             if run.began:
                 yield run.done(file, _osu_cut(run))
             run, unit = Run(OSU, title[1].lower(), title[2] or "", began=True), ""
+        elif run.rows and line.startswith("#") and not _OSU_ON.match(line):
+            yield run.done(file, _osu_cut(run))
+            run, unit = Run(OSU), ""
         elif run.began and line.startswith("#") and (found := _OSU_UNIT.search(line)):
             unit, sized = found[1] or found[2], words[1:2] == ["Size"] or line.startswith("#Size")
             columns = 1 + sized
@@ -63,13 +70,17 @@ def _osu_cut(run: Run) -> str:
 
 _UCX_TEST = re.compile(r"^\| Test: +(\S.{0,60}?) *\|")
 _UCX_SIZE = re.compile(r"^\| Message size:\s+(\d{1,18})\b")
+# Of several tests in one run each has a row with its name.
+_UCX_BATCH = re.compile(r"^\| +Test +\| # iterations ")
+_UCX_ROW = re.compile(r"^[\w./-]{1,64} +\d{1,18} +[\d.]+ +[\d.]+ ")
 _UCX_COLUMNS = 6  # iterations; median, average, overall of a time; average, overall of a rate
 
 
 def ucx_runs(lines: Iterable[str], file: str) -> Iterator[BenchmarkRun]:
     """The row `Final:` of ucx_perftest: the time of a message one way in a latency test, the rate in others."""
-    run, latency, size_bytes, stage = Run(UCX), False, 0, False
+    run, latency, size_bytes, stage, batch = Run(UCX), False, 0, False, False
     for line in lines:
+        batch = batch or bool(_UCX_BATCH.match(line))
         if "bandwidth (MB/s)" in line:
             latency, stage = "latency (usec)" in line, True
             run = Run(UCX, run.kind or ("latency" if latency else "bandwidth"), began=True)
@@ -77,7 +88,10 @@ def ucx_runs(lines: Iterable[str], file: str) -> Iterator[BenchmarkRun]:
             run.kind = test[1].lower()
         elif found := _UCX_SIZE.match(line):
             size_bytes = int(found[1])
-        elif line.startswith("Final:"):
+        elif line.startswith("Final:") or (batch and _UCX_ROW.match(line)):
+            if batch:
+                run.kind = line.split()[0]
+                latency = "lat" in run.kind
             values = [known(word) for word in line.split()[1 : 1 + _UCX_COLUMNS]]
             if len(values) == _UCX_COLUMNS and min(values) >= 0:
                 run.ended, stage = True, False

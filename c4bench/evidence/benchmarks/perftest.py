@@ -38,6 +38,7 @@ _RATES = {"MB/sec": 8 * MEBI, "MiB/sec": 8 * MEBI, "Gb/sec": GIGA}
 # Columns of the text; in JSON percentiles have other names.
 _MEAN, _TYPICAL, _P99, _P999, _LONGEST = "t_avg", "t_typical", "99% percentile", "99.9% percentile", "t_max"
 _IN_JSON = {_MEAN: _MEAN, _TYPICAL: _TYPICAL, _P99: "percentile_99", _P999: "percentile_99.9", _LONGEST: _LONGEST}
+_RESULTS = ("results", "results_local", "results_remote")
 _JSON = re.compile(rb'^\s*\{\s*"?test_info"?\s*:')
 _PAIR = re.compile(r'^\s*"?([\w.]{1,40})"?\s*:\s*"?(.*?)"?\s*,?\s*$')
 
@@ -85,6 +86,7 @@ class _Table:
 
     def done(self, file: str) -> BenchmarkRun:
         """The run."""
+        self.run.kind = self.run.kind or "test"
         return self.run.done(file, self.run.cut("the closing line"))
 
     def read_line(self, line: str) -> None:
@@ -167,9 +169,10 @@ def json_runs(data: bytes, file: str) -> list[BenchmarkRun]:
     title = text(settings.get("test")).replace("_", " ").removeprefix("RDMA ").removesuffix(" Test")
     run = Run(PERFTEST, short_name(title.lower()) or "test", nic=short_name(text(settings.get("Device"))))
     run.connections = max(0, integer(settings.get("Number_of_qps")))
-    found = report.get("results")
-    for results in objects(found) if isinstance(found, list) else [mapping(found)]:
-        run.rows += _json_row(results)
+    for name, found in report.items():
+        if name in _RESULTS:
+            for results in objects(found) if isinstance(found, list) else [mapping(found)]:
+                run.rows += _json_row(results)
     if not run.rows:
         cut = "it is cut, or " if not data.rstrip().endswith(b"}") else ""
         raise UnreadableError(f"{cut}it has no MsgSize, or neither a MsgRate nor times", "results")

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from c4bench.evidence.judging.join import grouped
+from c4bench.evidence.judging.slowness import ONE_WAY
 from c4bench.evidence.limits import MOST_RANKS
 from c4bench.model.evidence import FLIGHT_RECORDER, Call, CallState, MemberEvidence, Reading
 
@@ -62,7 +63,8 @@ def _communicator(ones: list[MemberEvidence]) -> Iterator[tuple[str, bool]]:
         of = f", {', '.join(members[:_NUMBERS])}{more}"
         left_none = f"; no file of ranks {_numbers(missing)} of it" if missing else ""
         yield f"{name}{f' ({size} ranks)' if size else ''}: {_operations(seen)}{of}{left_none}", False
-        yield from ((line, True) for line in _late(name, seen))
+        if kind not in ONE_WAY:
+            yield from ((line, True) for line in _late(name, seen))
 
 
 def _missing(ones: list[MemberEvidence]) -> list[int]:

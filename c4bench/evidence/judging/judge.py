@@ -9,7 +9,7 @@ from c4bench.evidence.judging.clocks import on_one_clock
 from c4bench.evidence.judging.contents import contents
 from c4bench.evidence.judging.crossings import Fabric
 from c4bench.evidence.judging.hangs import HangCase, RankFinding, process_words
-from c4bench.evidence.judging.join import JobEvidence, grouped, join
+from c4bench.evidence.judging.join import JobEvidence, Member, grouped, join
 from c4bench.evidence.judging.logs import LogCase
 from c4bench.evidence.judging.pairs import PairwiseRuns
 from c4bench.evidence.judging.slowness import stragglers
@@ -252,5 +252,16 @@ def _without_fault(job: JobEvidence, *, only_measured: bool, late: bool) -> tupl
     elif late:
         why = "a rank came late to some operations, too few to say more of it"
     dumped = {member.rank for member in members if member.format == FLIGHT_RECORDER}
+    if not (why or dumped):
+        why = _not_compared(members)
     healthy = State.HEALTHY if dumped == set(range(job.ranks)) else State.NO_STRAGGLER
     return State.UNTOLD if why else healthy, why
+
+
+def _not_compared(members: Sequence[Member]) -> str:
+    """Why finished operations do not even show that nobody is late; empty if they do."""
+    if len({member.rank for member in members}) == 1:
+        return "files tell of one rank, and of none to compare it with"
+    if not any(call.shown_s() > 0 or call.duration_s >= 0 for member in members for call in member.newest()):
+        return "files do not say how long operations took"
+    return ""

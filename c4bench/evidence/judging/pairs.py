@@ -6,7 +6,7 @@ A rate is compared with the median of runs of the same test and size, so that wh
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from statistics import median
+from statistics import median, median_high, median_low
 from typing import NamedTuple
 
 from c4bench.attribution.weigh import Blame, Cell, attribute_cells
@@ -59,7 +59,7 @@ class PairwiseRuns:
     def __init__(self, runs: Sequence[BenchmarkRun], fabric: Fabric | None = None) -> None:
         """`fabric` shows which links pairs cross."""
         self._fabric = fabric
-        between = [run for run in runs if not run.hosts and run.ranks == 0]
+        between = [run for run in runs if len(run.hosts) == 2 or (not run.hosts and run.ranks == 0)]
         ends = ends_of(between)
         self.known = {at: (between[at], one) for at, one in ends.items()}
         self._unplaced = [run for at, run in enumerate(between) if at not in ends]
@@ -152,9 +152,11 @@ def _compare(test: str, size_bytes: int, runs: Iterable[tuple[BenchmarkRun, Ends
     means = {cell: median(measured) for cell, measured in values.items()}
     if len(means) < _FEWEST:
         return None
-    normal = median(means.values())
+    low, high = median_low(means.values()), median_high(means.values())
+    # Of four hosts half of the pairs are those of one: the middle is then between two values, and the better counts.
+    normal = median(means.values()) if low > _SLOW * high else high if rates else low
     excess = {cell: math.log(normal / value if rates else value / normal) for cell, value in means.items()}
-    scatter = median(abs(value) for value in excess.values())
+    scatter = median_low(abs(value) for value in excess.values())
     above = max(-math.log(_SLOW), _SCATTER * scatter)
     return Compared(
         test, size_bytes, "Gbit/s" if rates else "us", normal / 1e9 if rates else normal * 1e6, excess, above

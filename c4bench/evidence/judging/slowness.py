@@ -18,6 +18,8 @@ from c4bench.evidence.judging.join import CommEvidence, JobEvidence
 from c4bench.model.diagnosis import Cause, Syndrome
 from c4bench.model.evidence import UNNAMED, Call
 
+# In these a member may be done before the others come: the root of a broadcast waits for nobody.
+ONE_WAY = frozenset({"broadcast", "reduce", "gather", "scatter", "send", "recv"})
 # The latest operations that are looked at, how many it takes, and in which share of them the rank must be last to come.
 _RECENT_OPS = 32
 _LEAST_OPS = 8
@@ -59,16 +61,18 @@ def stragglers(job: JobEvidence) -> list[RankFinding]:
                 in_all_s[rank] += float(np.median(inside_s[:, place]))
     worst = min(late, key=lambda one: (in_all_s[one.rank], -one.share))
     many = worst.ops >= _LEAST_OPS
+    # A member without a file may have been later still.
+    sure = many and not job.comms[worst.comm].silent
     share = "most" if many else "all"
     words = (f"rank {worst.rank} is last to come in {share} of the latest {worst.ops} operations of {worst.comm}: "
              f"the others wait {worst.awaited_s * 1e3:.3g} ms longer in them")  # fmt: skip
     finding = Finding(
         Syndrome.NON_COMMUNICATION_SLOW, Cause.COMPUTE_SLOW, rank_component(job.name, worst.rank), 0.0,
-        _SURE if many else _PERHAPS, (words,),
+        _SURE if sure else _PERHAPS, (words,),
         f"rank {worst.rank} waiting as long as the others",
         {"awaited_s": worst.awaited_s, "share": worst.share, "operations": float(worst.ops)},
     )  # fmt: skip
-    return [RankFinding(finding, (worst.rank,), sure=many)]
+    return [RankFinding(finding, (worst.rank,), sure=sure)]
 
 
 def _late(comm: CommEvidence, inside_s: _Floats, error_s: float) -> _Late | None:
@@ -97,7 +101,8 @@ def _late(comm: CommEvidence, inside_s: _Floats, error_s: float) -> _Late | None
 def _waits(job: JobEvidence, comm: CommEvidence) -> tuple[_Floats, float]:
     """How long each member was inside the latest operations, shape (operations, members), and the error of that."""
     calls = [comm.members[rank].calls for rank in sorted(comm.members)]
-    shared = sorted(set.intersection(*map(set, calls)))[-2 * _RECENT_OPS :]
+    shared = [seq for seq in sorted(set.intersection(*map(set, calls))) if calls[0][seq].kind not in ONE_WAY]
+    shared = shared[-2 * _RECENT_OPS :]
     inside_s = _known([[_inside_s(one[seq]) for one in calls] for seq in shared], len(calls))
     if len(inside_s) >= _LEAST_OPS:
         return inside_s, 0.0

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from c4bench.c4d.hang.wait_for_graph import Node, WaitForGraph
 from c4bench.evidence.judging.join import OPEN, CommEvidence, JobEvidence, Member
 from c4bench.evidence.judging.transfers import TRANSFERS, Transfers
-from c4bench.model.evidence import Call, CallState
+from c4bench.model.evidence import FLIGHT_RECORDER, Call, CallState
 from c4bench.model.telemetry import OpRecord
 
 # Collectives in which ranks may lawfully differ in what they put in: a root does another thing than the rest.
@@ -328,11 +328,14 @@ def record(comm: str, rank: int, call: Call) -> OpRecord:
 
 
 def records_of(job: JobEvidence, comm: str, seq: int) -> dict[int, OpRecord]:
-    """The records of an operation, by rank of the job, as far as its kind is known, without what may differ in it."""
+    """The records of an operation, by rank of the job, as far as its kind is known, without what may differ in it.
+
+    None from traces of finished operations: those did meet, and numbers that are counted off may be one apart.
+    """
     records: dict[int, OpRecord] = {}
     for rank, member in job.comms[comm].members.items():
         call = member.calls.get(seq)
-        if call is not None and call.kind:
+        if call is not None and call.kind and member.format == FLIGHT_RECORDER:
             uneven = call.kind in _UNEVEN or call.size_bytes < 0
             records[rank] = record(comm, rank, replace(call, dtype="", size_bytes=-1) if uneven else call)
     return records

@@ -110,6 +110,10 @@ def test_nothing_told_is_not_healthy(tmp_path, capsys):
         ("worker_4711.1752218533420119846.pt.trace.json", -1),
         ("gpu-b01-pid912.log", -1),
         ("trace-a.json", -1),
+        ("job5", 5),
+        ("step_500.json", -1),
+        ("llama70b_trace.json", -1),
+        ("h100.json", -1),
     ],
 )
 def test_a_process_id_in_a_name_is_no_rank(name, rank):

@@ -1,5 +1,6 @@
 """The bounds of all that is read from strangers, and the only ways in which their bytes become data."""
 
+import codecs
 import io
 import json
 import zlib
@@ -54,8 +55,14 @@ def read_bytes(path: Path) -> bytes:
 
 
 def unpacked(data: bytes) -> bytes:
-    """The bytes themselves, decompressed if they are gzip. Raises UnreadableError."""
-    return gunzip(data) if data.startswith(_GZIP) else data
+    """The bytes themselves, decompressed if they are gzip, and as UTF-8 if they begin with a mark of UTF-16 or UTF-8.
+
+    Raises UnreadableError.
+    """
+    data = gunzip(data) if data.startswith(_GZIP) else data
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.decode("utf-16", "replace").encode()
+    return data.removeprefix(codecs.BOM_UTF8)
 
 
 def gunzip(data: bytes, most: int | None = None) -> bytes:

@@ -23,7 +23,7 @@ NEEDLES = (
     b"Process name: ", b"Exit code: ", b"srun: error: ", b"slurmstepd: error: ", b"emote daemon",
     b"host      : ", b"rank      : ", b"exitcode  : ", b"Root Cause (first", b"OOMKilled", b"aught signal ",
     b"] Signal: ", b"Error: ", b" RUNNING AT ", b"EXIT CODE: ", b"KILLED BY SIGNAL: ",
-    b"MPI_ABORT was ", b" MPI_Abort(",
+    b"MPI_ABORT was ", b" MPI_Abort(", b" failed to pass monitoredBarrier",
 )  # fmt: skip
 _BY_SIGNAL = re.compile(
     r"noticed that process rank (\d{1,7}) with PID (\d{1,9}) on node (\S{1,253}) exited on signal (\d{1,3})"
@@ -54,8 +54,9 @@ _FOLLOWS = re.compile(
 )
 _FOLLOWS_TEXT = re.compile(
     r"NCCL (?:error|communicator was aborted)|nccl(?:Remote|System)Error|Connection (?:reset|closed)|Broken pipe"
-    r"|[Ww]atchdog"
+    r"|[Ww]atchdog|[Tt]imed out (?:waiting|after)|[Ss]ocket [Tt]imeout"
 )
+_BARRIER = re.compile(r"\bRanks? ([\d, ]{1,4096}) failed to pass monitoredBarrier in (\d{1,12}) ms")
 _WORDS = {"Killed": -9, "Segmentation": -11, "Out Of Memory": -9, "Bus error": -7, "Aborted": -6, "Terminated": -15}
 _ENDED_BY_OTHERS = frozenset({-signal.SIGTERM, -signal.SIGINT, -signal.SIGABRT, 128 + signal.SIGTERM})
 
@@ -113,6 +114,10 @@ class Exits:
             yield self._exit(-signal.SIGKILL, line._replace(host=host), number, "OOMKilled: its memory was used up")
         elif found := _CAUGHT.search(text):
             yield self._exit(-int(found[3] or found[4]), line._replace(host=found[1], pid=int(found[2])), number)
+        elif found := _BARRIER.search(text):
+            waited = f"had not come to a barrier after {int(found[2]) / 1000:g} s"
+            for rank in _tasks(found[1].replace(" ", "")):
+                yield self._event("barrier", waited, Line("", rank, at=line.at), number)
         elif found := _EXCEPTION.search(text):
             follows = bool(_FOLLOWS.search(found[1]) or _FOLLOWS_TEXT.search(found[2]))
             yield self._event("exception", f"{found[1]}: {found[2]}", line, number, consequence=follows)

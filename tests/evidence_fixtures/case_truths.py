@@ -140,6 +140,15 @@ TRUTHS = (
         "18-errors-as-saved/srun_list.out", 0, ("rank job:3", "rank job:5", "rank job:9"), ((3,), (5,), (9,)),
         ("gpu3", "gpu5", "gpu-7"),
     ),
+    Truth("18-errors-as-saved/monitored_barrier.log", 0, ("rank job:5",), ((5,),)),
+    Truth(
+        "18-errors-as-saved/exceptions.log", 0, ("nic 192.0.2.33/198.51.100.33",), ((),), ("192.0.2.33",),
+        says=("198.51.100.8 had no answer from 192.0.2.33/198.51.100.33",),
+    ),
+    Truth(
+        "18-errors-as-saved/two_nics_of_a_host.log", 0, ("host w3",), ((),), ("w3",),
+        says=("2 NICs of w3 give no answer, and none elsewhere: w3/fd00::3:0, w3/fd00::3:1",),
+    ),
     Truth("18-errors-as-saved/torchfrtrace.txt", 8, ("rank job:3", "rank job:6"), ((3,), (6,))),
 )  # fmt: skip
 
@@ -398,5 +407,8 @@ ANSWERS = (
         ("24 ranks", "1 communicator of 24 ranks: status RUNNING, errors OK", "whether the last calls have ended"),
         ("to blame: ", "of which no file tells anything"),
         code=4,
+    ),
+    Answer(
+        "18-errors-as-saved/gloo.log", ("rank 2: RuntimeError", "do not show who is to blame"), ("to blame: ",), code=4,
     ),
 )  # fmt: skip

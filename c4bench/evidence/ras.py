@@ -17,7 +17,7 @@ the day where it was written, without a zone, so only their order is used.
 """
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -38,7 +38,9 @@ _CANNOT = (
     "late or never comes shows only between two reports"
 )
 
-_CANNOT_TEXT = "NCCL RAS text: it shows only communicators that it warns of"
+_CANNOT_TEXT = (
+    "NCCL RAS text: it shows only communicators that it warns of, and which ranks only where they are few, or with -v"
+)
 _HEADS = (b"Job summary", b"NCCL version", b"Communicators...")
 # An expression that begins with plain text is much faster to find in a long file.
 _TABLE = re.compile(rb"Group +Comms +Nodes +Ranks")
@@ -55,7 +57,11 @@ _STATUS = re.compile(r"^\s*(DEAD|INCOMPLETE)\s*$")
 _WHAT = re.compile(r"different (\w{1,64})(?: operation)? (?:operation )?counts")
 _MANY = re.compile(r"^\s*(\d{1,9}) ranks have (?:launched up to operation (\d{1,18})|not launched any operations)")
 _ONE = re.compile(r"^\s*Rank (\d{1,9})(?: has (?:launched up to operation (\d{1,18})|not launched any operations))?")
-_STATE = re.compile(r"^\s*(?:(\d{1,9} ranks?) ha(?:ve|s)|Rank (\d{1,9}) has) status ([A-Z]{1,32})")
+_STATE = re.compile(
+    r"^\s*(?:(\d{1,9} ranks?)|Rank (\d{1,9})) "
+    r"((?:ha(?:ve|s) )?(?:status|reported) (?:(?! -- ).){1,64}|have launched up to operation \d{1,18})"
+)
+_LACKS = re.compile(r"^\s*(Missing communicator data from \d{1,9} [a-z ]{1,32})$")
 _MISSING = re.compile(r"^\s*The missing ranks?: ([\d,\s-]{1,1000000})$")
 _WHERE = re.compile(r"(?:managed by process|Process) (\d{1,18}) on node (\S{1,256})")
 _GPU = re.compile(r"GPUs? (\d{1,6})(?: \(NVML (\d{1,6})\))?")
@@ -125,7 +131,7 @@ def _read_text(data: bytes, file: str) -> Reading:
     if lacking and not any(section.lines for section in sections if section.comm or section.word):
         reason = f"its table has {', '.join(lacking)}, and what it says of that further on is not here"
         problems.append(Problem(file, reason))
-    shown = tuple([*map(_row, rows), *filter(None, map(_states, sections))][:_MOST_SHOWN])
+    shown = tuple([*map(_row, rows), *filter(None, map(_said, sections))][:_MOST_SHOWN])
     return Reading(placed, sources, tuple(problems), cannot, ranks, per_host=per_host, shown=shown)
 
 
@@ -142,11 +148,13 @@ def _row(row: re.Match[str]) -> str:
     return f"{comms} communicator{'' if comms == 1 else 's'} of {size} ranks: status {status}, errors {errors}"
 
 
-def _states(section: _Section) -> str:
-    """Which ranks of a communicator are made, run or end, if a warning says that these differ."""
+def _said(section: _Section) -> str:
+    """What a warning says of a communicator, or of processes, and of ranks that it need not name."""
+    of = section.comm or "all communicators"
     found = [f"{state[1] or f'rank {state[2]}'} {state[3]}{_by(line)}"
              for line in section.lines if (state := _STATE.match(line))]  # fmt: skip
-    return f"{section.comm}: its ranks differ in status: {', '.join(found[:_MOST_STATES])}" if found else ""
+    found += [lacks[1] for line in section.lines if (lacks := _LACKS.match(line)) and section.word in _GONE]
+    return f"{of}: {', '.join(found[:_MOST_STATES])}" if found else ""
 
 
 def _by(line: str) -> str:
@@ -199,11 +207,14 @@ def _sections(lines: list[str], sizes: dict[str, int]) -> Iterator[_Section]:
 def _mismatch(section: _Section, file: str, account: Account, ranks: int) -> Iterator[MemberEvidence]:
     """Members by what they have launched; those that are not listed are of the first and largest group.
 
+    There are none where ranks of another group are counted and not listed, which RAS does for few only.
+
     Raises OverBudgetError before it makes more members than a report, or its job of so many `ranks`, may have.
     """
     counts: dict[int, dict[str, int]] = defaultdict(dict)
     where: dict[int, tuple[int, str, int]] = {}
     usual: dict[str, int] = {}
+    unlisted: Counter[tuple[str, int]] = Counter()
     comm, size, what, up_to, total, counted = section.comm, section.size, "", 0, 0, True
     for line in section.lines:
         if "have different status" in line:
@@ -216,15 +227,18 @@ def _mismatch(section: _Section, file: str, account: Account, ranks: int) -> Ite
         elif many := _MANY.match(line):
             up_to = integer(many[2], 0) if many[2] else 0
             total += integer(many[1], 0)
+            if what in usual:
+                unlisted[what, up_to] += integer(many[1], 0)
             usual.setdefault(what, up_to)
         elif one := _ONE.match(line):
             account.spend(records=1)
             rank = integer(one[1])
             counts[rank][what] = integer(one[2], 0) if " has " in line else up_to
+            unlisted[what, up_to] -= " has " not in line
             total += " has " in line
             if place := _WHERE.search(line):
                 where[rank] = integer(place[1]), short_name(place[2]), _gpu(line)
-    if not (usual or counts):
+    if not (usual or counts) or max(unlisted.values(), default=0) > 0:
         return
     # Counts of ranks that the table of communicators contradicts are not followed.
     size = section.size or max(size, total)
@@ -261,6 +275,8 @@ def _missing(sections: list[_Section], file: str, account: Account) -> Iterator[
                     processes.setdefault(process, _Gone(_GONE[section.word], _gpu(line)))
                 else:
                     processes[process] = _Gone(_GONE[section.word], _gpu(line))
+            elif section.comm and rank and integer(rank[1]) < within:
+                numbers.append((section, [integer(rank[1])]))
     for section, found in numbers:
         of_ranks += _placed(section, found, list(processes))
     for section, member, (host, pid) in of_ranks:

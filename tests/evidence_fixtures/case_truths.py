@@ -116,6 +116,7 @@ TRUTHS = (
     Truth("18-ras-as-saved/srun_label.out", 8, ("rank job:6",), ((6,),), ("192.0.2.92",)),
     Truth("18-ras-as-saved/after_a_prompt.json", 0, ("rank job:11",), ((11,),), ("192.0.2.22",)),
     Truth("18-ras-as-saved/two_reports.ndjson", 0, ("rank job:3",), ((3,),), ("192.0.2.20",)),
+    Truth("18-ras-as-saved/process_not_found.txt", 16, ("rank job:7",), ((7,),)),
     Truth(
         "18-ras-as-saved/in_a_mail.txt", 0, ("rank 4b398875b8b2a063:21",), ((),), ("198.51.100.66",),
         says=("process 33021 on 198.51.100.66, GPU 5",),
@@ -398,9 +399,19 @@ ANSWERS = (
     Answer("16-device-outputs/rdma_link.txt", ("it is rdma link", "c4bench doctor --files FILE"), code=2),
     Answer(
         "18-ras-as-saved/unlike_status.txt",
-        ("32 ranks", "its ranks differ in status: 26 ranks UNKNOWN, 4 ranks RUNNING, 2 ranks FINALIZE"),
+        ("32 ranks", "26 ranks have status UNKNOWN, 4 ranks have status RUNNING, 2 ranks have status FINALIZE"),
         ("to blame: ", "have called alike"),
         code=4,
+    ),
+    Answer(
+        "18-ras-as-saved/counted_not_listed.txt",
+        ("16 ranks", "9 ranks have launched up to operation 12, 7 ranks have launched up to operation 11"),
+        ("to blame: ", "have called alike"),
+        code=4,
+    ),
+    Answer(
+        "18-ras-as-saved/asynchronous_error.txt",
+        ("8 ranks", "rank 5 reported ncclRemoteError (process 5105 on 192.0.2.6)"), ("to blame: ",), code=4,
     ),
     Answer(
         "18-ras-as-saved/all_ok.log.gz",

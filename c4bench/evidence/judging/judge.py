@@ -248,7 +248,9 @@ def _without_fault(job: JobEvidence, *, only_measured: bool, late: bool) -> tupl
     elif not called and any(member.counts for member in members):
         why = "all ranks have called alike, and counts of calls do not show whether the last of them has ended"
     elif not called and _by_ras(job) and not job.reading.problems:
-        why = "RAS names no rank that is missing or has called less; whether the last calls have ended it does not show"
+        why = (
+            "RAS names no rank that is missing or has called less; whether the last calls have ended, it does not show"
+        )
     elif not called:
         why = "no file tells of what any rank has called"
     elif job.reading.problems:

@@ -91,7 +91,7 @@ def json_data(data: bytes) -> object:
     try:
         return from_json(data, object)
     except DecodingError as error:
-        raise UnreadableError(f"it is no JSON text: {error}") from None
+        raise UnreadableError(f"its JSON text cannot be read: {error}") from None
 
 
 def json_objects(data: bytes) -> tuple[list[object], str]:
@@ -112,7 +112,7 @@ def json_objects(data: bytes) -> tuple[list[object], str]:
                     at += 1
     except DecodingError as error:
         if not found:
-            raise UnreadableError(f"it is no JSON text: {error}") from None
+            raise UnreadableError(f"its JSON text cannot be read: {error}") from None
         return found, str(error)
     return found, ""
 

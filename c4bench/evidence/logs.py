@@ -37,6 +37,7 @@ _BROKEN_OFF = re.compile(
     rb"Watchdog caught(?!.*Timeout\(ms\)=\d+\))|ast enqueued(?!.*ast completed .*\d)|noticed that process rank "
 )
 _MOST_WRAPPED = 4
+_ZEROS = re.compile(rb"\0{8,}")
 _FORMATS = (b"{", b"[{", b"\x80", b"PK", b"\x1f\x8b")
 
 
@@ -54,8 +55,9 @@ def recognises(data: bytes, _name: str) -> bool:
 
 def is_text(data: bytes) -> bool:
     """Whether `data` begins as text does, and not as a file of another kind, such as JSON."""
-    head = data[:_HEAD].lstrip()
-    return b"\0" not in head and (bool(_SHIPPED.match(head)) or not head.startswith(_FORMATS))
+    # A host that fails leaves blocks of zeros in its logs.
+    head = _ZEROS.sub(b"", data[:_HEAD]).lstrip()
+    return bool(head) and b"\0" not in head and (bool(_SHIPPED.match(head)) or not head.startswith(_FORMATS))
 
 
 def read(data: bytes, file: str) -> Reading:

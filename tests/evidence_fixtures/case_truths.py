@@ -132,6 +132,11 @@ TRUTHS = (
         "18-watchdog-as-saved/shipped.json", 0, ("job job",), ((),),
         says=("ranks 0, 1, 3 timed out after 600 s in all_reduce #9 of default_pg", "no line of rank 2", NOBODY),
     ),
+    Truth(
+        "18-watchdog-as-saved/block_of_zeros.log", 0, ("job job",), ((),),
+        says=("ranks 0, 1 timed out after 600 s in all_reduce #9", NOBODY),
+    ),
+    Truth("18-recorder-as-saved", 4, ("rank job:2",), ((2,),)),
     Truth("18-errors-as-saved/ucx_1_8.log", 0, ("nic fe80::526b:4bff:fecb:bece",), ((),),
           ("fe80::526b:4bff:fecb:bece",)),
     Truth("18-errors-as-saved/ucx_1_16.log", 0, ("nic 203.0.113.5",), ((),), ("203.0.113.5",)),

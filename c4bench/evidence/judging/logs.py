@@ -363,8 +363,8 @@ def _wait(waits: list[TimedOut]) -> str:
     """Who gave up waiting in which operation, in words."""
     first = min(waits, key=lambda one: one.rank)
     ranks = sorted(one.rank for one in waits if one.rank >= 0)
-    members = sorted(one.member for one in waits if one.rank < 0)
-    who = [_ranks(ranks)] if ranks else []
+    members = sorted(one.member for one in waits if one.rank < 0 <= one.member)
+    who = [_ranks(ranks)] if ranks else [] if members else ["a rank that is not known"]
     who += [f"ranks {_some(members)} of a group"] if members else []
     number, group = (f" #{first.seq}" if first.seq >= 0 else ""), (f" of {first.group}" if first.group else "")
     where = f"{first.kind or 'an operation'}{number}{group}"

@@ -259,6 +259,7 @@ def _mismatch(section: _Section, file: str, account: Account, ranks: int) -> Ite
 def _missing(sections: list[_Section], file: str, account: Account) -> Iterator[MemberEvidence]:
     """What does not answer: ranks as far as they are listed by communicator, and the other processes."""
     processes: dict[_Process, _Gone] = {}
+    gpus: dict[tuple[str, int], int] = {}  # a process may have several
     of_ranks: list[tuple[_Section, int, _Process]] = []
     numbers: list[tuple[_Section, list[int]]] = []
     for section in sections:
@@ -272,6 +273,7 @@ def _missing(sections: list[_Section], file: str, account: Account) -> Iterator[
                 process = short_name(place[2]), integer(place[1])
                 if section.comm and rank and integer(rank[1]) < within:
                     of_ranks.append((section, integer(rank[1]), process))
+                    gpus[section.comm, integer(rank[1])] = _gpu(line)
                     processes.setdefault(process, _Gone(_GONE[section.word], _gpu(line)))
                 else:
                     processes[process] = _Gone(_GONE[section.word], _gpu(line))
@@ -282,7 +284,7 @@ def _missing(sections: list[_Section], file: str, account: Account) -> Iterator[
     for section, member, (host, pid) in of_ranks:
         gone = processes.get((host, pid)) or _Gone(_status_of(processes.values(), section), -1)
         yield MemberEvidence(file, FORMAT, section.comm, member=member, size=section.size, host=host, pid=pid,
-                             gpu=gone.gpu, status=gone.status)  # fmt: skip
+                             gpu=gpus.get((section.comm, member), gone.gpu), status=gone.status)  # fmt: skip
     for host, pid in sorted(processes.keys() - {process for _, _, process in of_ranks}):
         gone = processes[host, pid]
         yield MemberEvidence(file, FORMAT, "", host=host, pid=pid, gpu=gone.gpu, status=gone.status)

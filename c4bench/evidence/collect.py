@@ -15,6 +15,7 @@ import msgspec
 
 from c4bench.budget import FILES, Account, OverBudgetError
 from c4bench.evidence import logs
+from c4bench.evidence.fields import rank_in
 from c4bench.evidence.formats import HEAD_BYTES, formats_of
 from c4bench.evidence.limits import (
     MOST_BYTES,
@@ -119,7 +120,7 @@ class Collector:
         """Read all that has changed. What cannot be used is a problem and does not stop the rest."""
         readings: list[Reading] = []
         problems: list[Problem] = []
-        first: dict[bytes, Path] = {}
+        first: dict[tuple[bytes, int], Path] = {}
         account = Account("all files together", FILES)
         silent = {path for path, pipe in self._pipes.items() if not pipe.version}
         for path in _files(self._paths, problems):
@@ -127,7 +128,9 @@ class Collector:
                 continue
             found = self._file(path)
             outcome = found.outcome
-            if _tells_of_calls(outcome) and (other := first.setdefault(found.digest, path)) is not path:
+            # Files that their names give to different ranks are no copies.
+            same = found.digest, rank_in(path.name)
+            if _tells_of_calls(outcome) and (other := first.setdefault(same, path)) is not path:
                 outcome = UnreadableError(f"it has the same bytes as {file_name(other)} and is not used")
             if isinstance(outcome, UnreadableError):
                 problems.append(Problem(file_name(path), outcome.reason, outcome.place))

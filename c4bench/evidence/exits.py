@@ -19,9 +19,11 @@ from c4bench.evidence.watchdog import written_at
 from c4bench.model.evidence import LogEvent
 
 NEEDLES = (
-    b" exited on signal ", b"Process name: ", b"Exit code: ", b"srun: error: ", b"slurmstepd: error: ", b"emote daemon",
+    b"noticed that process rank ", b"failed (exitcode: ",
+    b"Process name: ", b"Exit code: ", b"srun: error: ", b"slurmstepd: error: ", b"emote daemon",
     b"host      : ", b"rank      : ", b"exitcode  : ", b"Root Cause (first", b"OOMKilled", b"aught signal ",
     b"] Signal: ", b"Error: ", b"Test NCCL failure ", b" RUNNING AT ", b"EXIT CODE: ", b"KILLED BY SIGNAL: ",
+    b"MPI_ABORT was ", b" MPI_Abort(", b" failed to pass monitoredBarrier",
 )  # fmt: skip
 _BY_SIGNAL = re.compile(
     r"noticed that process rank (\d{1,7}) with PID (\d{1,9}) on node (\S{1,253}) exited on signal (\d{1,3})"
@@ -35,9 +37,15 @@ _NODE = re.compile(r"srun: error: Node failure on (\S{1,253})")
 _STEP = re.compile(r"slurmstepd(?:-\S{1,64})?: error: (?:.{0,120}?\bON (\S{1,253}) )?(.{0,200})")
 _DAEMON = re.compile(r"[Rr]emote daemon:? .{0,128} on node (\S{1,253})")
 _ENTRY = re.compile(r"^\s*(time|host|rank|exitcode) {1,6}: (\S{1,253})(?:.*\(pid: (\d{1,9})\))?")
+_AGENT = re.compile(r"failed \(exitcode: (-?\d{1,3})\) local_rank: (\d{1,6}) \(pid: (\d{1,9})\)")
+_ABORT = re.compile(
+    r"MPI_ABORT was invoked on rank (\d{1,7}) in communicator MPI_COMM_WORLD"
+    r"|application called MPI_Abort\(MPI_COMM_WORLD, -?\d{1,9}\) - process (\d{1,7})"
+)
 _CONTAINER = re.compile(r"^\s*(?:(\S{1,253})\s+\d{1,4}/\d{1,4}\s+|Reason:\s+)(OOMKilled)\b")
 _CAUGHT = re.compile(
-    r"\[([\w.-]{1,253}):(\d{1,9})(?::\d{1,9}){0,2}\s*\] (?:Caught signal|Signal:) ?(?:(\d{1,3}) |.{0,60}?\((\d{1,3})\))"
+    r"\[([\w.-]{1,253}):(\d{1,9})\s{0,8}(?::\d{1,9}){0,2}\s*\] "
+    r"(?:Caught signal|Signal:) ?(?:(\d{1,3}) |.{0,60}?\((\d{1,3})\))"
 )
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w{0,63}\.){0,8}([A-Z]\w{0,63}(?:Error|Exception|Interrupt)): (.{0,300})")
 _TEST_FAILURE = re.compile(r"Test NCCL failure \S{1,80} '(.{0,300}?) ?/? ?'")
@@ -48,7 +56,9 @@ _FOLLOWS = re.compile(
 _FOLLOWS_TEXT = re.compile(
     r"NCCL (?:error|communicator was aborted)|nccl(?:Remote|System)Error|Connection (?:reset|closed)|Broken pipe"
     r"|[Ww]atchdog|remote process exited|network error|unhandled system error|remote error"
+    r"|[Tt]imed out (?:waiting|after)|[Ss]ocket [Tt]imeout"
 )
+_BARRIER = re.compile(r"\bRanks? ([\d, ]{1,4096}) failed to pass monitoredBarrier in (\d{1,12}) ms")
 _WORDS = {"Killed": -9, "Segmentation": -11, "Out Of Memory": -9, "Bus error": -7, "Aborted": -6, "Terminated": -15}
 _ENDED_BY_OTHERS = frozenset({-signal.SIGTERM, -signal.SIGINT, -signal.SIGABRT, 128 + signal.SIGTERM})
 
@@ -66,20 +76,25 @@ class Exits:
         before = len(self.events)
         if self._read_entry(line, number):
             return True
-        for event in self._events(line, number):
+        for event in [*self._by_launcher(line, number)] or self._by_itself(line, number):
             self._account.spend(records=1)
             self.events.append(event)
         return len(self.events) > before
 
-    def _events(self, line: Line, number: int) -> Iterator[LogEvent]:
+    def _by_launcher(self, line: Line, number: int) -> Iterator[LogEvent]:
+        """What launchers say of the ends of others."""
         text = line.text
         if found := _BY_SIGNAL.search(text):
             pid = int(found[2]) or -1
             yield self._exit(-int(found[4]), line._replace(rank=int(found[1]), host=found[3], pid=pid), number)
         elif found := _SRUN.search(text):
             status = _srun_status(found[3])
-            for rank in _tasks(found[2]):
-                yield self._exit(status, line._replace(rank=rank, host=found[1]), number, found[3])
+            tasks = _tasks(found[2])
+            for rank, host in zip(tasks, _hosts(found[1], len(tasks)), strict=True):
+                yield self._exit(status, line._replace(rank=rank, host=host), number, found[3])
+        elif found := _ABORT.search(text):
+            rank = int(found[1] or found[2])
+            yield self._exit(1, line._replace(rank=rank), number, "it called MPI_Abort")
         elif found := _NODE.search(text) or _DAEMON.search(text):
             yield self._event("host", "its node has failed, as the launcher says", line._replace(host=found[1]), number)
         elif "slurmstepd" in text and (found := _STEP.search(text)):
@@ -88,6 +103,14 @@ class Exits:
             elif "CANCELLED" in text:
                 words = f"Slurm has ended the step{' on ' + found[1] if found[1] else ''}: {found[2]}"
                 yield self._event("end", words, line._replace(host=found[1] or line.host), number, consequence=True)
+
+    def _by_itself(self, line: Line, number: int) -> Iterator[LogEvent]:
+        """What an agent says of a process of its own, or a process of itself."""
+        text = line.text
+        if found := _AGENT.search(text):
+            status = int(found[1])
+            words = f"its local rank {found[2]}, process {found[3]}, {_how(status)}"
+            yield self._exit(status, line, number, words)
         elif found := _CONTAINER.search(text):
             host = found[1] or line.host
             yield self._exit(-signal.SIGKILL, line._replace(host=host), number, "OOMKilled: its memory was used up")
@@ -96,6 +119,10 @@ class Exits:
         elif found := _TEST_FAILURE.search(text):
             follows = bool(_FOLLOWS_TEXT.search(found[1]))
             yield self._event("exception", f"nccl-tests: {found[1]}", line, number, consequence=follows)
+        elif found := _BARRIER.search(text):
+            waited = f"had not come to a barrier after {int(found[2]) / 1000:g} s"
+            for rank in _tasks(found[1].replace(" ", "")):
+                yield self._event("barrier", waited, Line("", rank, at=line.at), number)
         elif found := _EXCEPTION.search(text):
             follows = bool(_FOLLOWS.search(found[1]) or _FOLLOWS_TEXT.search(found[2]))
             yield self._event("exception", f"{found[1]}: {found[2]}", line, number, consequence=follows)
@@ -131,10 +158,8 @@ class Exits:
         self.events.append(self._exit(code, of, number, root="root" in entry))
 
     def _exit(self, status: int, of: Line, number: int, words: str = "", *, root: bool = False) -> LogEvent:
-        by_signal = -status if status < 0 else max(0, status - 128)
-        named = f"signal {by_signal} ({_signal_name(by_signal)})" if by_signal else ""
-        words = words or (f"ended by {named}" if status < 0 else f"exit code {status}{f', {named}' if named else ''}")
-        event = self._event("exit", words, of, number, consequence=status in _ENDED_BY_OTHERS or status == 0)
+        follows = status in _ENDED_BY_OTHERS or status == 0
+        event = self._event("exit", words or _how(status), of, number, consequence=follows)
         return replace(event, status=status, root=root)
 
     def _event(self, what: str, words: str, of: Line, number: int, *, consequence: bool = False) -> LogEvent:
@@ -161,6 +186,13 @@ def _code(text: str) -> int | None:
     return None
 
 
+def _how(status: int) -> str:
+    """How a process ended, in words."""
+    by_signal = -status if status < 0 else max(0, status - 128)
+    named = f"signal {by_signal} ({_signal_name(by_signal)})" if by_signal else ""
+    return f"ended by {named}" if status < 0 else f"exit code {status}{f', {named}' if named else ''}"
+
+
 def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
@@ -175,6 +207,15 @@ def _srun_status(words: str) -> int:
     return next((status for word, status in _WORDS.items() if word in words), 1)
 
 
+def _hosts(listed: str, tasks: int) -> list[str]:
+    """The host of each of so many tasks, by a name such as `gpu[3,8-9]`; empty where that does not say which."""
+    before, _, within = listed.partition("[")
+    if not within:
+        return [listed] * tasks
+    numbers, width = _tasks(within), len(re.split(r"[],-]", within)[0])
+    return [f"{before}{number:0{width}}" for number in numbers] if len(numbers) == tasks else [""] * tasks
+
+
 def _tasks(listed: str) -> list[int]:
     """The tasks in a list such as `3,8-15`, as many as a job may have."""
     found: list[int] = []
@@ -182,4 +223,6 @@ def _tasks(listed: str) -> list[int]:
         first, _, last = part.partition("-")
         if first.isdecimal() and (last.isdecimal() or not last) and len(first) < 8 and len(last) < 8:
             found += range(int(first), min(int(last or first) + 1, MOST_RANKS))
+        if len(found) > MOST_RANKS:
+            break
     return found

@@ -184,8 +184,15 @@ def recognises(head: bytes, _name: str) -> bool:
     """Whether a file that begins with `head` is a dump."""
     if head.startswith(_PICKLE):
         return True
+    head = _without_lead(head)
     found = head.replace(b"'", b'"') if is_printed(head) else head
     return found.lstrip().startswith(b"{") and any(key in found for key in _KEYS)
+
+
+def _without_lead(data: bytes) -> bytes:
+    """The text of a dump without what a shell or a program wrote before it, as far as that is short."""
+    begin = -1 if data.lstrip().startswith(b"{") else data.find(b"\n{", 0, _HEAD_BYTES)
+    return data[begin + 1 :]
 
 
 def read(data: bytes, file: str) -> Reading:
@@ -193,6 +200,7 @@ def read(data: bytes, file: str) -> Reading:
     if data.startswith(_PICKLE):
         dump = plain_data(data)
     else:
+        data = _without_lead(data)
         dump = python_data(data) if is_printed(data[:_HEAD_BYTES]) else json_data(data)
     if not isinstance(dump, dict) or not ({"entries", "pg_config", "pg_status"} & dump.keys()):
         raise UnreadableError("it is no flight recorder dump: it has neither entries nor pg_config")

@@ -23,7 +23,6 @@ MOST_LINES = 1_000_000  # of a text that is judged line by line
 MOST_RANKS = FILE.names
 LONGEST_NAME = 80  # characters
 _CHUNK = 1 << 20
-_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _GZIP = b"\x1f\x8b"
 
 
@@ -57,10 +56,13 @@ def read_bytes(path: Path) -> bytes:
 
 
 def unpacked(data: bytes) -> bytes:
-    """The bytes themselves, decompressed if they are gzip, and as UTF-8. Raises UnreadableError."""
+    """The bytes themselves, decompressed if they are gzip, and as UTF-8 if they begin with a mark of UTF-16 or UTF-8.
+
+    Raises UnreadableError.
+    """
     data = gunzip(data) if data.startswith(_GZIP) else data
-    if data.startswith(_UTF_16):
-        data = data.decode("utf-16", "replace").encode()
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.decode("utf-16", "replace").encode()
     return data.removeprefix(codecs.BOM_UTF8)
 
 
@@ -90,7 +92,7 @@ def json_data(data: bytes) -> object:
     try:
         return from_json(data, object)
     except DecodingError as error:
-        raise UnreadableError(f"it is no JSON text: {error}") from None
+        raise UnreadableError(f"its JSON text cannot be read: {error}") from None
 
 
 def json_data_or_cut(data: bytes) -> tuple[object, str]:
@@ -143,7 +145,7 @@ def json_objects(data: bytes) -> tuple[list[object], str]:
                     at += 1
     except DecodingError as error:
         if not found:
-            raise UnreadableError(f"it is no JSON text: {error}") from None
+            raise UnreadableError(f"its JSON text cannot be read: {error}") from None
         return found, str(error)
     return found, ""
 

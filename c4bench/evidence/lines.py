@@ -2,9 +2,9 @@ r"""A line of a log without what launchers, log shippers and terminals put aroun
 
 Known are Open MPI and PRRTE (`[1,0]<stdout>:`, `[prterun-host-77@1,0]<stderr>: `), `srun --label` (`12: `), MPICH and
 Intel MPI (`[12] `), torchrun (`[default0]:`), PyTorch (`[rank3]:`, `rank3: `), Ray (`(Worker pid=7, ip=192.0.2.1) `),
-Docker Compose (`NAME-1  | `), quotes (`> `), Kubernetes (`[pod/NAME/CONTAINER] `, the runtime's `TIME stderr F `),
-journals (`TIME HOST PROCESS[PID]: `), parallel shells (`host12: `) and colours. What is no such prefix
-stays as it is, leading blanks too.
+Docker Compose (`NAME-1  | `), quotes and mail (`> `), Kubernetes (`[pod/NAME/CONTAINER] `, the runtime's
+`TIME stderr F `), journals (`TIME HOST PROCESS[PID]: `), parallel shells (`host12: `) and colours. What is no such
+prefix stays as it is, leading blanks too.
 """
 
 import re
@@ -23,6 +23,7 @@ _SYSLOG = r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d"
 _PREFIXES = tuple(
     re.compile(form)
     for form in (
+        r"(?:> ?){1,8}",
         rf"(?P<time>{_DATE}) (?:stdout|stderr) [FP] ",
         rf"\[?(?P<time>{_DATE}|{_SYSLOG})\]? +(?P<host>[\w.-]{{1,253}}) [\w./@-]{{1,64}}\[(?P<pid>\d{{1,9}})\]: ?",
         rf"\[?(?P<time>{_DATE})\]?:? +",

@@ -26,10 +26,18 @@ _CANNOT_REPEATED = "logs: Ray left out lines that were like others, so that rank
 _LEFT_OUT = re.compile(r"\[repeated \d{1,9}x across cluster\]")
 _BLOCK = 4 << 20
 _HEAD = 4096
-_DOCKER = b'{"log":'
+# A line that Docker, or another shipper of logs, has put into JSON.
+_SHIPPED = re.compile(rb'\{[^\n]{0,4000}?"(?:log|message|msg|MESSAGE)"\s?:')
+_MESSAGES = ("log", "message", "msg", "MESSAGE")
 # A file of one rank, whose lines need not say so.
 _OF_RANK = re.compile(r"rank[_.-]?(\d{1,6})(?!\d)", re.IGNORECASE)
 _END = re.compile(rb"[\r\n]")
+# What begins a line that is told apart by its end.
+_BROKEN_OFF = re.compile(
+    rb"Watchdog caught(?!.*Timeout\(ms\)=\d+\))|ast enqueued(?!.*ast completed .*\d)|noticed that process rank "
+)
+_MOST_WRAPPED = 4
+_ZEROS = re.compile(rb"\0{8,}")
 _FORMATS = (b"{", b"[{", b"\x80", b"PK", b"\x1f\x8b")
 
 
@@ -47,8 +55,9 @@ def recognises(data: bytes, _name: str) -> bool:
 
 def is_text(data: bytes) -> bool:
     """Whether `data` begins as text does, and not as a file of another kind, such as JSON."""
-    head = data[:_HEAD].lstrip()
-    return b"\0" not in head and (head.startswith(_DOCKER) or not head.startswith(_FORMATS))
+    # A host that fails leaves blocks of zeros in its logs.
+    head = _ZEROS.sub(b"", data[:_HEAD]).lstrip()
+    return bool(head) and b"\0" not in head and (bool(_SHIPPED.match(head)) or not head.startswith(_FORMATS))
 
 
 def read(data: bytes, file: str) -> Reading:
@@ -76,17 +85,18 @@ class _Log:
         self.known = 0
         self.shortened = False
 
-    def read(self, written: bytes, number: int) -> None:
-        """Read a line. Raises OverBudgetError."""
+    def read(self, written: bytes, number: int) -> bool:
+        """Read a line; False if no reader knows it. Raises OverBudgetError."""
         line = plain(_text(written))
         if line.rank < 0 <= self._rank:
             line = line._replace(rank=self._rank)
         if not any(reads(line, number) for reads in self._readers):
-            return
+            return False
         self.known += 1
         self.shortened = self.shortened or bool(_LEFT_OUT.search(line.text))
         if line.rank >= 0:
             self.spoke_on[line.rank] = line.host or self.spoke_on.get(line.rank, "")
+        return True
 
     def reading(self, problems: tuple[Problem, ...]) -> Reading:
         """All of it."""
@@ -121,7 +131,9 @@ def _read(blocks: Iterator[bytes], file: str) -> Reading:
             for begin, end in _lines(block):
                 number += block.count(b"\n", at, begin)
                 at = begin
-                log.read(block[begin:end], number)
+                line = block[begin:end]
+                if not log.read(line, number) and _BROKEN_OFF.search(line):
+                    any(log.read(whole, number) for whole in _joined(line, block[end : end + LONGEST_LINE]))
             number += block.count(b"\n", at)
     except OverBudgetError as error:
         problems.append(
@@ -145,6 +157,16 @@ def _lines(block: bytes) -> Iterator[tuple[int, int]]:
             found[begin] = end
             at = block.find(needle, end)
     return iter(sorted(found.items()))
+
+
+def _joined(line: bytes, after: bytes) -> Iterator[bytes]:
+    """A line with those after it, as if a terminal or its program had wrapped it."""
+    for more in after.splitlines()[1 : 1 + _MOST_WRAPPED]:
+        if b"[rank" in more:
+            return
+        yield line + b" " + more
+        line += more
+        yield line
 
 
 def _blocks_of(data: bytes) -> Iterator[bytes]:
@@ -173,10 +195,13 @@ def _blocks(stream: Readable) -> Iterator[bytes]:
 
 
 def _text(written: bytes) -> str:
-    """A line as text; one that Docker has put into JSON is taken out of it."""
-    if written.startswith(_DOCKER):
+    """A line as text; one that a shipper has put into JSON is taken out of it."""
+    if written.startswith(b"{"):
         try:
-            return from_json(written, dict[str, str]).get("log", "")
+            shipped = from_json(written, dict[str, object])
         except DecodingError:
-            pass
+            shipped = {}
+        for name in _MESSAGES:
+            if isinstance(found := shipped.get(name), str):
+                return found
     return written[:LONGEST_LINE].decode("utf-8", "replace")

@@ -17,11 +17,12 @@ from c4bench.model.evidence import FailedConnection, LogEvent
 
 NEEDLES = (b"ib_mlx5_log.c", b"ib_log.c", b"UCX  ERROR", b" error polling ")
 _UCX = re.compile(
-    r"\[([\w.-]{1,253}):(\d{1,9})\s*(?::\d{1,9}){0,2}\s*\]\s+\w{1,40}\.c:\d{1,6}\s+(?:UCX  ERROR\s+)?(.*)"
+    r"(?<![\w.:-])([\w.-]{1,253}):(\d{1,9})\s*(?::\d{1,9}){0,2}\s*\]\s+\w{1,40}\.c:\d{1,6}\s+(?:UCX  ERROR\s+)?(.*)"
 )
 _ON = re.compile(r"([A-Z].{1,60}?) on (\S{1,64}?):\d{1,3}/(?:RoCE|IB) \(synd 0x([\da-f]{1,4}) vend 0x([\da-f]{1,4})")
 _REQUEST = re.compile(
-    r"QP 0x[\da-f]{1,8} wqe\[\d{1,9}\]: .{0,200}?\[rqpn 0x[\da-f]{1,8} (?:dgid=([^\s\]]{1,64})|[rd]lid[ =](\d{1,9}))"
+    r"QP 0x[\da-f]{1,8} wqe\[\d{1,9}\]: .{0,200}?\[rqpn 0x[\da-f]{1,8} "
+    r"(?:[^\]]{0,200}?\bdgid[ =]([^\s\]]{1,64})|[rd]lid[ =](\d{1,9}))"
 )
 _OPENIB = re.compile(
     r"from (\S{1,253}) to: (\S{1,253}) error polling \w{1,8} CQ with status .{1,60}? status number (\d{1,3})"

@@ -78,12 +78,21 @@ class NcclLog:
         """Read line `number`; False if it is none of NCCL's. Raises OverBudgetError."""
         head = _HEAD.search(line.text)
         if head is None:
-            return False
+            return self._read_repeated(line, number)
         host, pid, words = short_name(head[1]), int(head[2]), head[4]
         if head[3] == "INFO":
             self._read_info(host, pid, words)
         else:
             self._read_warning(line._replace(host=host, pid=pid, text=words), number, written_at(line))
+        return True
+
+    def _read_repeated(self, line: Line, number: int) -> bool:
+        """Read the words of a failed connection in the text of an exception; False if they are not there."""
+        found = _PEER.search(line.text) if "NET/IB" in line.text else None
+        if found is None:
+            return False
+        self._account.spend(records=1)
+        self._read_completion(found[1] or "", line, number, written_at(line))
         return True
 
     def _read_info(self, host: str, pid: int, words: str) -> None:
@@ -132,7 +141,7 @@ class NcclLog:
         vendor: int = -1,
     ) -> None:  # fmt: skip
         gid, peer_gid, peer = (address(one) if one else "" for one in (gid, peer_gid, peer))
-        key = line.host, nic, peer, peer_gid, code
+        key = line.host or gid, nic, peer, peer_gid, code
         before = self._failed.get(key)
         self._failed[key] = FailedConnection(
             self._file, line.host, nic, peer, code, gid, peer_gid, vendor,
@@ -157,7 +166,8 @@ class NcclLog:
     def nics(self) -> dict[str, str]:
         """NICs as `HOST/NAME` by their GIDs."""
         known = {gid: self._nic(host, number) for gid, (host, number) in self._gids.items()}
-        return known | {one.gid: f"{one.host}/{one.nic}" for one in self._failed.values() if one.gid and one.nic}
+        return known | {one.gid: f"{one.host}/{one.nic}" for one in self._failed.values()
+                        if one.gid and one.nic and one.host}  # fmt: skip
 
     def _nic(self, host: str, number: int) -> str:
         return f"{host}/{self._devices.get((host, number), number)}"

@@ -17,7 +17,7 @@ the day where it was written, without a zone, so only their order is used.
 """
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -26,7 +26,8 @@ import msgspec
 
 from c4bench.budget import RAS, Account, OverBudgetError
 from c4bench.evidence.fields import integer, kind, mapping, objects, text
-from c4bench.evidence.limits import MOST_LINES, MOST_RANKS, UnreadableError, json_data, short_name
+from c4bench.evidence.limits import MOST_LINES, MOST_RANKS, UnreadableError, json_data, json_objects, short_name
+from c4bench.evidence.lines import bare
 from c4bench.model.evidence import MemberEvidence, Problem, Reading, SourceFile
 
 FORMAT = "NCCL RAS"
@@ -37,26 +38,36 @@ _CANNOT = (
     "late or never comes shows only between two reports"
 )
 
-_CANNOT_TEXT = "NCCL RAS text: it shows only communicators that it warns of"
+_CANNOT_TEXT = (
+    "NCCL RAS text: it shows only communicators that it warns of, and which ranks only where they are few, or with -v"
+)
 _HEADS = (b"Job summary", b"NCCL version", b"Communicators...")
-# At the beginning of a line; an expression that begins with plain text is much faster to find in a long file.
-_TABLE = re.compile(rb"Group(?<![^\n]Group) +Comms +Nodes +Ranks")
-_WARNING = re.compile(rb"#(?<![^\n]#)\d{1,9}-\d{1,9} \(\w{1,32}\) [A-Z]+\s*$", re.MULTILINE)
+# An expression that begins with plain text is much faster to find in a long file.
+_TABLE = re.compile(rb"Group +Comms +Nodes +Ranks")
+_WARNING = re.compile(rb"#\d{1,9}-\d{1,9} \(\w{1,32}\) [A-Z]+\s*$", re.MULTILINE)
+_TITLE = re.compile(r"(?:Job summary|Warnings)\s*$|Group +Comms +Nodes|#\d{1,9}-\d{1,9} \(\w{1,32}\) [A-Z]+\s*$")
 _JOB = re.compile(r"^\s*(\d{1,9})\s+(\d{1,9})\s+(\d{1,9})\s+(\d{1,9})\s+(\d{1,9})\s*$")
 _TOTALS = re.compile(r"^\s*(\d{1,9})\s+(\d{1,9})\s+(\d{1,9})\s*$")
 _GROUP = re.compile(
-    r"^\s*(\d{1,9})\s+(\d{1,9})\s+[\d-]{1,20}\s+[\d-]{1,20}\s+(\d{1,9})(?:-\d{1,9})?\s+(\d{1,9})(?:-\d{1,9})?\s+[A-Z]"
+    r"^\s*(\d{1,9})\s+(\d{1,9})\s+[\d-]{1,20}\s+[\d-]{1,20}\s+(\d{1,9})(?:-\d{1,9})?\s+(\d{1,9})(?:-\d{1,9})?\s+([A-Z]{1,32})"
+    r"(?:\s+([A-Z,]{1,99}))?"
 )
 _COMM = re.compile(r"^\s*#(\d{1,9})-\d+ \((\w{1,32})\) (\w+)")
 _STATUS = re.compile(r"^\s*(DEAD|INCOMPLETE)\s*$")
 _WHAT = re.compile(r"different (\w{1,64})(?: operation)? (?:operation )?counts")
 _MANY = re.compile(r"^\s*(\d{1,9}) ranks have (?:launched up to operation (\d{1,18})|not launched any operations)")
 _ONE = re.compile(r"^\s*Rank (\d{1,9})(?: has (?:launched up to operation (\d{1,18})|not launched any operations))?")
+_STATE = re.compile(
+    r"^\s*(?:(\d{1,9} ranks?)|Rank (\d{1,9})) "
+    r"((?:ha(?:ve|s) )?(?:status|reported) (?:(?! -- ).){1,64}|have launched up to operation \d{1,18})"
+)
+_LACKS = re.compile(r"^\s*(Missing communicator data from \d{1,9} [a-z ]{1,32})$")
 _MISSING = re.compile(r"^\s*The missing ranks?: ([\d,\s-]{1,1000000})$")
 _WHERE = re.compile(r"(?:managed by process|Process) (\d{1,18}) on node (\S{1,256})")
 _GPU = re.compile(r"GPUs? (\d{1,6})(?: \(NVML (\d{1,6})\))?")
 _VERSION = re.compile(r"NCCL version (\S{1,32})")
 _SPELT = {"AllReduce": "all_reduce", "AllGather": "all_gather", "ReduceScatter": "reduce_scatter", "collective": ""}
+_MOST_SHOWN, _MOST_STATES = 32, 8
 _GONE = {"DEAD": "dead", "INCOMPLETE": "unresponsive"}
 _Process = tuple[str, int]  # host and process id
 
@@ -91,9 +102,9 @@ def _read_text(data: bytes, file: str) -> Reading:
         raise UnreadableError(f"it has more than {MOST_LINES} lines")
     report = data.decode("utf-8", "replace")
     version = _VERSION.search(report)
-    lines = report.split("\n")
+    lines = _aligned([bare(line) for line in report.split("\n")])
     account = Account(file, RAS)
-    rows = filter(None, map(_GROUP.match, lines))
+    rows = list(filter(None, map(_GROUP.match, lines)))
     groups = {row[1]: _Group(int(row[2]), int(row[3]), int(row[4])) for row in rows}
     ranks, per_host = _job(lines, groups.values())
     ranks = ranks if ranks <= RAS.names else 0
@@ -113,10 +124,43 @@ def _read_text(data: bytes, file: str) -> Reading:
                 problems.append(Problem(file, reason, f"communicator {section.comm}"))
             else:
                 members += [one for one in found if (one.comm, one.member) not in missing]
-    shown = short_name(version[1]) if version else "unknown"
-    placed, sources = tuple(_in_job(one, ranks) for one in members), (SourceFile(file, FORMAT, shown, ()),)
+    release = short_name(version[1]) if version else "unknown"
+    placed, sources = tuple(_in_job(one, ranks) for one in members), (SourceFile(file, FORMAT, release, ()),)
     cannot = (_CANNOT, _CANNOT_TEXT)
-    return Reading(placed, sources, tuple(problems), cannot, ranks, per_host=per_host)
+    lacking = sorted({row[6] for row in rows if row[6] and row[6] != "OK"})
+    if lacking and not any(section.lines for section in sections if section.comm or section.word):
+        reason = f"its table has {', '.join(lacking)}, and what it says of that further on is not here"
+        problems.append(Problem(file, reason))
+    shown = tuple([*map(_row, rows), *filter(None, map(_said, sections))][:_MOST_SHOWN])
+    return Reading(placed, sources, tuple(problems), cannot, ranks, per_host=per_host, shown=shown)
+
+
+def _aligned(lines: list[str]) -> list[str]:
+    """The lines without what a logger put before each, as far as the titles of a report all stand at one column."""
+    columns = {found.start() for line in lines if (found := _TITLE.search(line))}
+    width = columns.pop() if len(columns) == 1 else 0
+    return [line[width:] for line in lines] if width else lines
+
+
+def _row(row: re.Match[str]) -> str:
+    """What the table says of communicators that are alike."""
+    comms, size, status, errors = int(row[2]), int(row[3]), row[5], row[6] or "not shown"
+    return f"{comms} communicator{'' if comms == 1 else 's'} of {size} ranks: status {status}, errors {errors}"
+
+
+def _said(section: _Section) -> str:
+    """What a warning says of a communicator, or of processes, and of ranks that it need not name."""
+    of = section.comm or "all communicators"
+    found = [f"{state[1] or f'rank {state[2]}'} {state[3]}{_by(line)}"
+             for line in section.lines if (state := _STATE.match(line))]  # fmt: skip
+    found += [lacks[1] for line in section.lines if (lacks := _LACKS.match(line)) and section.word in _GONE]
+    return f"{of}: {', '.join(found[:_MOST_STATES])}" if found else ""
+
+
+def _by(line: str) -> str:
+    """The process that a line names, in words."""
+    place = _WHERE.search(line)
+    return f" (process {place[1]} on {short_name(place[2])})" if place else ""
 
 
 def _job(lines: Iterable[str], groups: Iterable[_Group]) -> tuple[int, int]:
@@ -163,26 +207,39 @@ def _sections(lines: list[str], sizes: dict[str, int]) -> Iterator[_Section]:
 def _mismatch(section: _Section, file: str, account: Account, ranks: int) -> Iterator[MemberEvidence]:
     """Members by what they have launched; those that are not listed are of the first and largest group.
 
+    There are none where ranks of another group are counted and not listed, which RAS does for few only.
+
     Raises OverBudgetError before it makes more members than a report, or its job of so many `ranks`, may have.
     """
     counts: dict[int, dict[str, int]] = defaultdict(dict)
     where: dict[int, tuple[int, str, int]] = {}
     usual: dict[str, int] = {}
-    comm, size, what, up_to, total = section.comm, section.size, "", 0, 0
+    unlisted: Counter[tuple[str, int]] = Counter()
+    comm, size, what, up_to, total, counted = section.comm, section.size, "", 0, 0, True
     for line in section.lines:
-        if named := _WHAT.search(line):
+        if "have different status" in line:
+            counted = False
+        elif named := _WHAT.search(line):
+            counted = True
             size, total, what = max(size, total), 0, _SPELT.get(named[1], short_name(kind(named[1])))
+        elif not counted:
+            continue
         elif many := _MANY.match(line):
             up_to = integer(many[2], 0) if many[2] else 0
             total += integer(many[1], 0)
+            if what in usual:
+                unlisted[what, up_to] += integer(many[1], 0)
             usual.setdefault(what, up_to)
         elif one := _ONE.match(line):
             account.spend(records=1)
             rank = integer(one[1])
             counts[rank][what] = integer(one[2], 0) if " has " in line else up_to
+            unlisted[what, up_to] -= " has " not in line
             total += " has " in line
             if place := _WHERE.search(line):
                 where[rank] = integer(place[1]), short_name(place[2]), _gpu(line)
+    if not (usual or counts) or max(unlisted.values(), default=0) > 0:
+        return
     # Counts of ranks that the table of communicators contradicts are not followed.
     size = section.size or max(size, total)
     if 0 < ranks < size:
@@ -202,6 +259,7 @@ def _mismatch(section: _Section, file: str, account: Account, ranks: int) -> Ite
 def _missing(sections: list[_Section], file: str, account: Account) -> Iterator[MemberEvidence]:
     """What does not answer: ranks as far as they are listed by communicator, and the other processes."""
     processes: dict[_Process, _Gone] = {}
+    gpus: dict[tuple[str, int], int] = {}  # a process may have several
     of_ranks: list[tuple[_Section, int, _Process]] = []
     numbers: list[tuple[_Section, list[int]]] = []
     for section in sections:
@@ -215,15 +273,18 @@ def _missing(sections: list[_Section], file: str, account: Account) -> Iterator[
                 process = short_name(place[2]), integer(place[1])
                 if section.comm and rank and integer(rank[1]) < within:
                     of_ranks.append((section, integer(rank[1]), process))
+                    gpus[section.comm, integer(rank[1])] = _gpu(line)
                     processes.setdefault(process, _Gone(_GONE[section.word], _gpu(line)))
                 else:
                     processes[process] = _Gone(_GONE[section.word], _gpu(line))
+            elif section.comm and rank and integer(rank[1]) < within:
+                numbers.append((section, [integer(rank[1])]))
     for section, found in numbers:
         of_ranks += _placed(section, found, list(processes))
     for section, member, (host, pid) in of_ranks:
         gone = processes.get((host, pid)) or _Gone(_status_of(processes.values(), section), -1)
         yield MemberEvidence(file, FORMAT, section.comm, member=member, size=section.size, host=host, pid=pid,
-                             gpu=gone.gpu, status=gone.status)  # fmt: skip
+                             gpu=gpus.get((section.comm, member), gone.gpu), status=gone.status)  # fmt: skip
     for host, pid in sorted(processes.keys() - {process for _, _, process in of_ranks}):
         gone = processes[host, pid]
         yield MemberEvidence(file, FORMAT, "", host=host, pid=pid, gpu=gone.gpu, status=gone.status)
@@ -263,18 +324,32 @@ def _gpu(line: str) -> int:
 
 
 def recognises(head: bytes, _name: str) -> bool:
-    """Whether a file that begins with `head` is a report of RAS."""
-    if head.lstrip().startswith(b"{"):
-        return b'"communicators' in head
+    """Whether a report of RAS stands in `head`."""
+    if _json_begin(head) >= 0:
+        return True
     titled = any(word in head for word in _HEADS) and b"=====" in head
     return titled or bool(_WARNING.search(head) or _TABLE.search(head))
 
 
 def read(data: bytes, file: str) -> Reading:
     """The report in `data`. Raises UnreadableError."""
-    if not data.lstrip().startswith(b"{"):
+    begin = _json_begin(data)
+    if begin < 0:
         return _read_text(data, file)
-    report = mapping(json_data(_WITHOUT_COMMA.sub(rb"\1,\2", data)))
+    written = _WITHOUT_COMMA.sub(rb"\1,\2", data[begin:])
+    # Reports may stand one after the other; a shell's words after them are left out.
+    alone = written.rstrip().endswith(b"}") and b"\n{" not in written
+    reports = [json_data(written)] if alone else json_objects(written)[0]
+    first, *others = [_read_report(mapping(one), file) for one in reports]
+    members, problems = [*first.members], [*first.problems]
+    for other in others:
+        members += other.members
+        problems += other.problems
+    return msgspec.structs.replace(first, members=tuple(members), problems=tuple(problems))
+
+
+def _read_report(report: Mapping[str, Any], file: str) -> Reading:
+    """A report in JSON. Raises UnreadableError."""
     if "communicators" not in report:
         raise UnreadableError("it is no report of RAS: it has no communicators")
     taken_s = _time_s(text(report.get("timestamp")))
@@ -287,6 +362,14 @@ def read(data: bytes, file: str) -> Reading:
             problems.append(Problem(file, f"{lost} ranks without a number are not used", f"communicator {number}"))
     version = short_name(text(report.get("nccl_version"))) or "unknown"
     return Reading(tuple(members), (SourceFile(file, FORMAT, version, ()),), tuple(problems), (_CANNOT,))
+
+
+def _json_begin(data: bytes) -> int:
+    """Where a report in JSON begins, at the beginning of a line; -1 if there is none."""
+    key = data.find(b'"communicators')
+    begin = data.rfind(b"\n{", 0, max(0, key)) + 1
+    begin += len(data[begin:key]) - len(data[begin:key].lstrip())
+    return begin if key >= 0 and data[begin : begin + 1] == b"{" else -1
 
 
 def _time_s(written: str) -> float:

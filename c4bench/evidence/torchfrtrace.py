@@ -14,16 +14,18 @@ from msgspec.structs import replace
 from c4bench.budget import FILE, Account, OverBudgetError
 from c4bench.evidence.fields import integer, kind
 from c4bench.evidence.limits import MOST_LINES, MOST_RANKS, UnreadableError, short_name
+from c4bench.evidence.lines import bare
 from c4bench.model.evidence import FLIGHT_RECORDER, Call, CallState, MemberEvidence, Problem, Reading, SourceFile
 
 FORMAT = "torchfrtrace report"
 _HEAD = re.compile(
-    rb"^(?:Not all ranks joining collective,? (?:sequence number: )?|Collective (?:sequence number: )?)(\d{1,18})"
+    rb"(?:Not all ranks joining collective,? (?:sequence number: )?|Collective (?:sequence number: )?)(\d{1,18})"
     rb"(?: at entry \d+)?(?: has)?(?: errors)?\s*$",
     re.MULTILINE,
 )
 _LINE = re.compile(
-    r"^(group info|collective|missing ranks|input sizes|expected ranks|collective state|error msg): (.*)$"
+    r"^(?:(?:INFO|WARNING|ERROR)\W{1,3})?"
+    r"(group info|collective|missing ranks|input sizes|expected ranks|collective state|error msg): (.*)$"
 )
 _ERROR = re.compile(
     r"Culprit rank (\d{1,9}); Error type: (\w{1,64})"
@@ -72,7 +74,7 @@ def _reports(data: bytes) -> Iterator[_Report]:
     for place, head in enumerate(heads):
         end = heads[place + 1].start() if place + 1 < len(heads) else len(data)
         lines = data[head.end() : end].decode("utf-8", "replace").splitlines()
-        values = {found[1]: found[2].strip() for line in lines if (found := _LINE.match(line.strip()))}
+        values = {found[1]: found[2].strip() for line in lines if (found := _LINE.match(bare(line).strip()))}
         yield _Report(int(head[1]), 1 + data.count(b"\n", 0, head.start()), values)
 
 

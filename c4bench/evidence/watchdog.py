@@ -25,7 +25,9 @@ _TIMEOUT = re.compile(
 )
 _FIELD = re.compile(r"\b(SeqNum|OpType|NumelIn|NumelOut)=(\w{1,64})")
 _GROUP = re.compile(r"\[PG (?:ID )?(\d{1,9})(?: PG GUID (\w{1,64}))? ?(?:\((\w{1,64})\))? ?Rank (\d{1,7})\]")
-_STATUS = re.compile(r"[Ll]ast enqueued (?:NCCL )?work: (-?\d{1,18}), last completed (?:NCCL )?work: (-?\d{1,18})")
+_STATUS = re.compile(
+    r"[Ll]ast enqueued (?:NCCL )?work: (-?\d{1,18}),(?:[^,]{1,99},){0,3}? last completed (?:NCCL )?work: (-?\d{1,18})"
+)
 _WORK = re.compile(r"(?:detected by watchdog at work|Timeout at NCCL work)(?: sequence id)?: (\d{1,18})")
 _STUCK = re.compile(r"(?:watchdog got stuck for|Heartbeat monitor timed out)(?: (\d{1,9}) seconds)?")
 _TIME = re.compile(r"\[[EFWI](\d{1,2})(\d\d) (\d\d:\d\d:\d\d(?:\.\d{1,9})?)")
@@ -58,14 +60,17 @@ class Watchdog:
         prefix = _JOB_RANK.search(text)
         rank = int(prefix[1]) if prefix else line.rank
         group = _GROUP.search(text)
-        comm = "" if group is None else short_name(group[2] or (_WORLD if group[1] == _WORLD else ""))
+        comm = "" if group is None else _comm(group, rank)
         if rank < 0 and comm == _WORLD and group:
             rank = int(group[4])
         if rank >= MOST_RANKS:
             return False
         status, wait, stuck = _STATUS.search(text), _TIMEOUT.search(text), _STUCK.search(text)
         if status and group:
-            work, shown = _WORK.search(text), short_name(group[3] or (f"group {comm}" if comm else f"PG {group[1]}"))
+            work, shown = (
+                _WORK.search(text),
+                short_name(group[3] or (f"group {group[2]}" if group[2] else f"PG {group[1]}")),
+            )
             self._add_status(rank, _Status(comm, shown, int(group[4]), integer(status[1]), integer(status[2]),
                                            integer(work[1]) if work else -1))  # fmt: skip
         if wait:
@@ -140,6 +145,16 @@ class Watchdog:
                     )
                 )  # fmt: skip
         return tuple(found)
+
+
+def _comm(group: re.Match[str], rank: int) -> str:
+    """A name of a group that ranks share, empty if there is none.
+
+    Where a group has only each rank's own number of it, ranks of the job that are as many in it have all before them in
+    it too, so that one number of theirs is one group.
+    """
+    shared = group[1] == _WORLD or int(group[4]) == rank
+    return short_name(group[2] or ("" if not shared else _WORLD if group[1] == _WORLD else f"PG {group[1]}"))
 
 
 def written_at(line: Line) -> str:

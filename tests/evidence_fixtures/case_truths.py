@@ -113,6 +113,49 @@ TRUTHS = (
     Truth("17a_flight_recorder_defaults", 12, ("rank job:5",), ((5,),)),
     Truth("17b_flight_recorder_two_behind", 12, ("rank job:3", "rank job:10"), ((3,), (10,))),
     Truth("17c_flight_recorder_all_entries", 16, ("rank job:6", "rank job:13"), ((6,), (13,))),
+    Truth("18-ras-as-saved/srun_label.out", 8, ("rank job:6",), ((6,),), ("192.0.2.92",)),
+    Truth("18-ras-as-saved/after_a_prompt.json", 0, ("rank job:11",), ((11,),), ("192.0.2.22",)),
+    Truth("18-ras-as-saved/two_reports.ndjson", 0, ("rank job:3",), ((3,),), ("192.0.2.20",)),
+    Truth("18-ras-as-saved/process_not_found.txt", 16, ("rank job:7",), ((7,),)),
+    Truth(
+        "18-ras-as-saved/in_a_mail.txt", 0, ("rank 4b398875b8b2a063:21",), ((),), ("198.51.100.66",),
+        says=("process 33021 on 198.51.100.66, GPU 5",),
+    ),
+    Truth("18-ras-as-saved/by_a_logger.txt", 16, ("rank job:3",), ((3,),), ("192.0.2.11",)),
+    Truth("18-watchdog-as-saved/group_without_guid.log", 0, ("rank job:5",), ((5,),)),
+    Truth("18-watchdog-as-saved/last_started.log", 4, ("rank job:2",), ((2,),)),
+    Truth(
+        "18-watchdog-as-saved/wrapped.txt", 0, ("job job",), ((),),
+        says=("ranks 1, 2, 3, 5, 6, 7 timed out after 1800 s in broadcast #4", "no line of ranks 0, 4", NOBODY),
+    ),
+    Truth(
+        "18-watchdog-as-saved/shipped.json", 0, ("job job",), ((),),
+        says=("ranks 0, 1, 3 timed out after 600 s in all_reduce #9 of default_pg", "no line of rank 2", NOBODY),
+    ),
+    Truth(
+        "18-watchdog-as-saved/block_of_zeros.log", 0, ("job job",), ((),),
+        says=("ranks 0, 1 timed out after 600 s in all_reduce #9", NOBODY),
+    ),
+    Truth("18-recorder-as-saved", 4, ("rank job:2",), ((2,),)),
+    Truth("18-errors-as-saved/ucx_1_8.log", 0, ("nic fe80::526b:4bff:fecb:bece",), ((),),
+          ("fe80::526b:4bff:fecb:bece",)),
+    Truth("18-errors-as-saved/ucx_1_16.log", 0, ("nic 203.0.113.5",), ((),), ("203.0.113.5",)),
+    Truth("18-errors-as-saved/utf16.log", 0, ("path 192.0.2.50/198.51.100.50>p1/mlx5_0",), ((),)),
+    Truth("18-errors-as-saved/prterun.log", 0, ("rank job:14",), ((14,),), ("hpc-b4",)),
+    Truth(
+        "18-errors-as-saved/srun_list.out", 0, ("rank job:3", "rank job:5", "rank job:9"), ((3,), (5,), (9,)),
+        ("gpu3", "gpu5", "gpu-7"),
+    ),
+    Truth("18-errors-as-saved/monitored_barrier.log", 0, ("rank job:5",), ((5,),)),
+    Truth(
+        "18-errors-as-saved/exceptions.log", 0, ("nic 192.0.2.33/198.51.100.33",), ((),), ("192.0.2.33",),
+        says=("198.51.100.8 had no answer from 192.0.2.33/198.51.100.33",),
+    ),
+    Truth(
+        "18-errors-as-saved/two_nics_of_a_host.log", 0, ("host w3",), ((),), ("w3",),
+        says=("2 NICs of w3 give no answer, and none elsewhere: w3/fd00::3:0, w3/fd00::3:1",),
+    ),
+    Truth("18-errors-as-saved/torchfrtrace.txt", 8, ("rank job:3", "rank job:6"), ((3,), (6,))),
 )  # fmt: skip
 
 WRONG = "WRONG RESULTS: "
@@ -438,5 +481,30 @@ ANSWERS = (
     Answer("18-tools/send_recv", ("group 5: send (2 ranks): 4 operations",), ("mismatch", "to blame", "healthy")),
     Answer(
         "18-tools/broadcast", ("broadcast (4 ranks): 12 operations",), ("to blame", "came late", "healthy"),
+    ),
+    Answer(
+        "18-ras-as-saved/unlike_status.txt",
+        ("32 ranks", "26 ranks have status UNKNOWN, 4 ranks have status RUNNING, 2 ranks have status FINALIZE"),
+        ("to blame: ", "have called alike"),
+        code=4,
+    ),
+    Answer(
+        "18-ras-as-saved/counted_not_listed.txt",
+        ("16 ranks", "9 ranks have launched up to operation 12, 7 ranks have launched up to operation 11"),
+        ("to blame: ", "have called alike"),
+        code=4,
+    ),
+    Answer(
+        "18-ras-as-saved/asynchronous_error.txt",
+        ("8 ranks", "rank 5 reported ncclRemoteError (process 5105 on 192.0.2.6)"), ("to blame: ",), code=4,
+    ),
+    Answer(
+        "18-ras-as-saved/all_ok.log.gz",
+        ("24 ranks", "1 communicator of 24 ranks: status RUNNING, errors OK", "whether the last calls have ended"),
+        ("to blame: ", "of which no file tells anything"),
+        code=4,
+    ),
+    Answer(
+        "18-errors-as-saved/gloo.log", ("rank 2: RuntimeError", "do not show who is to blame"), ("to blame: ",), code=4,
     ),
 )  # fmt: skip

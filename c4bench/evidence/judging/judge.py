@@ -13,6 +13,7 @@ from c4bench.evidence.judging.join import JobEvidence, Member, grouped, join
 from c4bench.evidence.judging.logs import LogCase
 from c4bench.evidence.judging.pairs import PairwiseRuns
 from c4bench.evidence.judging.slowness import stragglers
+from c4bench.evidence.ras import FORMAT as RAS_FORMAT
 from c4bench.model import advice
 from c4bench.model.diagnosis import Cause
 from c4bench.model.evidence import (
@@ -212,12 +213,17 @@ def _unknown(job: JobEvidence) -> list[str]:
     if not job.size_stated:
         least = f", but that it has {job.ranks} ranks or more" if job.ranks else ""
         unknown.append(f"the size of the job: no file states it{least}; --ranks N does")
-    if job.no_file:
+    if job.no_file and not (_by_ras(job) and len(job.no_file) == job.ranks):
         shown = ", ".join(map(str, job.no_file[:16])) + (" ..." if len(job.no_file) > 16 else "")
         unknown.append(f"ranks of which no file tells anything ({len(job.no_file)} of {job.ranks}): {shown}")
     if guessed := [comm.name for comm in job.comms.values() if not comm.exact]:
         unknown.append(f"not all ranks of {len(guessed)} communicators, such as {guessed[0]}, are known")
     return unknown
+
+
+def _by_ras(job: JobEvidence) -> bool:
+    """Whether a report of RAS, which is of all ranks, was read."""
+    return any(source.format == RAS_FORMAT for source in job.reading.sources)
 
 
 def _state(
@@ -241,6 +247,10 @@ def _without_fault(job: JobEvidence, *, only_measured: bool, late: bool) -> tupl
         why = "the errors in the logs do not show who is to blame"
     elif not called and any(member.counts for member in members):
         why = "all ranks have called alike, and counts of calls do not show whether the last of them has ended"
+    elif not called and _by_ras(job) and not job.reading.problems:
+        why = (
+            "RAS names no rank that is missing or has called less; whether the last calls have ended, it does not show"
+        )
     elif not called:
         why = "no file tells of what any rank has called"
     elif job.reading.problems:

@@ -58,7 +58,7 @@ class LogCase:
         ports = self._ports()
         explained = {part.name for found in ports for part in found.finding.suspects}
         found = [*ended, *ports, *self._connections(explained, {host for one in ended for host in one.hosts})]
-        found = found or [*self._behind()] or self._closers()
+        found = found or [*self._behind()] or self._not_at_barrier() or self._closers()
         return found or [*self._unlike()] or [*self._waits(), *self._unfinished_starts()]
 
     def timeline(self) -> tuple[LogEvent, ...]:
@@ -133,18 +133,30 @@ class LogCase:
         for one in self._failed:
             mine, theirs = self._ends(one)
             known = mine in explained or theirs in explained or {_host(mine), _host(theirs)} & gone
-            if one.status in {UNANSWERED, TIMED_OUT} and theirs and not known:
+            if one.status in {UNANSWERED, TIMED_OUT} and mine and theirs and not known:
                 first, second = sorted((mine, theirs))
                 pairs.setdefault((first, second), []).append(one)
         cells = {pair: (pair, pair[::-1]) for pair in pairs}
-        return [self._connection(part, others, pairs) for part, others in common(cells, (), {})]
+        found = [self._connection(part, others, pairs) for part, others in common(cells, (), {})]
+        hosts = {host for one in found for host in one.hosts or ("",)}
+        if len(found) == 1 or len(hosts) != 1 or "" in hosts:
+            return found
+        return [self._of_one_host(hosts.pop(), found)]
+
+    def _of_one_host(self, host: str, found: list[RankFinding]) -> RankFinding:
+        """Several NICs of one host without an answer, and none elsewhere: the host, rather than each of them."""
+        names = ", ".join(one.finding.component.name for one in found[:_SHOWN])
+        words = [f"{len(found)} NICs of {host} give no answer, and none elsewhere: {names}", *found[0].finding.evidence]
+        one = self._found(Cause.CONNECTION_LOST, Component("host", host), _PERHAPS, words, f"data that crosses {host}")
+        return one._replace(hosts=(host,))
 
     def _ends(self, one: FailedConnection) -> tuple[str, str]:
         """The NICs at both ends, as far as they are known; the second is empty if nothing is known of it."""
         peer = self._names.get(one.peer, one.peer)
         theirs = f"{peer}/{one.peer_gid or '?'}" if peer and peer != one.peer_gid else peer
         theirs = self._nics.get(one.peer_gid) or theirs
-        return f"{one.host}/{one.nic or '?'}", theirs
+        mine = f"{one.host}/{one.nic or '?'}" if one.host else self._nics.get(one.gid, one.gid)
+        return mine, theirs
 
     def _connection(
         self, part: Component, others: tuple[Component, ...], pairs: dict[Pair, list[FailedConnection]]
@@ -229,7 +241,15 @@ class LogCase:
 
     def _not_come(self, waits: list[TimedOut], ranks: list[int], last: int) -> RankFinding:
         """Ranks that had not called what others of their group gave up in, as they said themselves."""
-        words = [_wait(waits), f"{_ranks(ranks)} had called up to #{last} only", *self._unheard()]
+        return self._absent(ranks, [_wait(waits), f"{_ranks(ranks)} had called up to #{last} only", *self._unheard()])
+
+    def _not_at_barrier(self) -> list[RankFinding]:
+        """Ranks that had not come to a monitored barrier, as its root says."""
+        missed = [event for event in self._events if event.what == "barrier"]
+        return [self._absent(sorted({event.rank for event in missed}), [_words(missed[0])])] if missed else []
+
+    def _absent(self, ranks: list[int], words: list[str]) -> RankFinding:
+        """Ranks that have not called what others wait in."""
         parts = [rank_component(self._job.name, rank) for rank in ranks]
         part, others = (parts[0], ()) if len(parts) == 1 else (Component("job", self._job.name), tuple(parts))
         found = self._found(Cause.NOT_ENTERED, part, _SURE / len(parts), words, f"{_ranks(ranks)} calling it", others)
@@ -343,8 +363,8 @@ def _wait(waits: list[TimedOut]) -> str:
     """Who gave up waiting in which operation, in words."""
     first = min(waits, key=lambda one: one.rank)
     ranks = sorted(one.rank for one in waits if one.rank >= 0)
-    members = sorted(one.member for one in waits if one.rank < 0)
-    who = [_ranks(ranks)] if ranks else []
+    members = sorted(one.member for one in waits if one.rank < 0 <= one.member)
+    who = [_ranks(ranks)] if ranks else [] if members else ["a rank that is not known"]
     who += [f"ranks {_some(members)} of a group"] if members else []
     number, group = (f" #{first.seq}" if first.seq >= 0 else ""), (f" of {first.group}" if first.group else "")
     where = f"{first.kind or 'an operation'}{number}{group}"

@@ -340,4 +340,4 @@ def test_names_write_nothing_on_the_terminal(tmp_path, capsys, name, content):
     second.write_text("nothing")
     for form in ("--explain", "--json", "--reasons=slurm"):
         assert main(["detect", form, str(path), str(second)]) == 2
-        refused(capsys, "second: it is of no known format")
+        refused(capsys, "it is of no known format", f"{second}")

@@ -121,8 +121,7 @@ def _flight_recorder(job: JobHistory) -> Files:
 
 def _status(job: JobHistory, rank: int, group: str) -> dict[str, str]:
     ops = [op for op in job.ops[rank] if job.comms[op.comm].group == group]
-    reached = {"enqueued": ops, "started": (op for op in ops if op.started_s),
-               "completed": (op for op in ops if op.finished_s)}  # fmt: skip
+    reached = {"enqueued": ops, "started": ops, "completed": (op for op in ops if op.finished_s)}
     return {f"last_{word}_collective": str(max((op.seq + 1 for op in some), default=-1))
             for word, some in reached.items()}  # fmt: skip
 
@@ -152,6 +151,7 @@ def _peers(op: OpRecord, size: int) -> tuple[str, ...]:
 
 
 def _dump_entry(comm: JobComm, number: int, op: OpRecord) -> dict[str, Any]:
+    """A collective. It has started when its rank calls it: nothing of a rank waits in a queue, as on a GPU."""
     dtype, taken, given = _elements(op, len(comm.ranks))
     entry = {
         "pg_id": number,
@@ -162,8 +162,8 @@ def _dump_entry(comm: JobComm, number: int, op: OpRecord) -> dict[str, Any]:
         "input_dtypes": [dtype],
         "output_sizes": [[given]],
         "output_dtypes": [dtype],
-        "state": "completed" if op.finished_s else "started" if op.started_s else "scheduled",
-        "time_discovered_started_ns": round(op.started_s * _NANO),
+        "state": "completed" if op.finished_s else "started",
+        "time_discovered_started_ns": round(op.entered_s * _NANO),
         "time_discovered_completed_ns": round(op.finished_s * _NANO),
         "retired": bool(op.finished_s),
         "timeout_ms": 600_000,

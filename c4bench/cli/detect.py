@@ -36,6 +36,11 @@ from c4bench.record.telemetry import is_recording, read_telemetry
 
 def register(commands: Commands) -> None:
     """Add the commands."""
+    _add_detect(commands)
+    _add_downtime(commands)
+
+
+def _add_detect(commands: Commands) -> None:
     parser = commands.add_parser(
         "detect",
         help="say what is wrong with a job, by its logs, dumps, reports, traces and benchmarks, or recorded telemetry",
@@ -80,6 +85,9 @@ def register(commands: Commands) -> None:
         "which slow pairs of NICs give a slow link (any file that c4bench topology import reads)",
     )
     parser.set_defaults(run=_detect)
+
+
+def _add_downtime(commands: Commands) -> None:
     parser = commands.add_parser("downtime", help="print C4's downtime table for your fault rates and stage times")
     parser.add_argument(
         "faults",

@@ -69,7 +69,7 @@ def _on_hardware(measurement: Measurement) -> str:
     patience_s = float(measurement.labels.get(QP_PATIENCE_S, math.inf))
     known = elsewhere(measurement.value, timeout, retries, patience_s)
     times = (f"{format_time(time_s)} on {nic}" for nic, time_s in known.items())
-    return f" (by model {', '.join(times)})"
+    return f"; by model {', '.join(times)}"
 
 
 def format_limit(measurement: Measurement) -> str:

@@ -37,7 +37,7 @@ def test_the_command_writes_the_table(tmp_path):
 def test_a_figure_that_waits_for_retries_is_followed_by_that_of_hardware():
     """T 14, R 3 takes a ConnectX-6 1.5 s as shipped and 0.3 s with the floor off, and 10 ms are not the NIC's."""
     text = format_value(taken(0.285, qp_timeout=14, qp_retry_cnt=3, input="NIC down"))
-    assert text == ("285 ms (by model 1.52 s on ConnectX-6 as shipped, 316 ms on ConnectX-6 with the floor off)")
+    assert text == "285 ms; by model 1.52 s on ConnectX-6 as shipped, 316 ms on ConnectX-6 with the floor off"
     assert format_labels(taken(0.285, qp_timeout=14, qp_retry_cnt=3, input="NIC down")) == "input NIC down"
 
 

@@ -333,6 +333,8 @@ def recognises(head: bytes, _name: str) -> bool:
 
 def read(data: bytes, file: str) -> Reading:
     """The report in `data`. Raises UnreadableError."""
+    if not recognises(data, file):
+        raise UnreadableError("it is no report of RAS: it has neither communicators nor a report's headings")
     begin = _json_begin(data)
     if begin < 0:
         return _read_text(data, file)

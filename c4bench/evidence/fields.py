@@ -132,5 +132,6 @@ _SPELLINGS = {
     "reduce_scatter_base": "reduce_scatter_tensor",
     "all_reduce_barrier": "barrier",
     "alltoall": "all_to_all",
+    "alltoall_base": "all_to_all",
     "all_to_allv": "all_to_all",
 }

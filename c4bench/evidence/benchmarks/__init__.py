@@ -1,1 +1,1 @@
-"""Benchmarks of other tools, as text and as JSON: what they measured, of whom, and what is missing of their output."""
+"""Benchmarks of other tools, as text and as JSON: the figures, the hosts and NICs measured, and what was cut off."""

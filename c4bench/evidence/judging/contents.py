@@ -1,4 +1,4 @@
-"""What files of finished operations hold, in few lines: which operations of which communicator, how long, of whom.
+"""What files of finished operations hold, in few lines: communicators, their operations, durations and missing ranks.
 
 Whoever comes last to an operation spends the least time in it; the others wait, which no faster network would change.
 """

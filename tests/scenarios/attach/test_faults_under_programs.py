@@ -61,12 +61,13 @@ SIGNALS = {"SIGKILL": SIGKILL, "SIGSTOP": SIGSTOP, "SIGUSR1": SIGUSR1, "SIGUSR2"
 
 
 class Running(NamedTuple):
-    """A program that is followed: its job, its processes' program by name, and the hosts of its ranks."""
+    """A program that is followed: its job, its processes' program by name, the hosts of its ranks, one that receives."""
 
     job: str
     program: object
     name: str
     hosts: list
+    receiver: object
 
 
 @pytest.fixture
@@ -95,7 +96,7 @@ def mpi(program, rdma_hosts, tmp_path, follow):
         words = [program.copy(tmp_path / "all_reduce", hosts), str(COUNT), str(ROUNDS), str(COMPUTE_US)]
         ran = program(["mpirun.openmpi", "-np", str(RANKS), *words], hosts=hosts, environment=UCX, job=job)
         follow(job, RANKS)
-        return Running(job, ran, "all_reduce", list(hosts))
+        return Running(job, ran, "all_reduce", hosts, hosts[1])
 
     return start
 
@@ -108,10 +109,10 @@ def perftest(program, rdma_hosts, follow):
         hosts = [rdma_hosts[0], rdma_hosts[-1]]
         if not program.has("ib_write_bw", hosts):
             pytest.skip("no-ib_write_bw: install perftest")
-        words = "ib_write_bw -d {device} -x {gid} -m 4096 -s 65536 -n 5000000 --report_gbits"
+        words = "ib_write_bw -d {device} -x {gid} -m 4096 -s 16384 -Q 100 -n 50000000 --report_gbits"
         ran = program(words, hosts=hosts, job=job)
         follow(job, 2)
-        return Running(job, ran, "ib_write_bw", hosts)
+        return Running(job, ran, "ib_write_bw", hosts, hosts[0])
 
     return start
 
@@ -141,7 +142,7 @@ def nccl(program, rdma_hosts, inventory, follow):
         python = inventory.access[hosts[0].name].python
         ran = program(["sh", "-c", fill, "sh", text, "{device}", "{address}", python, path], hosts=hosts, job=job)
         follow(job, RANKS)
-        return Running(job, ran, Path(python).resolve().name, list(hosts))
+        return Running(job, ran, Path(python).resolve().name, hosts, hosts[1])
 
     return start
 
@@ -156,7 +157,7 @@ def break_it(inject, cluster, ports):
 
     @contextmanager
     def apply(trial, ran):
-        victim = ran.hosts[1]
+        victim = ran.receiver if trial.parameters.get("direction") == "rx" else ran.hosts[1]
         if trial.where == "rank":
             target = Component("rank", f"{ran.job}:1")
             ran.program.signal(SIGNALS[trial.fault], program=ran.name, host=victim.name)

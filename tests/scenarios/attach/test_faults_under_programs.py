@@ -61,7 +61,7 @@ SIGNALS = {"SIGKILL": SIGKILL, "SIGSTOP": SIGSTOP, "SIGUSR1": SIGUSR1, "SIGUSR2"
 
 
 class Running(NamedTuple):
-    """A program that is followed: its job, its processes' program by name, the hosts of its ranks, one that receives."""
+    """A program that is followed: its job, its processes' program by name, its ranks' hosts, and one that receives."""
 
     job: str
     program: object

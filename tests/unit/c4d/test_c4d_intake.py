@@ -34,7 +34,7 @@ def test_restarted_agent_is_believed():
 
 
 def test_a_state_may_end_before_the_window_that_holds_it():
-    """A process that computes says later that a transfer had ended: what was guessed to last until then is no counter."""
+    """A process that computes says later that a transfer had ended: how long it was guessed to last is no counter."""
     detector = Detector()
     under_way = msgspec.structs.replace(conn(0, 1, transfer_s=0.1, outstanding=1), state="transfer", shared_s=0.0)
     detector.ingest_window(window("h0", 1, 0.1, comms=[comm()], conns=[under_way]))

@@ -232,3 +232,16 @@ def test_a_fault_is_named(request, program_of, name, break_it, cluster, rdma_hos
     assert right, said
     assert trial.syndrome in {one.syndrome for one in found}, said
     assert again, "the recording says something else"
+
+
+@pytest.mark.nightly
+@pytest.mark.needs(hosts=4)
+@pytest.mark.parametrize("program_of", ["mpi", "nccl", "perftest"])
+def test_a_clock_that_is_set_raises_no_alarm(request, program_of, inject, cluster, rdma_hosts, measure):
+    """A host's clock jumps while a program runs on it: what the program uses is well, and nothing is found."""
+    step = inject("host.clock_step", at=rdma_hosts[0].name, offset_s=-5.0)
+    ran = request.getfixturevalue(program_of)(f"{program_of}-clock-step")
+    with step:
+        time.sleep(PATIENCE_S)
+        found = len(cluster.diagnoses(ran.job))
+    measure("attach.false_alarms", found, at_most=0, clock=Clock.NONE, program=program_of, fault="clock-step")

@@ -151,13 +151,15 @@ def nccl(program, rdma_hosts, inventory, follow):
 def break_it(inject, cluster, ports):
     """Bring about a trial's fault under a program; yields when it began, and whether a component is what has it."""
 
-    def crossed(job):
-        hops = {hop for path in cluster.placed(job).values() for hop in path.hops}
+    def crossed(job, sender):
+        placed = cluster.placed(job).items()
+        hops = {hop for flow, path in placed if flow.source.partition("/")[0] == sender.name for hop in path.hops}
         return min({ports.leading.get(hop) for hop in hops}.intersection(ports.across))
 
     @contextmanager
     def apply(trial, ran):
-        victim = ran.receiver if trial.parameters.get("direction") == "rx" else ran.hosts[1]
+        receiving = trial.parameters.get("direction") == "rx" or trial.fault == "link.acks_lost"
+        victim = ran.receiver if receiving else ran.hosts[1]
         if trial.where == "rank":
             target = Component("rank", f"{ran.job}:1")
             ran.program.signal(SIGNALS[trial.fault], program=ran.name, host=victim.name)
@@ -166,8 +168,8 @@ def break_it(inject, cluster, ports):
         at = {
             "nic": lambda: f"{victim.name}/0",
             "host": lambda: victim.name,
-            "link": lambda: crossed(ran.job),
-            "switch": lambda: crossed(ran.job).partition("/")[0],
+            "link": lambda: crossed(ran.job, victim),
+            "switch": lambda: crossed(ran.job, victim).partition("/")[0],
         }[trial.where]()
         lease_s = 6.0 if trial.where == "host" else 20.0
         with inject(trial.fault, at=at, lease_s=lease_s, **trial.parameters) as fault:

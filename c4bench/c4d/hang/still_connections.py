@@ -91,7 +91,7 @@ class StillConnections:
         self._stood_s[rows], self._lives[rows] = stood_s, conns["life"][rows]
 
     def _halted(self, rows: Ints) -> list[Finding]:
-        """Stopped processes and silent hosts, where nothing completes on any connection for longer than it ever took."""
+        """Stopped processes and silent hosts, where nothing completes anywhere for longer than it ever took."""
         conns = self._view.conns.table
         progress_s = conns["last_progress_s"][rows].max(initial=0.0)
         quiet_s = self._clocks.latest_heard_s() - progress_s if progress_s else 0.0

@@ -9,6 +9,7 @@ with equal costs would.
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from enum import StrEnum
 from string import ascii_lowercase
 from typing import Annotated
 
@@ -50,16 +51,31 @@ class EcnMarking(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     probability: float = 0.2
 
 
+class Nics(StrEnum):
+    """What a lab's NICs are to their hosts: rxe as it is, or like a ConnectX-6 (docs/reference/twin.md)."""
+
+    RXE = "rxe"
+    CONNECTX_6 = "connectx-6"
+
+
+class AckTimeout(StrEnum):
+    """A ConnectX-6's time-outs: as it is shipped, or with the floor off (`c4bench.cost.ack_timeout`)."""
+
+    CX6 = "cx6"
+    CX6_FLOOR_OFF = "cx6-floor-off"
+
+
 Dscp = Annotated[int, msgspec.Meta(ge=0, le=63)]
 
 
 class FabricOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a lab's fabric has besides its cables.
 
-    `withdraw_s` is how long after a link dies the switches that are not at its ends stop using it. `icmp` are every
-    switch's limits. `dscp` is that of every NIC's packets. Switches spray RoCE packets of `spray_dscp`; 0 is none. With
-    `ecn` switches mark packets, and NICs send such as may be marked. After it has sent nothing for a while, a port
-    sends `burst_bytes` at once, faster than its rate.
+    `nics` are like ConnectX-6 where asked for, with the time-outs `ack_timeout`. `withdraw_s` is how long after a link
+    dies the switches that are not at its ends stop using it. `icmp` are every switch's limits. `dscp` is that of every
+    NIC's packets. Switches spray RoCE packets of `spray_dscp`; 0 is none. With `ecn` switches mark packets, and NICs
+    send such as may be marked. After it has sent nothing for a while, a port sends `burst_bytes` at once, faster than
+    its rate.
     """
 
     name: str
@@ -70,6 +86,8 @@ class FabricOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     spray_dscp: Dscp = 0
     ecn: EcnMarking | None = None
     burst_bytes: int = BURST_BYTES
+    nics: Nics = Nics.RXE
+    ack_timeout: AckTimeout = AckTimeout.CX6
 
 
 class Switch(msgspec.Struct, frozen=True):
@@ -83,7 +101,8 @@ class Switch(msgspec.Struct, frozen=True):
 class Port(msgspec.Struct, frozen=True):
     """A NIC's cable: `netdev` at its host's end, `interface` at the edge switch's.
 
-    `edge` and `port` are the numbers in the NIC's address. Port `member` of a bond counts from 0.
+    `edge` and `port` are the numbers in the NIC's address. Port `member` of a bond counts from 0. A NIC like a ConnectX
+    has its end of the cable on its own side, where the host's `tc` does not reach: `wire`, "" for none.
     """
 
     nic: Nic
@@ -96,6 +115,12 @@ class Port(msgspec.Struct, frozen=True):
     delay_s: float = 0.0
     member: int = 0
     burst_bytes: int = BURST_BYTES
+    wire: str = ""
+
+    @property
+    def sender(self) -> tuple[str, str]:
+        """The network namespace and the interface in it that send at the NIC's rate."""
+        return (wires_of(self.nic.host), self.wire) if self.wire else (self.nic.host, self.netdev)
 
     @property
     def gateway(self) -> str:
@@ -150,6 +175,8 @@ class Topology(msgspec.Struct, frozen=True):
     icmp: IcmpLimits = IcmpLimits()
     spray_dscp: int = 0
     ecn: EcnMarking | None = None
+    nics: Nics = Nics.RXE
+    ack_timeout: AckTimeout = AckTimeout.CX6
 
     @property
     def nic_rate_bps(self) -> float:
@@ -172,6 +199,11 @@ class Topology(msgspec.Struct, frozen=True):
     def cables(self, nic: Nic) -> tuple[Port, ...]:
         """The cables of a NIC: one, or those of a bond in order."""
         return tuple(port for port in self.ports if port.nic == nic)
+
+
+def wires_of(host: str) -> str:
+    """The network namespace that is the inside of a host's NICs."""
+    return f"{host}.nics"
 
 
 def build(graph: FabricGraph, options: FabricOptions) -> Topology:
@@ -202,6 +234,8 @@ def build(graph: FabricGraph, options: FabricOptions) -> Topology:
         icmp=options.icmp,
         spray_dscp=options.spray_dscp,
         ecn=options.ecn,
+        nics=options.nics,
+        ack_timeout=options.ack_timeout,
     )
 
 
@@ -233,13 +267,16 @@ def _ports(graph: FabricGraph, options: FabricOptions) -> tuple[Port, ...]:
     for cables in _nics(graph):
         host, edge = cables[0].host, numbers[frozenset(cable.switch for cable in cables)]
         nic = _nic(nics[host], cables, f"10.{edge}.{used[edge]}.1", options)
+        if options.nics is Nics.CONNECTX_6:
+            nic = msgspec.structs.replace(nic, device=f"mlx5_{nics.total()}")
         nics[host] += 1
         for member, cable in enumerate(cables):
             netdev = nic.bond[member] if nic.bond else nic.netdev
             interface = f"p{interfaces[cable.switch]}"
             interfaces[cable.switch] += 1
             ends = cable.switch, edge, used[edge], interface, netdev
-            found.append(Port(nic, *ends, cable.rate_bps, cable.delay_s, member, options.burst_bytes))
+            wire = f"{netdev}w" if options.nics is Nics.CONNECTX_6 else ""
+            found.append(Port(nic, *ends, cable.rate_bps, cable.delay_s, member, options.burst_bytes, wire))
         used[edge] += 1
     return tuple(found)
 

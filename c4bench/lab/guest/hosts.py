@@ -296,6 +296,9 @@ class LabHost:
         for port in self._ports:
             with fabric.inside(self.host.name):
                 ifb = ifb_name(socket.if_nametoindex(port.nic.netdev))
+            if port.wire:
+                for tool, lines in fabric.wire_reset(port).items():
+                    fabric.batch(tool, port.sender[0], lines, force=True)
             for tool, lines in fabric.nic_reset(port, ifb).items():
                 fabric.batch(tool, self.host.name, lines, force=True)
 

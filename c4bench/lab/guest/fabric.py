@@ -35,7 +35,7 @@ from c4bench.lab.topology import (
     Topology,
     next_hops,
 )
-from c4bench.model.fabric import Host, Nic
+from c4bench.model.fabric import Nic
 
 _MIIMON_MS = 100  # how often a bond looks for ports that have lost their link
 
@@ -213,7 +213,10 @@ def ip_commands(topology: Topology) -> dict[str, list[str]]:
     for nic in (nic for host in topology.hosts for nic in host.nics):
         _cable_nic(nic, topology.cables(nic), batches)
     for index, host in enumerate(topology.hosts):
-        _cable_management(index, host, batches)
+        _cable_management(index, host.name, host.address, batches)
+        batches[host.name] += _HOST_MANAGEMENT
+    for index, switch in enumerate(topology.machines, len(topology.hosts)):
+        _cable_management(index, switch.name, topology.management(switch.name), batches)
     for name, commands in spraying.ip_commands(topology).items():
         batches[name] += commands
     sprayers = spraying.sprayers(topology)
@@ -259,24 +262,24 @@ def _cable_nic(nic: Nic, cables: Sequence[Port], batches: dict[str, list[str]]) 
 
 
 def management_interface(index: int) -> str:
-    """The bridge's end of a host's management link."""
+    """The bridge's end of a management link: the hosts' by index, then the switches'."""
     return f"m{index}"
 
 
-def _cable_management(index: int, host: Host, batches: dict[str, list[str]]) -> None:
+_HOST_MANAGEMENT = (
+    f"route add default via {MANAGEMENT_GATEWAY}",
+    f"rule add pref {_LOCAL_TABLE_PREFERENCE} lookup local",
+    "rule del pref 0",
+)
+
+
+def _cable_management(index: int, name: str, address: str, batches: dict[str, list[str]]) -> None:
     end = management_interface(index)
     batches[""] += [
-        f"link add {end} type veth peer name eth0 netns {host.name}",
+        f"link add {end} type veth peer name eth0 netns {name}",
         f"link set {end} master {MANAGEMENT_BRIDGE} up",
     ]
-    batches[host.name] += [
-        "link set lo up",
-        f"address add {host.address}/24 dev eth0",
-        "link set eth0 up",
-        f"route add default via {MANAGEMENT_GATEWAY}",
-        f"rule add pref {_LOCAL_TABLE_PREFERENCE} lookup local",
-        "rule del pref 0",
-    ]
+    batches[name] += ["link set lo up", f"address add {address}/24 dev eth0", "link set eth0 up"]
 
 
 def tc_commands(topology: Topology) -> dict[str, list[str]]:

@@ -114,6 +114,7 @@ _FABRIC = "10.0.0.0/8"  # all NICs; the management network is a smaller one in i
 _LOCAL_TABLE_PREFERENCE = 5000
 _SMALLEST_FRAME_BYTES = 64
 _QUEUE_BYTES = 8 << 20
+_RED_MOST_BPS = 34e9  # `tc` keeps this in 32 bits, in bytes/s
 
 
 def nic_mac(port: Port, *, switch_end: bool) -> str:
@@ -179,7 +180,8 @@ def marker(interface: str, rate_bps: float, ecn: EcnMarking) -> str:
     """Mark packets by the length of a shaper's queue, of which RED takes the shortest mean; none is dropped early."""
     thresholds = f"min {ecn.min_bytes} max {ecn.max_bytes} probability {ecn.probability}"
     burst = ecn.min_bytes // MTU_BYTES + 1
-    red = f"red limit {_QUEUE_BYTES} {thresholds} avpkt {MTU_BYTES} burst {burst} bandwidth {rate_bps:.0f}bit ecn"
+    idle_bps = min(rate_bps, _RED_MOST_BPS)  # how fast the mean falls while nothing is sent
+    red = f"red limit {_QUEUE_BYTES} {thresholds} avpkt {MTU_BYTES} burst {burst} bandwidth {idle_bps:.0f}bit ecn"
     return f"qdisc replace dev {interface} parent 1:1 handle 10: {red}"
 
 

@@ -62,7 +62,8 @@ class Supervisor:
         self._listen()
         time.sleep(_LINK_UP_WORK_S)
         ready_s = time.monotonic()
-        _logger.info("lab ready: %d hosts, topology %s", len(self.hosts), self.spec.topology.name)
+        topology = self.spec.topology
+        _logger.info("lab ready: %d hosts, topology %s", len(topology.hosts), topology.name)
         if not self.spec.interactive:
             os.write(1, READY_MARK)
         self._start_command()

@@ -15,9 +15,8 @@ from pathlib import Path
 
 from c4bench.lab.topology import EcnMarking
 from c4bench.lab.twin.client import COMMANDS
-from c4bench.lab.twin.factory import Config
 from c4bench.lab.twin.ports import Layout, SwitchPort, number_of
-from c4bench.lab.twin.redis import Redis, RedisError, set_row
+from c4bench.lab.twin.redis import Redis, RedisError
 
 _LARGEST_REQUEST = 1 << 17
 _CREDENTIALS = struct.Struct("3i")
@@ -198,53 +197,3 @@ def serve(connection: socket.socket, layout: Layout, ecn: EcnMarking | None) -> 
     finally:
         connection.sendall(bytes([code]))
         os._exit(0)
-
-
-def store(config: Redis, tables: Config) -> None:
-    """Write tables into CONFIG_DB, beside what is there; a list is kept as text under a name with `@`, as in SONiC."""
-    rows = [
-        set_row(f"{table}{config.separator}{key}", _flat(row))
-        for table, keys in tables.items()
-        for key, row in keys.items()
-    ]
-    config.together(rows)
-
-
-def _flat(row: Mapping[str, object]) -> dict[str, object]:
-    return {
-        f"{field}@" if isinstance(value, list) else field: ",".join(map(str, value))
-        if isinstance(value, list)
-        else value
-        for field, value in row.items()
-    }
-
-
-def shown(tables: Config) -> dict[str, dict[str, dict[str, object]]]:
-    """Tables as files and `sonic-cfggen` have them: the opposite of `store`."""
-    return {
-        table: {key: _deep(row) for key, row in sorted(rows.items(), key=lambda one: natural(one[0]))}
-        for table, rows in sorted(tables.items())
-    }
-
-
-def _deep(row: Mapping[str, str]) -> dict[str, object]:
-    return {
-        field.removesuffix("@"): value.split(",") if field.endswith("@") else value
-        for field, value in row.items()
-        if field != "NULL"
-    }
-
-
-def natural(key: str) -> tuple[object, ...]:
-    """A key by which Ethernet8 comes before Ethernet12."""
-    parts: list[tuple[int, object]] = []
-    digits = ""
-    for letter in f"{key}\0":
-        if letter.isdigit():
-            digits += letter
-            continue
-        if digits:
-            parts.append((0, int(digits)))
-            digits = ""
-        parts.append((1, letter))
-    return tuple(parts)

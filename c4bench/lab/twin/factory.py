@@ -15,6 +15,8 @@ LOSSLESS = 3
 _CLASSES = 8
 _DSCPS = 64
 MTU_BYTES = 9100
+# What a port can be set to, up to the rate of its cable.
+SPEEDS_MBPS = (1000, 2500, 5000, 10_000, 20_000, 25_000, 40_000, 50_000, 100_000)
 PLATFORM = "x86_64-kvm_x86_64-r0"
 SKU = "c4bench-twin"
 VERSION = "202411.c4bench-twin"

@@ -18,8 +18,8 @@ from c4bench.lab.twin.ports import SwitchPort
 
 Stage = Literal["ingress", "egress"]
 Row = Mapping[str, str]
-# More rules than this are refused, as by an ASIC whose table is full.
-RULES_AT_MOST = 128
+# More rules of a table, and tables of a stage, are refused, as by an ASIC that is full.
+RULES_AT_MOST, TABLES_AT_MOST = 128, 4
 FIRST_PREFERENCE = 10  # of the filters: those of a port's rules follow each other
 _TABLE_TYPES = frozenset({"L3"})
 
@@ -110,11 +110,12 @@ def status_of_rules(config: Config) -> dict[str, bool]:
     """Whether each rule (`TABLE|RULE`) is active: its table is there and has room, and its matches are known."""
     used: dict[str, int] = {}
     status = {}
+    fitting = _fitting_tables(config)
     for key, row in _by_priority(config):
         table = key.partition("|")[0]
         try:
             matches(row)
-            active = _is_usable(config, table) and used.get(table, 0) < RULES_AT_MOST
+            active = table in fitting and used.get(table, 0) < RULES_AT_MOST
         except (UnsupportedError, ValueError):
             active = False
         used[table] = used.get(table, 0) + active
@@ -122,9 +123,19 @@ def status_of_rules(config: Config) -> dict[str, bool]:
     return status
 
 
-def _is_usable(config: Config, table: str) -> bool:
-    kind = config.get("ACL_TABLE", {}).get(table, {}).get("type", "").upper()
-    return kind in _TABLE_TYPES or kind in {name.upper() for name in config.get("ACL_TABLE_TYPE", {})}
+def _fitting_tables(config: Config) -> set[str]:
+    """The tables of a known type for which their stage has room."""
+    known = _TABLE_TYPES | {name.upper() for name in config.get("ACL_TABLE_TYPE", {})}
+    fitting: dict[Stage, list[str]] = {"ingress": [], "egress": []}
+    for name, own in config.get("ACL_TABLE", {}).items():
+        if own.get("type", "").upper() in known and len(fitting[stage_of(own)]) < TABLES_AT_MOST:
+            fitting[stage_of(own)].append(name)
+    return {name for names in fitting.values() for name in names}
+
+
+def stage_of(table: Row) -> Stage:
+    """The stage of an ACL table."""
+    return "egress" if table.get("stage", "").lower() == "egress" else "ingress"
 
 
 def _by_priority(config: Config) -> list[tuple[str, dict[str, str]]]:
@@ -138,9 +149,8 @@ def _rules(config: Config, port: str) -> Iterator[Rule]:
         table, _, name = key.partition("|")
         own = config.get("ACL_TABLE", {}).get(table, {})
         if active[key] and port in bound_ports(own):
-            stage: Stage = "egress" if own.get("stage", "").lower() == "egress" else "ingress"
             drops = row.get("PACKET_ACTION", "FORWARD").upper() == "DROP"
-            yield Rule(table, name, stage, matches(row), drops)
+            yield Rule(table, name, stage_of(own), matches(row), drops)
 
 
 # Offsets in an IPv4 packet without options, bytes: the base transport header follows IP and UDP (IBTA 9.2), and an

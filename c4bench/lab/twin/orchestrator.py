@@ -4,7 +4,6 @@ It follows CONFIG_DB by redis's notes of changed keys, as SONiC's own daemons do
 It also runs the server of the commands.
 """
 
-import json
 import logging
 import os
 import selectors
@@ -19,7 +18,7 @@ from c4bench.errors import UnhealthyError
 from c4bench.lab.guest import fabric
 from c4bench.lab.guest.routing import link_states
 from c4bench.lab.topology import EcnMarking
-from c4bench.lab.twin import commands, counters, factory
+from c4bench.lab.twin import commands, config_db, counters, factory
 from c4bench.lab.twin.factory import Config
 from c4bench.lab.twin.forwarding import PortState, changes, port_state, status_of_rules
 from c4bench.lab.twin.ports import Layout
@@ -27,7 +26,6 @@ from c4bench.lab.twin.redis import SOCKET, Redis, set_row
 
 _logger = logging.getLogger(__name__)
 
-SAVED = Path("/etc/sonic/config_db.json")
 _SERVER = (
     *("redis-server", "--port", "0", "--unixsocket", SOCKET, "--unixsocketperm", "770", "--save", ""),
     # Once a second is the least often that it looks after itself.
@@ -69,8 +67,9 @@ class Orchestrator:
 
     def start(self) -> None:
         """Load the saved or the first configuration, apply it, and fill the databases."""
-        saved = json.loads(SAVED.read_text()) if SAVED.exists() else factory.configuration(self._layout, self._ecn)
-        commands.store(self._config_db, saved)
+        saved = config_db.SAVED.exists()
+        first = config_db.read(config_db.SAVED) if saved else factory.configuration(self._layout, self._ecn)
+        config_db.add(self._config_db, first)
         self._name_counters()
         self._watch_links()
         self._apply()

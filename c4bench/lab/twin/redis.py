@@ -19,6 +19,8 @@ DATABASES: Mapping[str, tuple[int, str]] = {
     "STATE_DB": (6, "|"),
 }
 
+PLACEHOLDER = "NULL"  # field and value of a row without fields
+
 Answer = None | int | str | list["Answer"]
 Rows = dict[str, dict[str, str]]
 
@@ -131,7 +133,7 @@ class Redis:
 
 def set_row(key: str, fields: Mapping[str, object]) -> tuple[object, ...]:
     """The command that sets these fields; a row without fields has SONiC's placeholder."""
-    pairs = [word for pair in (fields or {"NULL": "NULL"}).items() for word in pair]
+    pairs = [word for pair in (fields or {PLACEHOLDER: PLACEHOLDER}).items() for word in pair]
     return ("HSET", key, *pairs)
 
 

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import uuid
 from pathlib import Path
 
 from c4bench import namespaces
@@ -9,7 +10,7 @@ from c4bench.lab.guest import fabric
 from c4bench.lab.guest.hosts import LabHost, start_sshd
 from c4bench.lab.guest.provision import SWITCH_USER as USER
 from c4bench.lab.spec import LabSpec
-from c4bench.lab.twin import client, commands, config, factory, lldp, orchestrator, show
+from c4bench.lab.twin import client, commands, config, factory, lldp, orchestrator, show, tools
 from c4bench.lab.twin.ports import layout_of
 from c4bench.lab.twin.redis import SOCKET
 from c4bench.model.fabric import Host
@@ -31,7 +32,7 @@ Defaults secure_path=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 _PAM = "auth required pam_permit.so\naccount required pam_permit.so\nsession required pam_permit.so\n"
 _REDIS_GROUP = 102
 _USER_ID = 1000
-MODULES = (show, config)  # whose import fills the table of commands
+MODULES = (show, config, tools)  # whose import fills the table of commands
 
 
 class LabSwitch(LabHost):
@@ -64,6 +65,11 @@ class LabSwitch(LabHost):
         (root / "etc/sonic").mkdir(exist_ok=True)
         namespaces.bind(str(kept), str(root / "etc/sonic"))
         _write(root / "etc/sonic/sonic_version.yml", factory.version_file(), 0o644)
+        (root / tools.BOOTED.relative_to("/")).mkdir(parents=True)
+        boot = root / "run/sonic/boot_id"
+        boot.parent.mkdir()
+        boot.write_text(f"{uuid.uuid4()}\n")
+        namespaces.bind(str(boot), f"{root}/proc/sys/kernel/random/boot_id")
         program = Path(client.__file__).read_text()
         for name in commands.programs():
             _write(root / "usr/local/bin" / name, program, 0o755)

@@ -33,3 +33,18 @@ def _line(cells: Sequence[str], widths: Sequence[int], aligned: Sequence[bool]) 
         for cell, width, right in zip(cells, widths, aligned, strict=True)
     )
     return _SEPARATOR.join(padded).rstrip()
+
+
+def natural(key: str) -> tuple[object, ...]:
+    """A key by which Ethernet8 comes before Ethernet12."""
+    parts: list[tuple[int, object]] = []
+    digits = ""
+    for letter in f"{key}\0":
+        if letter.isdigit():
+            digits += letter
+            continue
+        if digits:
+            parts.append((0, int(digits)))
+            digits = ""
+        parts.append((1, letter))
+    return tuple(parts)

@@ -451,6 +451,8 @@ def driver_for(spec: FaultSpec, request: FaultRequest) -> str:
     """The name of the driver for the target's hardware. Raises UnhealthyError when the fault has none for it."""
     hardware = hardware_of(spec, request)
     driver = spec.drivers.get(hardware)
+    if driver is None and hardware in spec.no_driver:
+        raise UnhealthyError(f"{request.where} cannot have {spec.name}: {spec.no_driver[hardware]}")
     if driver is None:
         supported = ", ".join(sorted(spec.drivers)) or "nothing by itself"
         raise UnhealthyError(

@@ -33,9 +33,9 @@ def port_counters(device: str, port: int = 1, sysfs: Path = SYSFS) -> dict[str, 
 
 _Source = Mapping[str, Mapping[str, tuple[str, ...]]]  # names by driver and kind
 # By source: the driver's `hw_counters`. Several names of one driver count different events, which are added, or with a
-# minus taken away; rxe's completer_retry_err counts both kinds. A ConnectX as shipped repeats packets before the timer of
-# their QP expires (roce_adp_retrans), and slows itself down with each as if a CNP had come: rp_cnp_handled counts these
-# too (roce_slow_restart_cnps), and they say nothing of congestion.
+# minus taken away; rxe's completer_retry_err counts both kinds. A ConnectX as shipped repeats packets before the timer
+# of their QP expires (roce_adp_retrans), and slows itself down with each as if a CNP had come: rp_cnp_handled counts
+# these too (roce_slow_restart_cnps), and they say nothing of congestion.
 _HARDWARE: _Source = {
     "mlx5": {
         "retransmits": ("local_ack_timeout_err", "packet_seq_err", "implied_nak_seq_err", "roce_adp_retrans"),

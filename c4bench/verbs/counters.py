@@ -102,6 +102,13 @@ def _by_kind(*sources: _Source) -> dict[str, frozenset[str]]:
 _COUNTED_AS = _by_kind(_HARDWARE, _ETHERNET)
 COUNTED = frozenset(name.lstrip("-") for names in _by_kind(_HARDWARE).values() for name in names) - {IP_ECN_MARKED}
 ETHERNET_COUNTED = frozenset(name for names in _by_kind(_ETHERNET).values() for name in names)
+# What the driver of a ConnectX's interface counts besides: packets lost in the NIC, and errors of its cable.
+_LOST_OR_WRONG = (
+    *("rx_discards_phy", "tx_discards_phy", "rx_prio{}_discards", "rx_out_of_buffer", "rx_steer_missed_packets"),
+    *("rx_symbol_err_phy", "rx_pcs_symbol_err_phy", "rx_crc_errors_phy", "tx_errors_phy", "link_down_events_phy"),
+    *("tx_pause_storm_warning_events", "tx_pause_storm_error_events"),
+)
+PORT_TROUBLES = ETHERNET_COUNTED | {name.format(number) for name in _LOST_OR_WRONG for number in _PRIORITIES}
 
 
 def nic_record(nic: str, state: str, counters: Mapping[str, int]) -> NicRecord:

@@ -15,9 +15,9 @@ from c4bench.collective.ring_layout import CommEntry, ConnName, Owner
 from c4bench.collective.ring_reader import read_owner, read_telemetry_file
 from c4bench.decoding import from_msgpack
 from c4bench.inject import __main__ as injector
-from c4bench.inject import catalogue, gpus, interfaces, permitted, protocol
+from c4bench.inject import catalogue, connectx, gpus, interfaces, permitted, protocol
 from c4bench.inject.actions import Delete, Plan, Run, SetKnob, Signal
-from c4bench.inject.drivers import hardware, switch
+from c4bench.inject.drivers import switch
 from c4bench.inject.interfaces import InterfaceTarget, join_listings
 from c4bench.inject.journal import Entry, Journal, Quarantine, boot
 from c4bench.inject.permitted import Permitted, PermittedHost
@@ -249,9 +249,27 @@ Settings for eth9:
 """
 
 
-def _ethtool(text):
-    hardware._speed_mbps(text)
-    hardware._modes(text, "Supported link modes")
+_FEC = b"""\
+FEC parameters for eth9:
+Supported/Configured FEC encodings: Auto RS
+Active FEC encoding: RS
+"""
+_DCB = b"""{"dscp_prio":[[26,3],[0,0]]}"""
+_MLXLINK = b"""\
+State                              : Active
+Enabled Link Speed (Ext.)          : 0x000007f2 (100G_2X,100G_4X)
+"""
+_MLXREG = b"""\
+Field Name                                     | Data
+======================================================
+min_ack_timeout_limit_disabled_field_select    | 0x00000001
+min_ack_timeout_limit_disabled                 | 0x00000000
+"""
+
+
+def _mlxlink(text):
+    connectx.port_state(text)
+    connectx.enabled_speeds(text)
 
 
 _AGENT = b"""\
@@ -273,9 +291,13 @@ TARGETS = (
     Target("inject-gpus", _printed(_GPUS), partial(_text, read=gpus.parse)),
     Target("inject-xid", _printed(_XID), partial(_text, read=gpus.parse_xid)),
     Target("inject-sonic", _printed(_STATUS), partial(_text, read=lambda text: switch.sonic_status(text, "Ethernet0"))),
-    Target("inject-ethtool", _printed(_ETHTOOL), partial(_text, read=_ethtool)),
-    Target("inject-mlnx-qos", of("text", *recorded("mlnx_qos.txt")), partial(_text, read=hardware.limits_gbps),
+    Target("inject-ethtool", _printed(_ETHTOOL), partial(_text, read=connectx.parse_link)),
+    Target("inject-fec", _printed(_FEC), partial(_text, read=connectx.parse_fec)),
+    Target("inject-mlnx-qos", of("text", *recorded("mlnx_qos.txt")), partial(_text, read=connectx.parse_qos),
            sound=False),
+    Target("inject-dcb", _printed(_DCB), partial(_text, read=connectx.parse_dcb_dscp)),
+    Target("inject-mlxlink", _printed(_MLXLINK), partial(_text, read=_mlxlink)),
+    Target("inject-mlxreg", _printed(_MLXREG), partial(_text, read=connectx.parse_register)),
     Target("agent-config", of("yaml", _AGENT),
            partial(_file, name="agent.yml", read=config.load)),
 )  # fmt: skip

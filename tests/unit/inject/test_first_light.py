@@ -130,14 +130,14 @@ def test_only_such_files_fill_the_catalogue(tmp_path):
     """What was seen on hardware that has a driver is entered once; the lab's own kinds and failures are not."""
     faults = tmp_path / "faults"
     faults.mkdir()
-    for name in ("nic.down", "nic.rate", "nic.gid"):
+    for name in ("nic.down", "nic.loss", "nic.gid"):
         source = resource("faults", f"{name}.yml")
         (faults / f"{name}.yml").write_text(source.read_text())
     found = (
         Tried("nic.down", "seen", hardware="mlx5_core"),
         Tried("nic.gid", "unseen", hardware="mlx5_core"),
-        Tried("nic.rate", "seen", hardware="rxe"),
-        Tried("nic.rate", "seen", hardware="mlx5_core"),
+        Tried("nic.loss", "seen", hardware="rxe"),
+        Tried("nic.loss", "seen", hardware="mlx5_core"),
     )
     path = tmp_path / "first-light.json"
     path.write_bytes(msgspec.json.encode(FirstLight("0.1.0", ("host1/0",), {"host1/0": found}, {})))

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyverbs.pyverbs_error import PyverbsRDMAError
 
+from c4bench.model.fabric import Nic
 from c4bench.verbs import device, mlx5, path_controls
 from c4bench.verbs.addressing import (
     ETHERNET,
@@ -21,6 +22,7 @@ from c4bench.verbs.addressing import (
     label_for,
     port_of,
 )
+from c4bench.verbs.endpoint_console import EndpointConsole
 from c4bench.verbs.errors import VerbsError
 from c4bench.verbs.mlx5 import LagPort, LiveSourcePort
 from c4bench.verbs.path_control import SOFTWARE, NoPathControl
@@ -231,6 +233,18 @@ def test_a_driver_that_ignores_the_label_is_found_out(monkeypatch):
     monkeypatch.setattr(path_controls, "PacketCapture", tap)
     monkeypatch.setattr(Endpoint, "probe", lambda *_: None, raising=False)
     assert "it sent from 49152" in FlowLabel().obstacle(Device(vendor=0xFFFFFF))
+
+
+def test_the_console_answers_what_each_control_lacks(provider, monkeypatch):
+    """Every control is tried on the opened device, and so is the move of a connected QP."""
+    provider(refuses=errno.EPERM)
+    monkeypatch.setattr(Device, "readdress_obstacle", "EINVAL", raising=False)
+    console = EndpointConsole(Nic("h0", 0, "mlx5_0", "eth2", "10.2.0.1", 1e11))
+    console._device = Device(INFINIBAND, lmc=2)
+    answer = console.answer('{"do": "knobs"}')["answer"]
+    assert answer.keys() == {*path_controls.PATH_CONTROLS, "moves of connected QPs"}
+    assert {name for name, why in answer.items() if not why} == {"lid_path_bits"}
+    assert (answer["flow_label"], answer["moves of connected QPs"]) == ("its link layer is InfiniBand", "EINVAL")
 
 
 class Qp:

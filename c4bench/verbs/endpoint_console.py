@@ -24,6 +24,7 @@ from c4bench.verbs.device import Device, active_mtu_bytes
 from c4bench.verbs.discovery import discover, find
 from c4bench.verbs.errors import VerbsError
 from c4bench.verbs.packet_capture import PacketCapture
+from c4bench.verbs.path_controls import PATH_CONTROLS
 from c4bench.verbs.transport import PROFILES, Completion, Remote
 from c4bench.verbs.waiting import waiter
 
@@ -102,6 +103,10 @@ class _State(msgspec.Struct, frozen=True, tag="state", tag_field="do"):
     """Answers with the QP's state, the path control in use, and why DMA-BUF does not work."""
 
 
+class _Knobs(msgspec.Struct, frozen=True, tag="knobs", tag_field="do"):
+    """Answers why each path control does not work here, and why a connected QP does not move; "" where it does."""
+
+
 class _Find(msgspec.Struct, frozen=True, tag="find", tag_field="do"):
     """Answers with the port that discovery finds by the NIC's address."""
 
@@ -121,6 +126,7 @@ _Command = (
     | _TrafficClasses
     | _Events
     | _State
+    | _Knobs
     | _Find
     | _Counters
 )
@@ -228,6 +234,10 @@ class EndpointConsole:
             "paths": type(self._device.paths).__name__,
             "dmabuf": self._device.dmabuf_obstacle(),
         }
+
+    def _knobs(self, _: _Knobs) -> dict[str, str]:
+        controls = {name: control.obstacle(self._device) for name, control in PATH_CONTROLS.items()}
+        return controls | {"moves of connected QPs": self._device.readdress_obstacle}
 
     def _find(self, _: _Find) -> object:
         return find(discover(SYSFS, _active_mtu), address=self._nic.address)._asdict()

@@ -382,6 +382,12 @@ def wire_reset(port: Port) -> dict[str, list[str]]:
     return {"ip": [f"link set {wire} up"], "tc": [f"qdisc del dev {wire} root", *shaper(wire, port)]}
 
 
+def far_end_reset(port: Port) -> list[str]:
+    """The `tc` commands that give the switch's end of a NIC's cable its rate, which the NIC may have changed."""
+    rate = f"rate {port.rate_bps:.0f}bit burst {port.burst_bytes} limit {_QUEUE_BYTES}"
+    return [f"qdisc change dev {port.interface} root tbf {rate}"]
+
+
 def set_ack_floor(port: Port, *, off: bool) -> None:
     """Whether a NIC like a ConnectX-6 raises short time-outs to a floor; the change holds for all its QPs."""
     with inside(port.nic.host):

@@ -1,5 +1,5 @@
 #!/usr/bin/python3 -IS
-"""The programs of a ConnectX on a host of the lab: `mlnx_qos`, `mlxlink`, `mlxreg`, `ethtool`, `devlink`.
+"""The programs of a ConnectX on a host of the lab: `mlnx_qos`, `mlxlink`, `mlxreg`, `ethtool`, `devlink`, `setpci`.
 
 This file is copied to a host under each of these names; it must run with the standard library alone. What they set
 acts on the NIC: its wire, in a network namespace of its own, and its RDMA device. What they print has the form of the
@@ -23,6 +23,13 @@ _PFC = Path("/proc/thread-self/net/pfc")
 _CLASSES, _DSCPS = 8, 64
 _CLONE_NEWNET = 0x40000000
 _SPEEDS = {1000: "KX", 10000: "KR", 25000: "CR", 40000: "CR4", 50000: "CR2", 100000: "CR4"}
+# What a PCIe link of 16 lanes carries, by generation: its name, and Mbit/s after coding (8b/10b, then 128b/130b).
+_PCIE = {1: ("2.5", 32000), 2: ("5.0", 64000), 3: ("8.0", 126000), 4: ("16.0", 252000)}
+_NEWEST = max(_PCIE)
+# Link Control 2, whose low four bits are the target speed, and Link Control, whose bit 5 retrains the link.
+_TARGET, _CONTROL = "CAP_EXP+30.w", "CAP_EXP+10.w"
+# The switch's ports use RS. A NIC that is set to another code has no link.
+_SWITCHS_FEC = ("auto", "rs")
 _FEC = {"off": "Off", "rs": "RS", "baser": "BaseR", "auto": "Auto"}
 
 
@@ -40,7 +47,7 @@ class Nic:
     def __init__(self, row: dict[str, object]) -> None:
         self.netdev, self.device, self.pci, self.wire = (str(row[key]) for key in ("netdev", "device", "pci", "wire"))
         self.far_namespace, self.far_interface = str(row["far_namespace"]), str(row["far_interface"])
-        self.rate_mbps, self._row = int(str(row["rate_mbps"])), row
+        self.above, self.rate_mbps = str(row["above"]), int(str(row["rate_mbps"]))
         self._file = HOME / f"{self.netdev}.json"
         kept = json.loads(self._file.read_text()) if self._file.exists() else {}
         self.trust: str = kept.get("trust", "dscp")
@@ -49,10 +56,13 @@ class Nic:
         self.negotiates: bool = kept.get("negotiates", True)
         self.speed_mbps: int = kept.get("speed_mbps", self.rate_mbps)
         self.fec: str = kept.get("fec", "auto")
+        self.generation: int = kept.get("generation", _NEWEST)
+        self.target_generation: int = kept.get("target_generation", _NEWEST)
 
     def save(self) -> None:
         """Keep the settings until the host restarts."""
-        names = ("trust", "priorities", "floor_off", "negotiates", "speed_mbps", "fec")
+        link = ("negotiates", "speed_mbps", "fec", "generation", "target_generation")
+        names = ("trust", "priorities", "floor_off", *link)
         self._file.write_text(json.dumps({name: getattr(self, name) for name in names}))
 
     def inside(self) -> None:
@@ -157,7 +167,7 @@ def mlnx_qos(words: Sequence[str]) -> None:
     if (trust or change) and queues.there:
         queues.set(*(f"dscp {dscp} {_priority(nic, dscp)}" for dscp in range(_DSCPS)))
     nic.save()
-    _show_qos(nic, Queues(nic.wire), every="-a" in words)
+    _show_qos(nic, Queues(nic.wire))
 
 
 def _limit(queues: Queues, rates: str) -> None:
@@ -202,7 +212,7 @@ def _priority(nic: Nic, dscp: int) -> int:
     return nic.priorities.get(dscp, 0) if nic.trust == "dscp" else 0
 
 
-def _show_qos(nic: Nic, queues: Queues, *, every: bool) -> None:
+def _show_qos(nic: Nic, queues: Queues) -> None:
     say("DCBX mode: OS controlled")
     say(f"Priority trust state: {nic.trust}")
     if nic.trust == "dscp":
@@ -220,8 +230,7 @@ def _show_qos(nic: Nic, queues: Queues, *, every: bool) -> None:
     for number, rate_bps in enumerate(queues.rates_bps()):
         limit = f"{rate_bps / 1e9:.1f} Gbps" if rate_bps else "unlimited"
         say(f"tc: {number} ratelimit: {limit}, tsa: vendor")
-        if every or number < _CLASSES:
-            say(f"\t priority:  {number}")
+        say(f"\t priority:  {number}")
 
 
 def mlxlink(words: Sequence[str]) -> None:
@@ -244,7 +253,8 @@ def mlxlink(words: Sequence[str]) -> None:
 def _show_port(nic: Nic) -> None:
     up, carrier = _link(nic)
     gigabits = f"{nic.speed_mbps // 1000}G"
-    state, physical = ("Active", "LinkUp") if carrier else ("Polling", "Polling") if up else ("Disable", "Disabled")
+    polls = up or nic.fec not in _SWITCHS_FEC
+    state, physical = ("Active", "LinkUp") if carrier else ("Polling", "Polling") if polls else ("Disable", "Disabled")
     supported = ",".join(f"{mbps // 1000}G" for mbps in sorted(_SPEEDS, reverse=True) if mbps <= nic.rate_mbps)
     rows = (
         ("Operational Info", ("State", state), ("Physical state", physical), ("Speed", gigabits if carrier else "N/A")),
@@ -391,13 +401,19 @@ def _set_link(nic: Nic, words: Sequence[str]) -> None:
         raise Stop("netlink error: Invalid argument")
     nic.speed_mbps = int(speed)
     nic.save()
+    Path(f"/sys/class/net/{nic.netdev}/speed").write_text(f"{nic.speed_mbps}\n")
     nic.inside()
-    _train(nic.wire, nic.speed_mbps)
+    _train(nic)
     enter(Path(nic.far_namespace))
-    _train(nic.far_interface, nic.speed_mbps)
+    _shape(nic.far_interface, nic.speed_mbps)
 
 
-def _train(interface: str, mbps: int) -> None:
+def _train(nic: Nic) -> None:
+    """Send as fast as both the link and the PCIe link allow."""
+    _shape(nic.wire, min(nic.speed_mbps, _PCIE[nic.generation][1]))
+
+
+def _shape(interface: str, mbps: int) -> None:
     root = next(
         row for row in json.loads(ip("tc", "-raw", "-json", "qdisc", "show", "dev", interface)) if row.get("root")
     )
@@ -435,6 +451,8 @@ def _set_fec(nic: Nic, words: Sequence[str]) -> None:
         raise Stop("ethtool: bad command line argument(s)")
     nic.fec = words[1]
     nic.save()
+    nic.inside()
+    ip("ip", "link", "set", nic.wire, "up" if nic.fec in _SWITCHS_FEC else "down")
 
 
 def _statistics(nic: Nic, _: Sequence[str]) -> None:
@@ -504,12 +522,35 @@ def devlink(words: Sequence[str]) -> None:
             raise Stop(f"devlink answers: Operation not supported ({' '.join(words)})")
 
 
+def setpci(words: Sequence[str]) -> None:
+    """`setpci -s PORT CAP_EXP+30.w[=VALUE:MASK]`, and `CAP_EXP+10.w=20:20` of the port above a NIC."""
+    above = option(words, "-s") or ""
+    nic = next((nic for nic in nics() if nic.above == above), None)
+    register, equals, change = (words[2] if len(words) == 3 else "").partition("=")
+    if nic is None or register not in (_TARGET, _CONTROL):
+        raise Stop(f"setpci: no register {register} of {above} here")
+    if not equals:
+        say(f"{nic.target_generation if register == _TARGET else 0:04x}")
+        return
+    value, mask = (int(part, 16) for part in change.split(":"))
+    if register == _TARGET:
+        nic.target_generation = nic.target_generation & ~mask | value & mask
+    elif value & mask & 0x20:
+        nic.generation = min(max(nic.target_generation, 1), _NEWEST)
+        speed = Path(f"/sys/class/net/{nic.netdev}/device/current_link_speed")
+        speed.write_text(f"{_PCIE[nic.generation][0]} GT/s PCIe\n")
+        nic.inside()
+        _train(nic)
+    nic.save()
+
+
 PROGRAMS: dict[str, Callable[[Sequence[str]], None]] = {
     "mlnx_qos": mlnx_qos,
     "mlxlink": mlxlink,
     "mlxreg": mlxreg,
     "ethtool": ethtool,
     "devlink": devlink,
+    "setpci": setpci,
 }
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from c4bench.switches import sonic
+from c4bench.switches import linux, sonic
 from c4bench.switches.system import System
 
-SYSTEMS: Mapping[str, System] = {system.name: system for system in (sonic.SYSTEM,)}
+SYSTEMS: Mapping[str, System] = {system.name: system for system in (sonic.SYSTEM, linux.SYSTEM)}

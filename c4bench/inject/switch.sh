@@ -46,9 +46,14 @@ section() {
     [ $code -eq 0 ] || say "error-$1" "$(last_line "$error")"
 }
 
+# Whether there can be a lock, without which nothing is changed.
+lockable() {
+    command -v flock >/dev/null && mkdir -p "$folder" 2>/dev/null && touch "$folder/lock" 2>/dev/null
+}
+
 # Take the lock, within $1 seconds where that is said.
 lock() {
-    mkdir -p "$folder" && touch "$folder/lock" || return
+    lockable || return
     exec 9>"$folder/lock"
     flock ${1:+-w "$1"} 9
 }
@@ -60,7 +65,7 @@ begin() {
     for tool in flock timeout; do
         command -v $tool >/dev/null || refuse "it has no $tool, without which nothing is changed; install it"
     done
-    lock 30 2>/dev/null || refuse "$folder cannot be locked: full, not root's, or another change is under way"
+    lock 30 || refuse "$folder cannot be locked: full, not root's, or another change is under way"
     [ ! -e "$folder/$token.over" ] || refuse "the fault has ended before it began"
     find "$folder" -name '*.over' -mmin +1440 -exec rm -f {} + 2>/dev/null
     taken=$(printf '%s\n' "$claims" | while read -r claim; do
@@ -91,7 +96,7 @@ arm() {
         return
     fi
     command -v at >/dev/null || return
-    echo "exec sh '$folder/$token.undo' wait $deadline" | at now >/dev/null 2>&1 || return
+    echo "exec sh '$folder/$token.undo' wait $deadline" | at now >/dev/null 2>&1 9>&- || return
     for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
         [ -e "$folder/$token.waiting" ] && return
         sleep 0.1
@@ -111,8 +116,8 @@ started() {
     done
     shift
     # shellcheck disable=SC2086  (options have no spaces)
-    systemd-run --quiet --collect --unit="$unit" $options sh "$@" >/dev/null 2>&1 ||
-        systemd-run --quiet --unit="$unit" $options sh "$@" >/dev/null 2>&1
+    systemd-run --quiet --collect --unit="$unit" $options sh "$@" >/dev/null 2>&1 9>&- ||
+        systemd-run --quiet --unit="$unit" $options sh "$@" >/dev/null 2>&1 9>&-
 }
 
 disarm() {
@@ -139,7 +144,7 @@ commit() {
     if [ -n "$flap" ]; then
         printf '%s\n' "$flap" >"$folder/$token.flap"
         started "c4bench-$token-flap" -- "$folder/$token.flap" ||
-            echo "exec sh '$folder/$token.flap'" | at now >/dev/null 2>&1 || {
+            echo "exec sh '$folder/$token.flap'" | at now >/dev/null 2>&1 9>&- || {
             finish
             refuse "nothing could be started that repeats the fault"
         }
@@ -150,12 +155,13 @@ commit() {
 # end TOKEN: undo it for whoever asks, unless the timer or a restart has.
 end() {
     token=$1
-    command -v flock >/dev/null || refuse "it has no flock"
-    lock 60 2>/dev/null || refuse "$folder cannot be locked; run heal again"
-    touch "$folder/$token.over" 2>/dev/null
     problems=
-    [ ! -e "$folder/$token.undo" ] || problems=$(sh "$folder/$token.undo" held)
-    disarm
+    if lockable || [ -e "$folder/$token.undo" ]; then
+        lock 60 || refuse "$folder cannot be locked; run heal again"
+        touch "$folder/$token.over" 2>/dev/null
+        [ ! -e "$folder/$token.undo" ] || problems=$(sh "$folder/$token.undo" held)
+        disarm
+    fi
     [ -z "$problems" ] || say problems "$(last_line "$problems")"
     say boot "$(cat /proc/sys/kernel/random/boot_id)"
     say over

@@ -207,15 +207,15 @@ def _run(name: str, switch: AgentlessSwitch, script: bytes, timeout_s: float) ->
 
     timer = threading.Timer(timeout_s, expire)
     timer.start()
-    try:
-        output, errors = _exchanged(name, process, script)
-    finally:
-        timer.cancel()
-        process.kill()
-        code = process.wait()
+    with process:
+        try:
+            output, errors = _exchanged(name, process, script)
+        finally:
+            timer.cancel()
+            process.kill()
     if expired.is_set():
         raise UnreachableError(f"it did not answer within {timeout_s:g} s; is it up, and not overloaded?")
-    return Completed(code, output, errors)
+    return Completed(process.returncode, output, errors)
 
 
 def _exchanged(name: str, process: subprocess.Popen[bytes], script: bytes) -> tuple[bytes, bytes]:

@@ -42,6 +42,22 @@ class BlastRadius(StrEnum):
         return order.index(self) <= order.index(limit)
 
 
+class Misconfiguration(StrEnum):
+    """Settings of a switch or a host that hurt RDMA, by the names of doctor's rules that find them."""
+
+    PFC_OFF = "pfc_off"
+    ECN_OFF = "ecn_off"
+    ECN_THRESHOLDS = "ecn_thresholds"
+    DSCP_MAP = "dscp_map"
+    MTU = "mtu"
+    WATCHDOG_OFF = "watchdog_off"
+    ADAPTIVE_ROUTING = "adaptive_routing"
+    TRUST = "trust"
+    TRAFFIC_CLASS = "traffic_class"
+    DCQCN = "dcqcn"
+    GID = "gid"
+
+
 class Parameter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One knob of a fault.
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from c4bench.errors import UnhealthyError
-from c4bench.model.fault import FaultRequest
+from c4bench.model.fault import FaultRequest, Misconfiguration
 from c4bench.switches.facts import Port, SwitchFacts
 
 
@@ -50,7 +50,8 @@ class System(NamedTuple):
     where the user is not root. `reads` are commands by name, and `parse` makes facts of what they have printed (those
     that failed are left out). `listing` is the configuration that a change may change, one row a line, by section:
     equal texts mean an equal state. `changes` are by name: the driver of `port_down` is called `sonic.port_down` in
-    faults/.
+    faults/. `fixes` are the commands by which a user corrects a wrong setting, with placeholders as in `fix`.
+    `own_timer` says that a change itself makes the switch take it back when the lease ends: no timer is armed for it.
     """
 
     name: str
@@ -59,6 +60,8 @@ class System(NamedTuple):
     listing: Callable[[SwitchFacts], dict[str, str]]
     changes: Mapping[str, Changer]
     enter: tuple[str, ...] = ("sh", "-s")
+    fixes: Mapping[Misconfiguration, str] = {}
+    own_timer: bool = False
 
 
 def port_of(facts: SwitchFacts, request: FaultRequest) -> Port:

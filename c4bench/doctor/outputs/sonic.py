@@ -5,17 +5,19 @@ from collections.abc import Iterator, Mapping
 
 from c4bench.doctor.counters import count_of
 from c4bench.doctor.facts import (
+    Advice,
     Counters,
     DropRule,
     EcnProfile,
     Fact,
     Interface,
     PausedPriorities,
-    SwitchConfig,
     Watchdog,
 )
 from c4bench.doctor.lldp import Neighbour
 from c4bench.doctor.outputs.layout import About, json_object, tables, whole_in
+from c4bench.errors import UnhealthyError
+from c4bench.switches.sonic import configured
 
 COUNTERS = re.compile(r"^[ \t]*IFACE\s+STATE\s+\w+", re.MULTILINE)
 PORTSTAT_JSON = re.compile(r'"(?:RX_ERR|FEC_UNCORR)"\s*:')
@@ -147,10 +149,7 @@ def neighbours(text: str, _: About) -> Iterator[Fact]:
 
 def config(text: str, _: About) -> Iterator[Fact]:
     """CONFIG_DB, as `sonic-cfggen -d --print-data` and `show runningconfiguration all` print it."""
-    tables_of = {
-        name: {key: row for key, row in table.items() if isinstance(row, dict)}
-        for name, table in json_object(text).items()
-        if isinstance(table, dict)
-    }
-    if tables_of:
-        yield SwitchConfig(tables_of)
+    try:
+        yield configured(text)
+    except UnhealthyError as error:
+        yield Advice("CONFIG_DB", "", str(error), serious=True)

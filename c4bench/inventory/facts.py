@@ -56,8 +56,8 @@ class HostFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `service_level` are those of the packets that its NICs send; a switch sprays RoCE packets of `spray_dscp`, 0 is
     none. `counters` names the reader of a switch's packet counters: `ip`, `sonic`, or one that a package adds; without
     it, `sonic` where the switch runs SONiC. `os` is the operating system of a switch on which c4bench is not installed
-    (`c4bench.switches`): faults there are applied over SSH, from where `c4bench` runs. All keys are optional; `playbooks/discover.yml` finds what a host can
-    report.
+    (`c4bench.switches`): faults there are applied over SSH, from where `c4bench` runs. All keys are optional;
+    `playbooks/discover.yml` finds what a host can report.
     """
 
     disruptive: bool = False

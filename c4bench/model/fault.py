@@ -141,6 +141,16 @@ class SwitchPort(msgspec.Struct, frozen=True):
 Interface = Nic | SwitchPort
 
 
+class AgentlessSwitch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A switch on which c4bench is not installed: its system, and the words before a command that run it there.
+
+    `ssh` is empty where the switch is this machine. Faults of such a switch are applied by the controller.
+    """
+
+    system: str
+    ssh: tuple[str, ...] = ()
+
+
 class FaultRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A fault, where, how strong, and for how long at most.
 
@@ -148,7 +158,7 @@ class FaultRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `rank`, a GPU fault a `gpu`; host and switch faults name nothing besides `host`. `netns` is where a switch's ports
     live. `nics` are all NICs of the host: the last one that works is not cut off unless `last_nic` says so.
     `witness_s` is how long the witness looks before and after the onset. `peers` are NICs of another host, one of each
-    plane, which a witness may probe.
+    plane, which a witness may probe. `switch` says how an agentless switch is reached; None for all others.
     """
 
     fault: str
@@ -165,6 +175,7 @@ class FaultRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nics: tuple[Nic, ...] = ()
     last_nic: bool = True
     peers: tuple[Nic, ...] = ()
+    switch: AgentlessSwitch | None = None
 
     def number(self, parameter: str) -> float:
         """A numeric parameter's value; KeyError when the request is not resolved against the catalogue."""

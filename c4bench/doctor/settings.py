@@ -18,7 +18,7 @@ from c4bench.doctor.facts import (
 from c4bench.doctor.lldp import Neighbour
 from c4bench.model.fabric import ECN_BITS
 from c4bench.switches.facts import Ecn, Port, PortQos, SwitchFacts
-from c4bench.switches.sonic import numbers
+from c4bench.switches.tables import numbers
 
 _CODE_V2 = "v2"
 _DSCPS, _PRIORITIES = 64, 8

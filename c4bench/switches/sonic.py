@@ -17,7 +17,7 @@ from c4bench.errors import UnhealthyError
 from c4bench.model.fault import FaultRequest, Misconfiguration
 from c4bench.switches.facts import AclTable, Ecn, Port, PortQos, SwitchFacts
 from c4bench.switches.system import Change, Printed, Read, System, cycle_of, port_of, up_port
-from c4bench.switches.tables import rows_of
+from c4bench.switches.tables import numbers, rows_of
 
 Row = Mapping[str, Any]
 Table = Mapping[str, Row]
@@ -134,16 +134,6 @@ def _port(name: str, row: Mapping[str, str], tables: Mapping[str, Table]) -> Por
 def _speed_mbps(text: str) -> int:
     number, suffix = text[:-1], text[-1:]
     return int(number) * _MBPS_BY_SUFFIX[suffix] if number.isdecimal() and suffix in _MBPS_BY_SUFFIX else 0
-
-
-def numbers(text: object) -> tuple[int, ...]:
-    """The numbers of `3,4` or `3-4`."""
-    found: list[int] = []
-    for part in str(text).split(","):
-        first, _, last = part.strip().partition("-")
-        if first.isdecimal() and (not last or last.isdecimal()):
-            found += range(whole_number(first), min(whole_number(last or first), whole_number(first) + 64) + 1)
-    return tuple(found)
 
 
 def _named(value: object) -> str:

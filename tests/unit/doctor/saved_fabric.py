@@ -1,4 +1,7 @@
-"""A drawn fabric as files that hosts and SONiC switches have saved: healthy, until a test changes a setting."""
+"""A drawn fabric as files that hosts and switches have saved: healthy, until a test changes a setting.
+
+Its switches run SONiC, Cumulus Linux (NVUE) or EOS. Configurations are written from what the systems document.
+"""
 
 import json
 import random
@@ -43,17 +46,23 @@ class Port:
 
 @dataclass
 class Fabric:
-    """Hosts and switches by name; `dscp` and `priority` are those of the data."""
+    """Hosts and switches by name; `dscp` and `priority` are those of the data, `system` is the switches'."""
 
+    system: str
     dscp: int
     priority: int
     hosts: dict[str, list[Nic]]
     switches: dict[str, list[Port]]
 
 
-def drawn(seed: int) -> Fabric:
-    """A healthy fabric of two layers: sizes, names of ports, priority, DSCP, MTU and thresholds are drawn."""
+NAMES = {"sonic": lambda n: f"Ethernet{4 * n}", "nvue": lambda n: f"swp{n + 1}", "eos": lambda n: f"Ethernet{n + 1}/1"}
+
+
+def drawn(seed: int, system: str = "") -> Fabric:
+    """A healthy fabric of two layers: sizes, system of the switches, priority, DSCP, MTU and thresholds are drawn."""
     draw = random.Random(seed)
+    drawn_system = draw.choice(["sonic", "nvue", "eos"])
+    named = NAMES[system or drawn_system]
     priority = draw.choice([3, 3, 4, 5])
     dscp = priority * 8 + draw.randrange(8)
     by_dscp = [number // 8 for number in range(DSCPS)]
@@ -61,13 +70,13 @@ def drawn(seed: int) -> Fabric:
     low = draw.choice([150_000, 250_000, 1_048_576])
     mark = (low, low * draw.choice([2, 4]), draw.choice([5, 100]))
     fixed = draw.choice([None, dscp << 2 | 2])
-    leaves, spines, per_leaf = draw.randint(2, 4), draw.randint(2, 3), draw.randint(2, 4)
+    leaves, spines, per_leaf = draw.randint(2, 3), draw.randint(2, 3), draw.randint(2, 4)
     hosts: dict[str, list[Nic]] = {}
     switches: dict[str, list[Port]] = {}
 
     def port(switch: str, far: tuple[str, str]) -> str:
         ports = switches.setdefault(switch, [])
-        name = f"Ethernet{4 * len(ports)}"
+        name = named(len(ports))
         marks = {priority: mark}
         ports.append(Port(name, far, port_mtu, {priority}, marks=marks, map=list(by_dscp)))
         return name
@@ -82,10 +91,10 @@ def drawn(seed: int) -> Fabric:
             hosts[host] = [nic]
             port(f"leaf{leaf}", (host, nic.netdev))
         for spine in range(spines):
-            near = f"Ethernet{4 * len(switches[f'leaf{leaf}'])}"
+            near = named(len(switches[f"leaf{leaf}"]))
             far = port(f"spine{spine}", (f"leaf{leaf}", near))
             assert port(f"leaf{leaf}", (f"spine{spine}", far)) == near
-    return Fabric(dscp, priority, hosts, switches)
+    return Fabric(system or drawn_system, dscp, priority, hosts, switches)
 
 
 def save(fabric: Fabric, folder: Path) -> None:
@@ -95,7 +104,7 @@ def save(fabric: Fabric, folder: Path) -> None:
         outputs |= {"sys": _sys(nics)} | {f"mlnx_qos_{nic.netdev}": _mlnx_qos(nic) for nic in nics}
         _write(folder / name, outputs)
     for name, ports in fabric.switches.items():
-        _write(folder / name, {"config_db.json": json.dumps(config_db(ports)), "lldp": _lldp(ports)})
+        _write(folder / name, _OUTPUTS[fabric.system](ports))
 
 
 def _write(folder: Path, outputs: dict[str, str]) -> None:
@@ -186,3 +195,73 @@ def _lldp(ports: list[Port]) -> str:
     lines += ["-----------  --------------  --------------  ------------  -----------------"]
     lines += [f"{port.name:<11}  {port.far[0]:<14}  {port.far[1]:<14}  BR            {port.far[1]}" for port in ports]
     return "\n".join(lines) + "\n"
+
+
+def nvue_config(ports: list[Port]) -> list:
+    """`nv config show -o json` with a profile of each kind for each port."""
+    qos: dict = {"mapping": {}, "pfc": {}, "congestion-control": {}}
+    interfaces: dict = {"eth0": {"ip": {"address": {"dhcp": {}}}, "type": "eth"}}
+    for port in ports:
+        own: dict = {kind: {"profile": _shared(qos[kind], row)} for kind, row in _nvue_profiles(port).items()}
+        own["pfc-watchdog"] = {"state": "enable" if port.watchdog else "disable"}
+        interfaces[port.name] = {"link": {"mtu": port.mtu, "state": {"up": {}}}, "qos": own, "type": "swp"}
+        if port.adaptive:
+            interfaces[port.name]["router"] = {"adaptive-routing": {"enable": "on"}}
+    qos["egress-queue-mapping"] = {
+        "default-global": {"switch-priority": {str(n): {"traffic-class": n} for n in range(PRIORITIES)}}
+    }
+    header = {"model": "MSN3700C", "nvue-api-version": "nvue_v1", "version": "Cumulus Linux 5.9.1"}
+    return [{"header": header}, {"set": {"interface": interfaces, "qos": qos, "system": {"hostname": "switch"}}}]
+
+
+def _nvue_profiles(port: Port) -> dict:
+    """The profiles by kind; PFC that is off does not pause."""
+    on = "enable" if port.pfc else "disable"
+    classes = {
+        str(number): {"ecn": "enable", "min-threshold": low, "max-threshold": high, "probability": percent}
+        for number, (low, high, percent) in port.marks.items()
+    }
+    mapped = {str(dscp): {"switch-priority": number} for dscp, number in enumerate(port.map)}
+    return {
+        "mapping": {"trust": "l3", "dscp": mapped},
+        "pfc": {"switch-priority": {str(number): {} for number in port.pfc or {3}}, "tx": on, "rx": on},
+        "congestion-control": {"traffic-class": classes},
+    }
+
+
+def eos_config(ports: list[Port]) -> str:
+    """`show running-config` as text. The map of DSCPs is the switch's, that of its first port."""
+    lines = ["! Command: show running-config", "! device: switch (DCS-7060X6, EOS-4.32.1F)", "!"]
+    lines += [f"qos map dscp {dscp} to traffic-class {number}" for dscp, number in enumerate(ports[0].map)]
+    for port in ports:
+        lines += [f"interface {port.name}", f"   mtu {port.mtu}", "   no switchport", "   qos trust dscp"]
+        lines += ["   priority-flow-control on"] if port.pfc else []
+        lines += [f"   priority-flow-control priority {number} no-drop" for number in sorted(port.pfc)]
+        lines += ["   priority-flow-control pause watchdog"] if port.watchdog else []
+        for number, (low, high, percent) in port.marks.items():
+            marking = f"minimum-threshold {low} bytes maximum-threshold {high} bytes max-mark-probability {percent}"
+            lines += [f"   uc-tx-queue {number}", f"      random-detect ecn {marking} weight 0"]
+        lines.append("!")
+    return "\n".join([*lines, "interface Ethernet64/1", "!", "interface Management1", "   ip address 192.0.2.7/24", ""])
+
+
+def _eos_lldp(ports: list[Port]) -> str:
+    lines = ["Port          Neighbor Device ID       Neighbor Port ID    TTL"]
+    lines += ["---------- ------------------------ ---------------------- ---"]
+    lines += [f"{port.name:<10} {port.far[0]:<24} {port.far[1]:<22} 120" for port in ports]
+    return "\n".join(lines) + "\n"
+
+
+def _lldpctl(ports: list[Port]) -> str:
+    return "".join(
+        f"lldp.{port.name}.via=LLDP\nlldp.{port.name}.chassis.name={port.far[0]}\n"
+        f"lldp.{port.name}.port.ifname={port.far[1]}\n"
+        for port in ports
+    )
+
+
+_OUTPUTS = {
+    "sonic": lambda ports: {"config_db.json": json.dumps(config_db(ports)), "lldp": _lldp(ports)},
+    "nvue": lambda ports: {"config.json": json.dumps(nvue_config(ports)), "lldpctl": _lldpctl(ports)},
+    "eos": lambda ports: {"running-config": eos_config(ports), "lldp": _eos_lldp(ports)},
+}

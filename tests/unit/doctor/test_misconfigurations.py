@@ -11,85 +11,104 @@ from c4bench.doctor.files import judge_files
 DRAWS = 10
 
 
-def _port(fabric, draw):
+def ports(fabric, draw):
+    """A port of a switch, or all of one switch: (device, port, what is set) each."""
     switch = draw.choice(sorted(fabric.switches))
-    port = draw.choice(fabric.switches[switch])
-    return switch, port.name, port
+    every = fabric.switches[switch]
+    return [(switch, port.name, port) for port in (every if draw.random() < 0.3 else [draw.choice(every)])]
 
 
-def _nic(fabric, draw):
+def nic(fabric, draw):
     host = draw.choice(sorted(fabric.hosts))
-    nic = draw.choice(fabric.hosts[host])
-    return host, nic.netdev, nic
+    one = draw.choice(fabric.hosts[host])
+    return [(host, one.netdev, one)]
+
+
+def either(fabric, draw):
+    return draw.choice([ports, nic])(fabric, draw)
 
 
 def pfc_off(fabric, draw):
-    *where, one = draw.choice([_port, _nic])(fabric, draw)
-    one.pfc = draw.choice([set(), {6}])
-    return where
+    places, value = either(fabric, draw), draw.choice([set(), {6}])  # off, or on at another priority
+    for *_, one in places:
+        one.pfc = value
+    return places
 
 
 def ecn_off(fabric, draw):
-    *where, port = _port(fabric, draw)
-    port.marks = {}
-    return where
+    places = ports(fabric, draw)
+    for *_, port in places:
+        port.marks = {}
+    return places
 
 
 def ecn_thresholds(fabric, draw):
-    *where, port = _port(fabric, draw)
-    low, high, percent = port.marks[fabric.priority]
-    factor = draw.choice([0.1, 0.5, 3, 10])
-    port.marks = {fabric.priority: (int(low * factor), int(high * factor), percent)}
-    return where
+    places, factor = ports(fabric, draw), draw.choice([0.1, 0.5, 3, 10])
+    for *_, port in places:
+        low, high, percent = port.marks[fabric.priority]
+        port.marks = {fabric.priority: (int(low * factor), int(high * factor), percent)}
+    return places
 
 
 def dscp_map(fabric, draw):
-    *where, one = draw.choice([_port, _nic])(fabric, draw)
-    one.map[fabric.dscp] = draw.choice([number for number in range(7) if number != fabric.priority])
-    return where
+    places = either(fabric, draw) if fabric.system != "eos" else nic(fabric, draw)
+    wrong = draw.choice([number for number in range(7) if number != fabric.priority])
+    for *_, one in places:
+        one.map[fabric.dscp] = wrong
+    return places
 
 
 def mtu(fabric, draw):
-    *where, one = draw.choice([_port, _nic])(fabric, draw)
-    one.mtu = draw.choice([1500, 2048, 4096])
-    return where
+    places, value = either(fabric, draw), draw.choice([1500, 2048, 4096])
+    for *_, one in places:
+        one.mtu = value
+    return places
 
 
 def watchdog_off(fabric, draw):
-    *where, port = _port(fabric, draw)
-    port.watchdog = False
-    return where
+    places = ports(fabric, draw)
+    for *_, port in places:
+        port.watchdog = False
+    return places
+
+
+def adaptive_routing(fabric, draw):
+    places = ports(fabric, draw)
+    for *_, port in places:
+        port.adaptive = True
+    return places
 
 
 def trust(fabric, draw):
-    *where, nic = _nic(fabric, draw)
-    nic.trust = "pcp"
-    return where
+    places = nic(fabric, draw)
+    places[0][2].trust = "pcp"
+    return places
 
 
 def traffic_class(fabric, draw):
-    for nics in fabric.hosts.values():
-        for nic in nics:
-            nic.traffic_class = fabric.dscp << 2 | 2
-    *where, nic = _nic(fabric, draw)
-    nic.traffic_class = draw.choice([tc for tc in (0, 32, 96, 184) if tc >> 2 != fabric.dscp])
-    return where
+    for one in (one for nics in fabric.hosts.values() for one in nics):
+        one.traffic_class = fabric.dscp << 2 | 2
+    places = nic(fabric, draw)
+    places[0][2].traffic_class = draw.choice([tc for tc in (0, 32, 96, 184) if tc >> 2 != fabric.dscp])
+    return places
 
 
 def dcqcn(fabric, draw):
-    *where, nic = _nic(fabric, draw)
-    nic.dcqcn[draw.choice(["np", "rp"])].discard(fabric.priority)
-    return where
+    places = nic(fabric, draw)
+    places[0][2].dcqcn[draw.choice(["np", "rp"])].discard(fabric.priority)
+    return places
 
 
 def gid(fabric, draw):
-    *where, nic = _nic(fabric, draw)
-    nic.gid_index = draw.choice([None, 5, 7])
-    return where
+    places = nic(fabric, draw)
+    places[0][2].gid_index = draw.choice([None, 5, 7])
+    return places
 
 
 MADE = {made.__name__: made for made in
-        (pfc_off, ecn_off, ecn_thresholds, dscp_map, mtu, watchdog_off, trust, traffic_class, dcqcn, gid)}  # fmt: skip
+        (pfc_off, ecn_off, ecn_thresholds, dscp_map, mtu, watchdog_off, adaptive_routing, trust, traffic_class, dcqcn,
+         gid)}  # fmt: skip
+ON_SYSTEM = {"adaptive_routing": "nvue"}  # of which ports have it one by one
 
 
 def bad(folder):
@@ -114,12 +133,12 @@ def test_a_healthy_fabric_has_no_misconfiguration(tmp_path, seed):
 
 @pytest.mark.parametrize("rule", sorted(MADE))
 def test_each_misconfiguration_is_found_where_it_is(tmp_path, rule):
-    """In 10 of 10 draws of the fabric, the port and the wrong value: it alone is named, with a fix."""
+    """In 10 of 10 draws of the fabric, the place and the wrong value: it alone is named, with a fix."""
     for number in range(DRAWS):
         draw = random.Random(f"{rule} {number}")
-        fabric = drawn(draw.randrange(1 << 30))
-        device, port = MADE[rule](fabric, draw)
+        fabric = drawn(draw.randrange(1 << 30), ON_SYSTEM.get(rule, ""))
+        places = MADE[rule](fabric, draw)
         save(fabric, tmp_path / str(number))
         found = bad(tmp_path / str(number))
-        assert [one[:3] for one in found] == [(device, port, rule)], (number, found)
-        assert found[0][3], found
+        assert sorted(one[:3] for one in found) == sorted((*where, rule) for *where, _ in places), (number, found)
+        assert all(fix for *_, fix in found), found

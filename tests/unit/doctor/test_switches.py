@@ -20,7 +20,7 @@ from c4bench.inventory import load
 from c4bench.remote import Completed
 from c4bench.switches.sonic import configured
 
-PORTS = drawn(1).switches["leaf0"][:2]
+PORTS = drawn(1, "sonic").switches["leaf0"][:2]
 STATUS = """  Interface  Lanes  Speed   MTU  Oper  Admin
 -----------  -----  -----  ----  ----  -----
   Ethernet0    0,1   100G  9216    up     up
@@ -102,7 +102,7 @@ def test_live_switches_are_judged_with_the_hosts(tmp_path):
         tmp_path,
         "all: {hosts: {n1: {c4: {dscp: 26, nics: [{netdev: eth2}]}}}, children: {switches: {hosts: {leaf0: }}}}",
     )
-    healthy = drawn(1)
+    healthy = drawn(1, "sonic")
     ports = [copy.deepcopy(port) for port in healthy.switches["leaf0"][:2]]
     for port in ports:
         port.pfc, port.marks = {3}, {3: (150_000, 1_500_000, 5)}
@@ -135,7 +135,7 @@ def test_alike_ports_are_one_line():
 
 
 def _watchdog_remarks():
-    ports = [copy.deepcopy(port) for port in drawn(1).switches["leaf0"]]
+    ports = [copy.deepcopy(port) for port in drawn(1, "sonic").switches["leaf0"]]
     for port in ports:
         port.watchdog = False
     return judge([Device("leaf0", (), of_switch(configured(json.dumps(config_db(ports)))), "sonic")]).remarks["leaf0"]

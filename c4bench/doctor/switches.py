@@ -26,6 +26,7 @@ from c4bench.errors import UnhealthyError, UsageError, meant
 from c4bench.foreign_text import one_line
 from c4bench.inventory import Access, Inventory
 from c4bench.remote import Completed, Connection, connect
+from c4bench.switches import linux, sonic
 from c4bench.switches.facts import SwitchFacts
 from c4bench.switches.system import System
 from c4bench.switches.systems import SYSTEMS
@@ -90,12 +91,9 @@ def _ask(name: str, netns: str, connection: Connection, stated: System | None, a
         lldp = connection.run(["sh", "-c", _LLDP], timeout_s=_TIMEOUT_S, check=False)
         near = neighbours(lldp.stdout) if lldp.code == 0 else ()
         found = _facts(name, connection, stated) if not netns else None
-        if found is None:
-            inside = ["nsenter", f"--net={netns}"] if netns else []
-            growing, notes = _errors(lambda: _links(connection, [*inside, *_LINKS]), apart_s)
-            return SwitchReport(name, False, 0, (_UNKNOWN, *growing), neighbours=near, notes=notes)
-        read = _portstat if found.system == "sonic" else _no_counts
-        growing, notes = _errors(lambda: read(name, connection), apart_s)
+        growing, notes = _errors(lambda: _counts_of(name, netns, connection, found), apart_s)
+    if found is None:
+        return SwitchReport(name, False, 0, (_UNKNOWN, *growing), neighbours=near, notes=notes)
     settings = of_switch(found)
     up = sum(bool(port.admin_up) for port in settings)
     return SwitchReport(name, True, up, growing, near, notes, found.system, settings)
@@ -103,7 +101,8 @@ def _ask(name: str, netns: str, connection: Connection, stated: System | None, a
 
 def _facts(name: str, connection: Connection, stated: System | None) -> SwitchFacts | None:
     """What the switch says of itself, None if it runs a system that is not known. Raises UnhealthyError."""
-    system = stated or next((one for one in SYSTEMS.values() if _answers(connection, one)), None)
+    answering = (one for one in SYSTEMS.values() if one.name != linux.SYSTEM.name and _answers(connection, one))
+    system = stated or next(answering, None)
     if system is None:
         return None
     printed: dict[str, str] = {}
@@ -130,9 +129,12 @@ def _shell(connection: Connection, system: System, line: str) -> Completed:
     return connection.run(system.enter, input=f"{line}\n".encode(), timeout_s=_TIMEOUT_S, check=False)
 
 
-def _no_counts(_name: str, _connection: Connection) -> Counts:
-    """The counters of other systems are judged from saved outputs only."""
-    return {}
+def _counts_of(name: str, netns: str, connection: Connection, found: SwitchFacts | None) -> Counts:
+    """The counters of errors; those of other systems are judged from saved outputs only."""
+    if found is None or found.system == linux.SYSTEM.name:
+        inside = ["nsenter", f"--net={netns}"] if netns else []
+        return _links(connection, [*inside, *_LINKS])
+    return _portstat(name, connection) if found.system == sonic.SYSTEM.name else {}
 
 
 def _errors(read: Callable[[], Counts], apart_s: float) -> tuple[tuple[str, ...], tuple[str, ...]]:

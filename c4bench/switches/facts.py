@@ -8,7 +8,7 @@ import msgspec
 class Port(msgspec.Struct, frozen=True):
     """A port: whether it is set up, whether it is up, its speed (bit/s, 0 where unknown) and its MTU (bytes, likewise).
 
-    `addresses` are its IP addresses with their prefix lengths.
+    `addresses` are its IP addresses with their prefix lengths, `carrier_changes` is how often it has gone up or down.
     """
 
     name: str
@@ -17,6 +17,7 @@ class Port(msgspec.Struct, frozen=True):
     speed_bps: float = 0.0
     mtu_bytes: int = 0
     addresses: tuple[str, ...] = ()
+    carrier_changes: int | None = None
 
 
 class Ecn(msgspec.Struct, frozen=True):

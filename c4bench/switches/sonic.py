@@ -16,6 +16,7 @@ from c4bench.decoding import DecodingError, json_in, whole_number
 from c4bench.errors import UnhealthyError
 from c4bench.model.fault import FaultRequest, Misconfiguration
 from c4bench.switches.facts import AclTable, Ecn, Port, PortQos, SwitchFacts
+from c4bench.switches.linux import carrier_changes
 from c4bench.switches.system import Change, Printed, Read, System, cycle_of, port_of, up_port
 from c4bench.switches.tables import numbers, rows_of
 
@@ -29,6 +30,8 @@ _READS = {
     "tools": Read(f"command -v {' '.join(_TOOLS)} || true"),
     "version": Read("cat /etc/sonic/sonic_version.yml", needed=False),
     "acl": Read("crm show resources acl group", needed=False),
+    "neighbours": Read("ip neighbour show nud permanent"),
+    "links": Read("ip -s -s -json link show", needed=False),
 }
 _VERSION = re.compile(r"build_version: *['\"]?([^'\"\n]+)")
 _MBPS_BY_SUFFIX = {"M": 1, "G": 1000, "T": 1_000_000}
@@ -49,6 +52,8 @@ _FIXES = {
     Misconfiguration.MTU: "sudo config interface mtu {port} {mtu}",
     Misconfiguration.WATCHDOG_OFF: "sudo config pfcwd start --action drop {port} 400 --restoration-time 400",
 }
+# A locally administered MAC address that no port has.
+_UNUSED_MAC = "02:c4:de:ad:00:00"
 
 
 def parse(printed: Printed) -> SwitchFacts:
@@ -59,7 +64,8 @@ def parse(printed: Printed) -> SwitchFacts:
             "`show interfaces status` lists no port; with several ASICs in one switch c4bench cannot change it"
         )
     version = _VERSION.search(printed.get("version", ""))
-    ports = {name: _port(name, row, tables) for name, row in states.items()}
+    changes = carrier_changes(printed["links"]) if "links" in printed else {}
+    ports = {name: _port(name, row, tables, changes.get(name)) for name, row in states.items()}
     return SwitchFacts(
         system="sonic",
         version=version[1] if version else "",
@@ -119,7 +125,7 @@ def _states(text: str) -> dict[str, dict[str, str]]:
     return rows
 
 
-def _port(name: str, row: Mapping[str, str], tables: Mapping[str, Table]) -> Port:
+def _port(name: str, row: Mapping[str, str], tables: Mapping[str, Table], changes: int | None) -> Port:
     addresses = [key.partition("|")[2] for key in tables.get("INTERFACE", {}) if key.startswith(f"{name}|")]
     return Port(
         name,
@@ -128,6 +134,7 @@ def _port(name: str, row: Mapping[str, str], tables: Mapping[str, Table]) -> Por
         speed_bps=_speed_mbps(row["Speed"]) * 1e6,
         mtu_bytes=int(row["MTU"]) if row["MTU"].isdecimal() else 0,
         addresses=tuple(addresses),
+        carrier_changes=changes,
     )
 
 
@@ -219,8 +226,8 @@ def _neighbours(tables: Mapping[str, Table]) -> dict[str, str]:
     }
 
 
-def listing(facts: SwitchFacts) -> dict[str, str]:
-    """CONFIG_DB, a section for each table and a line for each row, and which ports are up."""
+def listing(facts: SwitchFacts, port: str | None) -> dict[str, str]:
+    """CONFIG_DB, a section for each table and a line for each row; fixed neighbours; what of its ports is up."""
     tables = _tables(facts.printed["configuration"])
     found = {
         f"{facts.system} {table}": "".join(
@@ -229,8 +236,9 @@ def listing(facts: SwitchFacts) -> dict[str, str]:
         for table, rows in sorted(tables.items())
         if rows
     }
-    up = "".join(f"{port.name}\n" for port in facts.ports.values() if port.oper_up)
-    return found | {f"{facts.system} ports up": up}
+    up = "".join(f"{name}\n" for name, state in facts.ports.items() if state.oper_up and port in {name, None})
+    fixed = "".join(f"{line.strip()}\n" for line in sorted(facts.printed.get("neighbours", "").splitlines()))
+    return found | {f"{facts.system} ports up": up, f"{facts.system} fixed neighbours": fixed}
 
 
 class _Database:
@@ -408,6 +416,38 @@ def rate(facts: SwitchFacts, request: FaultRequest) -> Change:
     )
 
 
+def ecmp_member(facts: SwitchFacts, request: FaultRequest) -> Change:
+    """Give the port's next hop a MAC address that no device has: SONiC takes its neighbours from the kernel."""
+    port = up_port(facts, request)
+    hop = facts.neighbours.get(port.name)
+    if hop is None:
+        raise UnhealthyError(f"{request.where} has no BGP neighbour; choose a port that a route uses")
+    if f"{hop} dev {port.name} " in facts.printed.get("neighbours", ""):
+        raise UnhealthyError(f"{hop} is a fixed neighbour of {request.where}; choose a port whose next hop is resolved")
+    wrong = ("ip", "neighbour", "replace", hop, "lladdr", _UNUSED_MAC, "dev", port.name, "nud", "permanent")
+    return Change(
+        (f"neighbour of {port.name}", _link(port)),
+        (shlex.join(wrong),),
+        (shlex.join(("ip", "neighbour", "del", hop, "dev", port.name)),),
+    )
+
+
+def switch_down(facts: SwitchFacts, request: FaultRequest) -> Change:
+    """Shut down every port that is up; the revert starts them."""
+    ports = [name for name, port in facts.ports.items() if port.admin_up]
+    if not ports:
+        raise UnhealthyError(f"{request.host} has no port that is up; choose another switch")
+    database = _Database(facts)
+    return Change(
+        tuple(f"link of {name}" for name in ports),
+        tuple(_config("interface", "shutdown", name) for name in ports),
+        tuple(
+            f"{_config('interface', 'startup', name)} && {database.put_back('PORT', name, 'admin_status')}"
+            for name in ports
+        ),
+    )
+
+
 def ecmp_out(facts: SwitchFacts, request: FaultRequest) -> Change:
     """Shut down the BGP session over the port, so that no route uses it; the link stays up."""
     port, database = up_port(facts, request), _Database(facts)
@@ -551,7 +591,9 @@ SYSTEM = System(
         "blackhole": blackhole,
         "acks_lost": acks_lost,
         "rate": rate,
+        "ecmp_member": ecmp_member,
         "ecmp_out": ecmp_out,
+        "switch_down": switch_down,
     },
     fixes=_FIXES,
 )

@@ -40,26 +40,28 @@ class Read(NamedTuple):
 
 
 Printed = Mapping[str, str]
+# A POSIX shell that reads a script from its input.
+SHELL = ("sh", "-s")
 Changer = Callable[[SwitchFacts, FaultRequest], Change]
 
 
 class System(NamedTuple):
     """A switch's operating system.
 
-    `enter` runs a POSIX shell on the switch that reads a script from its input; the engine puts `sudo -n` before it
-    where the user is not root. `reads` are commands by name, and `parse` makes facts of what they have printed (those
-    that failed are left out). `listing` is the configuration that a change may change, one row a line, by section:
-    equal texts mean an equal state. `changes` are by name: the driver of `port_down` is called `sonic.port_down` in
-    faults/. `fixes` are the commands by which a user corrects a wrong setting, with placeholders as in `fix`.
-    `own_timer` says that a change itself makes the switch take it back when the lease ends: no timer is armed for it.
+    `enter` runs a POSIX shell on the switch that reads a script from its input, as root or by `sudo -n`. `reads` are
+    commands by name, and `parse` makes facts of what they have printed (those that failed are left out). `listing` is
+    the configuration that a change may change, one row a line, by section: equal texts mean an equal state; with a
+    port, only that port's state, besides what the switch has in common. `changes` are by name: the driver `sonic.down`
+    of a file in faults/ is `down` here. With `own_timer` the lines of a change make the switch undo it at the end of
+    the lease. `fixes` are the commands by which a user corrects a wrong setting (`systems.fix`).
     """
 
     name: str
     reads: Mapping[str, Read]
     parse: Callable[[Printed], SwitchFacts]
-    listing: Callable[[SwitchFacts], dict[str, str]]
+    listing: Callable[[SwitchFacts, str | None], dict[str, str]]
     changes: Mapping[str, Changer]
-    enter: tuple[str, ...] = ("sh", "-s")
+    enter: tuple[str, ...] = SHELL
     fixes: Mapping[Misconfiguration, str] = {}
     own_timer: bool = False
 

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 
 from c4bench.model.fault import Misconfiguration
-from c4bench.switches import eos, nvue, sonic
+from c4bench.switches import eos, linux, nvue, sonic
 from c4bench.switches.system import System
 
-SYSTEMS: Mapping[str, System] = {system.name: system for system in (sonic.SYSTEM, nvue.SYSTEM, eos.SYSTEM)}
+SYSTEMS: Mapping[str, System] = {
+    system.name: system for system in (sonic.SYSTEM, nvue.SYSTEM, eos.SYSTEM, linux.SYSTEM)
+}
 
 # What is said of a switch whose system is not known, or has no command for it.
 _IN_WORDS = {

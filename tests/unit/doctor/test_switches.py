@@ -63,6 +63,7 @@ def sonic(config, **answers):
             "command -v sonic-cfggen": (0, "/usr/local/bin/sonic-cfggen\n"),
             "sonic-cfggen -d --print-data": (0, json.dumps(config)),
             "show interfaces status": (0, STATUS),
+            "ip neighbour show nud permanent": (0, ""),
             "command -v sonic-db-cli redis-cli || true": (0, "/usr/bin/sonic-db-cli\n"),
             **answers,
         }

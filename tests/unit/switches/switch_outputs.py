@@ -12,6 +12,7 @@ def sonic(**changed):
         "status": (PRINTED / "sonic_status.txt").read_text(),
         "acl": (PRINTED / "sonic_acl.txt").read_text(),
         "tools": "/usr/bin/sonic-db-cli\n/usr/bin/redis-cli\n",
+        "neighbours": "",
         "version": "---\nbuild_version: 'SONiC.202311.1-abc'\ndebian_version: '11.9'\n",
     }
     return {name: text for name, text in (outputs | changed).items() if text is not None}

@@ -190,8 +190,10 @@ def test_equal_listings_are_equal_configurations():
     again = outputs()["configuration"].replace(
         '"holdtime": "10", "local_addr": "10.0.0.0"', '"local_addr": "10.0.0.0", "holdtime": "10"'
     )
-    assert sonic.listing(sonic.parse(outputs(configuration=again))) == sonic.listing(facts)
-    other = sonic.listing(sonic.parse(outputs(configuration=again.replace('"9990"', '"9991"'))))
-    assert {section for section, text in other.items() if text != sonic.listing(facts)[section]} == {"sonic ACL_RULE"}
-    down = sonic.listing(sonic.parse(_with_port_8_up()))
+    assert sonic.listing(sonic.parse(outputs(configuration=again)), None) == sonic.listing(facts, None)
+    other = sonic.listing(sonic.parse(outputs(configuration=again.replace('"9990"', '"9991"'))), None)
+    assert {section for section, text in other.items() if text != sonic.listing(facts, None)[section]} == {
+        "sonic ACL_RULE"
+    }
+    down = sonic.listing(sonic.parse(_with_port_8_up()), None)
     assert down["sonic ports up"] == "Ethernet0\nEthernet4\nEthernet8\n"

@@ -594,6 +594,12 @@ SYSTEM = System(
         "ecmp_member": ecmp_member,
         "ecmp_out": ecmp_out,
         "switch_down": switch_down,
+        "mtu": mtu,
+        "pfc_off": pfc_off,
+        "watchdog_off": watchdog_off,
+        "dscp_map": dscp_map,
+        "ecn_off": ecn_off,
+        "ecn_thresholds": ecn_thresholds,
     },
     fixes=_FIXES,
 )

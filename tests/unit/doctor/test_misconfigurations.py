@@ -7,6 +7,7 @@ from saved_fabric import drawn, save
 
 from c4bench.doctor.facts import Mark
 from c4bench.doctor.files import judge_files
+from c4bench.inject import catalogue
 
 DRAWS = 10
 
@@ -142,3 +143,9 @@ def test_each_misconfiguration_is_found_where_it_is(tmp_path, rule):
         found = bad(tmp_path / str(number))
         assert sorted(one[:3] for one in found) == sorted((*where, rule) for *where, _ in places), (number, found)
         assert all(fix for *_, fix in found), found
+
+
+def test_every_wrong_setting_of_the_catalogue_is_drawn():
+    """A fault whose file says which rule must find it is drawn here by that rule."""
+    rules = {spec.doctor.value for spec in catalogue.load().specs.values() if spec.doctor}
+    assert {"pfc_off", "mtu", "gid"} <= rules <= MADE.keys()

@@ -1,4 +1,4 @@
-"""Wrong settings of the catalogue are found by doctor while they are in force, where they are, and not before or after."""
+"""Wrong settings of the catalogue are found by doctor while in force, where they are, and not before or after."""
 
 import random
 

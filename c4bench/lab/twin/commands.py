@@ -10,8 +10,8 @@ import struct
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
+from typing import Self
 
 from c4bench.lab.topology import EcnMarking
 from c4bench.lab.twin.client import COMMANDS
@@ -35,11 +35,20 @@ class Call:
 
     def __init__(self, name: str, words: Sequence[str], user: int, layout: Layout, ecn: EcnMarking | None) -> None:
         self.name, self.words, self.user, self.layout, self.ecn = name, list(words), user, layout, ecn
+        self._databases: dict[str, Redis] = {}
 
-    @cache  # noqa: B019  (a call ends with its process)
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        for database in self._databases.values():
+            database.close()
+
     def database(self, name: str) -> Redis:
-        """A connection to one of SONiC's databases."""
-        return Redis(name)
+        """A connection to one of SONiC's databases, which stays open until the call ends."""
+        if name not in self._databases:
+            self._databases[name] = Redis(name)
+        return self._databases[name]
 
     @property
     def config(self) -> Redis:
@@ -140,7 +149,8 @@ def run(words: Sequence[str], user: int, layout: Layout, ecn: EcnMarking | None)
     """Run a command and return its exit code."""
     try:
         function, length = _find(words)
-        function(Call(" ".join(words[:length]), words[length:], user, layout, ecn))
+        with Call(" ".join(words[:length]), words[length:], user, layout, ecn) as call:
+            function(call)
         sys.stdout.flush()
     except Refused as refused:
         sys.stdout.flush()

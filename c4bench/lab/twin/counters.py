@@ -3,7 +3,6 @@
 Object identifiers are made up, of SAI's form: ports begin with 0x1000, queues with 0x1500.
 """
 
-import json
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -53,17 +52,18 @@ def read_ports(text: str) -> dict[str, Counts]:
 
 
 class PortCounters:
-    """Counts since the switch booted, and rates between readings."""
+    """Counts since the first reading, and rates between readings."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._first = read_ports(_DEV.read_text())
+        self._first: dict[str, Counts] = {}
         self._before: dict[str, Counts] = {}
         self._before_s = 0.0
 
     def read(self, now_s: float) -> tuple[dict[str, Counts], dict[str, dict[str, float]]]:
-        """By port the counts since boot, and the rates since the reading before, bytes/s and packets/s."""
+        """By port the counts, and the rates since the reading before, bytes/s and packets/s."""
         kernel = read_ports(_DEV.read_text())
+        self._first = self._first or kernel
         counts = {
             port.name: {field: value - self._first[port.name][field] for field, value in kernel[port.name].items()}
             for port in self._layout.ports
@@ -130,9 +130,3 @@ def _filters(port: str, stage: Stage) -> Sequence[_Filter]:
     argv = ("tc", "-s", "-json", "filter", "show", "dev", port, stage)
     printed = subprocess.run(argv, capture_output=True, check=False).stdout
     return msgspec.json.decode(printed, type=list[_Filter]) if printed.strip() else []
-
-
-def dumped(rows: Mapping[str, Mapping[str, str]]) -> str:
-    """Rows as `sonic-db-dump` prints them."""
-    entries = {key: {"expireat": -1, "ttl": -0.001, "type": "hash", "value": dict(row)} for key, row in rows.items()}
-    return json.dumps(entries, indent=4)

@@ -62,7 +62,7 @@ class Orchestrator:
         self._state_db, self._counters_db = Redis("STATE_DB"), Redis("COUNTERS_DB")
         self._counters = counters.PortCounters(layout)
         self._selector = selectors.DefaultSelector()
-        self._due_s = time.monotonic()
+        self._due_s = time.monotonic() + _TICK_S  # counters begin when all neighbours have booted
         self._ticks = 0
 
     def start(self) -> None:

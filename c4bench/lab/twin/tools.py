@@ -17,7 +17,7 @@ import msgspec
 from c4bench.lab.twin import show
 from c4bench.lab.twin.commands import Call, Refused, command
 from c4bench.lab.twin.forwarding import RULES_AT_MOST, TABLES_AT_MOST
-from c4bench.lab.twin.redis import DATABASES, Answer, Redis, RedisError
+from c4bench.lab.twin.redis import DATABASES, Answer, RedisError
 from c4bench.lab.twin.tables import table
 
 
@@ -38,7 +38,7 @@ def database(call: Call) -> None:
     if writes:
         call.require_root()
     try:
-        answer = Redis(name).call(*words)
+        answer = call.database(name).call(*words)
     except RedisError as error:
         raise Refused(str(error)) from None
     call.write(_printed(answer, pairs=words[0].upper() == "HGETALL"))
@@ -59,7 +59,7 @@ def dump(call: Call) -> None:
     asked = call.parse(options={"-n": "database", "-k": "pattern", "-y": "pretty!"})
     if asked.get("database") not in DATABASES:
         raise Refused(f"Invalid database name {asked.get('database', '')}")
-    rows = Redis(asked["database"]).rows(asked.get("pattern", "*"))
+    rows = call.database(asked["database"]).rows(asked.get("pattern", "*"))
     entries = {key: {"expireat": -1, "ttl": -0.001, "type": "hash", "value": row} for key, row in rows.items()}
     call.write(json.dumps(entries, indent=2 if "pretty" in asked else None))
 

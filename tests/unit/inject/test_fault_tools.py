@@ -7,10 +7,8 @@ import pytest
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inject import gpus
 from c4bench.inject.catalogue import load
-from c4bench.inject.drivers import switch
-from c4bench.inject.interfaces import InterfaceTarget
 from c4bench.inject.registry import DRIVERS
-from c4bench.model.fault import FaultRequest, SwitchPort
+from c4bench.model.fault import FaultRequest
 
 CATALOGUE = load()
 TOOLS = Path(__file__).parent / "tools"
@@ -20,48 +18,10 @@ def printed(name):
     return (TOOLS / name).read_text()
 
 
-@pytest.fixture
-def tool(monkeypatch):
-    """What each tool prints, by its name; one that is not there was not to be asked."""
-    outputs = {"show": printed("show_interfaces_status.txt")}
-    monkeypatch.setattr(switch, "run", lambda argv, _: outputs[argv[0]])
-    return outputs
-
-
 def plan(driver, request, found):
     _, request = CATALOGUE.resolve(request)
     made = DRIVERS[driver](request, found)
     return [[str(action) for action in side] for side in (made.apply, made.revert)]
-
-
-def port_plan(driver, fault, **parameters):
-    request = FaultRequest(fault, "tor1", port="Ethernet48", parameters=parameters)
-    return plan(driver, request, InterfaceTarget(SwitchPort("tor1", "Ethernet48"), 7, {}))
-
-
-@pytest.mark.usefixtures("tool")
-def test_a_sonic_port_is_set_with_the_switchs_own_commands():
-    """The speed is one that ports have, and the row's own speed comes back."""
-    assert port_plan("sonic.down", "link.down") == [
-        ["config interface shutdown Ethernet48"],
-        ["config interface startup Ethernet48"],
-    ]
-    assert port_plan("sonic.speed", "link.rate", fraction=0.45) == [
-        ["config interface speed Ethernet48 40000"],
-        ["config interface speed Ethernet48 100000"],
-    ]
-    with pytest.raises(UnhealthyError, match="not in one direction"):
-        port_plan("sonic.speed", "link.rate", direction="tx")
-
-
-def test_a_sonic_port_that_is_not_there_or_shut_down_is_refused(tool):
-    """A fault must not start up what somebody has shut down."""
-    tool["show"] = tool["show"].replace("   up       up", "   up     down")
-    with pytest.raises(UnhealthyError, match="shut down already"):
-        port_plan("sonic.down", "port.down")
-    tool["show"] = tool["show"].replace("Ethernet48", "Ethernet52")
-    with pytest.raises(UnhealthyError, match="no port Ethernet48"):
-        port_plan("sonic.down", "port.down")
 
 
 def gpu_plan(driver, fault, index, **parameters):

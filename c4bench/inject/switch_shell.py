@@ -31,7 +31,7 @@ _FUNCTIONS = Path(__file__).with_name("switch.sh").read_text()
 # `config` and `show` of SONiC take seconds, on a busy switch many; a change waits for the one before.
 _READ_TIMEOUT_S, _CHANGE_TIMEOUT_S = 60.0, 120.0
 # The switch undoes what the controller has not, this much after the lease.
-_AFTER_MS = 300
+_AFTER_MS = 100
 _SSH_FAILED = 255  # ssh(1), EXIT STATUS
 # A connection that has died is noticed within 15 s.
 _PATIENCE = ("-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3")

@@ -151,6 +151,8 @@ def _problems(graph: FabricGraph, options: FabricOptions) -> Iterator[Problem]:
             yield ("icmp", key), f"{value}; give 0 to {_ICMP_MAX}"
     if not _SMALLEST_BURST_BYTES <= options.burst_bytes <= _LARGEST_BURST_BYTES:
         yield ("burst_bytes",), f"{options.burst_bytes}; give {_SMALLEST_BURST_BYTES} to {_LARGEST_BURST_BYTES}"
+    if options.switch_os and options.spray_dscp:
+        yield ("switch_os",), f"{options.switch_os}: switches with an operating system do not spray; leave one out"
     yield from _marking_problems(options.ecn) if options.ecn else ()
     if (subnets := len(subnet_numbers(graph))) > _SUBNETS_AT_MOST:
         yield ("links",), f"{subnets} edge switches and pairs of them with bonds; give at most {_SUBNETS_AT_MOST}"

@@ -42,6 +42,22 @@ class BlastRadius(StrEnum):
         return order.index(self) <= order.index(limit)
 
 
+class Misconfiguration(StrEnum):
+    """Settings of a switch or a host that hurt RDMA, by the names of doctor's rules that find them."""
+
+    PFC_OFF = "pfc_off"
+    ECN_OFF = "ecn_off"
+    ECN_THRESHOLDS = "ecn_thresholds"
+    DSCP_MAP = "dscp_map"
+    MTU = "mtu"
+    WATCHDOG_OFF = "watchdog_off"
+    ADAPTIVE_ROUTING = "adaptive_routing"
+    TRUST = "trust"
+    TRAFFIC_CLASS = "traffic_class"
+    DCQCN = "dcqcn"
+    GID = "gid"
+
+
 class Parameter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One knob of a fault.
 
@@ -81,6 +97,7 @@ class FaultSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `drivers` names the function that brings it about, by kind of hardware that it can affect; `seen` are those on which
     it was seen to work. `severs` tells that nothing passes the target any more. `not_in_lab` is why the embedded lab
     cannot carry it, empty where it can. `parts` are those of a compound, which itself has no drivers and no witness.
+    `doctor` is the rule by which `c4bench doctor` must find a wrong setting.
     """
 
     name: str
@@ -98,6 +115,7 @@ class FaultSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     not_in_lab: str = ""
     seen: tuple[str, ...] = ()
     parts: tuple[CompoundStep, ...] = ()
+    doctor: Misconfiguration | None = None
 
     @property
     def unseen(self) -> tuple[str, ...]:

@@ -33,7 +33,9 @@ class PortQos(msgspec.Struct, frozen=True):
 
     `pfc` are the priorities with PFC. `classes` is the traffic class by DSCP. `queues` is the queue by traffic class;
     a class without an entry has the queue of its number. `ecn` has the queues that mark. `watchdog` says whether the
-    PFC watchdog looks after the port. `shaped_bps` is the port's own rate limit, 0 for none.
+    PFC watchdog looks after the port. `shaped_bps` is the port's own rate limit, 0 for none. `trust` is the field that
+    a packet's class comes from, `dscp`, `pcp` or `none`, "" where unknown. `adaptive_routing` is the port's own, None
+    where the switch has one for all.
     """
 
     pfc: tuple[int, ...] | None = None
@@ -42,6 +44,8 @@ class PortQos(msgspec.Struct, frozen=True):
     ecn: Mapping[int, Ecn] | None = None
     watchdog: bool | None = None
     shaped_bps: float = 0.0
+    trust: str = ""
+    adaptive_routing: bool | None = None
 
 
 class AclTable(msgspec.Struct, frozen=True):

@@ -14,11 +14,11 @@ import msgspec
 
 from c4bench.decoding import DecodingError, json_in, whole_number
 from c4bench.errors import UnhealthyError
-from c4bench.model.fault import FaultRequest
+from c4bench.model.fault import FaultRequest, Misconfiguration
 from c4bench.switches.facts import AclTable, Ecn, Port, PortQos, SwitchFacts
 from c4bench.switches.linux import carrier_changes
 from c4bench.switches.system import Change, Printed, Read, System, cycle_of, port_of, up_port
-from c4bench.switches.tables import rows_of
+from c4bench.switches.tables import numbers, rows_of
 
 Row = Mapping[str, Any]
 Table = Mapping[str, Row]
@@ -43,6 +43,15 @@ _ACKNOWLEDGE = "0x11/0xff"
 _ACL_WAIT_S = 5
 _STAGES = {"rx": ("ingress",), "tx": ("egress",), "both": ("ingress", "egress")}
 _OWN = "C4BENCH"
+_MTU_BYTES = 9100  # of a port that states none
+_FIXES = {
+    Misconfiguration.PFC_OFF: "sudo config interface pfc priority {port} {priority} on",
+    Misconfiguration.ECN_OFF: "sudo ecnconfig -q {priority} on",
+    Misconfiguration.ECN_THRESHOLDS: "sudo ecnconfig -p PROFILE -gmin {low} -gmax {high} -gdrop {percent}",
+    Misconfiguration.DSCP_MAP: "sudo sonic-db-cli CONFIG_DB hset 'DSCP_TO_TC_MAP|MAP' {dscp} {priority}",
+    Misconfiguration.MTU: "sudo config interface mtu {port} {mtu}",
+    Misconfiguration.WATCHDOG_OFF: "sudo config pfcwd start --action drop {port} 400 --restoration-time 400",
+}
 # A locally administered MAC address that no port has.
 _UNUSED_MAC = "02:c4:de:ad:00:00"
 
@@ -67,6 +76,31 @@ def parse(printed: Printed) -> SwitchFacts:
         neighbours=_neighbours(tables),
         printed=printed,
     )
+
+
+def configured(text: str) -> SwitchFacts:
+    """What CONFIG_DB alone says, as sonic-cfggen prints it or a file has it: a port that is set up counts as up.
+
+    Raises UnhealthyError.
+    """
+    tables = _tables(text)
+    rows = tables.get("PORT", {})
+    ports = {name: _configured_port(name, row) for name, row in rows.items()}
+    return SwitchFacts("sonic", "", ports, {name: _qos(name, tables) for name in ports}, tuple(_acl_tables(tables)))
+
+
+def _configured_port(name: str, row: Row) -> Port:
+    up = row.get("admin_status") == "up"
+    speed_mbps, mtu_bytes = (_number(name, what, row.get(what, of)) for what, of in (("speed", 0), ("mtu", _MTU_BYTES)))
+    return Port(name, up, up, speed_mbps * 1e6, mtu_bytes)
+
+
+def _number(port: str, what: str, value: object) -> int:
+    """A number of CONFIG_DB. Raises UnhealthyError."""
+    try:
+        return whole_number(str(value))
+    except DecodingError as error:
+        raise UnhealthyError(f"{port}: {what}: {error}; correct it in CONFIG_DB") from None
 
 
 def _tables(text: str) -> dict[str, dict[str, dict[str, Any]]]:
@@ -109,16 +143,6 @@ def _speed_mbps(text: str) -> int:
     return int(number) * _MBPS_BY_SUFFIX[suffix] if number.isdecimal() and suffix in _MBPS_BY_SUFFIX else 0
 
 
-def _numbers(text: object) -> tuple[int, ...]:
-    """The numbers of `3,4` or `3-4`."""
-    found: list[int] = []
-    for part in str(text).split(","):
-        first, _, last = part.strip().partition("-")
-        if first.isdecimal() and (not last or last.isdecimal()):
-            found += range(whole_number(first), min(whole_number(last or first), whole_number(first) + 64) + 1)
-    return tuple(found)
-
-
 def _named(value: object) -> str:
     """The row that a field refers to, in either form: `AZURE`, or `[DSCP_TO_TC_MAP|AZURE]`."""
     return str(value).strip("[]").rpartition("|")[2]
@@ -141,18 +165,24 @@ def _qos(port: str, tables: Mapping[str, Table]) -> PortQos:
         if str(profile.get("ecn", "ecn_none")) not in {"", "ecn_none"}:
             ecn[queue] = _ecn(profile)
     return PortQos(
-        pfc=_numbers(own.get("pfc_enable", "")),
+        pfc=numbers(own.get("pfc_enable", "")),
         classes=_map(maps, dscp_map) if dscp_map in maps else None,
         queues=_map(tables.get("TC_TO_QUEUE_MAP", {}), _named(own.get("tc_to_queue_map", ""))),
         ecn=ecn,
         watchdog=port in tables.get("PFC_WD", {}),
-        shaped_bps=8.0 * next(iter(_numbers(shaper.get("pir", "0"))), 0),
+        trust=_trust({**tables.get("PORT_QOS_MAP", {}).get("global", {}), **own}),
+        shaped_bps=8.0 * next(iter(numbers(shaper.get("pir", "0"))), 0),
     )
 
 
+def _trust(maps: Row) -> str:
+    """The field that packets' classes come from."""
+    return "dscp" if maps.get("dscp_to_tc_map") else "pcp" if maps.get("dot1p_to_tc_map") else "none"
+
+
 def _ecn(profile: Row) -> Ecn:
-    least, most = (next(iter(_numbers(profile.get(f"green_{end}_threshold"))), 0) for end in ("min", "max"))
-    return Ecn(least, most, float(next(iter(_numbers(profile.get("green_drop_probability", "100"))), 100)))
+    least, most = (next(iter(numbers(profile.get(f"green_{end}_threshold"))), 0) for end in ("min", "max"))
+    return Ecn(least, most, float(next(iter(numbers(profile.get("green_drop_probability", "100"))), 100)))
 
 
 def _queues(port: str, tables: Mapping[str, Table]) -> Iterator[tuple[int, Row]]:
@@ -160,7 +190,7 @@ def _queues(port: str, tables: Mapping[str, Table]) -> Iterator[tuple[int, Row]]
     for key, row in tables.get("QUEUE", {}).items():
         ports, _, queues = key.rpartition("|")
         if port in ports.split(","):
-            yield from ((queue, row) for queue in _numbers(queues))
+            yield from ((queue, row) for queue in numbers(queues))
 
 
 def _acl_tables(tables: Mapping[str, Table]) -> Iterator[AclTable]:
@@ -564,5 +594,12 @@ SYSTEM = System(
         "ecmp_member": ecmp_member,
         "ecmp_out": ecmp_out,
         "switch_down": switch_down,
+        "mtu": mtu,
+        "pfc_off": pfc_off,
+        "watchdog_off": watchdog_off,
+        "dscp_map": dscp_map,
+        "ecn_off": ecn_off,
+        "ecn_thresholds": ecn_thresholds,
     },
+    fixes=_FIXES,
 )

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from c4bench.errors import UnhealthyError
-from c4bench.model.fault import FaultRequest
+from c4bench.model.fault import FaultRequest, Misconfiguration
 from c4bench.switches.facts import Port, SwitchFacts
 
 
@@ -53,7 +53,7 @@ class System(NamedTuple):
     the configuration that a change may change, one row a line, by section: equal texts mean an equal state; with a
     port, only that port's state, besides what the switch has in common. `changes` are by name: the driver `sonic.down`
     of a file in faults/ is `down` here. With `own_timer` the lines of a change make the switch undo it at the end of
-    the lease.
+    the lease. `fixes` are the commands by which a user corrects a wrong setting (`systems.fix`).
     """
 
     name: str
@@ -62,6 +62,7 @@ class System(NamedTuple):
     listing: Callable[[SwitchFacts, str | None], dict[str, str]]
     changes: Mapping[str, Changer]
     enter: tuple[str, ...] = SHELL
+    fixes: Mapping[Misconfiguration, str] = {}
     own_timer: bool = False
 
 

@@ -35,7 +35,7 @@ from c4bench.lab.topology import (
     Topology,
     next_hops,
 )
-from c4bench.model.fabric import Host, Nic
+from c4bench.model.fabric import Nic
 
 _MIIMON_MS = 100  # how often a bond looks for ports that have lost their link
 
@@ -114,6 +114,7 @@ _FABRIC = "10.0.0.0/8"  # all NICs; the management network is a smaller one in i
 _LOCAL_TABLE_PREFERENCE = 5000
 _SMALLEST_FRAME_BYTES = 64
 _QUEUE_BYTES = 8 << 20
+_RED_MOST_BPS = 34e9  # `tc` keeps this in 32 bits, in bytes/s
 
 
 def nic_mac(port: Port, *, switch_end: bool) -> str:
@@ -179,7 +180,8 @@ def marker(interface: str, rate_bps: float, ecn: EcnMarking) -> str:
     """Mark packets by the length of a shaper's queue, of which RED takes the shortest mean; none is dropped early."""
     thresholds = f"min {ecn.min_bytes} max {ecn.max_bytes} probability {ecn.probability}"
     burst = ecn.min_bytes // MTU_BYTES + 1
-    red = f"red limit {_QUEUE_BYTES} {thresholds} avpkt {MTU_BYTES} burst {burst} bandwidth {rate_bps:.0f}bit ecn"
+    idle_bps = min(rate_bps, _RED_MOST_BPS)  # how fast the mean falls while nothing is sent
+    red = f"red limit {_QUEUE_BYTES} {thresholds} avpkt {MTU_BYTES} burst {burst} bandwidth {idle_bps:.0f}bit ecn"
     return f"qdisc replace dev {interface} parent 1:1 handle 10: {red}"
 
 
@@ -213,7 +215,10 @@ def ip_commands(topology: Topology) -> dict[str, list[str]]:
     for nic in (nic for host in topology.hosts for nic in host.nics):
         _cable_nic(nic, topology.cables(nic), batches)
     for index, host in enumerate(topology.hosts):
-        _cable_management(index, host, batches)
+        _cable_management(index, host.name, host.address, batches)
+        batches[host.name] += _HOST_MANAGEMENT
+    for index, switch in enumerate(topology.machines, len(topology.hosts)):
+        _cable_management(index, switch.name, topology.management(switch.name), batches)
     for name, commands in spraying.ip_commands(topology).items():
         batches[name] += commands
     sprayers = spraying.sprayers(topology)
@@ -259,24 +264,24 @@ def _cable_nic(nic: Nic, cables: Sequence[Port], batches: dict[str, list[str]]) 
 
 
 def management_interface(index: int) -> str:
-    """The bridge's end of a host's management link."""
+    """The bridge's end of a management link: the hosts' by index, then the switches'."""
     return f"m{index}"
 
 
-def _cable_management(index: int, host: Host, batches: dict[str, list[str]]) -> None:
+_HOST_MANAGEMENT = (
+    f"route add default via {MANAGEMENT_GATEWAY}",
+    f"rule add pref {_LOCAL_TABLE_PREFERENCE} lookup local",
+    "rule del pref 0",
+)
+
+
+def _cable_management(index: int, name: str, address: str, batches: dict[str, list[str]]) -> None:
     end = management_interface(index)
     batches[""] += [
-        f"link add {end} type veth peer name eth0 netns {host.name}",
+        f"link add {end} type veth peer name eth0 netns {name}",
         f"link set {end} master {MANAGEMENT_BRIDGE} up",
     ]
-    batches[host.name] += [
-        "link set lo up",
-        f"address add {host.address}/24 dev eth0",
-        "link set eth0 up",
-        f"route add default via {MANAGEMENT_GATEWAY}",
-        f"rule add pref {_LOCAL_TABLE_PREFERENCE} lookup local",
-        "rule del pref 0",
-    ]
+    batches[name] += ["link set lo up", f"address add {address}/24 dev eth0", "link set eth0 up"]
 
 
 def tc_commands(topology: Topology) -> dict[str, list[str]]:

@@ -95,11 +95,10 @@ class FaultSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A fault of the catalogue.
 
     `drivers` names the function that brings it about, by kind of hardware that it can affect; `seen` are those on which
-    `drivers` names the function that brings it about, by kind of hardware that it can affect; `seen` are those on which
     it was seen to work, and `no_driver` says of other kinds why there is none. `severs` tells that nothing passes the
     target any more. `not_in_lab` is why the embedded lab cannot carry it, empty where it can. `parts` are those of a
-    compound, which itself has no drivers and no witness. `doctor` is the rule by which `c4bench doctor` must find a
-    wrong setting.
+    compound, which itself has no drivers and no witness.
+    `doctor` is the rule by which `c4bench doctor` must find a wrong setting.
     """
 
     name: str

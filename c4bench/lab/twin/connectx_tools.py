@@ -116,7 +116,7 @@ def ip(*words: str) -> str:
     return done.stdout
 
 
-def say(text: str) -> None:
+def put(text: str) -> None:
     """Print a line."""
     sys.stdout.write(f"{text}\n")
 
@@ -175,7 +175,7 @@ def _limit(queues: Queues, rates: str) -> None:
     if len(values) > _CLASSES or not all(value.isdigit() for value in values):
         raise Stop("ratelimit: whole Gbps, one for each traffic class", 2)
     if not queues.there:
-        say("Rate limit is not supported on your system!")
+        put("Rate limit is not supported on your system!")
         return
     queues.set(*(f"shape {number} {int(value) * 10**9}" for number, value in enumerate(values)))
 
@@ -213,24 +213,24 @@ def _priority(nic: Nic, dscp: int) -> int:
 
 
 def _show_qos(nic: Nic, queues: Queues) -> None:
-    say("DCBX mode: OS controlled")
-    say(f"Priority trust state: {nic.trust}")
+    put("DCBX mode: OS controlled")
+    put(f"Priority trust state: {nic.trust}")
     if nic.trust == "dscp":
-        say("dscp2prio mapping:")
+        put("dscp2prio mapping:")
         for priority in range(_CLASSES):
             mapped = sorted(dscp for dscp, of in nic.priorities.items() if of == priority)
             for start in range(0, len(mapped), _CLASSES):
-                say(f"\tprio:{priority} dscp:{''.join(f'{dscp:02d},' for dscp in mapped[start : start + _CLASSES])}")
+                put(f"\tprio:{priority} dscp:{''.join(f'{dscp:02d},' for dscp in mapped[start : start + _CLASSES])}")
     else:
-        say("default priority:")
-    say("Cable len: 7")
-    say("PFC configuration:")
-    say("\tpriority    0   1   2   3   4   5   6   7")
-    say(f"\tenabled     {''.join(f'{int(on):<4}' for on in queues.lossless())}")
+        put("default priority:")
+    put("Cable len: 7")
+    put("PFC configuration:")
+    put("\tpriority    0   1   2   3   4   5   6   7")
+    put(f"\tenabled     {''.join(f'{int(on):<4}' for on in queues.lossless())}")
     for number, rate_bps in enumerate(queues.rates_bps()):
         limit = f"{rate_bps / 1e9:.1f} Gbps" if rate_bps else "unlimited"
-        say(f"tc: {number} ratelimit: {limit}, tsa: vendor")
-        say(f"\t priority:  {number}")
+        put(f"tc: {number} ratelimit: {limit}, tsa: vendor")
+        put(f"\t priority:  {number}")
 
 
 def mlxlink(words: Sequence[str]) -> None:
@@ -263,9 +263,9 @@ def _show_port(nic: Nic) -> None:
         ("Tool Information", ("Firmware Version", "20.43.4100")),
     )
     for title, *lines in rows:
-        say(f"\n{title}\n{'-' * len(title)}")
+        put(f"\n{title}\n{'-' * len(title)}")
         for name, value in lines:
-            say(f"{name:<35}: {value}")
+            put(f"{name:<35}: {value}")
 
 
 def _link(nic: Nic) -> tuple[bool, bool]:
@@ -294,7 +294,7 @@ def mlxreg(words: Sequence[str]) -> None:
     if option(words, "--reg_name") != "ROCE_ACCL":
         raise Stop("-E- this NIC knows the register ROCE_ACCL")
     changes = option(words, "--set", "-s")
-    say("Sending access register...\n")
+    put("Sending access register...\n")
     if changes is None:
         _show_register(nic)
         return
@@ -313,13 +313,13 @@ def mlxreg(words: Sequence[str]) -> None:
 
 
 def _show_register(nic: Nic) -> None:
-    say(f"{'Field Name':<47}| Data\n{'=' * 60}")
+    put(f"{'Field Name':<47}| Data\n{'=' * 60}")
     for name in _SELECTED:
-        say(f"{name + '_field_select':<47}| 0x{int(name == _ONE_FIELD):08x}")
+        put(f"{name + '_field_select':<47}| 0x{int(name == _ONE_FIELD):08x}")
     values = {"roce_adp_retrans_en": not nic.floor_off, _ONE_FIELD: nic.floor_off}
     for name in (*(f"{name}_en" for name in _SELECTED[:4]), *_SELECTED[4:], "ack_dscp"):
-        say(f"{name:<47}| 0x{int(values.get(name, False)):08x}")
-    say("=" * 60)
+        put(f"{name:<47}| 0x{int(values.get(name, False)):08x}")
+    put("=" * 60)
 
 
 def ethtool(words: Sequence[str]) -> None:
@@ -359,7 +359,7 @@ def _driver(nic: Nic, _: Sequence[str]) -> None:
         ("supports-register-dump", "no"),
         ("supports-priv-flags", "no"),
     ):
-        say(f"{name}: {value}")
+        put(f"{name}: {value}")
 
 
 def _modes(nic: Nic) -> list[str]:
@@ -372,22 +372,22 @@ def _settings(nic: Nic) -> None:
         supported if nic.negotiates else [mode for mode in supported if mode.startswith(f"{nic.speed_mbps}base")]
     )
     carrier = Path(f"/sys/class/net/{nic.netdev}/operstate").read_text().strip() == "up"
-    say(f"Settings for {nic.netdev}:\n\tSupported ports: [ FIBRE ]")
+    put(f"Settings for {nic.netdev}:\n\tSupported ports: [ FIBRE ]")
     _list("Supported link modes:", supported)
-    say(
+    put(
         "\tSupported pause frame use: Symmetric\n\tSupports auto-negotiation: Yes\n"
         "\tSupported FEC modes: None\t RS\t BASER"
     )
     _list("Advertised link modes:", advertised)
-    say(f"\tAdvertised auto-negotiation: {'Yes' if nic.negotiates else 'No'}")
-    say(f"\tSpeed: {f'{nic.speed_mbps}Mb/s' if carrier else 'Unknown!'}\n\tDuplex: Full")
-    say(f"\tAuto-negotiation: {'on' if nic.negotiates else 'off'}\n\tPort: Direct Attach Copper")
-    say(f"\tPHYAD: 0\n\tTransceiver: internal\n\tLink detected: {'yes' if carrier else 'no'}")
+    put(f"\tAdvertised auto-negotiation: {'Yes' if nic.negotiates else 'No'}")
+    put(f"\tSpeed: {f'{nic.speed_mbps}Mb/s' if carrier else 'Unknown!'}\n\tDuplex: Full")
+    put(f"\tAuto-negotiation: {'on' if nic.negotiates else 'off'}\n\tPort: Direct Attach Copper")
+    put(f"\tPHYAD: 0\n\tTransceiver: internal\n\tLink detected: {'yes' if carrier else 'no'}")
 
 
 def _list(title: str, modes: Sequence[str]) -> None:
     for place, mode in enumerate(modes):
-        say(f"\t{title if place == 0 else '':<24}{mode}")
+        put(f"\t{title if place == 0 else '':<24}{mode}")
 
 
 def _set_link(nic: Nic, words: Sequence[str]) -> None:
@@ -440,7 +440,7 @@ def _shape(interface: str, mbps: int) -> None:
 
 def _show_fec(nic: Nic, _: Sequence[str]) -> None:
     active = "RS" if nic.fec == "auto" else _FEC[nic.fec]
-    say(
+    put(
         f"FEC parameters for {nic.netdev}:\nSupported/Configured FEC encodings: {_FEC[nic.fec]}\n"
         f"Active FEC encoding: {active}"
     )
@@ -457,9 +457,9 @@ def _set_fec(nic: Nic, words: Sequence[str]) -> None:
 
 def _statistics(nic: Nic, _: Sequence[str]) -> None:
     """The interface's own, then by mlx5's names what the lab's kernel counts of the wire."""
-    say("NIC statistics:")
+    put("NIC statistics:")
     for name, value in (*_interface_counters(nic.netdev), *_wire_counters(nic)):
-        say(f"     {name}: {value}")
+        put(f"     {name}: {value}")
 
 
 def _interface_counters(netdev: str) -> Iterator[tuple[str, int]]:
@@ -510,14 +510,14 @@ def devlink(words: Sequence[str]) -> None:
     match list(words[:2]):
         case ["dev"] | ["dev", "show"]:
             for nic in nics():
-                say(f"pci/{nic.pci}")
+                put(f"pci/{nic.pci}")
         case ["dev", "info"]:
             for nic in nics():
-                say(f"pci/{nic.pci}:\n  driver mlx5_core\n  versions:\n      fixed:\n        fw.psid MT_0000000223")
-                say("      running:\n        fw.version 20.43.4100\n        fw 20.43.4100")
+                put(f"pci/{nic.pci}:\n  driver mlx5_core\n  versions:\n      fixed:\n        fw.psid MT_0000000223")
+                put("      running:\n        fw.version 20.43.4100\n        fw 20.43.4100")
         case ["port"] | ["port", "show"]:
             for nic in nics():
-                say(f"pci/{nic.pci}/65535: type eth netdev {nic.netdev} flavour physical port 0 splittable false")
+                put(f"pci/{nic.pci}/65535: type eth netdev {nic.netdev} flavour physical port 0 splittable false")
         case _:
             raise Stop(f"devlink answers: Operation not supported ({' '.join(words)})")
 
@@ -530,7 +530,7 @@ def setpci(words: Sequence[str]) -> None:
     if nic is None or register not in (_TARGET, _CONTROL):
         raise Stop(f"setpci: no register {register} of {above} here")
     if not equals:
-        say(f"{nic.target_generation if register == _TARGET else 0:04x}")
+        put(f"{nic.target_generation if register == _TARGET else 0:04x}")
         return
     value, mask = (int(part, 16) for part in change.split(":"))
     if register == _TARGET:

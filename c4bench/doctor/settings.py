@@ -126,6 +126,9 @@ def _stated(facts: Sequence[Fact]) -> Iterator[tuple[str, dict[str, Any]]]:
             case Gid():
                 own = gids.setdefault((fact.device, fact.number), set())
                 own.update([fact.index] if fact.version.lower() == _CODE_V2 and fact.address else [])
+    without = [(fact.device, fact.number) for fact in facts if isinstance(fact, RdmaPort) and fact.netdev]
+    for port in without if gids else ():
+        gids.setdefault(port, set())
     for (device, number), indices in gids.items():
         yield f"{device} port {number}", {"device": device, "gids": tuple(sorted(indices))}
 

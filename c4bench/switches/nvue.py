@@ -164,7 +164,8 @@ def _port(name: str, own: Tree) -> Port:
     link = _at(own, "link")
     oper, admin = (_state(_at(link, key)) for key in ("oper-status", "admin-status"))
     oper = oper or _state(_at(link, "state"))
-    return Port(name, (admin or oper) == "up", oper == "up", _bps(_at(link, "speed")), _whole(_at(link, "mtu")))
+    rate, mtu, addresses = _bps(_at(link, "speed")), _whole(_at(link, "mtu")), tuple(_at(own, "ip", "address"))
+    return Port(name, (admin or oper) == "up", oper == "up", rate, mtu, addresses)
 
 
 def _configured_port(tree: Tree, name: str) -> Port:

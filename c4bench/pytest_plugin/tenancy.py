@@ -12,7 +12,7 @@ from c4bench import remote
 from c4bench.doctor.capabilities import Capability, Report
 from c4bench.doctor.hosts import look_at
 from c4bench.doctor.overview import document
-from c4bench.doctor.switches import audit_all
+from c4bench.doctor.switches import ask_all
 from c4bench.inject import catalogue, feasibility
 from c4bench.inject.feasibility import Feasibility
 from c4bench.inventory import Inventory
@@ -54,7 +54,7 @@ class Tenancy:
         known = scheduler(option.c4_scheduler) if option.c4_scheduler else None
         reports = self.reports()
         RunDirectory(Path(option.c4_run_dir)).save(
-            "doctor", document(self.inventory, tuple(reports.values()), audit_all(self.inventory))
+            "doctor", document(self.inventory, tuple(reports.values()), ask_all(self.inventory))
         )
         for report in reports.values():
             lacking = [capability for name in _VITAL if (capability := report.lacks(name))]

@@ -106,7 +106,7 @@ def _audited(folder, *, sonic=True):
     known = _inventory(folder)
 
     def consume(data):
-        reports = switches.audit_all(known, lambda *_: _Host(*data.split(_NEXT), sonic=sonic), 0.0)
+        reports = switches.ask_all(known, lambda *_: _Host(*data.split(_NEXT), sonic=sonic), 0.0)
         _shown(overview.switch_lines(reports))
         _shown(overview.cable_lines(overview.document(known, (), reports)))
 

@@ -9,10 +9,9 @@ from fakes import NIC, nic_request, target
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inject import gpus
 from c4bench.inject.catalogue import load
-from c4bench.inject.drivers import hardware, switch
-from c4bench.inject.interfaces import InterfaceTarget
+from c4bench.inject.drivers import hardware
 from c4bench.inject.registry import DRIVERS
-from c4bench.model.fault import FaultRequest, SwitchPort
+from c4bench.model.fault import FaultRequest
 
 CATALOGUE = load()
 TOOLS = Path(__file__).parent / "tools"
@@ -30,12 +29,10 @@ def tool(monkeypatch):
         "ethtool": printed("ethtool.txt"),
         "mlnx_qos": printed("mlnx_qos.txt"),
         "mlxlink": printed("mlxlink.txt"),
-        "show": printed("show_interfaces_status.txt"),
         "setpci": "0004\n",
         "readlink": "/sys/devices/pci0000:40/0000:40:03.1/0000:41:00.0\n",
     }
-    for module in (hardware, hardware, hardware, switch):
-        monkeypatch.setattr(module, "run", lambda argv, _: outputs[argv[0]])
+    monkeypatch.setattr(hardware, "run", lambda argv, _: outputs[argv[0]])
     return outputs
 
 
@@ -48,11 +45,6 @@ def plan(driver, request, found):
 def nic_plan(driver, fault, **parameters):
     request = msgspec.structs.replace(nic_request(fault, **parameters), nic=CONNECTX)
     return plan(driver, request, msgspec.structs.replace(target(), interface=CONNECTX))
-
-
-def port_plan(driver, fault, **parameters):
-    request = FaultRequest(fault, "tor1", port="Ethernet48", parameters=parameters)
-    return plan(driver, request, InterfaceTarget(SwitchPort("tor1", "Ethernet48"), 7, {}))
 
 
 @pytest.mark.usefixtures("tool")
@@ -122,31 +114,6 @@ def test_a_pcie_link_is_trained_at_a_lower_speed_by_the_port_above_it():
     ]
     with pytest.raises(UnhealthyError, match="generation 4 at most"):
         nic_plan("pcie.speed", "nic.pcie", generation=4)
-
-
-@pytest.mark.usefixtures("tool")
-def test_a_sonic_port_is_set_with_the_switchs_own_commands():
-    """The speed is one that ports have, and the row's own speed comes back."""
-    assert port_plan("sonic.down", "link.down") == [
-        ["config interface shutdown Ethernet48"],
-        ["config interface startup Ethernet48"],
-    ]
-    assert port_plan("sonic.speed", "link.rate", fraction=0.45) == [
-        ["config interface speed Ethernet48 40000"],
-        ["config interface speed Ethernet48 100000"],
-    ]
-    with pytest.raises(UnhealthyError, match="not in one direction"):
-        port_plan("sonic.speed", "link.rate", direction="tx")
-
-
-def test_a_sonic_port_that_is_not_there_or_shut_down_is_refused(tool):
-    """A fault must not start up what somebody has shut down."""
-    tool["show"] = tool["show"].replace("   up       up", "   up     down")
-    with pytest.raises(UnhealthyError, match="shut down already"):
-        port_plan("sonic.down", "port.down")
-    tool["show"] = tool["show"].replace("Ethernet48", "Ethernet52")
-    with pytest.raises(UnhealthyError, match="no port Ethernet48"):
-        port_plan("sonic.down", "port.down")
 
 
 def gpu_plan(driver, fault, index, **parameters):

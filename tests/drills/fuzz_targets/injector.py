@@ -16,9 +16,8 @@ from c4bench.collective.ring_reader import read_owner, read_telemetry_file
 from c4bench.decoding import from_msgpack
 from c4bench.errors import UnhealthyError
 from c4bench.inject import __main__ as injector
-from c4bench.inject import catalogue, gpus, interfaces, permitted, protocol, switch_shell
+from c4bench.inject import catalogue, connectx, gpus, interfaces, permitted, protocol, switch_shell
 from c4bench.inject.actions import Delete, Plan, Run, SetKnob, Signal
-from c4bench.inject.drivers import hardware
 from c4bench.inject.interfaces import InterfaceTarget, join_listings
 from c4bench.inject.journal import Entry, Journal, Quarantine, boot
 from c4bench.inject.permitted import Permitted, PermittedHost
@@ -299,9 +298,27 @@ Settings for eth9:
 """
 
 
-def _ethtool(text):
-    hardware._speed_mbps(text)
-    hardware._modes(text, "Supported link modes")
+_FEC = b"""\
+FEC parameters for eth9:
+Supported/Configured FEC encodings: Auto RS
+Active FEC encoding: RS
+"""
+_DCB = b"""{"dscp_prio":[[26,3],[0,0]]}"""
+_MLXLINK = b"""\
+State                              : Active
+Enabled Link Speed (Ext.)          : 0x000007f2 (100G_2X,100G_4X)
+"""
+_MLXREG = b"""\
+Field Name                                     | Data
+======================================================
+min_ack_timeout_limit_disabled_field_select    | 0x00000001
+min_ack_timeout_limit_disabled                 | 0x00000000
+"""
+
+
+def _mlxlink(text):
+    connectx.port_state(text)
+    connectx.enabled_speeds(text)
 
 
 _AGENT = b"""\
@@ -327,9 +344,13 @@ TARGETS = (
     Target("inject-linux-addresses", of("json", _LINKS), partial(_text, read=lambda text: _linux(addresses=text))),
     Target("inject-linux-routes", _printed(_ROUTES), partial(_text, read=lambda text: _linux(routes=text))),
     Target("inject-switch-answer", _printed(_ANSWER), partial(_text, read=partial(switch_shell._answer, "c4"))),
-    Target("inject-ethtool", _printed(_ETHTOOL), partial(_text, read=_ethtool)),
-    Target("inject-mlnx-qos", of("text", *recorded("mlnx_qos.txt")), partial(_text, read=hardware.limits_gbps),
+    Target("inject-ethtool", _printed(_ETHTOOL), partial(_text, read=connectx.parse_link)),
+    Target("inject-fec", _printed(_FEC), partial(_text, read=connectx.parse_fec)),
+    Target("inject-mlnx-qos", of("text", *recorded("mlnx_qos.txt")), partial(_text, read=connectx.parse_qos),
            sound=False),
+    Target("inject-dcb", _printed(_DCB), partial(_text, read=connectx.parse_dcb_dscp)),
+    Target("inject-mlxlink", _printed(_MLXLINK), partial(_text, read=_mlxlink)),
+    Target("inject-mlxreg", _printed(_MLXREG), partial(_text, read=connectx.parse_register)),
     Target("agent-config", of("yaml", _AGENT),
            partial(_file, name="agent.yml", read=config.load)),
 )  # fmt: skip

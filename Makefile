@@ -187,11 +187,13 @@ scenarios: $(SCENARIOS)
 
 # The longer forms of scenarios, but those that other targets run: for each fabric, what has some there.
 define NIGHT_LABS
-clos-2x4 grading/test_campaign.py c4d/test_soak.py c4d/test_steering.py grading/test_two_faults.py c4p/test_plan.py c4p/test_programs.py faults attach
+clos-2x4 grading/test_campaign.py c4d/test_soak.py c4d/test_steering.py grading/test_two_faults.py c4p/test_plan.py c4p/test_programs.py faults attach c4p/test_hashes.py
 tests/scenarios/c4d/oversubscribed.yml c4d/test_congestion.py
 unequal-2x4 c4p/test_capacities.py
 bonds-2 c4p/test_bonds.py
 clos-2x4-spray c4p/test_baselines.py
+clos-2x4-qp c4p/test_hashes.py c4p/test_plan.py
+clos-2x4-adaptive c4p/test_hashes.py
 clos-2x8 c4p/test_dynamic.py
 planes-2 resilient
 blocks-8 resilient

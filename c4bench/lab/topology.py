@@ -14,7 +14,7 @@ from typing import Annotated
 
 import msgspec
 
-from c4bench.model.fabric import Host, Nic
+from c4bench.model.fabric import FIVE_TUPLE, Hash, Host, Nic
 from c4bench.model.graph import FabricGraph, HostPort, by_nic, distances, tiers_of
 
 MANAGEMENT_GATEWAY = "10.255.0.1"
@@ -57,9 +57,9 @@ class FabricOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """What a lab's fabric has besides its cables.
 
     `withdraw_s` is how long after a link dies the switches that are not at its ends stop using it. `icmp` are every
-    switch's limits. `dscp` is that of every NIC's packets. Switches spray RoCE packets of `spray_dscp`; 0 is none. With
-    `ecn` switches mark packets, and NICs send such as may be marked. After it has sent nothing for a while, a port
-    sends `burst_bytes` at once, faster than its rate.
+    switch's limits. `dscp` is that of every NIC's packets. Switches spray RoCE packets of `spray_dscp`; 0 is none.
+    `hash` is what they choose the next hops of all others by. With `ecn` switches mark packets, and NICs send such as
+    may be marked. After it has sent nothing for a while, a port sends `burst_bytes` at once, faster than its rate.
     """
 
     name: str
@@ -68,6 +68,7 @@ class FabricOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     icmp: IcmpLimits = IcmpLimits()
     dscp: Dscp = 0
     spray_dscp: Dscp = 0
+    hash: Hash = FIVE_TUPLE
     ecn: EcnMarking | None = None
     burst_bytes: int = BURST_BYTES
 
@@ -150,6 +151,7 @@ class Topology(msgspec.Struct, frozen=True):
     icmp: IcmpLimits = IcmpLimits()
     spray_dscp: int = 0
     ecn: EcnMarking | None = None
+    hash: Hash = FIVE_TUPLE
 
     @property
     def nic_rate_bps(self) -> float:
@@ -202,6 +204,7 @@ def build(graph: FabricGraph, options: FabricOptions) -> Topology:
         icmp=options.icmp,
         spray_dscp=options.spray_dscp,
         ecn=options.ecn,
+        hash=options.hash,
     )
 
 

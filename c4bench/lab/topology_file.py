@@ -22,6 +22,7 @@ from c4bench.inventory.cables import check as check_graph
 from c4bench.inventory.document import Keys, located
 from c4bench.inventory.groups import split
 from c4bench.lab.topology import EcnMarking, FabricOptions, Topology, build, subnet_numbers
+from c4bench.model.fabric import FIVE_TUPLE
 from c4bench.model.graph import FabricGraph, HostPort, Trunk
 
 
@@ -152,6 +153,8 @@ def _problems(graph: FabricGraph, options: FabricOptions) -> Iterator[Problem]:
     if not _SMALLEST_BURST_BYTES <= options.burst_bytes <= _LARGEST_BURST_BYTES:
         yield ("burst_bytes",), f"{options.burst_bytes}; give {_SMALLEST_BURST_BYTES} to {_LARGEST_BURST_BYTES}"
     yield from _marking_problems(options.ecn) if options.ecn else ()
+    if options.spray_dscp and options.hash != FIVE_TUPLE:
+        yield ("hash",), f"{options.hash}, with spray_dscp {options.spray_dscp}; leave one of the two out"
     if (subnets := len(subnet_numbers(graph))) > _SUBNETS_AT_MOST:
         yield ("links",), f"{subnets} edge switches and pairs of them with bonds; give at most {_SUBNETS_AT_MOST}"
     for position in (port.position for port in graph.host_ports if port.nic >= 0):

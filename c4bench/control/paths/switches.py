@@ -182,8 +182,15 @@ class Switches:
         return bool(self._inventory.switches)
 
     def ports(self) -> dict[str, PortCount]:
-        """Every port with an address, by its primary one. Raises UnhealthyError if a switch does not answer."""
-        return {address: count for switch in self._inventory.switches for address, count in self._ports_of(switch)}
+        """Every port with an address, by its primary one, of several ports the first.
+
+        Raises UnhealthyError if a switch does not answer.
+        """
+        found: dict[str, PortCount] = {}
+        for switch in self._inventory.switches:
+            for address, count in self._ports_of(switch):
+                found.setdefault(address, count)
+        return found
 
     def _ports_of(self, switch: str) -> list[tuple[str, PortCount]]:
         netns = self._inventory.access[switch].netns

@@ -13,7 +13,7 @@ from c4bench.inject.permitted import Permitted, PermittedHost
 from c4bench.lab.guest import fabric
 from c4bench.lab.spec import INVENTORY, LabSpec
 from c4bench.lab.topology import Topology
-from c4bench.model.fabric import Host
+from c4bench.model.fabric import FIVE_TUPLE, Host
 
 SSH = Path("/run/c4/ssh")
 SHARED = Path("/run/c4/shared")  # the storage that a cluster's hosts share
@@ -61,6 +61,8 @@ def inventory(spec: LabSpec) -> dict[str, object]:
                 "disruptive": True,
                 "rates": _port_rates(spec.topology, name),
                 **({"spray_dscp": dscp} if (dscp := spec.topology.spray_dscp) else {}),
+                # Anything else is for C4P to find out.
+                **({"hash": FIVE_TUPLE} if spec.topology.hash == FIVE_TUPLE else {}),
             },
         }
         for name in fabric.switch_namespaces(spec.topology)

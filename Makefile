@@ -189,6 +189,7 @@ scenarios: $(SCENARIOS)
 define NIGHT_LABS
 clos-2x4 grading/test_campaign.py c4d/test_soak.py c4d/test_steering.py grading/test_two_faults.py c4p/test_plan.py c4p/test_programs.py faults attach
 tests/scenarios/c4d/oversubscribed.yml c4d/test_congestion.py
+tests/scenarios/faults/pausing.yml faults/test_flow_control.py resilient/test_pauses.py c4d/test_pause_storms.py
 unequal-2x4 c4p/test_capacities.py
 bonds-2 c4p/test_bonds.py
 clos-2x4-spray c4p/test_baselines.py
@@ -226,6 +227,7 @@ fabric: $(SETUP)
 
 faults: $(SETUP)
 	$(LAB) tests/scenarios/faults
+	$(LAB) --c4-topology tests/scenarios/faults/pausing.yml tests/scenarios/faults/test_flow_control.py
 
 attach: $(SETUP)
 	$(LAB) tests/scenarios/attach

@@ -19,6 +19,7 @@ from c4bench import namespaces
 from c4bench.decoding import DecodingError, json_in
 from c4bench.errors import C4Error, UnhealthyError
 from c4bench.inject import processes
+from c4bench.inject.pause_frames import SendPauses
 from c4bench.workload.controls import ControlsFile, Knob
 
 # The kernel kills a process in milliseconds; after this time it cannot.
@@ -259,7 +260,7 @@ def _require_own_file(descriptor: int, path: str) -> None:
         raise UnhealthyError(f"{path} is not c4bench's; remove it")
 
 
-Action = Run | Signal | Join | SetKnob | Write | Fill | Delete | StepClock | ExhaustMemory
+Action = Run | Signal | Join | SetKnob | Write | Fill | Delete | StepClock | ExhaustMemory | SendPauses
 
 
 def attempt(action: Action) -> str:

@@ -50,6 +50,23 @@ class EcnMarking(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     probability: float = 0.2
 
 
+class FlowControl(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Priority flow control (PFC, IEEE 802.1Qbb) of all ports of switches and NICs; `priorities` are lossless.
+
+    A packet's priority is its DSCP's upper three bits. Where a switch holds more than `xoff_bytes` of a lossless
+    priority that came in by one port, it pauses that at the cable's other end, until there are `xon_bytes` left; what
+    still arrives has `headroom_bytes`. Of another priority a port's queue holds `queue_bytes`. With `watchdog_s` a port
+    of a switch drops what has been paused for so long, until no pause has come for as long.
+    """
+
+    priorities: tuple[Annotated[int, msgspec.Meta(ge=0, le=7)], ...] = (3,)
+    xoff_bytes: int = 200_000
+    xon_bytes: int = 100_000
+    headroom_bytes: int = 100_000
+    queue_bytes: int = 400_000
+    watchdog_s: float = 0.0
+
+
 Dscp = Annotated[int, msgspec.Meta(ge=0, le=63)]
 
 
@@ -58,8 +75,8 @@ class FabricOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     `withdraw_s` is how long after a link dies the switches that are not at its ends stop using it. `icmp` are every
     switch's limits. `dscp` is that of every NIC's packets. Switches spray RoCE packets of `spray_dscp`; 0 is none. With
-    `ecn` switches mark packets, and NICs send such as may be marked. After it has sent nothing for a while, a port
-    sends `burst_bytes` at once, faster than its rate.
+    `ecn` switches mark packets, and NICs send such as may be marked. With `pfc` both pause each other. After it has
+    sent nothing for a while, a port sends `burst_bytes` at once, faster than its rate.
     """
 
     name: str
@@ -69,6 +86,7 @@ class FabricOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     dscp: Dscp = 0
     spray_dscp: Dscp = 0
     ecn: EcnMarking | None = None
+    pfc: FlowControl | None = None
     burst_bytes: int = BURST_BYTES
 
 
@@ -83,7 +101,8 @@ class Switch(msgspec.Struct, frozen=True):
 class Port(msgspec.Struct, frozen=True):
     """A NIC's cable: `netdev` at its host's end, `interface` at the edge switch's.
 
-    `edge` and `port` are the numbers in the NIC's address. Port `member` of a bond counts from 0.
+    `edge` and `port` are the numbers in the NIC's address. Port `member` of a bond counts from 0. With `pfc` its ends
+    pause each other.
     """
 
     nic: Nic
@@ -96,6 +115,7 @@ class Port(msgspec.Struct, frozen=True):
     delay_s: float = 0.0
     member: int = 0
     burst_bytes: int = BURST_BYTES
+    pfc: bool = False
 
     @property
     def gateway(self) -> str:
@@ -118,7 +138,7 @@ class LinkEnd(msgspec.Struct, frozen=True):
 
 
 class Link(msgspec.Struct, frozen=True):
-    """A link between switches: `lower` is nearer to hosts, or named first."""
+    """A link between switches: `lower` is nearer to hosts, or named first. With `pfc` its ends pause each other."""
 
     number: int
     lower: LinkEnd
@@ -126,6 +146,7 @@ class Link(msgspec.Struct, frozen=True):
     rate_bps: float
     delay_s: float = 0.0
     burst_bytes: int = BURST_BYTES
+    pfc: bool = False
 
     @property
     def ends(self) -> tuple[LinkEnd, LinkEnd]:
@@ -150,6 +171,7 @@ class Topology(msgspec.Struct, frozen=True):
     icmp: IcmpLimits = IcmpLimits()
     spray_dscp: int = 0
     ecn: EcnMarking | None = None
+    pfc: FlowControl | None = None
 
     @property
     def nic_rate_bps(self) -> float:
@@ -197,11 +219,12 @@ def build(graph: FabricGraph, options: FabricOptions) -> Topology:
             for index, name in enumerate(graph.hosts)
         ),
         ports=ports,
-        links=tuple(_links(graph, tiers, options.burst_bytes)),
+        links=tuple(_links(graph, tiers, options)),
         withdraw_s=options.withdraw_s,
         icmp=options.icmp,
         spray_dscp=options.spray_dscp,
         ecn=options.ecn,
+        pfc=options.pfc,
     )
 
 
@@ -239,7 +262,8 @@ def _ports(graph: FabricGraph, options: FabricOptions) -> tuple[Port, ...]:
             interface = f"p{interfaces[cable.switch]}"
             interfaces[cable.switch] += 1
             ends = cable.switch, edge, used[edge], interface, netdev
-            found.append(Port(nic, *ends, cable.rate_bps, cable.delay_s, member, options.burst_bytes))
+            pauses = options.pfc is not None and not cable.delay_s
+            found.append(Port(nic, *ends, cable.rate_bps, cable.delay_s, member, options.burst_bytes, pauses))
         used[edge] += 1
     return tuple(found)
 
@@ -261,7 +285,7 @@ def _nic(index: int, cables: Sequence[HostPort], address: str, options: FabricOp
     )
 
 
-def _links(graph: FabricGraph, tiers: dict[str, int], burst_bytes: int) -> Iterable[Link]:
+def _links(graph: FabricGraph, tiers: dict[str, int], options: FabricOptions) -> Iterable[Link]:
     counts: Counter[tuple[str, str]] = Counter()
 
     def interface(switch: str, kind: str) -> str:
@@ -277,7 +301,8 @@ def _links(graph: FabricGraph, tiers: dict[str, int], burst_bytes: int) -> Itera
             LinkEnd(upper, interface(upper, kinds[1]), _subnet(number, 2)),
             trunk.rate_bps,
             trunk.delay_s,
-            burst_bytes,
+            options.burst_bytes,
+            options.pfc is not None and not trunk.delay_s,
         )
 
 

@@ -197,8 +197,10 @@ clos-2x8 c4p/test_dynamic.py
 planes-2 resilient
 blocks-8 resilient
 rails-8 resilient/test_steps.py
+rack-2x4 faults/test_misconfigurations.py
 sites-2 workload/test_sites.py workload/test_quality.py
 sites-4 workload/test_site_faults.py
+rack-2x4 lab/test_switches.py
 endef
 export NIGHT_LABS
 scenarios-nightly: MARKED = nightly
@@ -224,6 +226,7 @@ fabric: $(SETUP)
 	$(LAB) $(DSCP)
 	$(LAB) --c4-topology tests/scenarios/c4p/interfaces.yml tests/scenarios/c4p/test_graph.py $(HEALTHY)
 	$(LAB) --c4-topology clos-2x4-spray tests/scenarios/c4p/test_baselines.py
+	$(LAB) --c4-topology rack-2x4 tests/scenarios/lab/test_switches.py
 
 faults: $(SETUP)
 	$(LAB) tests/scenarios/faults

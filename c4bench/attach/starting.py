@@ -141,7 +141,8 @@ def launcher_environment(folder: PurePath, networks: Sequence[str], path: str) -
         "HYDRA_LAUNCHER": "ssh",
     }
     if networks:
-        names = ("OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include", "PRTE_MCA_oob_tcp_if_include")
+        # PRRTE 3.0 has the same setting, but its daemons crash where a host is not in the first of several networks.
+        names = ("OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include")
         found |= dict.fromkeys(names, ",".join(networks))
     if path:
         found |= {"PATH": f"{folder}:{path}", "HYDRA_LAUNCHER_EXEC": shell}

@@ -15,7 +15,7 @@ from c4bench.doctor.files import judge_files
 from c4bench.doctor.files import lines as saved_lines
 from c4bench.doctor.hosts import look_at
 from c4bench.doctor.overview import document
-from c4bench.doctor.switches import audit_all
+from c4bench.doctor.switches import ask_all
 from c4bench.errors import InconclusiveError, UnhealthyError, UsageError
 from c4bench.foreign_text import one_line
 from c4bench.inventory import load
@@ -88,13 +88,13 @@ class Answered:
 def _hosts(arguments: argparse.Namespace) -> int:
     inventory = load(arguments.hosts)
     answered = Answered(host.name for host in inventory.hosts)
-    found = document(inventory, look_at(inventory, answered=answered), audit_all(inventory))
+    found = document(inventory, look_at(inventory, answered=answered), ask_all(inventory))
     if arguments.json:
         print_json(msgspec.json.encode(found))
     else:
         page = [*overview.lines(found.hosts), *overview.remark_lines(found.hosts)]
         page += overview.switch_lines(found.switches)
-        page += [f"BAD  {line}" for line in found.disagreements]
+        page += [*overview.setting_lines(found), *(f"BAD  {line}" for line in found.disagreements)]
         page += overview.cable_lines(found) if inventory.graph else []
         print_lines(page, _LONGEST_LINE)
     return UnhealthyError.exit_code if any(report.bad for report in found.hosts) else 0

@@ -19,11 +19,12 @@ from c4bench.cli.shared import print_json
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.foreign_text import one_line
 from c4bench.inject import catalogue, places
-from c4bench.inject.controller import HistoryFile, Injector, check_targets
+from c4bench.inject.controller import OWN_INJECTOR, HistoryFile, Injector, check_targets
 from c4bench.inject.places import Place
 from c4bench.inject.protocol import Applied
 from c4bench.inventory import Inventory, load
 from c4bench.model.fault import BlastRadius, FaultSpec, Parameter, TargetKind, Value
+from c4bench.remote.local import LocalConnection
 
 _TIMEOUT_S = 60.0
 _TIME = Parameter("", "number", unit="s", minimum=1e-3, maximum=catalogue.LEASE_MAX_S)
@@ -108,6 +109,8 @@ def _show(arguments: argparse.Namespace) -> int:
     sys.stdout.write(yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=100))
     if spec.unseen:
         sys.stdout.write(f"not yet seen on hardware: {', '.join(spec.unseen)}\n")
+    for kind, why in spec.no_driver.items():
+        sys.stdout.write(f"not on {kind}: {why}\n")
     return 0
 
 
@@ -207,17 +210,22 @@ def _ask_all(
 
 
 def _places_to_ask(inventory: Inventory) -> list[str]:
-    """Every host, and one switch for each machine that drives switches, which answers for all of them."""
-    machines = {name: inventory.access[name] for name in inventory.switches}
+    """Every host, and one switch for each machine that drives switches, which answers for all of them.
+
+    Agentless switches are driven from here, and one of them stands for all.
+    """
+    own = [name for name in inventory.switches if inventory.facts[name].os]
+    machines = {name: inventory.access[name] for name in inventory.switches if name not in own}
     driven = {"" if access.connection == "local" else access.address: name for name, access in machines.items()}
-    return [*(host.name for host in inventory.hosts), *driven.values()]
+    return [*(host.name for host in inventory.hosts), *driven.values(), *own[:1]]
 
 
 def _ask(inventory: Inventory, name: str, words: Sequence[str], arguments: argparse.Namespace) -> tuple[int, int]:
     """Ask one host and print its answer: (its exit code, how many lines were printed)."""
     access = inventory.access[name]
-    argv = [access.python, "-m", "c4bench.inject", *words]
-    with remote.connect(name, access) as connection:
+    own = bool(inventory.facts[name].os)
+    argv = [*OWN_INJECTOR, *words] if own else [access.python, "-m", "c4bench.inject", *words]
+    with LocalConnection(name) if own else remote.connect(name, access) as connection:
         done = connection.run(argv, timeout_s=_TIMEOUT_S, check=False)
     answers = done.stdout.decode(errors="replace").splitlines()
     shown = [line for line in answers if not (words[0] == "heal" and "no fault" in line)]

@@ -11,6 +11,7 @@ from c4bench.doctor.facts import Remark
 from c4bench.doctor.findings import HostSelfReport, MtuToPeer
 from c4bench.doctor.lldp import Neighbour, neighbours
 from c4bench.doctor.rules import is_down
+from c4bench.doctor.settings import NicSettings
 from c4bench.errors import UsageError, meant
 from c4bench.model.fabric import Host
 from c4bench.remote.clock import ClockOffset
@@ -47,16 +48,15 @@ class Capability(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct, frozen=True):
     """A host's capabilities, its clock offset from ours if it was reachable, and its neighbours by LLDP.
 
-    `queues` has by DSCP of the inventory the priorities of the host's interfaces, where they are known. `remarks` are
-    those of the rules that saved outputs are judged by.
+    `remarks` are those of the rules that saved outputs are judged by, `settings` are what its NICs are set to.
     """
 
     host: str
     capabilities: tuple[Capability, ...]
     clock: ClockOffset | None = None
-    queues: traffic_class.Queues = {}
     neighbours: tuple[Neighbour, ...] = ()
     remarks: tuple[Remark, ...] = ()
+    settings: tuple[NicSettings, ...] = ()
 
     @property
     def bad(self) -> tuple[Capability, ...]:
@@ -128,7 +128,7 @@ def evaluate(host: Host, facts: HostSelfReport, clock: ClockOffset, mtus: Sequen
         _clean(facts),
         _present("disruptive", "faults are permitted" if host.disruptive else "", "not marked `disruptive: true`"),
     )
-    return Report(host.name, capabilities, clock, traffic_class.queues(host, facts), neighbours(facts.lldp))
+    return Report(host.name, capabilities, clock, neighbours(facts.lldp))
 
 
 def _present(name: str, detail: str, otherwise: str, fix: str = "", *, needed: bool = False) -> Capability:

@@ -3,12 +3,15 @@
 A parser yields facts, wherever the text is from: a session on a live host, a file, an archive. Rules judge facts only.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 
 import msgspec
 
 from c4bench.doctor.lldp import Neighbour
+from c4bench.switches.facts import SwitchFacts
+
+_PORT = "PORT"
 
 
 class Mark(StrEnum):
@@ -28,6 +31,18 @@ class Remark(msgspec.Struct, frozen=True):
     where: str
     text: str
     advice: str = ""
+
+
+def alike(remarks: Iterable[tuple[str, Remark]]) -> Iterator[tuple[Remark, tuple[str, ...]]]:
+    """Remarks of places, by name, that say the same; in the advice `PORT` stands for several ports."""
+    groups: dict[tuple[Mark, str, str], list[tuple[str, Remark]]] = {}
+    for name, one in remarks:
+        advice = one.advice.replace(one.where, _PORT) if one.where else one.advice
+        groups.setdefault((one.mark, one.text, advice), []).append((name, one))
+    for (_, _, advice), own in groups.items():
+        first = own[0][1]
+        shared = first if len(own) == 1 else msgspec.structs.replace(first, advice=advice)
+        yield shared, tuple(name for name, _ in own)
 
 
 class RdmaPort(msgspec.Struct, frozen=True):
@@ -180,10 +195,18 @@ class EcnProfile(msgspec.Struct, frozen=True):
     ecn: str
 
 
-class SwitchConfig(msgspec.Struct, frozen=True):
-    """The tables of CONFIG_DB of a SONiC switch."""
+class CongestionControl(msgspec.Struct, frozen=True):
+    """The priorities of an interface at which both ends of DCQCN are on: notification and reaction point."""
 
-    tables: Mapping[str, Mapping[str, Mapping[str, object]]]
+    netdev: str
+    priorities: tuple[int, ...]
+
+
+class FixedClass(msgspec.Struct, frozen=True):
+    """The traffic class that the driver gives all packets of an RDMA device."""
+
+    device: str
+    traffic_class: int
 
 
 class FabricLink(msgspec.Struct, frozen=True):
@@ -218,7 +241,9 @@ Fact = (
     | Watchdog
     | EcnProfile
     | PausedPriorities
-    | SwitchConfig
+    | SwitchFacts
+    | CongestionControl
+    | FixedClass
     | FabricLink
     | Nearness
     | Neighbour

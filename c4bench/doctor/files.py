@@ -8,29 +8,18 @@ from typing import NamedTuple
 import msgspec
 
 from c4bench.budget import SAVED_OUTPUTS, Account, OverBudgetError
-from c4bench.doctor import counters, rules, switches, traffic_class
-from c4bench.doctor.facts import (
-    Counters,
-    DropRule,
-    Fact,
-    Mark,
-    PausedPriorities,
-    Qos,
-    RdmaPort,
-    Remark,
-    SwitchConfig,
-)
+from c4bench.doctor import counters, misconfigurations, rules
+from c4bench.doctor.facts import Counters, DropRule, Fact, Mark, RdmaPort, Remark, alike
+from c4bench.doctor.lldp import Neighbour
 from c4bench.doctor.outputs.formats import Format, format_of
 from c4bench.doctor.outputs.layout import About
 from c4bench.doctor.saved import LeftOut, Text, texts
-from c4bench.doctor.traffic_class import Queues
-from c4bench.errors import UnhealthyError
+from c4bench.doctor.settings import Device, links_of, nic_settings, switch_ports
 from c4bench.foreign_text import one_line
 from c4bench.inventory import cabling
 
 _LONGEST_NAME = 120
 _MOST_SHOWN = 20
-_DSCPS = 64
 
 
 class SavedDevice(msgspec.Struct, frozen=True):
@@ -90,11 +79,13 @@ class Gathered:
         self.facts: list[Fact] = []
         self.readings: list[_Reading] = []
         self.outputs: dict[str, None] = {}
+        self.switch = False
 
     def add(self, found: Format, text: Text, facts: Iterable[Fact]) -> None:
         """Add what a text tells."""
         own = list(facts)
         self.outputs[found.name] = None
+        self.switch |= found.kind == "switch"
         counted = tuple(fact for fact in own if isinstance(fact, Counters))
         if counted:
             named = tuple(one if one.port else msgspec.structs.replace(one, port=text.label) for one in counted)
@@ -103,48 +94,21 @@ class Gathered:
             self.readings.append(_Reading(" ".join([found.name, *names]), text.label, text.order, text.file, named))
         self.facts += (fact for fact in own if not isinstance(fact, Counters))
 
-    def remarks(self) -> tuple[Remark, ...]:
-        """What the rules say, each once, the worst first."""
-        found = [*rules.judge([*_joined_ports(self.facts)]), *self._of_config(), *self._of_counters()]
+    def settings(self) -> Device:
+        """What the device is set to."""
+        facts = [*_joined_ports(self.facts)]
+        nics = nic_settings(facts)
+        system, ports = switch_ports(facts) if self.switch else ("", ())
+        return Device(self.device, nics, ports, system, links_of(self._of(Neighbour)))
+
+    def remarks(self, found: Iterable[Remark]) -> tuple[Remark, ...]:
+        """What the rules say of it, beside what was `found` of its settings: each once, the worst first."""
+        said = [*rules.judge([*_joined_ports(self.facts)]), *found, *self._of_counters()]
         order = [Mark.BAD, Mark.UNKNOWN, Mark.NOTE, Mark.OK]
-        return tuple(sorted(dict.fromkeys(found), key=lambda one: order.index(one.mark)))
-
-    def queues(self, dscps: Sequence[int]) -> Queues:
-        """The priorities of DSCPs on the device's interfaces or ports, where they are known."""
-        known: dict[int, set[int]] = defaultdict(set)
-        for qos in self._of(Qos):
-            for dscp in dscps if len(qos.priorities) == _DSCPS else ():
-                known[dscp].add(qos.priorities[dscp])
-        for config in self._of(SwitchConfig):
-            try:
-                for dscp, numbers in switches.queues(config.tables, dscps).items():
-                    known[dscp].update(numbers)
-            except UnhealthyError:
-                continue
-        return {dscp: tuple(sorted(numbers)) for dscp, numbers in sorted(known.items())}
-
-    def lossless(self) -> set[int]:
-        """The DSCPs that some interface of a host queues without loss."""
-        return {
-            dscp for qos in self._of(Qos) for dscp, priority in enumerate(qos.priorities) if priority in (qos.pfc or ())
-        }
+        return tuple(sorted(dict.fromkeys(said), key=lambda one: order.index(one.mark)))
 
     def _of(self, kind: type[msgspec.Struct]) -> list:  # type: ignore[type-arg]
         return [fact for fact in self.facts if isinstance(fact, kind)]
-
-    def _of_config(self) -> Iterator[Remark]:
-        for config in self._of(SwitchConfig):
-            try:
-                problems = list(switches.audit(config.tables))
-            except UnhealthyError as error:
-                problems = [str(error)]
-            for problem in problems:
-                yield Remark(Mark.BAD, "settings", "", problem)
-            if not problems:
-                yield Remark(Mark.OK, "settings", "", "PFC, ECN and QoS are set for RoCE")
-        stated = {one.port: one.priorities for one in self._of(PausedPriorities)}
-        for problem in switches.unlike_priorities(stated):
-            yield Remark(Mark.BAD, "settings", "", problem)
 
     def _of_counters(self) -> Iterator[Remark]:
         drops = self._of(DropRule)
@@ -240,20 +204,17 @@ def judge_files(paths: Iterable[Path]) -> SavedDocument:
     read = {one.file for one in used}
     unused = [UnusedFile(*one) for one in left_out]
     unused += [UnusedFile(file, reason) for file, reason in unknown.items() if file not in read]
-    found_of = tuple(SavedDevice(one.device, tuple(one.outputs), one.remarks()) for one in devices.values())
-    return SavedDocument(found_of, tuple(used), tuple(unused), tuple(_disagreements(devices.values())))
+    judged = misconfigurations.judge(one.settings() for one in devices.values())
+    found_of = tuple(
+        SavedDevice(one.device, tuple(one.outputs), one.remarks(judged.remarks.get(one.device, ())))
+        for one in devices.values()
+    )
+    return SavedDocument(found_of, tuple(used), tuple(unused), tuple(judged.undecided))
 
 
 def _why_unknown(text: Text) -> str:
     kind = cabling.recognise(text.content.encode())
     return f"{kind}: c4bench topology import reads it" if kind else "it is no output that is known"
-
-
-def _disagreements(devices: Iterable[Gathered]) -> Iterator[str]:
-    """DSCPs that are lossless on some host, and that devices queue at different priorities."""
-    listed = list(devices)
-    dscps = sorted(set().union(*(device.lossless() for device in listed))) if listed else []
-    return traffic_class.disagreements({device.device: device.queues(dscps) for device in listed})
 
 
 def recognise(head: bytes, name: str) -> str | None:
@@ -289,13 +250,10 @@ def lines(document: SavedDocument) -> list[str]:
 
 
 def _device_lines(device: SavedDevice) -> Iterator[str]:
-    alike: dict[tuple[Mark, str, str], list[str]] = defaultdict(list)
-    for one in device.remarks:
-        alike[one.mark, one.text, one.advice].append(one.where)
-    for (mark, text, advice), places in alike.items():
+    for one, places in alike((one.where, one) for one in device.remarks):
         named = [place for place in places if place]
         more = f" and {len(named) - _PORTS_SHOWN} more" if len(named) > _PORTS_SHOWN else ""
         where = f"{', '.join(named[:_PORTS_SHOWN])}{more}: " if named else ""
-        yield f"  {_MARKS[mark]}  {where}{text}" + (f"  -> {advice}" if advice else "")
+        yield f"  {_MARKS[one.mark]}  {where}{one.text}" + (f"  -> {one.advice}" if one.advice else "")
     if not device.remarks:
         yield "  ok    nothing in these outputs that a rule remarks on"

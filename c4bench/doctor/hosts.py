@@ -78,8 +78,9 @@ def _ask(
         asked = {"python": access.python, "nics": [msgspec.to_builtins(nic) for nic in host.nics]}
         facts = _answer(host, session, f"look {_json(asked)}", HostSelfReport)
         mtus = [_mtu_to_peer(host, session, nic, peer) for nic, peer in peers]
-        remarks = live.remarks(facts, partial(_outputs, host, session), apart_s)
-    return msgspec.structs.replace(capabilities.evaluate(host, facts, clock, mtus), remarks=remarks)
+        remarks, settings = live.examine(facts, partial(_outputs, host, session), apart_s)
+    report = capabilities.evaluate(host, facts, clock, mtus)
+    return msgspec.structs.replace(report, remarks=remarks, settings=settings)
 
 
 def _outputs(host: Host, session: Session, commands: Sequence[Sequence[str]]) -> list[str]:

@@ -10,37 +10,56 @@ from itertools import groupby
 import msgspec
 
 from c4bench.c4p.knowledge.cabling import CableDifference
+from c4bench.doctor import misconfigurations
 from c4bench.doctor.capabilities import NAMES, Capability, Report, State
-from c4bench.doctor.facts import Mark
+from c4bench.doctor.facts import Mark, Remark, alike
 from c4bench.doctor.lldp import compare_neighbours
+from c4bench.doctor.settings import Device, links_of, stated_links
 from c4bench.doctor.switches import SwitchReport
-from c4bench.doctor.traffic_class import disagreements
 from c4bench.inventory import Inventory
+
+
+class DeviceRemark(msgspec.Struct, frozen=True):
+    """A remark about a host or a switch."""
+
+    device: str
+    remark: Remark
 
 
 class Document(msgspec.Struct, frozen=True):
     """Every host and every switch of an inventory, in its order.
 
-    `disagreements` are settings that differ between them, `differences` cables that differ from the inventory's graph.
+    `misconfigurations` are wrong settings, `disagreements` settings that differ between them where nothing says which
+    is right, `differences` cables that differ from the inventory's graph.
     """
 
     hosts: tuple[Report, ...]
     switches: tuple[SwitchReport, ...]
+    misconfigurations: tuple[DeviceRemark, ...] = ()
     disagreements: tuple[str, ...] = ()
     differences: tuple[CableDifference, ...] = ()
 
 
 def document(inventory: Inventory, hosts: Sequence[Report], switches: Sequence[SwitchReport]) -> Document:
     """The reports, compared with each other, and what LLDP finds of the cables that the inventory states."""
-    queues = {report.host: report.queues for report in hosts} | {report.switch: report.queues for report in switches}
     seen = {report.host: report.neighbours for report in hosts}
     seen |= {report.switch: report.neighbours for report in switches}
     graph = inventory.graph
+    stated = stated_links(graph, inventory.hosts) if graph else {}
+    links = {name: {**stated.get(name, {}), **links_of(of)} for name, of in seen.items()}
+    devices = [Device(report.host, report.settings, links=links[report.host]) for report in hosts]
+    devices += [
+        Device(report.switch, ports=report.settings, system=report.system, links=links[report.switch])
+        for report in switches
+    ]
+    judged = misconfigurations.judge(devices, {nic.dscp for host in inventory.hosts for nic in host.nics})
+    wrong = [DeviceRemark(name, remark) for name, of in judged.remarks.items() for remark in of]
     cables = () if graph is None else compare_neighbours(graph, inventory.hosts, seen)
-    return Document(tuple(hosts), tuple(switches), tuple(disagreements(queues)), cables)
+    return Document(tuple(hosts), tuple(switches), tuple(wrong), tuple(judged.undecided), cables)
 
 
 _SHOWN = 6
+_MARKS = {Mark.BAD: "BAD", Mark.UNKNOWN: "?  ", Mark.NOTE: "no ", Mark.OK: "ok "}
 _STATE_TEXT = {State.REAL: "real", State.EMULATED: "emulated", State.ABSENT: "-"}
 
 
@@ -67,11 +86,21 @@ def switch_lines(reports: Iterable[SwitchReport]) -> list[str]:
     lines = []
     for (audited, problems), names in alike.items():
         mark = ("BAD" if problems else "ok ") if audited else "?  "
-        lines += [
-            f"{mark}  switch {_abbreviate(names)}: {problem}"
-            for problem in problems or ("PFC, ECN and QoS are set for RoCE",)
-        ]
+        lines += [f"{mark}  switch {_abbreviate(names)}: {problem}" for problem in problems or ("answers",)]
     return lines + [f"?    switch {_abbreviate(names)}: {note}" for note, names in noted.items()]
+
+
+def setting_lines(document: Document) -> list[str]:
+    """A line for each wrong setting, with the ports that have it and the command that corrects it."""
+    named = [(f"{one.device} {one.remark.where}".strip(), one.remark) for one in document.misconfigurations]
+    lines = [
+        f"{_MARKS[one.mark]}  {_abbreviate(places)}: {one.text}" + (f"  -> {one.advice}" if one.advice else "")
+        for one, places in alike(named)
+    ]
+    known = any(host.settings for host in document.hosts) or any(switch.settings for switch in document.switches)
+    if known and not lines:
+        return ["ok   settings of switches and NICs: as RDMA needs them"]
+    return lines
 
 
 def remark_lines(reports: Iterable[Report]) -> list[str]:

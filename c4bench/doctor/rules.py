@@ -124,28 +124,17 @@ def _odd_one_out(what: str, values: Mapping[str, str]) -> Iterator[Remark]:
 
 
 def gids(entries: Sequence[Gid]) -> Iterator[Remark]:
-    """The index of RoCE v2 over IPv4 on each port, and the ports that lack the one of their siblings."""
+    """The index of RoCE v2 over IPv4 that most ports have."""
     indices: dict[tuple[str, int], list[int]] = {(one.device, one.number): [] for one in entries}
-    for one in entries:
+    for one in dict.fromkeys(entries):
         if one.version.lower() == _CODE_V2 and one.address:
             indices[one.device, one.number].append(one.index)
     with_one = {port: tuple(own) for port, own in indices.items() if own}
     if not with_one:
-        if entries:
-            yield Remark(Mark.BAD, "gid", "", "no port has a GID of RoCE v2 over IPv4", "give the NICs addresses")
         return
     usual, _ = Counter(with_one.values()).most_common(1)[0]
     alike = [device for (device, _), own in with_one.items() if own == usual]
     yield Remark(Mark.OK, "gid", "", f"RoCE v2 over IPv4 is GID index {_numbers(usual)} on {_some(alike)}")
-    for (device, number), own in indices.items():
-        name = f"{device} port {number}"
-        if not own:
-            text = f"has no IPv4 address, so no GID index {_numbers(usual)}: a job with that index fails here"
-            advice = "give its interface an address, or leave it out (NCCL_IB_HCA)"
-            yield Remark(Mark.BAD, "gid", name, text, advice)
-        elif tuple(own) != usual:
-            text = f"has RoCE v2 over IPv4 at GID index {_numbers(own)}, its siblings at {_numbers(usual)}"
-            yield Remark(Mark.BAD, "gid", name, text, "let NCCL choose the index, or give the NICs alike addresses")
 
 
 def firmware(found: Sequence[Firmware]) -> Iterator[Remark]:
@@ -174,9 +163,6 @@ def interfaces(found: Sequence[Interface]) -> Iterator[Remark]:
         elif one.up is False:
             advice = "see whether it was set down by hand, then the cable, the optics and its other end"
             yield Remark(Mark.NOTE, "link down", one.name, "has no link; whether it is meant to is not known", advice)
-        if one.up is not False and 0 < one.mtu_bytes < MTU_AT_LEAST:
-            text = f"has an MTU of {one.mtu_bytes}: RDMA packets of 4096 bytes do not fit"
-            yield Remark(Mark.NOTE, "mtu", one.name, text, f"set {MTU_AT_LEAST} or more if it carries RoCE")
         if one.up is not False and 0 < one.rate_bps < one.most_rate_bps:
             text = f"runs at {format_rate(one.rate_bps)} and can do {format_rate(one.most_rate_bps)}"
             advice = "check that cable and switch port are meant to be slower"
@@ -184,23 +170,19 @@ def interfaces(found: Sequence[Interface]) -> Iterator[Remark]:
 
 
 def queueing(qos: Qos) -> Iterator[Remark]:
-    """Which packets of an interface are lossless by its settings, and settings that contradict each other."""
+    """Which packets of an interface are lossless by its settings, and classes that lossless and other ones share.
+
+    What is wrong in a fabric `misconfigurations` says.
+    """
     where = qos.netdev
     if qos.pfc is None:
         yield Remark(Mark.UNKNOWN, "qos", where, "which priorities have PFC is not stated", "mlnx_qos -i INTERFACE")
-        return
-    if not qos.pfc:
-        text = "PFC is off at every priority: RoCE packets may be dropped in congestion"
-        yield Remark(Mark.BAD, "qos", where, text, "switch PFC on at the priority of RoCE, on every hop")
-        return
-    if qos.trust != "dscp" or not qos.priorities:
-        trusted = f"trusts {qos.trust}, not DSCP" if qos.trust else "does not say which field it trusts"
-        text = f"PFC is on at priority {_numbers(qos.pfc)}, and the interface {trusted}"
-        mark = Mark.BAD if qos.trust else Mark.UNKNOWN
-        yield Remark(mark, "qos", where, text, "mlnx_qos -i INTERFACE --trust dscp")
-        return
-    yield from _lossless(qos)
-    yield from _class_problems(qos)
+    elif qos.pfc and not qos.trust:
+        text = f"PFC is on at priority {_numbers(qos.pfc)}, and the interface does not say which field it trusts"
+        yield Remark(Mark.UNKNOWN, "qos", where, text, "mlnx_qos -i INTERFACE --trust dscp")
+    elif qos.pfc and qos.priorities:
+        yield from _lossless(qos)
+        yield from _class_problems(qos)
 
 
 def _lossless(qos: Qos) -> Iterator[Remark]:

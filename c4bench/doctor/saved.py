@@ -52,7 +52,9 @@ _TOOLS = (
 )  # fmt: skip
 # Words in names of files that look like hosts' names.
 _NO_HOSTS = re.compile(
-    r"(?:nvidia-smi|sonic-cfggen|lldp\w*|json0|ipv[46]|pci\w*|\w*counters?\d*|readings?\d*|fec-stats)", re.IGNORECASE
+    r"(?:nvidia-smi|sonic-cfggen|running-config|startup-config|lldp\w*|json0|ipv[46]|pci\w*|\w*counters?\d*|"
+    r"readings?\d*|fec-stats)",
+    re.IGNORECASE,
 )
 _PROMPT = re.compile(
     r"^(?:\(\w[^)]{0,40}\) ?)?"

@@ -9,7 +9,9 @@ reserve CLAIM   lock this host's reservation until the end of the input, or say 
 may             succeed silently if the caller may apply faults here, otherwise say what is missing; change nothing
 schema [output] print the JSON Schema of a catalogue file, or of the output
 
-Before the command: --log-level debug|info|warning|error (default warning) and --log-format text|json, for stderr.
+Before the command: --own, for agentless switches, which this machine changes over SSH as whoever calls, without
+becoming root; heal and status are then of those. --log-level debug|info|warning|error (default warning) and
+--log-format text|json, for stderr.
 """
 
 import argparse
@@ -28,11 +30,12 @@ import c4bench
 from c4bench import logs, namespaces
 from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import C4Error, UnhealthyError, UsageError
-from c4bench.inject import caller, catalogue, fault_session, permitted, privilege, protocol
+from c4bench.inject import agentless, caller, catalogue, fault_session, permitted, privilege, protocol
 from c4bench.inject.first_plan import first_plan
-from c4bench.inject.journal import Journal
+from c4bench.inject.journal import STATE, Journal, own_state
 from c4bench.inject.privilege import become_root
 from c4bench.inject.registry import installed
+from c4bench.inject.switch_shell import UnreachableError
 from c4bench.model.fault import FaultRequest
 from c4bench.model.reservation import Claim
 
@@ -59,7 +62,10 @@ def main(arguments: Sequence[str]) -> int:
         options = _options(arguments)
         logs.configure(options.log_level, options.log_format)
         command = _command(options.words)
-        if command in _OF_HOSTS:
+        if options.own:
+            _refuse_borrowed_rights()
+            command = _OF_SWITCHES.get(command, command)
+        elif command in _OF_HOSTS:
             become_root(arguments, needed=command in _ROOTS)
         command(*options.words[1:])
     except C4Error as error:
@@ -69,14 +75,30 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _hold(text: str) -> None:
-    request, known = _request(text), catalogue.load()
-    records = Journal.of(installed(known.specs, "fault", request.fault).target, request.host)
+    _hold_in(_request(text), STATE)
+
+
+def _hold_own(text: str) -> None:
+    _hold_in(_switch_request(text), own_state())
+
+
+def _hold_in(request: FaultRequest, state: Path) -> None:
+    known = catalogue.load()
+    records = Journal.of(installed(known.specs, "fault", request.fault).target, request.host, state)
     with _pinned(request) as inodes:
         fault_session.hold(request, known, records, sys.stdin.fileno(), _print, inodes)
 
 
 def _plan(text: str) -> None:
-    request, known = _request(text), catalogue.load()
+    _plan_for(_request(text))
+
+
+def _plan_own(text: str) -> None:
+    _plan_for(_switch_request(text))
+
+
+def _plan_for(request: FaultRequest) -> None:
+    known = catalogue.load()
     installed(known.specs, "fault", request.fault)
     spec, resolved = known.resolve(request)
     with _pinned(resolved):
@@ -84,10 +106,19 @@ def _plan(text: str) -> None:
 
 
 def _try() -> None:
+    _try_each(_request)
+
+
+def _try_own() -> None:
+    with agentless.reading_once():
+        _try_each(_switch_request)
+
+
+def _try_each(decode: Callable[[str], FaultRequest]) -> None:
     known = catalogue.load()
     for line in sys.stdin:
         try:
-            request = _request(line)
+            request = decode(line)
             with _pinned(request):
                 _print(first_plan(installed(known.specs, "fault", request.fault), request))
         except C4Error as error:
@@ -95,10 +126,23 @@ def _try() -> None:
 
 
 def _heal(*ids: str) -> None:
+    _heal_in(Journal.every(), ids)
+
+
+def _heal_own(*ids: str) -> None:
+    _heal_in(Journal.of_switches(own_state()), ids)
+
+
+def _heal_in(journals: Sequence[Journal], ids: Sequence[str]) -> None:
     known, left = False, list[str]()
-    for records in Journal.every():
+    for records in journals:
         for fault_id in ids or [entry.lease.id for entry in records.entries()]:
-            reverted = records.revert(fault_id, "heal")
+            try:
+                reverted = records.revert(fault_id, "heal")
+            except UnreachableError as error:
+                known = True
+                left.append(f"{fault_id} is not known to be over, because its switch was not asked: {error}")
+                continue
             known |= reverted is not None
             if reverted:
                 _print(reverted)
@@ -114,7 +158,15 @@ def _heal(*ids: str) -> None:
 
 
 def _status() -> None:
-    for records in Journal.every():
+    _status_of(Journal.every())
+
+
+def _status_own() -> None:
+    _status_of(Journal.of_switches(own_state()))
+
+
+def _status_of(journals: Sequence[Journal]) -> None:
+    for records in journals:
         for entry in records.entries():
             if entry.in_force:
                 _print(entry.lease)
@@ -154,6 +206,14 @@ _COMMANDS: dict[str, tuple[Callable[..., None], range]] = {
     "may": (_may, range(1)),
     "schema": (_schema, range(2)),
 }
+# With --own.
+_OF_SWITCHES: dict[Callable[..., None], Callable[..., None]] = {
+    _hold: _hold_own,
+    _plan: _plan_own,
+    _try: _try_own,
+    _heal: _heal_own,
+    _status: _status_own,
+}
 _ROOTS = (_hold, _heal, _reserve, _may)
 _OF_HOSTS = (*_ROOTS, _plan, _try, _status)
 
@@ -170,6 +230,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     """The options before the command, and `words`: the command and its arguments."""
     parser = _Parser(add_help=False, allow_abbrev=False)
     logs.add_options(parser, "warning")
+    parser.add_argument("--own", action="store_true")
     parser.add_argument("words", nargs=argparse.REMAINDER)
     return parser.parse_args(arguments)
 
@@ -185,11 +246,30 @@ def _command(arguments: Sequence[str]) -> Callable[..., None]:
     return command
 
 
-def _request(text: str) -> FaultRequest:
+def _refuse_borrowed_rights() -> None:
+    """Raises UsageError for a user who has become root: a request says which program is run to reach a switch."""
+    if os.geteuid() == 0 and privilege.caller() != 0:
+        raise UsageError("switches are changed over SSH as yourself: call it without sudo")
+
+
+def _switch_request(text: str) -> FaultRequest:
+    request = _decoded(text)
+    agentless.system_of(request)
+    permitted.check_names(request)
+    return request
+
+
+def _decoded(text: str) -> FaultRequest:
     try:
-        request = from_json(text, FaultRequest)
+        return from_json(text, FaultRequest)
     except DecodingError as error:
         raise UsageError(f"the request is not one: {error}") from None
+
+
+def _request(text: str) -> FaultRequest:
+    request = _decoded(text)
+    if request.switch:
+        raise UsageError(f"{request.host} is changed from the controller, over SSH; add --own")
     return permitted.restrict(request, permitted.load())
 
 

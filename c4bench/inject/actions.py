@@ -18,8 +18,9 @@ import msgspec
 from c4bench import namespaces
 from c4bench.decoding import DecodingError, json_in
 from c4bench.errors import C4Error, UnhealthyError
-from c4bench.inject import processes
+from c4bench.inject import processes, switch_shell
 from c4bench.inject.pause_frames import SendPauses
+from c4bench.inject.switch_shell import SwitchFault, UnreachableError
 from c4bench.workload.controls import ControlsFile, Knob
 
 # The kernel kills a process in milliseconds; after this time it cannot.
@@ -61,10 +62,14 @@ _COMMAND_TIMEOUT_S = 20.0
 
 
 class Run(msgspec.Struct, frozen=True, tag="run"):
-    """A command, in the network namespace at `netns` (None: the host's own)."""
+    """A command, in the network namespace at `netns` (None: the host's own).
+
+    `refusal` is what it prints when it has done nothing, though it ends with exit code 0; "" for none.
+    """
 
     argv: tuple[str, ...]
     netns: str | None = None
+    refusal: str = ""
 
     def __str__(self) -> str:
         """As an engineer would type it."""
@@ -72,7 +77,9 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
 
     def perform(self) -> None:
         """Run it. Raises UnhealthyError with the command's error output."""
-        run(self.argv, self.netns)
+        printed = run(self.argv, self.netns)
+        if self.refusal and self.refusal in printed:
+            raise UnhealthyError(f"`{self}` was refused: {self.refusal}")
 
 
 class Signal(msgspec.Struct, frozen=True, tag="signal"):
@@ -254,19 +261,72 @@ class ExhaustMemory(msgspec.Struct, frozen=True, tag="exhaust"):
             raise UnhealthyError(f"{self.group}: the kernel has killed no process")
 
 
+class ApplyOnSwitch(msgspec.Struct, frozen=True, tag="apply_on_switch"):
+    """A change of an agentless switch, with a timer there that undoes it when the lease ends.
+
+    The switch's uptime was `uptime_ms` at `read_s` of our monotonic clock, on which the lease ends at `deadline_s`.
+    """
+
+    fault: SwitchFault
+    uptime_ms: int
+    read_s: float
+    deadline_s: float = 0.0
+
+    def __str__(self) -> str:
+        """As an engineer would type it there."""
+        return f"on {self.fault.name}, with a timer: {'; '.join(self.fault.apply)}"
+
+    def perform(self) -> None:
+        """Make it. Raises UnhealthyError when the switch refused it, and is as it was."""
+        switch_shell.apply(self.fault, self.uptime_ms + int(1000 * (self.deadline_s - self.read_s)))
+
+
+class RevertOnSwitch(msgspec.Struct, frozen=True, tag="revert_on_switch"):
+    """The end of a change of an agentless switch."""
+
+    fault: SwitchFault
+
+    def __str__(self) -> str:
+        """As an engineer would type it there."""
+        return f"on {self.fault.name}: {'; '.join(self.fault.revert)}"
+
+    def perform(self) -> None:
+        """Undo it. Raises UnreachableError when the switch does not answer, UnhealthyError for lines that failed."""
+        if problem := switch_shell.revert(self.fault):
+            raise UnhealthyError(problem)
+
+
 def _require_own_file(descriptor: int, path: str) -> None:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_nlink > 1:
         raise UnhealthyError(f"{path} is not c4bench's; remove it")
 
 
-Action = Run | Signal | Join | SetKnob | Write | Fill | Delete | StepClock | ExhaustMemory | SendPauses
+Action = (
+    Run
+    | Signal
+    | Join
+    | SetKnob
+    | Write
+    | Fill
+    | Delete
+    | StepClock
+    | ExhaustMemory
+    | SendPauses
+    | ApplyOnSwitch
+    | RevertOnSwitch
+)
 
 
 def attempt(action: Action) -> str:
-    """Perform it; returns what went wrong, "" for nothing. No error keeps the caller from the next action."""
+    """Perform it; returns what went wrong, "" for nothing. No error keeps the caller from the next action.
+
+    Raises UnreachableError when a switch did not answer.
+    """
     try:
         action.perform()
+    except UnreachableError:  # it may not have been performed
+        raise
     except C4Error as error:
         return str(error)
     except Exception as error:  # a bug, which must not cost the other reverts
@@ -306,6 +366,15 @@ def together(*plans: Plan) -> Plan:
         revert=tuple(action for plan in plans for action in plan.revert),
         sudden=len(effects),
     )
+
+
+def leased(plan: Plan, deadline_s: float) -> Plan:
+    """The plan with the end of its lease (monotonic clock), for switches that end it by themselves."""
+    apply = (
+        msgspec.structs.replace(action, deadline_s=deadline_s) if isinstance(action, ApplyOnSwitch) else action
+        for action in plan.apply
+    )
+    return msgspec.structs.replace(plan, apply=tuple(apply))
 
 
 def run(argv: tuple[str, ...], netns: str | None, stdin: str = "") -> str:

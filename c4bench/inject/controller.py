@@ -8,6 +8,7 @@ import contextlib
 import logging
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from c4bench.inject.protocol import Applied, Healed, Leaving, Planned, Refused, 
 from c4bench.model.fabric import Host
 from c4bench.model.fault import BlastRadius as Radius
 from c4bench.model.fault import FaultRequest, FaultSpec, Value, WitnessReport
+from c4bench.remote.local import LocalConnection
 from c4bench.remote.protocol import Connection, Session
 
 Field = str | float | bool | None
@@ -83,6 +85,8 @@ def healed_event(healed: Healed, applied: Applied, request: FaultRequest) -> dic
 
 # The `witness` of a fault that takes the host away: the controller itself observes it.
 ABSENCE = "absence"
+# The injector of agentless switches, which runs here as whoever calls.
+OWN_INJECTOR = (sys.executable, "-P", "-m", "c4bench.inject", "--own")
 Reach = Callable[[Host], bool]
 _SSH_PORT = 22
 _ANSWER_S = 0.25
@@ -131,6 +135,8 @@ _logger = logging.getLogger(__name__)
 
 # For logging in, starting Python and a few commands on a busy host; the witness's observations come on top.
 _REPLY_TIMEOUT_S = 60.0
+# Agentless switches are read several times, and each of their commands may take seconds.
+_SWITCH_REPLY_TIMEOUT_S = 240.0
 _WITNESS_WINDOWS = 4
 _GONE_WITHIN_S = 5.0
 # A real host takes minutes to restart.
@@ -276,6 +282,8 @@ class Injector:
 
     def _start(self, what: str, request: FaultRequest) -> Session:
         text = msgspec.json.encode(request).decode()
+        if request.switch:
+            return LocalConnection(request.host).start([*OWN_INJECTOR, what, text])
         return self._connect(request.host).start([*self._command(request.host), what, text])
 
     def _command(self, host: str) -> list[str]:
@@ -371,7 +379,8 @@ def check_targets(spec: FaultSpec, targets: Sequence[Place]) -> None:
 
 
 def _read(session: Session, request: FaultRequest) -> Reply:
-    reply = protocol.decode(session.read_line(_REPLY_TIMEOUT_S + _WITNESS_WINDOWS * request.witness_s))
+    usual_s = _SWITCH_REPLY_TIMEOUT_S if request.switch else _REPLY_TIMEOUT_S
+    reply = protocol.decode(session.read_line(usual_s + _WITNESS_WINDOWS * request.witness_s))
     if isinstance(reply, Refused):
         raise reply.raised(request.host)
     return reply

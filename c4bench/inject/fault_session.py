@@ -18,14 +18,16 @@ from typing import NamedTuple, Protocol
 
 import c4bench
 from c4bench.errors import UnhealthyError, UsageError
-from c4bench.inject import controller, gpus, interfaces, protocol, targets
-from c4bench.inject.actions import Action, Plan, Schedule, attempt
+from c4bench.inject import agentless, controller, gpus, interfaces, protocol, targets
+from c4bench.inject.actions import Action, Plan, Schedule, attempt, leased
 from c4bench.inject.catalogue import Catalogue
 from c4bench.inject.detached import detach
 from c4bench.inject.interfaces import netns_of
 from c4bench.inject.journal import Entry, Journal, Reverted, boot
 from c4bench.inject.registry import DRIVERS, WITNESSES, installed
+from c4bench.inject.switch_shell import UnreachableError
 from c4bench.inject.witness.base import Aftermath, Values, Witness, plane_of
+from c4bench.inject.witness.counted import beside
 from c4bench.inject.witness.link import running
 from c4bench.model.fabric import Nic
 from c4bench.model.fault import FaultRequest, FaultSpec, Lease, TargetKind, WitnessReport
@@ -33,6 +35,8 @@ from c4bench.model.fault import FaultRequest, FaultSpec, Lease, TargetKind, Witn
 _DONE = b"."
 _SYSTEMD = Path("/run/systemd/system")
 _TIMEOUT_S = 20.0
+# A switch that restarts is back within minutes.
+_ATTEMPTS, _AGAIN_S = 60, 10.0
 
 
 class LeaseGuard(Protocol):
@@ -43,11 +47,25 @@ class LeaseGuard(Protocol):
 
 
 def arm(deadline_s: float, lease: Lease, revert: Callable[[], object]) -> LeaseGuard:
-    """Start a watchdog process, and on hosts with systemd a timer too, which survives if that process is killed."""
+    """Start a watchdog process, and on hosts with systemd a timer too, which survives if that process is killed.
+
+    An agentless switch has a timer of its own.
+    """
+    if lease.request.switch:
+        return Watchdog(deadline_s, lambda: _when_reached(revert))
     guards: list[LeaseGuard] = [Watchdog(deadline_s, revert)]
     if _SYSTEMD.exists():
         guards.append(SystemdTimer(deadline_s, lease))
     return LeaseGuards(guards)
+
+
+def _when_reached(revert: Callable[[], object]) -> None:
+    """Revert once the switch answers: what its own timer has done is then known here too."""
+    for _ in range(_ATTEMPTS):
+        with contextlib.suppress(UnreachableError):
+            revert()
+            return
+        time.sleep(_AGAIN_S)
 
 
 class LeaseGuards:
@@ -208,6 +226,7 @@ class FaultSession:
             self._records.refuse_quarantined()
             _revert_expired(self._records)
             plan, listing = _plan(spec, self.lease.request, self._records.entries())
+            plan = leased(plan, self.deadline_s)
             refuse_unsafe(spec, self.lease.request, listing, self._records.entries())
             _refuse_overlap(self._records, self.lease.request, plan)
             before_all = self._records.state_before(listing)
@@ -268,7 +287,7 @@ def hold(
         _hold_absent(spec, FaultSession(records, lease_of(request), namespaces), stdin, send)
         return
     records.refuse_quarantined()
-    witness = installed(WITNESSES, "witness", spec.witness)(request)
+    witness = beside(_witness(spec, request), request)
     before = witness.before()
     session = FaultSession(records, lease_of(request), namespaces)
     try:
@@ -278,6 +297,12 @@ def hold(
     finally:
         reverted = session.end()
     send(_healed(reverted, reason, witness.after()))
+
+
+def _witness(spec: FaultSpec, request: FaultRequest) -> Witness:
+    if request.switch:
+        return agentless.SwitchWitness(request, spec.witness)
+    return installed(WITNESSES, "witness", spec.witness)(request)
 
 
 def _hold_absent(spec: FaultSpec, session: FaultSession, stdin: int, send: Send) -> None:
@@ -304,7 +329,7 @@ def lease_of(request: FaultRequest) -> Lease:
 def _revert_expired(records: Journal) -> None:
     """Revert faults whose lease has expired: their watchdog was killed, or the host has restarted."""
     for entry in records.entries():
-        if not entry.in_force or entry.deadline_s < time.monotonic():
+        if entry.over:
             records.undo(entry.lease.id, "sweep")
 
 
@@ -391,7 +416,7 @@ def refuse_unsafe(
 
     `found` is the target's listing, `in_force` are the host's present faults.
     """
-    if spec.target in _INTERFACES:
+    if spec.target in _INTERFACES and request.switch is None:  # whose driver has refused it
         _refuse_management(request, listing)
     if spec.target is TargetKind.NIC and spec.severs and not request.last_nic:
         _refuse_last(request, in_force)
@@ -436,6 +461,8 @@ def driver_for(spec: FaultSpec, request: FaultRequest) -> str:
     """The name of the driver for the target's hardware. Raises UnhealthyError when the fault has none for it."""
     hardware = hardware_of(spec, request)
     driver = spec.drivers.get(hardware)
+    if driver is None and hardware in spec.no_driver:
+        raise UnhealthyError(f"{request.where} cannot have {spec.name}: {spec.no_driver[hardware]}")
     if driver is None:
         supported = ", ".join(sorted(spec.drivers)) or "nothing by itself"
         raise UnhealthyError(
@@ -450,6 +477,8 @@ def hardware_of(spec: FaultSpec, request: FaultRequest) -> str:
     For a fault of a whole host whose drivers depend on its NICs, it is that of the NICs, and of several kinds the first
     without a driver.
     """
+    if request.switch:
+        return agentless.system_of(request).name
     match spec.target:
         case TargetKind.NIC | TargetKind.PORT:
             return interfaces.hardware(request.interface)

@@ -12,10 +12,12 @@ import msgspec
 
 from c4bench.errors import C4Error
 from c4bench.inject import places, protocol
+from c4bench.inject.controller import OWN_INJECTOR
 from c4bench.inject.places import Place
 from c4bench.inject.protocol import Refused
 from c4bench.inventory import Inventory
 from c4bench.model.fault import FaultRequest, FaultSpec, TargetKind
+from c4bench.remote.local import LocalConnection
 from c4bench.remote.protocol import Connection
 
 AT_ONCE = 32
@@ -73,8 +75,10 @@ def ask_hosts(
 
     def ask(host: str) -> list[str]:
         try:
+            if by_host[host][0].switch:
+                return _ask(LocalConnection(host), OWN_INJECTOR, by_host[host])
             with connect(host) as connection:
-                return _ask(connection, python(host), by_host[host])
+                return _ask(connection, (python(host), "-m", "c4bench.inject"), by_host[host])
         except C4Error as error:
             return [str(error)] * len(by_host[host])
 
@@ -110,10 +114,10 @@ def _places(kind: TargetKind, host: Place) -> Sequence[Place]:
     return [host]
 
 
-def _ask(connection: Connection, python: str, requests: Sequence[FaultRequest]) -> list[str]:
+def _ask(connection: Connection, injector: Sequence[str], requests: Sequence[FaultRequest]) -> list[str]:
     """What the injector of a host answers to each request: "" for a plan, otherwise why there is none."""
     answers = []
-    with closing(connection.start([python, "-m", "c4bench.inject", "try"])) as session:
+    with closing(connection.start([*injector, "try"])) as session:
         for request in requests:
             session.write_line(msgspec.json.encode(request).decode())
             reply = protocol.decode(session.read_line(_TIMEOUT_S))

@@ -1,6 +1,5 @@
 """The state of a NIC or switch port: link, qdiscs, routes and neighbours, for comparison after a fault."""
 
-import json
 import math
 import re
 import socket
@@ -13,8 +12,11 @@ import msgspec
 from c4bench import namespaces
 from c4bench.decoding import DecodingError, decoding
 from c4bench.errors import UnhealthyError, UsageError
+from c4bench.inject import connectx
 from c4bench.inject.actions import json_of, run
 from c4bench.model.fault import Interface, SwitchPort
+from c4bench.switches import linux
+from c4bench.switches.linux import lines, through
 
 _INFINIBAND = Path("/sys/class/infiniband")
 _NETDEVS = Path("/sys/class/net")
@@ -31,8 +33,6 @@ _TICK_S = 64e-9
 _TEXTS = "neighbour show dev {} nud permanent\nroute show table all\n"
 # Queueing disciplines to which filters of received packets belong.
 INGRESS = frozenset({"ingress", "clsact"})
-# These count down, or show the progress of duplicate address detection.
-_VOLATILE = ("valid_life_time", "preferred_life_time", "tentative")
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -86,11 +86,15 @@ class Shaper(msgspec.Struct, frozen=True):
 
 
 class InterfaceTarget(msgspec.Struct, frozen=True):
-    """The state of a NIC or port. `printed` holds the output of the tools, by section."""
+    """The state of a NIC or port. `printed` holds the output of the tools, by section.
+
+    `rate_bps` is the rate of a port, 0 where it is not known.
+    """
 
     interface: Interface
     index: int
     printed: dict[str, str]
+    rate_bps: float = 0.0
 
     @property
     def netns(self) -> str | None:
@@ -161,22 +165,24 @@ class InterfaceTarget(msgspec.Struct, frozen=True):
 
     @property
     def neighbour(self) -> str:
-        """The peer's address: its routes' first gateway, or the first permanent neighbour; "" for none."""
-        gateways = [words[words.index("via") + 1] for words in self.lines("route") if "via" in words]
-        return next(iter((*gateways, *(words[0] for words in self.lines("neighbour") if "." in words[0]))), "")
+        """The peer's address: its routes' first gateway, the first permanent neighbour, or a next hop; "" for none."""
+        hops = [hop for line in self.multipath() for hop in line.split(" nexthop ")[1:]]
+        own = [words(hop) for hop in hops if device_of(hop) == self.interface.netdev]
+        fixed = [words[0] for words in self.lines("neighbour") if "." in words[0]]
+        first = (*_gateways(self.lines("route")), *fixed, *_gateways(own))
+        return next(iter(first), "")
 
     def multipath(self) -> list[str]:
         """The multipath routes that use it, as arguments of `ip route`."""
-        return _through(lines(self.printed["multipath"]), self.interface.netdev)
+        return through(lines(self.printed["multipath"]), self.interface.netdev)
 
     def lines(self, section: str) -> list[list[str]]:
         """The lines of a section, each split into words."""
         return [words(line) for line in lines(self.printed[section])]
 
 
-def lines(text: str) -> list[str]:
-    """The lines that `ip` has printed; a name may contain what Unicode takes for the end of one."""
-    return [line for line in text.split("\n") if line]
+def _gateways(routes: Iterable[list[str]]) -> list[str]:
+    return [words[words.index("via") + 1] for words in routes if "via" in words]
 
 
 def words(line: str) -> list[str]:
@@ -254,20 +260,16 @@ def examine(interface: Interface) -> InterfaceTarget:
 def listing(interface: Interface) -> dict[str, str]:
     """Everything a fault may change, one text per section; equal texts mean an equal state."""
     netdev, netns = interface.netdev, netns_of(interface)
-    addresses = run(("ip", "-json", "address", "show", "dev", netdev), netns)
-    sections = {
-        "address": json.dumps(_stable(json_of("ip", addresses, list[Any]))),
-        "qdisc": run(("tc", "-raw", "-json", "qdisc", "show", "dev", netdev), netns),
-        "filter": "",
-    }
-    texts = lines(run(("ip", "-batch", "-"), netns, _TEXTS.format(netdev)).replace("\n\t", " "))
-    neighbours = [line for line in texts if " lladdr " in line]
-    sections["neighbour"] = "".join(f"{line}\n" for line in neighbours)
-    sections |= _routes([line for line in texts if line not in neighbours], netdev)
+    sections = linux.sections(
+        netdev,
+        addresses=run(("ip", "-json", "address", "show", "dev", netdev), netns),
+        qdiscs=run(("tc", "-raw", "-json", "qdisc", "show", "dev", netdev), netns),
+        texts=run(("ip", "-batch", "-"), netns, _TEXTS.format(netdev)),
+    )
     _links(sections["address"])
     if any(qdisc.kind in INGRESS for qdisc in _qdiscs(sections["qdisc"])):
         sections["filter"] = run(("tc", "-json", "filter", "show", "dev", netdev, "ingress"), netns)
-    return sections
+    return sections | connectx.settings(interface)
 
 
 def join_listings(targets: Iterable[InterfaceTarget]) -> dict[str, str]:
@@ -285,42 +287,6 @@ def difference(before: dict[str, str], after: dict[str, str]) -> tuple[str, ...]
             changes += [f"+ {section}: {line}" for line in new if line not in old]
             changes += [f"~ {section}: in another order"] if sorted(old) == sorted(new) else []
     return tuple(changes)
-
-
-def _stable(value: Any) -> Any:  # noqa: ANN401  (JSON)
-    if isinstance(value, list):
-        return [_stable(item) for item in value if not _assigned_by_kernel(item)]
-    if isinstance(value, dict):
-        return {key: _stable(item) for key, item in value.items() if key not in _VOLATILE}
-    return value
-
-
-def _assigned_by_kernel(item: Any) -> bool:  # noqa: ANN401
-    """Whether it is a link-local address, which the kernel assigns some time after the link came up."""
-    return isinstance(item, dict) and item.get("family") == "inet6" and item.get("scope") == "link"
-
-
-def _routes(output: Iterable[str], netdev: str) -> dict[str, str]:
-    """Routes by section, one a line: those through `netdev` alone, and all multipath routes of the host.
-
-    IPv6 routes, recognised by their router preference (RFC 4191), are listed without those the kernel derives from
-    addresses.
-    """
-    # The state of a next hop is not part of the route.
-    lines = [re.sub(r" (linkdown|dead)\b", "", line).strip() for line in output]
-    version6 = {line for line in lines if " pref " in line}
-    several = sorted(line for line in lines if " nexthop " in line and line not in version6)
-    through = _through(lines, netdev)
-    sorts = {
-        "route": [line for line in through if line not in version6 and line not in several],
-        "route6": [line for line in through if line in version6 and "proto kernel" not in line],
-        "multipath": several,
-    }
-    return {sort: "".join(f"{line}\n" for line in of) for sort, of in sorts.items()}
-
-
-def _through(routes: Iterable[str], netdev: str) -> list[str]:
-    return [line for line in routes if f" dev {netdev} " in f"{line} "]
 
 
 def _qdiscs(text: str) -> list[Qdisc]:

@@ -43,8 +43,14 @@ class Entry(msgspec.Struct, frozen=True):
 
     @property
     def in_force(self) -> bool:
-        """Whether the host has not restarted since."""
-        return self.boot == boot()
+        """Whether the host has not restarted since. What happens to an agentless switch outlives our own restart."""
+        return self.boot == boot() or self.lease.request.switch is not None
+
+    @property
+    def over(self) -> bool:
+        """Whether its lease has ended, or the host has restarted."""
+        left_over = self.lease.request.switch is not None and self.lease.expires_s < time.time()
+        return left_over or not self.in_force or self.deadline_s < time.monotonic()
 
     @property
     def revert(self) -> tuple[Action, ...]:
@@ -111,14 +117,19 @@ class Journal:
         self._faults = root / "faults"
 
     @classmethod
-    def of(cls, kind: TargetKind, host: str) -> Self:
+    def of(cls, kind: TargetKind, host: str, root: Path = STATE) -> Self:
         """The journal of a host, or of a switch, kept on the host that controls it."""
-        return cls(STATE / "switches" / checked_name("switch", host) if kind in _OF_SWITCHES else STATE)
+        return cls(root / "switches" / checked_name("switch", host) if kind in _OF_SWITCHES else root)
 
     @classmethod
     def every(cls) -> list[Self]:
         """The journal of this host, and those of the switches it controls."""
-        return [cls(), *(cls(path) for path in sorted((STATE / "switches").glob("*")))]
+        return [cls(), *cls.of_switches(STATE)]
+
+    @classmethod
+    def of_switches(cls, root: Path) -> list[Self]:
+        """The journals of all switches that are controlled from here."""
+        return [cls(path) for path in sorted((root / "switches").glob("*"))]
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -317,7 +328,8 @@ def _read(path: Path, kind: type[Record]) -> Record | str | None:
 def _undo(entry: Entry) -> tuple[str, ...]:
     """Run every action of the revert, even after errors: a fault that was killed midway has only some to undo.
 
-    Nothing is done in another network namespace than the fault was applied in.
+    Nothing is done in another network namespace than the fault was applied in. Raises UnreachableError when an
+    agentless switch does not answer: the fault may then still be in force.
     """
     if not entry.in_force:
         return _perform(entry.revert)
@@ -330,6 +342,13 @@ def _undo(entry: Entry) -> tuple[str, ...]:
 
 def _perform(actions: Iterable[Action]) -> tuple[str, ...]:
     return tuple(problem for action in actions if (problem := attempt(action)))
+
+
+def own_state() -> Path:
+    """Where the faults of agentless switches are kept, which whoever calls applies as themselves."""
+    if os.geteuid() == 0:
+        return STATE
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "c4bench"
 
 
 def _vanished(inodes: Mapping[str, int]) -> bool:

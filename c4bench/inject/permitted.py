@@ -72,7 +72,7 @@ def restrict(request: FaultRequest, permitted: Permitted | None) -> FaultRequest
             )
     else:
         request = _described(request, permitted)
-    _check_names(request)
+    check_names(request)
     return request
 
 
@@ -98,7 +98,8 @@ def _nic(request: FaultRequest, host: PermittedHost, file: Path) -> Nic:
     return nics[request.nic.index]
 
 
-def _check_names(request: FaultRequest) -> None:
+def check_names(request: FaultRequest) -> None:
+    """Raises UsageError for a name of an interface or device that a tool might take for something else."""
     nics = (*request.nics, *([request.nic] if request.nic else []))
     names = [(nic.netdev, _INTERFACE) for nic in nics] + [(nic.device, _DEVICE) for nic in nics]
     names += [(request.port, _INTERFACE)] if request.port is not None else []

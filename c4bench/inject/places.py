@@ -8,7 +8,8 @@ import msgspec
 from c4bench.errors import UsageError, meant
 from c4bench.inventory import Inventory
 from c4bench.model.fabric import Host, Nic
-from c4bench.model.fault import FaultRequest, Value
+from c4bench.model.fault import AgentlessSwitch, FaultRequest, Value
+from c4bench.remote.local import ssh_words
 
 _RANK = re.compile(r"(?P<job>.+):(?P<rank>\d+)@(?P<host>.+)")
 _FORMS = "HOST/NIC, SWITCH/PORT, HOST/gpuN, JOB:RANK@HOST, HOST or SWITCH"
@@ -17,7 +18,8 @@ _FORMS = "HOST/NIC, SWITCH/PORT, HOST/gpuN, JOB:RANK@HOST, HOST or SWITCH"
 class Place(msgspec.Struct, frozen=True):
     """A host, or a switch with the network namespace of its ports, and a part of it unless the whole is meant.
 
-    `peers` are the NICs of another host that a witness of a NIC or of a whole host may probe.
+    `peers` are the NICs of another host that a witness of a NIC or of a whole host may probe. `switch` says how a
+    switch is reached on which c4bench is not installed.
     """
 
     host: Host
@@ -28,6 +30,7 @@ class Place(msgspec.Struct, frozen=True):
     job: str | None = None
     rank: int | None = None
     peers: tuple[Nic, ...] = ()
+    switch: AgentlessSwitch | None = None
 
     def request(
         self, fault: str, parameters: dict[str, Value], lease_s: float, witness_s: float, *, last_nic: bool
@@ -48,6 +51,7 @@ class Place(msgspec.Struct, frozen=True):
             nics=self.host.nics,
             last_nic=last_nic,
             peers=self.peers,
+            switch=self.switch,
         )
 
 
@@ -58,7 +62,8 @@ def parse(word: str, inventory: Inventory) -> Place:
         return Place(_host(rank["host"], inventory), job=rank["job"], rank=int(rank["rank"]))
     name, slash, part = word.partition("/")
     if name in inventory.switches:
-        return Place(switch(name, inventory), port=part or None, netns=inventory.access[name].netns or None)
+        netns = inventory.access[name].netns or None
+        return Place(switch(name, inventory), port=part or None, netns=netns, switch=agentless(name, inventory))
     host = _host(name, inventory)
     if not slash:
         return Place(host, peers=peers_of(host, inventory.hosts))
@@ -91,6 +96,14 @@ def peers_of(host: Host, hosts: Sequence[Host]) -> tuple[Nic, ...]:
 def switch(name: str, inventory: Inventory) -> Host:
     """A switch as a host without NICs; its variable `c4` says whether faults are permitted there."""
     return Host(name, inventory.access[name].address, disruptive=inventory.facts[name].disruptive)
+
+
+def agentless(name: str, inventory: Inventory) -> AgentlessSwitch | None:
+    """How a switch of a stated operating system (`c4.os`) is reached; None for one where c4bench is installed."""
+    system, access = inventory.facts[name].os, inventory.access[name]
+    if not system:
+        return None
+    return AgentlessSwitch(system, () if access.connection == "local" else tuple(ssh_words(access)))
 
 
 def _host(name: str, inventory: Inventory) -> Host:

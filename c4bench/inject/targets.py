@@ -7,8 +7,9 @@ from pathlib import Path
 import msgspec
 
 from c4bench.errors import UsageError
-from c4bench.inject import gpus, interfaces, processes
+from c4bench.inject import agentless, gpus, interfaces, processes
 from c4bench.inject.actions import json_of, run
+from c4bench.inject.agentless import AgentlessTarget
 from c4bench.inject.gpus import AcceleratorTarget, GpuTarget
 from c4bench.inject.interfaces import InterfaceTarget
 from c4bench.inject.processes import ProcessTarget
@@ -109,6 +110,8 @@ def examine_switch(request: FaultRequest) -> SwitchTarget:
 
 def switch_ports(request: FaultRequest) -> list[SwitchPort]:
     """The Ethernet interfaces that are up, by name, without ifb devices."""
+    if request.switch:
+        return agentless.ports(request)
     try:
         links = json_of("ip", run(("ip", "-json", "link", "show", "up"), request.netns), tuple[_Link, ...])
     except OSError:
@@ -122,11 +125,13 @@ def switch_ports(request: FaultRequest) -> list[SwitchPort]:
     ]
 
 
-Target = InterfaceTarget | SwitchTarget | HostTarget | ProcessTarget | GpuTarget | AcceleratorTarget
+Target = InterfaceTarget | SwitchTarget | HostTarget | ProcessTarget | GpuTarget | AcceleratorTarget | AgentlessTarget
 
 
 def examine(kind: TargetKind, request: FaultRequest) -> Target:
     """The target; its `listing` is everything that a fault may change, as text. Raises C4Error when it is missing."""
+    if request.switch:
+        return agentless.examine(request)
     match kind:
         case TargetKind.NIC | TargetKind.PORT:
             return interfaces.examine(request.interface)

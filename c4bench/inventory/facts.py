@@ -55,8 +55,9 @@ class HostFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     being skipped. `rates` are the rates of a switch's ports by interface, such as `{Ethernet0: 100gbit}`. `dscp` and
     `service_level` are those of the packets that its NICs send; a switch sprays RoCE packets of `spray_dscp`, 0 is
     none. `counters` names the reader of a switch's packet counters: `ip`, `sonic`, or one that a package adds; without
-    it, `sonic` where the switch runs SONiC. All keys are optional; `playbooks/discover.yml` finds what a host can
-    report.
+    it, `sonic` where the switch runs SONiC. `os` is the operating system of a switch on which c4bench is not installed
+    (`c4bench.switches`): faults there are applied over SSH, from where `c4bench` runs. All keys are optional;
+    `playbooks/discover.yml` finds what a host can report.
     """
 
     disruptive: bool = False
@@ -69,6 +70,7 @@ class HostFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     management: str = ""
     rates: dict[str, str] = {}
     counters: str = ""
+    os: str = ""
     dscp: _Dscp = 0
     service_level: _ServiceLevel = 0
     spray_dscp: _Dscp = 0

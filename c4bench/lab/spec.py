@@ -20,7 +20,7 @@ class LabSpec(msgspec.Struct, frozen=True):
 
     All paths are those in the lab, where `places` have their own names. `python` is our interpreter; the command starts
     in `directory`. `trust` holds the hosts' certificates, which are used when `agents` start with the hosts.
-    `interactive` gives the command the machine's terminal.
+    `interactive` gives the command the machine's terminal. `lldp_client` is the copy of lldpcli for hosts and switches.
     """
 
     topology: Topology
@@ -33,6 +33,7 @@ class LabSpec(msgspec.Struct, frozen=True):
     agents: bool
     seed: int
     interactive: bool = False
+    lldp_client: str = ""
 
 
 class LabResult(msgspec.Struct, frozen=True):

@@ -1,14 +1,15 @@
 """A lab's fabric as data: switches, hosts, links, their addresses, and routes. Nothing here touches a system.
 
 Switches with NICs are edge switches, numbered in order. A NIC gets a /24 on its edge switch (`10.EDGE.PORT.1`, gateway
-`.254`), a link between switches a /30 of 172.16.0.0/12, a host a management address in 10.255.0.0/24. Two edge switches
-that bonds are cabled to have a further number together: both are the gateway, and have an address of their own
-(`.253`, `.252`) beside it, with which they answer probes. Every switch forwards over all shortest paths (ECMP), as OSPF
-with equal costs would.
+`.254`), a link between switches a /30 of 172.16.0.0/12, a host a management address in 10.255.0.0/24, as has a switch
+with an operating system. Two edge switches that bonds are cabled to have a further number together: both are the
+gateway, and have an address of their own (`.253`, `.252`) beside it, with which they answer probes. Every switch
+forwards over all shortest paths (ECMP), as OSPF with equal costs would.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from enum import StrEnum
 from string import ascii_lowercase
 from typing import Annotated
 
@@ -21,6 +22,8 @@ MANAGEMENT_GATEWAY = "10.255.0.1"
 # What a port may send at once, bytes: too little to raise measured rates at 10 Gbit/s and more.
 BURST_BYTES = 16 << 10
 _SUBNETS_IN_A_BYTE = 64
+_FIRST_SWITCH = 100  # the last byte of its management address; those of hosts are lower
+_SONIC_STEP = 4  # SONiC numbers ports by their first serial link
 
 
 class IcmpLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,6 +53,20 @@ class EcnMarking(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     probability: float = 0.2
 
 
+class Nics(StrEnum):
+    """What a lab's NICs are to their hosts: rxe as it is, or like a ConnectX-6 (docs/reference/twin.md)."""
+
+    RXE = "rxe"
+    CONNECTX_6 = "connectx-6"
+
+
+class AckTimeout(StrEnum):
+    """A ConnectX-6's time-outs: as it is shipped, or with the floor off (`c4bench.cost.ack_timeout`)."""
+
+    CX6 = "cx6"
+    CX6_FLOOR_OFF = "cx6-floor-off"
+
+
 class FlowControl(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Priority flow control (PFC, IEEE 802.1Qbb) of all ports of switches and NICs; `priorities` are lossless.
 
@@ -70,13 +87,21 @@ class FlowControl(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 Dscp = Annotated[int, msgspec.Meta(ge=0, le=63)]
 
 
+class SwitchOs(StrEnum):
+    """What runs on the switches: nothing, a network namespace that forwards; or what speaks SONiC over SSH."""
+
+    NONE = ""
+    SONIC = "sonic"
+
+
 class FabricOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a lab's fabric has besides its cables.
 
-    `withdraw_s` is how long after a link dies the switches that are not at its ends stop using it. `icmp` are every
-    switch's limits. `dscp` is that of every NIC's packets. Switches spray RoCE packets of `spray_dscp`; 0 is none. With
-    `ecn` switches mark packets, and NICs send such as may be marked. With `pfc` both pause each other. After it has
-    sent nothing for a while, a port sends `burst_bytes` at once, faster than its rate.
+    `nics` are like ConnectX-6 where asked for, with the time-outs `ack_timeout`. `withdraw_s` is how long after a link
+    dies the switches that are not at its ends stop using it. `icmp` are every switch's limits. `dscp` is that of every
+    NIC's packets. Switches spray RoCE packets of `spray_dscp`; 0 is none. With `ecn` switches mark packets, and NICs
+    send such as may be marked. With `pfc` both pause each other. After it has sent nothing for a while, a port sends
+    `burst_bytes` at once, faster than its rate. `switch_os` is what runs on every switch.
     """
 
     name: str
@@ -88,6 +113,9 @@ class FabricOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     ecn: EcnMarking | None = None
     pfc: FlowControl | None = None
     burst_bytes: int = BURST_BYTES
+    nics: Nics = Nics.RXE
+    ack_timeout: AckTimeout = AckTimeout.CX6
+    switch_os: SwitchOs = SwitchOs.NONE
 
 
 class Switch(msgspec.Struct, frozen=True):
@@ -101,8 +129,9 @@ class Switch(msgspec.Struct, frozen=True):
 class Port(msgspec.Struct, frozen=True):
     """A NIC's cable: `netdev` at its host's end, `interface` at the edge switch's.
 
-    `edge` and `port` are the numbers in the NIC's address. Port `member` of a bond counts from 0. With `pfc` its ends
-    pause each other.
+    `edge` and `port` are the numbers in the NIC's address. Port `member` of a bond counts from 0. A NIC like a ConnectX
+    has its end of the cable on its own side, where the host's `tc` does not reach: `wire`, "" for none. With `pfc` the
+    ends pause each other.
     """
 
     nic: Nic
@@ -115,7 +144,13 @@ class Port(msgspec.Struct, frozen=True):
     delay_s: float = 0.0
     member: int = 0
     burst_bytes: int = BURST_BYTES
+    wire: str = ""
     pfc: bool = False
+
+    @property
+    def sender(self) -> tuple[str, str]:
+        """The network namespace and the interface in it that send at the NIC's rate."""
+        return (wires_of(self.nic.host), self.wire) if self.wire else (self.nic.host, self.netdev)
 
     @property
     def gateway(self) -> str:
@@ -172,6 +207,9 @@ class Topology(msgspec.Struct, frozen=True):
     spray_dscp: int = 0
     ecn: EcnMarking | None = None
     pfc: FlowControl | None = None
+    nics: Nics = Nics.RXE
+    ack_timeout: AckTimeout = AckTimeout.CX6
+    switch_os: SwitchOs = SwitchOs.NONE
 
     @property
     def nic_rate_bps(self) -> float:
@@ -191,18 +229,39 @@ class Topology(msgspec.Struct, frozen=True):
             switches[port.edge][port.switch] = None
         return {number: tuple(switches[number]) for number in sorted(switches)}
 
+    @property
+    def addresses(self) -> dict[str, str]:
+        """The management addresses of all hosts, then of all switches with an operating system, by name."""
+        hosts = {host.name: host.address for host in self.hosts}
+        return hosts | {switch.name: self.management(switch.name) for switch in self.machines}
+
+    @property
+    def machines(self) -> tuple[Switch, ...]:
+        """The switches that are reached by SSH: all that have an operating system."""
+        return self.switches if self.switch_os else ()
+
+    def management(self, switch: str) -> str:
+        """The management address of a switch with an operating system."""
+        return f"10.255.0.{_FIRST_SWITCH + [known.name for known in self.switches].index(switch)}"
+
     def cables(self, nic: Nic) -> tuple[Port, ...]:
         """The cables of a NIC: one, or those of a bond in order."""
         return tuple(port for port in self.ports if port.nic == nic)
+
+
+def wires_of(host: str) -> str:
+    """The network namespace that is the inside of a host's NICs."""
+    return f"{host}.nics"
 
 
 def build(graph: FabricGraph, options: FabricOptions) -> Topology:
     """Name and number everything; `topology_file` has checked both.
 
     A switch's interface is `pN` to a NIC, `upN` to a switch farther from hosts, `downN` to a nearer one and `sideN` to
-    one of the same tier, each counted in order of the links.
+    one of the same tier, each counted in order of the links. With SONiC it is `EthernetN`, of every fourth number.
     """
-    ports = _ports(graph, options)
+    names = _InterfaceNames(options.switch_os)
+    ports = _ports(graph, options, names)
     tiers = tiers_of(graph)
     edges = _edges(graph)
     return Topology(
@@ -219,13 +278,31 @@ def build(graph: FabricGraph, options: FabricOptions) -> Topology:
             for index, name in enumerate(graph.hosts)
         ),
         ports=ports,
-        links=tuple(_links(graph, tiers, options)),
+        links=tuple(_links(graph, tiers, options, names)),
         withdraw_s=options.withdraw_s,
         icmp=options.icmp,
         spray_dscp=options.spray_dscp,
         ecn=options.ecn,
         pfc=options.pfc,
+        nics=options.nics,
+        ack_timeout=options.ack_timeout,
+        switch_os=options.switch_os,
     )
+
+
+class _InterfaceNames:
+    """Names the interfaces of every switch in the order of asking."""
+
+    def __init__(self, system: SwitchOs) -> None:
+        self._system = system
+        self._used: Counter[tuple[str, str]] = Counter()
+
+    def next(self, switch: str, kind: str) -> str:
+        """The next name of that kind, such as `p`; SONiC has one kind."""
+        kind = "Ethernet" if self._system is SwitchOs.SONIC else kind
+        number = self._used[switch, kind]
+        self._used[switch, kind] += 1
+        return f"{kind}{_SONIC_STEP * number if self._system is SwitchOs.SONIC else number}"
 
 
 def _edges(graph: FabricGraph) -> dict[str, int]:
@@ -247,23 +324,23 @@ def _nics(graph: FabricGraph) -> list[tuple[HostPort, ...]]:
     return by_nic(sorted(graph.host_ports, key=lambda port: place[port.host]))
 
 
-def _ports(graph: FabricGraph, options: FabricOptions) -> tuple[Port, ...]:
+def _ports(graph: FabricGraph, options: FabricOptions, names: _InterfaceNames) -> tuple[Port, ...]:
     numbers = subnet_numbers(graph)
     used: Counter[int] = Counter()
-    interfaces: Counter[str] = Counter()
     found: list[Port] = []
     nics: Counter[str] = Counter()
     for cables in _nics(graph):
         host, edge = cables[0].host, numbers[frozenset(cable.switch for cable in cables)]
         nic = _nic(nics[host], cables, f"10.{edge}.{used[edge]}.1", options)
+        if options.nics is Nics.CONNECTX_6:
+            nic = msgspec.structs.replace(nic, device=f"mlx5_{nics.total()}")
         nics[host] += 1
         for member, cable in enumerate(cables):
             netdev = nic.bond[member] if nic.bond else nic.netdev
-            interface = f"p{interfaces[cable.switch]}"
-            interfaces[cable.switch] += 1
-            ends = cable.switch, edge, used[edge], interface, netdev
+            ends = cable.switch, edge, used[edge], names.next(cable.switch, "p"), netdev
+            wire = f"{netdev}w" if options.nics is Nics.CONNECTX_6 else ""
             pauses = options.pfc is not None and not cable.delay_s
-            found.append(Port(nic, *ends, cable.rate_bps, cable.delay_s, member, options.burst_bytes, pauses))
+            found.append(Port(nic, *ends, cable.rate_bps, cable.delay_s, member, options.burst_bytes, wire, pauses))
         used[edge] += 1
     return tuple(found)
 
@@ -285,20 +362,14 @@ def _nic(index: int, cables: Sequence[HostPort], address: str, options: FabricOp
     )
 
 
-def _links(graph: FabricGraph, tiers: dict[str, int], options: FabricOptions) -> Iterable[Link]:
-    counts: Counter[tuple[str, str]] = Counter()
-
-    def interface(switch: str, kind: str) -> str:
-        counts[switch, kind] += 1
-        return f"{kind}{counts[switch, kind] - 1}"
-
+def _links(graph: FabricGraph, tiers: dict[str, int], options: FabricOptions, names: _InterfaceNames) -> Iterable[Link]:
     for number, trunk in enumerate(graph.trunks):
         lower, upper = sorted((trunk.a, trunk.b), key=lambda name: tiers[name])
         kinds = ("side", "side") if tiers[lower] == tiers[upper] else ("up", "down")
         yield Link(
             number,
-            LinkEnd(lower, interface(lower, kinds[0]), _subnet(number, 1)),
-            LinkEnd(upper, interface(upper, kinds[1]), _subnet(number, 2)),
+            LinkEnd(lower, names.next(lower, kinds[0]), _subnet(number, 1)),
+            LinkEnd(upper, names.next(upper, kinds[1]), _subnet(number, 2)),
             trunk.rate_bps,
             trunk.delay_s,
             options.burst_bytes,

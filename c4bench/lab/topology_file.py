@@ -21,7 +21,16 @@ from c4bench.inventory.cables import Cable, GraphError, Limits, Problem, delay_o
 from c4bench.inventory.cables import check as check_graph
 from c4bench.inventory.document import Keys, located
 from c4bench.inventory.groups import split
-from c4bench.lab.topology import EcnMarking, FabricOptions, FlowControl, Topology, build, subnet_numbers
+from c4bench.lab.topology import (
+    AckTimeout,
+    EcnMarking,
+    FabricOptions,
+    FlowControl,
+    Nics,
+    Topology,
+    build,
+    subnet_numbers,
+)
 from c4bench.model.graph import FabricGraph, HostPort, Trunk
 
 
@@ -146,6 +155,13 @@ def _marking_problems(ecn: EcnMarking) -> Iterator[Problem]:
         yield ("ecn", "probability"), f"{ecn.probability:g}; give more than 0, at most 1"
 
 
+def _connectx_problems(graph: FabricGraph, options: FabricOptions) -> Iterator[Problem]:
+    if options.nics is Nics.CONNECTX_6 and any(port.bond for port in graph.host_ports):
+        yield ("nics",), f"{options.nics}: with bonds a lab's NICs are rxe"
+    if options.nics is Nics.RXE and options.ack_timeout is not AckTimeout.CX6:
+        yield ("ack_timeout",), f"{options.ack_timeout}: rxe has time-outs of its own; give nics: {Nics.CONNECTX_6}"
+
+
 def _pausing_problems(pfc: FlowControl) -> Iterator[Problem]:
     if not pfc.priorities:
         yield ("pfc", "priorities"), "none; name one at least, of 0 to 7, or leave pfc out"
@@ -168,8 +184,11 @@ def _problems(graph: FabricGraph, options: FabricOptions) -> Iterator[Problem]:
             yield ("icmp", key), f"{value}; give 0 to {_ICMP_MAX}"
     if not _SMALLEST_BURST_BYTES <= options.burst_bytes <= _LARGEST_BURST_BYTES:
         yield ("burst_bytes",), f"{options.burst_bytes}; give {_SMALLEST_BURST_BYTES} to {_LARGEST_BURST_BYTES}"
+    if options.switch_os and options.spray_dscp:
+        yield ("switch_os",), f"{options.switch_os}: switches with an operating system do not spray; leave one out"
     yield from _marking_problems(options.ecn) if options.ecn else ()
     yield from _pausing_problems(options.pfc) if options.pfc else ()
+    yield from _connectx_problems(graph, options)
     if (subnets := len(subnet_numbers(graph))) > _SUBNETS_AT_MOST:
         yield ("links",), f"{subnets} edge switches and pairs of them with bonds; give at most {_SUBNETS_AT_MOST}"
     for position in (port.position for port in graph.host_ports if port.nic >= 0):

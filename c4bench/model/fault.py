@@ -42,6 +42,22 @@ class BlastRadius(StrEnum):
         return order.index(self) <= order.index(limit)
 
 
+class Misconfiguration(StrEnum):
+    """Settings of a switch or a host that hurt RDMA, by the names of doctor's rules that find them."""
+
+    PFC_OFF = "pfc_off"
+    ECN_OFF = "ecn_off"
+    ECN_THRESHOLDS = "ecn_thresholds"
+    DSCP_MAP = "dscp_map"
+    MTU = "mtu"
+    WATCHDOG_OFF = "watchdog_off"
+    ADAPTIVE_ROUTING = "adaptive_routing"
+    TRUST = "trust"
+    TRAFFIC_CLASS = "traffic_class"
+    DCQCN = "dcqcn"
+    GID = "gid"
+
+
 class Parameter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One knob of a fault.
 
@@ -79,8 +95,10 @@ class FaultSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A fault of the catalogue.
 
     `drivers` names the function that brings it about, by kind of hardware that it can affect; `seen` are those on which
-    it was seen to work. `severs` tells that nothing passes the target any more. `not_in_lab` is why the embedded lab
-    cannot carry it, empty where it can. `parts` are those of a compound, which itself has no drivers and no witness.
+    it was seen to work, and `no_driver` says of other kinds why there is none. `severs` tells that nothing passes the
+    target any more. `not_in_lab` is why the embedded lab cannot carry it, empty where it can. `parts` are those of a
+    compound, which itself has no drivers and no witness.
+    `doctor` is the rule by which `c4bench doctor` must find a wrong setting.
     """
 
     name: str
@@ -97,7 +115,9 @@ class FaultSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     severs: bool = False
     not_in_lab: str = ""
     seen: tuple[str, ...] = ()
+    no_driver: dict[str, str] = {}
     parts: tuple[CompoundStep, ...] = ()
+    doctor: Misconfiguration | None = None
 
     @property
     def unseen(self) -> tuple[str, ...]:
@@ -125,6 +145,16 @@ class SwitchPort(msgspec.Struct, frozen=True):
 Interface = Nic | SwitchPort
 
 
+class AgentlessSwitch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A switch on which c4bench is not installed: its system, and the words before a command that run it there.
+
+    `ssh` is empty where the switch is this machine. Faults of such a switch are applied by the controller.
+    """
+
+    system: str
+    ssh: tuple[str, ...] = ()
+
+
 class FaultRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A fault, where, how strong, and for how long at most.
 
@@ -132,7 +162,7 @@ class FaultRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `rank`, a GPU fault a `gpu`; host and switch faults name nothing besides `host`. `netns` is where a switch's ports
     live. `nics` are all NICs of the host: the last one that works is not cut off unless `last_nic` says so.
     `witness_s` is how long the witness looks before and after the onset. `peers` are NICs of another host, one of each
-    plane, which a witness may probe.
+    plane, which a witness may probe. `switch` says how an agentless switch is reached; None for all others.
     """
 
     fault: str
@@ -149,6 +179,7 @@ class FaultRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nics: tuple[Nic, ...] = ()
     last_nic: bool = True
     peers: tuple[Nic, ...] = ()
+    switch: AgentlessSwitch | None = None
 
     def number(self, parameter: str) -> float:
         """A numeric parameter's value; KeyError when the request is not resolved against the catalogue."""

@@ -22,6 +22,9 @@ _SCENARIOS = "c4bench.scenarios"
 _INSTALLED = Path(__file__).parents[1] / "scenarios"
 _USAGE_ERROR = 2
 _asks = pytest.StashKey[bool]()
+_NO_HOSTS = "no-hosts: give --hosts=inventory.yml or --hosts=softroce"
+# Why there are no hosts, where that is no choice of the user's.
+_absent = pytest.StashKey[str]()
 # Options of pytest that only show something, by the names under which it keeps them.
 _SHOWN = ("help", "version", "markers", "showfixtures", "show_fixtures_per_test", "cacheshow", "collectonly")
 _FIXTURES_SHOWN = ("showfixtures", "show_fixtures_per_test", "collectonly")
@@ -135,12 +138,12 @@ def _add_options(group: pytest.OptionGroup) -> None:
     )
 
 
-def _skips(name: str) -> object:
+def _skips(name: str, reason: str) -> object:
     """The fixture of that name in a run without hosts: it skips the test that asks for it, with the reason."""
 
     @pytest.fixture(name=name, scope="session")  # so that fixtures of any scope may ask for it
     def fixture() -> None:
-        pytest.skip("no-hosts: give --hosts=inventory.yml or --hosts=softroce")
+        pytest.skip(reason)
 
     return fixture
 
@@ -167,7 +170,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(fixtures, "c4bench-fixtures")
     elif not config.option.hosts:
         absent = ModuleType("absent")
-        vars(absent).update({name: _skips(name) for name in ABSENT})
+        vars(absent).update({name: _skips(name, config.stash.get(_absent, _NO_HOSTS)) for name in ABSENT})
         config.pluginmanager.register(absent, "c4bench-absent")
     elif config.option.hosts != LAB and not _is_asked(config, _SHOWN):
         from c4bench.pytest_plugin import fixtures, scope, verdicts  # noqa: PLC0415
@@ -188,6 +191,9 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
     from c4bench.pytest_plugin import outside  # noqa: PLC0415
 
     try:
+        if option.hosts == LAB and (why := outside.missing_programs(option.c4_topology)):
+            config.stash[_absent], option.hosts = why, None
+            return None
         return outside.prepare(config)
     except C4Error as error:
         sys.stderr.write(f"c4bench: {one_line(error, 20000)}\n")

@@ -18,7 +18,7 @@ import pytest
 from c4bench import inventory
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.lab import topology_file as topologies
-from c4bench.lab.machine import containment, kernel, launch, packages
+from c4bench.lab.machine import containment, kernel, launch, packages, programs
 from c4bench.lab.machine.modes import lab_mode
 from c4bench.lab.machine.run import LabRun
 from c4bench.lab.places import RUN
@@ -92,6 +92,11 @@ def prepare(config: pytest.Config) -> int | None:
         config.option.c4_run_dir = config.stash[_RUN].path
     config.stash[TENANCY] = Tenancy(config.option, loaded, shlex.join(["pytest", *arguments(config)]))
     return None
+
+
+def missing_programs(topology: str) -> str:
+    """Why this machine cannot have that lab's switches, and what to install; "" where it can. Raises UsageError."""
+    return f"unsupported: {programs.obstacle()}" if topologies.load(topology).switch_os and programs.obstacle() else ""
 
 
 def _check_detector(name: str) -> None:

@@ -34,6 +34,7 @@ ORDER = (
     "c4d",
     "c4p",
     "steer",
+    "switches",
     "inventory",
     "verbs",
     "wire",
@@ -95,7 +96,7 @@ PARTS = {
     "bfloat16": Part((), ("ml_dtypes",), ("workload.collectives", "workload.diloco.training")),
     "playbooks": Part((), ("ansible_runner",), ("deploy.playbooks",)),
 }
-PURE = ("cost", "attribution", "c4d", "c4p", "steer")
+PURE = ("cost", "attribution", "c4d", "c4p", "steer", "switches")
 IMPURE = {"os", "socket", "subprocess", "asyncio", "threading", "time", "pathlib", "random"}
 
 

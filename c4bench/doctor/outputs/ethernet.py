@@ -121,7 +121,8 @@ def ip_link(text: str, _: About) -> Iterator[Fact]:
             continue
         state = str(one.get("operstate", ""))
         up = {"UP": True, "DOWN": False, "LOWERLAYERDOWN": False}.get(state)
-        yield Interface(name, up, admin_up="UP" in flags if isinstance(flags, list) else None)
+        admin, mtu = "UP" in flags if isinstance(flags, list) else None, count_of(one.get("mtu")) or 0
+        yield Interface(name, up, admin, mtu_bytes=mtu)
         counts = _of_stats(one.get("stats64"))
         if counts:
             yield Counters(name, counts)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from c4bench.doctor.facts import Advice, Fact
 from c4bench.doctor.lldp import neighbours
-from c4bench.doctor.outputs import ethernet, infiniband, interfaces, rdma, sonic, system
+from c4bench.doctor.outputs import configuration, ethernet, infiniband, interfaces, rdma, sonic, sysfs, system
 from c4bench.doctor.outputs.layout import About
 
 HEAD = 65_536
@@ -38,6 +38,7 @@ _LLDP = re.compile(
 _NO_NEIGHBOURS = re.compile(r'"lldp"\s*:\s*(?:\[\s*)?(?:\{\s*\}|\[\s*\])|^LLDP neighbors:[-\s]*\Z', re.MULTILINE)
 # In the order of trying: what has words of its own comes before what few words tell.
 FORMATS = (
+    Format("grep of /sys", "host", sysfs.FILES, sysfs.files),
     Format("rdma statistic", "host", rdma.STATISTIC, rdma.rdma_statistic),
     Format("rdma link", "host", rdma.LINK, rdma.rdma_link),
     Format("rdma -j link", "host", rdma.LINK_JSON, rdma.rdma_link),
@@ -68,7 +69,9 @@ FORMATS = (
     Format("show ecn", "switch", sonic.ECN, sonic.ecn),
     Format("aclshow", "switch", sonic.RULES, sonic.rules),
     Format("show lldp table", "switch", sonic.NEIGHBOURS, sonic.neighbours),
-    Format("CONFIG_DB", "switch", sonic.CONFIG, sonic.config),
+    Format("CONFIG_DB", "switch", configuration.SONIC, configuration.sonic_config),
+    Format("nv config show -o json", "switch", configuration.NVUE, configuration.nvue_config),
+    Format("show running-config (EOS)", "switch", configuration.EOS, configuration.eos_config),
     Format("ibnetdiscover", "fabric", infiniband.DISCOVERED, infiniband.netdiscover),
     Format("iblinkinfo", "fabric", infiniband.LINKINFO, infiniband.linkinfo),
     Format("ibqueryerrors", "fabric", infiniband.ERRORS, infiniband.errors, quiet=True),

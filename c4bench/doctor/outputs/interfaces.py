@@ -26,7 +26,9 @@ _ROW = re.compile(
     re.MULTILINE,
 )
 _BLOCK = re.compile(r"^\d{1,5}: (?=[^\s:]{1,32}: <)", re.MULTILINE)
-_LINK = re.compile(r"(?P<name>[^\s:@]+)(?:@[^\s:]+)?: <(?P<flags>[^>]*)>(?:.*\bstate (?P<state>[A-Z]+))?")
+_LINK = re.compile(
+    r"(?P<name>[^\s:@]+)(?:@[^\s:]+)?: <(?P<flags>[^>]*)> mtu (?P<mtu>\d{1,9})\b(?:.*\bstate (?P<state>[A-Z]+))?"
+)
 _COUNTS = re.compile(r"^[ \t]+(?P<way>RX|TX):[ \t]+(?P<names>bytes\b.*)\n[ \t]+(?P<counts>\d.*)$", re.MULTILINE)
 _STATES = {"UP": True, "DOWN": False, "LOWERLAYERDOWN": False, "DN": False}
 
@@ -92,7 +94,8 @@ def ip_link(text: str, _: About) -> Iterator[Fact]:
         link = _LINK.match(block)
         if link is None or link["name"] == "lo":
             continue
-        yield Interface(link["name"], _STATES.get(link["state"] or ""), "UP" in link["flags"].split(","))
+        up, admin = _STATES.get(link["state"] or ""), "UP" in link["flags"].split(",")
+        yield Interface(link["name"], up, admin, mtu_bytes=int(link["mtu"]))
         counts: dict[str, int] = {}
         for match in _COUNTS.finditer(block):
             own = dict(zip(match["names"].split(), match["counts"].split(), strict=False))

@@ -1,4 +1,4 @@
-"""SONiC switches: tables of `show` and of the scripts behind it, `portstat -j`, and CONFIG_DB."""
+"""SONiC switches: tables of `show` and of the scripts behind it, and `portstat -j`."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,6 @@ from c4bench.doctor.facts import (
     Fact,
     Interface,
     PausedPriorities,
-    SwitchConfig,
     Watchdog,
 )
 from c4bench.doctor.lldp import Neighbour
@@ -28,7 +27,6 @@ PFC_PRIORITY = re.compile(r"^[ \t]*Interface\s+Lossless priorities", re.MULTILIN
 ECN = re.compile(r"^Profile: \S+\s*\n-{2,}", re.MULTILINE)
 RULES = re.compile(r"^[ \t]*RULE NAME\s+TABLE NAME\s+PRIO", re.MULTILINE)
 NEIGHBOURS = re.compile(r"^[ \t]*LocalPort\s+RemoteDevice\s+RemotePortID", re.MULTILINE)
-CONFIG = re.compile(r'"PORT_QOS_MAP"\s*:|"DEVICE_METADATA"\s*:')
 _MAC = re.compile(r"(?:[0-9a-f]{2}:){3}", re.IGNORECASE)
 _PROFILE = re.compile(r"^Profile: (\S+)\s*\n((?:.+\n)*)", re.MULTILINE)
 # The letters of the column STATE: up, down, and set down by hand.
@@ -143,14 +141,3 @@ def neighbours(text: str, _: About) -> Iterator[Fact]:
                 port, described = row.get("RemotePortID", ""), row.get("RemotePortDescr", "")
                 port = described if described and _MAC.match(port) else port
                 yield Neighbour(row["LocalPort"], row["RemoteDevice"], port)
-
-
-def config(text: str, _: About) -> Iterator[Fact]:
-    """CONFIG_DB, as `sonic-cfggen -d --print-data` and `show runningconfiguration all` print it."""
-    tables_of = {
-        name: {key: row for key, row in table.items() if isinstance(row, dict)}
-        for name, table in json_object(text).items()
-        if isinstance(table, dict)
-    }
-    if tables_of:
-        yield SwitchConfig(tables_of)

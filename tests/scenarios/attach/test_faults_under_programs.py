@@ -61,12 +61,13 @@ SIGNALS = {"SIGKILL": SIGKILL, "SIGSTOP": SIGSTOP, "SIGUSR1": SIGUSR1, "SIGUSR2"
 
 
 class Running(NamedTuple):
-    """A program that is followed: its job, its processes' program by name, and the hosts of its ranks."""
+    """A program that is followed: its job, its processes' program by name, its ranks' hosts, and one that receives."""
 
     job: str
     program: object
     name: str
     hosts: list
+    receiver: object
 
 
 @pytest.fixture
@@ -95,7 +96,7 @@ def mpi(program, rdma_hosts, tmp_path, follow):
         words = [program.copy(tmp_path / "all_reduce", hosts), str(COUNT), str(ROUNDS), str(COMPUTE_US)]
         ran = program(["mpirun.openmpi", "-np", str(RANKS), *words], hosts=hosts, environment=UCX, job=job)
         follow(job, RANKS)
-        return Running(job, ran, "all_reduce", list(hosts))
+        return Running(job, ran, "all_reduce", hosts, hosts[1])
 
     return start
 
@@ -108,10 +109,10 @@ def perftest(program, rdma_hosts, follow):
         hosts = [rdma_hosts[0], rdma_hosts[-1]]
         if not program.has("ib_write_bw", hosts):
             pytest.skip("no-ib_write_bw: install perftest")
-        words = "ib_write_bw -d {device} -x {gid} -m 4096 -s 65536 -n 5000000 --report_gbits"
+        words = "ib_write_bw -d {device} -x {gid} -m 4096 -s 16384 -Q 100 -n 50000000 --report_gbits"
         ran = program(words, hosts=hosts, job=job)
         follow(job, 2)
-        return Running(job, ran, "ib_write_bw", hosts)
+        return Running(job, ran, "ib_write_bw", hosts, hosts[0])
 
     return start
 
@@ -141,7 +142,7 @@ def nccl(program, rdma_hosts, inventory, follow):
         python = inventory.access[hosts[0].name].python
         ran = program(["sh", "-c", fill, "sh", text, "{device}", "{address}", python, path], hosts=hosts, job=job)
         follow(job, RANKS)
-        return Running(job, ran, Path(python).resolve().name, list(hosts))
+        return Running(job, ran, Path(python).resolve().name, hosts, hosts[1])
 
     return start
 
@@ -150,13 +151,15 @@ def nccl(program, rdma_hosts, inventory, follow):
 def break_it(inject, cluster, ports):
     """Bring about a trial's fault under a program; yields when it began, and whether a component is what has it."""
 
-    def crossed(job):
-        hops = {hop for path in cluster.placed(job).values() for hop in path.hops}
+    def crossed(job, sender):
+        placed = cluster.placed(job).items()
+        hops = {hop for flow, path in placed if flow.source.partition("/")[0] == sender.name for hop in path.hops}
         return min({ports.leading.get(hop) for hop in hops}.intersection(ports.across))
 
     @contextmanager
     def apply(trial, ran):
-        victim = ran.hosts[1]
+        receiving = trial.parameters.get("direction") == "rx" or trial.fault == "link.acks_lost"
+        victim = ran.receiver if receiving else ran.hosts[1]
         if trial.where == "rank":
             target = Component("rank", f"{ran.job}:1")
             ran.program.signal(SIGNALS[trial.fault], program=ran.name, host=victim.name)
@@ -165,8 +168,8 @@ def break_it(inject, cluster, ports):
         at = {
             "nic": lambda: f"{victim.name}/0",
             "host": lambda: victim.name,
-            "link": lambda: crossed(ran.job),
-            "switch": lambda: crossed(ran.job).partition("/")[0],
+            "link": lambda: crossed(ran.job, victim),
+            "switch": lambda: crossed(ran.job, victim).partition("/")[0],
         }[trial.where]()
         lease_s = 6.0 if trial.where == "host" else 20.0
         with inject(trial.fault, at=at, lease_s=lease_s, **trial.parameters) as fault:
@@ -231,3 +234,16 @@ def test_a_fault_is_named(request, program_of, name, break_it, cluster, rdma_hos
     assert right, said
     assert trial.syndrome in {one.syndrome for one in found}, said
     assert again, "the recording says something else"
+
+
+@pytest.mark.nightly
+@pytest.mark.needs(hosts=4)
+@pytest.mark.parametrize("program_of", ["mpi", "nccl", "perftest"])
+def test_a_clock_that_is_set_raises_no_alarm(request, program_of, inject, cluster, rdma_hosts, measure):
+    """A host's clock jumps while a program runs on it: what the program uses is well, and nothing is found."""
+    step = inject("host.clock_step", at=rdma_hosts[0].name, offset_s=-5.0)
+    ran = request.getfixturevalue(program_of)(f"{program_of}-clock-step")
+    with step:
+        time.sleep(PATIENCE_S)
+        found = len(cluster.diagnoses(ran.job))
+    measure("attach.false_alarms", found, at_most=0, clock=Clock.NONE, program=program_of, fault="clock-step")

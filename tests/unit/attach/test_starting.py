@@ -98,6 +98,7 @@ def test_launchers_get_hosts_and_networks_by_their_variables():
     assert files[COUNTS_FILE] == "10.9.0.1:4\n10.9.0.2:4\n"
     found = launcher_environment(PurePosixPath("/f"), ["10.9.0.1/32", "10.9.0.9/32"], "/bin")
     assert found["OMPI_MCA_oob_tcp_if_include"] == "10.9.0.1/32,10.9.0.9/32"
+    assert not [name for name in found if name.startswith("PRTE") and name.endswith("if_include")]
     assert (found["PATH"], found["HYDRA_LAUNCHER_EXEC"]) == ("/f:/bin", f"/f/{SHELL}")
     plain = launcher_environment(PurePosixPath("/f"), [], "")
     assert not {"PATH", "HYDRA_LAUNCHER_EXEC", "OMPI_MCA_oob_tcp_if_include"} & plain.keys()

@@ -1,23 +1,15 @@
 """Hosts and switches queue the inventory's DSCP without loss, and alike; recorded and documented output is read."""
 
-import json
 from pathlib import Path
 
 import msgspec
 import pytest
-from test_capabilities import CLOCK, DEVICE, FOUND, HOST, NETDEV, NIC, change, netdev
-from test_switches import GOOD, Switch
+from test_capabilities import CLOCK, DEVICE, FOUND, HOST, NIC, change
 
 from c4bench.doctor.capabilities import State, evaluate
 from c4bench.doctor.findings import Netdev
 from c4bench.doctor.look import dcb_pfc, dcb_trust, forced_class, mlnx_trust
-from c4bench.doctor.overview import document
-from c4bench.doctor.switches import audit_all, dropped, queues
-from c4bench.doctor.traffic_class import disagreements
-from c4bench.inventory import load
 
-# The map that SONiC's `config qos reload` writes for DSCPs 3 and 26 here.
-MAPPED = GOOD | {"DSCP_TO_TC_MAP": {"AZURE": {"0": "1", "3": "3", "26": "3", "48": "6"}}}
 RECORDED = Path(__file__).parents[1] / "inject" / "tools" / "mlnx_qos.txt"
 
 
@@ -86,47 +78,7 @@ def test_default_is_lossy_on_a_host_that_is_set_up_for_another_class():
     assert "`dscp` in c4" in lacks.fix
 
 
-@pytest.mark.parametrize(
-    ("dscps", "words"),
-    [([26], []), ([3, 26], []), ([0], ["DSCP 0", "traffic class 1 on 2 ports (Ethernet0)", "3,4"]), ([40], [])],
-)
-def test_switch_that_may_drop_the_class_is_named(dscps, words):
-    """A DSCP without PFC is one problem of all ports; a DSCP that the map does not have is unknown."""
-    problems = list(dropped(MAPPED, dscps))
-    assert len(problems) == bool(words)
-    assert all(word in problems[0] for word in words)
-    assert queues(MAPPED, dscps).keys() == set(dscps) & {0, 3, 26}
-    assert list(dropped(GOOD, dscps)) == []
-
-
-def test_hosts_and_switches_must_queue_alike():
-    """One DSCP at different priorities of hosts and switches is a disagreement that names both; unknown is none."""
-    other = report(netdev(priorities=(4,) * 64, pfc=(4,)), "n2")
-    unknown = report(netdev(trust="", priorities=()), "n3")
-    known = {found.host: found.queues for found in (report(), unknown)}
-    assert list(disagreements(known)) == []
-    (line,) = disagreements(known | {other.host: other.queues})
-    assert "DSCP 26 has different priorities: 3 on n1; 4 on n2" in line
-    assert other.lacks("lossless") is None
-
-
-def test_switches_are_compared_with_hosts(tmp_path):
-    """A switch's traffic class of the inventory's DSCP is compared with the hosts' priority."""
-    path = tmp_path / "hosts.yml"
-    path.write_text(
-        "all: {hosts: {n1: {c4: {dscp: 26, nics: [{netdev: eth2}]}}}, children: {switches: {hosts: {leaf0: }}}}"
-    )
-    said = {"command -v sonic-cfggen": (0, ""), "sonic-cfggen": (0, json.dumps(MAPPED))}
-    inventory = load(path)
-    (switch,) = audit_all(inventory, lambda *_: Switch(said))
-    assert switch.queues == {26: (3,)}
-    assert document(inventory, [report()], [switch]).disagreements == ()
-    other = report(netdev(priorities=(4,) * 64, pfc=(4,)))
-    assert "3 on leaf0; 4 on n1" in document(inventory, [other], [switch]).disagreements[0]
-
-
 def test_lossless_host_says_so():
     """A host that trusts DSCP and has PFC at the DSCP's priority is lossless, with the DSCP it was judged by."""
     (lossless,) = [one for one in report().capabilities if one.name == "lossless"]
     assert (lossless.state, lossless.detail) == (State.REAL, "DSCP 26")
-    assert report().queues == {26: (NETDEV.priorities[26],)}

@@ -49,7 +49,7 @@ def test_a_member_of_an_ecmp_group_gets_a_next_hop_that_nobody_has():
     assert lines(plan.apply) == [wrong]
     assert lines(plan.revert) == ["ip neighbour del 10.0.0.3 dev up1"]
     with pytest.raises(UnhealthyError, match="leaf0/up1 has no next hop"):
-        driver.ecmp_member(request("link.ecmp_member"), port(neighbour=""))
+        driver.ecmp_member(request("link.ecmp_member"), port(neighbour="", multipath=""))
 
 
 def test_acknowledgements_are_known_by_their_opcode():

@@ -1,0 +1,248 @@
+"""A shell on a switch on which c4bench is not installed: the scripts that it runs, over SSH, and what they answer.
+
+A script is one function that its last line calls, so half a script does nothing. It runs as root, in English, and what
+it answers stands on lines that begin with a word of its own: banners and messages of the day are passed over. What
+changes a switch does so under a lock there, after it has written how to take the change back to /run, which no disk can
+fill, and after a timer is armed that does that at the end of the lease. So neither the controller nor the network is
+needed for the end of a fault, and a restart of the switch takes with it the change (none is saved), the file and the
+timer.
+"""
+
+import os
+import secrets
+import shlex
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import msgspec
+
+from c4bench.errors import UnhealthyError
+from c4bench.model.fault import AgentlessSwitch
+from c4bench.remote.protocol import Completed, drain, last_line
+from c4bench.switches.system import SHELL, Cycle, Read, System
+from c4bench.switches.systems import SYSTEMS
+
+_FUNCTIONS = Path(__file__).with_name("switch.sh").read_text()
+# `config` and `show` of SONiC take seconds, on a busy switch many; a change waits for the one before.
+_READ_TIMEOUT_S, _CHANGE_TIMEOUT_S = 60.0, 120.0
+# The switch undoes what the controller has not, this much after the lease.
+_AFTER_MS = 100
+_SSH_FAILED = 255  # ssh(1), EXIT STATUS
+# A connection that has died is noticed within 15 s.
+_PATIENCE = ("-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3")
+
+
+class UnreachableError(UnhealthyError):
+    """The switch did not answer: what was asked of it may have been done, or not."""
+
+
+class SwitchFault(msgspec.Struct, frozen=True):
+    """A change of a switch under a lease: its `token` there, what it claims, and the lines that make and undo it.
+
+    `boot` is the boot id of the switch when it was planned.
+    """
+
+    name: str
+    switch: AgentlessSwitch
+    token: str
+    claims: tuple[str, ...]
+    apply: tuple[str, ...]
+    revert: tuple[str, ...]
+    boot: str
+    cycle: Cycle | None = None
+
+
+class Answer(NamedTuple):
+    """What a script answered: `printed` by section, with exit codes, and `said` by first word."""
+
+    printed: Mapping[str, str]
+    codes: Mapping[str, int]
+    said: Mapping[str, str]
+
+
+def token() -> str:
+    """A name for a fault on the switch that nobody else has."""
+    return secrets.token_hex(8)
+
+
+def read(name: str, switch: AgentlessSwitch, reads: Mapping[str, Read]) -> Answer:
+    """Run commands that change nothing; also `uptime_ms`, `boot` and the `session` that carries us are said.
+
+    Raises UnhealthyError when one that is needed fails, or the switch cannot be used.
+    """
+    lines = [f"section {shlex.quote(key)} {shlex.quote(one.command)}" for key, one in reads.items()]
+    facts = ['say session "${1-}"', 'say boot "$(cat /proc/sys/kernel/random/boot_id)"', 'say uptime_ms "$(uptime_ms)"']
+    answer = _ask(name, switch, [], [*lines, *facts], _READ_TIMEOUT_S)
+    failed = [key for key, one in reads.items() if one.needed and answer.codes.get(key) != 0]
+    if failed or not answer.said.get("uptime_ms", "").isdecimal():
+        command = reads[failed[0]].command if failed else "cat /proc/uptime"
+        reason = answer.said.get(f"error-{failed[0]}" if failed else "", "") or "it printed nothing"
+        raise UnhealthyError(
+            f"`{command}` failed ({reason}); is it {switch.system}, and does its version have that command?"
+        )
+    return answer
+
+
+def apply(fault: SwitchFault, deadline_ms: int) -> None:
+    """Arm the timer on the switch, then change it. The lease ends at `deadline_ms` of the switch's uptime.
+
+    Raises UnhealthyError when something refused it: the switch is then as it was.
+    """
+    variables = {
+        "claims": "\n".join(fault.claims),
+        "undo": undo_file(fault),
+        "flap": _flap_file(fault) if fault.cycle else "",
+    }
+    timer = "own" if SYSTEMS[fault.switch.system].own_timer else "ours"
+    body = [f"begin {fault.token} {deadline_ms + _AFTER_MS} {timer}", *map(_changing, fault.apply), "commit"]
+    words = [f"{name}={shlex.quote(text)}" for name, text in variables.items()]
+    answer = _ask(fault.name, fault.switch, words, body, _CHANGE_TIMEOUT_S)
+    if "applied" not in answer.said:
+        raise UnhealthyError(answer.said.get("refused", "the switch ended the script early; see its logs"))
+
+
+def revert(fault: SwitchFault) -> str:
+    """Undo it, or find that the timer or a restart has; returns what went wrong, "" for nothing.
+
+    Raises UnreachableError when the switch does not answer.
+    """
+    answer = _ask(fault.name, fault.switch, [], [f"end {fault.token}"], _CHANGE_TIMEOUT_S)
+    if "refused" in answer.said:
+        raise UnreachableError(answer.said["refused"])
+    if "over" not in answer.said:
+        raise UnreachableError("the switch ended the script early; run `heal` again")
+    if answer.said.get("boot", fault.boot) != fault.boot:
+        return "the switch has restarted since: what was not saved is gone, the fault too"
+    return answer.said.get("problems", "")
+
+
+def undo_file(fault: SwitchFault) -> str:
+    """The script that undoes it, which the timer runs and `revert` too."""
+    claims = [f"# claim: {claim}" for claim in fault.claims]
+    body = [*claims, _limit(fault.switch), _FUNCTIONS, *_function("undo_lines", fault.revert), 'undo "$@"']
+    return "\n".join(body)
+
+
+def _flap_file(fault: SwitchFault) -> str:
+    """The script that undoes the change and makes it again, while it lasts."""
+    assert fault.cycle is not None
+    period_ms, on_ms = (round(1000 * s) for s in (fault.cycle.period_s, fault.cycle.period_s * fault.cycle.duty))
+    lines = [*_function("on_lines", fault.apply), *_function("off_lines", fault.revert)]
+    return "\n".join(
+        [_limit(fault.switch), _FUNCTIONS, *lines, f"flap {fault.token} {period_ms} {on_ms} {fault.cycle.count}"]
+    )
+
+
+def _limit(switch: AgentlessSwitch) -> str:
+    return f"limit={SYSTEMS[switch.system].line_s}"
+
+
+def _function(name: str, lines: Sequence[str]) -> list[str]:
+    return [f"{name}() {{", *(f"attempt {shlex.quote(line)}" for line in lines), "}"]
+
+
+def _changing(line: str) -> str:
+    return f"change {shlex.quote(line)}"
+
+
+def _ask(name: str, switch: AgentlessSwitch, variables: Sequence[str], body: Sequence[str], timeout_s: float) -> Answer:
+    """Run a script there and read what it says. Raises UnhealthyError where it was not run."""
+    mark = f"c4bench-{secrets.token_hex(8)}"
+    script = "\n".join(
+        [f"mark={mark}", _limit(switch), _FUNCTIONS, *variables, "main() {", *body, "}", 'main "$@" </dev/null', ""]
+    )
+    slower_s = SYSTEMS[switch.system].line_s - System._field_defaults["line_s"]
+    done = _run(name, switch, script.encode(), timeout_s + 2 * slower_s)
+    answer = _answer(mark, done.stdout.decode(errors="replace"))
+    if not answer.said and not answer.printed:
+        raise UnreachableError(_reason(switch, done))
+    return answer
+
+
+def _reason(switch: AgentlessSwitch, done: Completed) -> str:
+    words = last_line(done.stderr or done.stdout)
+    if done.code == _SSH_FAILED and switch.ssh:
+        return f"no connection: {words}"
+    if b"sudo" in done.stderr:
+        return f"its user may not use sudo without a password ({words}); allow that (NOPASSWD), or log in as root"
+    return f"it ran no script ({words}); is it {switch.system}, and does its user have a shell?"
+
+
+def _answer(mark: str, text: str) -> Answer:
+    """What stands after the script's own word, and between its sections."""
+    printed: dict[str, str] = {}
+    codes: dict[str, int] = {}
+    said: dict[str, str] = {}
+    section, lines = "", list[str]()
+    for line in text.split("\n"):
+        if mark not in line:
+            lines.append(line)
+            continue
+        before, _, rest = line.partition(mark)
+        lines.append(before)
+        word, _, rest = rest.strip().partition(" ")
+        if word == "section":
+            section, lines = rest, []
+        elif word == "code" and rest.isdecimal():
+            codes[section] = int(rest)
+            if rest == "0":
+                printed[section] = "\n".join(lines)
+        elif word:
+            said[word] = rest
+    return Answer(printed, codes, said)
+
+
+def _run(name: str, switch: AgentlessSwitch, script: bytes, timeout_s: float) -> Completed:
+    """Run a script as root there. Raises UnreachableError when it has not ended in time."""
+    enter = shlex.join(SYSTEMS[switch.system].enter)
+    if SYSTEMS[switch.system].enter == SHELL:
+        enter = f'{enter} "$SSH_CONNECTION"'  # sudo does not pass it on
+        enter = f'[ "$(id -u)" = 0 ] && exec {enter}; exec sudo -n {enter}'
+    argv = [*switch.ssh[:1], *_PATIENCE, *switch.ssh[1:], enter] if switch.ssh else ["sh", "-c", enter]
+    try:
+        process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    except OSError as error:
+        raise UnhealthyError(f"cannot start {argv[0]}: {error.strerror}; install it") from None
+    expired = threading.Event()
+
+    def expire() -> None:
+        expired.set()
+        process.kill()
+
+    timer = threading.Timer(timeout_s, expire)
+    timer.start()
+    with process:
+        try:
+            output, errors = _exchanged(name, process, script)
+        finally:
+            timer.cancel()
+            process.kill()
+    if expired.is_set():
+        raise UnreachableError(f"it did not answer within {timeout_s:g} s; is it up, and not overloaded?")
+    return Completed(process.returncode, output, errors)
+
+
+def _exchanged(name: str, process: subprocess.Popen[bytes], script: bytes) -> tuple[bytes, bytes]:
+    """Feed and drain all three streams at once: a full one would block the other end."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    stdout, stderr = process.stdout, process.stderr
+    with ThreadPoolExecutor(2, "c4bench-switch") as pool:
+        fed = pool.submit(_feed, process.stdin, script)
+        errors = pool.submit(drain, name, lambda size: os.read(stderr.fileno(), size), process.kill)
+        output = drain(name, lambda size: os.read(stdout.fileno(), size), process.kill)
+        fed.result()
+        return output, errors.result()
+
+
+def _feed(stream: IO[bytes], data: bytes) -> None:
+    with suppress(OSError):  # the other end may not read all of it
+        stream.write(data)
+    with suppress(OSError):
+        stream.close()

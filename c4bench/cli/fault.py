@@ -109,6 +109,8 @@ def _show(arguments: argparse.Namespace) -> int:
     sys.stdout.write(yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=100))
     if spec.unseen:
         sys.stdout.write(f"not yet seen on hardware: {', '.join(spec.unseen)}\n")
+    for kind, why in spec.no_driver.items():
+        sys.stdout.write(f"not on {kind}: {why}\n")
     return 0
 
 

@@ -47,6 +47,7 @@ def _run(arguments: argparse.Namespace) -> int:
         injector,
         targets,
         lambda host: remote.connect(host, inventory.access[host]),
+        lambda host: inventory.access[host].python,
         [*(host.name for host in inventory.hosts), *inventory.switches],
         lease_s,
         print_line,

@@ -213,13 +213,16 @@ class SendingRail(Rail):
         self.ends.data.write(local, remote, length, immediate=immediate, signaled=True)
 
     def move(self, source_port: int) -> None:
-        """Move data and probes to another path. Nothing may be in flight."""
-        self.source_port = source_port
+        """Move data and probes to another path. Nothing may be in flight.
+
+        Raises VerbsError where the device refuses; the rail then keeps its path, also when it connects again.
+        """
         if self.state is RailState.UP:
             self.ends.data.move(source_port)
             if self.ends.probe:
                 self.ends.probe.move(source_port)
             self.record.move(self.ends.data.source_port)
+        self.source_port = source_port
 
     def acknowledged(self, now_ns: int) -> InFlight | None:
         """The oldest message in flight is acknowledged; returns it, None if it was a control message."""

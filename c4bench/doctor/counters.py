@@ -90,11 +90,17 @@ _NAMES: tuple[tuple[Family, str], ...] = (
     (
         Family.RETRANSMISSIONS,
         r"out_of_sequence|packet_seq_err|local_ack_timeout_err|implied_nak_seq_err|rnr_nak_retry_err"
-        r"|roce_slow_restart|req_transport_retries_exceeded|rx_icrc_encapsulated",
+        r"|roce_adp_retrans(_to)?|roce_slow_restart|req_transport_retries_exceeded|rx_icrc_encapsulated",
     ),
     (Family.PCI, r"[rt]x_pci_signal_integrity|outbound_pci_buffer_overflow"),
-    (Family.MARKS, r"np_ecn_marked_roce_packets|np_cnp_sent|rp_cnp_handled|[rt]x_ecn_mark|rx_discards_ecn"),
+    (
+        Family.MARKS,
+        r"np_ecn_marked_roce_packets|np_cnp_sent|rp_cnp_(handled|ignored)|cc_(rx_ce|[rt]x_cnp)_pkts|[rt]x_ecn_mark"
+        r"|rx_discards_ecn",
+    ),
 )
+# A ConnectX that repeats packets slows itself down as if CNPs had come, and counts these among them.
+_CNPS, _OWN_CNPS = "rp_cnp_handled", "roce_slow_restart_cnps"
 _PATTERNS = tuple((family, re.compile(pattern)) for family, pattern in _NAMES)
 # What only grows while a port is in use; if it shrinks, the counters were cleared.
 _TRAFFIC = re.compile(r"[RT]X_OK|[rt]x_(packets|bytes)(_phy)?|Port(Rcv|Xmit)(Data|Pkts)|port_(rcv|xmit)_(data|packets)")
@@ -135,6 +141,7 @@ def judge_port(
     port: str, before: Mapping[str, int] | None, now: Mapping[str, int], rules: Sequence[DropRule] = ()
 ) -> Iterator[Remark]:
     """What one reading or two of a port's counters show: what grows, what only stands, what is not known."""
+    before, now = None if before is None else _without_own_cnps(before), _without_own_cnps(now)
     where, cleared = _counter_name(port), before is not None and _cleared(before, now)
     then = {} if before is None or cleared else before
     if cleared:
@@ -154,6 +161,13 @@ def judge_port(
             yield _still(where, family, rule, still, rules)
         if noted and unknown and not risen:
             yield _level(where, family, rule, unknown, rules)
+
+
+def _without_own_cnps(counts: Mapping[str, int]) -> Mapping[str, int]:
+    """The counts with only those CNPs that others have sent."""
+    if _CNPS not in counts or _OWN_CNPS not in counts:
+        return counts
+    return {**counts, _CNPS: max(0, counts[_CNPS] - counts[_OWN_CNPS])}
 
 
 def _cleared(before: Mapping[str, int], now: Mapping[str, int]) -> bool:

@@ -61,10 +61,14 @@ _COMMAND_TIMEOUT_S = 20.0
 
 
 class Run(msgspec.Struct, frozen=True, tag="run"):
-    """A command, in the network namespace at `netns` (None: the host's own)."""
+    """A command, in the network namespace at `netns` (None: the host's own).
+
+    `refusal` is what it prints when it has done nothing, though it ends with exit code 0; "" for none.
+    """
 
     argv: tuple[str, ...]
     netns: str | None = None
+    refusal: str = ""
 
     def __str__(self) -> str:
         """As an engineer would type it."""
@@ -72,7 +76,9 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
 
     def perform(self) -> None:
         """Run it. Raises UnhealthyError with the command's error output."""
-        run(self.argv, self.netns)
+        printed = run(self.argv, self.netns)
+        if self.refusal and self.refusal in printed:
+            raise UnhealthyError(f"`{self}` was refused: {self.refusal}")
 
 
 class Signal(msgspec.Struct, frozen=True, tag="signal"):

@@ -28,6 +28,7 @@ from c4bench.inject.journal import Entry, Journal, Reverted, boot
 from c4bench.inject.registry import DRIVERS, WITNESSES, installed
 from c4bench.inject.switch_shell import UnreachableError
 from c4bench.inject.witness.base import Aftermath, Values, Witness, plane_of
+from c4bench.inject.witness.counted import beside
 from c4bench.inject.witness.link import running
 from c4bench.model.fabric import Nic
 from c4bench.model.fault import FaultRequest, FaultSpec, Lease, TargetKind, WitnessReport
@@ -301,7 +302,7 @@ def hold(
         _hold_absent(spec, FaultSession(records, lease_of(request), namespaces), stdin, send)
         return
     records.refuse_quarantined()
-    witness = _witness(spec, request)
+    witness = beside(_witness(spec, request), request)
     before = witness.before()
     session = FaultSession(records, lease_of(request), namespaces)
     try:
@@ -475,6 +476,8 @@ def driver_for(spec: FaultSpec, request: FaultRequest) -> str:
     """The name of the driver for the target's hardware. Raises UnhealthyError when the fault has none for it."""
     hardware = hardware_of(spec, request)
     driver = spec.drivers.get(hardware)
+    if driver is None and hardware in spec.no_driver:
+        raise UnhealthyError(f"{request.where} cannot have {spec.name}: {spec.no_driver[hardware]}")
     if driver is None:
         supported = ", ".join(sorted(spec.drivers)) or "nothing by itself"
         raise UnhealthyError(

@@ -6,12 +6,14 @@ catalogue calls seen on hardware comes from such files and from nothing else.
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from typing import Any, Literal
 
 import msgspec
 
 from c4bench import __version__
+from c4bench.decoding import json_in
 from c4bench.errors import C4Error, InconclusiveError, UnhealthyError, UsageError
 from c4bench.inject import catalogue
 from c4bench.inject.controller import Injector
@@ -27,17 +29,30 @@ _MOST_CHARACTERS = 1 << 16
 # What is read of a NIC and of the host around it; nothing of it changes anything.
 _TOOLS = (
     ("uname", "-r"),
+    ("ethtool", "--version"),
     ("ethtool", "{netdev}"),
+    ("ethtool", "--json", "{netdev}"),
     ("ethtool", "-i", "{netdev}"),
-    ("ethtool", "-S", "{netdev}"),
-    ("mlnx_qos", "-i", "{netdev}"),
+    ("ethtool", "--show-fec", "{netdev}"),
+    ("mlnx_qos", "-i", "{netdev}", "-a"),
     ("dcb", "-j", "pfc", "show", "dev", "{netdev}"),
+    ("dcb", "-N", "-j", "app", "show", "dev", "{netdev}"),
     ("tc", "-json", "qdisc", "show", "dev", "{netdev}"),
+    ("devlink", "-j", "dev", "eswitch", "show", "pci/{pci}"),
+    ("devlink", "-j", "port", "show"),
     ("rdma", "-j", "link", "show"),
-    ("rdma", "-j", "statistic", "show", "link", "{device}"),
     ("ibv_devinfo", "-d", "{device}"),
-    ("mlxlink", "-d", "{device}"),
-    ("mlxreg", "-d", "{device}", "--yes", "--reg_name", "ROCE_ACCL", "--get"),
+    ("mlxlink", "-d", "{pci}"),
+    ("mstlink", "-d", "{pci}"),
+    ("mlxreg", "-d", "{pci}", "--yes", "--reg_name", "ROCE_ACCL", "--get"),
+    ("mlxconfig", "-d", "{pci}", "query", "KEEP_ETH_LINK_UP_P1", "ROCE_CC_PRIO_MASK_P1"),
+    ("grep", "-rs", "", "/sys/class/net/{netdev}/ecn/roce_np/enable", "/sys/class/net/{netdev}/ecn/roce_rp/enable"),
+    ("cat", "/sys/class/infiniband/{device}/tc/1/traffic_class"),
+)
+# Read before the faults and after them: what grows is what the faults have done.
+_COUNTERS = (
+    ("ethtool", "-S", "{netdev}"),
+    ("rdma", "-j", "statistic", "show", "link", "{device}"),
 )
 
 
@@ -67,12 +82,16 @@ class Printed(msgspec.Struct, frozen=True):
 
 
 class FirstLight(msgspec.Struct, frozen=True):
-    """The file. `places` are the targets under the names that the file has for them."""
+    """The file. `places` are the targets under the names that the file has for them.
+
+    `knobs` are a NIC's path controls, each with why it does not work there, "" where it does.
+    """
 
     c4bench: str
     places: tuple[str, ...]
     tried: dict[str, tuple[Tried, ...]]
     printed: dict[str, tuple[Printed, ...]]
+    knobs: dict[str, dict[str, str]] = {}
 
 
 def faults_for(place: Place) -> list[FaultSpec]:
@@ -117,16 +136,50 @@ def _planned(injector: Injector, spec: FaultSpec, place: Place) -> tuple[Planned
     raise errors[0]
 
 
-def read_tools(connection: Connection, nic: Nic) -> Iterator[Printed]:
+def read_tools(connection: Connection, nic: Nic, tools: Iterable[Sequence[str]]) -> Iterator[Printed]:
     """What the tools of the NIC's host print; one that is missing says so by its exit code."""
-    names = {"netdev": nic.netdev, "device": nic.device}
-    for words in _TOOLS:
-        if any(f"{{{name}}}" in words and not value for name, value in names.items()):
+    names = {"netdev": nic.netdev, "device": nic.device, "pci": _pci_address(connection, nic)}
+    for words in tools:
+        if any(f"{{{name}}}" in word for word in words for name, value in names.items() if not value):
             continue
         argv = [word.format(**names) for word in words]
         done = connection.run(["timeout", f"{_TOOL_S:g}", *argv], timeout_s=2 * _TOOL_S, check=False)
         text = (done.stdout + done.stderr).decode(errors="replace")
         yield Printed(" ".join(argv), done.code, text[:_MOST_CHARACTERS])
+
+
+def _pci_address(connection: Connection, nic: Nic) -> str:
+    """The PCI function of a NIC; "" for one without."""
+    if not nic.device:
+        return ""
+    asked = ["readlink", "-f", f"/sys/class/infiniband/{nic.device}/device"]
+    done = connection.run(asked, timeout_s=_TOOL_S, check=False)
+    name = done.stdout.decode(errors="replace").strip().rpartition("/")[2]
+    return name if _PCI.fullmatch(name) else ""
+
+
+def read_knobs(connection: Connection, python: str, nic: Nic) -> dict[str, str]:
+    """The NIC's path controls, tried on QPs without a peer: why each does not work, "" where it does."""
+    if not nic.device:
+        return {}
+    console = [python, "-m", "c4bench.verbs.endpoint_console", msgspec.json.encode(nic).decode()]
+    try:
+        with closing(connection.start(console)) as session:
+            for command in ("open", "knobs"):
+                session.write_line(f'{{"do": "{command}"}}')
+                answer = json_in(session.read_line(_TOOL_S), _Answer)
+                if answer.error:
+                    return {"": answer.error}
+    except C4Error as error:
+        return {"": str(error)}
+    return {str(name): str(why) for name, why in answer.answer.items()}
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """An answer of the endpoint's console; its `answer` has other forms than that of `knobs`."""
+
+    answer: Any = None
+    error: str = ""
 
 
 # What names a device or a place for others: serial numbers, keys, GUIDs, and addresses of every kind.
@@ -180,6 +233,7 @@ def first_light(
     injector: Injector,
     places: Sequence[tuple[str, Place]],
     connect: Callable[[str], Connection],
+    python: Callable[[str], str],
     names: Sequence[str],
     lease_s: float,
     report: Callable[[str], None],
@@ -188,25 +242,42 @@ def first_light(
 ) -> FirstLight:
     """Try everything at each place, which has a name; `report` gets a line for each fault.
 
-    `names` are those of all hosts and switches, which the result does not have.
+    `python` is the one that has c4bench on a host. `names` are those of all hosts and switches; the result has none.
     """
     tried: dict[str, tuple[Tried, ...]] = {}
     printed: dict[str, tuple[Printed, ...]] = {}
+    knobs: dict[str, dict[str, str]] = {}
     for name, place in places:
-        specs = faults_for(place)
-        if place.nic is not None:
-            with connect(place.host.name) as connection:
-                printed[name] = tuple(read_tools(connection, place.nic))
-        found = []
-        for spec in specs:
-            began_s = time.monotonic()
-            found.append(try_fault(injector, spec, place, lease_s, last_nic=last_nic))
-            took = f"{time.monotonic() - began_s:.1f} s"
-            report(f"{name}: {spec.name}: {found[-1].outcome} ({found[-1].why or took})")
-        tried[name] = tuple(found)
-    whole = FirstLight(__version__, tuple(name for name, _ in places), tried, printed)
+        specs, nic, host = faults_for(place), place.nic, place.host.name
+        if nic is not None:
+            with connect(host) as connection:
+                printed[name] = tuple(read_tools(connection, nic, (*_TOOLS, *_COUNTERS)))
+                knobs[name] = read_knobs(connection, python(host), nic)
+        tried[name] = tuple(_try_all(injector, name, place, specs, lease_s, report, last_nic=last_nic))
+        if nic is not None:
+            with connect(host) as connection:
+                printed[name] += tuple(read_tools(connection, nic, _COUNTERS))
+    whole = FirstLight(__version__, tuple(name for name, _ in places), tried, printed, knobs)
     scrubbed = Scrubber(names).value(msgspec.to_builtins(whole))
     return msgspec.convert(scrubbed, FirstLight)
+
+
+def _try_all(
+    injector: Injector,
+    name: str,
+    place: Place,
+    specs: Iterable[FaultSpec],
+    lease_s: float,
+    report: Callable[[str], None],
+    *,
+    last_nic: bool,
+) -> Iterator[Tried]:
+    for spec in specs:
+        began_s = time.monotonic()
+        found = try_fault(injector, spec, place, lease_s, last_nic=last_nic)
+        took = f"{time.monotonic() - began_s:.1f} s"
+        report(f"{name}: {spec.name}: {found.outcome} ({found.why or took})")
+        yield found
 
 
 def seen_in(file: FirstLight) -> set[tuple[str, str]]:

@@ -12,6 +12,7 @@ import msgspec
 from c4bench import namespaces
 from c4bench.decoding import DecodingError, decoding
 from c4bench.errors import UnhealthyError, UsageError
+from c4bench.inject import connectx
 from c4bench.inject.actions import json_of, run
 from c4bench.model.fault import Interface, SwitchPort
 from c4bench.switches import linux
@@ -268,7 +269,7 @@ def listing(interface: Interface) -> dict[str, str]:
     _links(sections["address"])
     if any(qdisc.kind in INGRESS for qdisc in _qdiscs(sections["qdisc"])):
         sections["filter"] = run(("tc", "-json", "filter", "show", "dev", netdev, "ingress"), netns)
-    return sections
+    return sections | connectx.settings(interface)
 
 
 def join_listings(targets: Iterable[InterfaceTarget]) -> dict[str, str]:

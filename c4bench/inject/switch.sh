@@ -24,7 +24,7 @@ last_line() {
 }
 
 limited() {
-    timeout -k 2 20 sh -c "$1"
+    timeout -k 2 "${limit:-20}" sh -c "$1"
 }
 
 uptime_ms() {

@@ -24,14 +24,14 @@ import msgspec
 from c4bench.errors import UnhealthyError
 from c4bench.model.fault import AgentlessSwitch
 from c4bench.remote.protocol import Completed, drain, last_line
-from c4bench.switches.system import SHELL, Cycle, Read
+from c4bench.switches.system import SHELL, Cycle, Read, System
 from c4bench.switches.systems import SYSTEMS
 
 _FUNCTIONS = Path(__file__).with_name("switch.sh").read_text()
 # `config` and `show` of SONiC take seconds, on a busy switch many; a change waits for the one before.
 _READ_TIMEOUT_S, _CHANGE_TIMEOUT_S = 60.0, 120.0
 # The switch undoes what the controller has not, this much after the lease.
-_AFTER_MS = 300
+_AFTER_MS = 100
 _SSH_FAILED = 255  # ssh(1), EXIT STATUS
 # A connection that has died is noticed within 15 s.
 _PATIENCE = ("-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3")
@@ -124,7 +124,7 @@ def revert(fault: SwitchFault) -> str:
 def undo_file(fault: SwitchFault) -> str:
     """The script that undoes it, which the timer runs and `revert` too."""
     claims = [f"# claim: {claim}" for claim in fault.claims]
-    body = [*claims, _FUNCTIONS, *_function("undo_lines", fault.revert), 'undo "$@"']
+    body = [*claims, _limit(fault.switch), _FUNCTIONS, *_function("undo_lines", fault.revert), 'undo "$@"']
     return "\n".join(body)
 
 
@@ -133,7 +133,13 @@ def _flap_file(fault: SwitchFault) -> str:
     assert fault.cycle is not None
     period_ms, on_ms = (round(1000 * s) for s in (fault.cycle.period_s, fault.cycle.period_s * fault.cycle.duty))
     lines = [*_function("on_lines", fault.apply), *_function("off_lines", fault.revert)]
-    return "\n".join([_FUNCTIONS, *lines, f"flap {fault.token} {period_ms} {on_ms} {fault.cycle.count}"])
+    return "\n".join(
+        [_limit(fault.switch), _FUNCTIONS, *lines, f"flap {fault.token} {period_ms} {on_ms} {fault.cycle.count}"]
+    )
+
+
+def _limit(switch: AgentlessSwitch) -> str:
+    return f"limit={SYSTEMS[switch.system].line_s}"
 
 
 def _function(name: str, lines: Sequence[str]) -> list[str]:
@@ -147,8 +153,11 @@ def _changing(line: str) -> str:
 def _ask(name: str, switch: AgentlessSwitch, variables: Sequence[str], body: Sequence[str], timeout_s: float) -> Answer:
     """Run a script there and read what it says. Raises UnhealthyError where it was not run."""
     mark = f"c4bench-{secrets.token_hex(8)}"
-    script = "\n".join([f"mark={mark}", _FUNCTIONS, *variables, "main() {", *body, "}", 'main "$@" </dev/null', ""])
-    done = _run(name, switch, script.encode(), timeout_s)
+    script = "\n".join(
+        [f"mark={mark}", _limit(switch), _FUNCTIONS, *variables, "main() {", *body, "}", 'main "$@" </dev/null', ""]
+    )
+    slower_s = SYSTEMS[switch.system].line_s - System._field_defaults["line_s"]
+    done = _run(name, switch, script.encode(), timeout_s + 2 * slower_s)
     answer = _answer(mark, done.stdout.decode(errors="replace"))
     if not answer.said and not answer.printed:
         raise UnreachableError(_reason(switch, done))

@@ -53,6 +53,20 @@ class EcnMarking(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     probability: float = 0.2
 
 
+class Nics(StrEnum):
+    """What a lab's NICs are to their hosts: rxe as it is, or like a ConnectX-6 (docs/reference/twin.md)."""
+
+    RXE = "rxe"
+    CONNECTX_6 = "connectx-6"
+
+
+class AckTimeout(StrEnum):
+    """A ConnectX-6's time-outs: as it is shipped, or with the floor off (`c4bench.cost.ack_timeout`)."""
+
+    CX6 = "cx6"
+    CX6_FLOOR_OFF = "cx6-floor-off"
+
+
 Dscp = Annotated[int, msgspec.Meta(ge=0, le=63)]
 
 
@@ -66,10 +80,11 @@ class SwitchOs(StrEnum):
 class FabricOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a lab's fabric has besides its cables.
 
-    `withdraw_s` is how long after a link dies the switches that are not at its ends stop using it. `icmp` are every
-    switch's limits. `dscp` is that of every NIC's packets. Switches spray RoCE packets of `spray_dscp`; 0 is none. With
-    `ecn` switches mark packets, and NICs send such as may be marked. After it has sent nothing for a while, a port
-    sends `burst_bytes` at once, faster than its rate. `switch_os` is what runs on every switch.
+    `nics` are like ConnectX-6 where asked for, with the time-outs `ack_timeout`. `withdraw_s` is how long after a link
+    dies the switches that are not at its ends stop using it. `icmp` are every switch's limits. `dscp` is that of every
+    NIC's packets. Switches spray RoCE packets of `spray_dscp`; 0 is none. With `ecn` switches mark packets, and NICs
+    send such as may be marked. After it has sent nothing for a while, a port sends `burst_bytes` at once, faster than
+    its rate. `switch_os` is what runs on every switch.
     """
 
     name: str
@@ -80,6 +95,8 @@ class FabricOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     spray_dscp: Dscp = 0
     ecn: EcnMarking | None = None
     burst_bytes: int = BURST_BYTES
+    nics: Nics = Nics.RXE
+    ack_timeout: AckTimeout = AckTimeout.CX6
     switch_os: SwitchOs = SwitchOs.NONE
 
 
@@ -94,7 +111,8 @@ class Switch(msgspec.Struct, frozen=True):
 class Port(msgspec.Struct, frozen=True):
     """A NIC's cable: `netdev` at its host's end, `interface` at the edge switch's.
 
-    `edge` and `port` are the numbers in the NIC's address. Port `member` of a bond counts from 0.
+    `edge` and `port` are the numbers in the NIC's address. Port `member` of a bond counts from 0. A NIC like a ConnectX
+    has its end of the cable on its own side, where the host's `tc` does not reach: `wire`, "" for none.
     """
 
     nic: Nic
@@ -107,6 +125,12 @@ class Port(msgspec.Struct, frozen=True):
     delay_s: float = 0.0
     member: int = 0
     burst_bytes: int = BURST_BYTES
+    wire: str = ""
+
+    @property
+    def sender(self) -> tuple[str, str]:
+        """The network namespace and the interface in it that send at the NIC's rate."""
+        return (wires_of(self.nic.host), self.wire) if self.wire else (self.nic.host, self.netdev)
 
     @property
     def gateway(self) -> str:
@@ -161,6 +185,8 @@ class Topology(msgspec.Struct, frozen=True):
     icmp: IcmpLimits = IcmpLimits()
     spray_dscp: int = 0
     ecn: EcnMarking | None = None
+    nics: Nics = Nics.RXE
+    ack_timeout: AckTimeout = AckTimeout.CX6
     switch_os: SwitchOs = SwitchOs.NONE
 
     @property
@@ -201,6 +227,11 @@ class Topology(msgspec.Struct, frozen=True):
         return tuple(port for port in self.ports if port.nic == nic)
 
 
+def wires_of(host: str) -> str:
+    """The network namespace that is the inside of a host's NICs."""
+    return f"{host}.nics"
+
+
 def build(graph: FabricGraph, options: FabricOptions) -> Topology:
     """Name and number everything; `topology_file` has checked both.
 
@@ -230,6 +261,8 @@ def build(graph: FabricGraph, options: FabricOptions) -> Topology:
         icmp=options.icmp,
         spray_dscp=options.spray_dscp,
         ecn=options.ecn,
+        nics=options.nics,
+        ack_timeout=options.ack_timeout,
         switch_os=options.switch_os,
     )
 
@@ -276,11 +309,14 @@ def _ports(graph: FabricGraph, options: FabricOptions, names: _InterfaceNames) -
     for cables in _nics(graph):
         host, edge = cables[0].host, numbers[frozenset(cable.switch for cable in cables)]
         nic = _nic(nics[host], cables, f"10.{edge}.{used[edge]}.1", options)
+        if options.nics is Nics.CONNECTX_6:
+            nic = msgspec.structs.replace(nic, device=f"mlx5_{nics.total()}")
         nics[host] += 1
         for member, cable in enumerate(cables):
             netdev = nic.bond[member] if nic.bond else nic.netdev
             ends = cable.switch, edge, used[edge], names.next(cable.switch, "p"), netdev
-            found.append(Port(nic, *ends, cable.rate_bps, cable.delay_s, member, options.burst_bytes))
+            wire = f"{netdev}w" if options.nics is Nics.CONNECTX_6 else ""
+            found.append(Port(nic, *ends, cable.rate_bps, cable.delay_s, member, options.burst_bytes, wire))
         used[edge] += 1
     return tuple(found)
 

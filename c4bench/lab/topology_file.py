@@ -21,7 +21,7 @@ from c4bench.inventory.cables import Cable, GraphError, Limits, Problem, delay_o
 from c4bench.inventory.cables import check as check_graph
 from c4bench.inventory.document import Keys, located
 from c4bench.inventory.groups import split
-from c4bench.lab.topology import EcnMarking, FabricOptions, Topology, build, subnet_numbers
+from c4bench.lab.topology import AckTimeout, EcnMarking, FabricOptions, Nics, Topology, build, subnet_numbers
 from c4bench.model.graph import FabricGraph, HostPort, Trunk
 
 
@@ -143,6 +143,13 @@ def _marking_problems(ecn: EcnMarking) -> Iterator[Problem]:
         yield ("ecn", "probability"), f"{ecn.probability:g}; give more than 0, at most 1"
 
 
+def _connectx_problems(graph: FabricGraph, options: FabricOptions) -> Iterator[Problem]:
+    if options.nics is Nics.CONNECTX_6 and any(port.bond for port in graph.host_ports):
+        yield ("nics",), f"{options.nics}: with bonds a lab's NICs are rxe"
+    if options.nics is Nics.RXE and options.ack_timeout is not AckTimeout.CX6:
+        yield ("ack_timeout",), f"{options.ack_timeout}: rxe has time-outs of its own; give nics: {Nics.CONNECTX_6}"
+
+
 def _problems(graph: FabricGraph, options: FabricOptions) -> Iterator[Problem]:
     if not 0 <= options.withdraw_s <= _WITHDRAW_MAX_S:
         yield ("withdraw_s",), f"{options.withdraw_s:g}; give 0 to {_WITHDRAW_MAX_S:g} seconds"
@@ -154,6 +161,7 @@ def _problems(graph: FabricGraph, options: FabricOptions) -> Iterator[Problem]:
     if options.switch_os and options.spray_dscp:
         yield ("switch_os",), f"{options.switch_os}: switches with an operating system do not spray; leave one out"
     yield from _marking_problems(options.ecn) if options.ecn else ()
+    yield from _connectx_problems(graph, options)
     if (subnets := len(subnet_numbers(graph))) > _SUBNETS_AT_MOST:
         yield ("links",), f"{subnets} edge switches and pairs of them with bonds; give at most {_SUBNETS_AT_MOST}"
     for position in (port.position for port in graph.host_ports if port.nic >= 0):

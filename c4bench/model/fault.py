@@ -95,8 +95,9 @@ class FaultSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A fault of the catalogue.
 
     `drivers` names the function that brings it about, by kind of hardware that it can affect; `seen` are those on which
-    it was seen to work. `severs` tells that nothing passes the target any more. `not_in_lab` is why the embedded lab
-    cannot carry it, empty where it can. `parts` are those of a compound, which itself has no drivers and no witness.
+    it was seen to work, and `no_driver` says of other kinds why there is none. `severs` tells that nothing passes the
+    target any more. `not_in_lab` is why the embedded lab cannot carry it, empty where it can. `parts` are those of a
+    compound, which itself has no drivers and no witness.
     `doctor` is the rule by which `c4bench doctor` must find a wrong setting.
     """
 
@@ -114,6 +115,7 @@ class FaultSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     severs: bool = False
     not_in_lab: str = ""
     seen: tuple[str, ...] = ()
+    no_driver: dict[str, str] = {}
     parts: tuple[CompoundStep, ...] = ()
     doctor: Misconfiguration | None = None
 

@@ -122,7 +122,7 @@ def default_port(facts: SwitchFacts) -> str:
     """The port of the IPv4 default route, "" for none."""
     for line in lines(facts.printed["routes"]):
         if line.startswith("default via ") and " dev " in line:
-            return line.partition(" dev ")[2].split()[0]
+            return line.partition(" dev ")[2].partition(" ")[0]
     return ""
 
 

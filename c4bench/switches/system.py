@@ -52,8 +52,9 @@ class System(NamedTuple):
     commands by name, and `parse` makes facts of what they have printed (those that failed are left out). `listing` is
     the configuration that a change may change, one row a line, by section: equal texts mean an equal state; with a
     port, only that port's state, besides what the switch has in common. `changes` are by name: the driver `sonic.down`
-    of a file in faults/ is `down` here. With `own_timer` the lines of a change make the switch undo it at the end of
-    the lease. `fixes` are the commands by which a user corrects a wrong setting (`systems.fix`).
+    of a file in faults/ is `down` here. A line of a change may take `line_s` seconds. With `own_timer` the lines of a
+    change make the switch undo it at the end of the lease. `fixes` are the commands by which a user corrects a wrong
+    setting (`systems.fix`).
     """
 
     name: str
@@ -64,6 +65,7 @@ class System(NamedTuple):
     enter: tuple[str, ...] = SHELL
     fixes: Mapping[Misconfiguration, str] = {}
     own_timer: bool = False
+    line_s: int = 20
 
 
 def port_of(facts: SwitchFacts, request: FaultRequest) -> Port:

@@ -32,15 +32,17 @@ def port_counters(device: str, port: int = 1, sysfs: Path = SYSFS) -> dict[str, 
 
 
 _Source = Mapping[str, Mapping[str, tuple[str, ...]]]  # names by driver and kind
-# By source: the driver's `hw_counters`. Several names of one driver count different events, which are added; rxe's
-# completer_retry_err counts both kinds.
+# By source: the driver's `hw_counters`. Several names of one driver count different events, which are added, or with a
+# minus taken away; rxe's completer_retry_err counts both kinds. A ConnectX as shipped repeats packets before the timer
+# of their QP expires (roce_adp_retrans), and slows itself down with each as if a CNP had come: rp_cnp_handled counts
+# these too (roce_slow_restart_cnps), and they say nothing of congestion.
 _HARDWARE: _Source = {
     "mlx5": {
-        "retransmits": ("local_ack_timeout_err", "packet_seq_err", "implied_nak_seq_err"),
+        "retransmits": ("local_ack_timeout_err", "packet_seq_err", "implied_nak_seq_err", "roce_adp_retrans"),
         "out_of_sequence": ("out_of_sequence",),
         "duplicates": ("duplicate_request",),
         "cnp_sent": ("np_cnp_sent",),
-        "cnp_received": ("rp_cnp_handled", "rp_cnp_ignored"),
+        "cnp_received": ("rp_cnp_handled", "rp_cnp_ignored", "-roce_slow_restart_cnps"),
         "ecn_marked": ("np_ecn_marked_roce_packets",),
     },
     "bnxt_re": {
@@ -98,14 +100,27 @@ def _by_kind(*sources: _Source) -> dict[str, frozenset[str]]:
 
 
 _COUNTED_AS = _by_kind(_HARDWARE, _ETHERNET)
-COUNTED = frozenset(name for names in _by_kind(_HARDWARE).values() for name in names) - {IP_ECN_MARKED}
+COUNTED = frozenset(name.lstrip("-") for names in _by_kind(_HARDWARE).values() for name in names) - {IP_ECN_MARKED}
 ETHERNET_COUNTED = frozenset(name for names in _by_kind(_ETHERNET).values() for name in names)
+# What the driver of a ConnectX's interface counts besides: packets lost in the NIC, and errors of its cable.
+_LOST_OR_WRONG = (
+    *("rx_discards_phy", "tx_discards_phy", "rx_prio{}_discards", "rx_out_of_buffer", "rx_steer_missed_packets"),
+    *("rx_symbol_err_phy", "rx_pcs_symbol_err_phy", "rx_crc_errors_phy", "tx_errors_phy", "link_down_events_phy"),
+    *("tx_pause_storm_warning_events", "tx_pause_storm_error_events"),
+)
+PORT_TROUBLES = ETHERNET_COUNTED | {name.format(number) for name in _LOST_OR_WRONG for number in _PRIORITIES}
 
 
 def nic_record(nic: str, state: str, counters: Mapping[str, int]) -> NicRecord:
     """The record of a NIC with the counters of its device and of its network interfaces, by the drivers' names."""
-    by_kind = {kind: [counters[name] for name in counters.keys() & names] for kind, names in _COUNTED_AS.items()}
-    return NicRecord(nic, state, **{kind: sum(values) for kind, values in by_kind.items() if values})
+    return NicRecord(nic, state, **{kind: _total(counters, names) for kind, names in _COUNTED_AS.items()})
+
+
+def _total(counters: Mapping[str, int], names: frozenset[str]) -> int | None:
+    """The sum of those counters that are there, less those with a minus; None where none is to be added."""
+    added = [counters[name] for name in counters.keys() & names]
+    less = sum(counters.get(name[1:], 0) for name in names if name.startswith("-"))
+    return max(0, sum(added) - less) if added else None
 
 
 def difference(before: dict[str, int], after: dict[str, int]) -> dict[str, int]:

@@ -23,7 +23,7 @@ from c4bench.model.fabric import Nic
 from c4bench.verbs import addressing
 from c4bench.verbs.addressing import DEFAULT_PATH, Gid, PathAttributes, PortStatus
 from c4bench.verbs.errors import VerbsError, failure, verbs
-from c4bench.verbs.path_control import OpenDevice, PathControl
+from c4bench.verbs.path_control import OpenDevice, PathControl, readdress_refusal
 from c4bench.verbs.path_controls import choose
 from c4bench.verbs.transport import Completion, PortEvent, Remote, TransportProfile
 
@@ -169,11 +169,23 @@ class Endpoint:
             self.raw.modify(attributes, mask)
 
     def readdress(self, path: PathAttributes) -> None:
-        """Give a live connection another address vector: SQD, the vector, RTS.
+        """Give a live connection another address vector, if the device can; the connection stays as it is if not.
 
         The caller has reaped every completion first. VerbsError where the send queue does not drain within
         `_DRAINED_S` or the device refuses; `connect` at both ends is then the way.
         """
+        if obstacle := self.device.readdress_obstacle:
+            raise VerbsError(
+                f"QP {self.qp_num} on {self.device.name} cannot take another path while it is connected ({obstacle}), "
+                "but when it connects the next time",
+                device=self.device.name,
+                status=obstacle,
+                qp=self.qp_num,
+            )
+        self.try_readdress(path)
+
+    def try_readdress(self, path: PathAttributes) -> None:
+        """SQD, the vector, RTS. Raises as `readdress`."""
         before, self.path = self.path, path
         try:
             address = QPAttr(port_num=self.device.port_number)
@@ -360,6 +372,7 @@ class Device:
         self.name, self.address = nic.device, nic.address
         self.port_number = port
         self._paths = paths
+        self._readdress_obstacle: str | None = None
         with ExitStack() as undo, verbs(self.name, "opening it"):
             self._open(undo, depth)
             self._close = undo.pop_all()
@@ -408,6 +421,13 @@ class Device:
         if self._paths is None:
             self._paths = choose(self)
         return self._paths
+
+    @property
+    def readdress_obstacle(self) -> str:
+        """Why a connected QP cannot be given another address vector, "" where it can; tried when first asked."""
+        if self._readdress_obstacle is None:
+            self._readdress_obstacle = readdress_refusal(self)
+        return self._readdress_obstacle
 
     @property
     def active(self) -> bool:

@@ -24,6 +24,7 @@ from c4bench.verbs.device import Device, active_mtu_bytes
 from c4bench.verbs.discovery import discover, find
 from c4bench.verbs.errors import VerbsError
 from c4bench.verbs.packet_capture import PacketCapture
+from c4bench.verbs.path_controls import PATH_CONTROLS
 from c4bench.verbs.transport import PROFILES, Completion, Remote
 from c4bench.verbs.waiting import waiter
 
@@ -39,11 +40,16 @@ class End(msgspec.Struct, frozen=True):
 
 
 class _Open(msgspec.Struct, frozen=True, tag="open", tag_field="do"):
-    """Open the NIC and `length` bytes of memory; answers with its `End`."""
+    """Open the NIC and `length` bytes of memory; answers with its `End`.
+
+    `timeout` and `retries` take the place of the profile's (`TransportProfile`).
+    """
 
     length: int = 1 << 20
     profile: str = "brisk"
     waiting: str = "events"
+    timeout: int | None = None
+    retries: int | None = None
 
 
 class _Connect(msgspec.Struct, frozen=True, tag="connect", tag_field="do"):
@@ -59,6 +65,16 @@ class _Write(msgspec.Struct, frozen=True, tag="write", tag_field="do"):
     times: int = 1
     rkey: int | None = None
     timeout_s: float = 10.0
+
+
+class _GiveUp(msgspec.Struct, frozen=True, tag="give_up", tag_field="do"):
+    """Write to the far end, which does not answer; answers with the status and after what time it came, s."""
+
+    timeout_s: float = 100.0
+
+
+class _Fence(msgspec.Struct, frozen=True, tag="fence", tag_field="do"):
+    """Put the QP into the error state: it answers nobody any more."""
 
 
 class _Move(msgspec.Struct, frozen=True, tag="move", tag_field="do"):
@@ -87,6 +103,10 @@ class _State(msgspec.Struct, frozen=True, tag="state", tag_field="do"):
     """Answers with the QP's state, the path control in use, and why DMA-BUF does not work."""
 
 
+class _Knobs(msgspec.Struct, frozen=True, tag="knobs", tag_field="do"):
+    """Answers why each path control does not work here, and why a connected QP does not move; "" where it does."""
+
+
 class _Find(msgspec.Struct, frozen=True, tag="find", tag_field="do"):
     """Answers with the port that discovery finds by the NIC's address."""
 
@@ -95,7 +115,21 @@ class _Counters(msgspec.Struct, frozen=True, tag="counters", tag_field="do"):
     """Answers with the hardware counters, after the kernel's cache of them has expired."""
 
 
-_Command = _Open | _Connect | _Write | _Move | _Seen | _TrafficClasses | _Events | _State | _Find | _Counters
+_Command = (
+    _Open
+    | _Connect
+    | _Write
+    | _GiveUp
+    | _Fence
+    | _Move
+    | _Seen
+    | _TrafficClasses
+    | _Events
+    | _State
+    | _Knobs
+    | _Find
+    | _Counters
+)
 
 
 class EndpointConsole:
@@ -121,7 +155,11 @@ class EndpointConsole:
         self._device = self._opened.enter_context(device)
         self._memory = ctypes.create_string_buffer(command.length)
         self._region = device.register(ctypes.addressof(self._memory), command.length)
-        self._endpoint = device.connection(PROFILES[command.profile], _DEPTH, _DEPTH)
+        profile = PROFILES[command.profile]
+        timeout = profile.timeout if command.timeout is None else command.timeout
+        retries = profile.retries if command.retries is None else command.retries
+        profile = msgspec.structs.replace(profile, timeout=timeout, retries=retries)
+        self._endpoint = device.connection(profile, _DEPTH, _DEPTH)
         self._waiter = waiter(command.waiting, [device])
         self._events_seen: list[str] = []
         here = msgspec.structs.replace(device.here(), qp=self._endpoint.qp_num)
@@ -141,6 +179,15 @@ class EndpointConsole:
             if status:
                 return status
         return ""
+
+    def _give_up(self, command: _GiveUp) -> tuple[str, float]:
+        began_s = time.monotonic()
+        status = self._write(_Write(timeout_s=command.timeout_s))
+        return status, time.monotonic() - began_s
+
+    def _fence(self, _: _Fence) -> str:
+        self._endpoint.fence()
+        return self._endpoint.state
 
     def _completed(self, timeout_s: float) -> str:
         deadline_s = time.monotonic() + timeout_s
@@ -187,6 +234,10 @@ class EndpointConsole:
             "paths": type(self._device.paths).__name__,
             "dmabuf": self._device.dmabuf_obstacle(),
         }
+
+    def _knobs(self, _: _Knobs) -> dict[str, str]:
+        controls = {name: control.obstacle(self._device) for name, control in PATH_CONTROLS.items()}
+        return controls | {"moves of connected QPs": self._device.readdress_obstacle}
 
     def _find(self, _: _Find) -> object:
         return find(discover(SYSFS, _active_mtu), address=self._nic.address)._asdict()

@@ -30,7 +30,13 @@ class OpenEndpoint(Protocol):
         """Connect with the given path attributes."""
 
     def readdress(self, path: PathAttributes) -> None:
-        """Change the path attributes of a connected endpoint. Raises VerbsError where the device refuses."""
+        """Change the path attributes of a connected endpoint.
+
+        Raises VerbsError where the device refuses; the endpoint is then as before.
+        """
+
+    def try_readdress(self, path: PathAttributes) -> None:
+        """The same without asking first whether the device can. Raises VerbsError."""
 
     def probe(self, wr_id: int = 0) -> None:
         """Write zero bytes."""
@@ -59,6 +65,10 @@ class OpenDevice(Protocol):
     @property
     def paths(self) -> "PathControl":
         """How the device's connections choose their paths."""
+
+    @property
+    def readdress_obstacle(self) -> str:
+        """Why a connected QP cannot be given another address vector, "" where it can; tried once."""
 
     def status(self) -> PortStatus:
         """The current state of the port."""
@@ -156,6 +166,26 @@ class NoPathControl:
     def source_port(self, endpoint: OpenEndpoint) -> int:  # noqa: ARG002
         """Unknown."""
         return 0
+
+
+# The vendor id of ibv_query_device of devices without hardware.
+SOFTWARE = 0xFFFFFF
+
+
+def readdress_refusal(device: OpenDevice) -> str:
+    """Why the device refuses another address vector for a connected QP, found on a scratch QP; "" if it does not.
+
+    mlx5 has no SQD state (EINVAL). Software devices take every transition that the specification has: none is tried, so
+    that a job's QP numbers do not depend on it.
+    """
+    if device.vendor == SOFTWARE:
+        return ""
+    try:
+        with to_itself(device) as endpoint:
+            endpoint.try_readdress(endpoint.path)
+    except VerbsError as error:
+        return error.status or str(error)
+    return ""
 
 
 # An unassigned address of the Local Network Control Block (RFC 5771), which routers must not forward; the hop limit of

@@ -13,6 +13,7 @@ from c4bench.verbs.mlx5 import LagPort, LiveSourcePort, SourcePortAndLagPort
 from c4bench.verbs.packet_capture import PacketCapture
 from c4bench.verbs.path_control import (
     NOBODY,
+    SOFTWARE,
     NoPathControl,
     OpenDevice,
     OpenEndpoint,
@@ -22,10 +23,9 @@ from c4bench.verbs.path_control import (
 )
 from c4bench.verbs.transport import Remote
 
-_SOFTWARE = 0xFFFFFF
 # The first Linux whose driver passes the label to `rdma_get_udp_sport` when a QP is connected, by the vendor id of
 # ibv_query_device: rxe (which has none), mlx5, irdma. A vendor's own driver package may do so on older kernels.
-_LINUX_SINCE = {_SOFTWARE: (5, 18), 0x02C9: (5, 8), 0x8086: (5, 18)}
+_LINUX_SINCE = {SOFTWARE: (5, 18), 0x02C9: (5, 8), 0x8086: (5, 18)}
 _ASKED_PORT = 0xEDB8
 _WITHIN_S = 0.05
 
@@ -42,7 +42,7 @@ class FlowLabel(UdpSourcePort):
         status = device.status()
         if status.link_layer != ETHERNET:
             return f"its link layer is {status.link_layer}"
-        if device.vendor == _SOFTWARE:
+        if device.vendor == SOFTWARE:
             # Without the netdev, or the right to capture on it, the kernel version decides.
             with suppress(C4Error):
                 return _obstacle_on_wire(device)
@@ -52,7 +52,7 @@ class FlowLabel(UdpSourcePort):
         """Nothing to do: the label is in the address vector."""
 
     def move(self, endpoint: OpenEndpoint, choice: int) -> None:
-        """Change the label of the connected endpoint."""
+        """Change the label of the connected endpoint, by its address vector."""
         endpoint.readdress(self.attributes(choice))
 
 
@@ -124,7 +124,7 @@ class PathBits:
         """Nothing to do: the bits are in the address vector."""
 
     def move(self, endpoint: OpenEndpoint, choice: int) -> None:
-        """Change the bits of the connected endpoint."""
+        """Change the bits of the connected endpoint, by its address vector."""
         endpoint.readdress(self.attributes(choice))
 
     def source_port(self, endpoint: OpenEndpoint) -> int:  # noqa: ARG002

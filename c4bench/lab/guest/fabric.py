@@ -8,6 +8,9 @@ fabric, each NIC has its own routing table, chosen by source address and by outp
 after these, so that traffic between two NICs of one host crosses the switches too. A program that names neither, as
 those of librdmacm do, leaves by the host's first NIC.
 
+A NIC like a ConnectX: its port is in a namespace of its own, the inside of the NIC, and the host's interface is a
+macvlan on it. The NIC's shaper is inside too, so that the host's `tc` changes neither rate nor RoCE packets.
+
 A NIC whose ports are cabled to two switches: a Linux bond of its interfaces. The bond hashes addresses and UDP ports,
 and so a flow's source port chooses the port that it leaves by. It is static: the two switches share the gateway's
 address and MAC address, as with MLAG, and each delivers by its own cable. LACP would only add that both sides agree on
@@ -25,18 +28,23 @@ from c4bench.errors import UnhealthyError
 from c4bench.lab.guest import spraying
 from c4bench.lab.topology import (
     MANAGEMENT_GATEWAY,
+    AckTimeout,
     EcnMarking,
     IcmpLimits,
     Link,
     LinkEnd,
     NextHops,
+    Nics,
     Port,
     Switch,
     Topology,
     next_hops,
+    wires_of,
 )
 from c4bench.model.fabric import Nic
 
+# Whether RDMA devices that are made now are like a ConnectX, and who of them has no floor (kernel.patch).
+_CONNECTX, _FLOOR_OFF = (Path("/sys/module/rdma_rxe/parameters", name) for name in ("connectx", "floor_off"))
 _MIIMON_MS = 100  # how often a bond looks for ports that have lost their link
 
 
@@ -108,6 +116,7 @@ def answer_settings(limits: IcmpLimits) -> dict[str, str]:
     return {f"ipv4/{how}": "1"}
 
 
+_WIRE_MTU_BYTES = 9978  # the largest of a ConnectX: its host sets a smaller one
 MTU_BYTES = 4200  # leaves room for a 4096-byte path MTU and its headers
 MANAGEMENT_BRIDGE = "mgmt"
 _FABRIC = "10.0.0.0/8"  # all NICs; the management network is a smaller one in it
@@ -244,10 +253,15 @@ def _cable_switches(link: Link, batches: dict[str, list[str]]) -> None:
 def _cable_nic(nic: Nic, cables: Sequence[Port], batches: dict[str, list[str]]) -> None:
     own_mac, switch_mac = nic_mac(cables[0], switch_end=False), nic_mac(cables[0], switch_end=True)
     for port in cables:
+        namespace, netdev = port.sender
+        mtu_bytes = _WIRE_MTU_BYTES if port.wire else MTU_BYTES
         batches[""].append(
-            f"link add {port.netdev} netns {nic.host} mtu {MTU_BYTES} address {own_mac} type veth "
+            f"link add {netdev} netns {namespace} mtu {mtu_bytes} address {own_mac} type veth "
             f"peer name {port.interface} netns {port.switch} mtu {MTU_BYTES} address {switch_mac}"
         )
+        if port.wire:
+            macvlan = f"netns {nic.host} mtu {MTU_BYTES} type macvlan mode passthru"
+            batches[namespace].append(f"link add link {netdev} name {port.netdev} {macvlan}")
         addresses = [f"address add {address}/24 dev {port.interface}" for address in port.switch_addresses]
         batches[port.switch] += [*addresses, *switch_port_up(port)]
     table = nic_table(cables[0])
@@ -291,7 +305,8 @@ def tc_commands(topology: Topology) -> dict[str, list[str]]:
         for end in link.ends:
             batches[end.switch] += shaper(end.interface, link, topology.ecn)
     for port in topology.ports:
-        batches[port.nic.host] += shaper(port.netdev, port)
+        namespace, netdev = port.sender
+        batches[namespace] += shaper(netdev, port)
         batches[port.switch] += shaper(port.interface, port, topology.ecn)
     for name, commands in spraying.tc_commands(topology).items():
         batches[name] += commands
@@ -316,12 +331,17 @@ def build(topology: Topology) -> None:
     batch("rdma", "", ["system set netns exclusive"])  # refused as soon as there is another namespace
     names = switch_namespaces(topology)
     hosts = [host.name for host in topology.hosts]
-    batch("ip", "", [f"netns add {name}" for name in [*names, *hosts]])
+    inside_nics = dict.fromkeys(wires_of(port.nic.host) for port in topology.ports if port.wire)
+    batch("ip", "", [f"netns add {name}" for name in [*names, *hosts, *inside_nics]])
     _write_sysctls("", NO_IPV6)
     for switch in topology.switches:
         _write_sysctls(switch.name, switch_settings(switch, topology.icmp))
     for name in hosts:
         _write_sysctls(name, HOST_SETTINGS)
+    for name in inside_nics:
+        _write_sysctls(name, NO_IPV6)
+    if topology.nics is Nics.CONNECTX_6:
+        _CONNECTX.write_text("Y\n")
     for tool, batches in (
         ("ip", ip_commands(topology)),
         ("tc", tc_commands(topology)),
@@ -329,6 +349,9 @@ def build(topology: Topology) -> None:
     ):
         for name, lines in batches.items():
             batch(tool, name, lines)
+    for port in topology.ports:
+        if topology.ack_timeout is AckTimeout.CX6_FLOOR_OFF:
+            set_ack_floor(port, off=True)
 
 
 def nic_reset(port: Port, ifb: str) -> dict[str, list[str]]:
@@ -348,9 +371,27 @@ def nic_reset(port: Port, ifb: str) -> dict[str, list[str]]:
         ],
         "tc": [
             *(f"qdisc del dev {netdev} {place}" for netdev in netdevs for place in ("ingress", "root")),
-            *shaper(port.netdev, port),
+            *([] if port.wire else shaper(port.netdev, port)),
         ],
     }
+
+
+def wire_reset(port: Port) -> dict[str, list[str]]:
+    """By tool, the commands that reset the inside of a NIC: its link, and what its driver has set."""
+    wire = port.wire
+    return {"ip": [f"link set {wire} up"], "tc": [f"qdisc del dev {wire} root", *shaper(wire, port)]}
+
+
+def far_end_reset(port: Port) -> list[str]:
+    """The `tc` commands that give the switch's end of a NIC's cable its rate, which the NIC may have changed."""
+    rate = f"rate {port.rate_bps:.0f}bit burst {port.burst_bytes} limit {_QUEUE_BYTES}"
+    return [f"qdisc change dev {port.interface} root tbf {rate}"]
+
+
+def set_ack_floor(port: Port, *, off: bool) -> None:
+    """Whether a NIC like a ConnectX-6 raises short time-outs to a floor; the change holds for all its QPs."""
+    with inside(port.nic.host):
+        _FLOOR_OFF.write_text(f"{port.netdev} {off:d}\n")
 
 
 def batch(tool: str, namespace: str, lines: list[str], *, force: bool = False) -> None:

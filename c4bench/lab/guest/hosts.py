@@ -28,8 +28,8 @@ from c4bench.lab.guest import fabric, naming
 from c4bench.lab.guest.naming import hide
 from c4bench.lab.guest.provision import AGENT_ID, SHARED, SSH, permit
 from c4bench.lab.spec import MACHINE_ROOT, LabSpec
-from c4bench.lab.topology import MANAGEMENT_GATEWAY
-from c4bench.lab.twin import lldp
+from c4bench.lab.topology import MANAGEMENT_GATEWAY, AckTimeout, Nics
+from c4bench.lab.twin import connectx, lldp
 from c4bench.model.fabric import Host
 
 _logger = logging.getLogger(__name__)
@@ -288,6 +288,8 @@ class LabHost:
         if self.spec.agents:
             _provision_agent(self.host, Path(self.spec.trust), folder)
         permit([self.host], (), folder)
+        if self.spec.topology.nics is Nics.CONNECTX_6:
+            connectx.furnish(root, self.spec.topology, self.host.name)
         if self.spec.lldp_client:
             address = f"system ip management pattern {self.host.address}"
             lldp.furnish(root, self.spec.lldp_client, f"system hostname {self.host.name}", address)
@@ -319,6 +321,11 @@ class LabHost:
         for port in self._ports:
             with fabric.inside(self.host.name):
                 ifb = ifb_name(socket.if_nametoindex(port.nic.netdev))
+            if port.wire:
+                for tool, lines in fabric.wire_reset(port).items():
+                    fabric.batch(tool, port.sender[0], lines, force=True)
+                fabric.batch("tc", port.switch, fabric.far_end_reset(port), force=True)
+                fabric.set_ack_floor(port, off=self.spec.topology.ack_timeout is AckTimeout.CX6_FLOOR_OFF)
             for tool, lines in fabric.nic_reset(port, ifb).items():
                 fabric.batch(tool, self.host.name, lines, force=True)
 

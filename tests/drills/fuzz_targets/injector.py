@@ -2,7 +2,7 @@
 
 import json
 import mmap
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
 import msgspec
@@ -14,10 +14,10 @@ from c4bench.collective import ring_layout as layout
 from c4bench.collective.ring_layout import CommEntry, ConnName, Owner
 from c4bench.collective.ring_reader import read_owner, read_telemetry_file
 from c4bench.decoding import from_msgpack
+from c4bench.errors import UnhealthyError
 from c4bench.inject import __main__ as injector
-from c4bench.inject import catalogue, gpus, interfaces, permitted, protocol
+from c4bench.inject import catalogue, connectx, gpus, interfaces, permitted, protocol, switch_shell
 from c4bench.inject.actions import Delete, Plan, Run, SetKnob, Signal
-from c4bench.inject.drivers import hardware, switch
 from c4bench.inject.interfaces import InterfaceTarget, join_listings
 from c4bench.inject.journal import Entry, Journal, Quarantine, boot
 from c4bench.inject.permitted import Permitted, PermittedHost
@@ -25,6 +25,7 @@ from c4bench.model.fabric import Nic
 from c4bench.model.fault import FaultRequest, Lease, TargetKind
 from c4bench.model.telemetry import CommRecord, Member
 from c4bench.resources import resource
+from c4bench.switches import linux, sonic
 from c4bench.workload.controls import Controls
 from fuzz_targets.evidence import recorded
 
@@ -223,6 +224,36 @@ def _listing_corpus():
     return Corpus("text", ("\x1e".join((address, json.dumps([tbf, netem]), texts)).encode(),))
 
 
+def _sonic(**printed):
+    """Every change of SONiC for a port, after what the switch has printed."""
+    outputs = {
+        "configuration": _DATABASE.decode(),
+        "status": _STATUS.decode(),
+        "tools": "/usr/bin/redis-cli",
+        "neighbours": "",
+    }
+    facts = sonic.parse(outputs | printed)
+    sonic.listing(facts, None)
+    _every(sonic.SYSTEM.changes.values(), facts)
+
+
+def _linux(**printed):
+    """A port's state, after what the switch has printed."""
+    outputs = dict.fromkeys(("filters", "neighbours", "systems"), "")
+    outputs |= {"addresses": _LINKS.decode(), "qdiscs": "[]", "links": "[]", "routes": _ROUTES.decode()}
+    facts = linux.parse(outputs | printed)
+    linux.listing(facts, None)
+    linux.default_port(facts)
+
+
+def _every(changes, facts):
+    values = {"fraction": 0.5, "direction": "tx", "period_s": 1.0, "duty": 0.5, "count": 2.0, "mtu_bytes": 1500.0}
+    values |= {"priority": 3.0, "dscp": 26.0, "class": 1.0, "factor": 10.0}
+    for change in changes:
+        with suppress(UnhealthyError):
+            change(facts, FaultRequest("link.down", "leaf0", port="Ethernet0", parameters=values))
+
+
 @contextmanager
 def _text(_folder, read):
     yield lambda data: read(data.decode("utf-8", "surrogateescape"))
@@ -234,6 +265,24 @@ def _printed(*texts):
 
 _GPUS = b"0, 400.00, 100.00, 400.00, 400.00, 1410, 1980\n1, 400.00, 100.00, 400.00, 400.00, 345, 1980\n"
 _XID = b"#Entity   XIDER\nID\nGPU 0     79\nGPU 0     N/A\n"
+_ANSWER = b"Welcome\nc4 section a\nx\nc4 code 0\nc4 boot 12\nc4 uptime_ms 77\nc4 refused it is full\n"
+_DATABASE = _json(
+    {
+        "PORT": {"Ethernet0": {"admin_status": "up", "mtu": "9100", "speed": "100000"}},
+        "INTERFACE": {"Ethernet0|10.0.0.0/31": {}},
+        "BGP_NEIGHBOR": {"10.0.0.1": {"local_addr": "10.0.0.0"}},
+        "PORT_QOS_MAP": {"Ethernet0": {"dscp_to_tc_map": "AZURE", "pfc_enable": "3,4", "scheduler": "s"}},
+        "DSCP_TO_TC_MAP": {"AZURE": {"26": "3"}},
+        "SCHEDULER": {"s": {"pir": "1250000"}},
+        "QUEUE": {"Ethernet0|3-4": {"wred_profile": "W"}},
+        "WRED_PROFILE": {"W": {"ecn": "ecn_all", "green_min_threshold": "1048576", "green_max_threshold": "2097152"}},
+        "ACL_TABLE": {"A": {"ports": ["Ethernet0"], "stage": "ingress", "type": "L3"}},
+        "ACL_RULE": {"A|R": {"PRIORITY": "1"}},
+        "PFC_WD": {"Ethernet0": {"action": "drop"}},
+    }
+)
+_LINKS = _json([{"ifname": "up0", "ifindex": 3, "link_type": "ether", "mtu": 9000, "flags": ["UP"], "addr_info": []}])
+_ROUTES = b"default via 10.0.0.9 dev up0 \n10.9.0.0/24 \n\tnexthop via 10.8.0.2 dev up0 weight 1 \n"
 _STATUS = b"""\
   Interface    Lanes    Speed    MTU    Alias    Oper    Admin
 -----------  -------  -------  -----  -------  ------  -------
@@ -249,9 +298,27 @@ Settings for eth9:
 """
 
 
-def _ethtool(text):
-    hardware._speed_mbps(text)
-    hardware._modes(text, "Supported link modes")
+_FEC = b"""\
+FEC parameters for eth9:
+Supported/Configured FEC encodings: Auto RS
+Active FEC encoding: RS
+"""
+_DCB = b"""{"dscp_prio":[[26,3],[0,0]]}"""
+_MLXLINK = b"""\
+State                              : Active
+Enabled Link Speed (Ext.)          : 0x000007f2 (100G_2X,100G_4X)
+"""
+_MLXREG = b"""\
+Field Name                                     | Data
+======================================================
+min_ack_timeout_limit_disabled_field_select    | 0x00000001
+min_ack_timeout_limit_disabled                 | 0x00000000
+"""
+
+
+def _mlxlink(text):
+    connectx.port_state(text)
+    connectx.enabled_speeds(text)
 
 
 _AGENT = b"""\
@@ -272,10 +339,18 @@ TARGETS = (
     Target("inject-listing", _listing_corpus, _listing),
     Target("inject-gpus", _printed(_GPUS), partial(_text, read=gpus.parse)),
     Target("inject-xid", _printed(_XID), partial(_text, read=gpus.parse_xid)),
-    Target("inject-sonic", _printed(_STATUS), partial(_text, read=lambda text: switch.sonic_status(text, "Ethernet0"))),
-    Target("inject-ethtool", _printed(_ETHTOOL), partial(_text, read=_ethtool)),
-    Target("inject-mlnx-qos", of("text", *recorded("mlnx_qos.txt")), partial(_text, read=hardware.limits_gbps),
+    Target("inject-sonic-status", _printed(_STATUS), partial(_text, read=lambda text: _sonic(status=text))),
+    Target("inject-sonic-tables", of("json", _DATABASE), partial(_text, read=lambda text: _sonic(configuration=text))),
+    Target("inject-linux-addresses", of("json", _LINKS), partial(_text, read=lambda text: _linux(addresses=text))),
+    Target("inject-linux-routes", _printed(_ROUTES), partial(_text, read=lambda text: _linux(routes=text))),
+    Target("inject-switch-answer", _printed(_ANSWER), partial(_text, read=partial(switch_shell._answer, "c4"))),
+    Target("inject-ethtool", _printed(_ETHTOOL), partial(_text, read=connectx.parse_link)),
+    Target("inject-fec", _printed(_FEC), partial(_text, read=connectx.parse_fec)),
+    Target("inject-mlnx-qos", of("text", *recorded("mlnx_qos.txt")), partial(_text, read=connectx.parse_qos),
            sound=False),
+    Target("inject-dcb", _printed(_DCB), partial(_text, read=connectx.parse_dcb_dscp)),
+    Target("inject-mlxlink", _printed(_MLXLINK), partial(_text, read=_mlxlink)),
+    Target("inject-mlxreg", _printed(_MLXREG), partial(_text, read=connectx.parse_register)),
     Target("agent-config", of("yaml", _AGENT),
            partial(_file, name="agent.yml", read=config.load)),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""First light in the lab: what hardware will be asked, asked of rxe."""
+"""First light in the lab: what hardware will be asked, asked of rxe, and of NICs that look like a ConnectX."""
 
 import msgspec
 import pytest
@@ -14,7 +14,7 @@ LEASE_S = 20.0
 
 
 def test_each_fault_of_a_nic_is_tried_once(nic_hosts, place, injector, inventory, measure):
-    """What rxe can have is seen and leaves nothing, the rest is impossible, and the file names no host."""
+    """What the NIC can have is seen and leaves nothing, the rest is impossible, and the file names no host."""
     where = f"{nic_hosts[0].name}/0"
     names = [*(host.name for host in inventory.hosts), *inventory.switches]
     lines = []
@@ -22,6 +22,7 @@ def test_each_fault_of_a_nic_is_tried_once(nic_hosts, place, injector, inventory
         injector,
         [(where, place(where))],
         lambda host: remote.connect(host, inventory.access[host]),
+        lambda host: inventory.access[host].python,
         names,
         LEASE_S,
         lines.append,
@@ -29,10 +30,13 @@ def test_each_fault_of_a_nic_is_tried_once(nic_hosts, place, injector, inventory
     )
     (tried,) = file.tried.values()
     outcomes = {one.fault: one.outcome for one in tried}
-    possible = set(of(TargetKind.NIC))
+    nics = {name: spec for name, spec in CATALOGUE.items() if spec.target is TargetKind.NIC}
+    (kind,) = {one.hardware for one in tried if one.hardware}
+    possible = set(of(TargetKind.NIC)) if kind == "rxe" else {name for name in nics if kind in nics[name].drivers}
     assert {fault for fault, outcome in outcomes.items() if outcome == "seen"} == possible, lines
-    nics = {name for name, spec in CATALOGUE.items() if spec.target is TargetKind.NIC}
-    assert {fault for fault, outcome in outcomes.items() if outcome == "impossible"} == nics - possible
+    assert {fault for fault, outcome in outcomes.items() if outcome == "impossible"} == nics.keys() - possible
+    (knobs,) = file.knobs.values()
+    assert "" in knobs.values(), knobs
     text = msgspec.json.encode(file).decode()
     measure("first_light.tried", len(tried), equals=len(nics), clock=Clock.NONE)
     assert not [host.name for host in inventory.hosts for word in (f'"{host.name}/', f"{host.name} ") if word in text]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -9,7 +10,8 @@ import time
 
 import pytest
 
-from c4bench.errors import UnhealthyError
+from c4bench.errors import C4Error, UnhealthyError
+from c4bench.inject import catalogue
 from c4bench.model.measurement import Clock
 
 pytestmark = pytest.mark.needs("disruptive", "root")
@@ -172,3 +174,48 @@ def test_a_plan_touches_nothing(nic_hosts, command, state, measure):
     assert "tc qdisc" in json.loads(said)["apply"][0]
     left = state() != before
     measure("faults.residue", float(left), at_most=0, clock=Clock.NONE)
+
+
+ROUNDS = 50
+# All that drivers of a ConnectX change, as tools and files have it.
+SETTINGS = """
+ip -json address show dev {dev}; ip route show table all; ip neighbour show nud permanent; ethtool {dev}
+mlnx_qos -i {dev} -a; ethtool --show-fec {dev}; grep -rs '' /sys/class/net/{dev}/ecn; cat /sys/class/net/{dev}/speed
+pci=$(basename $(readlink -f /sys/class/infiniband/{device}/device))
+mlxlink -d $pci; mlxreg -d $pci --yes --reg_name ROCE_ACCL --get; cat /sys/class/infiniband/{device}/tc/1/traffic_class
+"""
+
+
+@pytest.mark.nightly
+def test_no_driver_of_a_connectx_outlives_its_lease(nic_hosts, injector, place, command, on, over, measure):
+    """Whenever controllers, sessions and injectors are killed, every setting is as it was when the lease is over."""
+    host, nic = nic_hosts[0].name, nic_hosts[0].nics[0]
+    specs = catalogue.load().specs
+    faults = [name for name, spec in sorted(specs.items()) if name.startswith("nic.") and "mlx5_core" in spec.drivers]
+    faults = [name for name in faults if can_be_had(injector, name, place(nic.name))]
+    if not {"nic.port_off"} & {*faults}:
+        pytest.skip("no-connectx: the first host's NIC is none")
+    draw = random.Random(1)
+    settings = SETTINGS.format(dev=nic.netdev, device=nic.device)
+    before, residue = on(host, settings), []
+    for number in range(ROUNDS):
+        fault, began_s = faults[number % len(faults)], time.time()
+        controller = command("apply", fault, nic.name, f"--lease={LEASE_S:g}s", "--last-nic")
+        time.sleep(draw.uniform(0.0, LEASE_S))
+        if draw.random() < 0.5:
+            on(host, KILL)
+        killed(controller)
+        over(host, LEASE_S, began_s, f"{fault}, killed", at_least=0)
+        now = on(host, settings)
+        residue += [f"{fault}: {line}" for line in {*now.splitlines()} ^ {*before.splitlines()}]
+        before = now
+    measure("faults.residue", len(residue), at_most=0, clock=Clock.NONE, rounds=ROUNDS, faults=len(faults))
+    assert not residue
+
+
+def can_be_had(injector, name, where):
+    """Whether a driver plans the fault there with what the catalogue has as its defaults."""
+    try:
+        return bool(injector.plan(name, where, {}).apply)
+    except C4Error:
+        return False

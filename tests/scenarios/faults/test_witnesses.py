@@ -73,3 +73,17 @@ def test_what_only_hurts_icmp_is_not_seen(nic_hosts, place, watch):
     planes = watch(of(TargetKind.NIC), place(f"{nic_hosts[0].name}/0"), **hurt)
     planes |= watch(["host.data_cut"], place(nic_hosts[0].name), **hurt)
     assert {name for name, plane in planes.items() if plane == "rdma"} == BY_RDMA
+
+
+def test_what_the_hosts_tc_does_to_hardware_is_not_seen(nic_hosts, place, watch, inventory):
+    """Where a netem loses all packets of the interface but RDMA's, no witness of a fault of data sees it."""
+    nic = nic_hosts[0].nics[0]
+    with remote.connect(nic.host, inventory.access[nic.host]) as connection:
+        driver = connection.run(["readlink", "-f", f"/sys/class/infiniband/{nic.device}/device/driver"], timeout_s=30.0)
+    if not driver.stdout.strip().endswith(b"/mlx5_core"):
+        pytest.skip("software-nic: the host's tc touches the packets of rxe")
+    netem = ["tc", "qdisc", "add", "dev", nic.netdev, "root", "netem", "loss", "100%"]
+    undo = ["tc", "qdisc", "del", "dev", nic.netdev, "root"]
+    hurt = {"variant": "the host's tc loses all packets", "instead": [netem], "undo": [undo]}
+    watch(sorted(BY_RDMA - {"host.data_cut"}), place(f"{nic.host}/0"), **hurt)
+    watch(["host.data_cut"], place(nic.host), **hurt)

@@ -6,6 +6,7 @@ import pytest
 
 from c4bench.collective.errors import CollectiveError
 from c4bench.collective.ring_reader import read_telemetry_file
+from c4bench.verbs.errors import VerbsError
 
 SMALL = {"chunk_bytes": 1024, "staging_bytes": 4096}
 
@@ -73,6 +74,20 @@ def test_a_connection_moves_between_operations(world):
     assert job.run(work) == [0xC777, 0xC777]
     with pytest.raises(LookupError, match="rank 5"):
         job.comms[0].move(5, 0, 0xC777)
+
+
+def test_a_connection_that_cannot_move_keeps_its_path_for_good(world, monkeypatch):
+    """A device that refuses leaves the port that was used, also for the time when the connection comes back."""
+    rail = world(2).comms[0]._group.sender(1, 0).own[0]
+
+    def refuse(_):
+        raise VerbsError("no SQD", device="dev")
+
+    monkeypatch.setattr(rail.ends.data, "move", refuse, raising=False)
+    before = rail.source_port
+    with pytest.raises(VerbsError, match="no SQD"):
+        rail.move(0xC777)
+    assert rail.source_port == before
 
 
 def test_provided_memory_is_registered_once(world):

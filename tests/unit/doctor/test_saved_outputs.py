@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import random
+import re
 import shutil
 import tarfile
 from pathlib import Path
@@ -54,6 +55,16 @@ def test_the_one_that_is_to_be_looked_at_is_named_alone(name, words):
     """Of many ports with counts above zero, down links and unlike siblings, only the one that matters is bad."""
     (line,) = bad(CASES / name)
     assert all(word in line for word in words), line
+
+
+def test_a_port_without_any_gid_is_named(tmp_path):
+    """A port that `rdma link` lists and the table of GIDs does not have is without one, by its interface."""
+    (tmp_path / "gpu1").mkdir()
+    table = (CASES / "show_gids.txt").read_text().splitlines(keepends=True)
+    (tmp_path / "gpu1/show_gids").write_text("".join(line for line in table if "mlx5_1\t" not in line))
+    links = (f"link mlx5_{n}/1 state ACTIVE physical_state LINK_UP netdev ens{n} \n" for n in range(2))
+    (tmp_path / "gpu1/rdma_link").write_text("".join(links))
+    assert any(line.startswith("bad gpu1 ens1: has no IPv4 address, so no GID index 3") for line in bad(tmp_path))
 
 
 def test_symbol_errors_are_told_from_congestion():
@@ -439,3 +450,34 @@ def test_hostile_names_and_numbers_are_no_trouble():
     counts = {"Eth\x1b[2J": {"RX_DRP": 7}}
     assert not any_errors(counts)
     assert [one.where for one in judge_ports({}, counts)] == ["Eth\\x1b[2J"]
+
+
+RECORDED = Path(__file__).parents[1] / "verbs/recorded"
+
+
+def test_congestion_that_a_connectx_only_tells_itself_is_none(tmp_path):
+    """Of two readings with repeats and as many more CNPs, the repeats grow and the congestion marks do not."""
+    first = (RECORDED / "rdma_statistic_connectx6.txt").read_text()
+    second = first
+    for name, more in (("rp_cnp_handled 10", 40), ("roce_slow_restart_cnps 8", 38), ("roce_adp_retrans 5", 35)):
+        second = second.replace(name, f"{name.split()[0]} {more}")
+    (tmp_path / "rdma0_before.txt").write_text(first)
+    (tmp_path / "rdma0_after.txt").write_text(second)
+    grown = [line for line in said(tmp_path) if " grow, " in line]
+    assert len(grown) == 1, grown
+    assert "retransmissions grow, roce_adp_retrans 5 to 35" in grown[0]
+    (tmp_path / "rdma0_after.txt").write_text(second.replace("rp_cnp_handled 40", "rp_cnp_handled 41"))
+    assert any("congestion marks grow, rp_cnp_handled 2 to 3" in line for line in said(tmp_path))
+
+
+@pytest.mark.parametrize("file", ["rdma_statistic_connectx6.txt", "ethtool_statistics_connectx6.txt"])
+def test_each_counter_of_a_connectx_is_judged_or_left_out_on_purpose(file):
+    """Of a recorded reading only traffic, states of buffers, and what programs do to themselves have no rule."""
+    no_rule = re.compile(
+        r"[rt]x_\w*(packets|bytes)(_phy)?|rx_\w+_requests|rx_dct_connect|re[qs]p?_\w*(error|invalid)\w*|duplicate_request"
+        r"|outbound_pci_stalled_wr|rx_corrected_bits_phy|rx_err_lane_\d_phy|roce_slow_restart_\w+"
+    )
+    names = re.findall(r"\b([a-z]\w+):? \d+", (RECORDED / file).read_text())
+    assert len(names) > 25
+    assert [name for name in names if not family_of(name) and not no_rule.fullmatch(name)] == []
+    assert [name for name in names if family_of(name) and no_rule.fullmatch(name) and "steer" not in name] == []

@@ -48,11 +48,13 @@ def test_the_list_has_every_fault_on_a_line(capsys):
 
 
 def test_show_tells_what_never_ran_on_its_hardware(capsys):
-    """The description of a fault says on which hardware its driver has never been seen to work."""
+    """The description of a fault says on which hardware its driver was never seen to work, and where there is none."""
     assert main(["fault", "show", "nic.speed"]) == 0
     assert "not yet seen on hardware: mlx5_core, ib" in capsys.readouterr().out
-    assert main(["fault", "show", "nic.rate"]) == 0
-    assert "not yet seen" not in capsys.readouterr().out
+    assert main(["fault", "show", "nic.loss"]) == 0
+    shown = capsys.readouterr().out
+    assert "not yet seen" not in shown
+    assert "not on mlx5_core: no tool of the NIC drops RDMA packets; use link.loss" in shown
 
 
 def test_a_plan_is_the_exact_commands(hosts, tmp_path, capsys):

@@ -129,8 +129,11 @@ def test_routes_and_addresses_are_restored_when_a_link_comes_up():
 def test_hardware_without_a_driver_is_refused_by_name(monkeypatch):
     """`tc` does nothing to RoCE in hardware, so pretending would be worse than refusing."""
     monkeypatch.setattr(interfaces, "hardware", lambda _: "mlx5_core")
-    spec, request = CATALOGUE.resolve(nic_request("nic.rate"))
-    with pytest.raises(UnhealthyError, match=r"no driver for mlx5_core such as h5/0; .*: ethernet, rxe"):
+    spec, request = CATALOGUE.resolve(nic_request("nic.loss"))
+    with pytest.raises(UnhealthyError, match=r"h5/0 cannot have nic\.loss: no tool of the NIC drops RDMA packets; use"):
+        fault_session.plan(spec, request)
+    monkeypatch.setattr(interfaces, "hardware", lambda _: "bnxt_en")
+    with pytest.raises(UnhealthyError, match=r"no driver for bnxt_en such as h5/0; .*: ethernet, rxe"):
         fault_session.plan(spec, request)
 
 

@@ -8,13 +8,12 @@ from fakes import NOQUEUE, nic_request, rank_request, target
 
 from c4bench import inventory, remote
 from c4bench.errors import UnhealthyError
-from c4bench.inject import catalogue, feasibility, interfaces, targets
-from c4bench.inject.drivers import hardware
+from c4bench.inject import catalogue, connectx, feasibility, interfaces, targets
 from c4bench.inject.feasibility import Feasibility
 from c4bench.inject.first_plan import first_plan
 from c4bench.inject.places import Place
 from c4bench.model.fabric import Host
-from c4bench.model.fault import FaultRequest
+from c4bench.model.fault import FaultRequest, TargetKind
 
 SPECS = catalogue.load().specs
 NETDEV = next((name for _, name in socket.if_nameindex() if name != "lo"), "")
@@ -36,31 +35,42 @@ def host(monkeypatch):
     def of(kind, **sections):
         monkeypatch.setattr(interfaces, "hardware", lambda _: kind)
         monkeypatch.setattr(targets, "examine", lambda *_: target(NOQUEUE, **sections))
+        monkeypatch.setattr(connectx, "require_own_port", lambda _: None)
 
     return of
 
 
-@pytest.mark.parametrize("fault", ["nic.rate", "nic.loss", "nic.delay", "nic.blackhole", "host.data_cut"])
+@pytest.mark.parametrize("fault", ["nic.loss", "nic.corrupt", "nic.delay", "nic.reorder", "nic.blackhole"])
 def test_what_tc_does_is_not_offered_to_hardware_that_sends_past_it(host, fault):
-    """On a ConnectX the driver's answer is a reason, and on rxe it is a plan."""
-    request = nic_request(fault) if fault.startswith("nic") else FaultRequest(fault, "h5", nics=(target().interface,))
+    """On a ConnectX the answer is the catalogue's reason, and on rxe it is a plan."""
     host("mlx5_core")
-    with pytest.raises(UnhealthyError, match=f"{fault} has no driver for mlx5_core .*: ethernet, rxe"):
-        first_plan(SPECS[fault], request)
-    if fault.startswith("nic"):
-        host("rxe")
-        assert first_plan(SPECS[fault], request).apply
+    with pytest.raises(UnhealthyError, match=f"h5/0 cannot have {fault}: no tool of the NIC"):
+        first_plan(SPECS[fault], nic_request(fault))
+    host("rxe")
+    assert first_plan(SPECS[fault], nic_request(fault)).apply
+
+
+def test_every_fault_of_a_nic_is_answered_for_a_connectx():
+    """It has a driver that touches RDMA there, or the catalogue says why not."""
+    silent = {
+        name
+        for name, spec in SPECS.items()
+        if (spec.target is TargetKind.NIC or name == "host.data_cut")
+        and not {"mlx5_core"} & {*spec.drivers, *spec.no_driver}
+    }
+    assert silent == set()
+    assert all(spec.drivers.keys().isdisjoint(spec.no_driver) for spec in SPECS.values())
 
 
 def test_other_parameters_are_tried_where_the_defaults_do_not_fit(host, monkeypatch):
     """A NIC of 25 Gbit/s cannot be slowed down to the default of nic.speed, but to 10 Gbit/s."""
     host("mlx5_core")
-    monkeypatch.setattr(hardware, "run", lambda *_: SPEEDS)
+    monkeypatch.setattr(connectx, "ask", lambda *_: SPEEDS)
     assert SPECS["nic.speed"].parameters["speed"].default not in {"10G", None}
     assert first_plan(SPECS["nic.speed"], nic_request("nic.speed")).apply == (
         "ethtool -s h5n0 speed 10000 autoneg off",
     )
-    monkeypatch.setattr(hardware, "run", lambda *_: SPEEDS.replace("Speed: 25000", "Speed: 10000"))
+    monkeypatch.setattr(connectx, "ask", lambda *_: SPEEDS.replace("Speed: 25000", "Speed: 10000"))
     with pytest.raises(UnhealthyError, match="h5/0 runs at 10000 Mb/s, no more than"):
         first_plan(SPECS["nic.speed"], nic_request("nic.speed"))
 

@@ -102,7 +102,12 @@ def test_nothing_of_the_fabric_is_written():
 
 
 class Shell:
-    """A host that has no tool but ethtool."""
+    """A host that has no tools but ethtool, whose counters grow, readlink and the endpoint's console."""
+
+    knobs = ('{"answer": {"remote": {}}}', '{"answer": {"flow_label": "", "mlx5.lag_port": "gpu01 has no bond"}}')
+
+    def __init__(self):
+        self.readings = 0
 
     def __enter__(self):
         return self
@@ -111,33 +116,69 @@ class Shell:
         return False
 
     def run(self, argv, **_):
-        known = argv[2] == "ethtool"
-        return Completed(0 if known else 127, b"driver: mlx5_core at 10.2.0.1" if known else b"", b"")
+        if argv[0] == "readlink":
+            return Completed(0, b"/sys/devices/pci0000:16/0000:17:00.0\n", b"")
+        self.readings += argv[2:4] == ["ethtool", "-S"]
+        printed = {"ethtool": f"rx_discards_phy: {self.readings} at 10.2.0.1", "mlxlink": " ".join(argv[2:])}
+        text = printed.get(argv[2], "")
+        return Completed(0 if text else 127, text.encode(), b"")
+
+    def start(self, argv):
+        assert argv[:3] == ["/opt/python", "-m", "c4bench.verbs.endpoint_console"]
+        self.answers, self.written = list(self.knobs), []
+        return self
+
+    def write_line(self, line):
+        self.written.append(line)
+
+    def read_line(self, _):
+        return self.answers.pop(0)
+
+    def close(self):
+        pass
 
 
-def test_the_file_has_all_faults_and_all_tools():
-    """One line a fault is reported; the file reads back, and says nothing of names."""
-    lines = []
-    file = first_light.first_light(
-        Scripted(), [("gpu01/0", PLACE)], lambda _: Shell(), ["gpu01"], 30.0, lines.append, last_nic=False
+def whole_file(shell, lines):
+    return first_light.first_light(
+        *(Scripted(), [("gpu01/0", PLACE)], lambda _: shell, lambda _: "/opt/python", ["gpu01"], 30.0, lines.append),
+        last_nic=False,
     )
+
+
+def test_the_file_has_all_faults_tools_counters_and_knobs():
+    """One line a fault is reported; counters are read before and after; the file reads back, and has no names."""
+    lines, shell = [], Shell()
+    file = whole_file(shell, lines)
     assert len(lines) == len(file.tried["host1/0"]) == len(first_light.faults_for(PLACE))
-    assert file.printed["host1/0"][1] == Printed("ethtool eth2", 0, "driver: mlx5_core at address1")
+    printed = file.printed["host1/0"]
+    assert printed[1].output == "rx_discards_phy: 0 at address1"
+    counted = [one.output for one in printed if one.command == "ethtool -S eth2"]
+    assert counted == ["rx_discards_phy: 1 at address1", "rx_discards_phy: 2 at address1"]
+    assert Printed("mlxlink -d 0000:17:00.0", 0, "mlxlink -d 0000:17:00.0") in printed
+    assert shell.written == ['{"do": "open"}', '{"do": "knobs"}']
+    assert file.knobs == {"host1/0": {"flow_label": "", "mlx5.lag_port": "host1 has no bond"}}
     assert msgspec.json.decode(msgspec.json.encode(file), type=FirstLight) == file
+
+
+def test_a_nic_that_cannot_be_opened_has_the_reason_as_its_only_knob():
+    """The console's error is kept, and nothing more is asked."""
+    shell = Shell()
+    shell.knobs = ('{"error": "mlx5_0: opening it failed"}',)
+    assert whole_file(shell, []).knobs == {"host1/0": {"": "mlx5_0: opening it failed"}}
 
 
 def test_only_such_files_fill_the_catalogue(tmp_path):
     """What was seen on hardware that has a driver is entered once; the lab's own kinds and failures are not."""
     faults = tmp_path / "faults"
     faults.mkdir()
-    for name in ("nic.down", "nic.rate", "nic.gid"):
+    for name in ("nic.down", "nic.loss", "nic.gid"):
         source = resource("faults", f"{name}.yml")
         (faults / f"{name}.yml").write_text(source.read_text())
     found = (
         Tried("nic.down", "seen", hardware="mlx5_core"),
         Tried("nic.gid", "unseen", hardware="mlx5_core"),
-        Tried("nic.rate", "seen", hardware="rxe"),
-        Tried("nic.rate", "seen", hardware="mlx5_core"),
+        Tried("nic.loss", "seen", hardware="rxe"),
+        Tried("nic.loss", "seen", hardware="mlx5_core"),
     )
     path = tmp_path / "first-light.json"
     path.write_bytes(msgspec.json.encode(FirstLight("0.1.0", ("host1/0",), {"host1/0": found}, {})))

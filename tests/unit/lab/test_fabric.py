@@ -37,6 +37,22 @@ def test_every_port_is_shaped_to_its_rate():
     assert all("tbf rate 10000000000bit" in line for line in shaped)
 
 
+def test_the_rate_of_a_connectx_is_out_of_reach_of_its_hosts_tc():
+    """The shaper is inside the NIC, on the port below the host's interface; a reset of the NIC leaves it there."""
+    text = (topology_file.DIRECTORY / "clos-2x4.yml").read_text() + "nics: connectx-6\n"
+    twin = topology_file.parse(text, "mine.yml")
+    shaped, port = fabric.tc_commands(twin), twin.ports[0]
+    assert [line for host in twin.hosts for line in shaped[host.name]] == []
+    assert shaped["h0.nics"] == shaped["h0.nics"][:1] != []
+    assert "dev h0n0w root tbf rate 10000000000bit" in shaped["h0.nics"][0]
+    assert fabric.ip_commands(twin)["h0.nics"] == [
+        "link add link h0n0w name h0n0 netns h0 mtu 4200 type macvlan mode passthru"
+    ]
+    assert not [line for line in fabric.nic_reset(port, "ifb0")["tc"] if "tbf" in line]
+    assert shaped["h0.nics"][0] in fabric.wire_reset(port)["tc"]
+    assert [nic.device for host in twin.hosts for nic in host.nics] == [f"mlx5_{number}" for number in range(8)]
+
+
 def test_switches_mark_and_nics_do_not():
     """With `ecn` every switch's port marks below its shaper, and no NIC's; ports of links with a delay do not."""
     marking = msgspec.structs.replace(CLOS, ecn=EcnMarking(50_000, 200_000, 0.1))

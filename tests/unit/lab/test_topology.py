@@ -44,6 +44,9 @@ def test_every_asked_for_topology_is_there():
         (("leaf:", "ecn: {kmin: 5}\nleaf:"), ": ecn.kmin: "),
         (("leaf:", "spray_dscp: CS1\nleaf:"), ": spray_dscp: "),
         (("leaf:", "burst_bytes: 4000\nleaf:"), ": burst_bytes: "),
+        (("leaf:", "nics: connectx-5\nleaf:"), ": nics: "),
+        (("leaf:", "ack_timeout: cx6-floor-off\nleaf:"), ": ack_timeout: "),
+        (("nics: 1, attach: block}", "nics: 1, attach: bond}\nnics: connectx-6"), ": nics: "),
     ],
 )
 def test_a_wrong_file_is_refused_with_its_place(change, words):

@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -97,6 +99,41 @@ def test_congestion_has_one_name_for_all_drivers(tmp_path, counters, expected):
     """Drivers' own counters, read from their trees, become one record; what a NIC does not count is None, not 0."""
     fill(tmp_path / "infiniband" / "nic0" / "ports" / "1" / "hw_counters", **counters)
     assert nic_record("h0/0", "linkup", hardware_counters("nic0", sysfs=tmp_path)) == expected
+
+
+RECORDED = Path(__file__).parent / "recorded"
+
+
+def recorded_counters():
+    """What `rdma statistic` and `ethtool -S` print of a ConnectX-6, by name."""
+    words = (RECORDED / "rdma_statistic_connectx6.txt").read_text().split()[2:]
+    lines = (RECORDED / "ethtool_statistics_connectx6.txt").read_text().splitlines()[1:]
+    rows = (line.split(": ") for line in lines)
+    return {name: int(count) for name, count in pairwise(words) if count.isdigit()} | {
+        name.strip(): int(count) for name, count in rows
+    }
+
+
+def test_a_connectx_counts_as_retransmissions_what_it_repeats_early():
+    """Repeats before the timer count, and CNPs that the NIC has counted for them do not: others sent 10 - 8."""
+    counters = recorded_counters()
+    assert nic_record("h0/0", "linkup", counters) == counted(
+        retransmits=4 + 3 + 0 + 5,
+        out_of_sequence=6,
+        duplicates=2,
+        cnp_sent=1,
+        cnp_received=10 + 0 - 8,
+        ecn_marked=2,
+        pause_sent=20,
+        pause_received=1402,
+        pause_sent_us=61,
+        pause_received_us=88110,
+    )
+    # A dead peer on a direct link: nobody sends CNPs.
+    dead = nic_record("h0/0", "linkup", counters | {"rp_cnp_handled": 8, "np_cnp_sent": 0})
+    assert (dead.retransmits, dead.cnp_received) == (12, 0)
+    without = {name: count for name, count in counters.items() if not name.startswith("rp_cnp")}
+    assert nic_record("h0/0", "linkup", without).cnp_received is None
 
 
 def test_a_gauge_follows_a_port_that_goes_and_comes_back(tmp_path):

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyverbs.pyverbs_error import PyverbsRDMAError
 
-from c4bench.verbs import mlx5, path_controls
+from c4bench.model.fabric import Nic
+from c4bench.verbs import device, mlx5, path_controls
 from c4bench.verbs.addressing import (
     ETHERNET,
     FIRST_PORT,
@@ -21,9 +22,10 @@ from c4bench.verbs.addressing import (
     label_for,
     port_of,
 )
+from c4bench.verbs.endpoint_console import EndpointConsole
 from c4bench.verbs.errors import VerbsError
 from c4bench.verbs.mlx5 import LagPort, LiveSourcePort
-from c4bench.verbs.path_control import NoPathControl
+from c4bench.verbs.path_control import SOFTWARE, NoPathControl
 from c4bench.verbs.path_controls import FlowLabel, PathBits, choose
 from c4bench.verbs.transport import Remote
 
@@ -231,3 +233,114 @@ def test_a_driver_that_ignores_the_label_is_found_out(monkeypatch):
     monkeypatch.setattr(path_controls, "PacketCapture", tap)
     monkeypatch.setattr(Endpoint, "probe", lambda *_: None, raising=False)
     assert "it sent from 49152" in FlowLabel().obstacle(Device(vendor=0xFFFFFF))
+
+
+def test_the_console_answers_what_each_control_lacks(provider, monkeypatch):
+    """Every control is tried on the opened device, and so is the move of a connected QP."""
+    provider(refuses=errno.EPERM)
+    monkeypatch.setattr(Device, "readdress_obstacle", "EINVAL", raising=False)
+    console = EndpointConsole(Nic("h0", 0, "mlx5_0", "eth2", "10.2.0.1", 1e11))
+    console._device = Device(INFINIBAND, lmc=2)
+    answer = console.answer('{"do": "knobs"}')["answer"]
+    assert answer.keys() == {*path_controls.PATH_CONTROLS, "moves of connected QPs"}
+    assert {name for name, why in answer.items() if not why} == {"lid_path_bits"}
+    assert (answer["flow_label"], answer["moves of connected QPs"]) == ("its link layer is InfiniBand", "EINVAL")
+
+
+class Qp:
+    """Stands in for a connected QP of pyverbs: one whose driver has no state SQD, or one that has."""
+
+    qp_num = 17
+
+    def __init__(self, refuses):
+        self.refuses, self.states, self.addresses, self.sq_draining = refuses, ["RTS"], 0, 0
+
+    def modify(self, attributes, mask):
+        if mask == device.ENUMS.IBV_QP_AV:
+            self.addresses += 1
+            return
+        state = device.STATES[attributes.qp_state]
+        self.states.append(state)
+        if state == "SQD" and self.refuses:
+            raise PyverbsRDMAError("Failed to modify QP", errno.EINVAL)
+
+    def query(self, _):
+        reached = [state for state in self.states if state != "SQD" or not self.refuses]
+        states = {name: number for number, name in device.STATES.items()}
+        return SimpleNamespace(qp_state=states[reached[-1]], sq_draining=0), None
+
+
+class OpenNic(device.Device):
+    """A NIC whose QPs are stand-ins, all else being the real thing."""
+
+    def __init__(self, vendor, *, refuses):
+        self.name, self.port_number = "mlx5_0", 1
+        self._vendor, self._refuses = vendor, refuses
+        self._readdress_obstacle = None
+        self.made = []
+
+    @property
+    def vendor(self):
+        return self._vendor
+
+    def here(self):
+        return Remote("::1", 0)
+
+    def connection(self, *_):
+        return self.connected()
+
+    def connected(self):
+        endpoint = OpenQp(self, Qp(self._refuses))
+        self.made.append(endpoint.raw)
+        return endpoint
+
+
+class OpenQp(device.Endpoint):
+    """An endpoint with such a QP."""
+
+    def __init__(self, nic, raw):
+        self.device, self.raw, self.qp_num, self.path = nic, raw, raw.qp_num, PathAttributes()
+
+    def connect_by(self, *_):
+        pass
+
+    def close(self):
+        pass
+
+    def _address(self):
+        return None
+
+
+@pytest.fixture
+def addresses(monkeypatch):
+    """Attributes of a QP without pyverbs' own checks of what is in them."""
+    monkeypatch.setattr(device, "QPAttr", SimpleNamespace)
+
+
+@pytest.mark.usefixtures("addresses")
+@pytest.mark.parametrize("control", [FlowLabel(), PathBits()])
+def test_a_transition_that_the_device_refuses_is_never_asked_of_a_connection(control):
+    """mlx5 has no SQD: found once on a scratch QP; connections are not touched, and keep their path until the next."""
+    nic = OpenNic(MELLANOX, refuses=True)
+    endpoint = nic.connected()
+    for _ in range(2):
+        with pytest.raises(
+            VerbsError, match=r"QP 17 on mlx5_0 cannot take another path .* but when it connects the next"
+        ):
+            control.move(endpoint, 3 if isinstance(control, PathBits) else 0xC777)
+    live, *scratch = nic.made
+    assert (live.states, live.addresses, endpoint.path) == (["RTS"], 0, PathAttributes())
+    assert [qp.states for qp in scratch] == [["RTS", "SQD"]]
+
+
+@pytest.mark.usefixtures("addresses")
+@pytest.mark.parametrize("vendor", [SOFTWARE, 0x8086])
+def test_a_device_that_takes_the_transition_moves_its_connections(vendor):
+    """Out of RTS and back with another label; only hardware is tried first."""
+    nic = OpenNic(vendor, refuses=False)
+    endpoint = nic.connected()
+    FlowLabel().move(endpoint, 0xC777)
+    live, *scratch = nic.made
+    assert (live.states, live.addresses) == (["RTS", "SQD", "RTS"], 1)
+    assert endpoint.path == PathAttributes(flow_label=label_for(0xC777))
+    assert len(scratch) == (vendor != SOFTWARE)

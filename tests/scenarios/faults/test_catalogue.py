@@ -76,7 +76,8 @@ def unresolved(nic_hosts, up_and_across, inventory, on):
     root = "" if inventory.access[switch].user in {"", "root"} else "sudo -n "
     on(switch, f"{root}ip neighbour del {address} dev {port}")
     yield switch, port, address
-    on(switch, f"{root}ip neighbour replace {address} lladdr {fixed[fixed.index('lladdr') + 1]} dev {port} nud permanent")
+    lladdr = fixed[fixed.index("lladdr") + 1]
+    on(switch, f"{root}ip neighbour replace {address} lladdr {lladdr} dev {port} nud permanent")
 
 
 def test_a_nic_is_healed_when_packets_reach_it(injector, place, nic_hosts, on, unresolved):

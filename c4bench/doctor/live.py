@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from c4bench.doctor import counters, rules
-from c4bench.doctor.facts import Counters, Fact, FixedClass, Interface, Qos, RdmaPort, Remark
+from c4bench.doctor.facts import Counters, Fact, FixedClass, Gid, Interface, Qos, RdmaPort, Remark
 from c4bench.doctor.findings import HostSelfReport
 from c4bench.doctor.outputs import sysfs
 from c4bench.doctor.outputs.formats import format_of
@@ -19,6 +19,7 @@ APART_S = 5.0
 _OF_HOST = (("show_gids",), ("nvidia-smi",), ("dmesg", "--since", "-1hour"), sysfs.COMMAND)
 _OF_INTERFACE = (("ethtool",), ("ethtool", "-i"), ("ethtool", "-m"))
 _COUNTERS = ("ethtool", "-S")
+_ETHERNET = "Ethernet"
 # The answers to commands, in their order, "" for those that failed.
 Run = Callable[[Sequence[Sequence[str]]], Sequence[str]]
 
@@ -51,6 +52,8 @@ def _reported(facts: HostSelfReport) -> Iterator[Fact]:
         for port in device.ports:
             if port.netdev in facts.netdevs:
                 yield RdmaPort(device.name, port.number, port.state, netdev=port.netdev)
+            if port.link_layer == _ETHERNET and not port.gid_types:
+                yield Gid(device.name, port.number, 0, "", "")
         if device.traffic_class is not None:
             yield FixedClass(device.name, device.traffic_class)
 

@@ -5,7 +5,7 @@ other end of a cable; each remark says which of them. Where nothing decides, bot
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Generic, NamedTuple, TypeVar
 
@@ -77,6 +77,44 @@ class _Undecided(NamedTuple):
     kind: Misconfiguration
     devices: frozenset[str]
     text: str
+
+
+class Siblings(Generic[V]):
+    """Values of ports, and what is usual among those of a port's role and rate, else of its rate, else among all."""
+
+    def __init__(self, known: Sequence[tuple[Place, V]]) -> None:
+        self.known = known
+        self._usual = [(alike, noun, _most_by(known, alike)) for alike, noun in _LIKENESS]
+
+    def usual(self, place: Place) -> Usual[V] | None:
+        """The value that the port should have, None where more than half have none in common."""
+        for alike, noun, by_key in self._usual:
+            found = by_key.get(alike(place))
+            if found is not None:
+                return Usual(found.value, f"{found.why} {noun or place.role}")
+        return None
+
+    def odd(self) -> Iterator[tuple[Place, V, Usual[V]]]:
+        """The ports that have another value than is usual."""
+        for place, value in self.known:
+            usual = self.usual(place)
+            if usual is not None and value != usual.value:
+                yield place, value, usual
+
+
+# How ports are alike, the likest first, and what they are called; "" is their role.
+_LIKENESS: tuple[tuple[Callable[[Place], Hashable], str], ...] = (
+    (lambda one: (one.role, one.rate_bps), ""),
+    (lambda one: one.rate_bps, "ports of its rate"),
+    (lambda _: None, "ports"),
+)
+
+
+def _most_by(known: Iterable[tuple[Place, V]], alike: Callable[[Place], Hashable]) -> dict[Hashable, Usual[V]]:
+    groups: dict[Hashable, list[V]] = defaultdict(list)
+    for place, value in known:
+        groups[alike(place)].append(value)
+    return {key: usual for key, values in groups.items() if (usual := _most(values)) is not None}
 
 
 _Found = Iterator[tuple[Place, Remark]]
@@ -233,28 +271,24 @@ class _Fabric:
                 yield port, Remark(Mark.NOTE, Misconfiguration.PFC_OFF, port.settings.name, text, "make them alike")
 
     def _ecn_off(self) -> _Found:
-        for port in self._ports:
-            marks = port.settings.marks if isinstance(port.settings, PortSettings) else None
-            if marks is None:
-                continue
+        known = [(port, marks) for port in self._ports if (marks := _marks(port)) is not None]
+        marking = Counter((port.role, number) for port, marks in known for number in marks)
+        for port, marks in known:
             for number in self._lossless or port.settings.pfc or ():
                 if number not in marks:
-                    text = f"priority {number} is lossless without ECN marking{self._others(port, number)}"
+                    others = marking[port.role, number]
+                    text = f"priority {number} is lossless without ECN marking"
+                    text += f"; {others} other {port.role} mark" if others else ""
                     yield self._found(Misconfiguration.ECN_OFF, port, text, priority=number)
-
-    def _others(self, port: Place, number: int) -> str:
-        """How many of the ports of its role mark at a priority."""
-        alike = [one for one in self._ports if one.role == port.role and _marks(one) is not None]
-        count = sum(number in (_marks(one) or {}) for one in alike)
-        return f"; {count} of {len(alike)} {port.role} mark" if count else ""
 
     def _ecn_thresholds(self) -> _Found:
         for number in self._lossless or sorted({one for port in self._ports for one in port.settings.pfc or ()}):
             known = [(port, marks[number]) for port in self._ports if number in (marks := _marks(port) or {})]
-            if known and self._expected(known[0][0], known) is None:
+            siblings = Siblings(known)
+            if all(siblings.usual(port) is None for port, _ in known):
                 ends = [(port.end, _thresholds(marking)) for port, marking in known]
                 self._differ(Misconfiguration.ECN_THRESHOLDS, f"ECN marking of priority {number}", ends)
-            for port, marking, usual in self._odd(known):
+            for port, marking, usual in siblings.odd():
                 text = f"marks priority {number} {_thresholds(marking)}, and {usual.why} {_thresholds(usual.value)}"
                 yield self._found(Misconfiguration.ECN_THRESHOLDS, port, text, priority=number, **_numbers(usual.value))
 
@@ -276,7 +310,7 @@ class _Fabric:
         reported: set[End] = set()
         for places in (self._ports, self._nics):
             known = [(one, one.settings.mtu_bytes) for one in places if one.settings.mtu_bytes]
-            for place, own, usual in self._odd(known):
+            for place, own, usual in Siblings(known).odd():
                 if own < usual.value:
                     reported.add(place.end)
                     text = f"has an MTU of {own}, and {usual.why} {usual.value}"
@@ -309,8 +343,9 @@ class _Fabric:
 
     def _adaptive_routing(self) -> _Found:
         known = [(port, on) for port in self._ports if (on := _routing(port)) is not None]
+        siblings = Siblings(known)
         for port, on in known:
-            usual = self._expected(port, known)
+            usual = siblings.usual(port)
             if on and usual is not None and usual.value:
                 text = f"adaptive routing is on, as on {usual.why}: paths cannot be chosen"
                 yield port, Remark(Mark.NOTE, Misconfiguration.ADAPTIVE_ROUTING, port.settings.name, text)
@@ -334,26 +369,6 @@ class _Fabric:
             elif usual is not None and gids != usual.value:
                 text = f"has RoCE v2 over IPv4 at GID index {_listed(gids)}, and {usual.why} NICs have {right}"
                 yield self._found(Misconfiguration.GID, nic, text)
-
-    def _odd(self, known: Sequence[tuple[Place, V]]) -> Iterator[tuple[Place, V, Usual[V]]]:
-        """The places that are unlike their siblings, where more than half of these are alike."""
-        for place, value in known:
-            usual = self._expected(place, known)
-            if usual is not None and value != usual.value:
-                yield place, value, usual
-
-    def _expected(self, place: Place, known: Sequence[tuple[Place, V]]) -> Usual[V] | None:
-        """What most ports of its role and rate have, else of its rate, else all."""
-        keys: tuple[tuple[Callable[[Place], object], str], ...] = (
-            (lambda one: (one.role, one.rate_bps), place.role),
-            (lambda one: one.rate_bps, "ports of its rate"),
-            (lambda _: None, "ports"),
-        )
-        for key, noun in keys:
-            usual = _most([value for one, value in known if key(one) == key(place)])
-            if usual is not None:
-                return Usual(usual.value, f"{usual.why} {noun}")
-        return None
 
     def _differ(self, kind: Misconfiguration, what: str, known: Iterable[tuple[End, object]]) -> None:
         """Note that `what` differs, and nothing says which of the values, each of the end of a cable, is right."""

@@ -14,7 +14,7 @@ from c4bench.doctor import misconfigurations
 from c4bench.doctor.capabilities import NAMES, Capability, Report, State
 from c4bench.doctor.facts import Mark, Remark, alike
 from c4bench.doctor.lldp import compare_neighbours
-from c4bench.doctor.settings import Device, links_of
+from c4bench.doctor.settings import Device, links_of, stated_links
 from c4bench.doctor.switches import SwitchReport
 from c4bench.inventory import Inventory
 
@@ -44,7 +44,9 @@ def document(inventory: Inventory, hosts: Sequence[Report], switches: Sequence[S
     """The reports, compared with each other, and what LLDP finds of the cables that the inventory states."""
     seen = {report.host: report.neighbours for report in hosts}
     seen |= {report.switch: report.neighbours for report in switches}
-    links = {name: links_of(of) for name, of in seen.items()}
+    graph = inventory.graph
+    stated = stated_links(graph, inventory.hosts) if graph else {}
+    links = {name: {**stated.get(name, {}), **links_of(of)} for name, of in seen.items()}
     devices = [Device(report.host, report.settings, links=links[report.host]) for report in hosts]
     devices += [
         Device(report.switch, ports=report.settings, system=report.system, links=links[report.switch])
@@ -52,7 +54,6 @@ def document(inventory: Inventory, hosts: Sequence[Report], switches: Sequence[S
     ]
     judged = misconfigurations.judge(devices, {nic.dscp for host in inventory.hosts for nic in host.nics})
     wrong = [DeviceRemark(name, remark) for name, of in judged.remarks.items() for remark in of]
-    graph = inventory.graph
     cables = () if graph is None else compare_neighbours(graph, inventory.hosts, seen)
     return Document(tuple(hosts), tuple(switches), tuple(wrong), tuple(judged.undecided), cables)
 

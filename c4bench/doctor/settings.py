@@ -1,5 +1,6 @@
 """What devices are set to, from facts about them: NICs of hosts, and ports of switches. Pure."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,7 +17,8 @@ from c4bench.doctor.facts import (
     RdmaPort,
 )
 from c4bench.doctor.lldp import Neighbour
-from c4bench.model.fabric import ECN_BITS
+from c4bench.model.fabric import ECN_BITS, Host
+from c4bench.model.graph import FabricGraph, HostPort
 from c4bench.switches.facts import Ecn, Port, PortQos, SwitchFacts
 from c4bench.switches.tables import numbers
 
@@ -82,6 +84,20 @@ def links_of(found: Iterable[Neighbour]) -> dict[str, End]:
     return {one.interface: (one.system.partition(".")[0], one.port) for one in found}
 
 
+def stated_links(graph: FabricGraph, hosts: Iterable[Host]) -> dict[str, dict[str, End]]:
+    """The far end of each cable whose ports the inventory states, by device and port."""
+    netdevs = {nic.name: nic.netdev for host in hosts for nic in host.nics if nic.netdev and not nic.bond}
+    found: dict[str, dict[str, End]] = defaultdict(dict)
+    for cable in graph.cables:
+        if isinstance(cable, HostPort):
+            near, far = (cable.host, netdevs.get(f"{cable.host}/{cable.nic}", "")), (cable.switch, cable.port)
+        else:
+            near, far = (cable.a, cable.a_port), (cable.b, cable.b_port)
+        if near[1] and far[1]:
+            found[near[0]][near[1]], found[far[0]][far[1]] = far, near
+    return found
+
+
 def nic_settings(facts: Iterable[Fact]) -> tuple[NicSettings, ...]:
     """The NICs that facts about a host are of. Interfaces without RDMA are none."""
     known = list(facts)
@@ -110,6 +126,9 @@ def _stated(facts: Sequence[Fact]) -> Iterator[tuple[str, dict[str, Any]]]:
             case Gid():
                 own = gids.setdefault((fact.device, fact.number), set())
                 own.update([fact.index] if fact.version.lower() == _CODE_V2 and fact.address else [])
+    without = [(fact.device, fact.number) for fact in facts if isinstance(fact, RdmaPort) and fact.netdev]
+    for port in without if gids else ():
+        gids.setdefault(port, set())
     for (device, number), indices in gids.items():
         yield f"{device} port {number}", {"device": device, "gids": tuple(sorted(indices))}
 

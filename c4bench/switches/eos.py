@@ -66,7 +66,7 @@ def parse(printed: Printed) -> SwitchFacts:
     lines = lines_of(printed["configuration"])
     found = _json("show interfaces", printed["interfaces"]).get("interfaces")
     interfaces = found if isinstance(found, dict) else {}
-    ports = {name: _port(name, own) for name, own in interfaces.items() if _PORT.fullmatch(name)}
+    ports = {name: _port(lines, name, own) for name, own in interfaces.items() if _PORT.fullmatch(name)}
     if not ports:
         raise UnhealthyError("`show interfaces` lists no Ethernet port; is this EOS?")
     version = _json("show version", printed["version"]).get("version", "") if "version" in printed else ""
@@ -136,13 +136,19 @@ def _names(lines: Lines) -> list[str]:
     return [name for name in found if _PORT.fullmatch(name)]
 
 
-def _port(name: str, own: object) -> Port:
+def _port(lines: Lines, name: str, own: object) -> Port:
     """A port of `show interfaces`."""
     facts = own if isinstance(own, dict) else {}
     status = str(facts.get("interfaceStatus", ""))
     up = str(facts.get("lineProtocolStatus", "")) == "up"
     speed, mtu = (value if isinstance(value, int) else 0 for value in (facts.get("bandwidth"), facts.get("mtu")))
-    return Port(name, status not in {"disabled", "errdisabled", ""}, up, float(speed), mtu)
+    admin_up = status not in {"disabled", "errdisabled", ""}
+    return Port(name, admin_up, up, float(speed), mtu, _addresses(lines, name))
+
+
+def _addresses(lines: Lines, port: str) -> tuple[str, ...]:
+    """The IPv4 addresses of a port with their prefix lengths."""
+    return tuple(match[1] for line in _block(lines, port) if (match := re.match(r"ip address ([0-9./]+)", line)))
 
 
 def _configured_port(lines: Lines, name: str) -> Port:
@@ -244,9 +250,8 @@ def _neighbours(lines: Lines) -> dict[str, str]:
     peers = {match[1] for line in bgp if (match := re.match(r"neighbor ([0-9.]{7,15}) ", line))}
     found: dict[str, str] = {}
     for port in _names(lines):
-        network = next((line.split()[-1] for line in _block(lines, port) if line.startswith("ip address ")), "")
         try:
-            subnet = ipaddress.IPv4Interface(network).network
+            subnet = ipaddress.IPv4Interface("".join(_addresses(lines, port)[:1])).network
             inside = [peer for peer in peers if ipaddress.IPv4Address(peer) in subnet]
         except ValueError:
             continue

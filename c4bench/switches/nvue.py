@@ -48,6 +48,7 @@ _SPEEDS = ((800, "800G"), (400, "400G"), (200, "200G"), (100, "100G"), (50, "50G
 _BITS = {"M": 1e6, "G": 1e9, "T": 1e12}
 _ROCE_PORT = "4791"
 _OWN = "c4bench"
+_APPLY_S = 90  # what `nv config apply` may take: it reloads the switch's daemons
 _SIDES = {"rx": ("inbound",), "tx": ("outbound",), "both": ("inbound", "outbound")}
 _FIXES = {
     Misconfiguration.PFC_OFF: "nv set qos pfc PROFILE switch-priority {priority}; "
@@ -163,7 +164,8 @@ def _port(name: str, own: Tree) -> Port:
     link = _at(own, "link")
     oper, admin = (_state(_at(link, key)) for key in ("oper-status", "admin-status"))
     oper = oper or _state(_at(link, "state"))
-    return Port(name, (admin or oper) == "up", oper == "up", _bps(_at(link, "speed")), _whole(_at(link, "mtu")))
+    rate, mtu, addresses = _bps(_at(link, "speed")), _whole(_at(link, "mtu")), tuple(_at(own, "ip", "address"))
+    return Port(name, (admin or oper) == "up", oper == "up", rate, mtu, addresses)
 
 
 def _configured_port(tree: Tree, name: str) -> Port:
@@ -530,4 +532,5 @@ SYSTEM = System(
         "adaptive_routing": adaptive_routing,
     },
     fixes=_FIXES,
+    line_s=_APPLY_S,
 )

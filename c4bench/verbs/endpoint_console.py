@@ -40,11 +40,16 @@ class End(msgspec.Struct, frozen=True):
 
 
 class _Open(msgspec.Struct, frozen=True, tag="open", tag_field="do"):
-    """Open the NIC and `length` bytes of memory; answers with its `End`."""
+    """Open the NIC and `length` bytes of memory; answers with its `End`.
+
+    `timeout` and `retries` take the place of the profile's (`TransportProfile`).
+    """
 
     length: int = 1 << 20
     profile: str = "brisk"
     waiting: str = "events"
+    timeout: int | None = None
+    retries: int | None = None
 
 
 class _Connect(msgspec.Struct, frozen=True, tag="connect", tag_field="do"):
@@ -60,6 +65,16 @@ class _Write(msgspec.Struct, frozen=True, tag="write", tag_field="do"):
     times: int = 1
     rkey: int | None = None
     timeout_s: float = 10.0
+
+
+class _GiveUp(msgspec.Struct, frozen=True, tag="give_up", tag_field="do"):
+    """Write to the far end, which does not answer; answers with the status and after what time it came, s."""
+
+    timeout_s: float = 100.0
+
+
+class _Fence(msgspec.Struct, frozen=True, tag="fence", tag_field="do"):
+    """Put the QP into the error state: it answers nobody any more."""
 
 
 class _Move(msgspec.Struct, frozen=True, tag="move", tag_field="do"):
@@ -100,7 +115,21 @@ class _Counters(msgspec.Struct, frozen=True, tag="counters", tag_field="do"):
     """Answers with the hardware counters, after the kernel's cache of them has expired."""
 
 
-_Command = _Open | _Connect | _Write | _Move | _Seen | _TrafficClasses | _Events | _State | _Knobs | _Find | _Counters
+_Command = (
+    _Open
+    | _Connect
+    | _Write
+    | _GiveUp
+    | _Fence
+    | _Move
+    | _Seen
+    | _TrafficClasses
+    | _Events
+    | _State
+    | _Knobs
+    | _Find
+    | _Counters
+)
 
 
 class EndpointConsole:
@@ -126,7 +155,11 @@ class EndpointConsole:
         self._device = self._opened.enter_context(device)
         self._memory = ctypes.create_string_buffer(command.length)
         self._region = device.register(ctypes.addressof(self._memory), command.length)
-        self._endpoint = device.connection(PROFILES[command.profile], _DEPTH, _DEPTH)
+        profile = PROFILES[command.profile]
+        timeout = profile.timeout if command.timeout is None else command.timeout
+        retries = profile.retries if command.retries is None else command.retries
+        profile = msgspec.structs.replace(profile, timeout=timeout, retries=retries)
+        self._endpoint = device.connection(profile, _DEPTH, _DEPTH)
         self._waiter = waiter(command.waiting, [device])
         self._events_seen: list[str] = []
         here = msgspec.structs.replace(device.here(), qp=self._endpoint.qp_num)
@@ -146,6 +179,15 @@ class EndpointConsole:
             if status:
                 return status
         return ""
+
+    def _give_up(self, command: _GiveUp) -> tuple[str, float]:
+        began_s = time.monotonic()
+        status = self._write(_Write(timeout_s=command.timeout_s))
+        return status, time.monotonic() - began_s
+
+    def _fence(self, _: _Fence) -> str:
+        self._endpoint.fence()
+        return self._endpoint.state
 
     def _completed(self, timeout_s: float) -> str:
         deadline_s = time.monotonic() + timeout_s

@@ -1,4 +1,4 @@
-"""`python -m tools readme|figures|table4|retries|schemas`: rewrite generated parts of documents and reports/schema."""
+"""`python -m tools readme|figures|attached|table4|retries|schemas`: rewrite parts of documents and reports/schema."""
 
 import argparse
 import sys
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from c4bench.cli import Commands
 from tools.diloco_paper.document import paragraphs, rewrite_utilisation
+from tools.documents.attached_faults import rewrite_attached_faults
 from tools.documents.readme import figures_page, rewrite
 from tools.documents.retries import rewrite_retries
 from tools.documents.run_figures import rewrite_run_figures
@@ -16,7 +17,8 @@ def register(commands: Commands) -> None:
     """Add the commands."""
     readme = commands.add_parser("readme", help="rewrite the figures of README.md and docs/figures.md from runs")
     figures = commands.add_parser("figures", help="redraw the figures of docs/diloco.md that runs have measured")
-    for parser, run in ((readme, _readme), (figures, _figures)):
+    attached = commands.add_parser("attached", help="rewrite the table of faults in docs/reference/attach.md from runs")
+    for parser, run in ((readme, _readme), (figures, _figures), (attached, _attached)):
         parser.add_argument("document", type=Path, metavar="FILE")
         parser.add_argument("run_directories", type=Path, nargs="+", metavar="RUN_DIR")
         parser.set_defaults(run=run)
@@ -39,6 +41,12 @@ def _readme(arguments: argparse.Namespace) -> int:
 def _figures(arguments: argparse.Namespace) -> int:
     written = rewrite_run_figures(arguments.document, arguments.run_directories)
     sys.stdout.write(f"rewrote {', '.join(written)} of {arguments.document}\n")
+    return 0
+
+
+def _attached(arguments: argparse.Namespace) -> int:
+    rewrite_attached_faults(arguments.document, arguments.run_directories)
+    sys.stdout.write(f"rewrote the table in {arguments.document}\n")
     return 0
 
 

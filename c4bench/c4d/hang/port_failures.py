@@ -58,13 +58,20 @@ def ports_down(job: JobView, clocks: HostClocks) -> dict[str, NicView]:
 
 
 def port_findings(job: JobView, clocks: HostClocks, fell: Mapping[str, NicView]) -> list[Finding]:
-    """A switch if all of its ports that the job uses went down; else the suspects of each NIC's port."""
+    """A switch if all of its ports that the job uses went down; else the suspects of each NIC's port.
+
+    A switch of which the job uses one port only is among the suspects of that.
+    """
     verdicts, single = [], dict(fell)
-    for switch, below in _switches(job.paths, job.users()).items():
+    cabled = _switches(job.paths, job.users())
+    for switch, below in cabled.items():
         hosts = {fell[nic].host for nic in below if nic in single}
         if len(hosts) > 1 and below <= single.keys():
             verdicts.append(_verdict(clocks, {nic: single.pop(nic) for nic in sorted(below)}, [switch]))
-    return verdicts + [_verdict(clocks, {nic: view}, _ends(job.paths, nic, view)) for nic, view in single.items()]
+    for nic, view in single.items():
+        alone = [switch for switch, below in cabled.items() if below == {nic}]
+        verdicts.append(_verdict(clocks, {nic: view}, _ends(job.paths, nic, view, alone)))
+    return verdicts
 
 
 def _switches(paths: PathLinks, nics: Collection[str]) -> dict[Component, frozenset[str]]:
@@ -76,12 +83,15 @@ def _switches(paths: PathLinks, nics: Collection[str]) -> dict[Component, frozen
     return {Component("switch", min(one.addresses)): one.cabled for one in switches(before)}
 
 
-def _ends(paths: PathLinks, nic: str, view: NicView) -> list[Component]:
-    """The suspects of a port that is down: the NIC if it was switched off, else any part of its link."""
+def _ends(paths: PathLinks, nic: str, view: NicView, alone: Iterable[Component]) -> list[Component]:
+    """The suspects of a port that is down: the NIC if it was switched off, else any part of its link.
+
+    `alone` is a switch that the job sees nothing else of.
+    """
     if view.fell_to == OFF:
         return [Component("nic", nic)]
     links = sorted({hops[-1] for (_, destination, _), hops in paths.items() if destination == nic and hops})
-    return [*(Component("link", link) for link in links), Component("nic", nic)]
+    return [*(Component("link", link) for link in links), Component("nic", nic), *alone]
 
 
 def _verdict(clocks: HostClocks, fell: Mapping[str, NicView], suspects: Iterable[Component]) -> Finding:

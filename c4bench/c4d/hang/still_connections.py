@@ -4,7 +4,7 @@ There is no period to measure a standstill by, so that of the job's own past is 
 than a third of one that is named. Outstanding work has two readings. A NIC that sends again gets no answer, and a
 process that looks for completions in vain (`owed` of its connection) has none: then the network, or the other host,
 does not deliver. A process that does not look shows neither; where NICs do not count, nobody can tell the two apart,
-and the rank is an alternative.
+and the rank is an alternative. A host that says nothing has crashed, or only its agent has ended, which is back soon.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ import numpy as np
 from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding, rank_component
 from c4bench.c4d.hang.hangs import process_stopped
-from c4bench.c4d.hang.port_failures import port_findings, ports_down
+from c4bench.c4d.hang.port_failures import port_findings, ports_down, silent_host_finding, silent_hosts
 from c4bench.c4d.hang.stalls import network_finding
 from c4bench.c4d.hang.wait_for_graph import WaitForGraph
 from c4bench.c4d.observe.clocks import HostClocks
@@ -27,6 +27,8 @@ from c4bench.c4d.thresholds import HANG_FLOOR_S, HANG_PERIODS, UNKNOWN_PERIOD_HA
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 
 _NOBODY_WAITS = WaitForGraph({}, {})
+# An agent that has ended is back within this time (s).
+_BACK_S = 2.5
 
 
 class StillConnections:
@@ -89,7 +91,7 @@ class StillConnections:
         self._stood_s[rows], self._lives[rows] = stood_s, conns["life"][rows]
 
     def _halted(self, rows: Ints) -> list[Finding]:
-        """Stopped processes, where nothing completes on any connection for longer than it ever took."""
+        """Stopped processes and silent hosts, where nothing completes anywhere for longer than it ever took."""
         conns = self._view.conns.table
         progress_s = conns["last_progress_s"][rows].max(initial=0.0)
         quiet_s = self._clocks.latest_heard_s() - progress_s if progress_s else 0.0
@@ -102,20 +104,31 @@ class StillConnections:
         process, since_s = self._view.process, self._clocks.latest_heard_s() - quiet_s
         evidence = "its process is stopped, and nothing completes on any connection"
         stopped = [rank for rank in sorted(process) if process[rank].state == "stopped"]
-        return [self._stopped(rank, since_s, quiet_s, evidence) for rank in stopped]
+        found = [self._stopped(rank, since_s, quiet_s, evidence) for rank in stopped]
+        return found or self._silent(self._clocks.latest_heard_s() - _BACK_S, since_s)
+
+    def _silent(self, unheard_s: float, since_s: float) -> list[Finding]:
+        """Hosts that were last heard of before `unheard_s` (master's clock)."""
+        hosts = silent_hosts({record.host for record in self._view.process.values()}, self._clocks, unheard_s)
+        observed_s = self._clocks.latest_heard_s()
+        return [silent_host_finding(host, self._clocks, since_s, observed_s) for host in sorted(hosts)]
 
     def _behind(self, stuck: Sequence[ConnView], since_s: float, lasted_s: float) -> list[Finding]:
-        """Processes that are stopped, ports that are down, and what the other connections share."""
+        """Processes that are stopped, silent hosts, ports that are down, and what the other connections share."""
         job = self._view
         ends = {rank for view in stuck for rank in (job.sender(view), job.receiver(view))}
         stopped = sorted(rank for rank in ends if process_stopped(job, rank))
         fallen = ports_down(job, self._clocks)
-        cut_off = {*stopped, *(rank for nic in fallen for rank in job.users()[nic])}
+        silent = self._silent(since_s + lasted_s / 2, since_s)
+        gone = {finding.component.name for finding in silent}
+        unheard = {rank for rank in ends if job.mapping.host(rank) in gone}
+        cut_off = {*stopped, *unheard, *(rank for nic in fallen for rank in job.users()[nic])}
         left = [view for view in stuck if cut_off.isdisjoint({job.sender(view), job.receiver(view)})]
         evidence = "its process is stopped, and work of its connections is outstanding"
         halted = [rank for rank in stopped if job.process[rank].state == "stopped"]
         found = [self._stopped(rank, since_s, lasted_s, evidence) for rank in halted]
-        return found + port_findings(job, self._clocks, fallen) + self._network(left, since_s, lasted_s)
+        down = [*found, *silent, *port_findings(job, self._clocks, fallen)]
+        return down + self._network(left, since_s, lasted_s)
 
     def _stopped(self, rank: int, since_s: float, lasted_s: float, evidence: str) -> Finding:
         component = rank_component(self._view.job, rank)

@@ -27,6 +27,7 @@ _NUMBERS = (
 )
 _LAST_PROGRESS, _PORT, _STATE = map(_NUMBERS.index, ("last_progress_s", "source_port", "state"))
 _COUNTERS = slice(_LAST_PROGRESS)
+_IN_STATES = slice(_NUMBERS.index(next(iter(_SPENT))), _NUMBERS.index("shared_s"))
 # Seconds (by counter) summed in another order may differ in the last bits; messages and bytes may not.
 _ROUNDING = np.array([[0.0], [0.0], [1e-9], [1e-9], [1e-9], [1e-9]])
 
@@ -174,6 +175,8 @@ class Connections(_Ends, Mapping[EndName, ConnView]):
         for turn in rounds(rows[which]):
             fresh = which[turn]
             now, before = numbers.take(fresh, axis=1), self.table.block.take(rows[fresh], axis=1)
+            # A state that was taken to last until its window ended may have ended before.
+            np.maximum(now[_IN_STATES], before[_IN_STATES], out=now[_IN_STATES])
             grown = (now[_COUNTERS] >= before[_COUNTERS] - _ROUNDING).all(axis=0)
             validator.filter("torn connection", fresh, grown, batch.hosts, windows)
             moved = grown & (now != before).any(axis=0)

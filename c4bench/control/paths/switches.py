@@ -5,8 +5,8 @@ link. Switches are Linux hosts of the inventory's `switches` group. They are rea
 the ports on Cumulus and plain Linux; other systems, such as SONiC, have readers of their own (`c4.counters`).
 
 The kernel of a SONiC switch counts only packets that go to its processor. What its ports forward is in COUNTERS_DB,
-which the switch refreshes every second unless set otherwise. Its reader is written from SONiC's documented tables
-(`sonic-db-dump`, SAI's port counters); it has never run on hardware.
+which the switch refreshes every second unless set otherwise, and which is therefore waited for. Its reader is written
+from SONiC's documented tables (`sonic-db-dump`, SAI's port counters); it has never run on hardware.
 
 Where switches answer few probes or none, counters find a path: packets of one source port are sent with every TTL,
 equally many of each. The first link carries all of them, the next all but those that expire before it, and so on. So
@@ -47,6 +47,7 @@ _SONIC = f"command -v {_DUMP[0]}"
 _RECEIVED, _SENT = "SAI_PORT_STAT_IF_IN_OCTETS", "SAI_PORT_STAT_IF_OUT_OCTETS"
 _PACKETS = ("SAI_PORT_STAT_IF_IN_UCAST_PKTS", "SAI_PORT_STAT_IF_IN_NON_UCAST_PKTS")
 _TABLE = "COUNTERS_PORT_NAME_MAP"
+_REFRESHED_S = 1.1  # SONiC's interval, and what the refresh itself takes
 # Packets of each TTL: more than the switches' own traffic, and less than a millisecond of any link.
 _OF_EACH_TTL = 32
 _TTLS = range(1, MAX_SWITCHES + 1)
@@ -162,13 +163,18 @@ Ingest = Callable[[Mapping[str, int], float], Awaitable[None]]
 
 
 class Switches:
-    """The inventory's switches; `connect` opens a connection to one.
+    """The inventory's switches; `connect` opens a connection to one, `wait` sleeps for so many seconds.
 
     Raises UsageError for a reader of counters that the inventory names and nobody has.
     """
 
-    def __init__(self, inventory: Inventory, connect: Callable[[str], Connection]) -> None:
-        self._inventory, self._connect = inventory, connect
+    def __init__(
+        self,
+        inventory: Inventory,
+        connect: Callable[[str], Connection],
+        wait: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._inventory, self._connect, self._wait = inventory, connect, wait
         named = {switch: inventory.facts[switch].counters for switch in inventory.switches}
         self._readers = {
             switch: extensions.find(READERS, f"reader of {switch}'s counters", name)
@@ -182,7 +188,12 @@ class Switches:
         return bool(self._inventory.switches)
 
     def ports(self) -> dict[str, PortCount]:
-        """Every port with an address, by its primary one. Raises UnhealthyError if a switch does not answer."""
+        """Every port with an address, by its primary one. Raises UnhealthyError if a switch does not answer.
+
+        What has been carried until now is counted, also by switches that refresh their counters only now and then.
+        """
+        if any(self._reader(switch) is _sonic for switch in self._inventory.switches):
+            self._wait(_REFRESHED_S)
         return {address: count for switch in self._inventory.switches for address, count in self._ports_of(switch)}
 
     def _ports_of(self, switch: str) -> list[tuple[str, PortCount]]:
@@ -192,7 +203,7 @@ class Switches:
         answer = connection.run([*inside, "ip", "-s", "-j", "address"], timeout_s=_TIMEOUT_S)
         interfaces = _decoded(switch, answer.stdout)
         counters = {port.ifname: _counters(port.stats64) for port in interfaces}
-        counters |= self._own_counters(switch, connection)
+        counters |= self._reader(switch)(switch, lambda argv: connection.run(argv, timeout_s=_TIMEOUT_S).stdout)
         rates = {name: parse_rate(rate) for name, rate in self._inventory.facts[switch].rates.items()}
         return [
             (address.local, _count(switch, port.ifname, counters[port.ifname], rates))
@@ -201,18 +212,18 @@ class Switches:
             if not address.secondary
         ]
 
-    def _own_counters(self, switch: str, connection: Connection) -> Mapping[str, PortCounters]:
-        """What the switch's own reader tells; nothing where the kernel's counters are those of the ports."""
+    def _reader(self, switch: str) -> CounterReader:
+        """What reads the switch's own counters; it finds none where those of the kernel are the ports'."""
         if switch not in self._readers:
-            self._readers[switch] = READERS[self._system(switch, connection)]
-        return self._readers[switch](switch, lambda argv: connection.run(argv, timeout_s=_TIMEOUT_S).stdout)
+            self._readers[switch] = READERS[self._system(switch)]
+        return self._readers[switch]
 
-    def _system(self, switch: str, connection: Connection) -> str:
+    def _system(self, switch: str) -> str:
         """The reader of a switch for which the inventory names none."""
         if self._inventory.access[switch].netns:
             return "ip"
         asked = ["sh", "-c", _SONIC]
-        return "ip" if connection.run(asked, timeout_s=_TIMEOUT_S, check=False).code else "sonic"
+        return "ip" if self._connect(switch).run(asked, timeout_s=_TIMEOUT_S, check=False).code else "sonic"
 
 
 def _decoded(switch: str, output: bytes) -> tuple[_Interface, ...]:

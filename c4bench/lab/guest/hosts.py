@@ -324,6 +324,7 @@ class LabHost:
             if port.wire:
                 for tool, lines in fabric.wire_reset(port).items():
                     fabric.batch(tool, port.sender[0], lines, force=True)
+                fabric.batch("tc", port.switch, fabric.far_end_reset(port), force=True)
                 fabric.set_ack_floor(port, off=self.spec.topology.ack_timeout is AckTimeout.CX6_FLOOR_OFF)
             for tool, lines in fabric.nic_reset(port, ifb).items():
                 fabric.batch(tool, self.host.name, lines, force=True)

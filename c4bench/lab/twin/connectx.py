@@ -89,6 +89,9 @@ def _show(sys: Path, real: Path, port: Port) -> None:
         _show_device(function, real / "devices/virtual" / kind / name)
         (sys / "class" / kind / name).unlink()
         (sys / "class" / kind / name).symlink_to(f"../../devices/{above}/{function.name}/{kind}/{name}")
+    speed = function / "net" / port.netdev / "speed"  # the kernel's is that of a veth
+    speed.unlink()
+    speed.write_text(f"{round(port.rate_bps / 1e6)}\n")
     for end, priority in ((end, priority) for end in ("roce_np", "roce_rp") for priority in range(8)):
         file = function / "net" / port.netdev / "ecn" / end / "enable" / str(priority)
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -130,10 +133,12 @@ def _rows(topology: Topology, ports: Sequence[Port]) -> Iterator[dict[str, objec
             "netdev": port.netdev,
             "device": port.nic.device,
             "pci": pci_address(port),
+            "above": f"0000:{_bus(port):02x}:01.0",
             "wire": port.wire,
             "far_namespace": str(connectx_tools.HOME / port.switch),
             "far_interface": port.interface,
             "rate_mbps": round(port.rate_bps / 1e6),
+            "lossless": [port.nic.dscp // 8] if port.nic.dscp else [],
             "floor_off": topology.ack_timeout is AckTimeout.CX6_FLOOR_OFF,
         }
 

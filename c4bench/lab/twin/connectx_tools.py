@@ -1,5 +1,5 @@
 #!/usr/bin/python3 -IS
-"""The programs of a ConnectX on a host of the lab: `mlnx_qos`, `mlxlink`, `mlxreg`, `ethtool`, `devlink`.
+"""The programs of a ConnectX on a host of the lab: `mlnx_qos`, `mlxlink`, `mlxreg`, `ethtool`, `devlink`, `setpci`.
 
 This file is copied to a host under each of these names; it must run with the standard library alone. What they set
 acts on the NIC: its wire, in a network namespace of its own, and its RDMA device. What they print has the form of the
@@ -23,6 +23,13 @@ _PFC = Path("/proc/thread-self/net/pfc")
 _CLASSES, _DSCPS = 8, 64
 _CLONE_NEWNET = 0x40000000
 _SPEEDS = {1000: "KX", 10000: "KR", 25000: "CR", 40000: "CR4", 50000: "CR2", 100000: "CR4"}
+# What a PCIe link of 16 lanes carries, by generation: its name, and Mbit/s after coding (8b/10b, then 128b/130b).
+_PCIE = {1: ("2.5", 32000), 2: ("5.0", 64000), 3: ("8.0", 126000), 4: ("16.0", 252000)}
+_NEWEST = max(_PCIE)
+# Link Control 2, whose low four bits are the target speed, and Link Control, whose bit 5 retrains the link.
+_TARGET, _CONTROL = "CAP_EXP+30.w", "CAP_EXP+10.w"
+# The switch's ports use RS. A NIC that is set to another code has no link.
+_SWITCHS_FEC = ("auto", "rs")
 _FEC = {"off": "Off", "rs": "RS", "baser": "BaseR", "auto": "Auto"}
 
 
@@ -40,19 +47,23 @@ class Nic:
     def __init__(self, row: dict[str, object]) -> None:
         self.netdev, self.device, self.pci, self.wire = (str(row[key]) for key in ("netdev", "device", "pci", "wire"))
         self.far_namespace, self.far_interface = str(row["far_namespace"]), str(row["far_interface"])
-        self.rate_mbps, self._row = int(str(row["rate_mbps"])), row
+        self.above, self.rate_mbps = str(row["above"]), int(str(row["rate_mbps"]))
         self._file = HOME / f"{self.netdev}.json"
         kept = json.loads(self._file.read_text()) if self._file.exists() else {}
         self.trust: str = kept.get("trust", "dscp")
         self.priorities: dict[int, int] = {int(key): value for key, value in kept.get("priorities", _usual()).items()}
         self.floor_off: bool = kept.get("floor_off", row["floor_off"])
+        self.lossless: list[int] = kept.get("lossless", row["lossless"])
         self.negotiates: bool = kept.get("negotiates", True)
         self.speed_mbps: int = kept.get("speed_mbps", self.rate_mbps)
         self.fec: str = kept.get("fec", "auto")
+        self.generation: int = kept.get("generation", _NEWEST)
+        self.target_generation: int = kept.get("target_generation", _NEWEST)
 
     def save(self) -> None:
         """Keep the settings until the host restarts."""
-        names = ("trust", "priorities", "floor_off", "negotiates", "speed_mbps", "fec")
+        link = ("negotiates", "speed_mbps", "fec", "generation", "target_generation")
+        names = ("trust", "priorities", "lossless", "floor_off", *link)
         self._file.write_text(json.dumps({name: getattr(self, name) for name in names}))
 
     def inside(self) -> None:
@@ -106,7 +117,7 @@ def ip(*words: str) -> str:
     return done.stdout
 
 
-def say(text: str) -> None:
+def put(text: str) -> None:
     """Print a line."""
     sys.stdout.write(f"{text}\n")
 
@@ -129,11 +140,11 @@ class Queues:
         rows = {int(row[1]): int(row[row.index("shape") + 1]) for row in self._rows if row[0] == "priority"}
         return [rows.get(number, 0) for number in range(_CLASSES)]
 
-    def lossless(self) -> list[bool]:
-        """Whether each priority has PFC."""
-        settings = next((row for row in self._rows if row[0] == "settings"), ["lossless", "0"])
+    def lossless(self) -> list[int]:
+        """The priorities that have PFC."""
+        settings = next(row for row in self._rows if row[0] == "settings")
         mask = int(settings[settings.index("lossless") + 1])
-        return [bool(mask >> number & 1) for number in range(_CLASSES)]
+        return [number for number in range(_CLASSES) if mask >> number & 1]
 
     def set(self, *lines: str) -> None:
         """Write settings, a line each."""
@@ -149,7 +160,7 @@ def mlnx_qos(words: Sequence[str]) -> None:
     if rates := option(words, "-r", "--ratelimit"):
         _limit(queues, rates)
     if lossless := option(words, "-f", "--pfc"):
-        _set_lossless(queues, lossless)
+        _set_lossless(nic, queues, lossless)
     if trust := option(words, "--trust"):
         _set_trust(nic, trust)
     if change := option(words, "--dscp2prio"):
@@ -157,7 +168,7 @@ def mlnx_qos(words: Sequence[str]) -> None:
     if (trust or change) and queues.there:
         queues.set(*(f"dscp {dscp} {_priority(nic, dscp)}" for dscp in range(_DSCPS)))
     nic.save()
-    _show_qos(nic, Queues(nic.wire), every="-a" in words)
+    _show_qos(nic, Queues(nic.wire))
 
 
 def _limit(queues: Queues, rates: str) -> None:
@@ -165,18 +176,19 @@ def _limit(queues: Queues, rates: str) -> None:
     if len(values) > _CLASSES or not all(value.isdigit() for value in values):
         raise Stop("ratelimit: whole Gbps, one for each traffic class", 2)
     if not queues.there:
-        say("Rate limit is not supported on your system!")
+        put("Rate limit is not supported on your system!")
         return
     queues.set(*(f"shape {number} {int(value) * 10**9}" for number, value in enumerate(values)))
 
 
-def _set_lossless(queues: Queues, enabled: str) -> None:
+def _set_lossless(nic: Nic, queues: Queues, enabled: str) -> None:
+    """In a fabric without PFC it is a setting that nothing follows."""
     values = enabled.split(",")
     if len(values) != _CLASSES or set(values) - {"0", "1"}:
         raise Stop("pfc: eight of 0 and 1", 2)
-    if not queues.there:
-        raise Stop("PFC is not supported on your system!")
-    queues.set(f"lossless {sum(1 << number for number, value in enumerate(values) if value == '1')}")
+    nic.lossless = [number for number, value in enumerate(values) if value == "1"]
+    if queues.there:
+        queues.set(f"lossless {sum(1 << number for number in nic.lossless)}")
 
 
 def _set_trust(nic: Nic, trust: str) -> None:
@@ -202,26 +214,26 @@ def _priority(nic: Nic, dscp: int) -> int:
     return nic.priorities.get(dscp, 0) if nic.trust == "dscp" else 0
 
 
-def _show_qos(nic: Nic, queues: Queues, *, every: bool) -> None:
-    say("DCBX mode: OS controlled")
-    say(f"Priority trust state: {nic.trust}")
+def _show_qos(nic: Nic, queues: Queues) -> None:
+    put("DCBX mode: OS controlled")
+    put(f"Priority trust state: {nic.trust}")
     if nic.trust == "dscp":
-        say("dscp2prio mapping:")
+        put("dscp2prio mapping:")
         for priority in range(_CLASSES):
             mapped = sorted(dscp for dscp, of in nic.priorities.items() if of == priority)
             for start in range(0, len(mapped), _CLASSES):
-                say(f"\tprio:{priority} dscp:{''.join(f'{dscp:02d},' for dscp in mapped[start : start + _CLASSES])}")
+                put(f"\tprio:{priority} dscp:{''.join(f'{dscp:02d},' for dscp in mapped[start : start + _CLASSES])}")
     else:
-        say("default priority:")
-    say("Cable len: 7")
-    say("PFC configuration:")
-    say("\tpriority    0   1   2   3   4   5   6   7")
-    say(f"\tenabled     {''.join(f'{int(on):<4}' for on in queues.lossless())}")
+        put("default priority:")
+    put("Cable len: 7")
+    put("PFC configuration:")
+    put("\tpriority    0   1   2   3   4   5   6   7")
+    lossless = queues.lossless() if queues.there else nic.lossless
+    put(f"\tenabled     {''.join(f'{int(number in lossless):<4}' for number in range(_CLASSES))}")
     for number, rate_bps in enumerate(queues.rates_bps()):
         limit = f"{rate_bps / 1e9:.1f} Gbps" if rate_bps else "unlimited"
-        say(f"tc: {number} ratelimit: {limit}, tsa: vendor")
-        if every or number < _CLASSES:
-            say(f"\t priority:  {number}")
+        put(f"tc: {number} ratelimit: {limit}, tsa: vendor")
+        put(f"\t priority:  {number}")
 
 
 def mlxlink(words: Sequence[str]) -> None:
@@ -244,7 +256,8 @@ def mlxlink(words: Sequence[str]) -> None:
 def _show_port(nic: Nic) -> None:
     up, carrier = _link(nic)
     gigabits = f"{nic.speed_mbps // 1000}G"
-    state, physical = ("Active", "LinkUp") if carrier else ("Polling", "Polling") if up else ("Disable", "Disabled")
+    polls = up or nic.fec not in _SWITCHS_FEC
+    state, physical = ("Active", "LinkUp") if carrier else ("Polling", "Polling") if polls else ("Disable", "Disabled")
     supported = ",".join(f"{mbps // 1000}G" for mbps in sorted(_SPEEDS, reverse=True) if mbps <= nic.rate_mbps)
     rows = (
         ("Operational Info", ("State", state), ("Physical state", physical), ("Speed", gigabits if carrier else "N/A")),
@@ -253,9 +266,9 @@ def _show_port(nic: Nic) -> None:
         ("Tool Information", ("Firmware Version", "20.43.4100")),
     )
     for title, *lines in rows:
-        say(f"\n{title}\n{'-' * len(title)}")
+        put(f"\n{title}\n{'-' * len(title)}")
         for name, value in lines:
-            say(f"{name:<35}: {value}")
+            put(f"{name:<35}: {value}")
 
 
 def _link(nic: Nic) -> tuple[bool, bool]:
@@ -284,7 +297,7 @@ def mlxreg(words: Sequence[str]) -> None:
     if option(words, "--reg_name") != "ROCE_ACCL":
         raise Stop("-E- this NIC knows the register ROCE_ACCL")
     changes = option(words, "--set", "-s")
-    say("Sending access register...\n")
+    put("Sending access register...\n")
     if changes is None:
         _show_register(nic)
         return
@@ -303,13 +316,13 @@ def mlxreg(words: Sequence[str]) -> None:
 
 
 def _show_register(nic: Nic) -> None:
-    say(f"{'Field Name':<47}| Data\n{'=' * 60}")
+    put(f"{'Field Name':<47}| Data\n{'=' * 60}")
     for name in _SELECTED:
-        say(f"{name + '_field_select':<47}| 0x{int(name == _ONE_FIELD):08x}")
+        put(f"{name + '_field_select':<47}| 0x{int(name == _ONE_FIELD):08x}")
     values = {"roce_adp_retrans_en": not nic.floor_off, _ONE_FIELD: nic.floor_off}
     for name in (*(f"{name}_en" for name in _SELECTED[:4]), *_SELECTED[4:], "ack_dscp"):
-        say(f"{name:<47}| 0x{int(values.get(name, False)):08x}")
-    say("=" * 60)
+        put(f"{name:<47}| 0x{int(values.get(name, False)):08x}")
+    put("=" * 60)
 
 
 def ethtool(words: Sequence[str]) -> None:
@@ -349,7 +362,7 @@ def _driver(nic: Nic, _: Sequence[str]) -> None:
         ("supports-register-dump", "no"),
         ("supports-priv-flags", "no"),
     ):
-        say(f"{name}: {value}")
+        put(f"{name}: {value}")
 
 
 def _modes(nic: Nic) -> list[str]:
@@ -362,22 +375,22 @@ def _settings(nic: Nic) -> None:
         supported if nic.negotiates else [mode for mode in supported if mode.startswith(f"{nic.speed_mbps}base")]
     )
     carrier = Path(f"/sys/class/net/{nic.netdev}/operstate").read_text().strip() == "up"
-    say(f"Settings for {nic.netdev}:\n\tSupported ports: [ FIBRE ]")
+    put(f"Settings for {nic.netdev}:\n\tSupported ports: [ FIBRE ]")
     _list("Supported link modes:", supported)
-    say(
+    put(
         "\tSupported pause frame use: Symmetric\n\tSupports auto-negotiation: Yes\n"
         "\tSupported FEC modes: None\t RS\t BASER"
     )
     _list("Advertised link modes:", advertised)
-    say(f"\tAdvertised auto-negotiation: {'Yes' if nic.negotiates else 'No'}")
-    say(f"\tSpeed: {f'{nic.speed_mbps}Mb/s' if carrier else 'Unknown!'}\n\tDuplex: Full")
-    say(f"\tAuto-negotiation: {'on' if nic.negotiates else 'off'}\n\tPort: Direct Attach Copper")
-    say(f"\tPHYAD: 0\n\tTransceiver: internal\n\tLink detected: {'yes' if carrier else 'no'}")
+    put(f"\tAdvertised auto-negotiation: {'Yes' if nic.negotiates else 'No'}")
+    put(f"\tSpeed: {f'{nic.speed_mbps}Mb/s' if carrier else 'Unknown!'}\n\tDuplex: Full")
+    put(f"\tAuto-negotiation: {'on' if nic.negotiates else 'off'}\n\tPort: Direct Attach Copper")
+    put(f"\tPHYAD: 0\n\tTransceiver: internal\n\tLink detected: {'yes' if carrier else 'no'}")
 
 
 def _list(title: str, modes: Sequence[str]) -> None:
     for place, mode in enumerate(modes):
-        say(f"\t{title if place == 0 else '':<24}{mode}")
+        put(f"\t{title if place == 0 else '':<24}{mode}")
 
 
 def _set_link(nic: Nic, words: Sequence[str]) -> None:
@@ -391,13 +404,19 @@ def _set_link(nic: Nic, words: Sequence[str]) -> None:
         raise Stop("netlink error: Invalid argument")
     nic.speed_mbps = int(speed)
     nic.save()
+    Path(f"/sys/class/net/{nic.netdev}/speed").write_text(f"{nic.speed_mbps}\n")
     nic.inside()
-    _train(nic.wire, nic.speed_mbps)
+    _train(nic)
     enter(Path(nic.far_namespace))
-    _train(nic.far_interface, nic.speed_mbps)
+    _shape(nic.far_interface, nic.speed_mbps)
 
 
-def _train(interface: str, mbps: int) -> None:
+def _train(nic: Nic) -> None:
+    """Send as fast as both the link and the PCIe link allow."""
+    _shape(nic.wire, min(nic.speed_mbps, _PCIE[nic.generation][1]))
+
+
+def _shape(interface: str, mbps: int) -> None:
     root = next(
         row for row in json.loads(ip("tc", "-raw", "-json", "qdisc", "show", "dev", interface)) if row.get("root")
     )
@@ -424,7 +443,7 @@ def _train(interface: str, mbps: int) -> None:
 
 def _show_fec(nic: Nic, _: Sequence[str]) -> None:
     active = "RS" if nic.fec == "auto" else _FEC[nic.fec]
-    say(
+    put(
         f"FEC parameters for {nic.netdev}:\nSupported/Configured FEC encodings: {_FEC[nic.fec]}\n"
         f"Active FEC encoding: {active}"
     )
@@ -435,13 +454,15 @@ def _set_fec(nic: Nic, words: Sequence[str]) -> None:
         raise Stop("ethtool: bad command line argument(s)")
     nic.fec = words[1]
     nic.save()
+    nic.inside()
+    ip("ip", "link", "set", nic.wire, "up" if nic.fec in _SWITCHS_FEC else "down")
 
 
 def _statistics(nic: Nic, _: Sequence[str]) -> None:
     """The interface's own, then by mlx5's names what the lab's kernel counts of the wire."""
-    say("NIC statistics:")
+    put("NIC statistics:")
     for name, value in (*_interface_counters(nic.netdev), *_wire_counters(nic)):
-        say(f"     {name}: {value}")
+        put(f"     {name}: {value}")
 
 
 def _interface_counters(netdev: str) -> Iterator[tuple[str, int]]:
@@ -492,16 +513,38 @@ def devlink(words: Sequence[str]) -> None:
     match list(words[:2]):
         case ["dev"] | ["dev", "show"]:
             for nic in nics():
-                say(f"pci/{nic.pci}")
+                put(f"pci/{nic.pci}")
         case ["dev", "info"]:
             for nic in nics():
-                say(f"pci/{nic.pci}:\n  driver mlx5_core\n  versions:\n      fixed:\n        fw.psid MT_0000000223")
-                say("      running:\n        fw.version 20.43.4100\n        fw 20.43.4100")
+                put(f"pci/{nic.pci}:\n  driver mlx5_core\n  versions:\n      fixed:\n        fw.psid MT_0000000223")
+                put("      running:\n        fw.version 20.43.4100\n        fw 20.43.4100")
         case ["port"] | ["port", "show"]:
             for nic in nics():
-                say(f"pci/{nic.pci}/65535: type eth netdev {nic.netdev} flavour physical port 0 splittable false")
+                put(f"pci/{nic.pci}/65535: type eth netdev {nic.netdev} flavour physical port 0 splittable false")
         case _:
             raise Stop(f"devlink answers: Operation not supported ({' '.join(words)})")
+
+
+def setpci(words: Sequence[str]) -> None:
+    """`setpci -s PORT CAP_EXP+30.w[=VALUE:MASK]`, and `CAP_EXP+10.w=20:20` of the port above a NIC."""
+    above = option(words, "-s") or ""
+    nic = next((nic for nic in nics() if nic.above == above), None)
+    register, equals, change = (words[2] if len(words) == 3 else "").partition("=")
+    if nic is None or register not in (_TARGET, _CONTROL):
+        raise Stop(f"setpci: no register {register} of {above} here")
+    if not equals:
+        put(f"{nic.target_generation if register == _TARGET else 0:04x}")
+        return
+    value, mask = (int(part, 16) for part in change.split(":"))
+    if register == _TARGET:
+        nic.target_generation = nic.target_generation & ~mask | value & mask
+    elif value & mask & 0x20:
+        nic.generation = min(max(nic.target_generation, 1), _NEWEST)
+        speed = Path(f"/sys/class/net/{nic.netdev}/device/current_link_speed")
+        speed.write_text(f"{_PCIE[nic.generation][0]} GT/s PCIe\n")
+        nic.inside()
+        _train(nic)
+    nic.save()
 
 
 PROGRAMS: dict[str, Callable[[Sequence[str]], None]] = {
@@ -510,6 +553,7 @@ PROGRAMS: dict[str, Callable[[Sequence[str]], None]] = {
     "mlxreg": mlxreg,
     "ethtool": ethtool,
     "devlink": devlink,
+    "setpci": setpci,
 }
 
 

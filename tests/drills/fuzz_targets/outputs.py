@@ -22,6 +22,7 @@ from c4bench.inventory import cabling, load
 from c4bench.lab.topology_file import GraphForm
 from c4bench.remote import Completed
 from c4bench.reserve import keeper, reservation
+from c4bench.switches import eos, nvue
 from c4bench.verbs.packet_capture import parse as parse_packet
 from c4bench.verbs.probe import incoming_interface, parse_error
 from fuzz_targets.evidence import recorded
@@ -30,7 +31,11 @@ from fuzz_targets.files import GRAPH_INVENTORY
 # Between the outputs of several commands in one input.
 _NEXT = b"\x1e"
 _CASES = Path(__file__).parents[2] / "evidence_fixtures/cases"
-_SAVED = tuple(path.read_bytes() for path in sorted((_CASES / "16-device-outputs").rglob("*.*")))
+_PRINTED = Path(__file__).parents[2] / "unit/switches/printed"
+_SAVED = tuple(
+    path.read_bytes()
+    for path in (*sorted((_CASES / "16-device-outputs").rglob("*.*")), *sorted(_PRINTED.glob("*_configuration.json")))
+)
 _CABLING = tuple(path.read_bytes() for path in sorted((_CASES / "14-cabling").iterdir()))
 _COUNTED = (_CASES / "16-device-outputs/ethtool_symbol_errors/gpu-e03_ens5f0np0_after.txt").read_bytes()
 
@@ -72,6 +77,22 @@ class _Host:
         """Nothing is left to close."""
 
 
+class _Switch(_Host):
+    """A SONiC switch, or another, on which these are the neighbours, the configuration and the counters."""
+
+    def __init__(self, lldp, config=b"", *counted, sonic):
+        super().__init__(*counted or [config], sonic=sonic)
+        self._known = {"lldpctl": lldp, "sonic-cfggen": config, "show interfaces status": _STATUS, "ip neighbour": b""}
+
+    def run(self, argv, *, input=b"", **_):  # noqa: A002
+        """The output of the command that the line has in it."""
+        line = input.decode() or " ".join(argv)
+        if "command -v" in line:
+            return Completed(0 if self._sonic and "sonic" in line else 1, line.split()[2].encode(), b"")
+        known = next((text for word, text in self._known.items() if word in line), None)
+        return Completed(0, self._next() if known is None else known, b"")
+
+
 def _inventory(folder):
     path = folder / "hosts.yml"
     path.write_bytes(GRAPH_INVENTORY)
@@ -106,8 +127,9 @@ def _audited(folder, *, sonic=True):
     known = _inventory(folder)
 
     def consume(data):
-        reports = switches.ask_all(known, lambda *_: _Host(*data.split(_NEXT), sonic=sonic), 0.0)
+        reports = switches.ask_all(known, lambda *_: _Switch(*data.split(_NEXT), sonic=sonic), 0.0)
         _shown(overview.switch_lines(reports))
+        _shown(overview.setting_lines(overview.document(known, (), reports)))
         _shown(overview.cable_lines(overview.document(known, (), reports)))
 
     yield consume
@@ -168,6 +190,13 @@ def _cabling(folder):
 @contextmanager
 def _read(_folder, read):
     yield read
+
+
+def _system(data, system):
+    """A switch's list of interfaces, beside its recorded configuration."""
+    configuration = (_PRINTED / f"{system.name}_configuration.json").read_text()
+    facts = system.parse({"configuration": configuration, "interfaces": data.decode(errors="replace")})
+    system.listing(facts, None)
 
 
 def _tools(data):
@@ -245,6 +274,11 @@ _CONFIG = _json({
     "PORT_QOS_MAP": {"Ethernet0,Ethernet4": _QOS}, "QUEUE": {"Ethernet0|3": {"wred_profile": "[WRED_PROFILE|A]"}},
     "WRED_PROFILE": {"A": {"ecn": "ecn_all"}}, "PFC_WD": {"Ethernet0": {"action": "drop"}},
     "DSCP_TO_TC_MAP": {"AZURE": {"0": "0", "26": "3"}}})  # fmt: skip
+_STATUS = b"""  Interface  Lanes  Speed   MTU  Oper  Admin
+-----------  -----  -----  ----  ----  -----
+  Ethernet0    0,1   100G  9100    up     up
+  Ethernet4    2,3   100G  1500    up     up
+"""
 _PORTSTAT = _json({"Ethernet0": {"STATE": "U", "RX_ERR": "1,204", "RX_DRP": "0", "TX_ERR": "N/A", "TX_DRP": "0"}})
 _DCB = _json({"dscp_prio": [[26, 3], [48, 6]], "prio-pfc": [False, True, "on"]})
 _LLDP = _json({"lldp": [{"interface": [{"name": "eth2", "chassis": [{"name": [{"value": "leaf0.dc1.example"}]}],
@@ -286,6 +320,10 @@ TARGETS = (
                                                     _NEXT.join((_LLDP, _CONFIG, *recorded("portstat.txt")))), _audited),
     Target("doctor-config", of("json", _CONFIG), lambda folder: _audited_one(folder, 1)),
     Target("doctor-portstat", of("json", _PORTSTAT), lambda folder: _audited_one(folder, 2)),
+    Target("switch-nvue", of("json", (_PRINTED / "nvue_interfaces.json").read_bytes()),
+           partial(_read, read=partial(_system, system=nvue.SYSTEM)), (UnhealthyError,)),
+    Target("switch-eos", of("json", (_PRINTED / "eos_interfaces.json").read_bytes()),
+           partial(_read, read=partial(_system, system=eos.SYSTEM)), (UnhealthyError,)),
     Target("doctor-lldp", of("json", _LLDP, _NETWORKD, *recorded("lldpctl.json")),
            partial(_read, read=neighbours)),
     Target("doctor-links", of("text", _NEXT.join((_LLDP, _LINKS))), partial(_audited, sonic=False)),

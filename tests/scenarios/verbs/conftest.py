@@ -7,7 +7,7 @@ import pytest
 
 from c4bench import remote
 
-_ANSWER_WITHIN_S = 30.0
+_ANSWER_WITHIN_S = 100.0  # a ConnectX takes a minute to give up a peer with the settings of NCCL
 
 
 class RefusedError(Exception):

@@ -33,6 +33,15 @@ def test_restarted_agent_is_believed():
     assert not intake.dropped
 
 
+def test_a_state_may_end_before_the_window_that_holds_it():
+    """A process that computes says later that a transfer had ended: how long it was guessed to last is no counter."""
+    detector = Detector()
+    under_way = msgspec.structs.replace(conn(0, 1, transfer_s=0.1, outstanding=1), state="transfer", shared_s=0.0)
+    detector.ingest_window(window("h0", 1, 0.1, comms=[comm()], conns=[under_way]))
+    detector.ingest_window(window("h0", 2, 0.2, comms=[comm()], conns=[conn(0, 1, messages=1, transfer_s=0.02)]))
+    assert detector.dropped == 0
+
+
 def test_torn_times_are_dropped():
     """A window without a duration, or with a time that is no number, is not believed."""
     intake = RecordValidator()

@@ -60,6 +60,13 @@ def test_a_port_without_a_carrier_is_its_links():
     assert (diagnosis.component, diagnosis.alternatives) == (Component("link", "10.9.2.1"), (Component("nic", "h2/0"),))
 
 
+def test_a_port_is_its_switchs_too_where_the_job_sees_no_other_of_it():
+    """One NIC below a leaf has lost its carrier, and nothing of the job shows whether that leaf is up."""
+    (diagnosis,) = found({2: "polling"}, ways={way: hops for way, hops in WAYS.items() if "h3/0" not in way})
+    others = Component("nic", "h2/0"), Component("switch", "10.1.0.5")
+    assert (diagnosis.component, diagnosis.alternatives) == (Component("link", "10.9.2.1"), others)
+
+
 def test_a_port_that_was_switched_off_is_its_nics():
     """A disabled port is the host's doing."""
     (diagnosis,) = found({2: "disabled"})

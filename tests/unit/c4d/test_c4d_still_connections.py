@@ -79,12 +79,12 @@ def test_without_retransmissions_a_sender_may_not_be_looking():
 class _ByHand:
     """Two ranks with a connection each way; the detector gets a window of each host every tenth of a second."""
 
-    def __init__(self, counts=0, owed=0):
+    def __init__(self, counts=0, owed=0, sending=(0, 1)):
         self.detector, self.tick, self.messages, self.progress_s = Detector(), 0, 0, 0.0
-        self.counts, self.owed = counts, owed
+        self.counts, self.owed, self.sending = counts, owed, sending
 
-    def go(self, seconds, *, moving=True, state="running"):
-        """Have work outstanding for so long; returns what is said."""
+    def go(self, seconds, *, moving=True, state="running", heard=(0, 1)):
+        """Have work outstanding for so long; returns what is said. Hosts that are not `heard` report nothing."""
         said = []
         for _ in range(round(10 * seconds)):
             self.tick += 1
@@ -92,7 +92,7 @@ class _ByHand:
             if self.counts is not None:
                 self.counts += not moving
             self.progress_s = self._now_s() if moving else self.progress_s
-            for rank in range(2):
+            for rank in heard:
                 self.detector.ingest_window(self._window(rank, state))
             said += self.detector.evaluate(self._now_s())
         return said
@@ -101,8 +101,10 @@ class _ByHand:
         return 100.0 + 0.1 * self.tick
 
     def _window(self, rank, state):
-        out = conn(rank, 1 - rank, messages=self.messages, outstanding=1, progress_s=self.progress_s)
-        out = replace(out, state="transfer", state_since_s=self.progress_s, owed=self.owed)
+        out = conn(rank, 1 - rank)
+        if rank in self.sending:
+            out = conn(rank, 1 - rank, messages=self.messages, outstanding=1, progress_s=self.progress_s)
+            out = replace(out, state="transfer", state_since_s=self.progress_s, owed=self.owed)
         process = RankRecord("job", rank, f"h{rank}", 100 + rank, state if rank else "running")
         nics = [NicRecord(f"h{rank}/0", "linkup", retransmits=self.counts)]
         whole = {"comms": [comm()], "ranks": [process], "conns": [out], "nics": nics}
@@ -125,6 +127,22 @@ def test_a_stopped_process_is_named_rather_than_its_connections():
     assert job.go(12) == []
     found = job.go(3, moving=False, state="stopped")
     assert [(str(one.component), one.cause) for one in found] == [("rank job:1", Cause.PROCESS_STOPPED)]
+
+
+def test_a_silent_host_is_named_rather_than_its_connections():
+    """What others send to a host that has crashed gets no answer."""
+    job = _ByHand()
+    assert job.go(12) == []
+    found = job.go(3, moving=False, heard=(0,))
+    assert [(str(one.component), one.cause) for one in found] == [("host h1", Cause.HOST_SILENT)]
+
+
+def test_a_host_that_alone_sends_may_be_silent_while_its_agent_restarts():
+    """Nobody else sees whether it goes on: it is named once its agent should have been back."""
+    job = _ByHand(sending=(1,))
+    assert job.go(12) + job.go(2.4, moving=False, heard=(0,)) == []
+    found = job.go(0.5, moving=False, heard=(0,))
+    assert [(str(one.component), one.cause) for one in found] == [("host h1", Cause.HOST_SILENT)]
 
 
 def test_where_nics_do_not_count_the_ranks_are_alternatives():

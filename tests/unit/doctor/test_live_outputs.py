@@ -2,14 +2,16 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from c4bench.doctor import live, look, overview
+from c4bench.doctor import settings as seen
 from c4bench.doctor.capabilities import Report
 from c4bench.doctor.files import judge_files
-from c4bench.doctor.findings import HostSelfReport, InjectorState, Netdev
+from c4bench.doctor.findings import Device, HostSelfReport, InjectorState, Netdev, Port
 from c4bench.doctor.misconfigurations import judge
-from c4bench.doctor.settings import Device
+from c4bench.doctor.settings import NicSettings
 
 CASES = Path(__file__).parents[2] / "evidence_fixtures/cases/16-device-outputs"
 BEFORE, AFTER = (CASES / f"ethtool_symbol_errors/gpu-e03_ens5f0np0_{time}.txt" for time in ("before", "after"))
@@ -35,7 +37,7 @@ def test_a_live_host_and_its_saved_outputs_are_judged_alike():
     """The same texts give the same remarks, whether asked for or saved; two readings are taken by ourselves."""
     tools = Tools({"show_gids": [CASES / "show_gids.txt"], "ethtool -S ens5f0np0": [BEFORE, AFTER]})
     asked, settings = live.examine(FACTS, tools, apart_s=0.0)
-    asked += tuple(judge([Device("gpu-e03", settings)]).remarks["gpu-e03"])
+    asked += tuple(judge([seen.Device("gpu-e03", settings)]).remarks["gpu-e03"])
     saved = judge_files([BEFORE.parent, CASES / "show_gids.txt"])
     assert set(asked) == {one for device in saved.devices for one in device.remarks}
     page = overview.remark_lines([Report("gpu-e03", (), remarks=asked), Report("gpu-e04", (), remarks=asked)])
@@ -62,3 +64,14 @@ def test_a_host_without_errors_is_read_once():
 def test_commands_are_run_on_the_host(command, printed):
     """What a command prints comes back; one that fails or is not there has printed nothing."""
     assert look.outputs([command]) == [printed]
+
+
+def test_a_live_port_without_any_gid_is_named():
+    """The kernel lists none for it, and so no tool does; another host's NIC has one."""
+    port = Port(1, "Ethernet", "ACTIVE", "", (), "", 0)
+    facts = msgspec.structs.replace(FACTS, rdma=(Device("mlx5_0", False, "", "", (port,)),))
+    _, settings = live.examine(facts, lambda commands: [""] * len(commands))
+    other = NicSettings("eth2", gids=(3,))
+    remarks = judge([seen.Device("a", settings), seen.Device("b", (other,))]).remarks
+    assert [(one.where, one.kind) for one in remarks["a"]] == [("mlx5_0 port 1", "gid")]
+    assert "b" not in remarks

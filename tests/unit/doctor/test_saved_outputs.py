@@ -57,6 +57,16 @@ def test_the_one_that_is_to_be_looked_at_is_named_alone(name, words):
     assert all(word in line for word in words), line
 
 
+def test_a_port_without_any_gid_is_named(tmp_path):
+    """A port that `rdma link` lists and the table of GIDs does not have is without one, by its interface."""
+    (tmp_path / "gpu1").mkdir()
+    table = (CASES / "show_gids.txt").read_text().splitlines(keepends=True)
+    (tmp_path / "gpu1/show_gids").write_text("".join(line for line in table if "mlx5_1\t" not in line))
+    links = (f"link mlx5_{n}/1 state ACTIVE physical_state LINK_UP netdev ens{n} \n" for n in range(2))
+    (tmp_path / "gpu1/rdma_link").write_text("".join(links))
+    assert any(line.startswith("bad gpu1 ens1: has no IPv4 address, so no GID index 3") for line in bad(tmp_path))
+
+
 def test_symbol_errors_are_told_from_congestion():
     """Symbol errors, CRC errors and the lost link are of this port's cable; pauses are noted as no matter of it."""
     lines = said(CASES / "ethtool_symbol_errors")

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -13,13 +14,17 @@ from c4bench.doctor.capabilities import evaluate
 from c4bench.doctor.facts import Mark
 from c4bench.doctor.live import examine
 from c4bench.doctor.misconfigurations import judge
-from c4bench.doctor.settings import Device, of_switch
+from c4bench.doctor.settings import Device, of_switch, stated_links
 from c4bench.doctor.switches import ask_all
 from c4bench.errors import UsageError
 from c4bench.inventory import load
+from c4bench.model.graph import FabricGraph, HostPort, Trunk
 from c4bench.remote import Completed
+from c4bench.switches import eos, nvue
 from c4bench.switches.sonic import configured
 
+PRINTED = Path(__file__).parents[1] / "switches/printed"
+ONE = "all: {{hosts: {{n1: }}, children: {{switches: {{hosts: {{leaf0: {}}}}}}}}}"
 PORTS = drawn(1, "sonic").switches["leaf0"][:2]
 STATUS = """  Interface  Lanes  Speed   MTU  Oper  Admin
 -----------  -----  -----  ----  ----  -----
@@ -90,11 +95,11 @@ def test_a_switch_is_asked_and_one_of_another_make_says_so(tmp_path):
 
 def test_the_system_that_the_inventory_states_is_asked_for(tmp_path):
     """A stated system is not looked for, and what it does not answer is named; one that does not exist is refused."""
-    text = "all: {{hosts: {{n1: }}, children: {{switches: {{hosts: {{leaf0: {{c4: {{os: {}}}}}}}}}}}}}"
-    (report,) = ask_all(inventory(tmp_path, text.format("sonic")), lambda *_: Switch({}), apart_s=0.0)
+    of = {name: ONE.format(f"{{c4: {{os: {name}}}}}") for name in ("sonic", "sonick")}
+    (report,) = ask_all(inventory(tmp_path, of["sonic"]), lambda *_: Switch({}), apart_s=0.0)
     assert report.problems == ("leaf0: `sonic-cfggen -d --print-data` failed: code 127",)
     with pytest.raises(UsageError, match="leaf0: 'sonick' is no system of switches"):
-        ask_all(inventory(tmp_path, text.format("sonick")), lambda *_: Switch({}), apart_s=0.0)
+        ask_all(inventory(tmp_path, of["sonick"]), lambda *_: Switch({}), apart_s=0.0)
 
 
 def test_live_switches_are_judged_with_the_hosts(tmp_path):
@@ -165,3 +170,47 @@ def test_a_linux_switch_is_asked_for_the_kernels_error_counters(tmp_path):
     (again,) = ask_all(known, lambda *_: linux, apart_s=0.0)
     assert again.problems == report.problems[:1]
     assert again.notes == ("swp1: rx_errors 12 in all, not growing: no reason to touch the cable",)
+
+
+@pytest.mark.parametrize(
+    ("system", "port", "advice"),
+    [
+        (nvue.SYSTEM, "swp52", "nv set interface swp52 qos pfc-watchdog state enable; nv config apply"),
+        (eos.SYSTEM, "Ethernet2/1", "interface Ethernet2/1; priority-flow-control pause watchdog"),
+    ],
+    ids=["nvue", "eos"],
+)
+@pytest.mark.parametrize("stated", [True, False])
+def test_switches_of_other_systems_are_asked(tmp_path, system, port, advice, stated):
+    """Cumulus and EOS are found by their commands or stated; the port without a watchdog is named in their words."""
+    known = inventory(tmp_path, ONE.format(f"{{c4: {{os: {system.name}}}}}" if stated else ""))
+    needed = {name: read.command for name, read in system.reads.items() if read.needed}
+    answers = {line: (0, (PRINTED / f"{system.name}_{name}.json").read_text()) for name, line in needed.items()}
+    first = next(iter(needed.values())).split()[0]
+    reports = ask_all(known, lambda *_: Switch({**answers, f"command -v {first}": (0, first)}), apart_s=0.0)
+    assert (reports[0].system, reports[0].problems) == (system.name, ())
+    (one,) = overview.document(known, [], reports).misconfigurations
+    assert (one.device, one.remark.where, one.remark.kind, one.remark.advice) == ("leaf0", port, "watchdog_off", advice)
+
+
+def test_a_prompt_that_refuses_without_an_error_is_not_a_system(tmp_path):
+    """A switch of another make that answers every line with words and code 0 is of no system that is known."""
+
+    class Prompt(Switch):
+        def run(self, *_, **__):
+            return Completed(0, b"% Invalid input\n", b"")
+
+    (report,) = ask_all(inventory(tmp_path, ONE.format("")), lambda *_: Prompt({}), apart_s=0.0)
+    assert not report.audited
+    assert report.problems[0].startswith("its system is not known")
+
+
+def test_stated_cables_say_what_ports_lead_to():
+    """Without LLDP, the ends that the inventory states are the ends of a cable; those without ports are unknown."""
+    cables = (HostPort("n1", "leaf0", 1e11, nic=0, port="Ethernet0"), HostPort("n1", "leaf0", 1e11, nic=1))
+    graph = FabricGraph(("leaf0", "spine0"), ("n1",), cables, (Trunk("leaf0", "spine0", 1e11, a_port="a", b_port="b"),))
+    assert stated_links(graph, [HOST]) == {
+        "n1": {"eth2": ("leaf0", "Ethernet0")},
+        "leaf0": {"Ethernet0": ("n1", "eth2"), "a": ("spine0", "b")},
+        "spine0": {"b": ("leaf0", "a")},
+    }

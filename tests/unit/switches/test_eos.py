@@ -114,7 +114,7 @@ def test_ports_profiles_and_neighbours_are_read():
         (UPLINK, True, True),
     ]
     port, qos = facts.ports[UPLINK], facts.qos[UPLINK]
-    assert (port.speed_bps, port.mtu_bytes) == (100e9, 9214)
+    assert (port.speed_bps, port.mtu_bytes, port.addresses) == (100e9, 9214, ("10.0.0.0/31",))
     assert (qos.trust, qos.pfc, qos.classes[26], qos.classes[0], qos.queues[3]) == ("dscp", (3,), 3, 1, 3)
     assert qos.ecn == {3: Ecn(150_000, 1_500_000, 20.0)}
     assert (qos.watchdog, facts.qos["Ethernet2/1"].watchdog) == (True, False)

@@ -104,7 +104,7 @@ def test_ports_and_profiles_are_read():
         "swp4": (False, False),
     }
     port, qos = facts.ports["swp51"], facts.qos["swp51"]
-    assert (port.speed_bps, port.mtu_bytes) == (100e9, 9216)
+    assert (port.speed_bps, port.mtu_bytes, port.addresses) == (100e9, 9216, ("10.0.0.0/31",))
     assert (qos.trust, qos.pfc, qos.classes[26], qos.queues[3], qos.watchdog) == ("dscp", (3,), 3, 3, True)
     assert qos.ecn == {3: Ecn(150000, 300000, 100.0)}
     assert not facts.qos["swp52"].watchdog

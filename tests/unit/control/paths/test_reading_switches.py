@@ -59,17 +59,23 @@ class Connection:
 
 
 @pytest.fixture
-def switches(tmp_path):
+def waited():
+    """For how long it was waited before the ports were read (s)."""
+    return []
+
+
+@pytest.fixture
+def switches(tmp_path, waited):
     """`switches(leaf0=connection)`: the switches of an inventory with rates."""
     path = tmp_path / "hosts.yml"
     path.write_text("all: {hosts: {h0: }, children: {switches: {hosts: {leaf0: {c4: {rates: {Ethernet0: 100gbit}}}}}}}")
-    return lambda **connections: Switches(load(path), lambda name: connections[name])
+    return lambda **connections: Switches(load(path), lambda name: connections[name], waited.append)
 
 
 ADDRESSES = json.dumps([{"ifname": "lo"}, interface("Ethernet0", "10.0.0.1", 900), interface("swp5", "10.0.0.3", 700)])
 
 
-def test_a_linux_switch_counts_in_the_kernel(switches):
+def test_a_linux_switch_counts_in_the_kernel(switches, waited):
     """On Cumulus and plain Linux, a port's bytes and packets are those of `ip -s -j address`, with the stated rate."""
     linux = Connection({"ip -s -j address": (0, ADDRESSES.encode())})
     known = switches(leaf0=linux)
@@ -79,10 +85,14 @@ def test_a_linux_switch_counts_in_the_kernel(switches):
     }
     known.ports()
     assert len([command for command in linux.asked if "sonic" in command]) == 1
+    assert waited == []
 
 
-def test_a_sonic_switch_counts_in_its_database(switches):
-    """On SONiC the kernel sees only what goes to the processor: ports count as the database says, others as before."""
+def test_a_sonic_switch_counts_in_its_database(switches, waited):
+    """On SONiC the kernel sees only what goes to the processor: ports count as the database says, others as before.
+
+    The database is a second behind, so each reading waits for the next refresh.
+    """
     answers = {
         "ip -s -j address": (0, ADDRESSES.encode()),
         "sh -c command -v sonic-db-dump": (0, b"/usr/local/bin/sonic-db-dump\n"),
@@ -97,6 +107,8 @@ def test_a_sonic_switch_counts_in_its_database(switches):
     later = ROWS | dumped("COUNTERS:oid:0x1000000000002", row)
     answers["sonic-db-dump -n COUNTERS_DB -k COUNTERS:oid:0x1000*"] = (0, json.dumps(later).encode())
     assert carried_bytes(ports, known.ports()) == {"10.0.0.1": 1000, "10.0.0.3": 0}
+    assert len(waited) == 2
+    assert min(waited) > 1
 
 
 def test_ports_without_counters_are_left_out():

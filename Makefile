@@ -50,7 +50,7 @@ NIGHT     ?= unit-nightly properties commands browser-nightly evidence drills-ni
 
 .PHONY: setup packages venv lock kernel lab test night lint type unit unit-nightly properties mutants scenarios \
         scenarios-nightly drills drills-nightly replays fuzz ablation accuracy busy campaigns soak fabrics every-topology \
-        evidence bench browser browser-nightly commands docs report figures walks doctor clean $(SCENARIOS) $(DRILLS)
+        evidence bench browser browser-nightly commands docs report figures attached walks doctor clean $(SCENARIOS) $(DRILLS)
 
 setup: kernel
 
@@ -342,6 +342,10 @@ figures: venv
 	$(BIN)/python -m tools table4 docs/diloco.md
 	$(BIN)/python -m tools retries docs/reference/retries.md
 	$(BIN)/python -m tools readme README.md $(RUNS)
+
+# The table of faults under programs of others, from runs of their longer forms.
+attached: venv
+	$(BIN)/python -m tools attached docs/reference/attach.md $(RUNS)
 
 # The walks of docs/architecture.md, from a traced run; needs no lab.
 walks: venv

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from c4bench import namespaces
 from c4bench.errors import UnhealthyError
-from c4bench.lab.guest import spraying
+from c4bench.lab.guest import flow_control, spraying
 from c4bench.lab.topology import (
     MANAGEMENT_GATEWAY,
     AckTimeout,
@@ -172,15 +172,16 @@ def shaper(interface: str, cable: Port | Link, ecn: EcnMarking | None = None) ->
     """Limit the rate of a port at either end of a cable, with a queue deep enough for go-back-N.
 
     With a delay, packets are delayed after the queue; as many as the link carries meanwhile are under way. Without one,
-    packets are marked in the queue as `ecn` says.
+    packets are marked in the queue as `ecn` says, and with PFC the queue is one of each priority.
     """
     rate_bps, delay_s = cable.rate_bps, cable.delay_s
     tbf = f"tbf rate {rate_bps:.0f}bit burst {cable.burst_bytes} limit {_QUEUE_BYTES}"
     rate = f"qdisc replace dev {interface} root handle 1: {tbf}"
-    if not delay_s and ecn is not None:
-        return [rate, marker(interface, rate_bps, ecn)]
     if not delay_s:
-        return [rate.replace(" handle 1:", "")]
+        marks = [marker(interface, rate_bps, ecn)] if ecn else []
+        queues = [flow_control.queues(interface, "10:1" if ecn else "1:1")] if cable.pfc else []
+        below = [*marks, *queues]
+        return [rate, *below] if below else [rate.replace(" handle 1:", "")]
     under_way = max(1000, round(2 * rate_bps * delay_s / 8 / _SMALLEST_FRAME_BYTES))
     return [rate, f"qdisc replace dev {interface} parent 1:1 netem delay {delay_s * 1e6:.0f}us limit {under_way}"]
 
@@ -329,6 +330,8 @@ def rdma_commands(topology: Topology) -> dict[str, list[str]]:
 def build(topology: Topology) -> None:
     """Bring the whole fabric up. Raises UnhealthyError with the tool's message when it refuses a command."""
     batch("rdma", "", ["system set netns exclusive"])  # refused as soon as there is another namespace
+    if topology.pfc:
+        flow_control.enable()
     names = switch_namespaces(topology)
     hosts = [host.name for host in topology.hosts]
     inside_nics = dict.fromkeys(wires_of(port.nic.host) for port in topology.ports if port.wire)
@@ -349,6 +352,9 @@ def build(topology: Topology) -> None:
     ):
         for name, lines in batches.items():
             batch(tool, name, lines)
+    for name, lines in flow_control.settings(topology).items():
+        with inside(name):
+            flow_control.write(lines)
     for port in topology.ports:
         if topology.ack_timeout is AckTimeout.CX6_FLOOR_OFF:
             set_ack_floor(port, off=True)

@@ -65,11 +65,7 @@ def test_a_healthy_host_shows_no_fault(fault_hosts, place, watch):
 
 def test_what_only_hurts_icmp_is_not_seen(nic_hosts, place, watch):
     """Where only the kernel's echo requests are lost, no witness of a fault that data would feel sees it."""
-    netdev = nic_hosts[0].nics[0].netdev
-    icmp = ("protocol", "ip", "u32", "match", "ip", "protocol", "1", "0xff", "action", "drop")
-    hooks = [["tc", "qdisc", "add", "dev", netdev, "clsact"]]
-    hooks += [["tc", "filter", "add", "dev", netdev, hook, *icmp] for hook in ("ingress", "egress")]
-    hurt = {"variant": "only ICMP is hurt", "instead": hooks, "undo": [["tc", "qdisc", "del", "dev", netdev, "clsact"]]}
+    hurt = hurts_icmp(nic_hosts[0].nics[0].netdev)
     planes = watch(of(TargetKind.NIC), place(f"{nic_hosts[0].name}/0"), **hurt)
     planes |= watch(["host.data_cut"], place(nic_hosts[0].name), **hurt)
     assert {name for name, plane in planes.items() if plane == "rdma"} == BY_RDMA
@@ -87,3 +83,11 @@ def test_what_the_hosts_tc_does_to_hardware_is_not_seen(nic_hosts, place, watch,
     hurt = {"variant": "the host's tc loses all packets", "instead": [netem], "undo": [undo]}
     watch(sorted(BY_RDMA - {"host.data_cut"}), place(f"{nic.host}/0"), **hurt)
     watch(["host.data_cut"], place(nic.host), **hurt)
+
+
+def hurts_icmp(netdev):
+    """What is done instead of a fault: the interface loses all ICMP, and nothing else."""
+    icmp = ("protocol", "ip", "u32", "match", "ip", "protocol", "1", "0xff", "action", "drop")
+    hooks = [["tc", "qdisc", "add", "dev", netdev, "clsact"]]
+    hooks += [["tc", "filter", "add", "dev", netdev, hook, *icmp] for hook in ("ingress", "egress")]
+    return {"variant": "only ICMP is hurt", "instead": hooks, "undo": [["tc", "qdisc", "del", "dev", netdev, "clsact"]]}

@@ -21,8 +21,8 @@ from c4bench.lab.machine import containment
 from c4bench.lab.machine.autopsy import Landmarks
 from c4bench.lab.machine.kernel import cache, source
 from c4bench.lab.machine.kernel.cache import (
+    ADDED,
     CONFIG,
-    FLOW_CONTROL,
     LANDMARKS,
     PATCH,
     PRELOAD,
@@ -70,7 +70,8 @@ def _patch(tree: Path, version: Version, steps: BuildSteps) -> None:
         steps.run("patching", ["patch", "--strip=1", "--fuzz=0", f"--directory={tree}", f"--input={PATCH}"])
     except StepError as error:
         raise UnhealthyError(f"{PATCH.name} does not fit Linux {version} ({error.reason}): {cache.advice()}") from None
-    shutil.copy(FLOW_CONTROL, tree / "net" / "sched")
+    for file, folder in ADDED.items():
+        shutil.copy(file, tree / folder)
 
 
 def _check_config(tree: Path, version: Version) -> None:

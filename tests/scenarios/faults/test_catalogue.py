@@ -43,7 +43,9 @@ def prove(injector, measure, healed):
         with injector.apply_at(name, place, PARAMETERS.get(name, {}), lease_s=lease_s) as fault:
             seen, plane = float(fault.witness.seen), fault.witness.plane
             measure("faults.witnessed_fraction", seen, equals=1, clock=Clock.NONE, fault=name, plane=plane)
-            measure("faults.onset_error_s", fault.onset_bound_s, unit="s", at_most=0.010, fault=name)
+            # Over SSH the change lies somewhere between the request and its answer.
+            at_most = 0.010 if place.switch is None else 1.0
+            measure("faults.onset_error_s", fault.onset_bound_s, unit="s", at_most=at_most, fault=name)
         well = healed()["recovered"] is True
         measure("faults.healed_fraction", float(well), equals=1, clock=Clock.NONE, fault=name)
 

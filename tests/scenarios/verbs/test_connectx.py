@@ -125,22 +125,30 @@ def test_seven_retries_are_seven(consoles, shell, given_up):
 
 
 @pytest.mark.needs("disruptive", "root")
-def test_the_hosts_tc_does_not_touch_rdma(pair, shell):
-    """Where the interface's queueing discipline loses all packets nothing of the kernel's passes, and all writes do."""
+@pytest.mark.parametrize("hook", ["root", "ingress", "egress"])
+def test_the_hosts_tc_does_not_touch_rdma(pair, shell, hook):
+    """Where the interface's queueing discipline or filter loses all packets nothing but RDMA passes."""
     near, far, near_end, far_end = pair
     near("connect", end=far_end)
     far("connect", end=near_end)
+    dev = ("dev", near.nic.netdev)
+    qdisc = ("root", "netem", "loss", "100%") if hook == "root" else ("clsact",)
+
+    def tc(*words):
+        assert shell("tc", *words).exit_code == 0
 
     def answered():
         return shell("/usr/bin/python3", "-c", ASK, far.nic.address, near.nic.address).stdout.strip() == "answered"
 
     assert answered()
-    assert shell("tc", "qdisc", "add", "dev", near.nic.netdev, "root", "netem", "loss", "100%").exit_code == 0
+    tc("qdisc", "add", *dev, *qdisc)
     try:
+        if hook != "root":
+            tc("filter", "add", *dev, hook, "matchall", "action", "drop")
         assert not answered()
         assert near("write", times=20) == ""
     finally:
-        shell("tc", "qdisc", "del", "dev", near.nic.netdev, "root")
+        tc("qdisc", "del", *dev, qdisc[0])
     assert answered()
 
 

@@ -5,6 +5,7 @@ import pytest
 from c4d_telemetry import MIX, remade
 
 from c4bench.c4d.detector import Detector
+from c4bench.c4d.observe.nic_counters import NicView
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 from c4bench.model.telemetry import NicRecord
 from tools.sim.job import simulate
@@ -66,6 +67,20 @@ def test_a_port_that_is_paused_now_and_then_is_no_storm(paused, counted):
     assert (diagnosis.component, diagnosis.cause) == (Component("nic", "h5/0", "rx"), Cause.TRANSFER_SLOW)
 
 
+@pytest.mark.parametrize(
+    ("paused", "cause"),
+    [
+        ({"h5": 0.32}, Cause.PAUSE_STORM),
+        ({"h5": 0.1}, Cause.TRANSFER_SLOW),  # which explains a third of it
+        ({"h2": 0.32}, Cause.TRANSFER_SLOW),  # which does not concern h5
+    ],
+)
+def test_a_nic_that_is_as_slow_as_its_pauses_make_it_is_named_for_them(paused, cause):
+    """A port that is stopped for 30 % of the time carries 70 %: a NIC that receives so is no slow one, but pauses."""
+    (diagnosis,) = found([slow(5, 0.7)], paused)
+    assert (diagnosis.component.name, diagnosis.cause) == ("h5/0", cause)
+
+
 def test_pause_frames_alone_are_no_finding():
     """A NIC that stops its port while nothing is slow harms nobody."""
     assert found([], {"h5": 0.9}, duration_s=5.0) == []
@@ -78,3 +93,21 @@ def test_counters_that_no_driver_can_have_are_dropped():
     detector = Detector()
     detector.ingest_window(remade(tick.windows[0], nics=(bad,)))
     assert detector.dropped_by_reason == {"foreign NIC": 1}
+
+
+@pytest.mark.parametrize(
+    ("records", "pace"),
+    [
+        ([(0.0, 0), (0.2, 0), (0.4, 150), (0.5, 150), (0.6, 300), (0.7, 300)], 750),  # asked every second time
+        ([(0.0, 0), (0.1, 30), (0.2, 60)], 300),
+        ([(0.0, 5), (0.1, 5)], 0),
+        ([(0.0, None), (0.1, 40)], 0),
+        ([], 0),
+    ],
+)
+def test_the_pace_of_a_counter_is_that_while_it_grows(records, pace):
+    """A storm that begins after the onset, and whose counter is read now and then, is as dense as it is."""
+    view = NicView("h5")
+    for at_s, count in records:
+        view.ingest(NicRecord("h5/0", "linkup", pause_sent_us=count), at_s)
+    assert view.pace("pause_sent_us", 0.1) == pytest.approx(pace)

@@ -182,6 +182,12 @@ class PathController:
 
     # Paths and links
 
+    def refuse(self, reason: str) -> None:
+        """Plan nothing, since no path can be chosen: every flow is left to the fabric, now and later."""
+        self.remarks.append(reason)
+        self.knowledge.clear()
+        self._plans.renew(None)
+
     def recall(self, saved: PathKnowledge, now_s: float) -> None:
         """Begin with saved paths; see `pairs_to_learn` for those that are too old."""
         self.knowledge.recall(saved)

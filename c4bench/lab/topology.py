@@ -15,7 +15,7 @@ from typing import Annotated
 
 import msgspec
 
-from c4bench.model.fabric import Host, Nic
+from c4bench.model.fabric import FIVE_TUPLE, Hash, Host, Nic
 from c4bench.model.graph import FabricGraph, HostPort, by_nic, distances, tiers_of
 
 MANAGEMENT_GATEWAY = "10.255.0.1"
@@ -99,9 +99,10 @@ class FabricOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     `nics` are like ConnectX-6 where asked for, with the time-outs `ack_timeout`. `withdraw_s` is how long after a link
     dies the switches that are not at its ends stop using it. `icmp` are every switch's limits. `dscp` is that of every
-    NIC's packets. Switches spray RoCE packets of `spray_dscp`; 0 is none. With `ecn` switches mark packets, and NICs
-    send such as may be marked. With `pfc` both pause each other. After it has sent nothing for a while, a port sends
-    `burst_bytes` at once, faster than its rate. `switch_os` is what runs on every switch.
+    NIC's packets. Switches spray RoCE packets of `spray_dscp`; 0 is none. `hash` is what they choose the next hops of
+    all others by. With `ecn` switches mark packets, and NICs send such as may be marked. With `pfc` both pause each
+    other. After it has sent nothing for a while, a port sends `burst_bytes` at once, faster than its rate. `switch_os`
+    is what runs on every switch.
     """
 
     name: str
@@ -110,6 +111,7 @@ class FabricOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     icmp: IcmpLimits = IcmpLimits()
     dscp: Dscp = 0
     spray_dscp: Dscp = 0
+    hash: Hash = FIVE_TUPLE
     ecn: EcnMarking | None = None
     pfc: FlowControl | None = None
     burst_bytes: int = BURST_BYTES
@@ -206,6 +208,7 @@ class Topology(msgspec.Struct, frozen=True):
     icmp: IcmpLimits = IcmpLimits()
     spray_dscp: int = 0
     ecn: EcnMarking | None = None
+    hash: Hash = FIVE_TUPLE
     pfc: FlowControl | None = None
     nics: Nics = Nics.RXE
     ack_timeout: AckTimeout = AckTimeout.CX6
@@ -283,6 +286,7 @@ def build(graph: FabricGraph, options: FabricOptions) -> Topology:
         icmp=options.icmp,
         spray_dscp=options.spray_dscp,
         ecn=options.ecn,
+        hash=options.hash,
         pfc=options.pfc,
         nics=options.nics,
         ack_timeout=options.ack_timeout,

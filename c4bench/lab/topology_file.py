@@ -31,6 +31,7 @@ from c4bench.lab.topology import (
     build,
     subnet_numbers,
 )
+from c4bench.model.fabric import FIVE_TUPLE
 from c4bench.model.graph import FabricGraph, HostPort, Trunk
 
 
@@ -184,9 +185,13 @@ def _problems(graph: FabricGraph, options: FabricOptions) -> Iterator[Problem]:
             yield ("icmp", key), f"{value}; give 0 to {_ICMP_MAX}"
     if not _SMALLEST_BURST_BYTES <= options.burst_bytes <= _LARGEST_BURST_BYTES:
         yield ("burst_bytes",), f"{options.burst_bytes}; give {_SMALLEST_BURST_BYTES} to {_LARGEST_BURST_BYTES}"
+    if options.switch_os and options.hash != FIVE_TUPLE:
+        yield ("switch_os",), f"{options.switch_os}: switches with an operating system hash the 5-tuple; leave hash out"
     if options.switch_os and options.spray_dscp:
         yield ("switch_os",), f"{options.switch_os}: switches with an operating system do not spray; leave one out"
     yield from _marking_problems(options.ecn) if options.ecn else ()
+    if options.spray_dscp and options.hash != FIVE_TUPLE:
+        yield ("hash",), f"{options.hash}, with spray_dscp {options.spray_dscp}; leave one of the two out"
     yield from _pausing_problems(options.pfc) if options.pfc else ()
     yield from _connectx_problems(graph, options)
     if (subnets := len(subnet_numbers(graph))) > _SUBNETS_AT_MOST:

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from c4bench import namespaces
 from c4bench.errors import UnhealthyError
-from c4bench.lab.guest import flow_control, spraying
+from c4bench.lab.guest import flow_control, hashing, spraying
 from c4bench.lab.topology import (
     MANAGEMENT_GATEWAY,
     AckTimeout,
@@ -195,14 +195,18 @@ def marker(interface: str, rate_bps: float, ecn: EcnMarking) -> str:
     return f"qdisc replace dev {interface} parent 1:1 handle 10: {red}"
 
 
-def route_commands(routes: NextHops, *, sprayed: bool = False) -> list[str]:
-    """A switch's routes to all edge switches, for a sprayer also those by bucket; without a link it is unreachable."""
+def route_commands(routes: NextHops, *, sprayed: bool = False, hashed: bool = False) -> list[str]:
+    """A switch's routes to all edge switches; without a link one is unreachable.
+
+    Those by bucket come after them, of a switch that sprays, or that hashes more than the 5-tuple.
+    """
     commands = []
     for edge, hops in routes.items():
         target = f"10.{edge}.0.0/16"
         listed = " ".join(f"nexthop via {link.far_end(end.switch).address} dev {end.interface}" for link, end in hops)
         commands.append(f"route replace {target} {listed}" if hops else f"route replace unreachable {target}")
-    return [*commands, *(spraying.route_commands(routes) if sprayed else ())]
+    commands += spraying.route_commands(routes) if sprayed else ()
+    return [*commands, *(hashing.route_commands(routes) if hashed else ())]
 
 
 def switch_namespaces(topology: Topology) -> list[str]:
@@ -229,11 +233,11 @@ def ip_commands(topology: Topology) -> dict[str, list[str]]:
         batches[host.name] += _HOST_MANAGEMENT
     for index, switch in enumerate(topology.machines, len(topology.hosts)):
         _cable_management(index, switch.name, topology.management(switch.name), batches)
-    for name, commands in spraying.ip_commands(topology).items():
+    for name, commands in (*spraying.ip_commands(topology).items(), *hashing.ip_commands(topology).items()):
         batches[name] += commands
-    sprayers = spraying.sprayers(topology)
+    sprayers, hashers = spraying.sprayers(topology), hashing.hashers(topology)
     for name, routes in next_hops(topology).items():
-        batches[name] += route_commands(routes, sprayed=name in sprayers)
+        batches[name] += route_commands(routes, sprayed=name in sprayers, hashed=name in hashers)
     return batches
 
 
@@ -309,7 +313,7 @@ def tc_commands(topology: Topology) -> dict[str, list[str]]:
         namespace, netdev = port.sender
         batches[namespace] += shaper(netdev, port)
         batches[port.switch] += shaper(port.interface, port, topology.ecn)
-    for name, commands in spraying.tc_commands(topology).items():
+    for name, commands in (*spraying.tc_commands(topology).items(), *hashing.tc_commands(topology).items()):
         batches[name] += commands
     return batches
 

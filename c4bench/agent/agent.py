@@ -275,6 +275,8 @@ class Agent:
         return Empty()
 
     async def _probe(self, request: ProbeRequest) -> ProbeAnswer:
+        if request.qps and len(request.qps) != len(request.probes):
+            raise UnhealthyError(f"{len(request.qps)} queue pairs for {len(request.probes)} probes; name one for each")
         send = partial(
             send_probes,
             self._nic(request.nic),

@@ -13,6 +13,7 @@ from c4bench.c4p.controller import PathController
 from c4bench.c4p.disjoint_sets import DisjointSets
 from c4bench.c4p.knowledge.atlas import Pair, Question
 from c4bench.c4p.knowledge.hash_inquiry import QP, UNLIKE, HashFinding, HashInquiry, QpQuestion, confirmed
+from c4bench.c4p.knowledge.path_checks import AnswerLimits
 from c4bench.c4p.knowledge.qp_paths import QpPaths, Wanted
 from c4bench.control.paths.survey import PathSurvey
 from c4bench.control.paths.switches import Read, carried_packets
@@ -25,6 +26,9 @@ _logger = logging.getLogger(__name__)
 # A switch that is silent is asked again when it has an answer left, by Linux's limits.
 _AGAIN_S, _ATTEMPTS = 1.1, 3
 _CANDIDATES = 16
+# Questions at once and for so many seconds, by which a switch's limits show; it gives more than none in that time.
+_BURST, _SECONDS, _LEAST = 8, 8, 0.5
+_EACH_S = 1.0
 # Packets of a queue pair that switches count: more than their own traffic, and no more than go without an answer.
 _PACKETS, _ANY_TTL, _COUNTED_S = 64, 64, 0.05
 # How long ports of queue pairs are looked for; flows that have none then are left to ECMP.
@@ -47,6 +51,7 @@ class HashFinder:
         self._source_port, self._read = source_port, read
         self._finding: HashFinding | None = None
         self._asking = asyncio.Lock()
+        self._measuring: asyncio.Task[None] | None = None
         if stated:
             self._note(HashFinding(stated, f"the inventory states it (c4.hash: {stated})"))
 
@@ -69,11 +74,37 @@ class HashFinder:
             if self._finding is not None:
                 return
             switches = await self._switches([*pairs[:_CANDIDATES], *self._across()])
+            await self._learn_limits(list(switches)[-1:])
             finding = await self._inquire(switches)
             if finding.hash == ADAPTIVE:
                 # Routes may have changed meanwhile.
                 finding = await self._inquire(switches)
             self._note(finding)
+
+    async def _learn_limits(self, pairs: Sequence[Pair]) -> None:
+        """Learn by one NIC's first switch how many answers switches give at once, and then each second."""
+        for pair in pairs:
+            question = QpQuestion(pair, self._source_port, 0, QP)
+            burst = [await self._is_answered(question) for _ in range(_BURST)].count(True)
+            if 0 < burst < _BURST:
+                self._measuring = asyncio.create_task(self._measure_rate(question, burst))
+
+    async def _measure_rate(self, question: QpQuestion, burst: int) -> None:
+        """Ask the switch, which has no answers left now, once a second."""
+        answered = 0
+        for _ in range(_SECONDS):
+            await asyncio.sleep(_EACH_S)
+            answered += await self._is_answered(question)
+        # Some answers may be lost, and others have spent some: what is about Linux's limits is taken for these.
+        usual = AnswerLimits()
+        if burst < usual.burst - 1 or answered < _SECONDS // 2:
+            limits = AnswerLimits(burst, max(answered, _LEAST) / _SECONDS)
+            self._controller.set_answer_limits(limits)
+            rate = f"{limits.burst:g} answers at once, then {limits.per_s:.2g} a second"
+            _logger.info("a switch gives %s: C4P asks all of them accordingly", rate)
+
+    async def _is_answered(self, question: QpQuestion) -> bool:
+        return any((await asked(self._survey, self._controller, [question], self._nics)).values())
 
     def _note(self, finding: HashFinding) -> None:
         self._finding = finding

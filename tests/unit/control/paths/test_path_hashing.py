@@ -7,6 +7,7 @@ from itertools import count
 import pytest
 from path_scene import HOSTS, PORTS, Agent, Scene, flow, run
 
+from c4bench.c4p.knowledge.hash_inquiry import QP
 from c4bench.control.paths.learning import PlannedFabric
 from c4bench.errors import PathsRefusedError, UnhealthyError, UsageError
 from c4bench.model.fabric import ADAPTIVE, ASK_QPS, DEST_QP, FIVE_TUPLE, HopAnswer
@@ -224,3 +225,31 @@ def test_queue_pairs_that_are_none_are_refused(qps):
         return scene.paths.controller.pairs()
 
     assert run(play()) == ()
+
+
+@pytest.mark.parametrize(
+    ("burst", "every", "limits"),
+    [(6, 1, (6, 1)), (2, 1, (2, 1)), (6, 4, (6, 0.25)), (1, 99, (1, 0.5 / 8)), (9, 1, (6, 1))],
+)
+def test_what_a_switch_answers_is_learnt(burst, every, limits, monkeypatch):
+    """Fewer answers at once or a second than Linux gives are counted with from then on; more are not."""
+    monkeypatch.setattr("c4bench.control.paths.hashing._EACH_S", 0.0)
+
+    async def play():
+        scene = scene_of(by_ports)
+        for agent in scene.agents.values():
+            asked = count(1)
+
+            def of(probe, qp, answers=agent.of, asked=asked):
+                number = next(asked) if (probe.ttl, qp) == (1, QP) else 0
+                late = number - 8
+                silent = (number > burst and late <= 0) or (late > 0 and late % every)
+                return HopAnswer() if silent else answers(probe, qp)
+
+            agent.of = of
+        found = await find(scene)
+        if found._measuring:
+            await found._measuring
+        return scene.paths.controller._checks._budget.limits
+
+    assert run(play()) == pytest.approx(limits)

@@ -11,7 +11,7 @@ from c4bench.model.measurement import Clock
 
 pytestmark = [pytest.mark.needs("disruptive", "root"), pytest.mark.nightly]
 LEASE_S = 20.0
-# The first is seen in a job's own traffic, and this link is idle; the second needs a topology with flow control.
+# The first is seen in the traffic of a job, and this link is idle; the second reaches further than a link.
 LEFT_OUT = {"nic.qos", "nic.pause_storm"}
 
 

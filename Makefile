@@ -46,11 +46,11 @@ LAB_DRILLS := $(patsubst %,tests/drills/test_%.py,kernel_setup kill_lab lab lab_
 REPLAYS   := tests/drills/test_replay.py::test_every_scenario_replays
 # What `make night` runs, the parts that take hours last.
 NIGHT     ?= unit-nightly properties commands browser-nightly evidence drills-nightly scenarios-nightly accuracy ablation \
-             mutants fuzz busy soak fabrics every-topology replays
+             mutants fuzz busy soak fabrics twin every-topology replays
 
 .PHONY: setup packages venv lock kernel lab test night lint type unit unit-nightly properties mutants scenarios \
-        scenarios-nightly drills drills-nightly replays fuzz ablation accuracy busy campaigns soak fabrics every-topology \
-        evidence bench browser browser-nightly commands docs report figures walks doctor clean $(SCENARIOS) $(DRILLS)
+        scenarios-nightly drills drills-nightly replays fuzz ablation accuracy busy campaigns soak fabrics twin every-topology \
+        evidence bench browser browser-nightly commands docs report figures attached walks doctor clean $(SCENARIOS) $(DRILLS)
 
 setup: kernel
 
@@ -327,6 +327,12 @@ every-topology: setup
 	  || failed=1; \
 	$(BIN)/python tests/scenarios/every_topology.py $(EVERY)/* && exit $${failed:-0}
 
+# Every scenario of `make test` on a lab that stands for a rack: twin.failed.
+TWIN ?= reports/runs/twin
+twin: setup
+	@mkdir -p $(TWIN); $(LAB) tests/scenarios --c4-topology rack-2x4 --c4-allow-disruptive --c4-limit 4 --c4-run-dir $(TWIN) \
+	  $(call RESUMED,$(TWIN)) || [ $$? = 4 ]
+
 # The data plane and the lab, then what c4bench's own programs cost.
 bench: setup
 	$(BIN)/c4bench bench
@@ -342,6 +348,10 @@ figures: venv
 	$(BIN)/python -m tools table4 docs/diloco.md
 	$(BIN)/python -m tools retries docs/reference/retries.md
 	$(BIN)/python -m tools readme README.md $(RUNS)
+
+# The table of faults under programs of others, from runs of their longer forms.
+attached: venv
+	$(BIN)/python -m tools attached docs/reference/attach.md $(RUNS)
 
 # The walks of docs/architecture.md, from a traced run; needs no lab.
 walks: venv

@@ -13,7 +13,7 @@ import msgspec
 from c4bench.c4p.evaluation import gaps
 from c4bench.c4p.knowledge.atlas import Pair
 from c4bench.c4p.knowledge.cabling import CableDifference, compare_paths
-from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
+from c4bench.c4p.knowledge.path_knowledge import BY_QP, PathKnowledge
 from c4bench.cli import Commands, shared
 from c4bench.cli.operators import ask
 from c4bench.control.cluster import Cluster
@@ -76,9 +76,7 @@ def _run(arguments: argparse.Namespace) -> int:
     else:
         sys.stdout.writelines(line + "\n" for pair in known.pairs for line in table(known, pair, time.time()))
     if known.hash == DEST_QP:
-        sys.stderr.write(
-            "the switches hash the destination QP too: by these ports only packets to no QP go these ways\n"
-        )
+        sys.stderr.write(f"{BY_QP}\n")
     sys.stderr.writelines(f"{one_line(remark)}\n" for remark in [*gaps(known.atlas()), *map(str, differences)])
     if not known.pairs and arguments.saved:
         raise UnhealthyError(f"no paths of these hosts are saved in {saved.path}; leave out --saved to learn them")

@@ -30,7 +30,7 @@ def rewrite_attached_faults(document: Path, runs: Sequence[Path]) -> None:
     healthy = [_healthy([one for one in measured if _is(one, _FALSE, program, "")]) for program in programs]
     shares = [_share([one for one in measured if _is(one, _RIGHT, program)]) for program in programs]
     last = [_line(_HEALTHY, healthy, "none"), _line("all faults", shares, ">= 0.95")]
-    source = "Right of how many trials, and the latest alarm; 95 % intervals. `python -m tools attached` rewrites this."
+    source = "Right of how many trials, and the latest alarm; 95 % intervals. `make attached` rewrites this."
     document.write_text(frame(document, NAME).filled("\n".join([*head, *rows, *last]), source))
 
 

@@ -153,6 +153,8 @@ def _onward(paths: Iterable[tuple[str, ...]], hops: Collection[str]) -> dict[str
     return onward
 
 
+# What a user has to know of source ports that are not those of every packet.
+BY_QP = "the switches hash the destination QP too: a master finds each QP's own port, and only probes go by these"
 Trace = tuple[str | None, ...]
 # What a path was learnt by: answers to probes, or the switches' packet counters.
 PROBES, COUNTERS = "probes", "counters"
@@ -369,7 +371,9 @@ class PathKnowledge:
         traces = [PathTrace(*pair, 0, (None,)) for pair in sorted(self._unanswered)]
         for pair, entries in sorted(self._entries.items()):
             traces += [PathTrace(*pair, port, entry.hops) for port, entry in sorted(entries.items())]
-        return Atlas.from_answers(traces)
+        atlas = Atlas.from_answers(traces)
+        atlas.hash = self.hash
+        return atlas
 
     def to_json(self) -> bytes:
         """A document that `from_json` reads."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from c4bench.errors import UnhealthyError
 from c4bench.inject import interfaces
 from c4bench.inject.registry import witness
-from c4bench.inject.witness.base import Compared
+from c4bench.inject.witness.base import Aftermath, Compared
 from c4bench.inject.witness.echo import CONNECTION_MANAGER, Echoes, Prober, Probes, RdmaProber
 from c4bench.model.fabric import Nic
 from c4bench.model.fault import FaultRequest
@@ -20,6 +20,7 @@ _PROBES = 100
 # Of the pauses' share of the time, what is late by so much of a mean pause at least; twice as much is on average.
 _LATE_SHARE, _LATE_BY = 1 / 3, 1 / 4
 _PRIORITY_SHIFT = 5
+_AGAIN = 4
 
 
 class _Classes(NamedTuple):
@@ -27,6 +28,19 @@ class _Classes(NamedTuple):
 
     data: Echoes
     other: Echoes
+
+
+class _Paused(Compared[_Classes]):
+    """Measures again after the fault: a switch whose watchdog drops what was paused does so for a while longer."""
+
+    def after(self) -> Aftermath:
+        """The first measurement that shows the target recovered, or the last one."""
+        found = super().after()
+        for _ in range(_AGAIN):
+            if found.recovered:
+                break
+            found = super().after()
+        return found
 
 
 @witness("pauses")
@@ -63,7 +77,7 @@ def pauses(request: FaultRequest) -> Compared[_Classes]:
         others = share(during.other) - share(before.other)
         return late(during.data)[0] if grown >= least > others else None
 
-    return Compared(
+    return _Paused(
         measure,
         lambda found: {"late": share(found.data), "late_other": share(found.other)},
         seen,

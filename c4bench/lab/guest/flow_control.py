@@ -58,6 +58,12 @@ def port_settings(interface: str, rate_bps: float, pfc: FlowControl) -> list[str
     return [f"{interface} {name} {value}" for name, value in values.items()]
 
 
+def forget(interface: str) -> list[str]:
+    """The lines that take away what a NIC's driver has set: limits of priorities, and other priorities of DSCPs."""
+    shapes = [f"{interface} shape {priority} 0" for priority in range(8)]
+    return shapes + [f"{interface} dscp {dscp} {dscp // 8}" for dscp in range(64)]
+
+
 def mask(priorities: Iterable[int]) -> int:
     """A bit for each of the priorities, as the kernel's file has them."""
     return sum(1 << priority for priority in set(priorities))

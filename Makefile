@@ -46,10 +46,10 @@ LAB_DRILLS := $(patsubst %,tests/drills/test_%.py,kernel_setup kill_lab lab lab_
 REPLAYS   := tests/drills/test_replay.py::test_every_scenario_replays
 # What `make night` runs, the parts that take hours last.
 NIGHT     ?= unit-nightly properties commands browser-nightly evidence drills-nightly scenarios-nightly accuracy ablation \
-             mutants fuzz busy soak fabrics every-topology replays
+             mutants fuzz busy soak fabrics twin every-topology replays
 
 .PHONY: setup packages venv lock kernel lab test night lint type unit unit-nightly properties mutants scenarios \
-        scenarios-nightly drills drills-nightly replays fuzz ablation accuracy busy campaigns soak fabrics every-topology \
+        scenarios-nightly drills drills-nightly replays fuzz ablation accuracy busy campaigns soak fabrics twin every-topology \
         evidence bench browser browser-nightly commands docs report figures attached walks doctor clean $(SCENARIOS) $(DRILLS)
 
 setup: kernel
@@ -187,13 +187,16 @@ scenarios: $(SCENARIOS)
 
 # The longer forms of scenarios, but those that other targets run: for each fabric, what has some there.
 define NIGHT_LABS
-clos-2x4 grading/test_campaign.py c4d/test_soak.py c4d/test_steering.py grading/test_two_faults.py c4p/test_plan.py c4p/test_programs.py faults attach/test_[!f]*.py attach/test_fo*.py
+clos-2x4 grading/test_campaign.py c4d/test_soak.py c4d/test_steering.py grading/test_two_faults.py c4p/test_plan.py c4p/test_programs.py faults attach/test_[!f]*.py attach/test_fo*.py c4p/test_hashes.py
 clos-2x4 attach/test_faults_under_programs.py::test_healthy_collectives_raise_no_alarm attach/test_faults_under_programs.py::test_a_fault_under_collectives_is_named attach/test_faults_under_programs.py::test_a_clock_that_is_set_raises_no_alarm
 tests/scenarios/grading/busy/leaf-spine.yml attach/test_faults_under_programs.py::test_a_healthy_perftest_raises_no_alarm attach/test_faults_under_programs.py::test_a_fault_under_perftest_is_named
 tests/scenarios/c4d/oversubscribed.yml c4d/test_congestion.py
+tests/scenarios/faults/pausing.yml faults/test_flow_control.py resilient/test_pauses.py c4d/test_pause_storms.py
 unequal-2x4 c4p/test_capacities.py
 bonds-2 c4p/test_bonds.py
 clos-2x4-spray c4p/test_baselines.py
+clos-2x4-qp c4p/test_hashes.py c4p/test_plan.py
+clos-2x4-adaptive c4p/test_hashes.py
 clos-2x8 c4p/test_dynamic.py
 planes-2 resilient
 blocks-8 resilient
@@ -231,6 +234,7 @@ fabric: $(SETUP)
 
 faults: $(SETUP)
 	$(LAB) tests/scenarios/faults
+	$(LAB) --c4-topology tests/scenarios/faults/pausing.yml tests/scenarios/faults/test_flow_control.py
 
 attach: $(SETUP)
 	$(LAB) tests/scenarios/attach
@@ -322,6 +326,14 @@ every-topology: setup
 	done; mkdir -p $(EVERY)/dscp; $(LAB) $(DSCP) --c4-run-dir $(EVERY)/dscp $(call RESUMED,$(EVERY)/dscp) \
 	  || failed=1; \
 	$(BIN)/python tests/scenarios/every_topology.py $(EVERY)/* && exit $${failed:-0}
+
+# Every scenario of `make test` on a lab that stands for a rack: twin.failed.
+TWIN ?= reports/runs/twin
+twin: setup
+	@mkdir -p $(TWIN); $(LAB) tests/scenarios --c4-topology rack-2x4 --c4-allow-disruptive --c4-limit 4 --c4-run-dir $(TWIN) \
+	  $(call RESUMED,$(TWIN)) || [ $$? = 4 ]
+	$(LAB) --c4-topology tests/scenarios/verbs/floor-off.yml tests/scenarios/verbs/test_connectx.py
+	$(LAB) --c4-topology tests/scenarios/resilient/connectx.yml $(addprefix $(TRIAL),[0] [3] [5] [10])
 
 # The data plane and the lab, then what c4bench's own programs cost.
 bench: setup

@@ -50,6 +50,10 @@ class AbsentHostsError(UnhealthyError):
         super().__init__(f"{', '.join(self.hosts)}: {what}")
 
 
+class PathsRefusedError(UnhealthyError):
+    """No path can be chosen on this fabric."""
+
+
 class InconclusiveError(C4Error):
     """The run says nothing: a fault was not seen to take effect."""
 

@@ -98,7 +98,7 @@ def lab(topology: str = "clos-2x4", *, seed: int = 1, detector: str = "c4d") -> 
         raise SystemExit(_run_inside(topology, seed))
     known = inventory.load(Path(INVENTORY))
     trust = launch.trust_directory(Path(RUN))
-    with Cluster(known.hosts, trust, *_LISTEN, detector) as cluster:
+    with Cluster(known.hosts, trust, *_LISTEN, detector, known.hash) as cluster:
         cluster.wait_hosts([host.name for host in known.hosts], _AGENTS_WITHIN_S)
         time.sleep(-time.monotonic() % 1.0)  # what ran before moves nothing
         yield Lab(known, cluster)

@@ -141,5 +141,9 @@ class LocalRendezvous:
         """Leave all flows to ECMP."""
         return [0 for _ in flows]
 
+    def route_qps(self, flows: Sequence[Flow], qps: Sequence[int]) -> list[int]:  # noqa: ARG002
+        """The same."""
+        return self.route(flows)
+
     def release(self, flows: Sequence[str]) -> None:
         """Do nothing: no paths are reserved."""

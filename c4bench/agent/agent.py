@@ -275,6 +275,8 @@ class Agent:
         return Empty()
 
     async def _probe(self, request: ProbeRequest) -> ProbeAnswer:
+        if request.qps and len(request.qps) != len(request.probes):
+            raise UnhealthyError(f"{len(request.qps)} queue pairs for {len(request.probes)} probes; name one for each")
         send = partial(
             send_probes,
             self._nic(request.nic),
@@ -283,13 +285,24 @@ class Agent:
             rate_pps=request.rate_pps,
             to_port=request.to_port,
             traffic_class=request.traffic_class,
+            qps=request.qps,
         )
         return ProbeAnswer(tuple(await asyncio.to_thread(send)))
 
     async def _burst(self, request: BurstRequest) -> Empty:
+        if request.qp:
+            return await self._burst_by_qp(request)
         bursts = [(burst.source_port, burst.hops, burst.count) for burst in request.bursts]
         nic = self._nic(request.nic)
         await asyncio.to_thread(send_bursts, nic, request.destination, bursts, request.rate_pps, request.traffic_class)
+        return Empty()
+
+    async def _burst_by_qp(self, request: BurstRequest) -> Empty:
+        from c4bench.verbs.qp_burst import send_burst_by_qp  # noqa: PLC0415  (pyverbs, which agents seldom need)
+
+        for burst in request.bursts:
+            packets = request.destination, burst.source_port, request.qp, burst.count, request.traffic_class
+            await asyncio.to_thread(send_burst_by_qp, self._nic(request.nic), *packets)
         return Empty()
 
     async def _number(self, request: NumberRequest) -> Empty:

@@ -195,8 +195,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, required=True)
     options = parser.parse_args(argv)
     stage = msgspec.json.decode(options.stage.read_bytes(), type=Stage)
-    hosts = [host for host in load(Path(INVENTORY)).hosts if host.nics]
-    with Cluster(hosts, options.trust, MANAGEMENT_GATEWAY, PORT) as cluster:
+    known = load(Path(INVENTORY))
+    hosts = [host for host in known.hosts if host.nics]
+    with Cluster(hosts, options.trust, MANAGEMENT_GATEWAY, PORT, hash=known.hash) as cluster:
         cluster.wait_hosts([host.name for host in hosts], _AGENTS_WITHIN_S)
         session = Session(stage, RunDirectory(options.run_directory), cluster, options.seed)
         for case in stage.cases:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from c4bench.c4p.guidance import LiveFlows, Plans
 from c4bench.c4p.knowledge.atlas import Atlas, Pair, Probe, Question
 from c4bench.c4p.knowledge.link_state import LinkHealth, MissingLinks, avoidable
-from c4bench.c4p.knowledge.path_checks import CheckResults, PathChecks
+from c4bench.c4p.knowledge.path_checks import AnswerLimits, CheckResults, PathChecks
 from c4bench.c4p.knowledge.path_knowledge import PROBES, PathChanges, PathKnowledge, Trace
 from c4bench.c4p.knowledge.path_search import PathSearch
 from c4bench.c4p.policy import REMARKS_AT_MOST, PathPolicy
@@ -182,6 +182,12 @@ class PathController:
 
     # Paths and links
 
+    def refuse(self, reason: str) -> None:
+        """Plan nothing, since no path can be chosen: every flow is left to the fabric, now and later."""
+        self.remarks.append(reason)
+        self.knowledge.clear()
+        self._plans.renew(None)
+
     def recall(self, saved: PathKnowledge, now_s: float) -> None:
         """Begin with saved paths; see `pairs_to_learn` for those that are too old."""
         self.knowledge.recall(saved)
@@ -226,6 +232,10 @@ class PathController:
     def can_answer(self, nic: str, hop: str, now_s: float) -> bool:
         """Whether the hop's switch has an answer left for this NIC, as far as is known."""
         return self._checks.can_answer(now_s, nic, hop)
+
+    def set_answer_limits(self, limits: AnswerLimits) -> None:
+        """Count with these limits of switches' answers from now on."""
+        self._checks.set_limits(limits)
 
     def note_answers(self, nic: str, hops: Iterable[str], now_s: float, silent: Iterable[Question] = ()) -> None:
         """Other probes of this NIC have met answers and silence; its switches can answer less in the next seconds."""

@@ -193,7 +193,7 @@ def _fabric(hosts: Path, background_s: float) -> PlannedFabric:
         raise UsageError(f"{hosts}: no host has NICs (c4.nics), so there are no paths to plan; run c4bench inventory")
     switches = Switches(planned, lambda name: remote.connect(name, planned.access[name]))
     read = switches.ports if switches.any else None
-    return PlannedFabric(planned.hosts, read=read, background_s=background_s, graph=planned.graph)
+    return PlannedFabric(planned.hosts, read=read, background_s=background_s, graph=planned.graph, hash=planned.hash)
 
 
 async def _serve(

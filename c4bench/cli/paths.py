@@ -13,7 +13,7 @@ import msgspec
 from c4bench.c4p.evaluation import gaps
 from c4bench.c4p.knowledge.atlas import Pair
 from c4bench.c4p.knowledge.cabling import CableDifference, compare_paths
-from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
+from c4bench.c4p.knowledge.path_knowledge import BY_QP, PathKnowledge
 from c4bench.cli import Commands, shared
 from c4bench.cli.operators import ask
 from c4bench.control.cluster import Cluster
@@ -23,7 +23,7 @@ from c4bench.control.state.store import SavedPaths
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.foreign_text import one_line
 from c4bench.inventory import Inventory, load, select
-from c4bench.model.fabric import Host
+from c4bench.model.fabric import DEST_QP, Host
 from c4bench.remote import connect
 from c4bench.wire.messages import PORT
 from c4bench.wire.trust import Role
@@ -68,13 +68,15 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.saved:
         known = saved.load().between(nics)
     else:
-        known = _learn_alone(arguments, ends) if arguments.listen else _ask_master(arguments, ends)
+        known = _learn_alone(arguments, ends, inventory) if arguments.listen else _ask_master(arguments, ends)
         saved.save(PathKnowledge.from_json(known.to_json()))
     differences = _differences(saved.load(), inventory, ask=not arguments.saved)
     if arguments.json:
         sys.stdout.write(_document(known, differences).decode() + "\n")
     else:
         sys.stdout.writelines(line + "\n" for pair in known.pairs for line in table(known, pair, time.time()))
+    if known.hash == DEST_QP:
+        sys.stderr.write(f"{BY_QP}\n")
     sys.stderr.writelines(f"{one_line(remark)}\n" for remark in [*gaps(known.atlas()), *map(str, differences)])
     if not known.pairs and arguments.saved:
         raise UnhealthyError(f"no paths of these hosts are saved in {saved.path}; leave out --saved to learn them")
@@ -89,10 +91,10 @@ def _ask_master(arguments: argparse.Namespace, ends: list[Host]) -> PathKnowledg
     return ask(arguments, Role.OPERATOR, lambda master: master.learn_paths([host.name for host in ends]))
 
 
-def _learn_alone(arguments: argparse.Namespace, ends: list[Host]) -> PathKnowledge:
+def _learn_alone(arguments: argparse.Namespace, ends: list[Host], inventory: Inventory) -> PathKnowledge:
     """Have the agents trace the paths, as their master for that long."""
     address, port = shared.listening("--listen", arguments.listen, PORT)
-    with Cluster(ends, arguments.trust, address, port) as cluster:
+    with Cluster(ends, arguments.trust, address, port, hash=inventory.hash) as cluster:
         cluster.wait_hosts([host.name for host in ends], _AGENTS_WITHIN_S)
         cluster.learn_paths(range(SOURCE_PORTS.start, SOURCE_PORTS.start + arguments.ports))
         return cluster.known_paths()

@@ -11,6 +11,7 @@ import msgspec
 from c4bench.c4p.conditions import Conditions
 from c4bench.c4p.evaluation import few_qps, gaps, least_worst_load, no_route, shortages
 from c4bench.c4p.knowledge.atlas import Atlas
+from c4bench.c4p.knowledge.path_knowledge import BY_QP
 from c4bench.c4p.placement.planner import ECMP, Planner
 from c4bench.c4p.shares import assign_idle_qps
 from c4bench.cli import Commands
@@ -19,7 +20,7 @@ from c4bench.decoding import DecodingError, from_yaml
 from c4bench.errors import UsageError
 from c4bench.files import read_bounded
 from c4bench.foreign_text import one_line
-from c4bench.model.fabric import Flow
+from c4bench.model.fabric import DEST_QP, Flow
 from c4bench.model.fabric import Path as FabricPath
 
 T = TypeVar("T")
@@ -100,7 +101,8 @@ def _remarks(planner: Planner, placed: Sequence[_Placed], atlas: Atlas, conditio
     if conditions.capacities is not None:
         remarks += shortages(_bps(planner.loads(), conditions.capacities), conditions.capacities)
         remarks += few_qps(planner.flows, atlas, conditions.capacities)
-    return [*remarks, *(str(gap) for gap in gaps(atlas))]
+    remarks += [str(gap) for gap in gaps(atlas)]
+    return [*remarks, BY_QP] if atlas.hash == DEST_QP else remarks
 
 
 def _bps(loads: Mapping[str, float], capacities: Mapping[str, float]) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """What a rank has of a communicator: its process, members, open NICs, record, and the control plane."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from c4bench.collective.recorder import NullRecorder, Recorder
 from c4bench.collective.rendezvous import AbsentError, FailedError, Rendezvous
 from c4bench.collective.ring_layout import MAX_RANKS
 from c4bench.errors import UsageError
-from c4bench.model.fabric import USUAL_QPS, Flow, Nic
+from c4bench.model.fabric import ASK_QPS, USUAL_QPS, Flow, Nic
 from c4bench.model.qp_address import QpAddress
 from c4bench.model.telemetry import CommRecord, Member
 from c4bench.verbs.transport import Port
@@ -109,11 +109,16 @@ class RankEndpointContext:
         kind = f"connecting {key.partition('/')[0]}"
         return CollectiveError(message, comm=self.comm, rank=self.rank, kind=kind, peer=peer, status=status)
 
-    def route(self, addresses: Sequence[QpAddress]) -> list[int]:
-        """Ask C4P for the paths of QPs; returns their source ports and notes them in `routed`."""
-        routed = [RoutedQp(address, self._flow(address)) for address in addresses]
+    def route(self, qps: Mapping[QpAddress, int]) -> list[int]:
+        """Ask C4P for the paths of QPs; returns their source ports and notes them in `routed`.
+
+        `qps` has the number of the far end's QP of each.
+        """
+        routed = [RoutedQp(address, self._flow(address)) for address in qps]
         self.routed.extend(routed)
-        return self.process.rendezvous.route([qp.flow for qp in routed])
+        flows, rendezvous = [qp.flow for qp in routed], self.process.rendezvous
+        ports = rendezvous.route(flows)
+        return rendezvous.route_qps(flows, list(qps.values())) if ASK_QPS in ports else ports
 
     def _flow(self, address: QpAddress) -> Flow:
         job, nic = self.process.job, self.nics[address.channel]

@@ -91,7 +91,13 @@ class Rendezvous(Protocol):
         """Ask C4P how many QPs each connection between one of these pairs of NICs should have."""
 
     def route(self, flows: Sequence[Flow]) -> list[int]:
-        """Ask C4P for paths: a UDP source port for each flow, in order; 0 leaves a flow to ECMP."""
+        """Ask C4P for paths: a UDP source port for each flow, in order; 0 leaves a flow to ECMP.
+
+        All are `ASK_QPS` on a fabric that hashes the queue pairs that packets are for; then ask with these.
+        """
+
+    def route_qps(self, flows: Sequence[Flow], qps: Sequence[int]) -> list[int]:
+        """The same where `route` has answered `ASK_QPS`: by the numbers of the queue pairs that packets are for."""
 
     def release(self, flows: Sequence[str]) -> None:
         """Release the paths of these flows, by id."""

@@ -4,7 +4,7 @@ With resilience all rails of an edge are connected at once, so that backups are 
 down or has no address at that time is treated as lost: the others carry its load until it comes back.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from c4bench.collective.channel_transfer import MAX_WINDOW_FACTOR
@@ -83,7 +83,7 @@ class Wiring:
                 self._resilient,
             ),
         )
-        source_ports = self._source_ports(to)
+        source_ports = self._source_ports({peer: hellos[peer].receiving[site.rank] for peer in to})
         for sending_edge in sending:
             self._join_sending(sending_edge, hellos[sending_edge.peer], source_ports)
         for edge in receiving:
@@ -170,14 +170,14 @@ class Wiring:
         backup = _backup(edge.control, probes, nic, self._failures.ledger)
         return ReceivingEnd(remotes, memory.address, memory.rkey(nic), backup)
 
-    def _source_ports(self, to: Sequence[int]) -> dict[QpAddress, int]:
-        """The source port of every QP to the ranks `to`; 0 leaves it to ECMP."""
-        site = self._site
-        addresses = [
-            QpAddress(site.comm, site.rank, peer, nic, index % self._options.qps)
-            for peer in to
+    def _source_ports(self, to: Mapping[int, Sequence[ReceivingEnd]]) -> dict[QpAddress, int]:
+        """The source port of every QP to these ranks' ends, by NIC; 0 leaves it to ECMP."""
+        site, qps = self._site, self._options.qps
+        addresses = {
+            QpAddress(site.comm, site.rank, peer, nic, index % qps): far[nic].remotes[index % qps].qp
+            for peer, far in to.items()
             for index, nic in self._numbers()
-        ]
+        }
         if self._options.paths == "ecmp" or not addresses:
             return dict.fromkeys(addresses, 0)
         return dict(zip(addresses, site.route(addresses), strict=True))

@@ -26,7 +26,7 @@ from c4bench.control.state.registry import name_of
 from c4bench.errors import C4Error, UnhealthyError
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.event import AgentBack, AgentMissing, Diagnosed, Event, HostReturned, SteeringStage
-from c4bench.model.fabric import Flow, Host, Nic
+from c4bench.model.fabric import Flow, Hash, Host, Nic
 from c4bench.model.fabric import Path as FabricPath
 from c4bench.model.steering import Incident, Policy
 from c4bench.model.window import Window
@@ -48,13 +48,20 @@ class Cluster:
     """Hosts with agents and the master they connect to, which runs on a thread of its own; a context manager.
 
     A bug of ours that the master reports, and goes on after, is raised when the cluster is closed. `detector` names who
-    judges its jobs.
+    judges its jobs. `hash` is what switches choose paths by; None if that is to be found out.
     """
 
     def __init__(
-        self, hosts: Sequence[Host], trust: Path, address: str, port: int, detector: str = detectors.C4D
+        self,
+        hosts: Sequence[Host],
+        trust: Path,
+        address: str,
+        port: int,
+        detector: str = detectors.C4D,
+        hash: Hash | None = None,  # noqa: A002
     ) -> None:
         self.hosts, judging = tuple(hosts), detectors.judge(detector)
+        self._hash = hash
         self._loop = asyncio.new_event_loop()
         self._bugs: list[Exception] = []
         self._loop.set_exception_handler(self._note_bug)
@@ -184,11 +191,11 @@ class Cluster:
 
     def learn_paths(self, source_ports: Sequence[int] = SOURCE_PORTS, read: Read | None = None) -> Atlas:
         """Learn all pairs of NICs now, and have C4P plan with the atlas; `read` as for `PlannedFabric`."""
-        return self._wait(self._paths.learn(PlannedFabric(self.hosts, source_ports, read)))
+        return self._wait(self._paths.learn(PlannedFabric(self.hosts, source_ports, read, hash=self._hash)))
 
     def plan_paths(self, read: Read | None = None) -> None:
         """Have C4P plan from now on, and learn the paths of a pair of NICs when a flow first needs one."""
-        self._call_soon(lambda: self._paths.plan(PlannedFabric(self.hosts, read=read)))
+        self._call_soon(lambda: self._paths.plan(PlannedFabric(self.hosts, read=read, hash=self._hash)))
 
     def plan_by(self, policy: PathPolicy) -> None:
         """Have C4P plan by this policy from now on. Raises UsageError while there are planned connections."""

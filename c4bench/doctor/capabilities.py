@@ -48,7 +48,8 @@ class Capability(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct, frozen=True):
     """A host's capabilities, its clock offset from ours if it was reachable, and its neighbours by LLDP.
 
-    `remarks` are those of the rules that saved outputs are judged by, `settings` are what its NICs are set to.
+    `remarks` are those of the rules that saved outputs are judged by, `settings` are what its NICs are set to. `lldp`
+    says whether anything speaks LLDP there.
     """
 
     host: str
@@ -57,6 +58,7 @@ class Report(msgspec.Struct, frozen=True):
     neighbours: tuple[Neighbour, ...] = ()
     remarks: tuple[Remark, ...] = ()
     settings: tuple[NicSettings, ...] = ()
+    lldp: bool = False
 
     @property
     def bad(self) -> tuple[Capability, ...]:
@@ -128,7 +130,7 @@ def evaluate(host: Host, facts: HostSelfReport, clock: ClockOffset, mtus: Sequen
         _clean(facts),
         _present("disruptive", "faults are permitted" if host.disruptive else "", "not marked `disruptive: true`"),
     )
-    return Report(host.name, capabilities, clock, neighbours(facts.lldp))
+    return Report(host.name, capabilities, clock, neighbours(facts.lldp), lldp=bool(facts.lldp))
 
 
 def _present(name: str, detail: str, otherwise: str, fix: str = "", *, needed: bool = False) -> Capability:

@@ -6,7 +6,7 @@ Written from the documented and recorded output of `lldpctl -f json0` (lldpcli(8
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -129,21 +129,31 @@ def _text(value: object) -> str:
 
 
 def compare_neighbours(
-    graph: FabricGraph, hosts: Sequence[Host], seen: Mapping[str, Sequence[Neighbour]]
+    graph: FabricGraph,
+    hosts: Sequence[Host],
+    seen: Mapping[str, Sequence[Neighbour]],
+    alone: Container[str] = frozenset(),
 ) -> tuple[CableDifference, ...]:
     """How cables differ from the graph by what hosts and switches `seen`, by name, report of their neighbours.
 
-    A cable is missed only if an end reports any neighbours and not this one. Interfaces that are no NIC of the
-    inventory are left aside.
+    A cable is missed only if an end reports any neighbours and not this one; of a host that is `alone`, which speaks
+    LLDP and hears nobody, its switch is such an end. Interfaces that are no NIC of the inventory are left aside.
     """
-    known = _Known(graph, hosts, seen)
+    known = _Known(graph, hosts, seen, alone)
     return (*compare(known.stated(), known.found(), _BY), *known.other_ports())
 
 
 class _Known:
     """What is stated of the nodes that report neighbours, and what they report."""
 
-    def __init__(self, graph: FabricGraph, hosts: Sequence[Host], seen: Mapping[str, Sequence[Neighbour]]) -> None:
+    def __init__(
+        self,
+        graph: FabricGraph,
+        hosts: Sequence[Host],
+        seen: Mapping[str, Sequence[Neighbour]],
+        alone: Container[str],
+    ) -> None:
+        self._alone = alone
         self._graph, self._seen = graph, {name: of for name, of in seen.items() if of}
         self._switches = frozenset(graph.switches)
         self._nics = {
@@ -156,9 +166,14 @@ class _Known:
 
     def stated(self) -> Cables:
         """The stated cables of which an end reports neighbours."""
-        cables = [port for port in self._graph.host_ports if port.host in self._seen and self._is_nic(port)]
+        cables = [port for port in self._graph.host_ports if self._is_reported(port) and self._is_nic(port)]
         trunks = [trunk for trunk in self._graph.trunks if not self._seen.keys().isdisjoint(trunk.ends)]
         return Cables([ends(*nodes_of(cable)) for cable in cables] + [ends(*trunk.ends) for trunk in trunks])
+
+    def _is_reported(self, port: HostPort) -> bool:
+        """Whether an end reports neighbours that this cable would be among."""
+        heard = {self._name(one.system).partition(".")[0] for one in self._seen.get(port.switch, ())}
+        return port.host in self._seen or (port.host in self._alone and bool(heard) and port.host not in heard)
 
     def _is_nic(self, port: HostPort) -> bool:
         return nodes_of(port)[0] in self._nics.values()

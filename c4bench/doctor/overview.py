@@ -54,7 +54,8 @@ def document(inventory: Inventory, hosts: Sequence[Report], switches: Sequence[S
     ]
     judged = misconfigurations.judge(devices, {nic.dscp for host in inventory.hosts for nic in host.nics})
     wrong = [DeviceRemark(name, remark) for name, of in judged.remarks.items() for remark in of]
-    cables = () if graph is None else compare_neighbours(graph, inventory.hosts, seen)
+    alone = {report.host for report in hosts if report.lldp and not report.neighbours}
+    cables = () if graph is None else compare_neighbours(graph, inventory.hosts, seen, alone)
     return Document(tuple(hosts), tuple(switches), tuple(wrong), tuple(judged.undecided), cables)
 
 

@@ -120,9 +120,14 @@ def _facts(name: str, connection: Connection, stated: System | None) -> SwitchFa
 
 
 def _answers(connection: Connection, system: System) -> bool:
-    """Whether the first command that the system must have is one of the switch's."""
+    """Whether the first command that the system must have is one of the switch's.
+
+    The shell must say where it is: the prompt of another system may refuse such a line and end without an error.
+    """
     word = next(shlex.split(read.command)[0] for read in system.reads.values() if read.needed)
-    return _shell(connection, system, f"command -v {word}").code == 0
+    answer = _shell(connection, system, f"command -v {word}")
+    said = answer.stdout.decode(errors="replace").splitlines()
+    return answer.code == 0 and word in {line.strip().rpartition("/")[2] for line in said}
 
 
 def _shell(connection: Connection, system: System, line: str) -> Completed:

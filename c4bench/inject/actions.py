@@ -19,6 +19,7 @@ from c4bench import namespaces
 from c4bench.decoding import DecodingError, json_in
 from c4bench.errors import C4Error, UnhealthyError
 from c4bench.inject import processes, switch_shell
+from c4bench.inject.pause_frames import SendPauses
 from c4bench.inject.switch_shell import SwitchFault, UnreachableError
 from c4bench.workload.controls import ControlsFile, Knob
 
@@ -302,7 +303,18 @@ def _require_own_file(descriptor: int, path: str) -> None:
 
 
 Action = (
-    Run | Signal | Join | SetKnob | Write | Fill | Delete | StepClock | ExhaustMemory | ApplyOnSwitch | RevertOnSwitch
+    Run
+    | Signal
+    | Join
+    | SetKnob
+    | Write
+    | Fill
+    | Delete
+    | StepClock
+    | ExhaustMemory
+    | SendPauses
+    | ApplyOnSwitch
+    | RevertOnSwitch
 )
 
 

@@ -8,7 +8,6 @@ watchdog reverts it.
 import contextlib
 import os
 import select
-import signal
 import subprocess
 import sys
 import threading
@@ -18,11 +17,11 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import c4bench
-from c4bench import namespaces
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inject import agentless, controller, gpus, interfaces, protocol, targets
 from c4bench.inject.actions import Action, Plan, Schedule, attempt, leased
 from c4bench.inject.catalogue import Catalogue
+from c4bench.inject.detached import detach
 from c4bench.inject.interfaces import netns_of
 from c4bench.inject.journal import Entry, Journal, Reverted, boot
 from c4bench.inject.registry import DRIVERS, WITNESSES, installed
@@ -133,25 +132,11 @@ def _watch(reader: int, deadline_s: float, revert: Callable[[], object]) -> None
         os.setsid()
         if os.fork():
             os._exit(0)
-        _detach(reader)
+        detach(reader)
         if not _cancelled(reader, deadline_s):
             revert()
     finally:
         os._exit(0)
-
-
-def _detach(keep: int) -> None:
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    for descriptor in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208  (numbers, not paths)
-        if descriptor != keep:
-            with contextlib.suppress(OSError):  # the listing's own
-                os.close(descriptor)
-    namespaces.unpin_all()
-    null = os.open(os.devnull, os.O_RDWR)
-    for descriptor in range(3):
-        os.dup2(null, descriptor)
-    os.chdir("/")
 
 
 def _cancelled(reader: int, deadline_s: float) -> bool:

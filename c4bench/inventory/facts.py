@@ -7,7 +7,7 @@ import msgspec
 from c4bench import units
 from c4bench.errors import UsageError
 from c4bench.inventory.groups import Keys, Tables, Variable, convert
-from c4bench.model.fabric import Nic
+from c4bench.model.fabric import Hash, Nic
 
 DEFAULT_PYTHON = "/opt/c4bench/bin/python"
 _BOND_PORTS = 2  # at least
@@ -54,10 +54,11 @@ class HostFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     are the capabilities (`c4bench doctor`) that the host is meant to have: a scenario that misses one fails instead of
     being skipped. `rates` are the rates of a switch's ports by interface, such as `{Ethernet0: 100gbit}`. `dscp` and
     `service_level` are those of the packets that its NICs send; a switch sprays RoCE packets of `spray_dscp`, 0 is
-    none. `counters` names the reader of a switch's packet counters: `ip`, `sonic`, or one that a package adds; without
-    it, `sonic` where the switch runs SONiC. `os` is the operating system of a switch on which c4bench is not installed
-    (`c4bench.switches`): faults there are applied over SSH, from where `c4bench` runs. All keys are optional;
-    `playbooks/discover.yml` finds what a host can report.
+    none. `hash` is what it chooses the way of other RoCE packets by; C4P finds out what is not stated. `counters` names
+    the reader of a switch's packet counters: `ip`, `sonic`, or one that a package adds; without it, `sonic` where the
+    switch runs SONiC. `os` is the operating system of a switch on which c4bench is not installed (`c4bench.switches`):
+    faults there are applied over SSH, from where `c4bench` runs. All keys are optional; `playbooks/discover.yml` finds
+    what a host can report.
     """
 
     disruptive: bool = False
@@ -74,6 +75,7 @@ class HostFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dscp: _Dscp = 0
     service_level: _ServiceLevel = 0
     spray_dscp: _Dscp = 0
+    hash: Hash | None = None
 
 
 _TABLES: Tables = {"nics": NicFacts, "gpus": GpuFacts}

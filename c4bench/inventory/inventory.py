@@ -15,7 +15,7 @@ from c4bench.inventory import ansible, fabric, facts, groups
 from c4bench.inventory.document import Document
 from c4bench.inventory.facts import HostFacts
 from c4bench.inventory.groups import Resolved, Source, Variable, Variables
-from c4bench.model.fabric import Host
+from c4bench.model.fabric import Hash, Host
 from c4bench.model.graph import FabricGraph
 
 # A host's name or address; a line `key=value` of any settings file is a host to Ansible.
@@ -59,6 +59,12 @@ class Inventory(msgspec.Struct, frozen=True):
     facts: dict[str, HostFacts] = {}
     graph: FabricGraph | None = None
     replaced: tuple[str, ...] = ()
+
+    @property
+    def hash(self) -> Hash | None:
+        """What all switches choose paths by, as stated; None where they state nothing, or not the same."""
+        stated = {self.facts[switch].hash for switch in self.switches}
+        return stated.pop() if len(stated) == 1 else None
 
     @property
     def requires(self) -> frozenset[str]:

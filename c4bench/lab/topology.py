@@ -15,7 +15,7 @@ from typing import Annotated
 
 import msgspec
 
-from c4bench.model.fabric import Host, Nic
+from c4bench.model.fabric import FIVE_TUPLE, Hash, Host, Nic
 from c4bench.model.graph import FabricGraph, HostPort, by_nic, distances, tiers_of
 
 MANAGEMENT_GATEWAY = "10.255.0.1"
@@ -67,6 +67,23 @@ class AckTimeout(StrEnum):
     CX6_FLOOR_OFF = "cx6-floor-off"
 
 
+class FlowControl(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Priority flow control (PFC, IEEE 802.1Qbb) of all ports of switches and NICs; `priorities` are lossless.
+
+    A packet's priority is its DSCP's upper three bits. Where a switch holds more than `xoff_bytes` of a lossless
+    priority that came in by one port, it pauses that at the cable's other end, until there are `xon_bytes` left; what
+    still arrives has `headroom_bytes`. Of another priority a port's queue holds `queue_bytes`. With `watchdog_s` a port
+    of a switch drops what has been paused for so long, until no pause has come for as long.
+    """
+
+    priorities: tuple[Annotated[int, msgspec.Meta(ge=0, le=7)], ...] = (3,)
+    xoff_bytes: int = 200_000
+    xon_bytes: int = 100_000
+    headroom_bytes: int = 100_000
+    queue_bytes: int = 400_000
+    watchdog_s: float = 0.0
+
+
 Dscp = Annotated[int, msgspec.Meta(ge=0, le=63)]
 
 
@@ -82,9 +99,10 @@ class FabricOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     `nics` are like ConnectX-6 where asked for, with the time-outs `ack_timeout`. `withdraw_s` is how long after a link
     dies the switches that are not at its ends stop using it. `icmp` are every switch's limits. `dscp` is that of every
-    NIC's packets. Switches spray RoCE packets of `spray_dscp`; 0 is none. With `ecn` switches mark packets, and NICs
-    send such as may be marked. After it has sent nothing for a while, a port sends `burst_bytes` at once, faster than
-    its rate. `switch_os` is what runs on every switch.
+    NIC's packets. Switches spray RoCE packets of `spray_dscp`; 0 is none. `hash` is what they choose the next hops of
+    all others by. With `ecn` switches mark packets, and NICs send such as may be marked. With `pfc` both pause each
+    other. After it has sent nothing for a while, a port sends `burst_bytes` at once, faster than its rate. `switch_os`
+    is what runs on every switch.
     """
 
     name: str
@@ -93,7 +111,9 @@ class FabricOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     icmp: IcmpLimits = IcmpLimits()
     dscp: Dscp = 0
     spray_dscp: Dscp = 0
+    hash: Hash = FIVE_TUPLE
     ecn: EcnMarking | None = None
+    pfc: FlowControl | None = None
     burst_bytes: int = BURST_BYTES
     nics: Nics = Nics.RXE
     ack_timeout: AckTimeout = AckTimeout.CX6
@@ -112,7 +132,8 @@ class Port(msgspec.Struct, frozen=True):
     """A NIC's cable: `netdev` at its host's end, `interface` at the edge switch's.
 
     `edge` and `port` are the numbers in the NIC's address. Port `member` of a bond counts from 0. A NIC like a ConnectX
-    has its end of the cable on its own side, where the host's `tc` does not reach: `wire`, "" for none.
+    has its end of the cable on its own side, where the host's `tc` does not reach: `wire`, "" for none. With `pfc` the
+    ends pause each other.
     """
 
     nic: Nic
@@ -126,6 +147,7 @@ class Port(msgspec.Struct, frozen=True):
     member: int = 0
     burst_bytes: int = BURST_BYTES
     wire: str = ""
+    pfc: bool = False
 
     @property
     def sender(self) -> tuple[str, str]:
@@ -153,7 +175,7 @@ class LinkEnd(msgspec.Struct, frozen=True):
 
 
 class Link(msgspec.Struct, frozen=True):
-    """A link between switches: `lower` is nearer to hosts, or named first."""
+    """A link between switches: `lower` is nearer to hosts, or named first. With `pfc` its ends pause each other."""
 
     number: int
     lower: LinkEnd
@@ -161,6 +183,7 @@ class Link(msgspec.Struct, frozen=True):
     rate_bps: float
     delay_s: float = 0.0
     burst_bytes: int = BURST_BYTES
+    pfc: bool = False
 
     @property
     def ends(self) -> tuple[LinkEnd, LinkEnd]:
@@ -185,6 +208,8 @@ class Topology(msgspec.Struct, frozen=True):
     icmp: IcmpLimits = IcmpLimits()
     spray_dscp: int = 0
     ecn: EcnMarking | None = None
+    hash: Hash = FIVE_TUPLE
+    pfc: FlowControl | None = None
     nics: Nics = Nics.RXE
     ack_timeout: AckTimeout = AckTimeout.CX6
     switch_os: SwitchOs = SwitchOs.NONE
@@ -256,11 +281,13 @@ def build(graph: FabricGraph, options: FabricOptions) -> Topology:
             for index, name in enumerate(graph.hosts)
         ),
         ports=ports,
-        links=tuple(_links(graph, tiers, options.burst_bytes, names)),
+        links=tuple(_links(graph, tiers, options, names)),
         withdraw_s=options.withdraw_s,
         icmp=options.icmp,
         spray_dscp=options.spray_dscp,
         ecn=options.ecn,
+        hash=options.hash,
+        pfc=options.pfc,
         nics=options.nics,
         ack_timeout=options.ack_timeout,
         switch_os=options.switch_os,
@@ -316,7 +343,8 @@ def _ports(graph: FabricGraph, options: FabricOptions, names: _InterfaceNames) -
             netdev = nic.bond[member] if nic.bond else nic.netdev
             ends = cable.switch, edge, used[edge], names.next(cable.switch, "p"), netdev
             wire = f"{netdev}w" if options.nics is Nics.CONNECTX_6 else ""
-            found.append(Port(nic, *ends, cable.rate_bps, cable.delay_s, member, options.burst_bytes, wire))
+            pauses = options.pfc is not None and not cable.delay_s
+            found.append(Port(nic, *ends, cable.rate_bps, cable.delay_s, member, options.burst_bytes, wire, pauses))
         used[edge] += 1
     return tuple(found)
 
@@ -338,7 +366,7 @@ def _nic(index: int, cables: Sequence[HostPort], address: str, options: FabricOp
     )
 
 
-def _links(graph: FabricGraph, tiers: dict[str, int], burst_bytes: int, names: _InterfaceNames) -> Iterable[Link]:
+def _links(graph: FabricGraph, tiers: dict[str, int], options: FabricOptions, names: _InterfaceNames) -> Iterable[Link]:
     for number, trunk in enumerate(graph.trunks):
         lower, upper = sorted((trunk.a, trunk.b), key=lambda name: tiers[name])
         kinds = ("side", "side") if tiers[lower] == tiers[upper] else ("up", "down")
@@ -348,7 +376,8 @@ def _links(graph: FabricGraph, tiers: dict[str, int], burst_bytes: int, names: _
             LinkEnd(upper, names.next(upper, kinds[1]), _subnet(number, 2)),
             trunk.rate_bps,
             trunk.delay_s,
-            burst_bytes,
+            options.burst_bytes,
+            options.pfc is not None and not trunk.delay_s,
         )
 
 

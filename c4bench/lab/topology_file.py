@@ -21,7 +21,17 @@ from c4bench.inventory.cables import Cable, GraphError, Limits, Problem, delay_o
 from c4bench.inventory.cables import check as check_graph
 from c4bench.inventory.document import Keys, located
 from c4bench.inventory.groups import split
-from c4bench.lab.topology import AckTimeout, EcnMarking, FabricOptions, Nics, Topology, build, subnet_numbers
+from c4bench.lab.topology import (
+    AckTimeout,
+    EcnMarking,
+    FabricOptions,
+    FlowControl,
+    Nics,
+    Topology,
+    build,
+    subnet_numbers,
+)
+from c4bench.model.fabric import FIVE_TUPLE
 from c4bench.model.graph import FabricGraph, HostPort, Trunk
 
 
@@ -109,6 +119,9 @@ _WITHDRAW_MAX_S = 10.0
 _ICMP_MAX = 1_000_000
 # A queue that marks holds some packets, and no more than all that a port keeps (bytes).
 _SHORTEST_QUEUE_BYTES, _LONGEST_QUEUE_BYTES = 10_000, 8 << 20
+# Some packets wait at least before a port pauses the other end of its cable, and no more than the port keeps (bytes).
+_LEAST_PAUSED_BYTES = 5_000
+_WATCHDOG_S = (0.01, 10.0)
 # A port drops packets that are larger than its burst (bytes).
 _SMALLEST_BURST_BYTES, _LARGEST_BURST_BYTES = 4400, 1 << 20
 _SUBNETS_AT_MOST = 254  # a byte of the address
@@ -150,6 +163,20 @@ def _connectx_problems(graph: FabricGraph, options: FabricOptions) -> Iterator[P
         yield ("ack_timeout",), f"{options.ack_timeout}: rxe has time-outs of its own; give nics: {Nics.CONNECTX_6}"
 
 
+def _pausing_problems(pfc: FlowControl) -> Iterator[Problem]:
+    if not pfc.priorities:
+        yield ("pfc", "priorities"), "none; name one at least, of 0 to 7, or leave pfc out"
+    if not _LEAST_PAUSED_BYTES <= pfc.xon_bytes <= pfc.xoff_bytes <= _LONGEST_QUEUE_BYTES:
+        bounds = f"{_LEAST_PAUSED_BYTES} <= xon_bytes <= xoff_bytes <= {_LONGEST_QUEUE_BYTES}"
+        yield ("pfc", "xoff_bytes"), f"{pfc.xoff_bytes}, with xon_bytes {pfc.xon_bytes}; give {bounds}"
+    for key in ("headroom_bytes", "queue_bytes"):
+        if not _SHORTEST_QUEUE_BYTES <= (value := getattr(pfc, key)) <= _LONGEST_QUEUE_BYTES:
+            yield ("pfc", key), f"{value}; give {_SHORTEST_QUEUE_BYTES} to {_LONGEST_QUEUE_BYTES}"
+    least_s, most_s = _WATCHDOG_S
+    if pfc.watchdog_s and not least_s <= pfc.watchdog_s <= most_s:
+        yield ("pfc", "watchdog_s"), f"{pfc.watchdog_s:g}; give {least_s:g} to {most_s:g} seconds, or 0 for none"
+
+
 def _problems(graph: FabricGraph, options: FabricOptions) -> Iterator[Problem]:
     if not 0 <= options.withdraw_s <= _WITHDRAW_MAX_S:
         yield ("withdraw_s",), f"{options.withdraw_s:g}; give 0 to {_WITHDRAW_MAX_S:g} seconds"
@@ -158,9 +185,14 @@ def _problems(graph: FabricGraph, options: FabricOptions) -> Iterator[Problem]:
             yield ("icmp", key), f"{value}; give 0 to {_ICMP_MAX}"
     if not _SMALLEST_BURST_BYTES <= options.burst_bytes <= _LARGEST_BURST_BYTES:
         yield ("burst_bytes",), f"{options.burst_bytes}; give {_SMALLEST_BURST_BYTES} to {_LARGEST_BURST_BYTES}"
+    if options.switch_os and options.hash != FIVE_TUPLE:
+        yield ("switch_os",), f"{options.switch_os}: switches with an operating system hash the 5-tuple; leave hash out"
     if options.switch_os and options.spray_dscp:
         yield ("switch_os",), f"{options.switch_os}: switches with an operating system do not spray; leave one out"
     yield from _marking_problems(options.ecn) if options.ecn else ()
+    if options.spray_dscp and options.hash != FIVE_TUPLE:
+        yield ("hash",), f"{options.hash}, with spray_dscp {options.spray_dscp}; leave one of the two out"
+    yield from _pausing_problems(options.pfc) if options.pfc else ()
     yield from _connectx_problems(graph, options)
     if (subnets := len(subnet_numbers(graph))) > _SUBNETS_AT_MOST:
         yield ("links",), f"{subnets} edge switches and pairs of them with bonds; give at most {_SUBNETS_AT_MOST}"

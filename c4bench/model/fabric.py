@@ -1,11 +1,21 @@
 """Hosts, their NICs, and the flows and paths between them."""
 
+from typing import Final, Literal
+
 import msgspec
 
 ECN_BITS = 2  # below the DSCP in IP's traffic class (RFC 3168)
 ECN_CAPABLE = 0b10  # ECT(0)
 # QPs of a connection whose number is left to C4P, where no link is thinner than its NICs.
 USUAL_QPS = 4
+# What a fabric's switches choose a packet's way by: its addresses and UDP ports; also the queue pair that it is for; or
+# by what else they see at the time, so that equal packets part.
+Hash = Literal["5-tuple", "dest-qp", "adaptive"]
+FIVE_TUPLE: Final = "5-tuple"
+DEST_QP: Final = "dest-qp"
+ADAPTIVE: Final = "adaptive"
+# Said in place of a source port on a fabric that hashes queue pairs, while the flow's is not known.
+ASK_QPS: Final = -1
 
 
 class Nic(msgspec.Struct, frozen=True):

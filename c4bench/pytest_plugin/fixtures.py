@@ -15,7 +15,7 @@ from c4bench.attach.site import Site
 from c4bench.c4p.knowledge.atlas import Atlas
 from c4bench.control.cluster import C4D, Cluster, SteeredJob
 from c4bench.control.paths.switches import Switches
-from c4bench.errors import UnhealthyError, UsageError
+from c4bench.errors import PathsRefusedError, UnhealthyError, UsageError
 from c4bench.inject import places
 from c4bench.inject.controller import Injector
 from c4bench.inject.feasibility import Feasibility, place_name
@@ -117,7 +117,7 @@ def cluster(
     if not (trust / "ca.pem").exists():
         pytest.skip(f"no-agents: no certificates in {trust}; deploy first (playbooks/deploy.yml), or give --c4-trust")
     address, _, port = pytestconfig.option.c4_listen.rpartition(":")
-    with Cluster(hosts, trust, address, int(port), pytestconfig.option.c4_detector) as cluster:
+    with Cluster(hosts, trust, address, int(port), pytestconfig.option.c4_detector, inventory.hash) as cluster:
         if pytestconfig.option.c4_page:
             from c4bench.live.feed import keep_state  # noqa: PLC0415  (few runs have a page)
 
@@ -172,7 +172,10 @@ def save(request: pytest.FixtureRequest, measure: Measure) -> Callable[[str, obj
 def atlas(cluster: Cluster, hosts: tuple[Host, ...], switches: Switches) -> Atlas:
     """The fabric's paths, learnt by probing; from here on C4P plans with it."""
     cluster.wait_hosts([host.name for host in hosts], _AGENTS_WITHIN_S)
-    return cluster.learn_paths(read=switches.ports if switches.any else None)
+    try:
+        return cluster.learn_paths(read=switches.ports if switches.any else None)
+    except PathsRefusedError as error:
+        pytest.skip(f"no-paths: {error}")
 
 
 @pytest.fixture(scope="session")

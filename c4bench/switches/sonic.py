@@ -32,6 +32,7 @@ _READS = {
     "acl": Read("crm show resources acl group", needed=False),
     "neighbours": Read("ip neighbour show nud permanent"),
     "links": Read("ip -s -s -json link show", needed=False),
+    "routes": Read("ip -4 route show", needed=False),
 }
 _VERSION = re.compile(r"build_version: *['\"]?([^'\"\n]+)")
 _MBPS_BY_SUFFIX = {"M": 1, "G": 1000, "T": 1_000_000}
@@ -419,17 +420,32 @@ def rate(facts: SwitchFacts, request: FaultRequest) -> Change:
 def ecmp_member(facts: SwitchFacts, request: FaultRequest) -> Change:
     """Give the port's next hop a MAC address that no device has: SONiC takes its neighbours from the kernel."""
     port = up_port(facts, request)
-    hop = facts.neighbours.get(port.name)
-    if hop is None:
-        raise UnhealthyError(f"{request.where} has no BGP neighbour; choose a port that a route uses")
-    if f"{hop} dev {port.name} " in facts.printed.get("neighbours", ""):
-        raise UnhealthyError(f"{hop} is a fixed neighbour of {request.where}; choose a port whose next hop is resolved")
-    wrong = ("ip", "neighbour", "replace", hop, "lladdr", _UNUSED_MAC, "dev", port.name, "nud", "permanent")
+    hop = facts.neighbours.get(port.name) or _gateway(facts, port.name)
+    if not hop:
+        raise UnhealthyError(f"{request.where} has no next hop; choose a port that a route uses")
+    name = ("ip", "neighbour", "replace", hop, "lladdr")
+    to_port = ("dev", port.name, "nud", "permanent")
+    fixed = _fixed_address(facts, hop, port.name)
+    # One that nobody has fixed is resolved again.
+    back = (*name, fixed, *to_port) if fixed else ("ip", "neighbour", "del", hop, "dev", port.name)
     return Change(
         (f"neighbour of {port.name}", _link(port)),
-        (shlex.join(wrong),),
-        (shlex.join(("ip", "neighbour", "del", hop, "dev", port.name)),),
+        (shlex.join((*name, _UNUSED_MAC, *to_port)),),
+        (shlex.join(back),),
     )
+
+
+def _gateway(facts: SwitchFacts, port: str) -> str:
+    """The first next hop over a port in the kernel's routes, "" for none."""
+    found = re.search(rf"via ([0-9.]+) dev {re.escape(port)}\b", facts.printed.get("routes", ""))
+    return found[1] if found else ""
+
+
+def _fixed_address(facts: SwitchFacts, hop: str, port: str) -> str:
+    """The MAC address that a neighbour was given by hand, "" for none."""
+    words = rf"^{re.escape(hop)} dev {re.escape(port)} lladdr ([0-9a-f:]+)"
+    found = re.search(words, facts.printed.get("neighbours", ""), re.MULTILINE)
+    return found[1] if found else ""
 
 
 def switch_down(facts: SwitchFacts, request: FaultRequest) -> Change:

@@ -24,6 +24,12 @@ ROCE_PORT = 4791
 CLOSED_PORT = 33434
 ATTEMPTS = 4
 _MARK = b"c4bench probe"
+# A RoCE packet's first header (BTH, IBTA 9.2): opcode, flags, partition key, destination QP, acknowledge, and in two
+# parts the packet sequence number.
+_BTH = struct.Struct(">BBHIBBH")
+_WRITE_ONLY, _ANY_PARTITION = 0x0A, 0xFFFF
+# What is read of quoted data: that header, if there is one, and the mark of a call.
+_QUOTED_BYTES = _BTH.size + len(_MARK) + 4
 _AGAIN_S = 1e-4
 _GATHERED_S = 1e-3
 _TIME_EXCEEDED = {4: 11, 6: 3}
@@ -89,15 +95,18 @@ def send_probes(
     rate_pps: float = math.inf,
     to_port: int = ROCE_PORT,
     traffic_class: int = 0,
+    qps: Sequence[int] = (),
 ) -> list[HopAnswer]:
     """The answer to each probe from `nic`; no two probes may have the same destination and source port.
 
     The answer is that of the switch at which the probe expired, or of its destination. A probe is silent if none of
     four attempts within `timeout_s` is answered, or if a switch refuses to forward it. A NIC drops probes to the RDMA
     port that reach it. At most `rate_pps` probes are sent per second. `traffic_class` is IP's, all eight bits, so that
-    switches queue probes with the data. Raises C4Error if the sockets cannot be opened.
+    switches queue probes with the data. With `qps`, the number of a queue pair for each probe, they are RoCE packets
+    for these as far as switches look; a NIC that one reaches drops it, since its checksum is wrong. Raises C4Error if
+    the sockets cannot be opened.
     """
-    prober = _Prober(nic, probes, to_port, RateLimiter(rate_pps), traffic_class)
+    prober = _Prober(nic, probes, to_port, RateLimiter(rate_pps), traffic_class, qps)
     try:
         for _ in range(ATTEMPTS):
             prober.attempt(timeout_s / ATTEMPTS)
@@ -148,12 +157,19 @@ class _Prober:
     """Probes from one NIC, with one socket for each source port; `answers` are those that came."""
 
     def __init__(
-        self, nic: Nic, probes: Sequence[HopProbe], to_port: int, pacer: RateLimiter, traffic_class: int
+        self,
+        nic: Nic,
+        probes: Sequence[HopProbe],
+        to_port: int,
+        pacer: RateLimiter,
+        traffic_class: int,
+        qps: Sequence[int] = (),
     ) -> None:
         self.answers: dict[_Flow, HopAnswer] = {}
         self._unanswered = {_flow(probe): probe for probe in probes}
         if len(self._unanswered) < len(probes):
             raise ValueError("two probes have the same destination and source port")
+        self._qps = dict(zip(map(_flow, probes), qps, strict=True)) if qps else {}
         self._to_port, self._pacer = to_port, pacer
         # An answer that quotes the packet's data shows which call it belongs to.
         self._mark = _MARK + os.urandom(4)
@@ -185,10 +201,18 @@ class _Prober:
         sender.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         try:
             # A full queue only costs this attempt.
-            try_send(sender, probe, self._to_port, self._mark)
+            try_send(sender, probe, self._to_port, self._data(probe))
         except C4Error:
             # No route or no carrier counts as a switch that does not answer.
             return
+
+    def _data(self, probe: HopProbe) -> bytes:
+        if not self._qps:
+            return self._mark
+        # Another packet of a connection each time: a switch may send a flow's packets different ways.
+        number = int.from_bytes(os.urandom(3))
+        header = _WRITE_ONLY, 0, _ANY_PARTITION, self._qps[_flow(probe)], 0, number >> 16, number & 0xFFFF
+        return _BTH.pack(*header) + self._mark
 
     def _collect(self, wait_s: float) -> None:
         for fd, _ in self._poller.poll(wait_s * 1000):
@@ -263,7 +287,7 @@ def _read(sock: socket.socket, mark: bytes) -> tuple[_Flow, IcmpError, str, int]
             return None
         # RFC 792 switches quote no data: their late answers to an earlier call cannot be told apart. RFC 4884 switches
         # fill what they quote with zeros.
-        error = None if quoted and not quoted.startswith(mark) else parse_error(ancillary)
+        error = None if quoted and mark not in quoted[:_QUOTED_BYTES] else parse_error(ancillary)
         if error is not None:
             extension = quoted[error.extension_at :] if error.extension_at else b""
             hop = incoming_interface(extension).hop(error.sender)

@@ -228,10 +228,15 @@ class NetworkLost(msgspec.Struct, frozen=True):
 
 
 class Route(msgspec.Struct, frozen=True):
-    """Rank to master: which source port should each of these flows use? (0: the fabric's own hashing)."""
+    """Rank to master: which source port should each of these flows use? (0: the fabric's own hashing).
+
+    `qps` are the numbers of the queue pairs that their packets are for. They are only needed, and only sent, once the
+    answer was ASK_QPS.
+    """
 
     job: str
     flows: tuple[Flow, ...]
+    qps: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ChooseQps(msgspec.Struct, frozen=True):
@@ -252,7 +257,7 @@ class FollowGuidance(msgspec.Struct, frozen=True):
     """Rank to master: these are a communicator's flows; tell me, as a `Guidance`, when one should go elsewhere.
 
     `ports` and `weights` are where each flow is now and the share of its connection's load that it carries; `refused`
-    are flows whose QP could not be moved, and why.
+    are flows whose QP could not be moved, and why. `qps` are as in a `Route`.
     """
 
     job: str
@@ -260,6 +265,7 @@ class FollowGuidance(msgspec.Struct, frozen=True):
     ports: tuple[int, ...]
     weights: tuple[float, ...]
     refused: dict[str, str] = {}
+    qps: tuple[int, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Guidance(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ class ProbeRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Master to agent: send these probes from this NIC to UDP port `to_port`, `rate_pps` a second at most.
 
     Each is repeated while it has no answer, for `timeout_s` in all. `traffic_class` is the NIC's in the master's
-    inventory.
+    inventory. `qps` are the queue pairs that probes are for, if they are to look like RDMA's packets.
     """
 
     nic: int
@@ -18,6 +18,7 @@ class ProbeRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     rate_pps: float
     to_port: int
     traffic_class: int = 0
+    qps: tuple[int, ...] = ()
 
 
 class ProbeAnswer(msgspec.Struct, frozen=True):
@@ -37,7 +38,8 @@ class Burst(msgspec.Struct, frozen=True):
 class BurstRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Master to agent: send these from this NIC to that address, for switches to count; `rate_pps` at most.
 
-    `traffic_class` is as in a `ProbeRequest`.
+    `traffic_class` is as in a `ProbeRequest`. With `qp`, a queue pair of the NIC sends each burst at once, to that one,
+    of which there must be none.
     """
 
     nic: int
@@ -45,6 +47,7 @@ class BurstRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     bursts: tuple[Burst, ...]
     rate_pps: float
     traffic_class: int = 0
+    qp: int = 0
 
 
 class ListenRequest(msgspec.Struct, frozen=True):

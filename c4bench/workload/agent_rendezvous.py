@@ -92,12 +92,14 @@ class AgentRelayChannel(_OwnLink):
 class AgentRendezvous:
     """A communicator's control plane through the agent (see `collective.rendezvous.Rendezvous`).
 
-    `routed` are the flows that have asked for a path, by id, with their ports.
+    `routed` are the flows that have asked for a path, by id, with their ports; `qps` the queue pairs that their packets
+    are for, where C4P has asked for these.
     """
 
     def __init__(self, link: RankLink, job: str, socket: str) -> None:
         self._link, self.job, self._socket = link, job, socket
         self.routed: dict[str, tuple[Flow, int]] = {}
+        self.qps: dict[str, int] = {}
         self._seats: dict[str, Seats] = {}
 
     def enter(self, comm: str, seats: Sequence[int]) -> None:
@@ -148,8 +150,17 @@ class AgentRendezvous:
 
     def route(self, flows: Sequence[Flow]) -> list[int]:
         """C4P's source port for each flow; 0 leaves a flow to ECMP. All are 0 if C4P cannot be reached."""
+        return self._route(Route(self.job, tuple(flows)))
+
+    def route_qps(self, flows: Sequence[Flow], qps: Sequence[int]) -> list[int]:
+        """The same, by the queue pairs that packets are for."""
+        self.qps |= {flow.id: qp for flow, qp in zip(flows, qps, strict=True)}
+        return self._route(Route(self.job, tuple(flows), tuple(qps)))
+
+    def _route(self, request: Route) -> list[int]:
+        flows = request.flows
         try:
-            ports: list[int] = self._link.call(Route(self.job, tuple(flows)))
+            ports: list[int] = self._link.call(request)
         except UnhealthyError as error:
             sys.stderr.write(
                 f"c4bench: C4P does not answer ({one_line(error)}); {len(flows)} flows run on ECMP until it does\n"
@@ -162,6 +173,7 @@ class AgentRendezvous:
         """Release the flows; a master that cannot be reached forgets them with the job."""
         for flow in flows:
             self.routed.pop(flow, None)
+            self.qps.pop(flow, None)
         with suppress(UnhealthyError):
             self._link.call(Release(self.job, tuple(flows)))
 

@@ -102,6 +102,7 @@ class PathManagedCommunicator(Communicator):
             tuple(qp.port for qp in qps),
             tuple(qp.weight for qp in qps),
             refused,
+            tuple(self._guide.qps.get(qp.flow.id, 0) for qp in qps) if self._guide.qps else msgspec.UNSET,
         )
         try:
             self._request = self._guide.open_link()

@@ -24,9 +24,12 @@ from c4bench.inventory import load
 SWITCH, CONTROLLER = "leaf0", "ops"
 PORTS = {"up0": "10.8.0", "up1": "10.8.1", "down0": "10.8.2"}
 ROUTE = "10.9.0.0/24"
-# What a fault could leave, as the switch's own tools print it. Its management port is another one after a restart.
+# What a fault could leave, as the switch's own tools print it: what is set, since the kernel says up to a second later
+# what came of it. Its management port is another one after a restart.
 _STATE = (
-    "{ ip -br link; ip -4 -br address; tc qdisc show; ip route; ip neighbour show nud permanent; } | grep -v eth0; "
+    "{ ip -br link | awk '{print $1, $3, $4}'; ip -4 -br address | awk '{print $1, $3}'; tc qdisc show; ip route; "
+    "ip neighbour show nud permanent; } | grep -v eth0 | "
+    "sed 's/NO-CARRIER,//; s/,LOWER_UP//; s/ linkdown//; s/ dead//'\n"
     "ls /run/c4bench-switch 2>/dev/null | grep -v -e over -e lock; true"
 )
 _JOURNAL = "var/lib/c4bench/switches/leaf0/faults"

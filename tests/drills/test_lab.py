@@ -156,7 +156,7 @@ def failing_init(home):
 
 # Scenarios boot these, in every run or at night.
 BOOTED_ELSEWHERE = {
-    *("clos-2x4", "clos-2x4-2to1", "clos-2x4-spray", "clos-2x8", "clos-2x8-2to1"),
+    *("clos-2x4", "clos-2x4-2to1", "clos-2x4-spray", "clos-2x4-qp", "clos-2x4-adaptive", "clos-2x8", "clos-2x8-2to1"),
     *("planes-2", "blocks-8", "bonds-2", "unequal-2x4", "sites-2", "sites-4"),
 }
 

@@ -2,6 +2,7 @@
 
 import json
 import time
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -9,8 +10,11 @@ import pytest
 from c4bench import remote
 from c4bench.c4d import detectors
 from c4bench.c4d.offline import detect
+from c4bench.lab.spec import CONTROL_SOCKET
 from c4bench.model.measurement import Clock
 from c4bench.model.recording import Evaluated
+from c4bench.pytest_plugin.tenancy import TENANCY
+from c4bench.record import Ledger, RunDirectory
 
 OPTIONAL = {"hypothesis"}  # packages that only some scenarios need
 # Until a job runs or a short one has ended; and for each step of a long one.
@@ -43,6 +47,19 @@ def pytest_make_collect_report(collector):
     return report
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _twin_failed(request, pytestconfig):
+    """On a lab that stands for a rack, record how many of the scenarios have failed."""
+    yield
+    tenancy = pytestconfig.stash.get(TENANCY, None)
+    in_lab = tenancy is not None and Path(CONTROL_SOCKET).exists()
+    if in_lab and any(tenancy.inventory.facts[switch].os for switch in tenancy.inventory.switches):
+        ledger = Ledger(RunDirectory(pytestconfig.option.c4_run_dir), "twin")
+        session = request.session
+        chosen = {"at_most": 0, "clock": Clock.NONE, "scenarios": session.testscollected}
+        ledger.measure("twin.failed", session.testsfailed, "1", **chosen)
+
+
 @pytest.fixture(scope="session")
 def ports(inventory, hosts):
     """Every port of every switch, by whose address is at its other end."""
@@ -60,7 +77,8 @@ def ports(inventory, hosts):
         found.addresses[switch] = frozenset().union(*own.values())
         found.shared.extend({f"{switch}/{hop['dev']}" for route in routes for hop in route.get("nexthops", ())})
         for neighbour in neighbours:
-            if "." not in neighbour["dst"]:
+            stated = inventory.facts[switch].rates  # without the port of the management network
+            if "." not in neighbour["dst"] or (stated and neighbour["dev"] not in stated):
                 continue
             name = f"{switch}/{neighbour['dev']}"
             (found.towards if neighbour["dst"] in ours else found.across).append(name)

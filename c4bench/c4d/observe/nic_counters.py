@@ -1,6 +1,7 @@
 """NIC telemetry: port states, and counters of lost, marked and stopped packets."""
 
 from collections import deque
+from itertools import pairwise
 from typing import NamedTuple, Self
 
 from c4bench.c4d.thresholds import KEPT
@@ -75,6 +76,22 @@ class NicView:
         (before_s, before), (now_s, now) = self._last(since_s), self._records[-1]
         first, last = getattr(before, counter), getattr(now, counter)
         return None if first is None or last < first else (last - first, now_s - before_s)
+
+    def pace(self, counter: str, since_s: float) -> float:
+        """How fast a counter of `NicRecord` has grown since then, 1/s; 0 where it is not counted, or did not grow.
+
+        Drivers are asked less often than there are records, so only those in which it has grown tell when. What has
+        begun a while after `since_s` is also measured from the first of these on.
+        """
+        first_s, _ = self._last(since_s) if self._records else (since_s, None)
+        values = [(at_s, getattr(record, counter)) for at_s, record in self._records if at_s >= first_s]
+        if any(value is None for _, value in values):
+            return 0.0
+        grown = [later for earlier, later in pairwise(values) if later[1] > earlier[1]]
+        paces = [
+            (grown[-1][1] - value) / (grown[-1][0] - at_s) for at_s, value in [*values[:1], *grown[:-1][:1]] if grown
+        ]
+        return float(max(paces, default=0.0))
 
     def _last(self, until_s: float) -> tuple[float, NicRecord]:
         """The last record up to `until_s`, or the first one that is kept."""

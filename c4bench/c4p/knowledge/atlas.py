@@ -7,7 +7,7 @@ import msgspec
 
 from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import UsageError
-from c4bench.model.fabric import Path
+from c4bench.model.fabric import FIVE_TUPLE, Hash, Path
 
 # Source NIC, destination NIC.
 Pair = tuple[str, str]
@@ -76,14 +76,16 @@ class _Document(msgspec.Struct, frozen=True):
     hops: tuple[str, ...]
     pairs: tuple[tuple[str, str, tuple[tuple[_Port, LinkPath], ...]], ...]
     incomplete: int
+    hash: Hash | msgspec.UnsetType = msgspec.UNSET
 
 
 class Atlas:
     """The paths between NICs, distinct by hops, each with the lowest source port that takes it.
 
     `hops` are all addresses that answered, sorted. `groups` are the distinct ECMP groups. `incomplete` counts traces
-    that were left out because a hop did not answer, or because they were shorter than the pair's others. Build an atlas
-    with `from_answers`.
+    that were left out because a hop did not answer, or because they were shorter than the pair's others. `hash` is what
+    switches choose paths by: with queue pairs, the source ports are only those of packets to none. Build an atlas with
+    `from_answers`.
     """
 
     def __init__(
@@ -92,7 +94,9 @@ class Atlas:
         groups: tuple[EcmpGroup, ...],
         paths: Mapping[tuple[str, str], PairPaths],
         incomplete: int,
+        hash: Hash = FIVE_TUPLE,  # noqa: A002
     ) -> None:
+        self.hash = hash
         self.hops = hops
         self.groups = groups
         self.incomplete = incomplete
@@ -143,7 +147,8 @@ class Atlas:
     def to_json(self) -> bytes:
         """A document that `from_json` reads; equal atlases give equal bytes."""
         pairs = tuple((*pair, tuple(_by_port(paths))) for pair, paths in self._paths.items())
-        return msgspec.json.encode(_Document(self.hops, pairs, self.incomplete))
+        known = msgspec.UNSET if self.hash == FIVE_TUPLE else self.hash
+        return msgspec.json.encode(_Document(self.hops, pairs, self.incomplete, known))
 
     @classmethod
     def from_json(cls, data: bytes) -> Self:
@@ -158,7 +163,8 @@ class Atlas:
             raise UsageError(f"this is not an atlas ({error}); write one with Atlas.to_json") from None
         if uneven := next((pair for pair, paths in lowest_ports.items() if len(set(map(len, paths))) > 1), None):
             raise UsageError(f"this is not an atlas (paths of {uneven} differ in length); write one with Atlas.to_json")
-        return cls(*_index(lowest_ports), document.incomplete)
+        known = FIVE_TUPLE if document.hash is msgspec.UNSET else document.hash
+        return cls(*_index(lowest_ports), document.incomplete, known)
 
 
 NO_PATHS = PairPaths((), (), EcmpGroup(-1, (), ()))

@@ -6,10 +6,10 @@ of the path is traced. A switch is asked only when it can answer, so that silenc
 may have sent other ICMP errors, of which nobody knows, so a NIC that met silence takes its answers for spent: its next
 question is one that the switch can answer, and silence then confirms the loss.
 
-How many answers to probes a switch has left for a NIC, by Linux's limits of ICMP errors. Pure. Linux answers a prober
-six times at once, then once a second (`icmp_ratelimit` in Documentation/networking/ip-sysctl). Network operating
-systems based on it, such as SONiC and Cumulus, do the same. ICMP errors about other packets of the prober, such as
-"host unreachable", count too, and nobody here sees them.
+How many answers to probes a switch has left for a NIC. Pure. Linux answers a prober six times at once, then once a
+second (`icmp_ratelimit` in Documentation/networking/ip-sysctl). Network operating systems based on it, such as SONiC
+and Cumulus, do the same. Where a switch was found to answer less, its limits count. ICMP errors about other packets of
+the prober, such as "host unreachable", count too, and nobody here sees them.
 """
 
 import itertools
@@ -26,8 +26,12 @@ from c4bench.c4p.knowledge.link_state import LinkHealth
 from c4bench.c4p.knowledge.path_knowledge import PROBES, PathKnowledge
 from c4bench.c4p.policy import PathPolicy
 
-_BURST = 6.0
-_PER_S = 1.0
+
+class AnswerLimits(NamedTuple):
+    """How many answers a switch gives a NIC at once, and then each second; Linux's limits."""
+
+    burst: float = 6.0
+    per_s: float = 1.0
 
 
 class _Bucket(msgspec.Struct):
@@ -37,25 +41,27 @@ class _Bucket(msgspec.Struct):
     surely: float
     at_s: float
 
-    def refill(self, now_s: float) -> None:
+    def refill(self, now_s: float, limits: AnswerLimits) -> None:
         """Add the answers of the time since `at_s`."""
-        added = max(now_s - self.at_s, 0.0) * _PER_S
-        self.left, self.surely = min(self.left + added, _BURST), min(self.surely + added, _BURST)
+        added = max(now_s - self.at_s, 0.0) * limits.per_s
+        self.left, self.surely = min(self.left + added, limits.burst), min(self.surely + added, limits.burst)
         self.at_s = now_s
 
-    def merge(self, other: "_Bucket") -> None:
+    def merge(self, other: "_Bucket", limits: AnswerLimits) -> None:
         """Count what was spent of another bucket too, that was refilled at the same time."""
-        self.left = max(self.left + other.left - _BURST, 0.0)
-        self.surely = max(self.surely + other.surely - _BURST, 0.0)
+        self.left = max(self.left + other.left - limits.burst, 0.0)
+        self.surely = max(self.surely + other.surely - limits.burst, 0.0)
 
 
 class AnswerBudget:
     """Token buckets by NIC and switch. Times are seconds on the caller's clock.
 
-    Buckets are full at first, unless somebody else may have spent them until `spent_until_s`.
+    Buckets are full at first, unless somebody else may have spent them until `spent_until_s`. `limits` are those of all
+    switches.
     """
 
     def __init__(self) -> None:
+        self.limits = AnswerLimits()
         self.spent_until_s = float("-inf")
         self._switches: DisjointSets[str] = DisjointSets()
         self._buckets: dict[tuple[str, str], _Bucket] = {}
@@ -65,10 +71,10 @@ class AnswerBudget:
         self._switches = switches
         buckets, self._buckets = self._buckets, {}
         for (nic, hop), bucket in buckets.items():
-            bucket.refill(now_s)
+            bucket.refill(now_s, self.limits)
             merged = self._buckets.setdefault((nic, switches.root(hop)), bucket)
             if merged is not bucket:
-                merged.merge(bucket)
+                merged.merge(bucket, self.limits)
 
     def left(self, nic: str, hop: str, now_s: float) -> float:
         """The answers that the switch of this hop has left for a NIC, if silence was not for want of answers."""
@@ -93,9 +99,9 @@ class AnswerBudget:
         self._bucket(nic, hop, now_s).surely = 0.0
 
     def _bucket(self, nic: str, hop: str, now_s: float) -> _Bucket:
-        left = min((now_s - self.spent_until_s) * _PER_S, _BURST)
+        left = min((now_s - self.spent_until_s) * self.limits.per_s, self.limits.burst)
         bucket = self._buckets.setdefault((nic, self._switches.root(hop)), _Bucket(left, left, now_s))
-        bucket.refill(now_s)
+        bucket.refill(now_s, self.limits)
         return bucket
 
 
@@ -146,6 +152,10 @@ class PathChecks:
     def note_learnt(self, now_s: float) -> None:
         """Note that paths were learnt just now."""
         self._checked_s, self._urgent = now_s, False
+
+    def set_limits(self, limits: AnswerLimits) -> None:
+        """Count with these limits of switches from now on."""
+        self._budget.limits = limits
 
     def note_restart(self, now_s: float) -> None:
         """Note that another master may have asked the switches until now."""
@@ -272,7 +282,7 @@ class PathChecks:
         """The checks whose switches have answers left beside the reserve; each is spent."""
         for check in checks:
             nic, hop = check.pair[0], self._expected(check)
-            if self._budget.surely_left(nic, hop, now_s) >= 1 + reserve:
+            if self._budget.surely_left(nic, hop, now_s) >= 1 + min(reserve, self._budget.limits.burst - 1):
                 self._budget.spend(nic, hop, now_s)
                 yield check
 

@@ -14,7 +14,7 @@ from c4bench.c4p.disjoint_sets import DisjointSets
 from c4bench.c4p.knowledge.atlas import Atlas, Pair, PathTrace, Probe
 from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import UsageError
-from c4bench.model.fabric import Path
+from c4bench.model.fabric import FIVE_TUPLE, Hash, Path
 
 
 class Traced(NamedTuple):
@@ -153,6 +153,8 @@ def _onward(paths: Iterable[tuple[str, ...]], hops: Collection[str]) -> dict[str
     return onward
 
 
+# What a user has to know of source ports that are not those of every packet.
+BY_QP = "the switches hash the destination QP too: a master finds each QP's own port, and only probes go by these"
 Trace = tuple[str | None, ...]
 # What a path was learnt by: answers to probes, or the switches' packet counters.
 PROBES, COUNTERS = "probes", "counters"
@@ -183,16 +185,19 @@ class _Document(msgspec.Struct, frozen=True):
 
     entries: tuple[tuple[str, str, dict[int, PathEntry]], ...]
     unfinished: tuple[Pair, ...] = ()
+    hash: Hash | msgspec.UnsetType = msgspec.UNSET
 
 
 class PathKnowledge:
     """Entries by pair of NICs and source port. Times are seconds on the caller's clock.
 
-    `changes` counts how often the path of a source port was learnt, changed or was forgotten.
+    `changes` counts how often the path of a source port was learnt, changed or was forgotten. `hash` is what switches
+    choose paths by: with queue pairs, the paths are there, but each source port leads over one for each queue pair.
     """
 
     def __init__(self) -> None:
         self.changes = 0
+        self.hash: Hash = FIVE_TUPLE
         self._entries: dict[Pair, dict[int, PathEntry]] = {}
         # Pairs that were probed, and no trace was answered by all hops.
         self._unanswered: set[Pair] = set()
@@ -326,9 +331,16 @@ class PathKnowledge:
         self.changes += 1
         self._entries[source, destination].pop(port, None)
 
+    def clear(self) -> None:
+        """Forget all paths."""
+        self.changes += 1
+        self._entries.clear()
+        self._unfinished.clear()
+
     def between(self, nics: Collection[str]) -> "PathKnowledge":
         """The part that is about pairs of these NICs."""
         part = PathKnowledge()
+        part.hash = self.hash
         part._entries = {pair: entries for pair, entries in self._entries.items() if set(pair) <= set(nics)}
         return part
 
@@ -359,12 +371,15 @@ class PathKnowledge:
         traces = [PathTrace(*pair, 0, (None,)) for pair in sorted(self._unanswered)]
         for pair, entries in sorted(self._entries.items()):
             traces += [PathTrace(*pair, port, entry.hops) for port, entry in sorted(entries.items())]
-        return Atlas.from_answers(traces)
+        atlas = Atlas.from_answers(traces)
+        atlas.hash = self.hash
+        return atlas
 
     def to_json(self) -> bytes:
         """A document that `from_json` reads."""
         entries = tuple((*pair, entries) for pair, entries in sorted(self._entries.items()))
-        return msgspec.json.encode(_Document(entries, tuple(sorted(self._unfinished))))
+        known = msgspec.UNSET if self.hash == FIVE_TUPLE else self.hash
+        return msgspec.json.encode(_Document(entries, tuple(sorted(self._unfinished)), known))
 
     @classmethod
     def from_json(cls, data: bytes) -> "PathKnowledge":
@@ -376,6 +391,7 @@ class PathKnowledge:
         knowledge = cls()
         knowledge._entries = {(source, destination): dict(entries) for source, destination, entries in document.entries}
         knowledge._unfinished = set(document.unfinished)
+        knowledge.hash = FIVE_TUPLE if document.hash is msgspec.UNSET else document.hash
         return knowledge
 
 

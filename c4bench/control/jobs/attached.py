@@ -129,7 +129,7 @@ class AttachedJobs:
         done, _ = await asyncio.wait({placing}, timeout=_ROUTE_WITHIN_S)
         if done:
             self._routed.setdefault((host, asked.pid), set()).add(flow.id)
-            return placing.result()[0]
+            return max(placing.result()[0], 0)  # none where it depends on the queue pair, which is not known
         # Paths that are learnt meanwhile serve the next queue pair; this one goes its own way.
         self._late.add(release := asyncio.create_task(self._release(placing, flow)))
         release.add_done_callback(self._late.discard)

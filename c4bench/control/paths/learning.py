@@ -15,10 +15,11 @@ from c4bench.c4p.knowledge.link_names import NamedLinks, Port, link_rates, name_
 from c4bench.c4p.knowledge.nic_links import NicLinks
 from c4bench.c4p.knowledge.path_knowledge import COUNTERS
 from c4bench.c4p.knowledge.path_search import PathSearch
+from c4bench.control.paths.hashing import HashFinder
 from c4bench.control.paths.survey import PathSurvey
 from c4bench.control.paths.switches import PathCounter, PortCount, Read, count_paths
 from c4bench.errors import UnhealthyError
-from c4bench.model.fabric import Host, LinkLoad, Nic
+from c4bench.model.fabric import FIVE_TUPLE, Hash, Host, LinkLoad, Nic
 from c4bench.model.graph import FabricGraph
 
 _logger = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ class PlannedFabric(msgspec.Struct, frozen=True):
 
     `read` reads the switches' counters and may block; None where there are no switches to read. It is used every
     `background_s` to see the traffic of others, if that is not 0. `graph` is the stated one, with which paths are
-    compared; None for none.
+    compared; None for none. `hash` is what the switches choose paths by, as stated; None if that is to be found out.
     """
 
     hosts: Sequence[Host]
@@ -49,6 +50,7 @@ class PlannedFabric(msgspec.Struct, frozen=True):
     read: Read | None = None
     background_s: float = 0.0
     graph: FabricGraph | None = None
+    hash: Hash | None = FIVE_TUPLE
 
     @property
     def nics(self) -> dict[str, Nic]:
@@ -69,6 +71,7 @@ class PathLearner:
         self._links = NicLinks(self.nics.values())
         self._search = PathSearch(fabric.source_ports, self._links)
         self._counter = PathCounter(survey, fabric.read, self.nics) if fabric.read else None
+        self.hash = HashFinder(controller, survey, self.nics, fabric.source_ports[0], fabric.hash, fabric.read)
         self._searching = asyncio.Lock()
         self._ports: Mapping[str, PortCount] | None = None
         self._reading = asyncio.Lock()
@@ -93,10 +96,11 @@ class PathLearner:
 
         Return after one round, with which one can plan, unless told to `wait` for the end; `proceed` goes on. Of pairs
         that are being learnt again wait, for a time, until as many paths are known as before. If the fabric has
-        `changed`, nothing that was found before counts.
+        `changed`, nothing that was found before counts. Where paths cannot be chosen, none is learnt.
         """
         mine = [pair for pair in pairs if not self.missing_nics(pair)]
-        if not mine:
+        await self.hash.find(mine)
+        if not mine or self.hash.refusal:
             return []
         await self.read_rates()
         new = mine if changed else [pair for pair in mine if pair not in self._search.open_pairs]

@@ -5,8 +5,10 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 
 import msgspec
+from msgspec.structs import replace
 
 from c4bench.budget import AGENT, OverBudgetError
 from c4bench.c4p.controller import PathController
@@ -16,13 +18,14 @@ from c4bench.c4p.knowledge.link_names import NamedLinks
 from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.c4p.policy import PathPolicy
 from c4bench.control.jobs.job import Job
+from c4bench.control.paths.hashing import PortFinder
 from c4bench.control.paths.learning import PathLearner, PlannedFabric
 from c4bench.control.paths.survey import PathSurvey
 from c4bench.control.paths.switches import CountedTraffic
-from c4bench.errors import Periodic, UnhealthyError, UsageError
+from c4bench.errors import PathsRefusedError, Periodic, UnhealthyError, UsageError
 from c4bench.foreign_text import one_line
 from c4bench.model.diagnosis import Diagnosis
-from c4bench.model.fabric import USUAL_QPS, Flow, LinkLoad, MissingLink, Nic, Path, host_of_nic
+from c4bench.model.fabric import ASK_QPS, USUAL_QPS, Flow, LinkLoad, MissingLink, Nic, Path, host_of_nic
 from c4bench.model.recording import LinkRates, LinksMissing, PathsLearnt, PlannerRecord
 from c4bench.model.window import Window
 from c4bench.wire.messages import ChooseQps, Empty, FollowGuidance, Guidance, Release, Route
@@ -34,6 +37,7 @@ _logger = logging.getLogger(__name__)
 _SAME_WEIGHT = 0.005
 # Repeated for as long as a connection is tuned, so logged at DEBUG.
 TUNING = "weights follow completion times"
+_QPS = 1 << 24
 NO_INVENTORY = "this master plans no paths; start it with --hosts INVENTORY"
 _PLANNED = "planned"  # by this word all programs' parameters ask for it
 
@@ -131,6 +135,7 @@ class PathService:
         self.named = NamedLinks()
         self._jobs = jobs
         self._learner: PathLearner | None = None
+        self._qp_ports: PortFinder | None = None
         self._warned: set[str] = set()
         self.requested = PlanRequests(jobs)
         self._notified = 0
@@ -173,6 +178,7 @@ class PathService:
     def plan(self, fabric: PlannedFabric) -> None:
         """Plan the flows of this fabric from now on; a pair's paths are learnt when a flow first needs one."""
         self._learner = PathLearner(self.controller, self.survey, fabric)
+        self._qp_ports = PortFinder(self.controller, self.survey, fabric.nics, fabric.source_ports)
         _logger.info("planning paths between %d NICs, by %d source ports", len(fabric.nics), len(fabric.source_ports))
 
     def plan_by(self, policy: PathPolicy) -> None:
@@ -183,14 +189,35 @@ class PathService:
         _logger.info("planning goes on with %s", policy)
 
     async def learn(self, fabric: PlannedFabric) -> Atlas:
-        """Learn all pairs of NICs on different hosts, replace the paths known before, and plan with the new ones."""
+        """Learn all pairs of NICs on different hosts, replace the paths known before, and plan with the new ones.
+
+        Raises PathsRefusedError where no path can be chosen.
+        """
         self.plan(fabric)
         assert self._learner
-        self.controller.begin_learning(pairs := self._learner.all_pairs(), time.time(), changed=True)
+        await self._find_hash(pairs := self._learner.all_pairs())
+        self.controller.begin_learning(pairs, time.time(), changed=True)
         await self._learn(pairs, wait=True)
         await self._apply_changes("paths were learnt")
         assert self.controller.atlas is not None
         return self.controller.atlas
+
+    async def _find_hash(self, pairs: Sequence[Pair]) -> None:
+        """Know what switches hash. Raises PathsRefusedError where no path can be chosen."""
+        if self._learner:
+            await self._learner.hash.find([pair for pair in pairs if not self._learner.missing_nics(pair)])
+            if refusal := self._learner.hash.refusal:
+                raise PathsRefusedError(refusal)
+
+    @property
+    def _by_qp(self) -> PortFinder | None:
+        """What finds the ports of queue pairs, where these decide on paths too."""
+        return self._qp_ports if self._learner and self._learner.hash.by_qp else None
+
+    def _port(self, flow: str) -> int:
+        """The source port that a live flow should use."""
+        port = self.controller.port(flow)
+        return self._by_qp.port(flow) if self._by_qp and port else port
 
     def link_loads(self) -> dict[str, LinkLoad]:
         """The links that live flows cross or traffic was counted on, by hop, with what is planned and was counted."""
@@ -199,7 +226,7 @@ class PathService:
     async def learn_between(self, hosts: Sequence[str]) -> PathKnowledge:
         """Learn all pairs of NICs of these hosts now; return what is known of them.
 
-        Raises UnhealthyError if nothing is planned here, UsageError for a host that has no NIC in the fabric.
+        Raises UnhealthyError if nothing is or can be planned here, UsageError for a host that has no NIC in the fabric.
         """
         if self._learner is None:
             raise UnhealthyError(self.requested.advice)
@@ -207,11 +234,14 @@ class PathService:
         if unknown := [host for host in hosts if not nics[host]]:
             raise UsageError(f"{unknown[0]} has no NIC in the master's inventory")
         names = {name for mine in nics.values() for name in mine}
-        await self._learn([pair for pair in self._learner.all_pairs() if set(pair) <= names], wait=True)
+        await self._find_hash(pairs := [pair for pair in self._learner.all_pairs() if set(pair) <= names])
+        await self._learn(pairs, wait=True)
         await self._apply_changes("paths were learnt")
         return self.controller.knowledge.between(names)
 
     async def _learn(self, pairs: Sequence[Pair], *, changed: bool = False, wait: bool = False) -> None:
+        if changed and self._qp_ports:
+            self._qp_ports.forget_paths()
         if self._learner and (learnt := await self._learner.learn(pairs, changed=changed, wait=wait)):
             self._announce(learnt)
 
@@ -219,7 +249,8 @@ class PathService:
         """Keep and publish what is known of these pairs now."""
         self._note("paths were learnt")
         self._keep(self.controller.knowledge)
-        entries = ((pair, self.controller.knowledge.entries(pair)) for pair in pairs)
+        # Where queue pairs decide too, a port alone says nothing of a path.
+        entries = ((pair, self.controller.knowledge.entries(pair)) for pair in pairs if not self._by_qp)
         self._published.paths({(*pair, port): entry.hops for pair, ports in entries for port, entry in ports.items()})
         self._published.missing(self.controller.missing)
         if self._learner:
@@ -248,14 +279,27 @@ class PathService:
         return max(map(self.controller.needed_qps, request.pairs), default=USUAL_QPS)
 
     async def route(self, request: Route) -> tuple[int, ...]:
-        """Place these flows in addition to those already placed; return their source ports."""
-        await self._join(request.job, request.flows, {})
-        knows, port = self.controller.knows, self.controller.port
-        return tuple(port(flow.id) if knows(flow.id) else 0 for flow in request.flows)
+        """Place these flows in addition to those already placed; return their source ports.
 
-    async def _join(self, job: str, flows: Sequence[Flow], ports: Mapping[str, int]) -> None:
+        Without the queue pairs that they need, ASK_QPS for each.
+        """
+        if self._learner:
+            with suppress(PathsRefusedError):
+                await self._find_hash([(flow.source, flow.destination) for flow in request.flows])
+        qps = _qps(request)
+        if self._by_qp and not qps:
+            return (ASK_QPS,) * len(request.flows)
+        await self._join(request.job, request.flows, {}, qps)
+        knows = self.controller.knows
+        return tuple(self._port(flow.id) if knows(flow.id) else 0 for flow in request.flows)
+
+    async def _join(self, job: str, flows: Sequence[Flow], ports: Mapping[str, int], qps: Mapping[str, int]) -> None:
         """Have these flows of a job planned; those that run already on known `ports`, by flow id, stay there."""
         _check_room(self.controller.live_flows, flows)
+        if self._by_qp:
+            # These ports are those of queue pairs.
+            self._by_qp.add(qps, ports)
+            ports = {}
         await self._learn_unknown([(flow.source, flow.destination) for flow in flows])
         running = self._jobs.get(job)
         self.controller.join(flows, running.spec.share if running else 1.0, ports)
@@ -283,6 +327,8 @@ class PathService:
         pair = flow.source, flow.destination
         if self._learner is None:
             return self.requested.advice
+        if refusal := self._learner.hash.refusal:
+            return refusal
         if missing := self._learner.missing_nics(pair):
             return f"the master's inventory has no NIC {missing[0]}"
         if not self.controller.knowledge.entries(pair):
@@ -292,6 +338,8 @@ class PathService:
     async def release(self, request: Release) -> Empty:
         """Remove flows that have ended."""
         self.controller.leave(request.flows)
+        if self._qp_ports:
+            self._qp_ports.release(request.flows)
         await self._apply_changes(f"flows of {request.job} ended", ended=True)
         return Empty()
 
@@ -300,10 +348,10 @@ class PathService:
         ports = {flow.id: port for flow, port in zip(request.flows, request.ports, strict=True)}
         new = [flow for flow in request.flows if not self.controller.knows(flow.id)]
         if new:
-            await self._join(request.job, new, ports)
+            await self._join(request.job, new, ports, _qps(request))
         for flow, port in zip(request.flows, request.ports, strict=True):
             if flow.id in request.refused and self.controller.knows(flow.id):
-                self.controller.pin(flow.id, port, one_line(request.refused[flow.id]))
+                self.controller.pin(flow.id, 0 if self._by_qp else port, one_line(request.refused[flow.id]))
         await self._apply_changes(f"flows of {request.job} that cannot move")
         async with self._changed:
             await self._changed.wait_for(lambda: self._gone(request) or self._guidance(request) != Guidance())
@@ -319,8 +367,8 @@ class PathService:
         ports: dict[str, int] = {}
         weights: dict[str, float] = {}
         for flow, port, weight in zip(request.flows, request.ports, request.weights, strict=True):
-            if self.controller.port(flow.id) != port:
-                ports[flow.id] = self.controller.port(flow.id)
+            if self._port(flow.id) != port:
+                ports[flow.id] = self._port(flow.id)
             if abs(self.controller.weight(flow.id) - weight) > _SAME_WEIGHT:
                 weights[flow.id] = self.controller.weight(flow.id)
         return Guidance(ports, weights)
@@ -329,6 +377,8 @@ class PathService:
 
     async def forget(self, job: str) -> None:
         """Remove all flows of a job that has ended."""
+        if self._qp_ports:
+            self._qp_ports.release([live.flow.id for live in self.controller.live_flows if live.flow.job == job])
         self.controller.forget(job)
         self._warned.discard(job)
         await self._apply_changes(f"{job} ended", ended=True)
@@ -352,13 +402,19 @@ class PathService:
 
         Where flows have `ended`, they look whether theirs have.
         """
+        if self._by_qp:
+            await self._by_qp.find()
         state = [*self._jobs.values()], self.controller.live_flows.moves, self.controller.knowledge.changes
         for job in state[0] if state != self._placed else ():
-            placed = self.controller.placed(job.spec.id)
+            placed = self._on_ports(self.controller.placed(job.spec.id))
             job.place(placed)
             self._published.placed(placed)
         self._placed = state
         await self._notify(why, ended=ended)
+
+    def _on_ports(self, placed: Mapping[Flow, Path]) -> dict[Flow, Path]:
+        """The same paths, with the ports that flows use."""
+        return {flow: replace(path, source_port=self._port(flow.id)) for flow, path in placed.items()}
 
     async def _notify(self, why: str, *, ended: bool = False) -> None:
         self._note(why)
@@ -392,6 +448,15 @@ class PlanRequests:
         values = running.spec.parameters.values() if running else ()
         words = (word for value in values for word in (value if isinstance(value, list | tuple) else (value,)))
         return self._default_asks or any(isinstance(word, str) and word.startswith(_PLANNED) for word in words)
+
+
+def _qps(request: Route | FollowGuidance) -> dict[str, int]:
+    """The queue pairs that a request names, by flow. Raises UsageError if they are not those of its flows."""
+    if request.qps is msgspec.UNSET:
+        return {}
+    if len(request.qps) != len(request.flows) or not all(0 <= qp < _QPS for qp in request.qps):
+        raise UsageError(f"{len(request.qps)} queue pairs for {len(request.flows)} flows; name one of 24 bits for each")
+    return {flow.id: qp for flow, qp in zip(request.flows, request.qps, strict=True)}
 
 
 def _check_room(live: LiveFlows, flows: Iterable[Flow]) -> None:

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from c4bench.budget import HOST
 from c4bench.c4p.knowledge.atlas import Probe, Question
+from c4bench.c4p.knowledge.hash_inquiry import QpQuestion
 from c4bench.c4p.knowledge.path_knowledge import Trace
 from c4bench.c4p.knowledge.path_search import PathSearch
 from c4bench.errors import UnhealthyError
@@ -141,6 +142,22 @@ class PathSurvey:
         answers = await self._send(source, probes)
         return [(question, answer.address) for question, answer in zip(questions, answers, strict=True)]
 
+    async def ask_qps(self, questions: Sequence[QpQuestion], nics: Mapping[str, Nic]) -> dict[QpQuestion, str]:
+        """The addresses that answer, "" for none; questions of hosts without an agent are left out."""
+        by_source: dict[str, list[QpQuestion]] = defaultdict(list)
+        for question in questions:
+            by_source[question.pair[0]].append(question)
+        answers: dict[QpQuestion, str] = {}
+
+        async def ask(source: Nic, mine: Sequence[QpQuestion]) -> None:
+            probes = [HopProbe(nics[one.pair[1]].address, one.source_port, one.position + 1) for one in mine]
+            with suppress(UnhealthyError):
+                answered = await self._send(source, probes, qps=tuple(one.qp for one in mine))
+                answers.update({one: answer.address for one, answer in zip(mine, answered, strict=True)})
+
+        await asyncio.gather(*(self._alone(name, partial(ask, nics[name], mine)) for name, mine in by_source.items()))
+        return dict(sorted(answers.items()))
+
     async def trace(self, switches: Mapping[Probe, int], nics: Mapping[str, Nic]) -> dict[Probe, Trace]:
         """The switches that source ports lead over, so many each; a trace ends at one that does not answer."""
         hops: dict[Probe, tuple[str | None, ...]] = dict.fromkeys(switches, ())
@@ -154,10 +171,13 @@ class PathSurvey:
                 hops[asked[question]] += (address or None,)
         return {probe: found for probe, found in sorted(hops.items()) if found}
 
-    async def burst(self, pair: NicPair, bursts: Sequence[Burst]) -> None:
-        """Send packets from a NIC to another's address, which switches count."""
+    async def burst(self, pair: NicPair, bursts: Sequence[Burst], qp: int = 0) -> None:
+        """Send packets from a NIC to another's address, which switches count; with `qp`, by a queue pair to that one.
+
+        Raises UnhealthyError if the agent cannot.
+        """
         source, destination = pair
-        request = BurstRequest(source.index, destination.address, tuple(bursts), RATE_PPS, source.traffic_class)
+        request = BurstRequest(source.index, destination.address, tuple(bursts), RATE_PPS, source.traffic_class, qp)
         await self._alone(source.name, partial(self._burst, source.host, request))
 
     async def deliver(self, flows: Iterable[Probe], nics: Mapping[str, Nic], packets: int) -> tuple[Delivery, ...]:
@@ -243,10 +263,10 @@ class PathSurvey:
         async with self._busy[nic]:
             await work()
 
-    async def _send(self, source: Nic, probes: Sequence[HopProbe], to_port: int = ROCE_PORT) -> Sequence[HopAnswer]:
-        request = ProbeRequest(
-            source.index, tuple(probes), _SILENCE_S, RATE_PPS, to_port, traffic_class=source.traffic_class
-        )
+    async def _send(
+        self, source: Nic, probes: Sequence[HopProbe], to_port: int = ROCE_PORT, qps: tuple[int, ...] = ()
+    ) -> Sequence[HopAnswer]:
+        request = ProbeRequest(source.index, tuple(probes), _SILENCE_S, RATE_PPS, to_port, source.traffic_class, qps)
         answer = await self._call(source.host, "probe", request, ProbeAnswer)
         if len(answer.answers) != len(probes):
             raise UnhealthyError(

@@ -175,6 +175,7 @@ class Switches:
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
         self._inventory, self._connect, self._wait = inventory, connect, wait
+        self._connections: dict[str, Connection] = {}
         named = {switch: inventory.facts[switch].counters for switch in inventory.switches}
         self._readers = {
             switch: extensions.find(READERS, f"reader of {switch}'s counters", name)
@@ -188,18 +189,27 @@ class Switches:
         return bool(self._inventory.switches)
 
     def ports(self) -> dict[str, PortCount]:
-        """Every port with an address, by its primary one. Raises UnhealthyError if a switch does not answer.
+        """Every port with an address, by its primary one, of several ports the first.
 
         What has been carried until now is counted, also by switches that refresh their counters only now and then.
+        Raises UnhealthyError if a switch does not answer.
         """
         if any(self._reader(switch) is _sonic for switch in self._inventory.switches):
             self._wait(_REFRESHED_S)
-        return {address: count for switch in self._inventory.switches for address, count in self._ports_of(switch)}
+        found: dict[str, PortCount] = {}
+        try:
+            for switch in self._inventory.switches:
+                for address, count in self._ports_of(switch):
+                    found.setdefault(address, count)
+        except UnhealthyError:
+            self._connections.clear()  # one may have restarted
+            raise
+        return found
 
     def _ports_of(self, switch: str) -> list[tuple[str, PortCount]]:
         netns = self._inventory.access[switch].netns
         inside = ["nsenter", f"--net={netns}"] if netns else []
-        connection = self._connect(switch)
+        connection = self._connection(switch)
         answer = connection.run([*inside, "ip", "-s", "-j", "address"], timeout_s=_TIMEOUT_S)
         interfaces = _decoded(switch, answer.stdout)
         counters = {port.ifname: _counters(port.stats64) for port in interfaces}
@@ -212,6 +222,12 @@ class Switches:
             if not address.secondary
         ]
 
+    def _connection(self, switch: str) -> Connection:
+        """The connection to a switch, which stays open: to read its counters again and again takes little then."""
+        if switch not in self._connections:
+            self._connections[switch] = self._connect(switch)
+        return self._connections[switch]
+
     def _reader(self, switch: str) -> CounterReader:
         """What reads the switch's own counters; it finds none where those of the kernel are the ports'."""
         if switch not in self._readers:
@@ -223,7 +239,7 @@ class Switches:
         if self._inventory.access[switch].netns:
             return "ip"
         asked = ["sh", "-c", _SONIC]
-        return "ip" if self._connect(switch).run(asked, timeout_s=_TIMEOUT_S, check=False).code else "sonic"
+        return "ip" if self._connection(switch).run(asked, timeout_s=_TIMEOUT_S, check=False).code else "sonic"
 
 
 def _decoded(switch: str, output: bytes) -> tuple[_Interface, ...]:

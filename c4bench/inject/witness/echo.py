@@ -97,13 +97,17 @@ def data_probes(nic: Interface, request: FaultRequest) -> Probes:
 
 
 class RdmaProber:
-    """Probes from a NIC to that of another host, sent by the NIC as it sends data. They are all of one size."""
+    """Probes from a NIC to that of another host, sent by the NIC as it sends data, or in another traffic class.
+
+    They are all of one size. The answers to them have traffic class 0.
+    """
 
     plane = RDMA
     most = 5_000
 
-    def __init__(self, nic: Nic, peer: Nic) -> None:
-        self._ends, self._traffic_class = (nic.address, peer.address), nic.traffic_class
+    def __init__(self, nic: Nic, peer: Nic, traffic_class: int | None = None) -> None:
+        self._ends = nic.address, peer.address
+        self._traffic_class = nic.traffic_class if traffic_class is None else traffic_class
 
     def train(self, count: int, size_bytes: int = 64, gap_s: float = 0.0) -> Echoes:  # noqa: ARG002
         """See `Probes`."""
@@ -119,16 +123,18 @@ class RdmaProber:
 class Prober:
     """Probes from an interface's own address to the peer at the other end of its cable, sent by the kernel.
 
-    Raises UnhealthyError when it has no IPv4 address or no known peer.
+    Or to `peer`, an address; and in a traffic class, which those that answer keep. Raises UnhealthyError when the
+    interface has no IPv4 address or no known peer.
     """
 
     plane = IP
     most = 50_000
 
-    def __init__(self, target: InterfaceTarget) -> None:
+    def __init__(self, target: InterfaceTarget, peer: str = "", traffic_class: int = 0) -> None:
         interface = target.interface
         addresses = target.addresses()
-        self._source, self._peer = addresses[0].local if addresses else "", target.neighbour
+        self._source, self._peer = addresses[0].local if addresses else "", peer or target.neighbour
+        self._traffic_class = traffic_class
         if not self._source or not self._peer:
             missing = "neighbour or gateway" if self._source else "IPv4 address"
             raise UnhealthyError(f"{interface.name} cannot be probed: it has no {missing}")
@@ -140,6 +146,7 @@ class Prober:
         """Send `count` IP packets of `size_bytes`, one every `gap_s`; wait up to 0.25 s for the replies."""
         first, self._next = self._next, self._next + count
         with _open_socket(self._interface, self._source) as sock:
+            sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, self._traffic_class)
             receiver = _ReplyReceiver(sock, self._peer, self._identifier, first)
             padding = bytes(size_bytes - HEADERS_BYTES - 4)
             for number in range(first, first + count):

@@ -1,19 +1,24 @@
 """The witness of a lowered rate: the peak rate over short windows.
 
-It uses the peak because a job's traffic is bursty, so its mean says nothing about the limit. A train of full-size
-probes shows the rate of an idle fabric too: how fast their replies arrive.
+It uses the peak because a job's traffic is bursty, so its mean says nothing about the limit. A train shows the rate of
+an idle fabric too. A NIC's RDMA device sends datagrams to another host's NIC, which tell how fast they leave. Whatever
+has no such device or peer, and the direction in which a NIC receives, is probed with packets of the kernel, by how fast
+their replies arrive.
 """
 
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
 from typing import NamedTuple
 
-from c4bench.errors import UnhealthyError
+from c4bench.errors import C4Error, UnhealthyError
 from c4bench.inject import interfaces
 from c4bench.inject.drivers.netdev import limited_bps, shaper_for
 from c4bench.inject.registry import witness
-from c4bench.inject.witness.base import IP, Aftermath, Counters, Evidence, Values
-from c4bench.inject.witness.echo import FRAME_BYTES, HEADERS_BYTES, Echoes, Prober
+from c4bench.inject.witness.base import IP, RDMA, Aftermath, Counters, Evidence, Values
+from c4bench.inject.witness.echo import BY_KERNEL, FRAME_BYTES, HEADERS_BYTES, Echoes, Prober
+from c4bench.model.fabric import Nic
 from c4bench.model.fault import FaultRequest
 
 _WINDOW_MIN_S = 1e-3
@@ -22,7 +27,9 @@ _TOLERANCE = 1.1
 _BURSTS_PER_WINDOW = 20
 # Long compared with a shaper's burst, short compared with its queue.
 _TRAIN_BYTES = 1 << 20
+_TRAIN_S = 1.0
 _FIRST_SKIPPED = 0.2
+_INFINIBAND = Path("/sys/class/infiniband")
 
 
 class PeakSample(NamedTuple):
@@ -36,19 +43,27 @@ class PeakSample(NamedTuple):
 class PeakRate:
     """Reads the interface's counters; for received packets during the fault, those of the ifb device.
 
-    Only where the kernel carries the data do its counters and packets say what the data's rate is.
+    Where the kernel does not carry the data, its counters and packets say nothing of the data's rate. There a NIC's
+    device counts what it sends. Raises UnhealthyError there for what a NIC receives.
     """
-
-    plane = IP
 
     def __init__(self, request: FaultRequest) -> None:
         target = interfaces.examine(request.interface)
+        self._send = _sender(request)
+        self.plane = RDMA if self._send else IP
+        by_kernel = interfaces.hardware(request.interface) in BY_KERNEL
+        if not by_kernel and self._send is None:
+            raise UnhealthyError(
+                f"{request.where}: the kernel does not carry its data; only the rate at which a NIC sends to another "
+                "host's NIC can be measured there"
+            )
+        self._device = "" if by_kernel else request.interface.device
         self._limited_bps = limited_bps(request, target)
         self._counters = Counters(target.netns)
         self._receiving = request.choice("direction") == "rx"
         self._netdev, self._ifb = request.interface.netdev, target.ifb
         self._probe_bytes = target.mtu_bytes
-        self._prober = _prober(target)
+        self._prober = None if self._send else _prober(target)
         burst_s = shaper_for(self._limited_bps).burst_bytes * 8 / self._limited_bps
         self._window_s = max(_WINDOW_MIN_S, _BURSTS_PER_WINDOW * burst_s)
         self._windows = max(1, round(request.witness_s / self._window_s))
@@ -73,6 +88,8 @@ class PeakRate:
         return Aftermath({"peak_bps": peak}, True if peak > _TOLERANCE * self._limited_bps else None)
 
     def _carried_bytes(self) -> int:
+        if self._device:
+            return sent_bytes(self._device)
         traffic = self._counters.read(self._netdev)
         return traffic.rx_bytes if self._receiving else traffic.tx_bytes
 
@@ -90,6 +107,8 @@ class PeakRate:
         return samples
 
     def _probe_train(self) -> list[PeakSample]:
+        if self._send:
+            return self._send()
         if self._prober is None:
             return []
         count = _TRAIN_BYTES // self._probe_bytes
@@ -98,6 +117,33 @@ class PeakRate:
     @staticmethod
     def _peak(samples: list[PeakSample]) -> float:
         return max(sample.rate_bps for sample in samples)
+
+
+def sent_bytes(device: str) -> int:
+    """What a device has sent: its counter has words of four bytes (IBTA 16.1.3.5)."""
+    return int((_INFINIBAND / device / "ports/1/counters/port_xmit_data").read_text()) * 4
+
+
+def _sender(request: FaultRequest) -> Callable[[], list[PeakSample]] | None:
+    """What sends a train of datagrams by a NIC's RDMA device; None where that shows nothing of the request."""
+    nic = request.interface
+    if not isinstance(nic, Nic) or not nic.device or request.choice("direction") != "tx":
+        return None
+    if not (_INFINIBAND / nic.device).is_dir() or find_spec("pyverbs") is None:
+        return None
+    if (peer := next((other for other in request.peers if other.plane == nic.plane), None)) is None:
+        return None
+
+    def send() -> list[PeakSample]:
+        from c4bench.verbs.datagram_train import send_train  # noqa: PLC0415  (pyverbs, which few witnesses need)
+
+        try:
+            train = send_train(nic, peer.address, _TRAIN_BYTES, _TRAIN_S)
+        except C4Error:  # the link is down
+            return []
+        return [PeakSample(train.sent[-1].at_s, rate)] if (rate := train.rate_bps) else []
+
+    return send
 
 
 def reply_rate(echoes: Echoes, probe_bytes: int) -> list[PeakSample]:

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from c4bench import namespaces
 from c4bench.errors import UnhealthyError
-from c4bench.lab.guest import spraying
+from c4bench.lab.guest import flow_control, hashing, spraying
 from c4bench.lab.topology import (
     MANAGEMENT_GATEWAY,
     AckTimeout,
@@ -172,15 +172,16 @@ def shaper(interface: str, cable: Port | Link, ecn: EcnMarking | None = None) ->
     """Limit the rate of a port at either end of a cable, with a queue deep enough for go-back-N.
 
     With a delay, packets are delayed after the queue; as many as the link carries meanwhile are under way. Without one,
-    packets are marked in the queue as `ecn` says.
+    packets are marked in the queue as `ecn` says, and with PFC the queue is one of each priority.
     """
     rate_bps, delay_s = cable.rate_bps, cable.delay_s
     tbf = f"tbf rate {rate_bps:.0f}bit burst {cable.burst_bytes} limit {_QUEUE_BYTES}"
     rate = f"qdisc replace dev {interface} root handle 1: {tbf}"
-    if not delay_s and ecn is not None:
-        return [rate, marker(interface, rate_bps, ecn)]
     if not delay_s:
-        return [rate.replace(" handle 1:", "")]
+        marks = [marker(interface, rate_bps, ecn)] if ecn else []
+        queues = [flow_control.queues(interface, "10:1" if ecn else "1:1")] if cable.pfc else []
+        below = [*marks, *queues]
+        return [rate, *below] if below else [rate.replace(" handle 1:", "")]
     under_way = max(1000, round(2 * rate_bps * delay_s / 8 / _SMALLEST_FRAME_BYTES))
     return [rate, f"qdisc replace dev {interface} parent 1:1 netem delay {delay_s * 1e6:.0f}us limit {under_way}"]
 
@@ -194,14 +195,18 @@ def marker(interface: str, rate_bps: float, ecn: EcnMarking) -> str:
     return f"qdisc replace dev {interface} parent 1:1 handle 10: {red}"
 
 
-def route_commands(routes: NextHops, *, sprayed: bool = False) -> list[str]:
-    """A switch's routes to all edge switches, for a sprayer also those by bucket; without a link it is unreachable."""
+def route_commands(routes: NextHops, *, sprayed: bool = False, hashed: bool = False) -> list[str]:
+    """A switch's routes to all edge switches; without a link one is unreachable.
+
+    Those by bucket come after them, of a switch that sprays, or that hashes more than the 5-tuple.
+    """
     commands = []
     for edge, hops in routes.items():
         target = f"10.{edge}.0.0/16"
         listed = " ".join(f"nexthop via {link.far_end(end.switch).address} dev {end.interface}" for link, end in hops)
         commands.append(f"route replace {target} {listed}" if hops else f"route replace unreachable {target}")
-    return [*commands, *(spraying.route_commands(routes) if sprayed else ())]
+    commands += spraying.route_commands(routes) if sprayed else ()
+    return [*commands, *(hashing.route_commands(routes) if hashed else ())]
 
 
 def switch_namespaces(topology: Topology) -> list[str]:
@@ -228,11 +233,11 @@ def ip_commands(topology: Topology) -> dict[str, list[str]]:
         batches[host.name] += _HOST_MANAGEMENT
     for index, switch in enumerate(topology.machines, len(topology.hosts)):
         _cable_management(index, switch.name, topology.management(switch.name), batches)
-    for name, commands in spraying.ip_commands(topology).items():
+    for name, commands in (*spraying.ip_commands(topology).items(), *hashing.ip_commands(topology).items()):
         batches[name] += commands
-    sprayers = spraying.sprayers(topology)
+    sprayers, hashers = spraying.sprayers(topology), hashing.hashers(topology)
     for name, routes in next_hops(topology).items():
-        batches[name] += route_commands(routes, sprayed=name in sprayers)
+        batches[name] += route_commands(routes, sprayed=name in sprayers, hashed=name in hashers)
     return batches
 
 
@@ -308,7 +313,7 @@ def tc_commands(topology: Topology) -> dict[str, list[str]]:
         namespace, netdev = port.sender
         batches[namespace] += shaper(netdev, port)
         batches[port.switch] += shaper(port.interface, port, topology.ecn)
-    for name, commands in spraying.tc_commands(topology).items():
+    for name, commands in (*spraying.tc_commands(topology).items(), *hashing.tc_commands(topology).items()):
         batches[name] += commands
     return batches
 
@@ -329,6 +334,8 @@ def rdma_commands(topology: Topology) -> dict[str, list[str]]:
 def build(topology: Topology) -> None:
     """Bring the whole fabric up. Raises UnhealthyError with the tool's message when it refuses a command."""
     batch("rdma", "", ["system set netns exclusive"])  # refused as soon as there is another namespace
+    if topology.pfc:
+        flow_control.enable()
     names = switch_namespaces(topology)
     hosts = [host.name for host in topology.hosts]
     inside_nics = dict.fromkeys(wires_of(port.nic.host) for port in topology.ports if port.wire)
@@ -349,6 +356,9 @@ def build(topology: Topology) -> None:
     ):
         for name, lines in batches.items():
             batch(tool, name, lines)
+    for name, lines in flow_control.settings(topology).items():
+        with inside(name):
+            flow_control.write(lines)
     for port in topology.ports:
         if topology.ack_timeout is AckTimeout.CX6_FLOOR_OFF:
             set_ack_floor(port, off=True)

@@ -24,11 +24,11 @@ import yaml
 from c4bench import namespaces
 from c4bench.errors import UnhealthyError
 from c4bench.inject.interfaces import ifb_name
-from c4bench.lab.guest import fabric, naming
+from c4bench.lab.guest import fabric, flow_control, naming
 from c4bench.lab.guest.naming import hide
 from c4bench.lab.guest.provision import AGENT_ID, SHARED, SSH, permit
 from c4bench.lab.spec import MACHINE_ROOT, LabSpec
-from c4bench.lab.topology import MANAGEMENT_GATEWAY, AckTimeout, Nics
+from c4bench.lab.topology import MANAGEMENT_GATEWAY, AckTimeout, Nics, Port
 from c4bench.lab.twin import connectx, lldp
 from c4bench.model.fabric import Host
 
@@ -326,8 +326,16 @@ class LabHost:
                     fabric.batch(tool, port.sender[0], lines, force=True)
                 fabric.batch("tc", port.switch, fabric.far_end_reset(port), force=True)
                 fabric.set_ack_floor(port, off=self.spec.topology.ack_timeout is AckTimeout.CX6_FLOOR_OFF)
+                self._reset_flow_control(port)
             for tool, lines in fabric.nic_reset(port, ifb).items():
                 fabric.batch(tool, self.host.name, lines, force=True)
+
+    def _reset_flow_control(self, port: Port) -> None:
+        namespace, wire = port.sender
+        if port.pfc:
+            with fabric.inside(namespace):
+                flow_control.write(flow_control.forget(wire))
+                flow_control.write(flow_control.settings(self.spec.topology)[namespace])
 
     def _cut_links(self) -> None:
         self._set_management("down")

@@ -13,7 +13,7 @@ from c4bench.inject.permitted import Permitted, PermittedHost
 from c4bench.lab.guest import fabric
 from c4bench.lab.spec import INVENTORY, LabSpec
 from c4bench.lab.topology import Topology
-from c4bench.model.fabric import Host
+from c4bench.model.fabric import FIVE_TUPLE, Host
 
 SSH = Path("/run/c4/ssh")
 SHARED = Path("/run/c4/shared")  # the storage that a cluster's hosts share
@@ -61,6 +61,8 @@ def inventory(spec: LabSpec) -> dict[str, object]:
 def _switch(topology: Topology, name: str) -> dict[str, object]:
     """A switch: reached over SSH where it has an operating system, else a network namespace of the controller."""
     facts: dict[str, object] = {"disruptive": True, "rates": _port_rates(topology, name)}
+    if topology.hash == FIVE_TUPLE:
+        facts["hash"] = topology.hash  # anything else is for C4P to find out
     if topology.machines:
         access = {"ansible_host": topology.management(name), "ansible_user": SWITCH_USER}
         return access | {"c4": {"os": str(topology.switch_os)} | facts}

@@ -15,7 +15,7 @@ import struct
 import time
 from collections.abc import Sequence
 
-from c4bench.lab.guest import fabric, spraying
+from c4bench.lab.guest import fabric, hashing, spraying
 from c4bench.lab.topology import Link, Topology, next_hops
 
 _logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class Routing:
         self._dead: set[int] = set()
         self._due: list[tuple[float, Link, bool]] = []
         self._routes = next_hops(topology)
-        self._sprayers = spraying.sprayers(topology)
+        self._sprayers, self._hashers = spraying.sprayers(topology), hashing.hashers(topology)
         for switch in dict.fromkeys(link.upper.switch for link in topology.links):
             listener = _link_listener(switch)
             selector.register(listener, selectors.EVENT_READ, _Handler(self, switch, listener))
@@ -86,7 +86,8 @@ class Routing:
         at_ends = {end.switch for link in changed for end in link.ends}
         for switch, hops in routes.items():
             if switch in at_ends or hops != self._routes[switch]:
-                fabric.batch("ip", switch, fabric.route_commands(hops, sprayed=switch in self._sprayers))
+                by_bucket = {"sprayed": switch in self._sprayers, "hashed": switch in self._hashers}
+                fabric.batch("ip", switch, fabric.route_commands(hops, **by_bucket))
         self._routes = routes
 
 

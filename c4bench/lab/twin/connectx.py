@@ -138,6 +138,7 @@ def _rows(topology: Topology, ports: Sequence[Port]) -> Iterator[dict[str, objec
             "far_namespace": str(connectx_tools.HOME / port.switch),
             "far_interface": port.interface,
             "rate_mbps": round(port.rate_bps / 1e6),
+            "lossless": [port.nic.dscp // 8] if port.nic.dscp else [],
             "floor_off": topology.ack_timeout is AckTimeout.CX6_FLOOR_OFF,
         }
 

@@ -53,6 +53,7 @@ class Nic:
         self.trust: str = kept.get("trust", "dscp")
         self.priorities: dict[int, int] = {int(key): value for key, value in kept.get("priorities", _usual()).items()}
         self.floor_off: bool = kept.get("floor_off", row["floor_off"])
+        self.lossless: list[int] = kept.get("lossless", row["lossless"])
         self.negotiates: bool = kept.get("negotiates", True)
         self.speed_mbps: int = kept.get("speed_mbps", self.rate_mbps)
         self.fec: str = kept.get("fec", "auto")
@@ -62,7 +63,7 @@ class Nic:
     def save(self) -> None:
         """Keep the settings until the host restarts."""
         link = ("negotiates", "speed_mbps", "fec", "generation", "target_generation")
-        names = ("trust", "priorities", "floor_off", *link)
+        names = ("trust", "priorities", "lossless", "floor_off", *link)
         self._file.write_text(json.dumps({name: getattr(self, name) for name in names}))
 
     def inside(self) -> None:
@@ -139,11 +140,11 @@ class Queues:
         rows = {int(row[1]): int(row[row.index("shape") + 1]) for row in self._rows if row[0] == "priority"}
         return [rows.get(number, 0) for number in range(_CLASSES)]
 
-    def lossless(self) -> list[bool]:
-        """Whether each priority has PFC."""
-        settings = next((row for row in self._rows if row[0] == "settings"), ["lossless", "0"])
+    def lossless(self) -> list[int]:
+        """The priorities that have PFC."""
+        settings = next(row for row in self._rows if row[0] == "settings")
         mask = int(settings[settings.index("lossless") + 1])
-        return [bool(mask >> number & 1) for number in range(_CLASSES)]
+        return [number for number in range(_CLASSES) if mask >> number & 1]
 
     def set(self, *lines: str) -> None:
         """Write settings, a line each."""
@@ -159,7 +160,7 @@ def mlnx_qos(words: Sequence[str]) -> None:
     if rates := option(words, "-r", "--ratelimit"):
         _limit(queues, rates)
     if lossless := option(words, "-f", "--pfc"):
-        _set_lossless(queues, lossless)
+        _set_lossless(nic, queues, lossless)
     if trust := option(words, "--trust"):
         _set_trust(nic, trust)
     if change := option(words, "--dscp2prio"):
@@ -180,13 +181,14 @@ def _limit(queues: Queues, rates: str) -> None:
     queues.set(*(f"shape {number} {int(value) * 10**9}" for number, value in enumerate(values)))
 
 
-def _set_lossless(queues: Queues, enabled: str) -> None:
+def _set_lossless(nic: Nic, queues: Queues, enabled: str) -> None:
+    """In a fabric without PFC it is a setting that nothing follows."""
     values = enabled.split(",")
     if len(values) != _CLASSES or set(values) - {"0", "1"}:
         raise Stop("pfc: eight of 0 and 1", 2)
-    if not queues.there:
-        raise Stop("PFC is not supported on your system!")
-    queues.set(f"lossless {sum(1 << number for number, value in enumerate(values) if value == '1')}")
+    nic.lossless = [number for number, value in enumerate(values) if value == "1"]
+    if queues.there:
+        queues.set(f"lossless {sum(1 << number for number in nic.lossless)}")
 
 
 def _set_trust(nic: Nic, trust: str) -> None:
@@ -226,7 +228,8 @@ def _show_qos(nic: Nic, queues: Queues) -> None:
     put("Cable len: 7")
     put("PFC configuration:")
     put("\tpriority    0   1   2   3   4   5   6   7")
-    put(f"\tenabled     {''.join(f'{int(on):<4}' for on in queues.lossless())}")
+    lossless = queues.lossless() if queues.there else nic.lossless
+    put(f"\tenabled     {''.join(f'{int(number in lossless):<4}' for number in range(_CLASSES))}")
     for number, rate_bps in enumerate(queues.rates_bps()):
         limit = f"{rate_bps / 1e9:.1f} Gbps" if rate_bps else "unlimited"
         put(f"tc: {number} ratelimit: {limit}, tsa: vendor")

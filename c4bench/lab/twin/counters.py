@@ -9,6 +9,8 @@ from pathlib import Path
 
 import msgspec
 
+from c4bench.lab.guest import flow_control
+from c4bench.lab.guest.flow_control import PriorityCounts
 from c4bench.lab.twin.forwarding import FIRST_PREFERENCE, PortState, Stage
 from c4bench.lab.twin.ports import Layout
 
@@ -91,6 +93,34 @@ ABSENT: Mapping[str, str] = {
     "SAI_PORT_STAT_IF_OUT_NON_UCAST_PKTS": "0",
     "SAI_PORT_STAT_IN_PKTS_RX_OVERRUN": "0",
 }
+
+
+def priority_counts(layout: Layout) -> Mapping[str, Sequence[PriorityCounts]]:
+    """What each port has counted of each priority; nothing where the lab's ports have no flow control."""
+    if not any(port.cable.pfc for port in layout.ports):
+        return {}
+    return flow_control.counts(flow_control.FILE.read_text())
+
+
+def pauses(of_priorities: Sequence[PriorityCounts]) -> Counts:
+    """The pause frames of a port, as SAI counts them."""
+    return {
+        f"SAI_PORT_STAT_PFC_{priority}_{way}_PKTS": getattr(own, f"{way.lower()}_pause")
+        for priority, own in enumerate(of_priorities)
+        for way in ("RX", "TX")
+    }
+
+
+def queue(own: PriorityCounts) -> dict[str, object]:
+    """A queue's counters, with those of its watchdog."""
+    return {
+        "SAI_QUEUE_STAT_PACKETS": own.packets,
+        "SAI_QUEUE_STAT_BYTES": own.bytes,
+        "SAI_QUEUE_STAT_DROPPED_PACKETS": own.dropped,
+        "PFC_WD_STATUS": "stormed" if own.storm else "operational",
+        "PFC_WD_QUEUE_STATS_DEADLOCK_DETECTED": own.detected,
+        "PFC_WD_QUEUE_STATS_DEADLOCK_RESTORED": own.restored,
+    }
 
 
 class _Statistics(msgspec.Struct, frozen=True):

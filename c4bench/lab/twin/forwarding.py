@@ -5,13 +5,13 @@ queue's WRED profile says; the queue is that of the DSCP which the lab's NICs se
 without a profile nothing is marked, as in hardware.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
-from c4bench.lab.guest import fabric
+from c4bench.lab.guest import fabric, flow_control
 from c4bench.lab.topology import EcnMarking
 from c4bench.lab.twin.factory import MTU_BYTES, Config
 from c4bench.lab.twin.ports import SwitchPort
@@ -41,6 +41,7 @@ class PortState(msgspec.Struct, frozen=True):
     mtu_bytes: int
     shaping: tuple[str, ...]
     rules: tuple[Rule, ...]
+    pauses: tuple[str, ...] = ()
 
 
 class UnsupportedError(Exception):
@@ -57,6 +58,7 @@ def port_state(config: Config, port: SwitchPort, dscp: int) -> PortState:
         mtu_bytes=int(row.get("mtu", MTU_BYTES)),
         shaping=tuple(fabric.shaper(port.name, cable, _marking(config, port.name, dscp))),
         rules=tuple(_rules(config, port.name)),
+        pauses=tuple(_pauses(config, port, rate_bps)) if port.cable.pfc else (),
     )
 
 
@@ -70,12 +72,47 @@ def queue_of(config: Config, port: str, dscp: int) -> int:
 
 
 def of_queue(config: Config, port: str, queue: int) -> Row:
-    """The row of QUEUE for a port's queue, whose key may name several queues (`3-4`)."""
-    for key, row in config.get("QUEUE", {}).items():
-        ports, _, queues = key.partition("|")
-        first, _, last = queues.partition("-")
-        if port in ports.split(",") and int(first) <= queue <= int(last or first):
+    """The row of QUEUE for a port's queue."""
+    return of_numbers(config.get("QUEUE", {}), port, queue)
+
+
+def of_numbers(rows: Mapping[str, Row], port: str, number: int) -> Row:
+    """The row for a port and one of its queues or groups; a key may name several (`Ethernet0,Ethernet4|3-4`)."""
+    for key, row in rows.items():
+        ports, _, numbers = key.partition("|")
+        first, _, last = numbers.partition("-")
+        if port in ports.split(",") and int(first) <= number <= int(last or first):
             return row
+    return {}
+
+
+_DSCPS = range(64)
+
+
+def _pauses(config: Config, port: SwitchPort, rate_bps: float) -> Iterator[str]:
+    """The lines that set flow control of a port (`flow_control`): priorities, thresholds, classes and the watchdog."""
+    own = config.get("PORT_QOS_MAP", {}).get(port.name, {})
+    lossless = [int(number) for number in own.get("pfc_enable", "").split(",") if number]
+    profile = _buffer_profile(config, port.name, lossless)
+    watchdog = config.get("PFC_WD", {}).get(port.name, {})
+    classes = config.get("DSCP_TO_TC_MAP", {}).get(own.get("dscp_to_tc_map", ""), {})
+    values = {
+        "rate": round(rate_bps),
+        "lossless": flow_control.mask(lossless),
+        **{field: int(profile[field]) for field in ("xoff", "xon") if field in profile},
+        "detect_us": 1000 * int(watchdog.get("detection_time", "0")),
+        "restore_us": 1000 * int(watchdog.get("restoration_time", watchdog.get("detection_time", "0"))),
+        "forward": int(watchdog.get("action") == "forward"),
+        **{f"dscp {dscp}": int(classes.get(str(dscp), "0")) for dscp in _DSCPS},
+    }
+    yield from (f"{port.name} {name} {value}" for name, value in values.items())
+
+
+def _buffer_profile(config: Config, port: str, lossless: Sequence[int]) -> Row:
+    """The buffer profile of the first lossless priority group."""
+    for number in lossless[:1]:
+        name = of_numbers(config.get("BUFFER_PG", {}), port, number).get("profile", "")
+        return config.get("BUFFER_PROFILE", {}).get(name, {})
     return {}
 
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from c4bench.errors import UnhealthyError
-from c4bench.lab.guest import fabric
+from c4bench.lab.guest import fabric, flow_control
 from c4bench.lab.guest.routing import link_states
 from c4bench.lab.topology import EcnMarking
 from c4bench.lab.twin import commands, config_db, counters, factory
@@ -108,7 +108,9 @@ class Orchestrator:
                 after = port_state(config, port, self._dscp)
                 for tool, lines in changes(port, before, after).items():
                     fabric.batch(tool, "", lines)
-            except (UnhealthyError, ValueError) as error:
+                known = before.pauses if before else ()
+                flow_control.write(line for line in after.pauses if line not in known)
+            except (UnhealthyError, OSError, ValueError) as error:
                 _logger.error("%s: %s: cannot be set as CONFIG_DB says: %s", self._layout.name, port.name, error)
                 continue
             self._states[port.name] = after
@@ -152,18 +154,27 @@ class Orchestrator:
     def _name_counters(self) -> None:
         ports = self._layout.ports
         names = {port.name: counters.port_oid(port.index) for port in ports}
-        self._counters_db.together([set_row("COUNTERS_PORT_NAME_MAP", names)])
+        queues = {f"{port.name}:{queue}": counters.queue_oid(port.index, queue) for port in ports for queue in range(8)}
+        self._counters_db.together(
+            [set_row("COUNTERS_PORT_NAME_MAP", names), set_row("COUNTERS_QUEUE_NAME_MAP", queues)]
+        )
 
     def _tick(self) -> None:
         now_s = time.monotonic()
         self._due_s = now_s + _TICK_S
         counts, rates = self._counters.read(now_s)
+        paused = counters.priority_counts(self._layout)
         rows: list[tuple[object, ...]] = []
         for port in self._layout.ports:
             oid = counters.port_oid(port.index)
-            rows.append(set_row(f"COUNTERS:{oid}", {**counts[port.name], **counters.ABSENT}))
-            if own := rates.get(port.name):
-                rows.append(set_row(f"RATES:{oid}", own))
+            own_pauses = counters.pauses(paused.get(port.name, ()))
+            rows.append(set_row(f"COUNTERS:{oid}", {**counts[port.name], **counters.ABSENT, **own_pauses}))
+            rows += [
+                set_row(f"COUNTERS:{counters.queue_oid(port.index, queue)}", counters.queue(own))
+                for queue, own in enumerate(paused.get(port.name, ()))
+            ]
+            if port.name in rates:
+                rows.append(set_row(f"RATES:{oid}", rates[port.name]))
         if self._rules and self._ticks % _SLOW_TICKS == 0:
             matched = counters.rule_counts(self._states)
             for key, (packets, size) in matched.items():

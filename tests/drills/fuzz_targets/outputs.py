@@ -88,7 +88,7 @@ class _Switch(_Host):
         """The output of the command that the line has in it."""
         line = input.decode() or " ".join(argv)
         if "command -v" in line:
-            return Completed(0 if self._sonic and "sonic" in line else 1, b"/usr/bin/sonic-db-cli\n", b"")
+            return Completed(0 if self._sonic and "sonic" in line else 1, line.split()[2].encode(), b"")
         known = next((text for word, text in self._known.items() if word in line), None)
         return Completed(0, self._next() if known is None else known, b"")
 

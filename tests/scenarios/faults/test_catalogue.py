@@ -21,12 +21,16 @@ PARAMETERS = {
 }
 
 
+# These need a link with flow control; test_flow_control.py has them.
+PAUSING = ["nic.pause_storm"]
+
+
 def of(*kinds):
-    """The faults for targets of these kinds that software can bring about, except those that take the host away."""
+    """The faults for targets of these kinds that software can bring about anywhere, except those that end the host."""
     return sorted(
         name
         for name, spec in CATALOGUE.items()
-        if spec.target in kinds and not spec.not_in_lab and name not in HOSTS_GONE
+        if spec.target in kinds and not spec.not_in_lab and name not in (*HOSTS_GONE, *PAUSING)
     )
 
 
@@ -39,7 +43,9 @@ def prove(injector, measure, healed):
         with injector.apply_at(name, place, PARAMETERS.get(name, {}), lease_s=lease_s) as fault:
             seen, plane = float(fault.witness.seen), fault.witness.plane
             measure("faults.witnessed_fraction", seen, equals=1, clock=Clock.NONE, fault=name, plane=plane)
-            measure("faults.onset_error_s", fault.onset_bound_s, unit="s", at_most=0.010, fault=name)
+            # Over SSH the change lies somewhere between the request and its answer.
+            at_most = 0.010 if place.switch is None else 1.0
+            measure("faults.onset_error_s", fault.onset_bound_s, unit="s", at_most=at_most, fault=name)
         well = healed()["recovered"] is True
         measure("faults.healed_fraction", float(well), equals=1, clock=Clock.NONE, fault=name)
 
@@ -62,16 +68,18 @@ def test_link_fault(name, up_and_across, place, prove, on):
 
 
 @pytest.fixture
-def unresolved(nic_hosts, up_and_across, on):
+def unresolved(nic_hosts, up_and_across, inventory, on):
     """Make a switch resolve the first host's NIC again; yields the switch, its port and the NIC's address."""
     switch, port = up_and_across[1].split("/")
     address = nic_hosts[0].nics[0].address
     fixed = on(switch, f"ip neighbour show {address} dev {port} nud permanent").split()
     if not fixed:
         pytest.skip(f"unsupported: {switch} knows {address} by no fixed neighbour that could be taken away")
-    on(switch, f"ip neighbour del {address} dev {port}")
+    root = "" if inventory.access[switch].user in {"", "root"} else "sudo -n "
+    on(switch, f"{root}ip neighbour del {address} dev {port}")
     yield switch, port, address
-    on(switch, f"ip neighbour replace {address} lladdr {fixed[fixed.index('lladdr') + 1]} dev {port} nud permanent")
+    lladdr = fixed[fixed.index("lladdr") + 1]
+    on(switch, f"{root}ip neighbour replace {address} lladdr {lladdr} dev {port} nud permanent")
 
 
 def test_a_nic_is_healed_when_packets_reach_it(injector, place, nic_hosts, on, unresolved):

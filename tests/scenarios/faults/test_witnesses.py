@@ -1,12 +1,14 @@
 """Witnesses of faults that never come see nothing: a fault is proven by its effect, not by having been asked for."""
 
 import json
+import time
 from contextlib import closing
 from pathlib import Path
 
 import msgspec
 import pytest
 from test_catalogue import CATALOGUE, PARAMETERS, of
+from test_processes import PASSING, STABLE_S
 
 from c4bench import remote
 from c4bench.model.fault import TargetKind
@@ -16,7 +18,8 @@ pytestmark = pytest.mark.needs("disruptive", "root")
 ONLOOKER = Path(__file__).with_name("onlooker.py")
 ANSWER_WITHIN_S = 60.0
 # The faults that are seen by what happens to packets which the NIC itself sends.
-BY_RDMA = {"host.data_cut", *(f"nic.{name}" for name in ("blackhole", "corrupt", "delay", "loss", "reorder"))}
+BY_RDMA = {"host.data_cut", *(f"nic.{name}" for name in ("blackhole", "corrupt", "delay", "loss", "rate", "reorder"))}
+ALL_PARAMETERS = PARAMETERS | PASSING
 
 
 @pytest.fixture
@@ -33,7 +36,7 @@ def watch(inventory, measure):
             closing(connection.start([access.python, "-c", ONLOOKER.read_text()])) as session,
         ):
             for name in names:
-                request = target.request(name, dict(PARAMETERS.get(name, {})), 30.0, 0.3, last_nic=True)
+                request = target.request(name, dict(ALL_PARAMETERS.get(name, {})), 30.0, 0.3, last_nic=True)
                 asked = {"request": request, "instead": instead, "undo": undo}
                 session.write_line(msgspec.json.encode(asked).decode())
                 answer = json.loads(session.read_line(ANSWER_WITHIN_S))
@@ -63,13 +66,19 @@ def test_a_healthy_host_shows_no_fault(fault_hosts, place, watch):
     watch(of(TargetKind.HOST), place(fault_hosts[0].name))
 
 
+@pytest.mark.nightly
+@pytest.mark.needs("agents", hosts=2)
+def test_a_healthy_rank_shows_no_fault(job, place, watch):
+    """No witness of a rank's or a GPU's fault sees one on a rank that computes as ever."""
+    time.sleep(STABLE_S)
+    victim = job.members[0]
+    watch(of(TargetKind.PROCESS), place(f"{job.id}:{victim.rank}@{victim.host}"))
+    watch(of(TargetKind.GPU), place(f"{victim.host}/gpu0"))
+
+
 def test_what_only_hurts_icmp_is_not_seen(nic_hosts, place, watch):
     """Where only the kernel's echo requests are lost, no witness of a fault that data would feel sees it."""
-    netdev = nic_hosts[0].nics[0].netdev
-    icmp = ("protocol", "ip", "u32", "match", "ip", "protocol", "1", "0xff", "action", "drop")
-    hooks = [["tc", "qdisc", "add", "dev", netdev, "clsact"]]
-    hooks += [["tc", "filter", "add", "dev", netdev, hook, *icmp] for hook in ("ingress", "egress")]
-    hurt = {"variant": "only ICMP is hurt", "instead": hooks, "undo": [["tc", "qdisc", "del", "dev", netdev, "clsact"]]}
+    hurt = hurts_icmp(nic_hosts[0].nics[0].netdev)
     planes = watch(of(TargetKind.NIC), place(f"{nic_hosts[0].name}/0"), **hurt)
     planes |= watch(["host.data_cut"], place(nic_hosts[0].name), **hurt)
     assert {name for name, plane in planes.items() if plane == "rdma"} == BY_RDMA
@@ -87,3 +96,11 @@ def test_what_the_hosts_tc_does_to_hardware_is_not_seen(nic_hosts, place, watch,
     hurt = {"variant": "the host's tc loses all packets", "instead": [netem], "undo": [undo]}
     watch(sorted(BY_RDMA - {"host.data_cut"}), place(f"{nic.host}/0"), **hurt)
     watch(["host.data_cut"], place(nic.host), **hurt)
+
+
+def hurts_icmp(netdev):
+    """What is done instead of a fault: the interface loses all ICMP, and nothing else."""
+    icmp = ("protocol", "ip", "u32", "match", "ip", "protocol", "1", "0xff", "action", "drop")
+    hooks = [["tc", "qdisc", "add", "dev", netdev, "clsact"]]
+    hooks += [["tc", "filter", "add", "dev", netdev, hook, *icmp] for hook in ("ingress", "egress")]
+    return {"variant": "only ICMP is hurt", "instead": hooks, "undo": [["tc", "qdisc", "del", "dev", netdev, "clsact"]]}

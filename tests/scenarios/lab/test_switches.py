@@ -99,7 +99,7 @@ def test_doctor_misses_the_cable_whose_port_is_shut_down_over_ssh(inventory, hos
     """LLDP of real daemons shows every cable as stated, and not the one whose port is shut down."""
 
     def differences():
-        reports = doctor.audit_all(inventory, apart_s=0.1)
+        reports = doctor.ask_all(inventory, apart_s=0.1)
         assert [report.problems for report in reports if report.problems] == []
         seen = {report.switch: report.neighbours for report in reports}
         return [(one.a, one.b, one.kind) for one in compare_neighbours(inventory.graph, hosts, seen)]

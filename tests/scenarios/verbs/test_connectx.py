@@ -1,5 +1,6 @@
 """NICs of the driver mlx5_core, in a rack or in a lab whose NICs are like them: where rxe would do otherwise."""
 
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,6 +42,7 @@ FLOOR_OFF_MS = {
     (17, 7): 4735.57,
     (20, 7): 37939.0,
 }
+WRITES, WRITE_BYTES = 40, 1 << 20
 WITHIN_MS, PREDICTED, WITHIN = 1.5, 52 / 55, 0.02
 OTHER_PORT = 0xC123
 # Asks for a port on which nobody listens, from an address to another.
@@ -125,23 +127,61 @@ def test_seven_retries_are_seven(consoles, shell, given_up):
 
 
 @pytest.mark.needs("disruptive", "root")
-def test_the_hosts_tc_does_not_touch_rdma(pair, shell):
-    """Where the interface's queueing discipline loses all packets nothing of the kernel's passes, and all writes do."""
+@pytest.mark.parametrize("hook", ["root", "ingress", "egress"])
+def test_the_hosts_tc_does_not_touch_rdma(pair, shell, hook):
+    """Where the interface's queueing discipline or filter loses all packets nothing but RDMA passes."""
     near, far, near_end, far_end = pair
     near("connect", end=far_end)
     far("connect", end=near_end)
+    dev = ("dev", near.nic.netdev)
+    qdisc = ("root", "netem", "loss", "100%") if hook == "root" else ("clsact",)
+
+    def tc(*words):
+        assert shell("tc", *words).exit_code == 0
 
     def answered():
         return shell("/usr/bin/python3", "-c", ASK, far.nic.address, near.nic.address).stdout.strip() == "answered"
 
     assert answered()
-    assert shell("tc", "qdisc", "add", "dev", near.nic.netdev, "root", "netem", "loss", "100%").exit_code == 0
+    tc("qdisc", "add", *dev, *qdisc)
     try:
+        if hook != "root":
+            tc("filter", "add", *dev, hook, "matchall", "action", "drop")
         assert not answered()
         assert near("write", times=20) == ""
     finally:
-        shell("tc", "qdisc", "del", "dev", near.nic.netdev, "root")
+        tc("qdisc", "del", *dev, qdisc[0])
     assert answered()
+
+
+@pytest.mark.needs("disruptive", "root")
+def test_a_limit_of_the_datas_class_holds_for_rdma(pair, shell, measure):
+    """Writes are as fast as their traffic class may be, and as fast as before once the limit is gone."""
+    near, far, near_end, far_end = pair
+    near("connect", end=far_end)
+    far("connect", end=near_end)
+    nic = near.nic
+    limit_gbps = max(1, round(nic.rate_bps / 5e9))
+
+    def sent_bps():
+        began_s = time.monotonic()
+        assert near("write", times=WRITES) == ""
+        return WRITES * WRITE_BYTES * 8 / (time.monotonic() - began_s)
+
+    def limit(gbps):
+        rates = ",".join(str(gbps if number == nic.dscp // 8 else 0) for number in range(connectx.CLASSES))
+        return shell("mlnx_qos", "-i", nic.netdev, "-r", rates).stdout
+
+    before_bps = sent_bps()
+    try:
+        if "not supported" in limit(limit_gbps):
+            pytest.skip("no-class-limits: mlnx_qos cannot limit classes here; in a lab ask for `pfc`")
+        limited_bps = sent_bps()
+    finally:
+        limit(0)
+    measure("connectx.class_rate", limited_bps / (limit_gbps * 1e9), at_most=1.02)
+    assert limited_bps > 0.8e9 * limit_gbps
+    assert sent_bps() > 0.9 * before_bps > 2 * limited_bps
 
 
 @pytest.mark.usefixtures("shell")

@@ -3,7 +3,7 @@
 import pytest
 
 from c4bench.c4p.disjoint_sets import DisjointSets
-from c4bench.c4p.knowledge.path_checks import AnswerBudget
+from c4bench.c4p.knowledge.path_checks import AnswerBudget, AnswerLimits
 
 
 def sets(*together):
@@ -23,6 +23,15 @@ def test_a_switch_answers_six_at_once_then_one_a_second():
     assert budget.left("h0/0", "b1", 10.0) == budget.left("h1/0", "a1", 10.0) == 6
     assert budget.left("h0/0", "a1", 12.5) == pytest.approx(2.5)
     assert budget.left("h0/0", "a1", 100.0) == 6
+
+
+def test_a_switch_that_answers_less_is_asked_less():
+    """Two at once, then one in four seconds."""
+    budget = AnswerBudget()
+    budget.limits = AnswerLimits(2, 0.25)
+    for _ in range(3):
+        budget.spend("h0/0", "a", 10.0)
+    assert [budget.left("h0/0", "a", at_s) for at_s in (10.0, 14.0, 100.0)] == [0, 1, 2]
 
 
 def test_a_clock_that_is_set_back_refills_nothing():

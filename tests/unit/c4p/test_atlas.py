@@ -3,8 +3,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from c4bench.c4p.knowledge.atlas import Atlas, PathTrace
+from c4bench.c4p.knowledge.path_knowledge import PathKnowledge
 from c4bench.errors import UsageError
-from c4bench.model.fabric import Path
+from c4bench.model.fabric import DEST_QP, Path
 
 HOPS = st.lists(st.sampled_from(["a", "b", "c", None]), min_size=1, max_size=3).map(tuple)
 ANSWERS = st.dictionaries(
@@ -56,3 +57,13 @@ def test_a_damaged_document_is_refused(data):
     """What is not an atlas is refused with what would be one."""
     with pytest.raises(UsageError, match="not an atlas"):
         Atlas.from_json(data)
+
+
+def test_an_atlas_says_if_its_ports_are_not_those_of_every_packet():
+    """What switches hash is kept in the document where it is not the 5-tuple, of which nothing is written."""
+    knowledge = PathKnowledge()
+    knowledge.learn({("a/0", "b/0", 50000): ("leaf", "b")}, 0.0)
+    assert b"hash" not in knowledge.to_json() + knowledge.atlas().to_json()
+    knowledge.hash = DEST_QP
+    assert PathKnowledge.from_json(knowledge.to_json()).hash == DEST_QP
+    assert Atlas.from_json(knowledge.atlas().to_json()).hash == DEST_QP

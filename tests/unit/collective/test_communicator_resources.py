@@ -60,6 +60,20 @@ def test_planned_paths_come_from_the_rendezvous(world):
     assert {comm._group._ring[0][0].own[0].ends.data.source_port for comm in job.comms} == {0xC100}
 
 
+def test_where_queue_pairs_decide_the_far_ones_are_said(world):
+    """Asked for them, each rank names the queue pair that each flow's packets are for, and uses the port it gets."""
+    job = world(3, paths="planned", qps=2, by_qp=True)
+    senders, receivers = ({comm.rank: comm._group._ring[0][end].rails for comm in job.comms} for end in (0, 1))
+    # Rank 0 sends to 1, 1 to 2, and 2 to 0.
+    expected = {
+        f"job/dp/{rank}>{(rank + 1) % 3}/0.{qp}": receivers[(rank + 1) % 3][qp].ends.data.qp_num
+        for rank in range(3)
+        for qp in range(2)
+    }
+    assert job.rendezvous.far_qps == expected
+    assert [[rail.ends.data.source_port for rail in senders[rank]] for rank in range(3)] == [[0xC200, 0xC201]] * 3
+
+
 def test_a_connection_moves_between_operations(world):
     """A moved connection keeps working and records its new source port; one that does not exist is a LookupError."""
     job = world(2)

@@ -9,7 +9,7 @@ from c4bench.collective.communicator import Communicator
 from c4bench.collective.endpoint_context import RankProcess
 from c4bench.collective.options import Options
 from c4bench.collective.recorder import Recorder
-from c4bench.model.fabric import Nic
+from c4bench.model.fabric import ASK_QPS, Nic
 from c4bench.model.telemetry import Member
 from tools.local_rendezvous import LocalRendezvous
 from tools.loopback import LoopbackPort, Network
@@ -26,6 +26,8 @@ class PlannedRendezvous(LocalRendezvous):
         self.needs = needs
         self.asked = []
         self.asked_qps = []
+        # Whether paths depend on the far ends' queue pairs, and these, by flow.
+        self.by_qp, self.far_qps = False, {}
         self.released = []
         self.exchanged = lambda *_: None
 
@@ -40,7 +42,11 @@ class PlannedRendezvous(LocalRendezvous):
 
     def route(self, flows):
         self.asked.extend(flows)
-        return [0xC100 + index for index in range(len(flows))]
+        return [ASK_QPS if self.by_qp else 0xC100 + index for index in range(len(flows))]
+
+    def route_qps(self, flows, qps):
+        self.far_qps |= {flow.id: qp for flow, qp in zip(flows, qps, strict=True)}
+        return [0xC200 + index for index in range(len(flows))]
 
     def release(self, flows):
         self.released.extend(flows)
@@ -64,6 +70,7 @@ class World:
         self.rates = options.pop("rates", (1e10,) * nics)
         self.rendezvous = PlannedRendezvous(options.pop("needs", {}))
         self.rendezvous.exchanged = self._move
+        self.rendezvous.by_qp = options.pop("by_qp", False)
         self.options = Options(timeout_s=options.pop("timeout_s", 20.0), **options)
         self.ports = [[LoopbackPort(self.network, f"rxe{i}") for i in range(nics)] for _ in range(size)]
         self.members = [Member(rank, f"h{rank}", tuple(f"h{rank}/{i}" for i in range(nics))) for rank in range(size)]

@@ -98,9 +98,12 @@ def found(tmp_path):
     path.write_text(INVENTORY)
     inventory = load(path)
 
-    def find(seen):
+    def find(seen, speaking=()):
         of = {name: tuple(Neighbour(*row) for row in rows) for name, rows in seen.items()}
-        hosts = [Report(host.name, (), neighbours=of.get(host.name, ())) for host in inventory.hosts]
+        hosts = [
+            Report(host.name, (), neighbours=of.get(host.name, ()), lldp=host.name in speaking)
+            for host in inventory.hosts
+        ]
         switches = [SwitchReport(name, True, 0, (), neighbours=of.get(name, ())) for name in inventory.switches]
         return document(inventory, hosts, switches)
 
@@ -203,6 +206,18 @@ def test_a_cable_that_is_not_as_stated_is_named(found, name, old, new, differenc
     assert seen.differences == (CableDifference(*difference, "LLDP"),)
     assert overview.cable_lines(seen) == [f"BAD  cable {seen.differences[0]}"]
     assert msgspec.json.decode(msgspec.json.encode(seen))["differences"][0]["by"] == "LLDP"
+
+
+def test_a_host_that_hears_nobody_is_missed_by_its_switch(found):
+    """Its only port is shut: it speaks LLDP, and the switch that hears others does not hear it."""
+    seen = {name: rows for name, rows in AS_STATED.items() if name != "b"}
+    seen["leaf1"] = [("Ethernet48", "spine0", "Ethernet8"), ("Ethernet52", "spine0", "Ethernet12")]
+    assert found(seen).differences == ()
+    assert found(seen, speaking=("b",)).differences == (
+        CableDifference("b/0", "leaf1", Kind.MISSING, 1, 0, "", "LLDP"),
+    )
+    heard = seen | {"leaf1": [*seen["leaf1"], ("Ethernet9", "b.example", "eth2")]}
+    assert found(heard, speaking=("b",)).differences == ()
 
 
 def test_a_link_that_is_not_stated_is_named(found):

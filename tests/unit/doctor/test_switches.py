@@ -193,6 +193,18 @@ def test_switches_of_other_systems_are_asked(tmp_path, system, port, advice, sta
     assert (one.device, one.remark.where, one.remark.kind, one.remark.advice) == ("leaf0", port, "watchdog_off", advice)
 
 
+def test_a_prompt_that_refuses_without_an_error_is_not_a_system(tmp_path):
+    """A switch of another make that answers every line with words and code 0 is of no system that is known."""
+
+    class Prompt(Switch):
+        def run(self, *_, **__):
+            return Completed(0, b"% Invalid input\n", b"")
+
+    (report,) = ask_all(inventory(tmp_path, ONE.format("")), lambda *_: Prompt({}), apart_s=0.0)
+    assert not report.audited
+    assert report.problems[0].startswith("its system is not known")
+
+
 def test_stated_cables_say_what_ports_lead_to():
     """Without LLDP, the ends that the inventory states are the ends of a cable; those without ports are unknown."""
     cables = (HostPort("n1", "leaf0", 1e11, nic=0, port="Ethernet0"), HostPort("n1", "leaf0", 1e11, nic=1))

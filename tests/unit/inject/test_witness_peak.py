@@ -1,10 +1,13 @@
 """The witness of a lowered rate believes only in traffic that passes below the limit and passed above it before."""
 
+import sys
 from types import SimpleNamespace
 
+import msgspec
 import pytest
-from fakes import nic_request, target
+from fakes import NIC, nic_request, target
 
+from c4bench.errors import UnhealthyError
 from c4bench.inject.witness import peak
 from c4bench.inject.witness.base import Traffic
 from c4bench.inject.witness.echo import Echoes, EchoReply
@@ -43,6 +46,7 @@ def wire(monkeypatch):
     monkeypatch.setattr(peak, "Counters", lambda _: wire)
     monkeypatch.setattr(peak.interfaces, "examine", lambda _: target())
     monkeypatch.setattr(peak, "_prober", lambda _: None)
+    monkeypatch.setattr(peak.interfaces, "hardware", lambda _: "rxe")
     return wire
 
 
@@ -138,3 +142,47 @@ def test_an_idle_fabric_is_probed_at_the_mtu(monkeypatch):
     monkeypatch.setattr(peak, "_prober", lambda _: SimpleNamespace(train=train))
     assert witness_of("tx").before()["peak_bps"] == pytest.approx((4200 + 14) * 8 / 1e-3)
     assert asked == [((1 << 20) // 4200, 4200)]
+
+
+@pytest.fixture
+def past_the_kernel(wire, monkeypatch, tmp_path):
+    """A NIC that sends data by itself, with a device that counts it; `rate` of it is what a train shows."""
+    counter = tmp_path / NIC.device / "ports/1/counters/port_xmit_data"
+    counter.parent.mkdir(parents=True)
+    counter.write_text("0")
+    monkeypatch.setattr(peak, "_INFINIBAND", tmp_path)
+    monkeypatch.setattr(peak, "find_spec", lambda _: True)
+    monkeypatch.setattr(peak.interfaces, "hardware", lambda _: "mlx5_core")
+    asked = SimpleNamespace(rate_bps=FULL_BPS, peers=[])
+
+    def send_train(_, peer, *_rest):
+        asked.peers.append(peer)
+        return SimpleNamespace(sent=[SimpleNamespace(at_s=wire.now_s)], rate_bps=asked.rate_bps)
+
+    monkeypatch.setitem(sys.modules, "c4bench.verbs.datagram_train", SimpleNamespace(send_train=send_train))
+    # What the kernel carries is a trickle.
+    wire.rates = {("h5n0", "tx"): 1e3}
+    return asked
+
+
+def test_a_nic_that_sends_past_the_kernel_is_asked_by_its_own_datagrams(past_the_kernel):
+    """The rate at which they leave for another host's NIC shows the limit, and its end; the kernel's packets do not."""
+    peer = msgspec.structs.replace(NIC, host="h6", address="10.9.9.9")
+    request = msgspec.structs.replace(nic_request("nic.rate", direction="tx", fraction=0.25), peers=(peer,))
+    witness = peak.PeakRate(request)
+    assert witness.plane == "rdma"
+    assert witness.before() == {"peak_bps": FULL_BPS}
+    past_the_kernel.rate_bps = LIMIT_BPS
+    assert witness.during(1000.0).observed_s is not None
+    past_the_kernel.rate_bps = FULL_BPS
+    assert witness.during(1000.0).observed_s is None
+    assert witness.after().recovered is True
+    assert set(past_the_kernel.peers) == {"10.9.9.9"}
+
+
+@pytest.mark.usefixtures("past_the_kernel")
+@pytest.mark.parametrize("direction", ["rx", "tx"])
+def test_what_cannot_be_measured_past_the_kernel_is_refused(direction):
+    """Nobody sends to the NIC, and without another host's NIC it has nobody to send to."""
+    with pytest.raises(UnhealthyError, match="kernel does not carry"):
+        witness_of(direction)

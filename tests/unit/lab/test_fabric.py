@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from c4bench.lab import topology_file
-from c4bench.lab.guest import fabric, routing
+from c4bench.lab.guest import fabric, flow_control, routing
 from c4bench.lab.topology import EcnMarking, IcmpLimits, next_hops
 from c4bench.lab.topology_file import load
 
@@ -63,6 +63,41 @@ def test_switches_mark_and_nics_do_not():
     assert not any(" red " in line for host in CLOS.hosts for line in batches[host.name])
     long = fabric.tc_commands(msgspec.structs.replace(load("sites-2"), ecn=EcnMarking()))
     assert not any("dev side0" in line and " red " in line for line in long["border0"])
+
+
+def test_ports_pause_where_the_topology_says_so():
+    """With `pfc` every port has a queue of each priority, below what marks; not where packets are under way for long.
+
+    Its settings name the priorities by their bits, and only switches have a watchdog.
+    """
+    text = (topology_file.DIRECTORY / "sites-2.yml").read_text()
+    for ecn, parent in (("", "1:1"), ("ecn: {}\n", "10:1")):
+        sites = topology_file.parse(f"{text}{ecn}pfc: {{priorities: [3, 5], watchdog_s: 0.2}}\n", "mine.yml")
+        lines = [(name, line) for name, lines in fabric.tc_commands(sites).items() for line in lines if " pfc" in line]
+        short = [link for link in sites.links if not link.delay_s]
+        assert len(lines) == 2 * len(short) + 2 * len(sites.ports) < 2 * len(sites.links) + 2 * len(sites.ports)
+        hosts = {host.name for host in sites.hosts}
+        assert {line.split()[5] for name, line in lines if name not in hosts} == {parent}
+        assert (
+            f"qdisc replace dev {sites.ports[0].netdev} parent 1:1 pfc" in fabric.nic_reset(sites.ports[0], "i")["tc"]
+        )
+    settings = flow_control.settings(sites)
+    assert "p0 lossless 40" in settings["leaf0"]
+    assert "p0 detect_us 200000" in settings["leaf0"]
+    assert "h0n0 detect_us 0" in settings["h0"]
+    assert not any("side0" in line for line in settings["border0"])
+    assert flow_control.settings(CLOS) == {}
+
+
+def test_counts_of_priorities_are_read_by_port():
+    """Of the lines of /proc/net/pfc those with counts are read: eight of a port, in order."""
+    waiting = "held 5 queued 6 dropped 1 storm 1 detected 2 restored 1 shape 0"
+    counted = f"rx_pause {{}} rx_pause_us 92 tx_pause 0 tx_pause_us 0 packets 7 bytes 700 {waiting}"
+    text = "p0 settings rate 10000000000 lossless 8\np0 dscp 0 0 1\n"
+    text += "".join(f"p0 priority {number} {counted.format(10 + number)}\n" for number in range(8))
+    (found,) = flow_control.counts(text).values()
+    assert [one.rx_pause for one in found] == [*range(10, 18)]
+    assert (found[3].rx_pause_us, found[3].held, found[3].dropped, found[3].detected) == (92, 5, 1, 2)
 
 
 def test_a_delay_is_added_to_the_rate_on_both_ends_of_its_link():

@@ -1,5 +1,8 @@
 """SONiC: facts from its outputs, and the commands of each change with those that take it back."""
 
+import json
+import shlex
+
 import pytest
 from switch_outputs import sonic as outputs
 
@@ -104,6 +107,30 @@ def test_a_ports_rate_is_limited_in_bytes_per_second():
 def _with_port_8_up():
     status = outputs()["status"].replace("down     down  ", "  up       up  ")
     return outputs(status=status)
+
+
+def test_a_next_hop_gets_an_address_that_nobody_has():
+    """One that was resolved is resolved again; one that was fixed by hand gets its address back."""
+    wrong = "ip neighbour replace 10.0.0.1 lladdr 02:c4:de:ad:00:00 dev Ethernet0 nud permanent"
+    made = change("ecmp_member")
+    assert (made.apply, made.revert) == ((wrong,), ("ip neighbour del 10.0.0.1 dev Ethernet0",))
+    fixed = outputs(neighbours="10.0.0.1 dev Ethernet0 lladdr 02:aa:00:00:00:01 PERMANENT \n")
+    assert change("ecmp_member", printed=fixed).revert == (
+        "ip neighbour replace 10.0.0.1 lladdr 02:aa:00:00:00:01 dev Ethernet0 nud permanent",
+    )
+    plain = outputs()["configuration"].replace('"local_addr": "10.0.0.0"', '"local_addr": "10.1.0.0"')
+    routed = outputs(
+        configuration=plain, routes="10.8.0.0/16 proto bgp\n\tnexthop via 10.0.0.7 dev Ethernet0 weight 1\n"
+    )
+    assert "replace 10.0.0.7 lladdr" in change("ecmp_member", printed=routed).apply[0]
+
+
+def test_what_a_switch_prints_is_never_run():
+    """Names and values of a switch's configuration are single words of the lines that it is sent."""
+    hostile = "3,4'; touch /tmp/x; $(reboot) `reboot` \"#"
+    text = outputs()["configuration"].replace('"pfc_enable": "3,4"', f'"pfc_enable": {json.dumps(hostile)}')
+    made = change("pfc_off", printed=outputs(configuration=text), priority=3)
+    assert shlex.split(made.revert[0])[-1] == hostile
 
 
 def test_a_member_leaves_its_ecmp_group_by_its_bgp_session():

@@ -136,6 +136,16 @@ def test_a_connectx_counts_as_retransmissions_what_it_repeats_early():
     assert nic_record("h0/0", "linkup", without).cnp_received is None
 
 
+def test_an_agent_reads_the_files_of_all_these_counters(tmp_path):
+    """Those that are added and those that are taken away are read from sysfs alike."""
+    port = tmp_path / "infiniband" / "mlx5_0" / "ports" / "1"
+    fill(port, phys_state="5: LinkUp")
+    fill(port / "hw_counters", rp_cnp_handled=10, roce_slow_restart_cnps=8, roce_adp_retrans=5, local_ack_timeout_err=4)
+    gauge = PortReader("h0/0", "mlx5_0", sysfs=tmp_path)
+    assert gauge.read() == counted(retransmits=9, cnp_received=2)
+    gauge.close()
+
+
 def test_a_gauge_follows_a_port_that_goes_and_comes_back(tmp_path):
     """State and counters are those of the moment; a device that is not there has neither, until it is back."""
     port = tmp_path / "infiniband" / "rxe0" / "ports" / "1"

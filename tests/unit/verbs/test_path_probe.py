@@ -125,6 +125,28 @@ def test_probes_and_bursts_have_the_traffic_class(address, traffic_class):
     assert classes == [traffic_class] * len(seen)
 
 
+def test_probes_for_queue_pairs_look_like_their_packets():
+    """Each names its queue pair in a RoCE header and has a number of its own; others have no such header."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sink:
+        sink.bind(("127.0.0.1", 4791))
+        probes = [HopProbe("127.0.0.1", port, 3) for port in (50000, 50001)]
+        send_probes(LOOPBACK, probes, 0.01, qps=[17, 0xC4B000])
+        packets = [sink.recvfrom(100) for _ in range(2 * probe.ATTEMPTS)]
+        send_probes(LOOPBACK, probes[:1], 0.01)
+        plain = sink.recv(100)
+    # Base transport header (IBTA volume 1, 9.2): opcode, flags, partition key, destination QP, packet sequence number.
+    headers = {(data[0], data[2:4], int.from_bytes(data[5:8]), sender[1]) for data, sender in packets}
+    assert headers == {(0x0A, b"\xff\xff", 17, 50000), (0x0A, b"\xff\xff", 0xC4B000, 50001)}
+    assert len({data[9:12] for data, _ in packets}) > 1
+    assert plain.startswith(b"c4bench probe")
+
+
+def test_an_answer_that_quotes_a_roce_packet_is_read():
+    """Probes for queue pairs are answered like others."""
+    probes = [HopProbe(f"127.0.0.{host}", 50000, 3) for host in range(1, 4)]
+    assert send_probes(LOOPBACK, probes, 0.5, qps=[17, 18, 19]) == [HopAnswer(one.destination, 64) for one in probes]
+
+
 def extension(*objects):
     """An extension structure (RFC 4884) of objects: class, C-type and body."""
     packed = [struct.pack("!HBB", 4 + len(body), kind, form) + body for kind, form, body in objects]

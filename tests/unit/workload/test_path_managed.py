@@ -62,7 +62,7 @@ class Master(LocalRendezvous):
     def __init__(self, shared):
         super().__init__()
         self._shared = shared
-        self.routed, self.questions, self.open = {}, [], []
+        self.routed, self.qps, self.questions, self.open = {}, {}, [], []
         self.exchange, self.fail, self.failure_signal = shared.exchange, shared.fail, shared.failure_signal
 
     def route(self, flows):

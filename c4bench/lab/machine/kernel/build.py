@@ -20,7 +20,17 @@ from c4bench.lab import topology_file
 from c4bench.lab.machine import containment
 from c4bench.lab.machine.autopsy import Landmarks
 from c4bench.lab.machine.kernel import cache, source
-from c4bench.lab.machine.kernel.cache import CONFIG, LANDMARKS, PATCH, PRELOAD, STAMP, Facts, Kernel, Version
+from c4bench.lab.machine.kernel.cache import (
+    ADDED,
+    CONFIG,
+    LANDMARKS,
+    PATCH,
+    PRELOAD,
+    STAMP,
+    Facts,
+    Kernel,
+    Version,
+)
 from c4bench.lab.machine.kernel.source import tarball_of, unpack
 from c4bench.lab.machine.kernel.steps import BuildSteps, ProgressLine, StepError, no_space
 from c4bench.lab.machine.launch import LAB_DIRECTORY, launch, require_machine
@@ -29,7 +39,7 @@ from c4bench.units import payload_bound
 
 # First in PATH, so that two users of one distribution build with the same programs, whatever else they have installed.
 _DISTRIBUTION = "/usr/sbin:/usr/bin:/sbin:/bin"
-_COMPILED_FILES = 887  # what the configuration compiles, for the progress line only
+_COMPILED_FILES = 888  # what the configuration compiles, for the progress line only
 # The kernel contains its own configuration, which names the versions of these compilers even though it uses none.
 _UNUSED = ("RUSTC=none", "BINDGEN=none", "PAHOLE=none")
 _SYMBOL = re.compile(r"^(CONFIG_\w+)=(.*)$", re.MULTILINE)
@@ -60,6 +70,8 @@ def _patch(tree: Path, version: Version, steps: BuildSteps) -> None:
         steps.run("patching", ["patch", "--strip=1", "--fuzz=0", f"--directory={tree}", f"--input={PATCH}"])
     except StepError as error:
         raise UnhealthyError(f"{PATCH.name} does not fit Linux {version} ({error.reason}): {cache.advice()}") from None
+    for file, folder in ADDED.items():
+        shutil.copy(file, tree / folder)
 
 
 def _check_config(tree: Path, version: Version) -> None:

@@ -17,6 +17,13 @@ from c4bench.lab.machine.autopsy import Landmarks
 _HERE = Path(__file__).parents[1]
 CONFIG = _HERE / "kernel.config"
 PATCH = _HERE / "kernel.patch"
+# Files that the build adds to the source, by the folder where they belong.
+ADDED = {
+    _HERE / "sch_pfc.c": "net/sched",
+    _HERE / "pfc.h": "include/net",
+    _HERE / "rxe_connectx.c": "drivers/infiniband/sw/rxe",
+    _HERE / "rxe_connectx.h": "drivers/infiniband/sw/rxe",
+}
 PRELOAD = _HERE / "preload.c"
 LANDMARKS = _HERE / "landmarks.c"
 _REVISION = 5  # raised when a change of the build's commands changes the kernel
@@ -33,7 +40,7 @@ STAMP = {
 def recipe_key() -> str:
     """A digest of the recipe, which changes with any part of it."""
     digest = hashlib.sha256(f"{_REVISION} {sorted(STAMP.items())}".encode())
-    for part in (CONFIG, PATCH, PRELOAD, LANDMARKS):
+    for part in (CONFIG, PATCH, *ADDED, PRELOAD, LANDMARKS):
         digest.update(part.read_bytes())
     return digest.hexdigest()[:12]
 

@@ -2,6 +2,7 @@
 
 import copy
 
+import msgspec
 import pytest
 
 from c4bench.lab import topology_file
@@ -10,7 +11,11 @@ from c4bench.lab.twin.ports import layout_of
 
 RACK = topology_file.load("rack-2x4")
 LEAF = layout_of(RACK, "leaf0")
-PORT, UPLINK = LEAF.ports[0], LEAF.ports[-1]
+PAUSING = LEAF.ports[0]
+PORT, UPLINK = (
+    msgspec.structs.replace(port, cable=msgspec.structs.replace(port.cable, pfc=False))
+    for port in (PAUSING, LEAF.ports[-1])
+)
 FIRST = factory.configuration(LEAF, RACK.ecn)
 ROCE = {"PRIORITY": "9999", "PACKET_ACTION": "DROP", "IP_PROTOCOL": "17", "L4_DST_PORT": "4791"}
 
@@ -132,3 +137,30 @@ def test_a_full_chip_takes_no_more():
         config["ACL_TABLE"][f"T{number}"] = config["ACL_TABLE"]["T0"]
     config["ACL_RULE"] = {f"T{number}|R": ROCE for number in range(6)}
     assert list(forwarding.status_of_rules(config).values()) == [True] * forwarding.TABLES_AT_MOST + [False] * 2
+
+
+def test_flow_control_is_set_from_the_tables_of_qos():
+    """Lossless priorities, thresholds, classes and the watchdog reach the port; without flow control nothing does."""
+    lines = state(FIRST, PAUSING).pauses
+    wanted = (
+        "rate 25000000000",
+        "lossless 8",
+        "xoff 200000",
+        "xon 100000",
+        "detect_us 200000",
+        "forward 0",
+        "dscp 26 3",
+    )
+    assert {f"Ethernet0 {words}" for words in wanted} <= set(lines)
+    assert state(FIRST).pauses == ()
+    for change, words in (
+        (changed("PORT_QOS_MAP", "Ethernet0", pfc_enable=""), "lossless 0"),
+        (changed("PORT_QOS_MAP", "Ethernet0", pfc_enable="3,4"), "lossless 24"),
+        (changed("DSCP_TO_TC_MAP", "AZURE", **{"26": "0"}), "dscp 26 0"),
+        (changed("PFC_WD", "Ethernet0", action="forward"), "forward 1"),
+        (changed("BUFFER_PROFILE", "pg_lossless_profile", xoff="50000"), "xoff 50000"),
+    ):
+        assert set(state(change, PAUSING).pauses) - set(lines) == {f"Ethernet0 {words}"}
+    unwatched = copy.deepcopy(FIRST)
+    del unwatched["PFC_WD"]["Ethernet0"]
+    assert "Ethernet0 detect_us 0" in state(unwatched, PAUSING).pauses

@@ -27,7 +27,7 @@ PARAMETERS = {
 PAUSING = ["nic.pause_storm"]
 
 
-# How exactly the onset is known: by an injector on the host, and by the commands that a switch runs one after the other.
+# How exactly the onset is known: by an injector on the host, and by commands that a switch runs one after another.
 BY_INJECTOR_S, BY_COMMAND_S = 0.010, 0.5
 
 

@@ -332,6 +332,8 @@ TWIN ?= reports/runs/twin
 twin: setup
 	@mkdir -p $(TWIN); $(LAB) tests/scenarios --c4-topology rack-2x4 --c4-allow-disruptive --c4-limit 4 --c4-run-dir $(TWIN) \
 	  $(call RESUMED,$(TWIN)) || [ $$? = 4 ]
+	$(LAB) --c4-topology tests/scenarios/verbs/floor-off.yml tests/scenarios/verbs/test_connectx.py
+	$(LAB) --c4-topology tests/scenarios/resilient/connectx.yml $(addprefix $(TRIAL),[0] [3] [5] [10])
 
 # The data plane and the lab, then what c4bench's own programs cost.
 bench: setup

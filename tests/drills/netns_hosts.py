@@ -104,6 +104,7 @@ class NetnsHost:
         self.end()
         # Its network namespace ends a moment later, and its end of the cable with it.
         subprocess.run(["ip", "link", "delete", self.name], stderr=subprocess.DEVNULL, check=False)
+        _ip("neighbour flush dev bridge")  # its next address on the link is another one
         again = _boot(self.name, self.address, self.layers, systemd=self.group is not None, disk=str(disk))
         self.process, self.group = again.process, again.group
 

@@ -5,7 +5,7 @@ that never cross the port. Only the NIC that pauses, rather than being paused, i
 but not for how long these have stopped the port, show no storm: a frame may stop it for any time.
 
 A port that stands still now and then makes transfers to its own NIC slower by that: one that takes t times as long has
-been stopped for 1 - 1/t of the time.
+been stopped for 1 - 1/t of the time. NICs that send there are paused in turn, and what they send elsewhere waits too.
 """
 
 import math
@@ -20,6 +20,8 @@ from c4bench.model.diagnosis import Cause, Component
 
 # A port stands still that was stopped for more of the time than it could send.
 _STANDS_STILL = 0.5
+# NICs hardly pause in health, and one that waits for this share of the time sends slowly by that.
+_NOTABLE = 0.1
 # Pauses are not spread evenly over transfers: this part of the share that these ask for is enough.
 _OF_SHARE = 0.8
 # What a storm imitates.
@@ -62,22 +64,29 @@ class PauseStorms:
                 nic = finding.component.name
                 before_s, self._named_s[nic] = self._named_s.get(nic), now_s
                 goes_on = min(_STANDS_STILL, _OF_SHARE * finding.figures["paused_share"])
-                if before_s is not None and self._share(nic, before_s) > goes_on:
+                if before_s is not None and self._share(nic, before_s, "pause_sent_us") > goes_on:
                     continue
             fresh.append((finding, alarmed_s))
         return fresh
 
     def _behind(self, finding: Finding) -> list[_Storm]:
-        """The job's NICs that storm since a finding's onset, or whose pauses are why their own transfers are slow."""
-        least, own = _least_share(finding), {nic for suspect in finding.suspects for nic in suspect.name.split(">")}
+        """The job's NICs that storm since a finding's onset, or whose pauses are why transfers are slow."""
+        own = {nic for suspect in finding.suspects for nic in suspect.name.split(">")}
         counting = sorted(nic for nic in self._view.users() if nic in self._view.devices)
-        shares = [_Storm(nic, self._share(nic, finding.onset_s)) for nic in counting]
-        return [storm for storm in shares if storm.share > (least if storm.nic in own else _STANDS_STILL)]
+        shares = [_Storm(nic, self._share(nic, finding.onset_s, "pause_sent_us")) for nic in counting]
+        waits = any(
+            self._share(nic, finding.onset_s, "pause_received_us") > _NOTABLE for nic in own.intersection(counting)
+        )
+        least, elsewhere = _least_share(finding), _NOTABLE if waits else _STANDS_STILL
+        return [storm for storm in shares if storm.share > (least if storm.nic in own else elsewhere)]
 
-    def _share(self, nic: str, since_s: float) -> float:
-        """For which share of the time since then a NIC has stopped the switch's port; 0 if it does not count that."""
+    def _share(self, nic: str, since_s: float, counter: str) -> float:
+        """For which share of the time since then a NIC has stopped the switch's port, or was stopped by it.
+
+        0 if it does not count that.
+        """
         device = self._view.devices[nic]
-        return device.pace("pause_sent_us", since_s - self._clocks.offset_s(device.host)) / 1e6
+        return device.pace(counter, since_s - self._clocks.offset_s(device.host)) / 1e6
 
 
 def _least_share(finding: Finding) -> float:

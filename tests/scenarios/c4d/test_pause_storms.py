@@ -10,7 +10,7 @@ import pytest
 from c4bench.model.diagnosis import Cause
 from c4bench.model.measurement import Clock
 
-HEALTHY_S, PATIENCE_S = 2.0, 10.0
+HEALTHY_S, PATIENCE_S = 2.0, 6.0
 
 
 @pytest.fixture(autouse=True)
@@ -34,3 +34,17 @@ def test_a_storm_is_named(job, rdma_hosts, inject, c4d, measure, duty):  # noqa:
         "c4d.alarm_s", found.alarmed_s - fault.observed_s, unit="s", at_most=2.0, fault="nic.pause_storm", duty=duty
     )
     assert named, (str(found.component), found.cause, found.evidence)
+
+
+@pytest.mark.nightly
+@pytest.mark.needs("disruptive", "root", hosts=8)
+def test_what_short_pauses_make_slow_is_their_nics(job, rdma_hosts, inject, cluster, measure):
+    """A NIC that pauses its port for 0.1 to 10 ms at random, a third of the time, is named for that if it is named."""
+    time.sleep(HEALTHY_S)
+    pauses = {"shortest_s": 0.0001, "longest_s": 0.01, "duty": 0.33}
+    with inject("nic.pause_storm", host=rdma_hosts[5].name, nic=0, **pauses):
+        time.sleep(PATIENCE_S)
+        found = cluster.diagnoses(job.id)
+    wrong = [one for one in found if one.cause is not Cause.PAUSE_STORM]
+    measure("pfc.false_findings", len(wrong), at_most=0, clock=Clock.NONE)
+    assert not wrong, [f"{one.component}: {one.evidence}" for one in wrong]

@@ -11,6 +11,8 @@ from c4bench.model.measurement import Clock
 
 pytestmark = [pytest.mark.needs("disruptive", "root"), pytest.mark.nightly]
 LEASE_S = 20.0
+# The first is seen in the traffic of a job, and this link is idle; the second reaches further than a link.
+LEFT_OUT = {"nic.qos", "nic.pause_storm"}
 
 
 def test_each_fault_of_a_nic_is_tried_once(nic_hosts, place, injector, inventory, measure):
@@ -33,8 +35,10 @@ def test_each_fault_of_a_nic_is_tried_once(nic_hosts, place, injector, inventory
     nics = {name: spec for name, spec in CATALOGUE.items() if spec.target is TargetKind.NIC}
     (kind,) = {one.hardware for one in tried if one.hardware}
     possible = set(of(TargetKind.NIC)) if kind == "rxe" else {name for name in nics if kind in nics[name].drivers}
-    assert {fault for fault, outcome in outcomes.items() if outcome == "seen"} == possible, lines
-    assert {fault for fault, outcome in outcomes.items() if outcome == "impossible"} == nics.keys() - possible
+    seen, impossible = (
+        {fault for fault, outcome in outcomes.items() if outcome == word} - LEFT_OUT for word in ("seen", "impossible")
+    )
+    assert (seen, impossible) == (possible - LEFT_OUT, nics.keys() - possible - LEFT_OUT), lines
     (knobs,) = file.knobs.values()
     assert "" in knobs.values(), knobs
     text = msgspec.json.encode(file).decode()

@@ -55,7 +55,7 @@ def test_a_storm_of_short_pauses_is_no_failure(start, several_nics, inject, meas
 def test_pauses_at_random_for_ten_minutes(start, several_nics, inject, cluster, measure):
     """NICs of two hosts pause for 0.1 to 10 ms at random: no rail is given up, and nothing else is named."""
     ranks = start(several_nics)
-    ranks.give(Trial("all_reduce", SIZE_BYTES, seconds=NIGHT_S, idle_s=0.02, fresh=True))
+    ranks.give(Trial("all_reduce", SIZE_BYTES, seconds=NIGHT_S, idle_s=0.05, fresh=True))
     with ExitStack() as faults:
         for nic in (nic for host in several_nics[:2] for nic in host.nics):
             where = {"host": nic.host, "nic": nic.index}

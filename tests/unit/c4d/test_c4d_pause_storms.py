@@ -15,10 +15,11 @@ ONSET_S = 3.1
 RANKS = 8
 
 
-def found(faults, paused, *, duration_s=6.5, counted=True):
+def found(faults, paused, *, waiting=None, duration_s=6.5, counted=True):
     """What is named while the NICs of these ranks stop their ports for a share of the time from the onset on.
 
-    All NICs count frames; `counted`: they count times as well, as mlx5 and bnxt do and ice does not.
+    Those of the hosts `waiting` are stopped for a share of it. All NICs count frames; `counted`: they count times as
+    well, as mlx5 and bnxt do and ice does not.
     """
     detector, named = Detector(), []
     for tick in simulate(SimJob(RANKS, MIX, seed=3), faults, duration_s):
@@ -26,9 +27,9 @@ def found(faults, paused, *, duration_s=6.5, counted=True):
         for window in tick.windows:
             share = paused.get(window.host, 0.0)
             sent_us = round(share * lasted_s * 1e6) if counted else None
-            frames = NicRecord(
-                f"{window.host}/0", "linkup", pause_sent=round(share * lasted_s * 3000), pause_sent_us=sent_us
-            )
+            waited_us = round((waiting or {}).get(window.host, 0.0) * lasted_s * 1e6)
+            counts = {"pause_sent": round(share * lasted_s * 3000), "pause_sent_us": sent_us}
+            frames = NicRecord(f"{window.host}/0", "linkup", **counts, pause_received_us=waited_us)
             detector.ingest_window(remade(window, nics=(frames,)))
         named += detector.evaluate(tick.time_s)
     return named
@@ -67,12 +68,18 @@ def test_a_port_that_is_paused_now_and_then_is_no_storm(paused, counted):
     assert (diagnosis.component, diagnosis.cause) == (Component("nic", "h5/0", "rx"), Cause.TRANSFER_SLOW)
 
 
+def test_what_is_paused_in_turn_is_not_blamed():
+    """A NIC that sends slowly, and is paused for a fifth of the time: the one whose pauses began it is named."""
+    (diagnosis,) = found([slow(2, 0.6, "tx")], {"h5": 0.33}, waiting={"h2": 0.2})
+    assert (diagnosis.component.name, diagnosis.cause) == ("h5/0", Cause.PAUSE_STORM)
+
+
 @pytest.mark.parametrize(
     ("paused", "cause"),
     [
         ({"h5": 0.32}, Cause.PAUSE_STORM),
         ({"h5": 0.1}, Cause.TRANSFER_SLOW),  # which explains a third of it
-        ({"h2": 0.32}, Cause.TRANSFER_SLOW),  # which does not concern h5
+        ({"h2": 0.32}, Cause.TRANSFER_SLOW),  # which does not concern h5, as nothing pauses that
     ],
 )
 def test_a_nic_that_is_as_slow_as_its_pauses_make_it_is_named_for_them(paused, cause):

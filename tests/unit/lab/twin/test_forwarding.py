@@ -11,7 +11,11 @@ from c4bench.lab.twin.ports import layout_of
 
 RACK = topology_file.load("rack-2x4")
 LEAF = layout_of(RACK, "leaf0")
-PORT, UPLINK = LEAF.ports[0], LEAF.ports[-1]
+PAUSING = LEAF.ports[0]
+PORT, UPLINK = (
+    msgspec.structs.replace(port, cable=msgspec.structs.replace(port.cable, pfc=False))
+    for port in (PAUSING, LEAF.ports[-1])
+)
 FIRST = factory.configuration(LEAF, RACK.ecn)
 ROCE = {"PRIORITY": "9999", "PACKET_ACTION": "DROP", "IP_PROTOCOL": "17", "L4_DST_PORT": "4791"}
 
@@ -133,9 +137,6 @@ def test_a_full_chip_takes_no_more():
         config["ACL_TABLE"][f"T{number}"] = config["ACL_TABLE"]["T0"]
     config["ACL_RULE"] = {f"T{number}|R": ROCE for number in range(6)}
     assert list(forwarding.status_of_rules(config).values()) == [True] * forwarding.TABLES_AT_MOST + [False] * 2
-
-
-PAUSING = msgspec.structs.replace(PORT, cable=msgspec.structs.replace(PORT.cable, pfc=True))
 
 
 def test_flow_control_is_set_from_the_tables_of_qos():

@@ -21,7 +21,7 @@ _SEVERAL_PAIRS = 4
 # them with a probability of 0.004.
 _COMPARISONS = 8
 # A path of fewer switches has no choice.
-_SWITCHES = 3
+SWITCHES = 3
 # The share of counted packets that went one way: at least, and of those that went elsewhere at most.
 _ONE_WAY, _ELSEWHERE = 0.8, 0.1
 
@@ -114,6 +114,6 @@ def _several(switches: Mapping[Pair, int]) -> list[tuple[Pair, int]]:
     """A few pairs whose paths may differ, of as many sources as there are, since each source gets few answers."""
     chosen: dict[str, tuple[Pair, int]] = {}
     for pair, count in switches.items():
-        if count >= _SWITCHES:
+        if count >= SWITCHES:
             chosen.setdefault(pair[0], (pair, count))
     return list(chosen.values())[:_SEVERAL_PAIRS]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from c4bench.c4p.controller import PathController
 from c4bench.c4p.disjoint_sets import DisjointSets
 from c4bench.c4p.knowledge.atlas import Pair, Question
-from c4bench.c4p.knowledge.hash_inquiry import QP, UNLIKE, HashFinding, HashInquiry, QpQuestion, confirmed
+from c4bench.c4p.knowledge.hash_inquiry import QP, SWITCHES, UNLIKE, HashFinding, HashInquiry, QpQuestion, confirmed
 from c4bench.c4p.knowledge.path_checks import AnswerLimits
 from c4bench.c4p.knowledge.qp_paths import QpPaths, Wanted
 from c4bench.control.paths.survey import PathSurvey
@@ -52,6 +52,7 @@ class HashFinder:
         self._finding: HashFinding | None = None
         self._asking = asyncio.Lock()
         self._measuring: asyncio.Task[None] | None = None
+        self._without_choice: set[Pair] = set()
         if stated:
             self._note(HashFinding(stated, f"the inventory states it (c4.hash: {stated})"))
 
@@ -69,11 +70,16 @@ class HashFinder:
         return self._finding is not None and self._finding.hash == DEST_QP
 
     async def find(self, pairs: Sequence[Pair]) -> None:
-        """Find it out by packets between some NICs, those of these pairs before all others, unless it is known."""
+        """Find it out by packets between some NICs, of these pairs and of others, unless it is known."""
         async with self._asking:
             if self._finding is not None:
                 return
-            switches = await self._switches([*pairs[:_CANDIDATES], *self._across()])
+            switches = await self._switches({*pairs[:_CANDIDATES], *self._across()} - self._without_choice)
+            if max(switches.values(), default=SWITCHES) < SWITCHES:
+                # All paths of these are one, whatever is hashed.
+                self._without_choice |= switches.keys()
+            if not switches.keys() - self._without_choice and self._without_choice:
+                return
             await self._learn_limits(list(switches)[-1:])
             finding = await self._inquire(switches)
             if finding.hash == ADAPTIVE:
@@ -129,7 +135,7 @@ class HashFinder:
 
     async def _switches(self, pairs: Iterable[Pair]) -> dict[Pair, int]:
         """How many switches there are between these NICs, where that shows."""
-        wanted = list(dict.fromkeys(pairs))
+        wanted = sorted(pairs)
         ends = [(self._nics[a], self._nics[b]) for a, b in wanted]
         counted = await self._survey.count_switches(ends, self._source_port)
         return {pair: counted[pair] for pair in wanted if pair in counted}

@@ -253,3 +253,21 @@ def test_what_a_switch_answers_is_learnt(burst, every, limits, monkeypatch):
         return scene.paths.controller._checks._budget.limits
 
     assert run(play()) == pytest.approx(limits)
+
+
+def test_nics_at_one_switch_leave_the_hash_open():
+    """Their paths have no choice: nothing is remarked, nobody is asked twice, and other NICs are asked about later."""
+
+    async def play():
+        scene = scene_of(by_queue_pair)
+        for agent in scene.agents.values():
+            agent.of = lambda probe, _qp, agent=agent: HopAnswer(
+                (agent.leaf, probe.destination)[min(probe.ttl, 2) - 1], 63
+            )
+        found = await find(scene)
+        probes = sum(agent.probes for agent in scene.agents.values())
+        await found.find([("h0/0", "h2/0")])
+        again = sum(agent.probes for agent in scene.agents.values()) - probes
+        return found._finding, scene.paths.controller.remarks, again
+
+    assert run(play()) == (None, [], 0)

@@ -30,7 +30,7 @@ import c4bench
 from c4bench import logs, namespaces
 from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import C4Error, UnhealthyError, UsageError
-from c4bench.inject import agentless, caller, catalogue, fault_session, permitted, privilege, protocol
+from c4bench.inject import agentless, caller, catalogue, fault_session, permitted, privilege, protocol, reading
 from c4bench.inject.first_plan import first_plan
 from c4bench.inject.journal import STATE, Journal, own_state
 from c4bench.inject.privilege import become_root
@@ -110,19 +110,19 @@ def _try() -> None:
 
 
 def _try_own() -> None:
-    with agentless.reading_once():
-        _try_each(_switch_request)
+    _try_each(_switch_request)
 
 
 def _try_each(decode: Callable[[str], FaultRequest]) -> None:
     known = catalogue.load()
-    for line in sys.stdin:
-        try:
-            request = decode(line)
-            with _pinned(request):
-                _print(first_plan(installed(known.specs, "fault", request.fault), request))
-        except C4Error as error:
-            _print(protocol.Refused(str(error), error.exit_code))
+    with reading.once():
+        for line in sys.stdin:
+            try:
+                request = decode(line)
+                with _pinned(request):
+                    _print(first_plan(installed(known.specs, "fault", request.fault), request))
+            except C4Error as error:
+                _print(protocol.Refused(str(error), error.exit_code))
 
 
 def _heal(*ids: str) -> None:

@@ -10,6 +10,7 @@ import signal
 import stat
 import subprocess
 import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn, TypeVar
 
@@ -18,7 +19,7 @@ import msgspec
 from c4bench import namespaces
 from c4bench.decoding import DecodingError, json_in
 from c4bench.errors import C4Error, UnhealthyError
-from c4bench.inject import processes, switch_shell
+from c4bench.inject import processes, reading, switch_shell
 from c4bench.inject.pause_frames import SendPauses
 from c4bench.inject.switch_shell import SwitchFault, UnreachableError
 from c4bench.workload.controls import ControlsFile, Knob
@@ -379,6 +380,10 @@ def leased(plan: Plan, deadline_s: float) -> Plan:
 
 def run(argv: tuple[str, ...], netns: str | None, stdin: str = "") -> str:
     """Run a command in the network namespace at `netns`; return its output. Raises UnhealthyError with its stderr."""
+    return reading.answer((argv, netns, stdin), partial(_run, argv, netns, stdin))
+
+
+def _run(argv: tuple[str, ...], netns: str | None, stdin: str) -> str:
     try:
         # The journal's lock is inherited on purpose: if the injector is killed, its last command still holds it.
         with namespaces.network(netns):

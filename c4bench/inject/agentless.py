@@ -4,13 +4,13 @@ The injector runs at the controller, as whoever calls it: it needs no root here,
 """
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
 from c4bench.errors import UsageError, meant
-from c4bench.inject import switch_shell
+from c4bench.inject import reading, switch_shell
 from c4bench.inject.actions import ApplyOnSwitch, Plan, RevertOnSwitch
 from c4bench.inject.switch_shell import SwitchFault
 from c4bench.inject.witness.base import STATE, Aftermath, Evidence, Values, wait_until
@@ -90,34 +90,19 @@ def system_of(request: FaultRequest) -> System:
     return SYSTEMS[name]
 
 
-_reused: dict[AgentlessSwitch, AgentlessTarget] | None = None
-
-
-@contextmanager
-def reading_once() -> Iterator[None]:
-    """Within the block, which changes nothing, each switch is read once."""
-    global _reused  # noqa: PLW0603  (one process, one command)
-    _reused = {}
-    try:
-        yield
-    finally:
-        _reused = None
-
-
 def examine(request: FaultRequest) -> AgentlessTarget:
     """Read the switch. Raises UnhealthyError for one that cannot be reached or is of another kind, in one line."""
-    system, switch = system_of(request), reached(request)
-    if _reused is not None and switch in _reused:
-        return msgspec.structs.replace(_reused[switch], request=request)
-    answer = switch_shell.read(request.host, switch, system.reads)
+    return msgspec.structs.replace(reading.answer(reached(request), partial(_read, request)), request=request)
+
+
+def _read(request: FaultRequest) -> AgentlessTarget:
+    system = system_of(request)
+    answer = switch_shell.read(request.host, reached(request), system.reads)
     read_s = time.monotonic()
     facts = system.parse(answer.printed)
     session = (*answer.said.get("session", "").split(), "", "", "")[2]
     boot, uptime_ms = answer.said.get("boot", ""), int(answer.said["uptime_ms"])
-    target = AgentlessTarget(request, facts, boot, uptime_ms, read_s, session)
-    if _reused is not None:
-        _reused[switch] = target
-    return target
+    return AgentlessTarget(request, facts, boot, uptime_ms, read_s, session)
 
 
 def ports(request: FaultRequest) -> list[SwitchPort]:

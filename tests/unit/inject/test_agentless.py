@@ -12,7 +12,7 @@ import pytest
 
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.inject import __main__ as injector
-from c4bench.inject import agentless, feasibility, journal, places, privilege, switch_shell
+from c4bench.inject import agentless, feasibility, journal, places, privilege, reading, switch_shell
 from c4bench.inject.catalogue import load
 from c4bench.inject.fault_session import FaultSession, lease_of, planned
 from c4bench.inject.first_plan import first_plan
@@ -231,7 +231,7 @@ def test_a_port_that_went_down_and_up_is_seen_to_flap(leaf):
 
 def test_a_switch_is_read_once_for_all_faults_that_are_tried(leaf):
     """Reading one takes seconds, and a try changes nothing."""
-    with agentless.reading_once():
+    with reading.once():
         for fault in ("link.down", "link.ecmp_out", "link.flap"):
             spec, asked = request(fault)
             assert first_plan(spec, msgspec.structs.replace(asked, port=None)).hardware == "linux"

@@ -1,6 +1,7 @@
 """Probes count a reply only if it answers one of this train, from the peer, unchanged."""
 
 import os
+import socket
 import struct
 
 import pytest
@@ -92,7 +93,7 @@ def test_an_interface_that_nobody_can_answer_is_not_probed(sections, words):
 
 def test_a_train_without_replies_is_lost_and_ends_in_time(monkeypatch):
     """Every probe of the train has its own number, and the next train goes on from there."""
-    sent = []
+    sent, classes = [], []
     reader, writer = os.pipe()
 
     class Silent:
@@ -105,6 +106,9 @@ def test_a_train_without_replies_is_lost_and_ends_in_time(monkeypatch):
         def fileno(self):
             return reader
 
+        def setsockopt(self, level, option, value):
+            classes.append((level, option, value))
+
         def sendto(self, data, _):
             sent.append(data)
             assert checksum(data[:12]) == 0  # with its own checksum in it a header sums to nothing
@@ -114,6 +118,7 @@ def test_a_train_without_replies_is_lost_and_ends_in_time(monkeypatch):
     prober = Prober(target())
     assert prober.train(3, 64).lost == 3
     assert prober.train(2, 64).lost == 2
+    assert classes == [(socket.IPPROTO_IP, socket.IP_TOS, 0)] * 2
     os.close(reader)
     os.close(writer)
     assert [struct.unpack_from("!I", data, 8)[0] for data in sent] == [0, 1, 2, 3, 4]

@@ -17,6 +17,7 @@ from c4bench.control.client import dial, run_jobs
 from c4bench.control.cluster import Cluster
 from c4bench.decoding import DecodingError, decoding
 from c4bench.errors import UsageError
+from c4bench.inventory import Inventory
 from c4bench.lab import topology_file
 from c4bench.lab.machine.launch import launch, trust_directory
 from c4bench.lab.spec import INVENTORY
@@ -68,12 +69,12 @@ def register(commands: Commands) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.hosts == LAB:
         return _in_lab(arguments)
-    hosts = inventory.load_unless_lab(arguments.hosts, LAB).hosts
-    launches = _launches(arguments.files, hosts)
+    known = inventory.load_unless_lab(arguments.hosts, LAB)
+    launches = _launches(arguments.files, known.hosts)
     with ExitStack() as undo:
         if arguments.own_master:
             used = {member.host for each in launches for member in each.job.members}
-            cluster = undo.enter_context(_master(hosts, arguments))
+            cluster = undo.enter_context(_master(known, arguments))
             cluster.wait_hosts(used, _AGENTS_WITHIN_S)
             cluster.plan_paths()
         try:
@@ -82,11 +83,11 @@ def _run(arguments: argparse.Namespace) -> int:
             return _INTERRUPTED
 
 
-def _master(hosts: tuple[Host, ...], arguments: argparse.Namespace) -> Cluster:
+def _master(known: Inventory, arguments: argparse.Namespace) -> Cluster:
     address, port = shared.listening("--own-master", arguments.own_master, PORT)
     shared.require_certificates(arguments.trust)
     arguments.master = f"127.0.0.1:{port}" if address == _ANY else arguments.own_master
-    return Cluster(hosts, arguments.trust, address, port)
+    return Cluster(known.hosts, arguments.trust, address, port, hash=known.hash)
 
 
 def _launches(files: Sequence[Path], hosts: tuple[Host, ...]) -> list[LaunchJob]:

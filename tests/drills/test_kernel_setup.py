@@ -26,7 +26,7 @@ SETUP_ANYWAY = ("-c", f"{ANYWAY} build.BUILD_BYTES = 0; sys.exit(main(['setup'])
 COMPILE_ANYWAY = (
     "-c",
     f"{ANYWAY} from pathlib import Path; "
-    "build.BUILD_BYTES = 0; build.PATCH = Path('/dev/null'); sys.exit(main(['setup']))",
+    "build.BUILD_BYTES = 0; build.PATCH = Path('/dev/null'); build.ADDED = {}; sys.exit(main(['setup']))",
 )
 RULES = """\
 allnoconfig:

@@ -227,10 +227,11 @@ def test_a_unit_runs_its_command_after_a_time_unless_it_is_stopped(run, tmp_path
     made = [tmp_path / name for name in ("first", "second")]
     for path in made:
         assert run(f"systemd-run --quiet --collect --unit={path.name} --on-active=300ms touch {path}") == (0, "")
+    units = [json.loads((tools._UNITS / path.name).read_bytes())["pid"] for path in made]
     assert run("systemctl is-active first.timer")[0] == 0
     assert run("systemd-run --unit=first true")[0] == 1
     assert run("systemctl --quiet stop second.timer unknown.service")[0] == 0
-    os.waitpid(-1, 0)
-    os.waitpid(-1, 0)
+    for pid in units:
+        os.waitpid(pid, 0)
     assert [path.exists() for path in made] == [True, False]
     assert run("systemctl is-active first.timer")[0] == 3

@@ -88,7 +88,8 @@ def test_what_the_hosts_tc_does_to_hardware_is_not_seen(nic_hosts, place, watch,
     """Where a netem loses all packets of the interface but RDMA's, no witness of a fault of data sees it."""
     nic = nic_hosts[0].nics[0]
     with remote.connect(nic.host, inventory.access[nic.host]) as connection:
-        driver = connection.run(["readlink", "-f", f"/sys/class/infiniband/{nic.device}/device/driver"], timeout_s=30.0)
+        link = f"/sys/class/infiniband/{nic.device}/device/driver"
+        driver = connection.run(["readlink", "-f", link], timeout_s=30.0, check=False)  # rxe's is of no driver
     if not driver.stdout.strip().endswith(b"/mlx5_core"):
         pytest.skip("software-nic: the host's tc touches the packets of rxe")
     netem = ["tc", "qdisc", "add", "dev", nic.netdev, "root", "netem", "loss", "100%"]

@@ -35,13 +35,14 @@ STRENGTHS = {
     "process.stall": {"factor": (3.0, 6.0), "period_s": (0.8, 1.2), "duty": (0.2, 0.3)},
     "process.uneven": {"factor": (1.3, 3.0), "period_s": (0.6, 1.2)},
 }
-# Packets larger than the interface's MTU make rxe's sender spin in the kernel: a lab's clock stands still by it.
-NOT_UNDER_TRAFFIC = {"nic.mtu"}
+# Packets larger than the interface's MTU make rxe's sender spin in the kernel: a lab's clock stands still by it. A
+# pause storm needs flow control, which the campaign's fabrics have not. A link that flaps is drawn as nic.flap.
+NOT_DRAWN = {"nic.mtu", "nic.pause_storm", "link.flap"}
 CATALOGUE = {
     name: spec
     for name, spec in catalogue.load().specs.items()
     # The injector blames a GPU, C4D its rank: they have no word in common to be held against each other.
-    if spec.verdict and not spec.not_in_lab and name not in NOT_UNDER_TRAFFIC and spec.target is not TargetKind.GPU
+    if spec.verdict and not spec.not_in_lab and name not in NOT_DRAWN and spec.target is not TargetKind.GPU
 }
 # What comes and goes is told from chance only when it has come again.
 RECURRING = {"process.stall", "process.uneven", "nic.flap"}

@@ -23,6 +23,8 @@ PARAMETERS = {
 }
 
 
+# What a switch's own commands can do of a fault: they limit what a port sends.
+BY_SWITCH = {"link.rate": {"direction": "tx"}}
 # These need a link with flow control; test_flow_control.py has them.
 PAUSING = ["nic.pause_storm"]
 
@@ -49,8 +51,10 @@ def prove(injector, inventory, possible_faults, measure, healed):
             pytest.skip(no_fault({name: f"{place_name(place)}: {why}"}))
         lease_s = 20.0
         known = inventory.facts.get(place.host.name)
-        within_s = BY_COMMAND_S if known and known.os else BY_INJECTOR_S
-        with injector.apply_at(name, place, PARAMETERS.get(name, {}), lease_s=lease_s) as fault:
+        by_command = bool(known and known.os)
+        within_s = BY_COMMAND_S if by_command else BY_INJECTOR_S
+        parameters = (BY_SWITCH if by_command else {}).get(name, PARAMETERS.get(name, {}))
+        with injector.apply_at(name, place, parameters, lease_s=lease_s) as fault:
             seen, plane = float(fault.witness.seen), fault.witness.plane
             measure("faults.witnessed_fraction", seen, equals=1, clock=Clock.NONE, fault=name, plane=plane)
             measure("faults.onset_error_s", fault.onset_bound_s, unit="s", at_most=within_s, fault=name)

@@ -122,9 +122,9 @@ def slurm(shared, program, rdma_hosts, run_directory):
 class Batch:
     """A job of MPI that has been submitted, with what it prints in `output`."""
 
-    def __init__(self, slurm, words, environment):
+    def __init__(self, slurm, python, words, environment):
         self._slurm, self._output = slurm, slurm.folder / "output"
-        (slurm.folder / "job").write_text(JOB.format(ranks=RANKS, words=words, python=environment["PYTHON"]))
+        (slurm.folder / "job").write_text(JOB.format(ranks=RANKS, words=words, python=python))
         options = ("--parsable", "--requeue", f"--nodes={RANKS}", "--ntasks-per-node=1", "--open-mode=append")
         words = ("sbatch", *options, f"--output={self._output}", str(slurm.folder / "job"))
         self._number = slurm.run(*words, environment=environment).strip()
@@ -152,8 +152,12 @@ def batch(slurm, program, rdma_hosts, inventory):
     networks = ",".join(f"{host.address}/32" for host in rdma_hosts)
     own = UCX | AS_ROOT | {"UCX_IB_GID_INDEX": asked.output.strip()}
     own |= dict.fromkeys(("OMPI_MCA_oob_tcp_if_include", "OMPI_MCA_btl_tcp_if_include"), networks)
-    own |= {"PYTHON": inventory.access[rdma_hosts[0].name].python}
-    return Batch(slurm, f"{slurm.folder}/all_reduce {COUNT} {ROUNDS} {COMPUTE_US}", own)
+    return Batch(
+        slurm,
+        inventory.access[rdma_hosts[0].name].python,
+        f"{slurm.folder}/all_reduce {COUNT} {ROUNDS} {COMPUTE_US}",
+        own,
+    )
 
 
 @pytest.fixture
@@ -179,6 +183,8 @@ def test_a_job_of_mpi_goes_on_without_the_host_that_is_named(slurm, batch, clust
         found = cluster.wait_diagnosis(job, WITHIN_S, fault.observed_s)
         measure("attach.alarm_s", found.alarmed_s - fault.observed_s, unit="s", program="openmpi", fault="nic-down")
         until(lambda: slurm.run("sinfo", "-h", "-n", victim, "-o", "%t").strip() in {"drain", "drng"})
+        reason = slurm.run("sinfo", "-h", "-n", victim, "-o", "%E").strip()
+        assert reason == f"c4bench: port_down, nic {victim}/0"
         seen = batch.lines
         until(lambda: batch.hosts not in ([], first) and batch.lines > seen)
         measure("attach.requeue_s", time.time() - fault.observed_s, unit="s", scheduler="slurm", program="openmpi")

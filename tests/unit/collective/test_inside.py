@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 
+from c4bench.collective.engine import Engine
 from c4bench.collective.errors import CollectiveError
 from c4bench.collective.gpu_links import GpuLinks, GpuLinksFile, GpuPair
 from c4bench.collective.inside import SharedQueue
@@ -110,6 +111,23 @@ def test_a_rank_that_ends_is_noticed_by_those_of_its_host(world):
     assert (error.status, error.peer) == ("ENDED", 2)
 
 
+def test_a_rank_that_waits_sleeps(world, monkeypatch):
+    """While ranks wait for one that is late, nothing wakes them again and again: virtual time would stand still."""
+    steps = []
+    step = Engine._step
+    monkeypatch.setattr(Engine, "_step", lambda engine, operation: steps.append(1) or step(engine, operation))
+
+    def work(comm):
+        comm.barrier()
+        before = len(steps)
+        time.sleep(0.3 if comm.rank == 6 else 0.0)
+        comm.all_reduce(np.ones(1 << 16))
+        return len(steps) - before
+
+    # Each of 8 ranks has 14 messages in each of two phases and four channels, with as many chunks and their grants.
+    assert max(world.run(work)) < 5000
+
+
 def test_a_mismatch_inside_a_host_is_noticed(world):
     """Ranks of one host that call different operations get an error, not wrong data."""
     raised = world.run(lambda comm: comm.all_reduce(np.ones(8 if comm.rank == 1 else 9)))
@@ -200,8 +218,8 @@ def test_a_queue_gives_messages_when_they_have_arrived():
     other = SharedQueue(os.dup(queue.descriptor), (3, 5), 4096)
     for number in range(1000):
         assert queue.append(5, number, 10, 2 * number) == 2 * number
-        assert list(other.take(2 * number - 1)) == []
-        assert list(other.take(2 * number)) == [(5, number)]
+        assert list(other.pop_arrived(2 * number - 1)) == []
+        assert list(other.pop_arrived(2 * number)) == [(5, number)]
     queue.append(3, 7, 0, 50_000)
     assert queue.append(3, 8, 0, 60_000) == 50_000
     assert other.next_ns() == 50_000

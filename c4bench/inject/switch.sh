@@ -60,6 +60,7 @@ lock() {
 
 # begin TOKEN DEADLINE_MS TIMER: all that comes before the first change. $claims, $undo and $flap are set.
 begin() {
+    say begun "$(uptime_ms)"
     token=$1
     deadline=$2
     for tool in flock timeout; do
@@ -85,6 +86,7 @@ begin() {
         finish
         refuse "the lease was over before the fault began: it answers slowly; ask for a longer one"
     }
+    say changing "$(uptime_ms)"
 }
 
 # Have the file run at the deadline.
@@ -149,7 +151,7 @@ commit() {
             refuse "nothing could be started that repeats the fault"
         }
     fi
-    say applied "$(uptime_ms)"
+    say applied
 }
 
 # end TOKEN: undo it for whoever asks, unless the timer or a restart has.

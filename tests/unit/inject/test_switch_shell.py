@@ -61,7 +61,7 @@ class Switch:
         return SwitchFault("leaf0", self.reached, token, claims, *lines, boot, cycle)
 
     def apply(self, fault, lease_s=30.0):
-        switch_shell.apply(fault, self.uptime_ms() + int(1000 * lease_s))
+        return switch_shell.apply(fault, self.uptime_ms() + int(1000 * lease_s))
 
 
 @pytest.fixture
@@ -113,6 +113,22 @@ def test_a_refused_line_takes_all_back(switch):
         switch.apply(fault)
     assert switch.did() == ["on", "off"]
     assert not switch.files("undo")
+
+
+def test_the_moment_of_a_change_is_known_without_what_came_before_it(switch):
+    """Neither the connection nor what is prepared on the switch makes it uncertain when the change was made."""
+    slow_s = 0.4
+    switch.tool(
+        "ssh", SSH.format(tools=switch.tools, banner=switch.root / "banner").replace("cat", f"sleep {slow_s}; cat")
+    )
+    switch.tool("at", AT.replace("job=", f"sleep {slow_s}; job="))
+    fault = msgspec.structs.replace(switch.fault(), apply=(f"date +%s.%N >> {shlex.quote(str(switch.log))}",))
+    before_s = time.time()
+    span = switch.apply(fault)
+    took_s = time.time() - before_s
+    assert span.began_s <= float(switch.did()[0]) <= span.ended_s
+    assert span.ended_s - span.began_s <= took_s - 2 * slow_s + 0.02  # two steps of /proc/uptime
+    assert switch_shell.revert(fault) == ""
 
 
 def test_half_a_script_does_nothing(switch, monkeypatch):

@@ -78,7 +78,7 @@ def test_a_fault_is_seen_and_leaves_nothing(scene, record, name):
 def test_what_two_faults_claim_is_refused(scene):
     """A second fault of the same link is refused, by the journal here and by the switch's own file for another one."""
     before = scene.state()
-    with applying(scene, "link.ecmp_out", "lease=30s") as process:
+    with applying(scene, "link.ecmp_out", "lease=300s") as process:
         process.stdout.readline()
         assert "has claimed; end that fault first" in scene.fault("apply", "link.down", "leaf0/up1")
         scene.kill_controller()

@@ -49,7 +49,7 @@ class UnreachableError(UnhealthyError):
 class SwitchFault(msgspec.Struct, frozen=True):
     """A change of a switch under a lease: its `token` there, what it claims, and the lines that make and undo it.
 
-    `boot` is the boot id of the switch when it was planned.
+    `boot` is the boot id of the switch when it was planned. With `ends_s` the switch itself undoes it by then.
     """
 
     name: str
@@ -60,6 +60,7 @@ class SwitchFault(msgspec.Struct, frozen=True):
     revert: tuple[str, ...]
     boot: str
     cycle: Cycle | None = None
+    ends_s: int = 0
 
 
 class Span(NamedTuple):
@@ -115,8 +116,9 @@ def apply(fault: SwitchFault, deadline_ms: int) -> Span:
         "undo": undo_file(fault),
         "flap": _flap_file(fault) if fault.cycle else "",
     }
-    timer = "own" if SYSTEMS[fault.switch.system].own_timer else "ours"
-    body = [f"begin {fault.token} {deadline_ms + _AFTER_MS} {timer}", *map(_changing, fault.apply), "commit"]
+    own_ms = 1000 * fault.ends_s
+    begin = f"begin {fault.token} {deadline_ms + _AFTER_MS} {own_ms}"
+    body = [begin, *map(_changing, fault.apply), f"commit {own_ms}"]
     words = [f"{name}={shlex.quote(text)}" for name, text in variables.items()]
     answer = _ask(fault.name, fault.switch, words, body, _CHANGE_TIMEOUT_S)
     if "applied" not in answer.said:

@@ -105,6 +105,23 @@ def test_the_switch_ends_a_lease_by_itself(switch):
     assert switch.did() == ["on", "off"]
 
 
+def test_a_switch_with_a_timer_of_its_own_keeps_no_file(switch):
+    """Its own timer undoes the change; ours only goes, and then nothing is claimed any more."""
+    switch.tool("at", "#!/bin/sh\nexit 1\n")
+    fault = msgspec.structs.replace(switch.fault(), ends_s=1)
+    switch.apply(fault)
+    assert switch.files("undo") == ["aa"]
+    with pytest.raises(UnhealthyError, match="is changed by another fault there"):
+        switch.apply(msgspec.structs.replace(fault, token="bb"))
+    assert until(lambda: not switch.files("undo"))
+    assert [switch.files(kind) for kind in ("waiting", "over")] == [[], ["aa"]]
+    assert switch_shell.revert(fault) == ""
+    assert switch.did() == ["on"]
+    switch.apply(msgspec.structs.replace(fault, token="bb"))
+    switch_shell.revert(msgspec.structs.replace(fault, token="bb"))
+    assert switch.did() == ["on", "on", "off"]
+
+
 def test_a_refused_line_takes_all_back(switch):
     """The reason is the last line of what the command printed; what was done before it is undone."""
     fault = switch.fault()

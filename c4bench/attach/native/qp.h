@@ -114,12 +114,13 @@ static inline void qps_flush(void)
 		qps_publish();
 }
 
-/* The record has changed: publish it, at once where the last time is long ago, or later. `now` is 0 where nobody knows. */
+/* The record has changed: publish it, at once where the last time is long ago or nobody may come by later; who is woken by
+   the next completion is as good as one that looks for it. `now` is 0 where nobody knows. */
 enum { PUBLISH_NS = 100000 };
 static inline void qp_changed(struct qp *qp, uint64_t now)
 {
-	if (now > qp->published_ns + PUBLISH_NS)
-		qp_publish(qp, 0);
+	if (now > qp->published_ns + PUBLISH_NS || qp->device->woken)
+		qp_publish(qp, qp->device->woken);
 	if (!atomic_load_explicit(&qp->dirty, memory_order_relaxed))
 		qp_push(qp);
 }

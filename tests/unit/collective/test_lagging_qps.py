@@ -69,7 +69,7 @@ def test_qps_carry_by_their_weights_while_paths_are_as_planned(weights):
 
 @pytest.mark.parametrize("slower", [2, 4])
 def test_a_lagging_qp_hands_its_messages_over_within_the_operation(slower):
-    """When a path becomes slower, an operation ends nearly when both paths can have carried it, not when weights say."""
+    """When a path becomes slower, an operation ends nearly when both can have carried it, not when weights have it."""
     paths = Paths([MESSAGE_NS, MESSAGE_NS])
     paths.send(100)
     paths.message_ns[0] *= slower

@@ -98,7 +98,7 @@ class Communicator:
         source, target = arrays.equal_parts(input, output, self.size)
         own = slice(*schedule.split(source.size, self.size)[self.rank])
         np.copyto(target[own], source[own])
-        self._group.shift(_signature("all_to_all", source), source, target)
+        self._group.all_to_all(_signature("all_to_all", source), source, target)
 
     def send(self, array: Array, dst: int) -> None:
         """Send `array` to rank `dst`, which must call `recv`. Messages between two ranks arrive in order."""

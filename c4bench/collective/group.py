@@ -6,9 +6,17 @@ from contextlib import ExitStack
 import msgspec
 import numpy as np
 
-from c4bench.collective import channel_transfer, schedule
+from c4bench.collective import schedule
 from c4bench.collective.arrays import Reducing
-from c4bench.collective.channel_transfer import ChannelSplit, ChannelTransfer, RegisteredArray, Sides, fold_transfer
+from c4bench.collective.channel_transfer import (
+    ChannelSplit,
+    ChannelTransfer,
+    ChunkedShare,
+    Ends,
+    Memory,
+    RegisteredArray,
+    transfer,
+)
 from c4bench.collective.edges import PeerRails
 from c4bench.collective.endpoint_context import RankEndpointContext, RankProcess, open_site, used_nics
 from c4bench.collective.endpoints import ReceiveEndpoint, SendEndpoint
@@ -20,13 +28,13 @@ from c4bench.collective.operation import Operation
 from c4bench.collective.options import Options
 from c4bench.collective.pacer import Pacer, RateControl
 from c4bench.collective.rendezvous import FailureSignal
-from c4bench.collective.schedule import RingPlan, Span
+from c4bench.collective.schedule import Plan, Sides, Span
 from c4bench.collective.wiring import Wiring
 from c4bench.model.telemetry import Member
 from c4bench.verbs.waiting import waiter
 
-Planner = Callable[[int, int, int], RingPlan]
-_EndsByPeer = tuple[dict[int, SendEndpoint], dict[int, ReceiveEndpoint]]
+# A rank's part of a ring collective, by rank, size and number of chunks.
+Planner = Callable[[int, int, int], Plan]
 _NOTHING = np.empty(0, np.uint8)
 
 
@@ -66,9 +74,10 @@ class Group:
             self._engine = _engine(self.site, failure_signal)
             undo.callback(self._engine.close)
             self._wiring = Wiring(self.site, self._engine)
-            # This rank's ends by channel: of the ring, and of all pairs once these are connected.
-            self._ring: list[tuple[SendEndpoint | None, ReceiveEndpoint | None]] = []
-            self._pairs: list[_EndsByPeer] = []
+            # This rank's ends by peer and channel: of the ring, and of other edges once these are connected.
+            self._senders: dict[int, list[SendEndpoint]] = {}
+            self._receivers: dict[int, list[ReceiveEndpoint]] = {}
+            self._connected: set[str] = set()
             # The split over all channels, by their rates.
             self.default_split = self._split_by_rate([nic.rate_bps for nic in nics])
             if self.size > 1:
@@ -84,32 +93,28 @@ class Group:
         right, left = (self.rank + 1) % self.size, (self.rank - 1) % self.size
         to = [right] if closed or right else []
         back = [left] if closed or self.rank else []
-        senders, receivers, rates_bps = self._wiring.wire("ring", to, back, staged=closed)
+        rates_bps = self._connect("ring", to, back, staged=closed)
         self.default_split = self._split_by_rate(rates_bps)
-        self._ring = [
-            (senders[right][channel] if to else None, receivers[left][channel] if back else None)
-            for channel in range(len(self.site.ports))
-        ]
+
+    def _connect(self, key: str, to: Sequence[int], back: Sequence[int], *, staged: bool) -> list[float]:
+        """Connect edges to and from these ranks, on all ranks under the same key; returns the channels' rates."""
+        senders, receivers, rates_bps = self._wiring.wire(key, to, back, staged=staged)
+        self._senders |= senders
+        self._receivers |= receivers
+        self._connected.add(key)
+        return rates_bps
 
     def _split_by_rate(self, rates_bps: Sequence[float]) -> ChannelSplit:
         weights = tuple(max(1, round(rate_bps)) for rate_bps in rates_bps)
         return ChannelSplit(weights, self.options.chunk_for(min(rates_bps)), self.options.window)
 
-    def _mesh(self) -> list[_EndsByPeer]:
-        """Endpoints to and from every other rank, by channel. The first call connects them; ring edges are reused."""
-        if not self._pairs:
+    def _connect_all(self) -> None:
+        """Connect the pairs of ranks that are not connected; the first call does it."""
+        if "pairs" not in self._connected:
             steps = schedule.shift(self.rank, self.size)
-            right, left = steps[0]
-            to = [peer for peer, _ in steps if peer != right]
-            back = [peer for _, peer in steps if peer != left]
-            senders, receivers, _ = self._wiring.wire("pairs", to, back, staged=False)
-            for channel, (sender, receiver) in enumerate(self._ring):
-                assert sender is not None
-                assert receiver is not None
-                sending = {right: sender} | {peer: ends[channel] for peer, ends in senders.items()}
-                receiving = {left: receiver} | {peer: ends[channel] for peer, ends in receivers.items()}
-                self._pairs.append((sending, receiving))
-        return self._pairs
+            to = [peer for peer, _ in steps if peer not in self._senders]
+            back = [peer for _, peer in steps if peer not in self._receivers]
+            self._connect("pairs", to, back, staged=False)
 
     def sender(self, peer: int, channel: int) -> SendEndpoint:
         """The sending endpoint to `peer` on a channel. Raises LookupError if there is none."""
@@ -145,44 +150,33 @@ class Group:
         self._check(signature.kind)
         if self.size == 1:
             return
-        channel_split = channel_split or self.default_split
         with self.guard.during(signature.kind, self._seq):
-            transfers = [
-                channel_transfer.ring_transfer(
-                    plan(self.rank, self.size, part.chunks),
-                    array,
-                    part,
-                    buffer=self._nic_buffers(array, channel),
-                    ends=self._ring[channel],
-                    reducing=reducing,
-                    staging_bytes=self.options.staging_bytes,
-                    window=channel_split.window,
-                )
-                for channel, part in channel_split.cuts(segments, array)
-            ]
-            self._run(signature, "ring", transfers)
+            self._run(
+                signature,
+                "ring",
+                channel_split or self.default_split,
+                segments,
+                lambda part: plan(self.rank, self.size, part.chunks),
+                (array, array),
+                reducing=reducing,
+            )
 
-    def shift(self, signature: Signature, source: Array, target: Array) -> None:
+    def all_to_all(self, signature: Signature, source: Array, target: Array) -> None:
         """Run the linear shift of all-to-all over flat arrays of equal parts."""
         self._check(signature.kind)
         if self.size == 1:
             return
-        self._synchronize_before_mesh(signature)
+        self._synchronize_before("pairs", signature)
         with self.guard.during(signature.kind, self._seq):
-            pairs = self._mesh()
-            transfers = [
-                channel_transfer.shift_transfer(
-                    self.rank,
-                    source,
-                    target,
-                    part,
-                    buffers=(self._nic_buffers(source, channel), self._nic_buffers(target, channel)),
-                    ends=pairs[channel],
-                    window=self.default_split.window,
-                )
-                for channel, part in self.default_split.cuts(schedule.split(source.size, self.size), source)
-            ]
-            self._run(signature, "shift", transfers)
+            self._connect_all()
+            self._run(
+                signature,
+                "shift",
+                self.default_split,
+                schedule.split(source.size, self.size),
+                lambda part: schedule.all_to_all(self.rank, self.size, part.chunks),
+                (source, target),
+            )
 
     def fold(
         self,
@@ -193,31 +187,29 @@ class Group:
         reducing: Reducing,
         channel_split: ChannelSplit,
     ) -> None:
-        """Add the degraded ranks' arrays to the healthy ranks' sums; all ranks get the result (`fold_transfer`)."""
-        self._check(signature.kind)
-        self._synchronize_before_mesh(signature)
-        segments = schedule.split(array.size, len(sides.healthy))
-        with self.guard.during(signature.kind, self._seq):
-            pairs = self._mesh()
-            transfers = [
-                fold_transfer(
-                    self.rank,
-                    sides,
-                    segments,
-                    part,
-                    whole=RegisteredArray(array, self._nic_buffers(array, channel)),
-                    scratch=RegisteredArray(scratch, self._nic_buffers(scratch, channel)),
-                    ends=pairs[channel],
-                    reducing=reducing,
-                    window=channel_split.window,
-                )
-                for channel, part in channel_split.cuts(segments, array)
-            ]
-            self._run(signature, "fold", transfers)
+        """Add the degraded ranks' arrays to the healthy ranks' sums; all ranks get the result.
 
-    def _synchronize_before_mesh(self, signature: Signature) -> None:
-        """Before all pairs are connected, check over the ring that all ranks have entered the same operation."""
-        if not self._pairs:
+        `scratch` must have room for the longest segment from each degraded rank.
+        """
+        self._check(signature.kind)
+        self._synchronize_before("pairs", signature)
+        with self.guard.during(signature.kind, self._seq):
+            self._connect_all()
+            self._run(
+                signature,
+                "fold",
+                channel_split,
+                schedule.split(array.size, len(sides.healthy)),
+                lambda part: schedule.fold_directly(self.rank, sides, part.chunks),
+                (array, array),
+                scratch,
+                scratch.size // len(sides.degraded),
+                reducing=reducing,
+            )
+
+    def _synchronize_before(self, key: str, signature: Signature) -> None:
+        """Before more edges are connected, check over the ring that all ranks have entered the same operation."""
+        if key not in self._connected:
             self.ring(signature, _NOTHING, [(0, 0)], schedule.barrier)
 
     def _nic_buffers(self, array: Array, channel: int) -> NicBuffers:
@@ -234,13 +226,49 @@ class Group:
         self._before_operation()
         self.guard.check(kind, self._seq)
 
-    def _run(self, signature: Signature, algorithm: str, transfers: list[ChannelTransfer]) -> None:
+    def _run(
+        self,
+        signature: Signature,
+        algorithm: str,
+        channel_split: ChannelSplit,
+        segments: Sequence[Span],
+        plan: Callable[[ChunkedShare], Plan],
+        arrays: tuple[Array, Array],
+        scratch: Array = _NOTHING,
+        row_items: int = 0,
+        *,
+        reducing: Reducing | None = None,
+    ) -> None:
+        """Run a plan for each channel's share of the `segments` of two flat arrays: of what is sent, and of results."""
+        transfers = []
+        for channel, part in channel_split.cuts(segments, arrays[0]):
+            source, target, beside = (
+                RegisteredArray(array, self._nic_buffers(array, channel)) for array in (*arrays, scratch)
+            )
+            transfers.append(
+                transfer(
+                    plan(part),
+                    part,
+                    Memory(source, target, beside, row_items),
+                    self._ends(channel),
+                    reducing=reducing,
+                    staging_bytes=self.options.staging_bytes,
+                    window=channel_split.window,
+                )
+            )
+        self._run_transfers(signature, algorithm, transfers)
+
+    def _ends(self, channel: int) -> Ends:
+        senders = {peer: ends[channel] for peer, ends in self._senders.items()}
+        return Ends(senders, {peer: ends[channel] for peer, ends in self._receivers.items()})
+
+    def _run_transfers(self, signature: Signature, algorithm: str, transfers: list[ChannelTransfer]) -> None:
         now_ns = self.options.clock_ns()
         record = self.site.recorder.operation(
             self.site.record, self._seq, signature.kind, algorithm, signature.dtype, signature.size_bytes, now_ns
         )
-        for channel, transfer in enumerate(transfers):
-            transfer.pacer = self._pacer(channel)
+        for channel, each in enumerate(transfers):
+            each.pacer = self._pacer(channel)
         self._engine.run(Operation(self.name, self.rank, signature, transfers, record), now_ns)
         self._seq += 1
 

@@ -14,6 +14,7 @@ import msgspec
 from c4bench.collective.handshake import CONTROL_CHANNEL, SHARED_QPS
 from c4bench.collective.memory import NicBuffers
 from c4bench.collective.recorder import ArrivalWriter, ConnWriter
+from c4bench.collective.schedule import ARRIVALS, Gate
 from c4bench.verbs.transport import Connection, Port, Remote
 
 
@@ -145,7 +146,7 @@ class Rail(ABC):
 class Message(NamedTuple):
     """A message to write: from `start` of a buffer, `length` bytes, to `offset` in the receiver's array.
 
-    It may be sent once `needs` messages of its transfer have arrived.
+    It may be sent once `needs` arrivals of its transfer have passed `gate`.
     """
 
     source: NicBuffers
@@ -154,6 +155,7 @@ class Message(NamedTuple):
     offset: int
     staged: bool
     needs: int
+    gate: Gate = ARRIVALS
 
 
 class InFlight(NamedTuple):

@@ -1,7 +1,7 @@
 """Schedules, executed symbolically, are complete, exact and free of deadlock."""
 
 import math
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from itertools import pairwise
 
 from hypothesis import given, settings
@@ -14,30 +14,38 @@ chunk_counts = st.integers(1, 4)
 
 
 def execute(plans, state):
-    """Run ring plans: `state[rank][segment, chunk]` is a Counter of contributions. Returns the final states."""
+    """Run plans: `state[rank][segment, chunk]` is a Counter of contributions. Returns the final states."""
     size = len(plans)
-    sent, arrived = [0] * size, [0] * size
-    links = [deque() for _ in range(size)]
+    unsent = [[deque(stream) for stream in plan.streams] for plan in plans]
+    expected = [defaultdict(deque) for _ in range(size)]
+    for rank, plan in enumerate(plans):
+        for receive in plan.receives:
+            expected[rank][receive.peer].append(receive)
+    links, passed = defaultdict(deque), [Counter() for _ in range(size)]
     moving = True
     while moving:
         moving = False
-        for rank, plan in enumerate(plans):
-            if sent[rank] < len(plan.sends) and plan.sends[sent[rank]].needs <= arrived[rank]:
-                send = plan.sends[sent[rank]]
-                links[(rank + 1) % size].append((send, Counter(state[rank][send.segment, send.chunk])))
-                sent[rank] += 1
-                moving = True
-            if links[rank]:
-                send, content = links[rank].popleft()
-                receive = plan.receives[arrived[rank]]
-                assert (send.segment, send.chunk, send.staged) == (receive.segment, receive.chunk, receive.reduce)
-                key = (receive.segment, receive.chunk)
-                state[rank][key] = state[rank][key] + content if receive.reduce else content
-                arrived[rank] += 1
-                moving = True
-    assert sent == [len(plan.sends) for plan in plans]
-    assert arrived == [len(plan.receives) for plan in plans]
+        for rank, streams in enumerate(unsent):
+            for stream in streams:
+                if stream and stream[0].needs <= passed[rank][stream[0].gate]:
+                    send = stream.popleft()
+                    links[rank, send.peer].append((send, Counter(state[rank][send.segment, send.chunk])))
+                    moving = True
+            for peer, receives in expected[rank].items():
+                if links[peer, rank] and receives[0].needs <= passed[rank][receives[0].after]:
+                    moving = True
+                    use(state[rank], *links[peer, rank].popleft(), receives.popleft(), passed[rank])
+    assert not any(stream for streams in unsent for stream in streams)
+    assert not any(receives for each in expected for receives in each.values())
     return state
+
+
+def use(contents, send, content, receive, passed):
+    """What a rank does with a message."""
+    assert (send.segment, send.chunk, send.staged) == (receive.segment, receive.chunk, receive.reduce)
+    key = (receive.segment, receive.chunk)
+    contents[key] = contents[key] + content if receive.reduce else content
+    passed[receive.gate] += 1
 
 
 def own(size, segments, chunks):
@@ -88,7 +96,8 @@ def test_barrier_waits_for_each_rank(size, data):
     while moving:
         moving = False
         for rank, plan in enumerate(plans):
-            ready = rank != absent and sent[rank] < len(plan.sends) and plan.sends[sent[rank]].needs <= arrived[rank]
+            (sends,) = plan.streams
+            ready = rank != absent and sent[rank] < len(sends) and sends[sent[rank]].needs <= arrived[rank]
             if ready:
                 sent[rank] += 1
                 arrived[(rank + 1) % size] += 1

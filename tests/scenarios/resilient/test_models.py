@@ -5,10 +5,10 @@ import statistics
 import pytest
 
 from c4bench.errors import UnhealthyError
-from c4bench.workload.jobs import job
+from c4bench.workload.jobs import gpu_job
 
-STEPS = 24
-# What a model's job has besides its ranks: tensor groups are the ranks of a host, where it has several.
+STEPS, GPUS = 24, 8
+# What a model's job has besides its ranks. A tensor group, where there is one, is a host's ranks.
 MODELS = {
     "gpt-22b": {"micro_batches": 8, "sequences": 4},
     "gpt-175b": {"micro_batches": 16},
@@ -21,15 +21,15 @@ SERVED = {"model": "llama-7b", "requests": 40, "arrivals_s": 20.0, "prompt": 102
 
 
 @pytest.fixture
-def eight_nics(rdma_hosts):
-    """Hosts that lose an eighth of their bandwidth with a NIC."""
-    if min(len(host.nics) for host in rdma_hosts) < 8:
-        pytest.skip("few-nics: every host needs eight NICs; try --c4-topology rails-8")
-    return rdma_hosts[:4]
+def gpu_hosts(rdma_hosts):
+    """Two hosts whose eight GPUs have a NIC each; such a host loses an eighth of its bandwidth with a NIC."""
+    if min(min(len(host.gpus), len(host.nics)) for host in rdma_hosts) < GPUS:
+        pytest.skip(f"few-gpus: every host needs {GPUS} GPUs and NICs; try --c4-topology gpu-2x8")
+    return rdma_hosts[:2]
 
 
 @pytest.fixture
-def run(cluster, eight_nics, inject):
+def run(cluster, gpu_hosts, inject):
     """Run a job to its last results, of a kind, and give them; `lose` a NIC once it is ready, or none."""
 
     def begin(spec, kind, *, lose):
@@ -38,7 +38,7 @@ def run(cluster, eight_nics, inject):
             cluster.results(started, "ready", 60.0)
             if not lose:
                 return cluster.results(started, kind, 300.0), None
-            with inject("nic.down", host=eight_nics[1].name, nic=0) as fault:
+            with inject("nic.down", host=gpu_hosts[1].name, nic=0) as fault:
                 return cluster.results(started, kind, 300.0), fault
         finally:
             cluster.stop(spec.id)
@@ -47,9 +47,9 @@ def run(cluster, eight_nics, inject):
 
 
 def training(name, hosts, seed, **options):
-    """A job that trains a model on all ranks of these hosts."""
-    spec = job(f"{name}-{len(options)}", "pretraining", hosts, seed=seed)
-    tensor = len(spec.members) // len(hosts) if name in TENSOR else 1
+    """A job that trains a model on all GPUs of these hosts."""
+    spec = gpu_job(f"{name}-{len(options)}", "pretraining", hosts, GPUS, seed=seed)
+    tensor = GPUS if name in TENSOR else 1
     pipeline = len(hosts) if name in STAGE_ON_EACH_HOST else 1
     data = len(spec.members) // tensor // pipeline
     shared = {"tensor": tensor, "pipeline": pipeline, "data": data, "expert": min(data, EXPERTS.get(name, 1))}
@@ -71,12 +71,12 @@ def longest(clocks, spec, told):
 
 
 @pytest.mark.nightly
-@pytest.mark.needs(hosts=4)
+@pytest.mark.needs(hosts=2)
 @pytest.mark.parametrize("name", MODELS)
-def test_training_through_a_lost_nic(run, name, eight_nics, clocks, pytestconfig, measure):
+def test_training_through_a_lost_nic(run, name, gpu_hosts, clocks, pytestconfig, measure):
     """A step takes at most 1 % longer without one of eight NICs, and none is wrong; without resilience the job dies."""
     seed = pytestconfig.option.c4_seed
-    spec = training(name, eight_nics, seed)
+    spec = training(name, gpu_hosts, seed)
     told, fault = run(spec, "steps", lose=True)
     assert [result["exact"] for result in told] == [STEPS] * len(told)
     steps = longest(clocks, spec, told)
@@ -93,16 +93,16 @@ def test_training_through_a_lost_nic(run, name, eight_nics, clocks, pytestconfig
     labels = {"kind": "NIC down", "loop": name, "plus_minus": error_s}
     measure("resilient.pause_s", ended - began - step_s, unit="s", at_most=0.05, **labels)
     with pytest.raises(UnhealthyError, match=r", rank \d"):
-        run(training(name, eight_nics, seed, resilient=False), "steps", lose=True)
+        run(training(name, gpu_hosts, seed, resilient=False), "steps", lose=True)
 
 
 @pytest.mark.nightly
-@pytest.mark.needs(hosts=4)
-def test_serving_through_a_lost_nic(run, eight_nics, clocks, pytestconfig, measure):
+@pytest.mark.needs(hosts=2)
+def test_serving_through_a_lost_nic(run, gpu_hosts, clocks, pytestconfig, measure):
     """Median and 99th percentile of times to the first and between tokens grow by at most 3 %, with the request hit."""
     figures = {}
     for lose in (False, True):
-        spec = job(f"serving-{lose}", "serving", eight_nics, seed=pytestconfig.option.c4_seed, **SERVED)
+        spec = gpu_job(f"serving-{lose}", "serving", gpu_hosts, GPUS, seed=pytestconfig.option.c4_seed, **SERVED)
         told, _ = run(spec, "served", lose=lose)
         assert all(result["exact"] for result in told)
         figures[lose] = waits(clocks, spec, told)

@@ -40,7 +40,7 @@ def test_a_step_has_the_operations_of_megatrons_formula():
 
 
 def test_what_a_pass_sends_follows_from_how_ranks_share_the_model():
-    """Tensor groups reduce activations twice a layer, stages hand them on, experts exchange them for each active one."""
+    """Tensor groups reduce activations twice a layer, stages hand them on, and each active expert gets them."""
     alone = forward_pass(SMALL, Parallelism(), 1, 10, ONE_PER_SECOND)
     assert alone[1:] == (0, 0, 0)
     # 10 tokens x 8 x 2 bytes = 160.

@@ -1,5 +1,6 @@
 """Programs that train and serve named models: their parameters, and what they draw."""
 
+import itertools
 import statistics
 
 import pytest
@@ -31,7 +32,7 @@ def test_requests_are_a_poisson_process_that_every_rank_draws_alike():
     parameters = Serving("llama-7b", requests=40000, arrivals_s=20.0, prompt=1000, answer=64)
     requests = drawn(parameters, 7)
     assert requests == drawn(parameters, 7) != drawn(parameters, 8)
-    gaps = [later.arrival_s - earlier.arrival_s for earlier, later in zip(requests, requests[1:], strict=False)]
+    gaps = [later.arrival_s - earlier.arrival_s for earlier, later in itertools.pairwise(requests)]
     assert statistics.mean(gaps) == pytest.approx(0.05, rel=0.05)
     assert statistics.stdev(gaps) == pytest.approx(0.05, rel=0.05)
     assert statistics.mean(request.prompt for request in requests) == pytest.approx(1000, rel=0.01)

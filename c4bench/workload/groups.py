@@ -103,7 +103,7 @@ def run(context: RankContext) -> None:
 
 
 def cut(world: Communicator, group: RankGroup) -> Communicator:
-    """The communicator of a group that has this rank; every rank calls it. Raises UsageError if groups do not divide them."""
+    """Make the communicators of a group, and return this rank's. Raises UsageError if they do not divide the ranks."""
     if world.size % (group.size * group.stride):
         raise UsageError(
             f"{world.size} ranks cannot be cut into groups {group.name!r} of {group.size} with stride {group.stride}"

@@ -261,6 +261,7 @@ def test_a_fault_under_collectives_is_named(faulty, program_of, name):
 
 @pytest.mark.nightly
 @pytest.mark.needs(hosts=4)
+@pytest.mark.usefixtures("atlas")
 @pytest.mark.parametrize(
     "name", [name for name, trial in TRIALS.items() if trial.where != "rank" or trial.fault in ENDS]
 )

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import msgspec
 import numpy as np
 
-from c4bench.collective import schedule
+from c4bench.collective import schedule, tree
 from c4bench.collective.arrays import Reducing
 from c4bench.collective.channel_transfer import (
     ChannelSplit,
@@ -78,6 +78,8 @@ class Group:
             self._senders: dict[int, list[SendEndpoint]] = {}
             self._receivers: dict[int, list[ReceiveEndpoint]] = {}
             self._connected: set[str] = set()
+            # Each channel's two trees.
+            self._trees = [tree.over_chains([[rank] for rank in range(self.size)])] * len(nics)
             # The split over all channels, by their rates.
             self.default_split = self._split_by_rate([nic.rate_bps for nic in nics])
             if self.size > 1:
@@ -108,9 +110,20 @@ class Group:
         weights = tuple(max(1, round(rate_bps)) for rate_bps in rates_bps)
         return ChannelSplit(weights, self.options.chunk_for(min(rates_bps)), self.options.window)
 
+    def _connect_trees(self) -> None:
+        """Connect the edges of all channels' trees; the first call does it."""
+        if "trees" not in self._connected:
+            near = sorted({peer for trees in self._trees for peer in tree.neighbours(trees, self.rank)})
+            to = [peer for peer in near if peer not in self._senders]
+            back = [peer for peer in near if peer not in self._receivers]
+            self._connect("trees", to, back, staged=True)
+
     def _connect_all(self) -> None:
         """Connect the pairs of ranks that are not connected; the first call does it."""
         if "pairs" not in self._connected:
+            if self.options.algorithm != "ring":
+                # Edges of trees need staging memory, which those of other pairs do not have.
+                self._connect_trees()
             steps = schedule.shift(self.rank, self.size)
             to = [peer for peer, _ in steps if peer not in self._senders]
             back = [peer for _, peer in steps if peer not in self._receivers]
@@ -156,7 +169,25 @@ class Group:
                 "ring",
                 channel_split or self.default_split,
                 segments,
-                lambda part: plan(self.rank, self.size, part.chunks),
+                lambda _, part: plan(self.rank, self.size, part.chunks),
+                (array, array),
+                reducing=reducing,
+            )
+
+    def tree(self, signature: Signature, array: Array, reducing: Reducing) -> None:
+        """All-reduce a flat array over two trees."""
+        self._check(signature.kind)
+        if self.size == 1:
+            return
+        self._synchronize_before("trees", signature)
+        with self.guard.during(signature.kind, self._seq):
+            self._connect_trees()
+            self._run(
+                signature,
+                "tree",
+                self.default_split.finer(array.nbytes // 2, tree.CHUNKS),
+                schedule.split(array.size, 2),
+                lambda channel, part: tree.all_reduce(self.rank, self._trees[channel], part.chunks),
                 (array, array),
                 reducing=reducing,
             )
@@ -174,7 +205,7 @@ class Group:
                 "shift",
                 self.default_split,
                 schedule.split(source.size, self.size),
-                lambda part: schedule.all_to_all(self.rank, self.size, part.chunks),
+                lambda _, part: schedule.all_to_all(self.rank, self.size, part.chunks),
                 (source, target),
             )
 
@@ -200,7 +231,7 @@ class Group:
                 "fold",
                 channel_split,
                 schedule.split(array.size, len(sides.healthy)),
-                lambda part: schedule.fold_directly(self.rank, sides, part.chunks),
+                lambda _, part: schedule.fold_directly(self.rank, sides, part.chunks),
                 (array, array),
                 scratch,
                 scratch.size // len(sides.degraded),
@@ -232,7 +263,7 @@ class Group:
         algorithm: str,
         channel_split: ChannelSplit,
         segments: Sequence[Span],
-        plan: Callable[[ChunkedShare], Plan],
+        plan: Callable[[int, ChunkedShare], Plan],
         arrays: tuple[Array, Array],
         scratch: Array = _NOTHING,
         row_items: int = 0,
@@ -247,7 +278,7 @@ class Group:
             )
             transfers.append(
                 transfer(
-                    plan(part),
+                    plan(channel, part),
                     part,
                     Memory(source, target, beside, row_items),
                     self._ends(channel),

@@ -269,6 +269,12 @@ class Ends(NamedTuple):
     senders: Mapping[int, SendEndpoint]
     receivers: Mapping[int, ReceiveEndpoint]
 
+    def of(self, plan: Plan) -> tuple[list[SendEndpoint], list[ReceiveEndpoint]]:
+        """The ends that a plan uses."""
+        to = dict.fromkeys(send.peer for sends in plan.streams for send in sends)
+        back = dict.fromkeys(receive.peer for receive in plan.receives)
+        return [self.senders[peer] for peer in to], [self.receivers[peer] for peer in back]
+
 
 def transfer(
     plan: Plan,

@@ -121,8 +121,8 @@ class SendEndpoint:
         peer: int,
         channel: int,
         rails: list[SendingRail],
-        mailbox: ChannelMemory,
-        far: Sequence[ReceivingEnd],
+        mailbox: ChannelMemory | None,
+        far: Mapping[int, ReceivingEnd],
         failover: ChannelFailover | None = None,
     ) -> None:
         self.peer, self.channel = peer, channel
@@ -131,8 +131,8 @@ class SendEndpoint:
         self._mailbox, self._far = mailbox, far
         self._failover = failover
         self._immediates = SHARED_QPS if failover else OWN_QPS
-        self._first_nic = self.rails[0].nic
-        self._nics = 1 + self.rails[-1].nic - self._first_nic
+        # The NICs by which messages may leave.
+        self.nics = tuple(dict.fromkeys(rail.nic for rail in self.rails))
         if failover:
             failover.senders.append(self)
         self.weights = dict.fromkeys(self.own, 1.0)
@@ -157,7 +157,8 @@ class SendEndpoint:
 
     def read_grant(self, slot: int) -> Grant:
         """The grant that has just arrived in mailbox `slot`."""
-        return unpack_grant(self._mailbox.view[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES], self._nics)
+        assert self._mailbox
+        return unpack_grant(self._mailbox.view[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES], len(self.nics))
 
     def keep(self, grant: Grant) -> None:
         """Keep a grant for an operation that this rank has not started yet. A repeated one of an earlier is dropped."""
@@ -212,7 +213,7 @@ class SendEndpoint:
             start = sent.number % self._staging.slots * self._staging.slot_bytes
             remote = (self._far[self.channel].staging + start, self._far[nic].staging_rkey)
         else:
-            address, rkey = self._grant.places[nic - self._first_nic]
+            address, rkey = self._grant.places[self.nics.index(nic)]
             remote = (address + message.offset, rkey)
         source = message.source[nic]
         immediate = self._immediates.data(self.channel, sent.seq, sent.number)
@@ -283,9 +284,9 @@ class ReceiveEndpoint:
         peer: int,
         channel: int,
         rails: list[ReceivingRail],
-        outbox: ChannelMemory,
+        outbox: ChannelMemory | None,
         staging: ChannelMemory | None,
-        far: Sequence[SendingEnd],
+        far: Mapping[int, SendingEnd],
         *,
         resends: bool = False,
         marks: MarkedPackets | None = None,
@@ -326,11 +327,15 @@ class ReceiveEndpoint:
         self._total = len(arrivals)
         self._staging = staging
         self._passed = passed
-        staged = [arrival.apply is not None and arrival.written is None for arrival in arrivals]
-        self._staged = max((number for number, each in enumerate(staged, 1) if each), default=0)
+        self._staged = self._needing_slots(arrivals)
         self._granted = 0
         self._consumed = 0
         self._grant()
+
+    def _needing_slots(self, arrivals: Sequence[Arrival]) -> int:
+        """How many messages there are up to the last one that comes by a slot."""
+        staged = [arrival.apply is not None and arrival.written is None for arrival in arrivals]
+        return max((number for number, each in enumerate(staged, 1) if each), default=0)
 
     @property
     def complete(self) -> bool:
@@ -390,6 +395,7 @@ class ReceiveEndpoint:
         self._grants += 1
         at = slot * SLOT_BYTES
         packed = pack_grant(grant)
+        assert self._outbox
         self._outbox.view[at : at + len(packed)] = packed
         self._write(rail, at, len(packed), slot)
 
@@ -400,6 +406,7 @@ class ReceiveEndpoint:
 
     def _write(self, rail: ReceivingRail, at: int, length: int, slot: int) -> None:
         """Write a part of the outbox to the same place of the sender's mailbox."""
+        assert self._outbox
         rail.write(
             (self._outbox.address + at, self._outbox.lkey(rail.nic)),
             (self._far[self.channel].mailbox + at, self._far[rail.nic].mailbox_rkey),
@@ -420,11 +427,17 @@ class ReceiveEndpoint:
 
     def _use(self) -> None:
         arrival = self._arrivals.popleft()
+        landed = self._landed(arrival)
         if arrival.apply is not None:
-            landed = self._slot(self._consumed, arrival.into) if arrival.written is None else arrival.written
             arrival.apply(arrival.into, landed)
         self._consumed += 1
         self._passed[arrival.gate] += 1
+
+    def _landed(self, arrival: Arrival) -> Array:
+        """The bytes of the next message, where they are."""
+        if arrival.written is not None:
+            return arrival.written
+        return arrival.into if arrival.apply is None else self._slot(self._consumed, arrival.into)
 
     def _slot(self, index: int, like: Array) -> Array:
         assert self._memory is not None

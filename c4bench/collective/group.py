@@ -1,13 +1,15 @@
 """Connected members of a communicator, and the operations among them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from typing import TypeVar
 
 import msgspec
 import numpy as np
 
-from c4bench.collective import schedule, tree
+from c4bench.collective import hierarchical, schedule, tree
 from c4bench.collective.arrays import Reducing
+from c4bench.collective.channel_order import from_rank, has_gpus
 from c4bench.collective.channel_transfer import (
     ChannelSplit,
     ChannelTransfer,
@@ -18,21 +20,23 @@ from c4bench.collective.channel_transfer import (
     transfer,
 )
 from c4bench.collective.edges import PeerRails
-from c4bench.collective.endpoint_context import RankEndpointContext, RankProcess, open_site, used_nics
+from c4bench.collective.endpoint_context import Edges, RankEndpointContext, RankProcess, open_site, used_nics
 from c4bench.collective.endpoints import ReceiveEndpoint, SendEndpoint
 from c4bench.collective.engine import EndOnFailure, Engine, ResilienceCounters
 from c4bench.collective.errors import CollectiveError, FailureGuard
 from c4bench.collective.handshake import Signature
-from c4bench.collective.memory import Array, NicBuffer, NicBuffers, Registrations
+from c4bench.collective.inside import InsideReceiver, InsideSender
+from c4bench.collective.memory import INSIDE, Array, NicBuffer, Registrations
 from c4bench.collective.operation import Operation
 from c4bench.collective.options import Options
 from c4bench.collective.pacer import Pacer, RateControl
 from c4bench.collective.rendezvous import FailureSignal
-from c4bench.collective.schedule import Plan, Sides, Span
+from c4bench.collective.schedule import Plan, Sides, Span, among
 from c4bench.collective.wiring import Wiring
 from c4bench.model.telemetry import Member
 from c4bench.verbs.waiting import waiter
 
+End = TypeVar("End", SendEndpoint, ReceiveEndpoint)
 # A rank's part of a ring collective, by rank, size and number of chunks.
 Planner = Callable[[int, int, int], Plan]
 _NOTHING = np.empty(0, np.uint8)
@@ -75,16 +79,15 @@ class Group:
             undo.callback(self._engine.close)
             self._wiring = Wiring(self.site, self._engine)
             # This rank's ends by peer and channel: of the ring, and of other edges once these are connected.
-            self._senders: dict[int, list[SendEndpoint]] = {}
-            self._receivers: dict[int, list[ReceiveEndpoint]] = {}
+            self._senders: dict[int, dict[int, SendEndpoint]] = {}
+            self._receivers: dict[int, dict[int, ReceiveEndpoint]] = {}
             self._connected: set[str] = set()
-            # Each channel's two trees.
-            self._trees = [tree.over_chains([[rank] for rank in range(self.size)])] * len(nics)
             # The split over all channels, by their rates.
             self.default_split = self._split_by_rate([nic.rate_bps for nic in nics])
             if self.size > 1:
                 self._wire_ring(closed=closed)
             self._controls: dict[int, RateControl] = {}
+            self._plain = tuple(range(self.size))
             self._undo = undo.pop_all()
 
     def _deregister(self) -> None:
@@ -92,42 +95,41 @@ class Group:
             registrations.close()
 
     def _wire_ring(self, *, closed: bool) -> None:
-        right, left = (self.rank + 1) % self.size, (self.rank - 1) % self.size
-        to = [right] if closed or right else []
-        back = [left] if closed or self.rank else []
-        rates_bps = self._connect("ring", to, back, staged=closed)
+        rates_bps = self._connect("ring", *self.site.ring_edges(closed=closed), staged=closed)
         self.default_split = self._split_by_rate(rates_bps)
 
-    def _connect(self, key: str, to: Sequence[int], back: Sequence[int], *, staged: bool) -> list[float]:
+    def _connect(self, key: str, to: Edges, back: Edges, *, staged: bool) -> list[float]:
         """Connect edges to and from these ranks, on all ranks under the same key; returns the channels' rates."""
         senders, receivers, rates_bps = self._wiring.wire(key, to, back, staged=staged)
-        self._senders |= senders
-        self._receivers |= receivers
+        for peer, sending in senders.items():
+            self._senders.setdefault(peer, {}).update(sending)
+        for peer, receiving in receivers.items():
+            self._receivers.setdefault(peer, {}).update(receiving)
         self._connected.add(key)
         return rates_bps
 
     def _split_by_rate(self, rates_bps: Sequence[float]) -> ChannelSplit:
-        weights = tuple(max(1, round(rate_bps)) for rate_bps in rates_bps)
-        return ChannelSplit(weights, self.options.chunk_for(min(rates_bps)), self.options.window)
+        used = self.site.channels
+        weights = tuple(max(1, round(rate)) if channel in used else 0 for channel, rate in enumerate(rates_bps))
+        slowest_bps = min(rates_bps[channel] for channel in used)
+        return ChannelSplit(weights, self.options.chunk_for(slowest_bps), self.options.window)
 
-    def _connect_trees(self) -> None:
-        """Connect the edges of all channels' trees; the first call does it."""
-        if "trees" not in self._connected:
-            near = sorted({peer for trees in self._trees for peer in tree.neighbours(trees, self.rank)})
-            to = [peer for peer in near if peer not in self._senders]
-            back = [peer for peer in near if peer not in self._receivers]
-            self._connect("trees", to, back, staged=True)
+    def _connect_reduce(self, algorithm: str) -> None:
+        """Connect the edges of an all-reduce that is no ring; the first call does it.
+
+        They need staging memory, which those of other pairs do not have, so they come first.
+        """
+        if algorithm not in self._connected:
+            to, back = self.site.tree_edges() if algorithm == "tree" else self.site.rail_edges()
+            self._connect(algorithm, _without(to, self._senders), _without(back, self._receivers), staged=True)
 
     def _connect_all(self) -> None:
         """Connect the pairs of ranks that are not connected; the first call does it."""
         if "pairs" not in self._connected:
             if self.options.algorithm != "ring":
-                # Edges of trees need staging memory, which those of other pairs do not have.
-                self._connect_trees()
-            steps = schedule.shift(self.rank, self.size)
-            to = [peer for peer, _ in steps if peer not in self._senders]
-            back = [peer for _, peer in steps if peer not in self._receivers]
-            self._connect("pairs", to, back, staged=False)
+                self._connect_reduce(self.options.algorithm)
+            to, back = self.site.pair_edges()
+            self._connect("pairs", _missing(to, self._senders), _missing(back, self._receivers), staged=False)
 
     def sender(self, peer: int, channel: int) -> SendEndpoint:
         """The sending endpoint to `peer` on a channel. Raises LookupError if there is none."""
@@ -158,8 +160,12 @@ class Group:
         plan: Planner,
         reducing: Reducing | None = None,
         channel_split: ChannelSplit | None = None,
+        first: int = 0,
     ) -> None:
-        """Run a ring schedule over a flat array cut into `segments`; without a `channel_split` by the default one."""
+        """Run a ring schedule over a flat array cut into `segments`; without a `channel_split` by the default one.
+
+        Rank `first` has the first place in it. A segment for each place is that of the rank that has it.
+        """
         self._check(signature.kind)
         if self.size == 1:
             return
@@ -169,28 +175,55 @@ class Group:
                 "ring",
                 channel_split or self.default_split,
                 segments,
-                lambda _, part: plan(self.rank, self.size, part.chunks),
+                lambda channel, part: self._ring_plan(plan, channel, part, first),
                 (array, array),
                 reducing=reducing,
             )
 
-    def tree(self, signature: Signature, array: Array, reducing: Reducing) -> None:
-        """All-reduce a flat array over two trees."""
-        self._check(signature.kind)
-        if self.size == 1:
+    def _ring_plan(self, plan: Planner, channel: int, part: ChunkedShare, first: int) -> Plan:
+        """A ring schedule in the order of a channel's ring."""
+        order = from_rank(self.site.orders[channel], first)
+        made = plan(order.index(self.rank), self.size, part.chunks)
+        return made if order == self._plain else among(made, order, owned=len(part.segments) == self.size)
+
+    def all_reduce(self, signature: Signature, array: Array, reducing: Reducing) -> None:
+        """All-reduce a flat array by the algorithm of the options."""
+        algorithm = self.options.algorithm if self.size > 1 else "ring"
+        if algorithm == "ring" or (algorithm == "hierarchical" and not self.site.rails):
+            self.ring(signature, array, schedule.split(array.size, self.size), schedule.all_reduce, reducing)
             return
-        self._synchronize_before("trees", signature)
+        self._check(signature.kind)
+        self._synchronize_before(algorithm, signature)
         with self.guard.during(signature.kind, self._seq):
-            self._connect_trees()
-            self._run(
-                signature,
-                "tree",
-                self.default_split.finer(array.nbytes // 2, tree.CHUNKS),
-                schedule.split(array.size, 2),
-                lambda channel, part: tree.all_reduce(self.rank, self._trees[channel], part.chunks),
-                (array, array),
-                reducing=reducing,
-            )
+            self._connect_reduce(algorithm)
+            if algorithm == "tree":
+                self._tree(signature, array, reducing)
+            else:
+                self._hierarchical(signature, array, reducing)
+
+    def _tree(self, signature: Signature, array: Array, reducing: Reducing) -> None:
+        self._run(
+            signature,
+            "tree",
+            self.default_split.finer(array.nbytes // 2, tree.CHUNKS),
+            schedule.split(array.size, 2),
+            lambda channel, part: tree.all_reduce(self.rank, self.site.trees[channel], part.chunks),
+            (array, array),
+            reducing=reducing,
+        )
+
+    def _hierarchical(self, signature: Signature, array: Array, reducing: Reducing) -> None:
+        whole = self.default_split._replace(weights=(1,))
+        self._run(
+            signature,
+            "hierarchical",
+            whole.finer(array.nbytes // self.size, hierarchical.CHUNKS),
+            schedule.split(array.size, self.size),
+            lambda _, part: hierarchical.all_reduce(self.rank, self.site.rails, part.chunks),
+            (array, array),
+            reducing=reducing,
+            ends=lambda _: self._rail_ends(),
+        )
 
     def all_to_all(self, signature: Signature, source: Array, target: Array) -> None:
         """Run the linear shift of all-to-all over flat arrays of equal parts."""
@@ -200,13 +233,16 @@ class Group:
         self._synchronize_before("pairs", signature)
         with self.guard.during(signature.kind, self._seq):
             self._connect_all()
+            # From a rank with a GPU all goes by its own NIC.
+            gpus = has_gpus(self.site.members)
             self._run(
                 signature,
                 "shift",
-                self.default_split,
+                self.default_split._replace(weights=(1,)) if gpus else self.default_split,
                 schedule.split(source.size, self.size),
                 lambda _, part: schedule.all_to_all(self.rank, self.size, part.chunks),
                 (source, target),
+                ends=self._pair_ends if gpus else self._ends,
             )
 
     def fold(
@@ -243,15 +279,18 @@ class Group:
         if key not in self._connected:
             self.ring(signature, _NOTHING, [(0, 0)], schedule.barrier)
 
-    def _nic_buffers(self, array: Array, channel: int) -> NicBuffers:
-        """A flat array as each NIC addresses it that may carry the channel; registers it if needed.
+    def _nic_buffers(self, array: Array, ends: Iterable[SendEndpoint | ReceiveEndpoint]) -> RegisteredArray:
+        """A flat array as each NIC addresses it that these endpoints may use; registers it if needed.
 
         Raises MemoryError.
         """
-        nics = range(len(self._registrations)) if self.options.resilient else (channel,)
+        nics = sorted({nic for end in ends for nic in end.nics})
+        return RegisteredArray(array, {nic: self._nic_buffer(array, nic) for nic in nics})
+
+    def _nic_buffer(self, array: Array, nic: int) -> NicBuffer:
         if not array.nbytes:
-            return dict.fromkeys(nics, NicBuffer(0, 0, 0))
-        return {nic: self._registrations[nic].buffer(array) for nic in nics}
+            return NicBuffer(0, 0, 0)
+        return NicBuffer(array.ctypes.data, 0, 0) if nic == INSIDE else self._registrations[nic].buffer(array)
 
     def _check(self, kind: str) -> None:
         self._before_operation()
@@ -269,37 +308,66 @@ class Group:
         row_items: int = 0,
         *,
         reducing: Reducing | None = None,
+        ends: Callable[[int], Ends] | None = None,
     ) -> None:
         """Run a plan for each channel's share of the `segments` of two flat arrays: of what is sent, and of results."""
         transfers = []
         for channel, part in channel_split.cuts(segments, arrays[0]):
-            source, target, beside = (
-                RegisteredArray(array, self._nic_buffers(array, channel)) for array in (*arrays, scratch)
+            made, reached = plan(channel, part), (ends or self._ends)(channel)
+            senders, receivers = reached.of(made)
+            memory = Memory(
+                self._nic_buffers(arrays[0], senders),
+                self._nic_buffers(arrays[1], receivers),
+                self._nic_buffers(scratch, receivers),
+                row_items,
             )
-            transfers.append(
-                transfer(
-                    plan(channel, part),
-                    part,
-                    Memory(source, target, beside, row_items),
-                    self._ends(channel),
-                    reducing=reducing,
-                    staging_bytes=self.options.staging_bytes,
-                    window=channel_split.window,
-                )
+            each = transfer(
+                made,
+                part,
+                memory,
+                reached,
+                reducing=reducing,
+                staging_bytes=self.options.staging_bytes,
+                window=channel_split.window,
             )
+            each.pacer = None if any(INSIDE in sender.nics for sender in senders) else self._pacer(channel)
+            transfers.append(each)
         self._run_transfers(signature, algorithm, transfers)
 
     def _ends(self, channel: int) -> Ends:
-        senders = {peer: ends[channel] for peer, ends in self._senders.items()}
-        return Ends(senders, {peer: ends[channel] for peer, ends in self._receivers.items()})
+        """The edges of a channel."""
+        senders = {peer: ends[channel] for peer, ends in self._senders.items() if channel in ends}
+        return Ends(senders, {peer: ends[channel] for peer, ends in self._receivers.items() if channel in ends})
+
+    def _pair_ends(self, _: int) -> Ends:
+        """The edges to and from all other ranks, each on the channel of its pair."""
+        to, back = self.site.pair_edges()
+        return Ends(
+            {peer: _on(self._senders[peer], channel) for peer, (channel,) in to.items()},
+            {peer: _on(self._receivers[peer], channel) for peer, (channel,) in back.items()},
+        )
+
+    def _rail_ends(self) -> Ends:
+        """The edges of a hierarchical all-reduce; the second one inside has a number higher by the number of ranks."""
+        to, back = self.site.rail_edges()
+        return Ends(
+            {
+                peer + edge * self.size: self._senders[peer][channel]
+                for peer, channels in to.items()
+                for edge, channel in enumerate(channels)
+            },
+            {
+                peer + edge * self.size: self._receivers[peer][channel]
+                for peer, channels in back.items()
+                for edge, channel in enumerate(channels)
+            },
+        )
 
     def _run_transfers(self, signature: Signature, algorithm: str, transfers: list[ChannelTransfer]) -> None:
         now_ns = self.options.clock_ns()
         record = self.site.recorder.operation(
             self.site.record, self._seq, signature.kind, algorithm, signature.dtype, signature.size_bytes, now_ns
         )
-        for channel, each in enumerate(transfers):
-            each.pacer = self._pacer(channel)
         self._engine.run(Operation(self.name, self.rank, signature, transfers, record), now_ns)
         self._seq += 1
 
@@ -354,15 +422,39 @@ class SubGroup(Group):
         plan: Planner,
         reducing: Reducing | None = None,
         channel_split: ChannelSplit | None = None,
+        first: int = 0,
     ) -> None:
         """See Group. A CollectiveError names ranks of the communicator, and ends that one's operation as well."""
         try:
-            super().ring(signature, array, segments, plan, reducing, channel_split)
+            super().ring(signature, array, segments, plan, reducing, channel_split, first)
         except CollectiveError as error:
             peer = self._ranks[error.peer] if error.peer >= 0 else -1
             seen = error.seen_by(self._whole.name, self._whole.rank, signature.kind, peer)
             self._whole.guard.abandon(seen)
             raise seen from error
+
+
+def _missing(edges: Edges, ends: Mapping[int, Mapping[int, object]]) -> dict[int, list[int]]:
+    """The edges to or from ranks that no channel leads to yet, or that use a NIC which none does."""
+    inside = {
+        peer
+        for peer, known in ends.items()
+        if any(isinstance(end, (InsideSender, InsideReceiver)) for end in known.values())
+    }
+    return {peer: channels for peer, channels in _without(edges, ends).items() if peer not in inside}
+
+
+def _without(edges: Edges, ends: Mapping[int, Mapping[int, object]]) -> dict[int, list[int]]:
+    """The edges that are not connected yet."""
+    missing = {
+        peer: [channel for channel in channels if channel not in ends.get(peer, ())] for peer, channels in edges.items()
+    }
+    return {peer: channels for peer, channels in missing.items() if channels}
+
+
+def _on(ends: Mapping[int, End], channel: int) -> End:
+    """The end on a channel; inside a host any will do."""
+    return ends.get(channel) or next(iter(ends.values()))
 
 
 def _engine(site: RankEndpointContext, failure_signal: FailureSignal) -> Engine:

@@ -5,7 +5,7 @@ over all hosts (all-reduce), and the ranks of a host exchange their blocks (all-
 chunk goes on to the next one at once, so the inside and the rails are busy at the same time.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -164,12 +164,3 @@ def _steps(parts: int, chunks: int, hops: int) -> Iterator[_Step]:
         for hop in range(hops):
             if 0 <= turn - hop < len(order):
                 yield _Step(*order[turn - hop], hop)
-
-
-def rails(hosts: Sequence[Sequence[int]], nics: Sequence[int]) -> Hosts | None:
-    """Hosts whose ranks have the NICs of the same rails, one each, in the order of these; None where they have not."""
-    ordered = [tuple(sorted(ranks, key=lambda rank: nics[rank])) for ranks in hosts]
-    if len({tuple(nics[rank] for rank in ranks) for ranks in ordered}) != 1:
-        return None
-    first = [nics[rank] for rank in ordered[0]]
-    return tuple(ordered) if len(set(first)) == len(first) else None

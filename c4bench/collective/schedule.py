@@ -65,6 +65,21 @@ class Plan(NamedTuple):
     receives: tuple[Receive, ...]
 
 
+@lru_cache(maxsize=256)
+def among(plan: Plan, order: tuple[int, ...], *, owned: bool) -> Plan:
+    """The same plan where place p is taken by rank `order[p]`; with `owned` segment p is that rank's."""
+    segments = order if owned else range(len(order))
+    return Plan(
+        tuple(
+            tuple(send._replace(peer=order[send.peer], segment=segments[send.segment]) for send in sends)
+            for sends in plan.streams
+        ),
+        tuple(
+            receive._replace(peer=order[receive.peer], segment=segments[receive.segment]) for receive in plan.receives
+        ),
+    )
+
+
 Span = tuple[int, int]
 
 
@@ -130,21 +145,21 @@ def all_reduce(rank: int, size: int, chunks: int) -> Plan:
 
 
 @lru_cache(maxsize=256)
-def broadcast(rank: int, size: int, chunks: int, root: int = 0) -> Plan:
-    """Pipelined broadcast along the ring from `root`; the last rank before the root sends nothing."""
-    right, left, distance = (rank + 1) % size, (rank - 1) % size, (rank - root) % size
-    sends = [Send(right, 0, chunk, staged=False, needs=chunk + 1 if distance else 0) for chunk in range(chunks)]
+def broadcast(rank: int, size: int, chunks: int) -> Plan:
+    """Pipelined broadcast along the ring from rank 0; the last rank before it sends nothing."""
+    right, left = (rank + 1) % size, (rank - 1) % size
+    sends = [Send(right, 0, chunk, staged=False, needs=chunk + 1 if rank else 0) for chunk in range(chunks)]
     receives = [Receive(left, 0, chunk, reduce=False, final=False) for chunk in range(chunks)]
-    return _one_stream(sends if distance < size - 1 else (), receives if distance else ())
+    return _one_stream(sends if rank < size - 1 else (), receives if rank else ())
 
 
 @lru_cache(maxsize=256)
-def reduce(rank: int, size: int, chunks: int, root: int = 0) -> Plan:
-    """Pipelined reduction along the ring that ends at `root`; the rank to the right of the root receives nothing."""
-    right, left, distance = (rank + 1) % size, (rank - 1) % size, (rank - root) % size
-    sends = [Send(right, 0, chunk, staged=True, needs=chunk + 1 if distance > 1 else 0) for chunk in range(chunks)]
-    receives = [Receive(left, 0, chunk, reduce=True, final=not distance) for chunk in range(chunks)]
-    return _one_stream(sends if distance else (), receives if distance != 1 else ())
+def reduce(rank: int, size: int, chunks: int) -> Plan:
+    """Pipelined reduction along the ring that ends at rank 0; the rank to the right of it receives nothing."""
+    right, left = (rank + 1) % size, (rank - 1) % size
+    sends = [Send(right, 0, chunk, staged=True, needs=chunk + 1 if rank > 1 else 0) for chunk in range(chunks)]
+    receives = [Receive(left, 0, chunk, reduce=True, final=not rank) for chunk in range(chunks)]
+    return _one_stream(sends if rank else (), receives if rank != 1 else ())
 
 
 @lru_cache(maxsize=256)

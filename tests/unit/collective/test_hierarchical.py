@@ -1,12 +1,15 @@
-"""The hierarchical all-reduce: its schedule, executed symbolically."""
+"""The hierarchical all-reduce: its schedule, executed symbolically, and over loopback."""
 
 from collections import Counter
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from test_schedule import execute, own
 
 from c4bench.collective import hierarchical
+from c4bench.collective.ring_reader import read_telemetry_file
 
 
 @given(st.integers(2, 4), st.integers(1, 4), st.integers(1, 4), st.randoms())
@@ -34,9 +37,36 @@ def test_what_leaves_a_host_is_what_the_rails_must_carry():
         assert (len(outside), len(inside)) == (2 * 3, 2 * 7 * 2 * 3)
 
 
-def test_ranks_are_in_the_order_of_their_nics():
-    """Hosts have the same rails, however their ranks are numbered; with other NICs, or one for two, there are none."""
-    assert hierarchical.rails([[0, 1], [2, 3]], [1, 0, 0, 1]) == ((1, 0), (2, 3))
-    assert hierarchical.rails([[0, 1], [2, 3]], [1, 0, 0, 2]) is None
-    assert hierarchical.rails([[0, 1], [2, 3]], [0, 0, 0, 0]) is None
-    assert hierarchical.rails([[0, 1], [2]], [0, 1, 0]) is None
+@pytest.mark.parametrize("algorithm", ["hierarchical", "tree"])
+@pytest.mark.parametrize(
+    ("hosts", "gpus", "op"), [(2, 2, "avg"), (2, 4, "sum"), pytest.param(3, 3, "max", marks=pytest.mark.nightly)]
+)
+def test_results_are_exact_and_the_record_says_how(world, hosts, gpus, op, algorithm):
+    """All-reduces of ranks with a GPU have the ring's result for any length, before and after all pairs meet."""
+    size = hosts * gpus
+    job = world(size, gpus, gpus=gpus, algorithm=algorithm, chunk_bytes=4096, staging_bytes=8192)
+    expected = {"sum": size * (size + 1) / 2, "avg": (size + 1) / 2, "max": size}[op]
+
+    def work(comm):
+        for count in (0, 1, 7, 9_001):
+            array = np.arange(count, dtype=np.float64) * (comm.rank + 1)
+            comm.all_reduce(array, op)
+            np.testing.assert_array_equal(array, np.arange(count) * expected)
+            comm.all_to_all(np.zeros(2 * size), np.zeros(2 * size))
+            comm.barrier()
+
+    assert job.run(work) == [None] * size
+    named = {
+        op.algorithm for op in read_telemetry_file(job.path(0)).ops if op.kind == "all_reduce" and op.size_bytes > 8
+    }
+    assert named == {algorithm}
+
+
+def test_without_rails_it_is_a_ring(world):
+    """Ranks of one host, and ranks that have no GPU, have no rails: the record says ring, and sums are exact."""
+    for options in ({"gpus": 3}, {}):
+        job = world(3, 3, algorithm="hierarchical", **options)
+        arrays = [np.full(5, rank + 1.0) for rank in range(3)]
+        assert job.run(lambda comm, arrays=arrays: comm.all_reduce(arrays[comm.rank])) == [None] * 3
+        assert all((array == 6).all() for array in arrays)
+        assert {op.algorithm for op in read_telemetry_file(job.path(0)).ops} == {"ring"}

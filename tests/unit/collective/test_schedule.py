@@ -75,13 +75,28 @@ def test_reduce_scatter_completes_the_own_segment(size, chunks):
         assert final == {(rank, chunk) for chunk in range(chunks)}
 
 
+def placed(plan, order, *, owned):
+    """The plans by rank, where place p of a ring is rank `order[p]`'s."""
+    size = len(order)
+    return [schedule.among(plan(order.index(rank), size), order, owned=owned) for rank in range(size)]
+
+
 @given(sizes, chunk_counts, st.data())
 def test_broadcast_reaches_all(size, chunks, data):
-    """After a broadcast every rank holds the root's content."""
-    root = data.draw(st.integers(0, size - 1))
-    plans = [schedule.broadcast(rank, size, chunks, root=root) for rank in range(size)]
+    """After a broadcast, in any order of the ranks, every rank holds the content of the first."""
+    order = tuple(data.draw(st.permutations(range(size))))
+    plans = placed(lambda place, size: schedule.broadcast(place, size, chunks), order, owned=False)
     for contents in execute(plans, own(size, 1, chunks)):
-        assert all(content == Counter([root]) for content in contents.values())
+        assert all(content == Counter([order[0]]) for content in contents.values())
+
+
+@given(sizes, chunk_counts, st.data())
+def test_reduce_scatter_in_any_order_completes_the_own_segment(size, chunks, data):
+    """Whatever the order of the ranks in the ring, rank r holds the whole of segment r in the end."""
+    order = tuple(data.draw(st.permutations(range(size))))
+    plans = placed(lambda place, size: schedule.reduce_scatter(place, size, chunks), order, owned=True)
+    for rank, contents in enumerate(execute(plans, own(size, size, chunks))):
+        assert all(contents[rank, chunk] == Counter(range(size)) for chunk in range(chunks))
 
 
 @given(sizes, chunk_counts)

@@ -9,7 +9,7 @@ import numpy as np
 
 from c4bench.collective import hierarchical, schedule, tree
 from c4bench.collective.arrays import Reducing
-from c4bench.collective.channel_order import from_rank, has_gpus
+from c4bench.collective.channel_order import from_rank, has_gpus, hosts
 from c4bench.collective.channel_transfer import (
     ChannelSplit,
     ChannelTransfer,
@@ -33,6 +33,8 @@ from c4bench.collective.pacer import Pacer, RateControl
 from c4bench.collective.rendezvous import FailureSignal
 from c4bench.collective.schedule import Plan, Sides, Span, among
 from c4bench.collective.wiring import Wiring
+from c4bench.cost.all_reduce import ALL_REDUCES, GpuHosts, fastest
+from c4bench.model.fabric import Inside
 from c4bench.model.telemetry import Member
 from c4bench.verbs.waiting import waiter
 
@@ -40,6 +42,7 @@ End = TypeVar("End", SendEndpoint, ReceiveEndpoint)
 # A rank's part of a ring collective, by rank, size and number of chunks.
 Planner = Callable[[int, int, int], Plan]
 _NOTHING = np.empty(0, np.uint8)
+_decode_inside = msgspec.msgpack.Decoder(tuple[float, float]).decode
 
 
 class Group:
@@ -87,6 +90,7 @@ class Group:
             if self.size > 1:
                 self._wire_ring(closed=closed)
             self._controls: dict[int, RateControl] = {}
+            self._shape: GpuHosts | None = None
             self._plain = tuple(range(self.size))
             self._undo = undo.pop_all()
 
@@ -126,8 +130,8 @@ class Group:
     def _connect_all(self) -> None:
         """Connect the pairs of ranks that are not connected; the first call does it."""
         if "pairs" not in self._connected:
-            if self.options.algorithm != "ring":
-                self._connect_reduce(self.options.algorithm)
+            for algorithm in self._algorithms[1:]:
+                self._connect_reduce(algorithm)
             to, back = self.site.pair_edges()
             self._connect("pairs", _missing(to, self._senders), _missing(back, self._receivers), staged=False)
 
@@ -188,8 +192,8 @@ class Group:
 
     def all_reduce(self, signature: Signature, array: Array, reducing: Reducing) -> None:
         """All-reduce a flat array by the algorithm of the options."""
-        algorithm = self.options.algorithm if self.size > 1 else "ring"
-        if algorithm == "ring" or (algorithm == "hierarchical" and not self.site.rails):
+        algorithm = self._algorithm(array.nbytes)
+        if algorithm == "ring":
             self.ring(signature, array, schedule.split(array.size, self.size), schedule.all_reduce, reducing)
             return
         self._check(signature.kind)
@@ -200,6 +204,39 @@ class Group:
                 self._tree(signature, array, reducing)
             else:
                 self._hierarchical(signature, array, reducing)
+
+    def _algorithm(self, size_bytes: int) -> str:
+        """The algorithm of an all-reduce, on all ranks the same."""
+        if self.options.algorithm != "auto" or self.size == 1:
+            return self._algorithms[-1]
+        self._shape = self._shape or self._agree_on_shape()
+        return fastest(size_bytes, self._shape, self._algorithms)
+
+    @property
+    def _algorithms(self) -> list[str]:
+        """The algorithms that all-reduces may use: a ring, and those of the options that are possible."""
+        wanted = ALL_REDUCES if self.options.algorithm == "auto" else ("ring", self.options.algorithm)
+        able = ("ring", "tree", "hierarchical") if self.site.rails else ("ring", "tree")
+        return [name for name in dict.fromkeys(wanted) if name in able] if self.size > 1 else ["ring"]
+
+    def _agree_on_shape(self) -> GpuHosts:
+        """What the choice of an algorithm depends on; the slowest inside of any host counts."""
+        place = self.site.process.inside
+        inside = place.inside if place else Inside()
+        own = msgspec.msgpack.encode((inside.rate_bps, inside.delay_s))
+        self.guard.check("all_reduce", self._seq)
+        with self.guard.during("all_reduce", self._seq):
+            rates, delays = zip(*map(_decode_inside, self.site.exchange("inside", own)), strict=True)
+        nics = self.default_split.weights
+        ranks = hosts(self.site.members)
+        used_bps = sum(nics) / sum(map(bool, nics)) * (1 if has_gpus(self.site.members) else len(self.site.channels))
+        return GpuHosts(
+            len(ranks),
+            max(map(len, ranks)),
+            used_bps,
+            min(rate or float("inf") for rate in rates),
+            inside_hop_s=max(delays),
+        )
 
     def _tree(self, signature: Signature, array: Array, reducing: Reducing) -> None:
         self._run(

@@ -12,7 +12,7 @@ from c4bench.model.fabric import USUAL_QPS
 from c4bench.verbs.transport import PATIENT, PROFILES, TransportProfile
 from c4bench.verbs.waiting import MODES
 
-ALGORITHMS = ("ring", "tree", "hierarchical")
+ALGORITHMS = ("auto", "ring", "tree", "hierarchical")
 _EPOCH_NS = time.time_ns() - time.monotonic_ns()
 
 
@@ -60,7 +60,8 @@ class Options(msgspec.Struct, frozen=True):
     - `window`: messages in flight for each channel; up to four times as many shorter ones, with the same bytes. 0 is
       two for each QP, and at least eight; of messages that are shorter for more than four QPs, as many bytes.
     - `algorithm`: how an all-reduce goes: over a `ring`, a double binary `tree` (`collective.tree`), or `hierarchical`
-      inside hosts and over rails (`collective.hierarchical`), which is a ring where ranks have no NIC each.
+      inside hosts and over rails (`collective.hierarchical`), which is a ring where ranks have no NIC each. `auto` is
+      the one that should take the least time for the array's size (`cost.all_reduce`).
     - `channels`: how many NICs to use, 0 for all.
     - `qps`: QPs of a connection, which share its load; they post no faster than the NIC sends, and little faster than
       messages are acknowledged. 0 leaves the number to C4P (`RankEndpointContext.with_qps`).

@@ -39,7 +39,8 @@ def test_what_leaves_a_host_is_what_the_rails_must_carry():
 
 @pytest.mark.parametrize("algorithm", ["hierarchical", "tree"])
 @pytest.mark.parametrize(
-    ("hosts", "gpus", "op"), [(2, 2, "avg"), (2, 4, "sum"), pytest.param(3, 3, "max", marks=pytest.mark.nightly)]
+    ("hosts", "gpus", "op"),
+    [(2, 2, "avg"), *(pytest.param(*case, marks=pytest.mark.nightly) for case in ((2, 4, "sum"), (3, 3, "max")))],
 )
 def test_results_are_exact_and_the_record_says_how(world, hosts, gpus, op, algorithm):
     """All-reduces of ranks with a GPU have the ring's result for any length, before and after all pairs meet."""
@@ -70,3 +71,25 @@ def test_without_rails_it_is_a_ring(world):
         assert job.run(lambda comm, arrays=arrays: comm.all_reduce(arrays[comm.rank])) == [None] * 3
         assert all((array == 6).all() for array in arrays)
         assert {op.algorithm for op in read_telemetry_file(job.path(0)).ops} == {"ring"}
+
+
+@pytest.mark.parametrize("gpus", [0, 2])
+def test_auto_takes_the_algorithm_for_the_size(world, gpus):
+    """With `auto` short arrays go over trees and long ones do not, all exact; the record says which way each went.
+
+    On three hosts with rails these take no more hops than trees, and fewer bytes.
+    """
+    size = 6 if gpus else 4
+    job = world(size, 2, gpus=gpus, algorithm="auto", rates=(1e9, 1e9))
+
+    def work(comm):
+        for count in (4, 1 << 18):
+            array = np.full(count, comm.rank + 1.0)
+            comm.all_reduce(array)
+            assert (array == size * (size + 1) / 2).all()
+        comm.barrier()
+
+    assert job.run(work) == [None] * size
+    # The last one of its size: before others the ranks meet over the ring.
+    named = {op.size_bytes: op.algorithm for op in read_telemetry_file(job.path(0)).ops if op.kind == "all_reduce"}
+    assert named == ({32: "hierarchical", 8 << 18: "hierarchical"} if gpus else {32: "tree", 8 << 18: "ring"})

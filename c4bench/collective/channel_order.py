@@ -36,15 +36,38 @@ def used_channels(members: Sequence[Member], channels: int) -> tuple[int, ...]:
 
 def ring_order(members: Sequence[Member], channel: int) -> tuple[int, ...]:
     """The ranks in the order of a channel's ring, from rank 0 on."""
+    order = [rank for first, *others in chains(members, channel) for rank in (*others, first)]
+    return from_rank(order, 0)
+
+
+def chains(members: Sequence[Member], channel: int) -> list[list[int]]:
+    """The ranks of each host, from the one whose GPU is next to the channel's NIC on; ranks without GPU are alone."""
     gpus = gpus_of(members)
-    order: list[int] = []
+    made = []
+    for ranks in hosts(members):
+        first = next((place for place, rank in enumerate(ranks) if gpus and gpus[rank].nic == channel), -1)
+        made.append([*ranks[first:], *ranks[:first]])
+    return made
+
+
+def hosts(members: Sequence[Member]) -> list[list[int]]:
+    """The ranks that reach each other inside their host; ranks without GPU are alone."""
+    gpus = gpus_of(members)
     by_host: dict[str, list[int]] = {}
     for rank, member in enumerate(members):
         by_host.setdefault(member.host if gpus else str(rank), []).append(rank)
-    for ranks in by_host.values():
-        last = next((place for place, rank in enumerate(ranks) if gpus and gpus[rank].nic == channel), len(ranks) - 1)
-        order += ranks[last + 1 :] + ranks[: last + 1]
-    return from_rank(order, 0)
+    return list(by_host.values())
+
+
+def rails(members: Sequence[Member]) -> tuple[tuple[int, ...], ...]:
+    """The ranks of each host in the order of their NICs; none where these are not the same on all of several hosts."""
+    gpus = gpus_of(members)
+    if not gpus or len(hosts(members)) < 2:
+        return ()
+    ordered = [sorted(ranks, key=lambda rank: gpus[rank].nic) for ranks in hosts(members)]
+    nics = {tuple(gpus[rank].nic for rank in ranks) for ranks in ordered}
+    equal = len(nics) == 1 and all(len(set(each)) == len(each) for each in nics)
+    return tuple(map(tuple, ordered)) if equal else ()
 
 
 def from_rank(order: Sequence[int], first: int) -> tuple[int, ...]:

@@ -56,7 +56,7 @@ class Communicator:
         signature = _signature("all_reduce", whole, reduction=op)
         if self._degraded and self._degraded.all_reduce(signature, whole, reducing):
             return
-        self._group.ring(signature, whole, schedule.split(whole.size, self.size), schedule.all_reduce, reducing)
+        self._group.all_reduce(signature, whole, reducing)
 
     def reduce_scatter(self, output: Array, input: Array, op: str = "sum") -> None:  # noqa: A002  (torch's name)
         """Reduce `input` over all ranks and leave part `rank` in `output`; `input` holds size x `output` items."""

@@ -8,7 +8,17 @@ from typing import NamedTuple
 
 import msgspec
 
-from c4bench.collective.channel_order import has_gpus, inside, pair_channel, ring_order, used_channels
+from c4bench.collective import tree
+from c4bench.collective.channel_order import (
+    chains,
+    gpus_of,
+    has_gpus,
+    inside,
+    pair_channel,
+    rails,
+    ring_order,
+    used_channels,
+)
 from c4bench.collective.errors import CollectiveError
 from c4bench.collective.handshake import EndpointAddresses
 from c4bench.collective.inside import InsidePlace
@@ -169,6 +179,16 @@ class RankEndpointContext:
         """The order in which each channel's ring passes the ranks, from rank 0 on."""
         return {channel: ring_order(self.members, channel) for channel in self.channels}
 
+    @cached_property
+    def trees(self) -> dict[int, tuple[tree.Parents, tree.Parents]]:
+        """The two trees of each channel."""
+        return {channel: tree.over_chains(chains(self.members, channel)) for channel in self.channels}
+
+    @cached_property
+    def rails(self) -> tuple[tuple[int, ...], ...]:
+        """The ranks of each host in the order of their NICs; none where hosts have no rails in common."""
+        return rails(self.members)
+
     def inside(self, peer: int) -> bool:
         """Whether a rank is reached inside this host, not through its NICs."""
         return inside(self.members[self.rank], self.members[peer])
@@ -184,6 +204,32 @@ class RankEndpointContext:
             if closed or at:
                 back.setdefault(order[at - 1], []).append(channel)
         return to, back
+
+    def tree_edges(self) -> tuple[Edges, Edges]:
+        """The edges to and from this rank's neighbours in the trees: both ways."""
+        near: dict[int, list[int]] = {}
+        for channel, trees in self.trees.items():
+            for peer in tree.neighbours(trees, self.rank):
+                near.setdefault(peer, []).append(channel)
+        return near, near
+
+    def rail_edges(self) -> tuple[Edges, Edges]:
+        """The edges of a hierarchical all-reduce: to and from neighbours on the rail, and inside the host, two each."""
+        ranks = next(ranks for ranks in self.rails if self.rank in ranks)
+        place, host = ranks.index(self.rank), self.rails.index(ranks)
+        right, left = (self.rails[(host + step) % len(self.rails)][place] for step in (1, -1))
+        own = [gpus_of(self.members)[self.rank].nic]
+        to: dict[int, list[int]] = {right: own}
+        back: dict[int, list[int]] = {left: own}
+        if len(ranks) > 1:
+            to[ranks[(place + 1) % len(ranks)]] = self.inside_channels(self.rank)
+            back[ranks[place - 1]] = self.inside_channels(ranks[place - 1])
+        return to, back
+
+    def inside_channels(self, source: int) -> list[int]:
+        """Two channels of edges from a rank to others of its host: those that its ring uses, if these are enough."""
+        own = gpus_of(self.members)[source].nic
+        return [*(channel for channel in self.channels if channel != own), own][:2]
 
     def pair_edges(self) -> tuple[Edges, Edges]:
         """The edges to and from every other rank, in the order of an all-to-all."""

@@ -7,9 +7,9 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from c4bench.collective import schedule
+from c4bench.collective import hierarchical, schedule, tree
 from c4bench.collective.arrays import Reducing
-from c4bench.collective.channel_order import from_rank, has_gpus
+from c4bench.collective.channel_order import from_rank, has_gpus, hosts
 from c4bench.collective.channel_transfer import (
     ChannelSplit,
     ChannelTransfer,
@@ -33,6 +33,8 @@ from c4bench.collective.pacer import Pacer, RateControl
 from c4bench.collective.rendezvous import FailureSignal
 from c4bench.collective.schedule import Plan, Sides, Span, among
 from c4bench.collective.wiring import Wiring
+from c4bench.cost.all_reduce import ALL_REDUCES, GpuHosts, fastest
+from c4bench.model.fabric import Inside
 from c4bench.model.telemetry import Member
 from c4bench.verbs.waiting import waiter
 
@@ -40,6 +42,7 @@ End = TypeVar("End", SendEndpoint, ReceiveEndpoint)
 # A rank's part of a ring collective, by rank, size and number of chunks.
 Planner = Callable[[int, int, int], Plan]
 _NOTHING = np.empty(0, np.uint8)
+_decode_inside = msgspec.msgpack.Decoder(tuple[float, float]).decode
 
 
 class Group:
@@ -87,6 +90,7 @@ class Group:
             if self.size > 1:
                 self._wire_ring(closed=closed)
             self._controls: dict[int, RateControl] = {}
+            self._shape: GpuHosts | None = None
             self._plain = tuple(range(self.size))
             self._undo = undo.pop_all()
 
@@ -114,9 +118,20 @@ class Group:
         slowest_bps = min(rates_bps[channel] for channel in used)
         return ChannelSplit(weights, self.options.chunk_for(slowest_bps), self.options.window)
 
+    def _connect_reduce(self, algorithm: str) -> None:
+        """Connect the edges of an all-reduce that is no ring; the first call does it.
+
+        They need staging memory, which those of other pairs do not have, so they come first.
+        """
+        if algorithm not in self._connected:
+            to, back = self.site.tree_edges() if algorithm == "tree" else self.site.rail_edges()
+            self._connect(algorithm, _without(to, self._senders), _without(back, self._receivers), staged=True)
+
     def _connect_all(self) -> None:
         """Connect the pairs of ranks that are not connected; the first call does it."""
         if "pairs" not in self._connected:
+            for algorithm in self._algorithms[1:]:
+                self._connect_reduce(algorithm)
             to, back = self.site.pair_edges()
             self._connect("pairs", _missing(to, self._senders), _missing(back, self._receivers), staged=False)
 
@@ -174,6 +189,78 @@ class Group:
         order = from_rank(self.site.orders[channel], first)
         made = plan(order.index(self.rank), self.size, part.chunks)
         return made if order == self._plain else among(made, order, owned=len(part.segments) == self.size)
+
+    def all_reduce(self, signature: Signature, array: Array, reducing: Reducing) -> None:
+        """All-reduce a flat array by the algorithm of the options."""
+        algorithm = self._algorithm(array.nbytes)
+        if algorithm == "ring":
+            self.ring(signature, array, schedule.split(array.size, self.size), schedule.all_reduce, reducing)
+            return
+        self._check(signature.kind)
+        self._synchronize_before(algorithm, signature)
+        with self.guard.during(signature.kind, self._seq):
+            self._connect_reduce(algorithm)
+            if algorithm == "tree":
+                self._tree(signature, array, reducing)
+            else:
+                self._hierarchical(signature, array, reducing)
+
+    def _algorithm(self, size_bytes: int) -> str:
+        """The algorithm of an all-reduce, on all ranks the same."""
+        if self.options.algorithm != "auto" or self.size == 1:
+            return self._algorithms[-1]
+        self._shape = self._shape or self._agree_on_shape()
+        return fastest(size_bytes, self._shape, self._algorithms)
+
+    @property
+    def _algorithms(self) -> list[str]:
+        """The algorithms that all-reduces may use: a ring, and those of the options that are possible."""
+        wanted = ALL_REDUCES if self.options.algorithm == "auto" else ("ring", self.options.algorithm)
+        able = ("ring", "tree", "hierarchical") if self.site.rails else ("ring", "tree")
+        return [name for name in dict.fromkeys(wanted) if name in able] if self.size > 1 else ["ring"]
+
+    def _agree_on_shape(self) -> GpuHosts:
+        """What the choice of an algorithm depends on; the slowest inside of any host counts."""
+        place = self.site.process.inside
+        inside = place.inside if place else Inside()
+        own = msgspec.msgpack.encode((inside.rate_bps, inside.delay_s))
+        self.guard.check("all_reduce", self._seq)
+        with self.guard.during("all_reduce", self._seq):
+            rates, delays = zip(*map(_decode_inside, self.site.exchange("inside", own)), strict=True)
+        nics = self.default_split.weights
+        ranks = hosts(self.site.members)
+        used_bps = sum(nics) / sum(map(bool, nics)) * (1 if has_gpus(self.site.members) else len(self.site.channels))
+        return GpuHosts(
+            len(ranks),
+            max(map(len, ranks)),
+            used_bps,
+            min(rate or float("inf") for rate in rates),
+            inside_hop_s=max(delays),
+        )
+
+    def _tree(self, signature: Signature, array: Array, reducing: Reducing) -> None:
+        self._run(
+            signature,
+            "tree",
+            self.default_split.finer(array.nbytes // 2, tree.CHUNKS),
+            schedule.split(array.size, 2),
+            lambda channel, part: tree.all_reduce(self.rank, self.site.trees[channel], part.chunks),
+            (array, array),
+            reducing=reducing,
+        )
+
+    def _hierarchical(self, signature: Signature, array: Array, reducing: Reducing) -> None:
+        whole = self.default_split._replace(weights=(1,))
+        self._run(
+            signature,
+            "hierarchical",
+            whole.finer(array.nbytes // self.size, hierarchical.CHUNKS),
+            schedule.split(array.size, self.size),
+            lambda _, part: hierarchical.all_reduce(self.rank, self.site.rails, part.chunks),
+            (array, array),
+            reducing=reducing,
+            ends=lambda _: self._rail_ends(),
+        )
 
     def all_to_all(self, signature: Signature, source: Array, target: Array) -> None:
         """Run the linear shift of all-to-all over flat arrays of equal parts."""
@@ -297,6 +384,22 @@ class Group:
             {peer: _on(self._receivers[peer], channel) for peer, (channel,) in back.items()},
         )
 
+    def _rail_ends(self) -> Ends:
+        """The edges of a hierarchical all-reduce; the second one inside has a number higher by the number of ranks."""
+        to, back = self.site.rail_edges()
+        return Ends(
+            {
+                peer + edge * self.size: self._senders[peer][channel]
+                for peer, channels in to.items()
+                for edge, channel in enumerate(channels)
+            },
+            {
+                peer + edge * self.size: self._receivers[peer][channel]
+                for peer, channels in back.items()
+                for edge, channel in enumerate(channels)
+            },
+        )
+
     def _run_transfers(self, signature: Signature, algorithm: str, transfers: list[ChannelTransfer]) -> None:
         now_ns = self.options.clock_ns()
         record = self.site.recorder.operation(
@@ -375,10 +478,15 @@ def _missing(edges: Edges, ends: Mapping[int, Mapping[int, object]]) -> dict[int
         for peer, known in ends.items()
         if any(isinstance(end, (InsideSender, InsideReceiver)) for end in known.values())
     }
+    return {peer: channels for peer, channels in _without(edges, ends).items() if peer not in inside}
+
+
+def _without(edges: Edges, ends: Mapping[int, Mapping[int, object]]) -> dict[int, list[int]]:
+    """The edges that are not connected yet."""
     missing = {
         peer: [channel for channel in channels if channel not in ends.get(peer, ())] for peer, channels in edges.items()
     }
-    return {peer: channels for peer, channels in missing.items() if channels and peer not in inside}
+    return {peer: channels for peer, channels in missing.items() if channels}
 
 
 def _on(ends: Mapping[int, End], channel: int) -> End:

@@ -212,7 +212,8 @@ class Wiring:
 
     def _sending_peer(self, peer: int, channels: Sequence[int]) -> SendingPeer:
         site, window = self._site, self._options.window
-        sends = (MAX_WINDOW_FACTOR * window if self._resilient else window) + 1
+        finer = self._resilient or self._options.algorithm != "ring"
+        sends = (MAX_WINDOW_FACTOR * window if finer else window) + 1
         # As many notices as grants, if there may be any.
         grants = MAILBOX_SLOTS if self._resilient or not any(nic.ecn for nic in site.nics) else 2 * MAILBOX_SLOTS
         depth = grants * self._sharing + self._control_slots

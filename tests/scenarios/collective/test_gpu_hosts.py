@@ -1,80 +1,47 @@
-"""Ranks that have a GPU each: collectives through all GPUs and NICs of their hosts are exact, and near their bounds."""
+"""All-reduces of hosts with a rank for each GPU are exact, and nearly as fast as NICs and the inside allow."""
 
 import pytest
 
-from c4bench.bench.figures import bus_bandwidth_bps
-from c4bench.cost.gpu_hosts import ring_bound_bps
-from c4bench.model.measurement import Clock
+from c4bench.cost.all_reduce import ALL_REDUCES, GpuHosts
 from c4bench.units import payload_bound
 from c4bench.workload.jobs import gpu_job
 
-MANY_BYTES = 32 << 20
-FEW_BYTES = 4 << 20
+SIZE_BYTES = 64 << 20
+AT_LEAST = {"ring": 0.97, "tree": 0.95, "hierarchical": 0.97}
 
 
-@pytest.fixture
-def gpu_hosts(rdma_hosts):
-    """Hosts with several GPUs each."""
-    if len(rdma_hosts[0].gpus) < 2:
-        pytest.skip("no-gpus: the inventory states fewer than two GPUs a host; state c4.gpus")
-    return rdma_hosts
+@pytest.mark.needs(hosts=2)
+@pytest.mark.parametrize("algorithm", [pytest.param(name, marks=pytest.mark.nightly) for name in ALL_REDUCES])
+def test_all_reduce_of_gpus_is_near_its_bound(cluster, rdma_hosts, measure, algorithm):
+    """Every element on every rank is exact, and the time is near the least in which the algorithm's bytes can pass."""
+    if not rdma_hosts[0].gpus:
+        pytest.skip("no-gpus: this topology has no GPUs")
+    host = rdma_hosts[0]
+    timed = {"size_bytes": SIZE_BYTES, "operations": 2, "warmup": 1, "back_to_back": True}
+    spec = gpu_job(f"gpus-{algorithm}", "bandwidth", rdma_hosts, len(host.gpus), seed=1, algorithm=algorithm, **timed)
+    results = cluster.results(cluster.start(spec), "all_reduce", 240.0)
+    cluster.stop(spec.id)
+    assert sum(result["exact"] for result in results) == sum(result["checked"] for result in results) > 0
+    shape = GpuHosts(len(rdma_hosts), len(host.gpus), payload_bound(host.nics[0].rate_bps), host.inside.rate_bps)
+    # From the first rank's start to the last one's end, of both operations.
+    took_s = max(result["spans"][-1][1] - result["spans"][0][0] for result in results)
+    fraction = 2 * ALL_REDUCES[algorithm](shape).least_s(SIZE_BYTES, shape) / took_s
+    labels = {"algorithm": algorithm, "hosts": shape.hosts, "ranks": shape.ranks}
+    measure("gpu_host.busbw_fraction", fraction, at_least=AT_LEAST[algorithm], **labels)
 
 
-def results_of(cluster, hosts, collective, size_bytes, **parameters):
-    """What the ranks of a job report that measures a collective with a rank for each GPU."""
-    name = f"gpus-{collective}".replace("_", "-")
-    spec = gpu_job(
-        name,
-        "bandwidth",
-        hosts,
-        len(hosts[0].gpus),
-        seed=1,
-        collective=collective,
-        size_bytes=size_bytes,
-        back_to_back=True,
-        paths="ecmp",
-        **parameters,
-    )
-    try:
-        return cluster.results(cluster.start(spec), collective, 300.0)
-    finally:
-        cluster.stop(spec.id)
-
-
-def exact_fraction(results):
-    """The share of elements that are as expected."""
-    return sum(result["exact"] for result in results) / sum(result["checked"] for result in results)
-
-
-def test_all_reduce_is_exact(cluster, gpu_hosts, measure):
-    """Every element is exact on every rank, through all GPUs of a host and each of its NICs."""
-    results = results_of(cluster, gpu_hosts, "all_reduce", FEW_BYTES, operations=1, warmup=0)
-    measure("gpu_host.exact_fraction", exact_fraction(results), equals=1, clock=Clock.NONE, **labels(gpu_hosts))
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("collective", ["all_reduce", "all_gather", "reduce_scatter"])
-def test_rings_reach_their_bound(cluster, gpu_hosts, measure, collective):
-    """A ring for each NIC through all GPUs of the hosts has nearly the bandwidth that NICs and the inside allow."""
-    results = results_of(cluster, gpu_hosts, collective, MANY_BYTES, operations=2, warmup=1)
-    assert exact_fraction(results) == 1.0
-    first = gpu_hosts[0]
-    bound = ring_bound_bps(
-        [payload_bound(nic.rate_bps) for nic in first.nics], first.inside.rate_bps, len(gpu_hosts), len(first.gpus)
-    )
-    fraction = bus_bandwidth_bps(collective, MANY_BYTES, results) / bound
-    measure(
-        "gpu_host.busbw_fraction", fraction, at_least=0.97, algorithm="ring", collective=collective, **labels(gpu_hosts)
-    )
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("collective", ["all_to_all", "broadcast", "reduce"])
-def test_other_collectives_are_exact(cluster, gpu_hosts, collective):
-    """Every element is exact, inside hosts and between them."""
-    assert exact_fraction(results_of(cluster, gpu_hosts, collective, FEW_BYTES, operations=1, warmup=0)) == 1.0
-
-
-def labels(hosts):
-    """What a figure was measured over."""
-    return {"hosts": len(hosts), "ranks": len(hosts) * len(hosts[0].gpus), "rate": hosts[0].nics[0].rate_bps}
+@pytest.mark.needs(hosts=2)
+@pytest.mark.parametrize(
+    "collective",
+    ["all_reduce", *(pytest.param(each, marks=pytest.mark.nightly) for each in ("all_gather", "reduce_scatter"))],
+)
+def test_collectives_of_gpus_are_exact(cluster, rdma_hosts, measure, collective):
+    """Small arrays pass through all GPUs of all hosts, and every element is exact on every rank."""
+    if not rdma_hosts[0].gpus:
+        pytest.skip("no-gpus: this topology has no GPUs")
+    few = {"size_bytes": 4 << 20, "operations": 1, "warmup": 0, "collective": collective, "paths": "ecmp"}
+    spec = gpu_job(f"exact-{collective}", "bandwidth", rdma_hosts, len(rdma_hosts[0].gpus), seed=1, **few)
+    results = cluster.results(cluster.start(spec), collective, 120.0)
+    cluster.stop(spec.id)
+    exact, checked = (sum(result[name] for result in results) for name in ("exact", "checked"))
+    measure("gpu_host.exact_fraction", exact / checked, equals=1, collective=collective, ranks=len(results))

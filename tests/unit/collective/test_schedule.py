@@ -14,7 +14,10 @@ chunk_counts = st.integers(1, 4)
 
 
 def execute(plans, state):
-    """Run plans: `state[rank][segment, chunk]` is a Counter of contributions. Returns the final states."""
+    """Run plans: `state[rank][segment, chunk]` is a Counter of contributions. Returns the final states.
+
+    An edge of number peer + k x size is another one to or from that peer.
+    """
     size = len(plans)
     unsent = [[deque(stream) for stream in plan.streams] for plan in plans]
     expected = [defaultdict(deque) for _ in range(size)]
@@ -29,12 +32,14 @@ def execute(plans, state):
             for stream in streams:
                 if stream and stream[0].needs <= passed[rank][stream[0].gate]:
                     send = stream.popleft()
-                    links[rank, send.peer].append((send, Counter(state[rank][send.segment, send.chunk])))
+                    edge, peer = divmod(send.peer, size)
+                    links[rank, peer, edge].append((send, Counter(state[rank][send.segment, send.chunk])))
                     moving = True
             for peer, receives in expected[rank].items():
-                if links[peer, rank] and receives[0].needs <= passed[rank][receives[0].after]:
+                link = links[peer % size, rank, peer // size]
+                if link and receives[0].needs <= passed[rank][receives[0].after]:
                     moving = True
-                    use(state[rank], *links[peer, rank].popleft(), receives.popleft(), passed[rank])
+                    use(state[rank], *link.popleft(), receives.popleft(), passed[rank])
     assert not any(stream for streams in unsent for stream in streams)
     assert not any(receives for each in expected for receives in each.values())
     return state

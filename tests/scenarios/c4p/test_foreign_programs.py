@@ -104,23 +104,6 @@ def test_queue_pairs_move_while_they_carry_data(cluster, start, pairs_across, sw
     measure("attach.goodput_ratio", ran.figure.value / payload_bound(sender.rate_bps), at_least=0.98, moved="yes")
 
 
-@pytest.mark.needs(hosts=8)
-@pytest.mark.nightly
-def test_queue_pairs_leave_a_link_that_goes_down(cluster, start, pairs_across, inject, ports, measure):
-    """The switch's port is down: perftest's queue pairs go to the paths of the new plan, and it ends well."""
-    (pair,) = pairs_across(1)
-    sender = pair[1].nics[0]
-    ran = start(pair, f"{BANDWIDTH} -n {LONG} {{server}}", f"{BANDWIDTH} -n {LONG}")
-    wait_for(lambda: len(used(cluster, ran.job, sender.name)) == QPS)
-    link = next(iter(placed(cluster, ran.job, sender.name).values())).hops[1]
-    with inject("link.down", at=ports.leading[link]) as down:
-        wait_for(lambda: (paths := placed(cluster, ran.job, sender.name)) and crosses_none(paths, link))
-        wait_for(lambda: used(cluster, ran.job, sender.name) == planned(cluster, ran.job, sender.name))
-        moved_s = time.time() - down.observed_s
-        assert ran.wait(WITHIN_S) == 0
-    measure("attach.move_s", moved_s, unit="s", at_most=2.0, program="ib_write_bw", fault="link.down")
-
-
 def blamed(job, link):
     """What C4D says of a link that is slow."""
     now_s = time.time()
@@ -133,11 +116,6 @@ def placed(cluster, job, sender):
     """The paths of the queue pairs by which a NIC sends, as C4P plans them now."""
     present = cluster.placed(job) if job in cluster.parts.registry.jobs() else {}
     return {flow.id: path for flow, path in present.items() if flow.source == sender}
-
-
-def planned(cluster, job, sender):
-    """The source ports that C4P plans for a NIC's queue pairs now."""
-    return {path.source_port for path in placed(cluster, job, sender).values()}
 
 
 def crosses_none(paths, link):

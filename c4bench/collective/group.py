@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from c4bench.collective import hierarchical, schedule, tree
+from c4bench.collective import hierarchical, relays, schedule, tree
 from c4bench.collective.arrays import Reducing
 from c4bench.collective.channel_order import from_rank, has_gpus, hosts
 from c4bench.collective.channel_transfer import (
@@ -91,6 +91,7 @@ class Group:
                 self._wire_ring(closed=closed)
             self._controls: dict[int, RateControl] = {}
             self._shape: GpuHosts | None = None
+            self._spare = _NOTHING
             self._plain = tuple(range(self.size))
             self._undo = undo.pop_all()
 
@@ -123,9 +124,13 @@ class Group:
 
         They need staging memory, which those of other pairs do not have, so they come first.
         """
-        if algorithm not in self._connected:
-            to, back = self.site.tree_edges() if algorithm == "tree" else self.site.rail_edges()
-            self._connect(algorithm, _without(to, self._senders), _without(back, self._receivers), staged=True)
+        edges = self.site.tree_edges() if algorithm == "tree" else self.site.rail_edges()
+        self._connect_missing(algorithm, edges, staged=True)
+
+    def _connect_missing(self, key: str, edges: tuple[Edges, Edges], *, staged: bool) -> None:
+        if key not in self._connected:
+            to, back = edges
+            self._connect(key, _without(to, self._senders), _without(back, self._receivers), staged=staged)
 
     def _connect_all(self) -> None:
         """Connect the pairs of ranks that are not connected; the first call does it."""
@@ -263,12 +268,17 @@ class Group:
         )
 
     def all_to_all(self, signature: Signature, source: Array, target: Array) -> None:
-        """Run the linear shift of all-to-all over flat arrays of equal parts."""
+        """Run an all-to-all over flat arrays of equal parts: by relays where hosts have rails, else by linear shift."""
         self._check(signature.kind)
         if self.size == 1:
             return
-        self._synchronize_before("pairs", signature)
+        relayed = relays.consecutive(self.site.rails) if self.site.rails else False
+        key = "relays" if relayed else "pairs"
+        self._synchronize_before(key, signature)
         with self.guard.during(signature.kind, self._seq):
+            if relayed:
+                self._relay(signature, source, target)
+                return
             self._connect_all()
             # From a rank with a GPU all goes by its own NIC.
             gpus = has_gpus(self.site.members)
@@ -281,6 +291,38 @@ class Group:
                 (source, target),
                 ends=self._pair_ends if gpus else self._ends,
             )
+
+    def _relay(self, signature: Signature, source: Array, target: Array) -> None:
+        """An all-to-all by relays. The scratch memory has a row for each rank of the other hosts."""
+        self._connect_missing("relays", self.site.relay_edges(), staged=False)
+        hosts, block = self.site.rails, source.size // self.size
+        scratch = self._scratch(source)
+        ranks = next(ranks for ranks in hosts if self.rank in ranks)
+        for there in hosts:
+            row, own = min(there) + self.rank - min(ranks), there[ranks.index(self.rank)]
+            np.copyto(scratch[row * block : (row + 1) * block], source[own * block : (own + 1) * block])
+        whole = self.default_split._replace(weights=(1,))
+        rows = [(min(there) * block, (min(there) + len(there)) * block) for there in hosts]
+        ((_, part),) = whole.cuts(schedule.split(source.size, self.size), source)
+        count = relays.row_chunks(len(ranks), part.chunks, block * source.itemsize, whole.chunk_bytes)
+        self._run(
+            signature,
+            "pxn",
+            whole,
+            part.whole,
+            lambda _, part: relays.all_to_all(self.rank, hosts, part.chunks, count),
+            (source, target),
+            scratch,
+            block,
+            ends=lambda _: self._ends_on(*self.site.relay_edges()),
+            relayed=ChunkedShare(rows, count, rows),
+        )
+
+    def _scratch(self, like: Array) -> Array:
+        """Memory like an array's, reused as long as it is large enough."""
+        if self._spare.nbytes < like.nbytes:
+            self._spare = np.empty(like.nbytes, np.uint8)
+        return self._spare[: like.nbytes].view(like.dtype)
 
     def fold(
         self,
@@ -346,6 +388,7 @@ class Group:
         *,
         reducing: Reducing | None = None,
         ends: Callable[[int], Ends] | None = None,
+        relayed: ChunkedShare | None = None,
     ) -> None:
         """Run a plan for each channel's share of the `segments` of two flat arrays: of what is sent, and of results."""
         transfers = []
@@ -355,8 +398,9 @@ class Group:
             memory = Memory(
                 self._nic_buffers(arrays[0], senders),
                 self._nic_buffers(arrays[1], receivers),
-                self._nic_buffers(scratch, receivers),
+                self._nic_buffers(scratch, [*senders, *receivers]),
                 row_items,
+                relayed,
             )
             each = transfer(
                 made,
@@ -378,7 +422,10 @@ class Group:
 
     def _pair_ends(self, _: int) -> Ends:
         """The edges to and from all other ranks, each on the channel of its pair."""
-        to, back = self.site.pair_edges()
+        return self._ends_on(*self.site.pair_edges())
+
+    def _ends_on(self, to: Edges, back: Edges) -> Ends:
+        """Edges of one channel each."""
         return Ends(
             {peer: _on(self._senders[peer], channel) for peer, (channel,) in to.items()},
             {peer: _on(self._receivers[peer], channel) for peer, (channel,) in back.items()},

@@ -22,8 +22,9 @@ ARRIVALS: Gate = ()
 class Send(NamedTuple):
     """A message to rank `peer`: a chunk of a segment, sent once `needs` arrivals have passed `gate`.
 
-    A `staged` message goes to the receiver's staging memory, to be reduced or copied; others go straight to an array. A
-    `relative` one is placed by where it is within its segment, others by where it is within the array.
+    A `staged` message goes to the receiver's staging memory, to be reduced; others go straight to an array. One that is
+    `relative` is placed by where it is within its segment, others by where it is within the array. A `relayed` one has
+    come from other ranks, into the scratch memory, and its segment is one of those of relays.
     """
 
     peer: int
@@ -33,13 +34,15 @@ class Send(NamedTuple):
     needs: int
     gate: Gate = ARRIVALS
     relative: bool = False
+    relayed: bool = False
 
 
 class Receive(NamedTuple):
     """A message from rank `peer`: `reduce` it into the segment, unless it was written there; `final` is last.
 
     It is used once `needs` arrivals have passed the gate `after`, and passes `gate` itself. A `relative` one is of the
-    only segment that comes from this peer; with a `row` it was written to this row of the scratch memory.
+    only segment that comes from this peer; with a `row` it was written to this row of the scratch memory. A `relayed`
+    one is of a segment of relays.
     """
 
     peer: int
@@ -52,6 +55,7 @@ class Receive(NamedTuple):
     needs: int = 0
     relative: bool = False
     row: int | None = None
+    relayed: bool = False
 
 
 class Plan(NamedTuple):

@@ -37,6 +37,8 @@ Item = TypeVar("Item", bound=Hashable)
 MAX_SLOTS = 64
 DIRECT_WINDOW = 64
 RECEIVE_DEPTH = MAX_SLOTS + DIRECT_WINDOW
+# A QP lags if it has so many times as much in flight for its share as another would have with one message more.
+_LAG = 2
 # A receiver sends a notice at most this often (DCQCN's N; Zhu et al., SIGCOMM 2015, 3.1, "NP Algorithm").
 _NOTICE_EVERY_NS = 50_000
 
@@ -137,6 +139,7 @@ class SendEndpoint:
             failover.senders.append(self)
         self.weights = dict.fromkeys(self.own, 1.0)
         self._round_robin = WeightedRoundRobin[SendingRail]()
+        self._hands_over = False
         self._early: list[Grant] = []
         self._staging = Staging(1, 0)
         self._grant: Grant | None = None
@@ -153,6 +156,7 @@ class SendEndpoint:
         self._grant = None
         self._posted = 0
         self._total = total
+        self._hands_over = False
         return early
 
     def read_grant(self, slot: int) -> Grant:
@@ -235,14 +239,23 @@ class SendEndpoint:
         return self.own[0].rate_bps
 
     def own_rail(self, length: int) -> SendingRail:
-        """The rail of its own NIC for the next message; one with weight 0 only if there is no other."""
+        """The rail of its own NIC for the next message; one with weight 0 only if there is no other.
+
+        Rails carry by their weights, as planned. Once one lags, its path is slower than the plan has it, and each
+        further message of the operation goes by the rail on which it is likely to be acknowledged first.
+        """
         if len(self.own) == 1:
             return self.own[0]
         usable = [rail for rail in self.own if rail.usable]
         if len(usable) == 1:
             return usable[0]
-        weights = {rail: self.weights[rail] for rail in usable if self.weights[rail]}
-        return self._round_robin.choose(weights or dict.fromkeys(usable, 1.0), length)
+        weights = {rail: self.weights[rail] for rail in usable if self.weights[rail]} or dict.fromkeys(usable, 1.0)
+        chosen = self._round_robin.choose(weights, length)
+        filled = {rail: (rail.in_flight + 1) / weight for rail, weight in weights.items()}
+        # A single message of a small share is more than that share.
+        lags = chosen.in_flight > 1 and chosen.in_flight / weights[chosen] > _LAG * min(filled.values())
+        self._hands_over = self._hands_over or lags
+        return min(weights, key=lambda rail: (rail.next_takes_ns, filled[rail])) if self._hands_over else chosen
 
     def weigh(self, weights: Sequence[float]) -> None:
         """Share the load of the own NIC by `weights`, one for each QP; 0 leaves a QP unused.

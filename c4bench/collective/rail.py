@@ -4,6 +4,7 @@ Rails of a resilient communicator may die and come back (`collective.resilient`)
 ends their communicator.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections import deque
 from enum import Enum
@@ -16,6 +17,9 @@ from c4bench.collective.memory import NicBuffers
 from c4bench.collective.recorder import ArrivalWriter, ConnWriter
 from c4bench.collective.schedule import ARRIVALS, Gate
 from c4bench.verbs.transport import Connection, Port, Remote
+
+# What the newest message counts for in what messages take.
+_SMOOTHING = 1 / 4
 
 
 class RailName(msgspec.Struct, frozen=True, array_like=True):
@@ -190,6 +194,7 @@ class SendingRail(Rail):
         self.good_ns = 0
         self.accepted = False
         self.source_port = 0
+        self._message_ns = math.inf
 
     @property
     def in_flight(self) -> int:
@@ -214,6 +219,11 @@ class SendingRail(Rail):
         immediate = SHARED_QPS.data(CONTROL_CHANNEL, 0, slot)
         self.ends.data.write(local, remote, length, immediate=immediate, signaled=True)
 
+    @property
+    def next_takes_ns(self) -> float:
+        """How long a further message would take, by what messages have lately taken each; infinite before the first."""
+        return (self.in_flight + 1) * self._message_ns
+
     def move(self, source_port: int) -> None:
         """Move data and probes to another path. Nothing may be in flight.
 
@@ -228,9 +238,13 @@ class SendingRail(Rail):
 
     def acknowledged(self, now_ns: int) -> InFlight | None:
         """The oldest message in flight is acknowledged; returns it, None if it was a control message."""
+        # Since the message before it was acknowledged, or since it was posted if there was none.
+        took_ns = now_ns - self.last_alive_ns
         self.last_alive_ns = now_ns
         sent = self.sent.popleft()
         if sent is not None:
+            known = self._message_ns if math.isfinite(self._message_ns) else took_ns
+            self._message_ns = known + (took_ns - known) * _SMOOTHING
             self.record.acknowledge(sent.message.length, now_ns)
         return sent
 

@@ -41,6 +41,8 @@ from c4bench.verbs.waiting import waiter
 End = TypeVar("End", SendEndpoint, ReceiveEndpoint)
 # A rank's part of a ring collective, by rank, size and number of chunks.
 Planner = Callable[[int, int, int], Plan]
+# The rank that has the first place of a ring in this order.
+FirstRank = Callable[[Sequence[int]], int]
 _NOTHING = np.empty(0, np.uint8)
 _decode_inside = msgspec.msgpack.Decoder(tuple[float, float]).decode
 
@@ -169,11 +171,12 @@ class Group:
         plan: Planner,
         reducing: Reducing | None = None,
         channel_split: ChannelSplit | None = None,
-        first: int = 0,
+        first: int | FirstRank = 0,
     ) -> None:
         """Run a ring schedule over a flat array cut into `segments`; without a `channel_split` by the default one.
 
-        Rank `first` has the first place in it. A segment for each place is that of the rank that has it.
+        Rank `first` has the first place in it, or the rank that it gives for the order of a channel. A segment for each
+        place is that of the rank that has it.
         """
         self._check(signature.kind)
         if self.size == 1:
@@ -189,9 +192,10 @@ class Group:
                 reducing=reducing,
             )
 
-    def _ring_plan(self, plan: Planner, channel: int, part: ChunkedShare, first: int) -> Plan:
+    def _ring_plan(self, plan: Planner, channel: int, part: ChunkedShare, first: int | FirstRank) -> Plan:
         """A ring schedule in the order of a channel's ring."""
-        order = from_rank(self.site.orders[channel], first)
+        order = self.site.orders[channel]
+        order = from_rank(order, first if isinstance(first, int) else first(order))
         made = plan(order.index(self.rank), self.size, part.chunks)
         return made if order == self._plain else among(made, order, owned=len(part.segments) == self.size)
 
@@ -474,7 +478,9 @@ class Group:
 
     @property
     def lost(self) -> frozenset[int]:
-        """The channels whose NICs this rank has lost."""
+        """The channels whose NICs this rank has lost; all of them if it has connections inside its host only."""
+        if not any(edge.rails for edge in self._engine.edges.all):
+            return frozenset(range(len(self.site.ports)))
         return self._engine.failures.lost
 
     def close(self) -> None:
@@ -506,7 +512,7 @@ class SubGroup(Group):
         plan: Planner,
         reducing: Reducing | None = None,
         channel_split: ChannelSplit | None = None,
-        first: int = 0,
+        first: int | FirstRank = 0,
     ) -> None:
         """See Group. A CollectiveError names ranks of the communicator, and ends that one's operation as well."""
         try:

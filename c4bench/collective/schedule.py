@@ -167,14 +167,23 @@ def reduce(rank: int, size: int, chunks: int) -> Plan:
 
 
 @lru_cache(maxsize=256)
-def fold(rank: int, size: int, chunks: int, degraded_rank: int) -> Plan:
-    """Reduce the degraded rank's array into its right neighbour's, and pass the result around the ring to all.
+def fold(rank: int, size: int, chunks: int, degraded: int = 1) -> Plan:
+    """Reduce the arrays of the first `degraded` ranks into that of the next one, and pass the result around to all.
 
-    The result of a chunk reaches the degraded rank after that chunk was sent, so both can use one array.
+    The result of a chunk reaches a degraded rank after that chunk was sent, so both can use one array.
     """
-    right, left, distance = (rank + 1) % size, (rank - 1) % size, (rank - degraded_rank) % size
-    sends = [Send(right, 0, chunk, staged=not distance, needs=chunk + 1 if distance else 0) for chunk in range(chunks)]
-    receives = [Receive(left, 0, chunk, reduce=distance == 1, final=distance == 1) for chunk in range(chunks)]
+    right, left = (rank + 1) % size, (rank - 1) % size
+    values = rank <= degraded and rank > 0
+    before = chunks if values and rank < degraded else 0
+    sends, receives = list[Send](), list[Receive]()
+    if rank < degraded:
+        sends += [Send(right, 0, chunk, staged=True, needs=chunk + 1 if rank else 0) for chunk in range(chunks)]
+    if rank != degraded - 1:
+        sends += [Send(right, 0, chunk, staged=False, needs=before + chunk + 1) for chunk in range(chunks)]
+    if values:
+        receives += [Receive(left, 0, chunk, reduce=True, final=rank == degraded) for chunk in range(chunks)]
+    if rank != degraded:
+        receives += [Receive(left, 0, chunk, reduce=False, final=False) for chunk in range(chunks)]
     return _one_stream(sends, receives)
 
 

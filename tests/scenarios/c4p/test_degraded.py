@@ -1,4 +1,4 @@
-"""Links drawn at random are down: what the worst job gets of what is left, planned, as planned before, and with ECMP."""
+"""Links drawn at random are down: what the worst job gets of what is left, planned, by an old plan, by ECMP."""
 
 import contextlib
 import random
@@ -62,7 +62,7 @@ def trunks_of(pairs, atlas, ports):
 
 def drawn(trunks, part, pairs, atlas, seed):
     """Some of the links at random, at least one, without which every pair still has a path."""
-    chance = random.Random(seed)  # noqa: S311
+    chance = random.Random(seed)
     ends = [(one.nics[0].name, other.nics[0].name) for one, other in pairs]
     while True:
         lost = chance.sample(sorted(trunks), max(1, round(part * len(trunks))))

@@ -15,6 +15,7 @@ import msgspec
 from c4bench.collective.handshake import CONTROL_CHANNEL, SHARED_QPS
 from c4bench.collective.memory import NicBuffers
 from c4bench.collective.recorder import ArrivalWriter, ConnWriter
+from c4bench.collective.schedule import ARRIVALS, Gate
 from c4bench.verbs.transport import Connection, Port, Remote
 
 # What the newest message counts for in what messages take.
@@ -149,7 +150,7 @@ class Rail(ABC):
 class Message(NamedTuple):
     """A message to write: from `start` of a buffer, `length` bytes, to `offset` in the receiver's array.
 
-    It may be sent once `needs` messages of its transfer have arrived.
+    It may be sent once `needs` arrivals of its transfer have passed `gate`.
     """
 
     source: NicBuffers
@@ -158,6 +159,7 @@ class Message(NamedTuple):
     offset: int
     staged: bool
     needs: int
+    gate: Gate = ARRIVALS
 
 
 class InFlight(NamedTuple):

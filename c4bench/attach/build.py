@@ -50,7 +50,7 @@ _FAILOVER = (
     "table.c",
     "bias.c",
     *(f"failover/{name}.c" for name in ("nics", "memory", "queues", "kept", "pairs", "post", "complete", "writer")),
-    *(f"failover/{name}.c" for name in ("fence", "relay", "keeper", "events", "lookup")),
+    *(f"failover/{name}.c" for name in ("fence", "standby", "relay", "keeper", "events", "lookup")),
 )
 LIBRARIES = {
     "verbs": (*_VERBS, "lookup.c"),

@@ -8,6 +8,7 @@ user owns in the one folder for them, and a program that breaks a rule is no lon
     {} or {"error":"why not"}                                               its answer
     {"source":"10.0.0.1","destination":"10.1.0.1","qp":17,"remote_qp":18}   a question
     {"label":5,"timeout":-1,"retries":-1}                                   its answer
+    {"source":...,"qp":17,"remote_qp":18,"device":1,"label":5}              it has that label from an agent before
     {"move":17,"device":1,"label":6}                                        from the agent: a queue pair should move
     {"moved":17,"device":1,"label":6}                                       it has that label now; 0: it is gone
 """
@@ -24,7 +25,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import msgspec
 
@@ -57,13 +58,17 @@ class AttachHello(msgspec.Struct, frozen=True):
 
 
 class PathQuestion(msgspec.Struct, frozen=True):
-    """A line with a question: a queue pair that is about to be connected, between two NICs known by their addresses."""
+    """A line with a question: a queue pair that is about to be connected, between two NICs known by their addresses.
+
+    With a `label` it is none: the queue pair is connected, and has that from an agent that has ended since.
+    """
 
     source: str
     destination: str
     qp: int
     remote_qp: int = 0
     device: int = 0
+    label: Annotated[int, msgspec.Meta(ge=0, lt=1 << 20)] = 0
 
 
 class Moved(msgspec.Struct, frozen=True):
@@ -253,6 +258,9 @@ class AttachServer:
             follower.moved(from_json(line, Moved))
             return
         question = from_json(line, PathQuestion)
+        if question.label:
+            follower.add(question, question.label)
+            return
         answer = await self._answer(process, question)
         writer.write(msgspec.json.encode(answer) + b"\n")
         await writer.drain()

@@ -3,7 +3,7 @@
 In a split all-reduce (R2-AllReduce of R2CCL, arXiv 2512.25059) all ranks reduce the fraction 1 - y of an array, over
 the NICs that the degraded ranks have left. At the same time the healthy ranks reduce the rest among themselves, over
 the NICs that the degraded ones have lost. Then the degraded ranks' values are folded into the rest: around the ring in
-chunks for one degraded rank, directly to all healthy ranks for several (`channel_transfer.fold_transfer`). If ranks
+chunks for one degraded rank, directly to all healthy ranks for several (`schedule.fold_directly`). If ranks
 have lost different NICs, each set of such ranks has its own fraction, and all are reduced at the same time.
 
 A reordered ring is a second ring, in which neighbours share more NICs. Two neighbours use only the NICs that both
@@ -25,11 +25,12 @@ import numpy as np
 
 from c4bench.collective import schedule
 from c4bench.collective.arrays import Reducing
-from c4bench.collective.channel_transfer import ChannelSplit, Sides
+from c4bench.collective.channel_transfer import ChannelSplit
 from c4bench.collective.endpoint_context import RankProcess
 from c4bench.collective.group import Group, SubGroup
 from c4bench.collective.handshake import Signature
 from c4bench.collective.memory import Array
+from c4bench.collective.schedule import Sides
 from c4bench.cost.degraded import Ring, cheapest_strategy, nest
 from c4bench.model.telemetry import Member
 

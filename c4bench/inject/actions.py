@@ -21,7 +21,7 @@ from c4bench.decoding import DecodingError, json_in
 from c4bench.errors import C4Error, UnhealthyError
 from c4bench.inject import processes, reading, switch_shell
 from c4bench.inject.pause_frames import SendPauses
-from c4bench.inject.switch_shell import SwitchFault, UnreachableError
+from c4bench.inject.switch_shell import Span, SwitchFault, UnreachableError
 from c4bench.workload.controls import ControlsFile, Knob
 
 # The kernel kills a process in milliseconds; after this time it cannot.
@@ -279,7 +279,11 @@ class ApplyOnSwitch(msgspec.Struct, frozen=True, tag="apply_on_switch"):
 
     def perform(self) -> None:
         """Make it. Raises UnhealthyError when the switch refused it, and is as it was."""
-        switch_shell.apply(self.fault, self.uptime_ms + int(1000 * (self.deadline_s - self.read_s)))
+        self.timed()
+
+    def timed(self) -> Span:
+        """Make it as `perform` does; returns when it took effect."""
+        return switch_shell.apply(self.fault, self.uptime_ms + int(1000 * (self.deadline_s - self.read_s)))
 
 
 class RevertOnSwitch(msgspec.Struct, frozen=True, tag="revert_on_switch"):

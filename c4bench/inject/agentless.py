@@ -57,6 +57,7 @@ class AgentlessTarget(msgspec.Struct, frozen=True):
             revert=change.revert,
             boot=self.boot,
             cycle=change.cycle,
+            ends_s=change.ends_s,
         )
         return Plan(change.claims, (ApplyOnSwitch(fault, self.uptime_ms, self.read_s),), (RevertOnSwitch(fault),))
 

@@ -58,8 +58,10 @@ lock() {
     flock ${1:+-w "$1"} 9
 }
 
-# begin TOKEN DEADLINE_MS TIMER: all that comes before the first change. $claims, $undo and $flap are set.
+# begin TOKEN DEADLINE_MS OWN_MS: all that comes before the first change. $claims, $undo and $flap are set. OWN_MS is the
+# switch's own timer, 0 for none.
 begin() {
+    say begun "$(uptime_ms)"
     token=$1
     deadline=$2
     for tool in flock timeout; do
@@ -77,7 +79,7 @@ begin() {
         rm -f "$folder/$token.new"
         refuse "$folder takes no file: its disk is full; free some space (df /run)"
     }
-    [ "$3" = own ] || arm || {
+    [ "$3" -gt 0 ] || arm || {
         rm -f "$folder/$token.undo"
         refuse "no timer could be armed to end the fault: it needs systemd-run, or at with its daemon atd"
     }
@@ -85,6 +87,7 @@ begin() {
         finish
         refuse "the lease was over before the fault began: it answers slowly; ask for a longer one"
     }
+    say changing "$(uptime_ms)"
 }
 
 # Have the file run at the deadline.
@@ -139,8 +142,10 @@ change() {
     }
 }
 
-# The change is made.
+# commit OWN_MS: the change is made.
 commit() {
+    [ "$1" -eq 0 ] ||
+        sh "$folder/$token.undo" forget $(($(uptime_ms) + $1)) </dev/null >/dev/null 2>&1 3>&- 9>&- &
     if [ -n "$flap" ]; then
         printf '%s\n' "$flap" >"$folder/$token.flap"
         started "c4bench-$token-flap" -- "$folder/$token.flap" ||
@@ -149,7 +154,7 @@ commit() {
             refuse "nothing could be started that repeats the fault"
         }
     fi
-    say applied "$(uptime_ms)"
+    say applied
 }
 
 # end TOKEN: undo it for whoever asks, unless the timer or a restart has.
@@ -182,16 +187,17 @@ until_ms() {
 }
 
 # undo HOW [UPTIME_MS]: what TOKEN.undo does: at that time (wait), at once (timer), or under the lock of a script (held).
+# At that time it only goes where the switch itself has undone the change (forget).
 undo() {
     token=$(basename "$0" .undo)
-    if [ "$1" = wait ]; then
+    if [ "$1" = wait ] || [ "$1" = forget ]; then
         [ ! -e "$folder/$token.undo" ] || touch "$folder/$token.waiting"
         until_ms "$2"
     fi
     [ "$1" = held ] || lock || exit 1
     [ -e "$folder/$token.undo" ] || exit 0
     problems=
-    undo_lines
+    [ "$1" = forget ] || undo_lines
     if [ "$1" != held ] && [ -n "$problems" ]; then
         pause 300
         problems=

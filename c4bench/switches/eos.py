@@ -283,7 +283,8 @@ def _change(request: FaultRequest, lines: Sequence[str], back: Sequence[str], *c
     clock = f"{left_s // 3600:02d}:{left_s // 60 % 60:02d}:{left_s % 60:02d}"
     apply = _typed([f"configure session {name}", *lines, f"commit timer {clock}"])
     abort = f"{_typed([f'configure session {name} abort'])} || true"
-    return Change((*claims, "configuration timer"), (apply,), (abort, _typed(["configure", *back])))
+    revert = abort, _typed(["configure", *back])
+    return Change((*claims, "configuration timer"), (apply,), revert, ends_s=left_s)
 
 
 def _typed(lines: Sequence[str]) -> str:
@@ -468,5 +469,4 @@ SYSTEM = System(
     },
     enter=("bash", "sudo", "-n", "sh", "-s"),
     fixes=_FIXES,
-    own_timer=True,
 )

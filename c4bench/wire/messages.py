@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import msgspec
 
 from c4bench.model.diagnosis import NetworkLoss
-from c4bench.model.fabric import Flow, Host, Nic
+from c4bench.model.fabric import Flow, Host, Inside, Nic
 from c4bench.model.steering import Policy
 from c4bench.model.telemetry import Failure, Member
 
@@ -57,7 +57,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     """A job: a program of `c4bench.workload`, its ranks' places, and the program's own parameters.
 
     Where C4P shares the fabric by priority, a job of `share` 2 is given the room of twice its demand. Its ranks may
-    wait for those of other jobs in its `meeting`.
+    wait for those of other jobs in its `meeting`. `inside` joins the ranks of a host that have a GPU each.
     """
 
     id: str
@@ -68,6 +68,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     seed: int = 0
     share: float = 1.0
     meeting: Meeting | None = None
+    inside: Inside | msgspec.UnsetType = msgspec.UNSET
 
 
 class StartRanks(msgspec.Struct, frozen=True):

@@ -134,7 +134,7 @@ class Planner:
         self._links = {hop: index for index, hop in enumerate(atlas.hops)}
         groups = EcmpGroupTable(len(atlas.hops))
         weights, background = self._conditions.weights(atlas.hops), self._conditions.background(atlas.hops)
-        choices = PathChoices(atlas, groups, self._conditions.bonds)
+        choices = PathChoices(atlas, groups, self._conditions)
         self._loads = LinkLoadTable(groups, weights, background)
         self._placement = FlowPlacement(choices, self._loads)
         self._planned: dict[str, PlannedFlow] = {}

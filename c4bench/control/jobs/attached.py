@@ -152,6 +152,8 @@ class AttachedJobs:
             raise UnhealthyError("these queue pairs are not those of one job")
         if not all(0 <= port < _PORTS for port in asked.ports):
             raise UnhealthyError("these are no source ports of queue pairs")
+        for place, flow in flows.items():  # also those that a master before this one has placed
+            self._routed.setdefault((host, asked.paths[place].pid), set()).add(flow.id)
         ports, weights = tuple(asked.ports[place] for place in flows), (_WHOLE,) * len(flows)
         refused = {flows[place].id: _REFUSED for place in asked.refused if place in flows}
         job = next(iter(flows.values())).job

@@ -100,12 +100,16 @@ def test_a_process_is_known_by_the_kernels_word(tmp_path):
 
 
 def test_queue_pairs_on_planned_paths_are_followed(tmp_path):
-    """Those that got a label, with it; what is sent to them arrives, and what they say of it is passed on."""
-    questions = line(QUESTION), line({**QUESTION, "qp": 0})  # the second one gets no label
+    """Those that got a label, with it; what is sent to them arrives, and what they say of it is passed on.
+
+    One that has a label from an agent before is no question.
+    """
+    questions = line(QUESTION), line({**QUESTION, "qp": 0}), line({**QUESTION, "qp": 19, "label": 6})  # 0: no label
     moved = {"moved": 17, "device": 1, "label": 5, "refused": 0}
     said, _ = converse(tmp_path / "s", line(HELLO), *questions, line(moved), followers=(followers := []))
-    assert followers[0].given == [(17, 17), Moved(17, 1, 5)]
+    assert followers[0].given == [(17, 17), (19, 6), Moved(17, 1, 5)]
     assert {"move": 17} in said
+    assert [one["label"] for one in said if "label" in one] == [17, 0]
 
 
 def test_users_that_are_not_named_are_sent_away(tmp_path):

@@ -61,7 +61,7 @@ class Switch:
         return SwitchFault("leaf0", self.reached, token, claims, *lines, boot, cycle)
 
     def apply(self, fault, lease_s=30.0):
-        switch_shell.apply(fault, self.uptime_ms() + int(1000 * lease_s))
+        return switch_shell.apply(fault, self.uptime_ms() + int(1000 * lease_s))
 
 
 @pytest.fixture
@@ -105,6 +105,23 @@ def test_the_switch_ends_a_lease_by_itself(switch):
     assert switch.did() == ["on", "off"]
 
 
+def test_a_switch_with_a_timer_of_its_own_keeps_no_file(switch):
+    """Its own timer undoes the change; ours only goes, and then nothing is claimed any more."""
+    switch.tool("at", "#!/bin/sh\nexit 1\n")
+    fault = msgspec.structs.replace(switch.fault(), ends_s=1)
+    switch.apply(fault)
+    assert switch.files("undo") == ["aa"]
+    with pytest.raises(UnhealthyError, match="is changed by another fault there"):
+        switch.apply(msgspec.structs.replace(fault, token="bb"))
+    assert until(lambda: not switch.files("undo"))
+    assert [switch.files(kind) for kind in ("waiting", "over")] == [[], ["aa"]]
+    assert switch_shell.revert(fault) == ""
+    assert switch.did() == ["on"]
+    switch.apply(msgspec.structs.replace(fault, token="bb"))
+    switch_shell.revert(msgspec.structs.replace(fault, token="bb"))
+    assert switch.did() == ["on", "on", "off"]
+
+
 def test_a_refused_line_takes_all_back(switch):
     """The reason is the last line of what the command printed; what was done before it is undone."""
     fault = switch.fault()
@@ -113,6 +130,22 @@ def test_a_refused_line_takes_all_back(switch):
         switch.apply(fault)
     assert switch.did() == ["on", "off"]
     assert not switch.files("undo")
+
+
+def test_the_moment_of_a_change_is_known_without_what_came_before_it(switch):
+    """Neither the connection nor what is prepared on the switch makes it uncertain when the change was made."""
+    slow_s = 0.4
+    switch.tool(
+        "ssh", SSH.format(tools=switch.tools, banner=switch.root / "banner").replace("cat", f"sleep {slow_s}; cat")
+    )
+    switch.tool("at", AT.replace("job=", f"sleep {slow_s}; job="))
+    fault = msgspec.structs.replace(switch.fault(), apply=(f"date +%s.%N >> {shlex.quote(str(switch.log))}",))
+    before_s = time.time()
+    span = switch.apply(fault)
+    took_s = time.time() - before_s
+    assert span.began_s <= float(switch.did()[0]) <= span.ended_s
+    assert span.ended_s - span.began_s <= took_s - 2 * slow_s + 0.02  # two steps of /proc/uptime
+    assert switch_shell.revert(fault) == ""
 
 
 def test_half_a_script_does_nothing(switch, monkeypatch):

@@ -55,6 +55,11 @@ static int complete_send(struct pair *pair, int side, struct ibv_wc *completion)
 	uint64_t number = id_number(completion->wr_id);
 	const struct sent_request *request = sends_at(&pair->sends, number);
 
+	if (number == ID_PROBE) {
+		pair->probe = completion->status ? UNANSWERED : ANSWERED;
+		keeper_wake();
+		return 0;
+	}
 	if (id_epoch(completion->wr_id) != pair->send_epoch || (completion->status && is_withheld(pair, completion)))
 		return 0;
 	if (pair->state == LOST)

@@ -15,6 +15,7 @@
 #include "keeper.h"
 #include "memory.h"
 #include "next.h"
+#include "standby.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -39,7 +40,7 @@ void fence_ends(const struct pair *pair, struct end *own, struct end *peer)
 	peer->number = pair->peer.number;
 }
 
-static void tell(const struct pair *pair, const char *word)
+void fence_tell(const struct pair *pair, const char *word)
 {
 	char line[WORD_BYTES];
 	struct end own, peer;
@@ -54,7 +55,7 @@ static void tell_key(const struct pair *pair, const char *what, uint32_t key, ui
 	char word[64];
 
 	snprintf(word, sizeof word, "%s %u %u", what, key, twin);
-	tell(pair, word);
+	fence_tell(pair, word);
 }
 
 /* Keys that peers have asked for, each with the pair whose peer it is. */
@@ -101,24 +102,17 @@ static void drop_asked(const struct pair *pair, uint32_t key, int all)
 	pthread_cond_broadcast(&forgotten);
 }
 
-/* Numbers that differ from those of any earlier connection: late packets of that one are not taken for this one's. */
-static uint32_t mix(uint64_t seed)
-{
-	seed = (seed ^ seed >> 31) * 0x9E3779B97F4A7C15ull;
-	seed = (seed ^ seed >> 29) * 0xBF58476D1CE4E5B9ull;
-	return (uint32_t)(seed >> 32);
-}
-
 void fence_greet(struct pair *pair)
 {
 	struct end own, peer;
 
 	pair->since_ns = keeper_now_ns();
-	pair->tag = mix(pair->since_ns ^ (uint64_t)pair->qp[OWN]->qp_num << 40) | 1;
-	pair->packets[TWIN] = mix(pair->tag) % PACKETS;
+	pair->tag = standby_draw(pair) | 1;
+	pair->packets[TWIN] = standby_draw(pair) % PACKETS;
 	pair->peer.tag = 0;
-	pair->peer.has_heard = 0;
+	pair->peer.knows = 0;
 	pair->move = (struct move){.phase = NO_MOVE};
+	pair->standby = (struct standby){0};
 	pair->moves = 0;
 	pair->hopes = 1;
 	pair->greet_ns = 0;
@@ -134,7 +128,7 @@ void fence_leave(struct pair *pair)
 	if (!pair->receives_as)
 		return;
 	if (pair->state != LOST)
-		tell(pair, "bye");
+		fence_tell(pair, "bye");
 	fence_ends(pair, &own, &peer);
 	relay_leave(&own);
 	drop_asked(pair, 0, 1);
@@ -154,7 +148,7 @@ void fence_lose(struct pair *pair)
 	pair_fail(pair);
 	bias_leave(&pair->receiving, receiving);
 	bias_leave(&pair->posting, posting);
-	tell(pair, "lost");
+	fence_tell(pair, "lost");
 	drop_asked(pair, 0, 1);
 	say("a failure of %s stays one: no other NIC can go on", pair->nic->context[OWN]->device->name);
 }
@@ -170,27 +164,11 @@ static void greet(struct pair *pair, uint64_t now_ns)
 		return;
 	for (int i = 0; i < 16; i++)
 		snprintf(gid_text + 2 * i, 3, "%02x", gid.raw[i]);
-	snprintf(word, sizeof word, "hello %u %s %u %d", pair->qp[TWIN]->qp_num, gid_text, pair->packets[TWIN], pair->peer.tag != 0);
-	tell(pair, word);
+	snprintf(word, sizeof word, "hello %u %s %u %d", pair->qp[TWIN]->qp_num, gid_text, pair->packets[TWIN],
+		 pair->state != YOUNG ? CONNECTED : pair->peer.tag ? HEARD : 0);
+	fence_tell(pair, word);
 	uint64_t waited_ns = now_ns - pair->since_ns;
 	pair->greet_ns = now_ns + (waited_ns < GREET_FIRST_NS ? GREET_FIRST_NS : waited_ns < GREET_AGAIN_NS ? waited_ns : GREET_AGAIN_NS);
-}
-
-/* Connect the twin with the peer's twin. Returns 0 where the device refuses. */
-static int connect_twin(struct pair *pair)
-{
-	struct ibv_qp_attr receive = pair->to_receive, send = pair->to_send;
-	struct ibv_ah_attr *ah = &receive.ah_attr;
-	union ibv_gid gid;
-	int index = nic_twin_gid(pair->nic, ah->port_num, ah->grh.sgid_index, &gid);
-
-	receive.dest_qp_num = pair->peer.twin_number;
-	receive.rq_psn = pair->peer.twin_packet;
-	ah->grh.dgid = pair->peer.twin_gid;
-	ah->grh.sgid_index = (uint8_t)index;
-	send.sq_psn = pair->packets[TWIN];
-	return index >= 0 && !pair_modify(pair->qp[TWIN], &receive, pair->receives_as) &&
-	       !pair_modify(pair->qp[TWIN], &send, pair->sends_as);
 }
 
 static uint64_t step_young(struct pair *pair, uint64_t now_ns)
@@ -198,8 +176,10 @@ static uint64_t step_young(struct pair *pair, uint64_t now_ns)
 	enum state young = YOUNG;
 
 	if (pair->peer.tag && pair->sends_as) {
-		int connected = pair->connected[TWIN] = connect_twin(pair);
-		if (!connected)
+		int connected = standby_connect(pair, TWIN, pair->peer.twin_packet);
+		if (connected)
+			standby_begin(pair, now_ns);
+		else
 			say("the twin of a queue pair cannot be connected: it does not survive a failure of its NIC");
 		if (atomic_compare_exchange_strong(&pair->state, &young, connected ? READY : PLAIN))
 			return now_ns;
@@ -215,20 +195,11 @@ static uint64_t step_young(struct pair *pair, uint64_t now_ns)
 	return pair->wanted_ns + CONNECT_NS;
 }
 
-static int other(int side)
-{
-	return side == OWN ? TWIN : OWN;
-}
-
 /* Nobody posts to the old queue pair any more once this is done, and it takes nothing from its peer. */
 static void begin(struct pair *pair, uint64_t now_ns)
 {
 	enum state ready = READY;
 
-	if (!pair->connected[other(pair->send_side)] || pair->nic->down[other(pair->send_side)] || relay_file() < 0) {
-		fence_lose(pair);
-		return;
-	}
 	if (!atomic_compare_exchange_strong(&pair->state, &ready, MOVING))
 		return;
 	int owned = bias_enter(&pair->posting);
@@ -267,7 +238,7 @@ static int move_receives(struct pair *pair)
 	int receiving = bias_enter(&pair->receiving), queue = queue_enter(pair->receive_queue);
 
 	pair->receive_epoch++;
-	pair->receive_side = other(pair->receive_side);
+	pair->receive_side = side_beside(pair->receive_side);
 	pair->receive_queue->away += pair->receive_side == TWIN ? 1 : -1;
 	pair->receives.at.given = pair->receives.at.done;
 	pair->receives.flushed = 0;
@@ -306,7 +277,7 @@ static uint64_t step_draining(struct pair *pair, uint64_t now_ns)
 	}
 	snprintf(move->word, sizeof move->word, "fence %u %llu %lld", pair->moves + 1,
 		 (unsigned long long)pair->receives.used, (long long)next_packet(pair));
-	tell(pair, move->word);
+	fence_tell(pair, move->word);
 	move->phase = AWAITING;
 	move->sent_ns = now_ns;
 	return now_ns;
@@ -385,6 +356,7 @@ static void complete_reached(struct pair *pair, uint64_t reached)
 		complete(pair, request);
 	}
 	sends->at.done = number;
+	pair->mixed_until = reached;
 	for (; number < reached; number++)
 		sends_at(sends, number)->executed = sends_at(sends, number)->wr.opcode != IBV_WR_RDMA_READ;
 }
@@ -400,20 +372,21 @@ static void go_on(struct pair *pair)
 		complete_reached(pair, reached);
 		pair->moves++;
 		pair->send_epoch++;
-		pair->send_side = other(pair->send_side);
+		pair->send_side = side_beside(pair->send_side);
 		pair->send_queue->away += pair->send_side == TWIN ? 1 : -1;
 		pair->sends.at.given = pair->sends.at.done;
 		pair->error = IBV_WC_SUCCESS;
 		pair->wanted = 0;
 		pair->move.phase = NO_MOVE;
 		pair->state = READY;
+		standby_lost(pair);
 	}
 	queue_leave(pair->send_queue, queue);
 	if (known)
 		pair_give_sends(pair);
 	bias_leave(&pair->posting, posting);
 	if (known)
-		say("%s has failed: its programs go on at %s", pair->nic->context[other(pair->send_side)]->device->name,
+		say("%s has failed, or is left: connections go on at %s", pair->nic->context[side_beside(pair->send_side)]->device->name,
 		    pair->nic->context[pair->send_side]->device->name);
 	else
 		fence_lose(pair);
@@ -432,20 +405,37 @@ static uint64_t step_awaiting(struct pair *pair, uint64_t now_ns)
 		return 0;
 	}
 	if (now_ns >= move->sent_ns + AGAIN_NS) {
-		tell(pair, move->word);
+		fence_tell(pair, move->word);
 		move->sent_ns = now_ns;
 	}
 	return move->sent_ns + AGAIN_NS;
 }
 
-static uint64_t step_ready(struct pair *pair, uint64_t now_ns)
+/* The other side may be about to be there. */
+static uint64_t step_wanted(struct pair *pair, uint64_t now_ns)
 {
-	if (pair->wanted || pair->move.told_move == pair->moves + 1) {
+	int side = side_beside(pair->send_side);
+
+	if (!pair->wanted)
+		keeper_want(pair);
+	if (pair->connected[side] && !pair->nic->down[side] && relay_file() >= 0) {
 		begin(pair, now_ns);
 		return now_ns;
 	}
-	if (!pair->holding)
+	if (now_ns > pair->wanted_ns + CONNECT_NS) {
+		fence_lose(pair);
 		return 0;
+	}
+	uint64_t next_ns = standby_step(pair, now_ns);
+	return next_ns && next_ns < pair->wanted_ns + CONNECT_NS ? next_ns : pair->wanted_ns + CONNECT_NS;
+}
+
+static uint64_t step_ready(struct pair *pair, uint64_t now_ns)
+{
+	if (pair->wanted || pair->move.told_move == pair->moves + 1)
+		return step_wanted(pair, now_ns);
+	if (!pair->holding)
+		return standby_step(pair, now_ns);
 	if (!pair->asked_key_ns)
 		pair->wanted_ns = now_ns;
 	if (now_ns > pair->wanted_ns + ANSWER_NS) {
@@ -481,7 +471,8 @@ uint64_t fence_step(struct pair *pair, uint64_t now_ns)
 		return 0;
 	}
 	next_ns = step_state(pair, now_ns);
-	if (pair->state == PLAIN || pair->state == LOST || !pair->hopes || (pair->peer.tag && pair->peer.has_heard))
+	if (pair->state == PLAIN || pair->state == LOST || !pair->hopes || pair->moves ||
+	    (pair->state != YOUNG && pair->peer.knows == CONNECTED))
 		return next_ns;
 	if (now_ns >= pair->greet_ns)
 		greet(pair, now_ns);
@@ -542,7 +533,7 @@ static void answer_key(struct pair *pair, uint32_t key)
 	if (one && memory_remote_key(pair->nic, key, &twin))
 		tell_key(pair, "is", key, twin);
 	else
-		tell(pair, "lost");
+		fence_tell(pair, "lost");
 }
 
 /* A peer that does not say that it has forgotten the key cannot go on: it might write by it to other memory. */
@@ -579,9 +570,9 @@ static void hear_hello(struct pair *pair, uint32_t tag, const char *word)
 {
 	struct peer *peer = &pair->peer, said = *peer;
 	char gid[33];
-	int heard;
+	int knows;
 
-	if (sscanf(word, "hello %u %32s %u %d", &said.twin_number, gid, &said.twin_packet, &heard) != 4 || !digits(gid, &said.twin_gid))
+	if (sscanf(word, "hello %u %32s %u %d", &said.twin_number, gid, &said.twin_packet, &knows) != 4 || !digits(gid, &said.twin_gid))
 		return;
 	if (!peer->tag && pair->state == YOUNG) {
 		*peer = said;
@@ -589,8 +580,9 @@ static void hear_hello(struct pair *pair, uint32_t tag, const char *word)
 	}
 	if (peer->tag != tag)
 		return;
-	peer->has_heard |= heard;
-	if (!heard)
+	if (peer->knows < knows)
+		peer->knows = knows;
+	if (knows < CONNECTED)
 		pair->greet_ns = 0;
 }
 
@@ -604,13 +596,13 @@ static void hear_fence(struct pair *pair, const char *word)
 	if (sscanf(word, "fence %u %llu %lld", &number, &used, &packet) != 3)
 		return;
 	if (pair->state == PLAIN || pair->state == LOST) {
-		tell(pair, "lost");
+		fence_tell(pair, "lost");
 	} else if (number == pair->moves + 1) {
 		move->told_move = number;
 		move->told_used = used;
 		move->told_packet = packet;
 	} else if (number == pair->moves) {
-		tell(pair, move->word);
+		fence_tell(pair, move->word);
 	}
 }
 
@@ -631,6 +623,8 @@ static void hear_of_peer(struct pair *pair, const char *word)
 
 	if (!strncmp(word, "fence ", 6))
 		hear_fence(pair, word);
+	else if (!strncmp(word, "again ", 6))
+		standby_hear(pair, word);
 	else if (sscanf(word, "key %u", &key) == 1)
 		answer_key(pair, key);
 	else if (sscanf(word, "is %u %u", &key, &twin) == 2)

@@ -18,6 +18,9 @@ uint64_t fence_step(struct pair *pair, uint64_t now_ns);
 /* A word has come for one of the pairs. */
 void fence_hear(struct pair *pair, const char *word);
 
+/* Say something to the peer of a pair. */
+void fence_tell(const struct pair *pair, const char *word);
+
 /* The end of a pair here, and the other one. */
 void fence_ends(const struct pair *pair, struct end *own, struct end *peer);
 

@@ -9,6 +9,11 @@
 
 enum { OWN = 0, TWIN = 1, SIDES = 2 };
 
+static inline int side_beside(int side)
+{
+	return side == OWN ? TWIN : OWN;
+}
+
 /* The functions of one of the two contexts. */
 struct functions {
 	int (*poll_cq)(struct ibv_cq *, int, struct ibv_wc *);

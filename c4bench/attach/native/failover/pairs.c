@@ -136,8 +136,10 @@ static int to_init(struct pair *pair, struct ibv_qp_attr *attributes, int mask)
 		say("the twin of a queue pair is not made ready: it does not survive a failure of its NIC");
 		pair->state = PLAIN;
 	}
-	if (!failed)
+	if (!failed) {
 		pair->init = *attributes;
+		pair->init_as = mask;
+	}
 	return failed;
 }
 
@@ -231,6 +233,7 @@ static int to_reset(struct pair *pair, struct ibv_qp_attr *attributes, int mask)
 	pair->receive_epoch = pair->send_epoch;
 	pair->holding = pair->receives_wait = 0;
 	pair->connected[OWN] = pair->connected[TWIN] = 0;
+	pair->mixed_until = 0;
 	pair->wanted = pair->hopeless = 0;
 	pair->error = IBV_WC_SUCCESS;
 	pair->state = YOUNG;

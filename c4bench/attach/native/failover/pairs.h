@@ -17,6 +17,9 @@ enum state {
 	LOST    /* could not move: all that was and is posted comes back as errors */
 };
 
+enum { HEARD = 1, CONNECTED = 2 };
+enum probe { NO_PROBE, PROBING, ANSWERED, UNANSWERED };
+
 /* What this end knows of the other one. */
 struct peer {
 	char address[ADDRESS_BYTES];
@@ -24,7 +27,7 @@ struct peer {
 	uint32_t tag; /* of its connection, from its first word; 0 before */
 	uint32_t twin_number, twin_packet;
 	union ibv_gid twin_gid;
-	int has_heard; /* it has our word of greeting */
+	int knows; /* HEARD: it has our greeting; CONNECTED: it has connected its twin */
 };
 
 /* A move from one side to the other. */
@@ -35,6 +38,16 @@ struct move {
 	uint64_t told_used;
 	int64_t told_packet;
 	char word[96]; /* our own word about the newest fence */
+};
+
+/* The side that is not used: connected again after a failure, and proven by a write of no bytes. */
+struct standby {
+	int made_ready;       /* it can be connected, from our packet number of this side on */
+	uint32_t told_packet; /* the peer's */
+	int told;
+	int proven;
+	uint64_t proven_ns, next_ns, said_ns;
+	uint64_t pause_ns; /* before it is tried again: longer after each failure */
 };
 
 /* Keys of the peer's memory, and of their twins. */
@@ -61,6 +74,7 @@ struct pair {
 	uint32_t missing_key;
 	uint32_t packets[SIDES]; /* the next packet sequence number */
 	int connected[SIDES];
+	uint64_t mixed_until; /* some requests before this number were carried out by another NIC */
 
 	struct bias receiving;
 	struct receives receives;
@@ -74,7 +88,7 @@ struct pair {
 
 	/* How it is connected; of the keeper's thread from RTR on. */
 	struct ibv_qp_attr init, to_receive, to_send;
-	int receives_as, sends_as; /* the masks of the modifications, 0 before them */
+	int init_as, receives_as, sends_as; /* the masks of the modifications, 0 before them */
 	uint32_t bytes_a_packet;
 	char address[ADDRESS_BYTES];
 	uint32_t tag;
@@ -82,6 +96,8 @@ struct pair {
 	int hopes; /* the peer may answer still */
 	uint64_t since_ns, greet_ns, asked_key_ns;
 	struct move move;
+	struct standby standby;
+	atomic_int probe; /* of the side that is not used: one of enum probe */
 	uint32_t moves; /* how many it has made since it was connected */
 	struct foreign_key *keys;
 	size_t key_count;
@@ -97,6 +113,9 @@ int pair_complete(const struct nic *nic, int side, struct ibv_wc *completion);
 /* Give to the devices what waits for them. The caller has the lock of those that post, or receive. They return errno. */
 int pair_give_sends(struct pair *pair);
 int pair_give_receives(struct pair *pair);
+
+/* Post a write of no bytes to the side that is not used. Returns errno. */
+int pair_probe(struct pair *pair, int side);
 
 /* All that is outstanding comes back to the program as errors, as the device would return it. */
 void pair_fail(struct pair *pair);

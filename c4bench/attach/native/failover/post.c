@@ -62,38 +62,48 @@ static int give_own(struct pair *pair)
 	return 0;
 }
 
-static int parts_at_twin(const struct nic *nic, const struct ibv_sge *parts, int count, struct ibv_sge *twins)
+static int parts_at(const struct nic *nic, int side, const struct ibv_sge *parts, int count, struct ibv_sge *there)
 {
 	for (int i = 0; i < count; i++) {
-		twins[i] = parts[i];
-		if (parts[i].length && !memory_local_key(nic, parts[i].lkey, &twins[i].lkey))
+		there[i] = parts[i];
+		if (side == TWIN && parts[i].length && !memory_local_key(nic, parts[i].lkey, &there[i].lkey))
 			return 0;
 	}
 	return 1;
 }
 
-/* Make of a request what the twin's device gets. Returns 0 where a key has no twin: the peer's is asked for. */
-static int at_twin(struct pair *pair, const struct sent_request *request, struct ibv_send_wr *wr, struct ibv_sge *parts)
+static void make_empty(struct ibv_send_wr *wr)
+{
+	wr->opcode = IBV_WR_RDMA_WRITE;
+	wr->send_flags &= IBV_SEND_SIGNALED;
+	wr->num_sge = 0;
+	wr->wr.rdma.remote_addr = wr->wr.rdma.rkey = 0;
+}
+
+static int has_foreign_key(const struct sent_request *request)
+{
+	return request->wr.opcode != IBV_WR_SEND && request->wr.opcode != IBV_WR_SEND_WITH_IMM && sent_bytes(request);
+}
+
+/* Make of a request what the device of the present side gets. Returns 0 where a key has no twin: the peer's is asked for. */
+static int prepare(struct pair *pair, const struct sent_request *request, struct ibv_send_wr *wr, struct ibv_sge *parts)
 {
 	*wr = request->wr;
 	wr->next = NULL;
 	if (request->executed) {
-		wr->opcode = IBV_WR_RDMA_WRITE;
-		wr->send_flags = request->wr.send_flags & IBV_SEND_SIGNALED;
-		wr->num_sge = 0;
-		wr->wr.rdma.remote_addr = wr->wr.rdma.rkey = 0;
+		make_empty(wr);
 		return 1;
 	}
 	wr->sg_list = parts;
 	if (wr->send_flags & IBV_SEND_INLINE) {
 		parts[0] = request->wr.sg_list[0];
-	} else if (wr->num_sge > PARTS_AT_MOST || !parts_at_twin(pair->nic, request->wr.sg_list, wr->num_sge, parts)) {
+	} else if (wr->num_sge > PARTS_AT_MOST ||
+		   !parts_at(pair->nic, pair->send_side, request->wr.sg_list, wr->num_sge, parts)) {
 		keeper_give_up(pair);
 		return 0;
 	}
-	if (wr->opcode == IBV_WR_SEND || wr->opcode == IBV_WR_SEND_WITH_IMM || !sent_bytes(request))
-		return 1;
-	if (fence_foreign_key(pair, wr->wr.rdma.rkey, &wr->wr.rdma.rkey))
+	if (pair->send_side == OWN || !has_foreign_key(request) ||
+	    fence_foreign_key(pair, wr->wr.rdma.rkey, &wr->wr.rdma.rkey))
 		return 1;
 	pair->missing_key = wr->wr.rdma.rkey;
 	pair->holding = 1;
@@ -101,18 +111,20 @@ static int at_twin(struct pair *pair, const struct sent_request *request, struct
 	return 0;
 }
 
-static void give_twin(struct pair *pair)
+/* One by one, and not as they are. */
+static void give_prepared(struct pair *pair)
 {
 	struct sends *sends = &pair->sends;
 	struct ibv_sge parts[PARTS_AT_MOST];
 	struct ibv_send_wr wr, *bad;
+	int side = pair->send_side;
 
 	for (; sends->at.given < sends->at.head; sends->at.given++) {
 		struct sent_request *request = sends_at(sends, sends->at.given);
-		if (!at_twin(pair, request, &wr, parts))
+		if (!prepare(pair, request, &wr, parts))
 			return;
 		number(pair, sends->at.given, request, &wr);
-		if (pair->nic->of[TWIN].post_send(pair->qp[TWIN], &wr, &bad)) {
+		if (pair->nic->of[side].post_send(pair->qp[side], &wr, &bad)) {
 			keeper_give_up(pair);
 			return;
 		}
@@ -123,10 +135,19 @@ int pair_give_sends(struct pair *pair)
 {
 	if (pair->sends.at.given == pair->sends.at.head)
 		return 0;
-	if (pair->send_side == OWN)
+	if (pair->send_side == OWN && pair->sends.at.given >= pair->mixed_until)
 		return give_own(pair);
-	give_twin(pair);
+	give_prepared(pair);
 	return 0;
+}
+
+int pair_probe(struct pair *pair, int side)
+{
+	struct ibv_send_wr wr = {.wr_id = id_of(0, 0, ID_PROBE), .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED}, *bad;
+
+	pair->packets[side]++;
+	pair->probe = PROBING;
+	return pair->nic->of[side].post_send(pair->qp[side], &wr, &bad);
 }
 
 static int give_receive(struct pair *pair, uint64_t number)
@@ -138,7 +159,7 @@ static int give_receive(struct pair *pair, uint64_t number)
 
 	wr.wr_id = id_of(1, pair->receive_epoch, number);
 	if (side == TWIN) {
-		if (wr.num_sge > PARTS_AT_MOST || !parts_at_twin(pair->nic, wr.sg_list, wr.num_sge, parts))
+		if (wr.num_sge > PARTS_AT_MOST || !parts_at(pair->nic, side, wr.sg_list, wr.num_sge, parts))
 			return EINVAL;
 		wr.sg_list = parts;
 	}

@@ -5,6 +5,9 @@
 
 enum { ID_NUMBER_BITS = 48, ID_EPOCH_BITS = 15 };
 
+/* The number of what is no request of the program. */
+static const uint64_t ID_PROBE = (1ull << ID_NUMBER_BITS) - 1;
+
 static inline uint64_t id_of(int received, uint32_t epoch, uint64_t number)
 {
 	uint64_t of_epoch = epoch & ((1u << ID_EPOCH_BITS) - 1);

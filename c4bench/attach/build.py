@@ -49,7 +49,10 @@ _FAILOVER = (
     "say.c",
     "table.c",
     "bias.c",
-    *(f"failover/{name}.c" for name in ("nics", "memory", "queues", "kept", "pairs", "post", "complete", "writer")),
+    *(
+        f"failover/{name}.c"
+        for name in ("nics", "memory", "queues", "pools", "kept", "pairs", "post", "complete", "writer")
+    ),
     *(f"failover/{name}.c" for name in ("fence", "standby", "relay", "keeper", "events", "lookup")),
 )
 LIBRARIES = {

@@ -2,6 +2,7 @@
    side that was left is nobody's any more. */
 #include "keeper.h"
 #include "pairs.h"
+#include "pools.h"
 #include "request_id.h"
 
 #include <string.h>
@@ -71,11 +72,24 @@ static int complete_send(struct pair *pair, int side, struct ibv_wc *completion)
 	return 1;
 }
 
+static int complete_shared(struct pair *pair, int side, struct ibv_wc *completion)
+{
+	uint64_t wr_id;
+
+	if (pair->state == LOST || !pool_take(pair->pool, id_epoch(completion->wr_id), id_number(completion->wr_id), &wr_id))
+		return 0;
+	translate(pair, side, completion, wr_id);
+	pair->receives.used += !completion->status;
+	return 1;
+}
+
 static int complete_receive(struct pair *pair, int side, struct ibv_wc *completion)
 {
 	uint64_t number = id_number(completion->wr_id);
 	struct receives *receives = &pair->receives;
 
+	if (pair->pool)
+		return complete_shared(pair, side, completion);
 	if (id_epoch(completion->wr_id) != pair->receive_epoch)
 		return 0;
 	if (completion->status && is_withheld(pair, completion)) {

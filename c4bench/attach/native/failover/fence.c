@@ -15,6 +15,7 @@
 #include "keeper.h"
 #include "memory.h"
 #include "next.h"
+#include "pools.h"
 #include "standby.h"
 
 #include <pthread.h>
@@ -110,6 +111,7 @@ void fence_greet(struct pair *pair)
 	pair->tag = standby_draw(pair) | 1;
 	pair->packets[TWIN] = standby_draw(pair) % PACKETS;
 	pair->peer.tag = 0;
+	pair->ended = 0;
 	pair->peer.knows = 0;
 	pair->move = (struct move){.phase = NO_MOVE};
 	pair->standby = (struct standby){0};
@@ -213,6 +215,23 @@ static void begin(struct pair *pair, uint64_t now_ns)
 	pair->move.began_ns = now_ns;
 }
 
+/* Whether all queue pairs with this one's shared receive queue have left the old side, too; -1 where one of them cannot. */
+static int is_alone(struct pair *pair)
+{
+	int all = 1;
+
+	for (struct pair *one = keeper_all(); one && pair->pool; one = one->next) {
+		if (one->pool != pair->pool || one->ended || !one->receives_as || one->state == LOST || one->state == MOVING ||
+		    one->send_side != pair->send_side)
+			continue;
+		if (one->state == PLAIN)
+			return -1;
+		keeper_want(one);
+		all = 0;
+	}
+	return all;
+}
+
 static void drain(struct queue *queue)
 {
 	int owned = queue_enter(queue);
@@ -236,14 +255,18 @@ static int is_drained(struct pair *pair)
 static int move_receives(struct pair *pair)
 {
 	int receiving = bias_enter(&pair->receiving), queue = queue_enter(pair->receive_queue);
+	int failed = 0;
 
+	queue_drain(pair->receive_queue);
 	pair->receive_epoch++;
 	pair->receive_side = side_beside(pair->receive_side);
 	pair->receive_queue->away += pair->receive_side == TWIN ? 1 : -1;
 	pair->receives.at.given = pair->receives.at.done;
 	pair->receives.flushed = 0;
+	if (pair->pool && pair->pool->side != pair->receive_side)
+		failed = pool_move(pair->pool);
 	queue_leave(pair->receive_queue, queue);
-	int failed = pair_give_receives(pair);
+	failed = failed ? failed : pair_give_receives(pair);
 	pair->receives_wait = 0;
 	bias_leave(&pair->receiving, receiving);
 	return !failed;
@@ -266,8 +289,9 @@ static uint64_t step_draining(struct pair *pair, uint64_t now_ns)
 {
 	struct move *move = &pair->move;
 
-	if (!is_drained(pair)) {
-		if (now_ns > move->began_ns + DRAIN_NS)
+	int alone = is_alone(pair);
+	if (alone <= 0 || !is_drained(pair)) {
+		if (alone < 0 || now_ns > move->began_ns + (alone ? DRAIN_NS : ANSWER_NS))
 			fence_lose(pair);
 		return now_ns + LOOK_NS;
 	}
@@ -611,6 +635,7 @@ static void hear_end(struct pair *pair)
 {
 	enum state ready = READY, young = YOUNG;
 
+	pair->ended = 1;
 	if (pair->state == MOVING || pair->wanted || pair->holding)
 		fence_lose(pair);
 	else if (!atomic_compare_exchange_strong(&pair->state, &ready, PLAIN))

@@ -2,6 +2,7 @@
 #include "keeper.h"
 
 #include "../real.h"
+#include "../say.h"
 #include "../table.h"
 #include "fence.h"
 #include "next.h"
@@ -135,6 +136,25 @@ void keeper_give_up(struct pair *pair)
 {
 	if (!atomic_exchange(&pair->hopeless, 1))
 		keeper_wake();
+}
+
+struct pair *keeper_all(void)
+{
+	return all;
+}
+
+void keeper_stay(const struct queue *queue)
+{
+	keeper_lock();
+	for (struct pair *pair = all; pair; pair = pair->next) {
+		enum state ready = READY, young = YOUNG;
+		if (pair->send_queue != queue && pair->receive_queue != queue)
+			continue;
+		if (pair->send_side == OWN && !atomic_compare_exchange_strong(&pair->state, &ready, PLAIN))
+			atomic_compare_exchange_strong(&pair->state, &young, PLAIN);
+		say("a program waits for events of completion queues: their queue pairs do not survive a failure of their NIC");
+	}
+	keeper_unlock();
 }
 
 static void heard(const struct end *from, const struct end *to, const char *word)

@@ -27,6 +27,12 @@ void keeper_wake(void);
 /* Let go of the lock until somebody signals, or until a time. */
 void keeper_wait(pthread_cond_t *changed, uint64_t until_ns);
 
+/* The pairs of a queue do not move any more. */
+void keeper_stay(const struct queue *queue);
+
+/* All pairs, by `next`. The caller has the lock. */
+struct pair *keeper_all(void);
+
 /* The clock, ns. */
 uint64_t keeper_now_ns(void);
 

@@ -29,6 +29,8 @@ static void *ours(void *handle, const char *name)
 		{"ibv_create_cq", (void *)ibv_create_cq},
 		{"ibv_resize_cq", (void *)ibv_resize_cq},
 		{"ibv_destroy_cq", (void *)ibv_destroy_cq},
+		{"ibv_create_srq", (void *)ibv_create_srq},
+		{"ibv_destroy_srq", (void *)ibv_destroy_srq},
 		{"ibv_create_qp", (void *)ibv_create_qp},
 		{"ibv_modify_qp", (void *)ibv_modify_qp},
 		{"ibv_query_qp", (void *)ibv_query_qp},

@@ -6,6 +6,7 @@
 #include "../table.h"
 #include "next.h"
 #include "pairs.h"
+#include "pools.h"
 #include "queues.h"
 #include "relay.h"
 #include "writer.h"
@@ -118,11 +119,20 @@ static const char *unlike(struct ibv_context *own, struct ibv_context *twin)
 	return NULL;
 }
 
+/* A window's key cannot have a twin: whoever was given it could not go on. */
+static struct ibv_mw *no_window(struct ibv_pd *pd, enum ibv_mw_type type)
+{
+	(void)pd;
+	(void)type;
+	errno = EOPNOTSUPP;
+	return NULL;
+}
+
 static void keep_functions(struct nic *nic, int side)
 {
 	const struct ibv_context_ops *ops = &nic->context[side]->ops;
 
-	nic->of[side] = (struct functions){ops->poll_cq, ops->post_send, ops->post_recv};
+	nic->of[side] = (struct functions){ops->poll_cq, ops->post_send, ops->post_recv, ops->post_srq_recv, ops->req_notify_cq};
 }
 
 static void replace(struct nic *nic)
@@ -137,6 +147,9 @@ static void replace(struct nic *nic)
 	context->ops.poll_cq = queue_poll;
 	context->ops.post_send = pair_post_send;
 	context->ops.post_recv = pair_post_receive;
+	context->ops.post_srq_recv = pool_post_receive;
+	context->ops.req_notify_cq = queue_notify;
+	context->ops.alloc_mw = no_window;
 	if (extended->create_qp_ex)
 		extended->create_qp_ex = pair_create_extended;
 	if (extended->create_cq_ex)

@@ -7,7 +7,7 @@
 
 #pragma GCC visibility push(hidden)
 
-enum { OWN = 0, TWIN = 1, SIDES = 2 };
+enum { OWN = 0, TWIN = 1, SIDES = 2, PARTS_AT_MOST = 64 /* of a request */ };
 
 static inline int side_beside(int side)
 {
@@ -19,6 +19,8 @@ struct functions {
 	int (*poll_cq)(struct ibv_cq *, int, struct ibv_wc *);
 	int (*post_send)(struct ibv_qp *, struct ibv_send_wr *, struct ibv_send_wr **);
 	int (*post_recv)(struct ibv_qp *, struct ibv_recv_wr *, struct ibv_recv_wr **);
+	int (*post_srq_recv)(struct ibv_srq *, struct ibv_recv_wr *, struct ibv_recv_wr **);
+	int (*req_notify_cq)(struct ibv_cq *, int);
 };
 
 struct nic {

@@ -6,6 +6,7 @@
 #include "keeper.h"
 #include "memory.h"
 #include "next.h"
+#include "pools.h"
 #include "relay.h"
 #include "writer.h"
 
@@ -41,10 +42,13 @@ static const char *obstacle(const struct ibv_qp_init_attr *attributes, struct ib
 {
 	if (attributes->qp_type != IBV_QPT_RC)
 		return "it is not reliable (RC)";
-	if (attributes->srq)
-		return "it has a shared receive queue";
-	if (!queue_of(attributes->send_cq) || !queue_of(attributes->recv_cq))
+	const struct queue *sends = queue_of(attributes->send_cq), *receives = queue_of(attributes->recv_cq);
+	const struct pool *pool = pool_of(attributes->srq);
+
+	if (!sends || !receives || sends->by_events || receives->by_events)
 		return "its completions come by events, or by ibv_start_poll";
+	if (attributes->srq && (!pool || (pool->queue && pool->queue != receives)))
+		return "its shared receive queue has no twin, or several completion queues";
 	if (!memory_twin_of(pd))
 		return "its protection domain has no twin";
 	return NULL;
@@ -58,6 +62,7 @@ static struct ibv_qp *make_twin(struct pair *pair, const struct ibv_qp_init_attr
 
 	same.send_cq = pair->send_queue->cq[TWIN];
 	same.recv_cq = pair->receive_queue->cq[TWIN];
+	same.srq = pair->pool ? pair->pool->srq[TWIN] : NULL;
 	return create ? create(memory_twin_of(pd), &same) : NULL;
 }
 
@@ -67,6 +72,9 @@ static int fill(struct pair *pair, struct ibv_qp *qp, const struct ibv_qp_init_a
 	pair->qp[OWN] = qp;
 	pair->send_queue = queue_of(attributes->send_cq);
 	pair->receive_queue = queue_of(attributes->recv_cq);
+	pair->pool = pool_of(attributes->srq);
+	if (pair->pool)
+		pair->pool->queue = pair->receive_queue;
 	pair->qp[TWIN] = make_twin(pair, attributes, pd);
 	return pair->qp[TWIN] && sends_make(&pair->sends, &attributes->cap, attributes->sq_sig_all) &&
 	       receives_make(&pair->receives, &attributes->cap);
@@ -158,6 +166,11 @@ static int local_address(const struct pair *pair, const struct ibv_ah_attr *ah, 
 static int to_receive(struct pair *pair, struct ibv_qp_attr *attributes, int mask)
 {
 	const int wanted = IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_PATH_MTU;
+
+	if (pair->pool && pair->pool->side == TWIN) {
+		say("no new connections with a shared receive queue that has moved to another NIC");
+		return ENETDOWN;
+	}
 	int failed = pair_modify(pair->qp[OWN], attributes, mask);
 
 	writer_replace(pair);

@@ -60,6 +60,8 @@ struct pair {
 	struct nic *nic;
 	struct ibv_qp *qp[SIDES];
 	struct queue *send_queue, *receive_queue;
+	struct pool *pool; /* of its shared receive queue; NULL for one of its own */
+	int ended;         /* its peer has gone: nothing comes any more */
 	_Atomic enum state state;
 	atomic_int wanted;   /* something has failed: move */
 	atomic_int hopeless; /* something cannot go on at the twin */

@@ -10,8 +10,6 @@
 
 #include <errno.h>
 
-enum { PARTS_AT_MOST = 64 };
-
 /* How many packets a request takes, and so how many packet sequence numbers (InfiniBand specification, volume 1, 9.7.2). */
 static uint32_t packets_of(const struct pair *pair, uint64_t bytes)
 {

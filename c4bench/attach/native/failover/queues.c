@@ -2,6 +2,7 @@
 
 #include "../say.h"
 #include "../table.h"
+#include "keeper.h"
 #include "next.h"
 #include "pairs.h"
 
@@ -120,6 +121,16 @@ int queue_poll(struct ibv_cq *cq, int most, struct ibv_wc *completions)
 	return found;
 }
 
+/* A thread that sleeps until an event of its own NIC would not see what the other one completes. */
+int queue_notify(struct ibv_cq *cq, int solicited)
+{
+	struct queue *queue = queue_of(cq);
+
+	if (queue && !in_child && !atomic_exchange(&queue->by_events, 1))
+		keeper_stay(queue);
+	return nic_of(cq->context)->of[OWN].req_notify_cq(cq, solicited);
+}
+
 static void add(struct nic *nic, struct ibv_cq *own, struct ibv_cq *twin)
 {
 	struct queue *queue = twin ? calloc(1, sizeof *queue) : NULL;
@@ -142,7 +153,7 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *context, int size, void *of_pro
 	struct ibv_cq *cq = next(context, size, of_program, channel, vector);
 	struct nic *nic = nic_of(context);
 
-	if (cq && nic && !channel)
+	if (cq && nic)
 		add(nic, cq, next(nic->context[TWIN], size, NULL, NULL, 0));
 	return cq;
 }
@@ -155,7 +166,7 @@ struct ibv_cq_ex *queue_create_extended(struct ibv_context *context, struct ibv_
 	struct nic *nic = nic_of(context);
 	struct ibv_cq_ex *cq = nic->create_cq_ex(context, attributes);
 
-	if (cq && create && !attributes->channel && !attributes->wc_flags)
+	if (cq && create && !attributes->wc_flags)
 		add(nic, ibv_cq_ex_to_cq(cq), create(nic->context[TWIN], (int)attributes->cqe, NULL, NULL, 0));
 	return cq;
 }

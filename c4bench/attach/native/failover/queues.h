@@ -11,7 +11,8 @@ struct queue {
 	struct ibv_cq *cq[SIDES];
 	struct bias lock; /* of whoever takes completions, and of what is known of them */
 	atomic_int asked; /* the keeper's thread wants the lock: others let it go first */
-	atomic_int away;  /* how many pairs complete at the twin */
+	atomic_int by_events; /* the program waits for events, which only its own NIC sends */
+	atomic_int away;      /* how many pairs complete at the twin */
 	/* Completions for the program that no device will show. */
 	struct ibv_wc *stash;
 	int first, count, room;
@@ -32,6 +33,7 @@ void queue_add(struct queue *queue, const struct ibv_wc *completion);
 
 /* In place of the device's functions. */
 int queue_poll(struct ibv_cq *cq, int most, struct ibv_wc *completions);
+int queue_notify(struct ibv_cq *cq, int solicited);
 struct ibv_cq_ex *queue_create_extended(struct ibv_context *context, struct ibv_cq_init_attr_ex *attributes);
 
 #pragma GCC visibility pop

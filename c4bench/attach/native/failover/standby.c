@@ -180,6 +180,8 @@ static uint64_t step_back(struct pair *pair, uint64_t now_ns)
 
 uint64_t standby_step(struct pair *pair, uint64_t now_ns)
 {
+	if (pair->pool && pair->moves)
+		return 0; /* what was posted to the old shared receive queue is still there */
 	if (!pair->connected[side_of(pair)])
 		return step_unconnected(pair, now_ns);
 	if (!pair->standby.proven)

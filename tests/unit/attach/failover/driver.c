@@ -18,6 +18,7 @@ struct end {
 	struct ibv_mr *mr;
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
+	struct ibv_srq *srq; /* NULL for receives of the queue pair's own */
 	unsigned char *memory; /* sources, what is received, what is written here, what may be read here */
 	unsigned long sent, done, received, told, posted_receives;
 	enum ibv_wr_opcode kinds[1 << 16];
@@ -26,6 +27,7 @@ struct end {
 };
 
 static struct end ends[2];
+static int is_shared;
 static unsigned long long state;
 static char wrong[200];
 
@@ -75,7 +77,7 @@ static void post_receive(struct end *end)
 	struct ibv_sge part = {(uintptr_t)area(end, 1, end->posted_receives), BYTES, end->mr->lkey};
 	struct ibv_recv_wr wr = {.wr_id = end->posted_receives++, .sg_list = &part, .num_sge = 1}, *bad;
 
-	if (ibv_post_recv(end->qp, &wr, &bad))
+	if (end->srq ? ibv_post_srq_recv(end->srq, &wr, &bad) : ibv_post_recv(end->qp, &wr, &bad))
 		is_wrong("a receive is refused");
 }
 
@@ -96,6 +98,10 @@ static void make_qp(struct end *end)
 					.cap = {OUTSTANDING, RECEIVES, 1, 1, 16}};
 	struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT};
 
+	if (is_shared) {
+		struct ibv_srq_init_attr shared = {.attr = {.max_wr = RECEIVES, .max_sge = 1}};
+		made.srq = end->srq = ibv_create_srq(end->pd, &shared);
+	}
 	end->qp = ibv_create_qp(end->pd, &made);
 	ibv_modify_qp(end->qp, &init, IBV_QP_STATE);
 	end->sent = end->done = end->received = end->told = end->posted_receives = 0;
@@ -160,7 +166,7 @@ static void check_received(struct end *end, const struct ibv_wc *wc)
 	unsigned long long word = word_of(from, number);
 	int write = from->kinds[number] == IBV_WR_RDMA_WRITE_WITH_IMM;
 	unsigned char *at = write ? area(end, 2, number) : area(end, 1, wc->wr_id);
-	if (wc->wr_id != end->received || number == from->sent || memcmp(at, &word, 8))
+	if ((wc->wr_id != end->received && !end->srq) || number == from->sent || memcmp(at, &word, 8))
 		is_wrong("message %lu is not the next one", number);
 	if (wc->wc_flags & IBV_WC_WITH_IMM && ntohl(wc->imm_data) != number)
 		is_wrong("message %lu has another one's immediate", number);
@@ -278,8 +284,11 @@ static const char *end(void)
 {
 	if (fabric_tells_packets && !ends[0].error)
 		check_writes(&ends[0]), check_writes(&ends[1]);
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < 2; i++) {
 		ibv_destroy_qp(ends[i].qp);
+		if (is_shared)
+			ibv_destroy_srq(ends[i].srq);
+	}
 	for (int i = 0; i < NICS; i++)
 		fabric_repair(i);
 	return *wrong ? wrong : ends[0].error ? "error" : fabric_carried[1] + fabric_carried[3] ? "exact, moved" : "exact";
@@ -352,7 +361,7 @@ int main(int argc, char **argv)
 	static const struct {
 		const char *name;
 		void (*play)(void);
-	} plays[] = {{"loss", one_loss}, {"counts", one_loss}, {"all", both_lost}, {"none", no_loss}, {"return", a_return},
+	} plays[] = {{"loss", one_loss}, {"counts", one_loss}, {"shared", one_loss}, {"all", both_lost}, {"none", no_loss}, {"return", a_return},
 		     {"second", a_second_loss}};
 	struct ibv_device **devices = ibv_get_device_list(NULL);
 
@@ -360,6 +369,7 @@ int main(int argc, char **argv)
 		return 2;
 	for (int i = 0; i < 2; i++)
 		open_end(&ends[i], 2 * i, devices);
+	is_shared = !strcmp(argv[1], "shared");
 	fabric_tells_packets = strcmp(argv[1], "counts") != 0;
 	for (unsigned long seed = strtoul(argv[2], NULL, 0); seed <= strtoul(argv[3], NULL, 0); seed++) {
 		begin(seed);

@@ -24,6 +24,12 @@ struct receive {
 	struct ibv_sge part;
 };
 
+struct shared {
+	struct ibv_srq base;
+	unsigned long head, tail;
+	struct receive receives[RING];
+};
+
 struct queue_pair {
 	struct ibv_qp base;
 	struct ibv_qp_attr to_receive;
@@ -123,9 +129,23 @@ static int has_imm(enum ibv_wr_opcode opcode)
 	return opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
 
+static int has_receive(const struct queue_pair *to)
+{
+	const struct shared *shared = (struct shared *)to->base.srq;
+
+	return shared ? shared->tail < shared->head : to->received < to->received_head;
+}
+
+static const struct receive *next_receive(struct queue_pair *to)
+{
+	struct shared *shared = (struct shared *)to->base.srq;
+
+	return shared ? &shared->receives[shared->tail++ % RING] : &to->receives[to->received++ % RING];
+}
+
 static void take_receive(struct queue_pair *to, const struct request *request, uint32_t bytes)
 {
-	const struct receive *receive = &to->receives[to->received++ % RING];
+	const struct receive *receive = next_receive(to);
 	int write = request->wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 
 	if (!write)
@@ -159,7 +179,7 @@ static int carry(struct queue_pair *qp)
 	uint32_t bytes = bytes_of(request), unit = 128u << qp->to_receive.path_mtu;
 
 	if (qp->carried == qp->head || qp->base.state != IBV_QPS_RTS || !to || to->base.state < IBV_QPS_RTR ||
-	    to->base.state > IBV_QPS_RTS || failed[qp->nic] || failed[to->nic] || (receives && to->received == to->received_head))
+	    to->base.state > IBV_QPS_RTS || failed[qp->nic] || failed[to->nic] || (receives && !has_receive(to)))
 		return 0;
 	if (request->wr.opcode != IBV_WR_SEND && request->wr.opcode != IBV_WR_SEND_WITH_IMM && bytes) {
 		if ((int)(request->wr.wr.rdma.rkey % NICS) != to->nic)
@@ -203,10 +223,10 @@ static int poll_cq(struct ibv_cq *cq, int most, struct ibv_wc *wc)
 }
 
 /* Keys of another NIC are a bug of who posts. */
-static void check_keys(const struct queue_pair *qp, const struct ibv_sge *parts, int count)
+static void check_keys(int nic, const struct ibv_sge *parts, int count)
 {
 	for (int i = 0; i < count; i++)
-		if (parts[i].length && (int)(parts[i].lkey % NICS) != qp->nic)
+		if (parts[i].length && (int)(parts[i].lkey % NICS) != nic)
 			abort();
 }
 
@@ -223,7 +243,7 @@ static int post_send(struct ibv_qp *base, struct ibv_send_wr *wr, struct ibv_sen
 			gather(request, request->data);
 			request->parts[0].addr = (uintptr_t)request->data;
 		} else {
-			check_keys(qp, request->parts, wr->num_sge);
+			check_keys(qp->nic, request->parts, wr->num_sge);
 		}
 	}
 	if (base->state == IBV_QPS_ERR)
@@ -240,8 +260,23 @@ static int post_recv(struct ibv_qp *base, struct ibv_recv_wr *wr, struct ibv_rec
 	pthread_mutex_lock(&lock);
 	for (; wr && qp->received_head - qp->received < RING; wr = wr->next) {
 		struct receive *receive = &qp->receives[qp->received_head++ % RING];
-		*receive = (struct receive){*wr, wr->num_sge ? wr->sg_list[0] : (struct ibv_sge){0, 0, 0}};
-		check_keys(qp, &receive->part, 1);
+		*receive = (struct receive){*wr, wr->sg_list[0]};
+		check_keys(qp->nic, &receive->part, 1);
+	}
+	pthread_mutex_unlock(&lock);
+	*bad = wr;
+	return wr ? ENOMEM : 0;
+}
+
+static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
+{
+	struct shared *shared = (struct shared *)srq;
+
+	pthread_mutex_lock(&lock);
+	for (; wr && shared->head - shared->tail < RING; wr = wr->next) {
+		struct receive *receive = &shared->receives[shared->head++ % RING];
+		*receive = (struct receive){*wr, wr->sg_list[0]};
+		check_keys(nic_of(srq->context), &receive->part, 1);
 	}
 	pthread_mutex_unlock(&lock);
 	*bad = wr;
@@ -278,6 +313,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 	base->async_fd = context->events[0];
 	base->ops.post_send = post_send;
 	base->ops.post_recv = post_recv;
+	base->ops.post_srq_recv = post_srq_recv;
 	base->ops.poll_cq = poll_cq;
 	pthread_mutex_lock(&lock);
 	contexts[context_count++] = context;
@@ -364,12 +400,26 @@ int ibv_destroy_cq(struct ibv_cq *cq)
 	return 0;
 }
 
+struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attributes)
+{
+	struct shared *shared = calloc(1, sizeof *shared);
+
+	shared->base = (struct ibv_srq){.context = pd->context, .pd = pd, .srq_context = attributes->srq_context};
+	return &shared->base;
+}
+
+int ibv_destroy_srq(struct ibv_srq *srq)
+{
+	free(srq);
+	return 0;
+}
+
 struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attributes)
 {
 	struct queue_pair *qp = calloc(1, sizeof *qp);
 
 	qp->base = (struct ibv_qp){.context = pd->context, .pd = pd, .send_cq = attributes->send_cq, .recv_cq = attributes->recv_cq,
-				   .qp_type = attributes->qp_type};
+				   .srq = attributes->srq, .qp_type = attributes->qp_type};
 	qp->nic = nic_of(pd->context);
 	qp->all_signaled = attributes->sq_sig_all;
 	pthread_mutex_lock(&lock);

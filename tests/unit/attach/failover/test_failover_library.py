@@ -1,8 +1,7 @@
-"""Both ends of a connection go on at their other NICs; the NICs carry requests in one process, the agent's relay is real."""
+"""Both ends of a connection go on at other NICs; the NICs carry requests in one process, the agent's relay is real."""
 
 import asyncio
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -12,24 +11,22 @@ from c4bench.attach import build
 from c4bench.attach.relay import WordRelay
 from c4bench.attach.server import AttachServer, user_ids
 from c4bench.model.fabric import Nic
+from tools import fake_verbs
 
 HERE = Path(__file__).parent
 NICS = [Nic("h", index, f"nic{index}", f"n{index}", f"10.{index}.0.1", 1e10) for index in range(4)]
-COMPILER = ("gcc", "-std=c11", "-D_DEFAULT_SOURCE", "-Wall", "-Wextra", "-Werror", "-O2")
-SHARED = ("-fPIC", "-shared", "-Wl,-soname,libibverbs.so.1", "-Wl,--version-script=fabric.map")
 WITHIN_S = 60.0
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     """The folder of the driver and of its libibverbs."""
-    if not shutil.which("gcc") or not Path("/usr/include/infiniband/verbs.h").exists():
-        pytest.skip("no-compiler: install gcc and libibverbs-dev")
+    if why := fake_verbs.obstacle():
+        pytest.skip(f"no-compiler: {why}")
     build.build()
     place = tmp_path_factory.mktemp("fabric")
-    library = place / "libibverbs.so.1"
-    subprocess.run([*COMPILER, *SHARED, "-o", library, "fabric.c"], cwd=HERE, check=True)
-    subprocess.run([*COMPILER, "-o", place / "driver", "driver.c", library], cwd=HERE, check=True)
+    fake_verbs.compile_library(place, "fabric.c")
+    fake_verbs.compile_program(HERE / "driver.c", place)
     return place
 
 

@@ -32,3 +32,20 @@ def test_collectives_of_gpus_are_near_their_bounds(cluster, rdma_hosts, measure,
     fraction = LOADS[algorithm](shape).least_s(SIZE_BYTES, shape) / took_s
     labels = {"algorithm": algorithm, "hosts": shape.hosts, "ranks": shape.ranks}
     measure("gpu_host.busbw_fraction", fraction, at_least=AT_LEAST[algorithm], **labels)
+
+
+@pytest.mark.needs(hosts=2)
+@pytest.mark.parametrize(
+    "collective",
+    ["all_reduce", *(pytest.param(each, marks=pytest.mark.nightly) for each in ("all_gather", "reduce_scatter"))],
+)
+def test_collectives_of_gpus_are_exact(cluster, rdma_hosts, measure, collective):
+    """Small arrays pass through all GPUs of all hosts, and every element is exact on every rank."""
+    if not rdma_hosts[0].gpus:
+        pytest.skip("no-gpus: this topology has no GPUs")
+    few = {"size_bytes": 4 << 20, "operations": 1, "warmup": 0, "collective": collective, "paths": "ecmp"}
+    spec = gpu_job(f"exact-{collective}", "bandwidth", rdma_hosts, len(rdma_hosts[0].gpus), seed=1, **few)
+    results = cluster.results(cluster.start(spec), collective, 120.0)
+    cluster.stop(spec.id)
+    exact, checked = (sum(result[name] for result in results) for name in ("exact", "checked"))
+    measure("gpu_host.exact_fraction", exact / checked, equals=1, collective=collective, ranks=len(results))

@@ -339,6 +339,19 @@ class AttachedMoves(msgspec.Struct, frozen=True):
     gone: tuple[AttachedPath, ...] = ()
 
 
+class AttachedWord(msgspec.Struct, frozen=True):
+    """Agent to master and on to another agent: what the library at one end of a connection says to that at the other.
+
+    An end is a queue pair, known by its NIC's address and its number.
+    """
+
+    source: str
+    qp: int
+    destination: str
+    remote_qp: int
+    word: Annotated[str, msgspec.Meta(max_length=160, pattern="^[0-9a-z -]*$")]
+
+
 class RasReport(msgspec.Struct, frozen=True):
     """Agent to master, as a note: a report of RAS, compressed by gzip."""
 

@@ -29,6 +29,7 @@ from c4bench.wire.messages import (
     AttachedMoves,
     AttachedPath,
     AttachedRank,
+    AttachedWord,
     Empty,
     FollowGuidance,
     Guidance,
@@ -158,6 +159,14 @@ class AttachedJobs:
         job = next(iter(flows.values())).job
         guidance = await self._planner.follow(FollowGuidance(job, tuple(flows.values()), ports, weights, refused))
         return {place: guidance.ports[flow.id] for place, flow in flows.items() if flow.id in guidance.ports}
+
+    async def bring(self, host: str, said: AttachedWord) -> None:
+        """Bring a word of a host's process to the host at the other end. Raises UnhealthyError where that cannot be."""
+        known = self._hosts.get(host)
+        there = self._planner.nic_at(said.destination) or self._names.nic(said.destination)
+        if known is None or said.source not in known.nics or there is None:
+            raise UnhealthyError("this is no connection of the host's processes")
+        await self._agents.peer(there.host).note("attached-word", said)
 
     async def _release_ended(self, host: str, before: Mapping[int, Seat]) -> None:
         """Release the flows of a host's processes that have ended."""

@@ -8,6 +8,7 @@ user owns in the one folder for them, and a program that breaks a rule is no lon
     {} or {"error":"why not"}                                               its answer
     {"source":"10.0.0.1","destination":"10.1.0.1","qp":17,"remote_qp":18}   a question
     {"label":5,"timeout":-1,"retries":-1}                                   its answer
+    {"source":...,"qp":17,"remote_qp":18,"device":1,"label":5}              it has that label from an agent before
     {"move":17,"device":1,"label":6}                                        from the agent: a queue pair should move
     {"moved":17,"device":1,"label":6}                                       it has that label now; 0: it is gone
 """
@@ -24,11 +25,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import msgspec
 
 from c4bench.attach.launchers import Identity, identify
+from c4bench.attach.relay import FIRST, WordRelay
 from c4bench.budget import ATTACHED
 from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import C4Error, UsageError
@@ -56,13 +58,17 @@ class AttachHello(msgspec.Struct, frozen=True):
 
 
 class PathQuestion(msgspec.Struct, frozen=True):
-    """A line with a question: a queue pair that is about to be connected, between two NICs known by their addresses."""
+    """A line with a question: a queue pair that is about to be connected, between two NICs known by their addresses.
+
+    With a `label` it is none: the queue pair is connected, and has that from an agent that has ended since.
+    """
 
     source: str
     destination: str
     qp: int
     remote_qp: int = 0
     device: int = 0
+    label: Annotated[int, msgspec.Meta(ge=0, lt=1 << 20)] = 0
 
 
 class Moved(msgspec.Struct, frozen=True):
@@ -169,7 +175,8 @@ class AttachServer:
 
     `appeared` gets a process that has said who it is, and a descriptor of it (pidfd_open(2)), which is then its own;
     it raises UsageError for one that is not taken. `route` answers questions. `planned` makes what follows a process's
-    queue pairs, given what takes a line to it, false where that does not listen.
+    queue pairs, given what takes a line to it, false where that does not listen. `relay` serves a process whose
+    connections go on at other NICs (relay.py).
     """
 
     def __init__(
@@ -179,9 +186,11 @@ class AttachServer:
         appeared: Callable[[AttachedProcess, int], None],
         route: Callable[[AttachedProcess, PathQuestion], Awaitable[PathAnswer]],
         planned: Callable[[AttachedProcess, Callable[[Mapping[str, int]], bool]], Follower],
+        relay: WordRelay,
     ) -> None:
         self._path, self._users = path, users
         self._appeared, self._route, self._planned = appeared, route, planned
+        self._relay = relay
         self._connected = 0
         self._warned: set[str] = set()
 
@@ -224,6 +233,9 @@ class AttachServer:
                 raise UsageError(f"programs of user {uid}; name the user in attach_users of agent.yml")
             if self._connected > ATTACHED.records:
                 raise UsageError(f"more than {ATTACHED.records} programs on this host")
+            if FIRST in line:
+                await self._relay.serve(reader, writer)
+                return
             hello = from_json(line, AttachHello)
             process = AttachedProcess(pid, uid, identify(hello.environment), hello.ring)
             self._appeared(process, os.dup(descriptor))
@@ -246,6 +258,9 @@ class AttachServer:
             follower.moved(from_json(line, Moved))
             return
         question = from_json(line, PathQuestion)
+        if question.label:
+            follower.add(question, question.label)
+            return
         answer = await self._answer(process, question)
         writer.write(msgspec.json.encode(answer) + b"\n")
         await writer.drain()

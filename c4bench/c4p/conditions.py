@@ -1,4 +1,4 @@
-"""The conditions of a plan: link capacities, other traffic, links to avoid, jobs' shares, bonded ports."""
+"""The conditions of a plan: link capacities, other traffic, links to avoid, jobs' shares, bonded ports and planes."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -20,7 +20,8 @@ class Conditions(msgspec.Struct, frozen=True):
     `capacities` are bit/s by hop, 0 for a dead link; loads are then fractions of them, without capacities bit/s.
     `background_bps` is traffic that the planner cannot move. `avoid` are hops that must not be used, such as those that
     C4D blames. `shares` are the jobs' weights, by default 1: the flows of a job of share 2 count twice their
-    demand. `bonds` are the ports of NICs with several, in order of their planes, by the name that flows use.
+    demand. `bonds` are the ports of NICs with several, in order of their planes, by the name that flows use; `planes`
+    are those of links to and from NICs, by hop, where a port has no name of its own.
     """
 
     capacities: Mapping[str, float] | None = None
@@ -28,6 +29,12 @@ class Conditions(msgspec.Struct, frozen=True):
     avoid: frozenset[str] = frozenset()
     shares: Mapping[str, float] = MappingProxyType({})
     bonds: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    planes: Mapping[str, int] = MappingProxyType({})
+
+    def crosses(self, first: str, last: str) -> bool:
+        """Whether a path that begins and ends with these hops leads from one plane to another."""
+        source, destination = self.planes.get(first), self.planes.get(last)
+        return source is not None and destination is not None and source != destination
 
     def check(self, links: Sequence[str]) -> None:
         """Raise UsageError for a link without a capacity, and for invalid rates, shares and bonds."""

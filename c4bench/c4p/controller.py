@@ -199,6 +199,10 @@ class PathController:
         """Plan with these capacities of links, bit/s by hop; a link that is not in them is as fast as the fastest."""
         self._plans.set_capacities(bps)
 
+    def set_planes(self, planes: Mapping[str, int]) -> None:
+        """Keep paths within a plane from the next plan on: `planes` are those of the ports of bonds, by hop."""
+        self._plans.planes = planes
+
     def begin_learning(self, pairs: Collection[Pair], now_s: float, *, changed: bool) -> None:
         """The paths of these pairs are being learnt; what is known is replaced if it is too old or has `changed`."""
         again = [pair for pair in pairs if changed or self._too_old(pair, now_s)]

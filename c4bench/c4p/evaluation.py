@@ -69,7 +69,7 @@ class _Problem:
         self._closed = frozenset(np.flatnonzero(np.isinf(weight)).tolist())
         self.weight: Array = np.append(np.where(np.isinf(weight), 0.0, weight), 0.0)
         self.load: Array = np.append(conditions.background(atlas.hops), 0.0) * self.weight
-        path_choices = PathChoices(atlas, EcmpGroupTable(len(atlas.hops)), conditions.bonds)
+        path_choices = PathChoices(atlas, EcmpGroupTable(len(atlas.hops)), conditions)
         counts: Counter[tuple[float, tuple[LinkPath, ...]]] = Counter()
         for flow in flows:
             demand = flow.demand_bps * conditions.shares.get(flow.job, 1.0)
@@ -89,8 +89,7 @@ class _Problem:
 
 
 def _all_paths(choice: PathChoice) -> list[LinkPath]:
-    pairs = [pair.paths for pair in choice.port_pairs]
-    return [paths.hops(index) for paths in pairs for index in range(len(paths.source_ports))]
+    return [pair.paths.hops(number) for pair in choice.port_pairs for number in pair.offered]
 
 
 def _solver(time_limit_s: float) -> Any:  # noqa: ANN401  (highspy ships no types)

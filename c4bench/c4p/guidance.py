@@ -213,7 +213,7 @@ class Plans:
     """Places live flows on the known paths, and sets their source ports and weights.
 
     Nothing is planned before there is an `atlas`. Flows without an open path are named in `remarks`. `capacities` are
-    bit/s by hop; empty if none are known.
+    bit/s by hop, and `planes` those of the ports of bonds, by hop; empty if none are known.
     """
 
     def __init__(self, policy: PathPolicy, live_flows: LiveFlows, health: LinkHealth, remarks: list[str]) -> None:
@@ -223,11 +223,12 @@ class Plans:
         self._shares: dict[str, float] = {}
         self._background_bps: dict[str, float] = {}
         self.capacities: Mapping[str, float] = {}
+        self.planes: Mapping[str, int] = {}
 
     def by(self, policy: PathPolicy) -> "Plans":
         """New plans by another policy, of the same fabric."""
         plans = Plans(policy, self._live_flows, self._health, self._remarks)
-        plans._background_bps, plans.capacities = self._background_bps, self.capacities
+        plans._background_bps, plans.capacities, plans.planes = self._background_bps, self.capacities, self.planes
         plans.renew(self.atlas)
         return plans
 
@@ -313,12 +314,15 @@ class Plans:
         for scope, planner in self._planners.items():
             planner.adopt((live.flow, self._live_flows.planned(live)) for live in movable[scope])
             planner.rebalance()
+            planner.spread()
             self._apply(planner)
 
     def _new_planner(self) -> Planner:
         """A planner without flows for the present fabric."""
         assert self.atlas
-        conditions = Conditions(self._known_capacities(), background_bps=self._immovable_bps(), shares=self._shares)
+        conditions = Conditions(
+            self._known_capacities(), background_bps=self._immovable_bps(), shares=self._shares, planes=self.planes
+        )
         planner = Planner(self.atlas, conditions)
         planner.close(self._health.closed)
         return planner
@@ -346,6 +350,7 @@ class Plans:
         contended = any(worst > (1 + _SLACK) * mean for worst, mean in level)
         if contended:
             planner.rebalance()
+            planner.spread()
         return contended
 
     def _immovable_bps(self) -> dict[str, float]:

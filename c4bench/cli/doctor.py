@@ -97,7 +97,7 @@ def _hosts(arguments: argparse.Namespace) -> int:
         page += [*overview.setting_lines(found), *(f"BAD  {line}" for line in found.disagreements)]
         page += overview.cable_lines(found) if inventory.graph else []
         print_lines(page, _LONGEST_LINE)
-    return UnhealthyError.exit_code if any(report.bad for report in found.hosts) else 0
+    return UnhealthyError.exit_code if found.bad else 0
 
 
 def _machine(arguments: argparse.Namespace) -> int:

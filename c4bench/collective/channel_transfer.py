@@ -1,23 +1,20 @@
 """A channel's share of an operation: which items it carries, in which messages, and when each may be sent.
 
-This is the one place where a schedule's indices become addresses: of a ring, of an all-to-all, and of a fold of
-degraded ranks' arrays into what the healthy ranks have reduced.
+This is the one place where a plan's indices become addresses.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from c4bench.collective import schedule
 from c4bench.collective.arrays import Reducing
-from c4bench.collective.endpoints import Arrival, ReceiveEndpoint, SendEndpoint, Staging, cut_staging
+from c4bench.collective.endpoints import Arrival, GateCounts, ReceiveEndpoint, SendEndpoint, Staging, cut_staging
 from c4bench.collective.memory import Array, NicBuffers
 from c4bench.collective.pacer import Pacer
 from c4bench.collective.rail import Message
-from c4bench.collective.schedule import Span
+from c4bench.collective.schedule import Plan, Receive, Span
 
-# How many messages of an all-to-all a rank may send ahead of what it has received: enough to hide a message's latency.
-_MAX_LEAD = 4
 # An array with fewer bytes than this for each channel goes over one channel: smaller messages cost more than they gain.
 _MIN_SHARE_BYTES = 64 << 10
 # The largest packet's payload: a shorter message costs as much.
@@ -27,10 +24,14 @@ MAX_WINDOW_FACTOR = 4
 
 
 class ChunkedShare(NamedTuple):
-    """A channel's share of an array: its segments, in items, each cut into `chunks`."""
+    """A channel's share of an array: its part of each segment, in items, cut into `chunks`.
+
+    `whole` are the segments of which these are parts.
+    """
 
     segments: list[Span]
     chunks: int
+    whole: Sequence[Span]
 
     def span(self, segment: int, chunk: int) -> Span:
         """The items of a chunk."""
@@ -43,10 +44,10 @@ class ChunkedShare(NamedTuple):
         return -(-max(stop - start for start, stop in self.segments) // self.chunks)
 
 
-def cut(segments: list[Span], itemsize: int, chunk_bytes: int) -> ChunkedShare:
-    """Cut segments into as many chunks as the longest one needs."""
+def cut(segments: list[Span], itemsize: int, chunk_bytes: int, whole: Sequence[Span]) -> ChunkedShare:
+    """Cut parts of the segments `whole` into as many chunks as the longest one needs."""
     longest = max(stop - start for start, stop in segments)
-    return ChunkedShare(segments, schedule.chunk_count(longest, 1, itemsize, chunk_bytes))
+    return ChunkedShare(segments, schedule.chunk_count(longest, 1, itemsize, chunk_bytes), whole)
 
 
 def share(segments: Sequence[Span], weights: Sequence[int]) -> list[list[Span]]:
@@ -94,60 +95,112 @@ class ChannelSplit(NamedTuple):
             used = used[:1]
         shares = share(segments, [self.weights[channel] for channel in used])
         return [
-            (channel, cut(part, array.itemsize, self.chunk_bytes)) for channel, part in zip(used, shares, strict=True)
+            (channel, cut(part, array.itemsize, self.chunk_bytes, segments))
+            for channel, part in zip(used, shares, strict=True)
         ]
 
 
-class ChannelTransfer:
-    """Sends its messages strictly in order, at most `window` of them unacknowledged, to one or several receivers.
+class Stream:
+    """Messages that leave strictly in order, at most `window` of them unacknowledged, to one or several receivers.
 
-    The order is the schedule's. A receiver that is not ready blocks the messages behind its own, so that each step
-    stays a permutation. `pacer` limits the rate; `pace_wait_ns` is how long it delays the next message, 0 if not.
+    A receiver that is not ready blocks the messages behind its own, so that each step of an all-to-all stays a
+    permutation.
     """
 
-    def __init__(
-        self,
-        sends: list[tuple[SendEndpoint, Message]],
-        arrivals: dict[ReceiveEndpoint, list[Arrival]],
-        staging: Staging,
-        targets: dict[ReceiveEndpoint, tuple[NicBuffers, int]],
-        window: int,
-    ) -> None:
+    def __init__(self, sends: Sequence[tuple[SendEndpoint, Message]], window: int) -> None:
         self.sends = sends
-        self.arrivals = arrivals
-        self.staging = staging
-        self.targets = targets
-        self.arrived = 0
-        self.pacer: Pacer | None = None
-        self.pace_wait_ns = 0
         self._window = window
         self._next = 0
         self._outstanding = 0
-
-    def places_for(self, receiver: ReceiveEndpoint) -> tuple[tuple[int, int], ...]:
-        """Where messages to a receiver go that are not staged: the address and the key on each NIC that may be used."""
-        buffers, start = self.targets[receiver]
-        return tuple((buffer.address + start, buffer.rkey) for buffer in buffers.values())
-
-    def totals(self) -> dict[SendEndpoint, int]:
-        """How many messages go to each receiver, by sending endpoint."""
-        totals: dict[SendEndpoint, int] = {}
-        for sender, _ in self.sends:
-            totals[sender] = totals.get(sender, 0) + 1
-        return totals
 
     @property
     def sent(self) -> bool:
         """Whether everything has been written and acknowledged."""
         return self._next == len(self.sends) and not self._outstanding
 
-    def arrive(self, receiver: ReceiveEndpoint, count: int) -> None:  # noqa: ARG002  (messages of all receivers count)
-        """Count messages that have arrived and been used."""
-        self.arrived += count
+    @property
+    def head(self) -> tuple[SendEndpoint, Message] | None:
+        """The next message and its endpoint, None when all are written."""
+        return self.sends[self._next] if self._next < len(self.sends) else None
 
-    def acknowledged(self, latency_ns: int | None) -> None:
-        """One message fewer is in flight; see `Operation.acknowledged`."""
+    def written(self) -> None:
+        """The next message has been written."""
+        self._next += 1
+        self._outstanding += 1
+
+    def acknowledged(self) -> None:
+        """One message fewer is in flight."""
         self._outstanding -= 1
+
+    def waits_for(self, passed: GateCounts) -> str:
+        """What the next message waits for: "data", "credit", "transfer" (the window is full), "" (nothing).
+
+        "idle" when there is no next message. `passed` are the arrivals that have been used.
+        """
+        if self.head is None:
+            return "idle"
+        sender, message = self.head
+        if message.needs > passed[message.gate]:
+            return "data"
+        if not sender.has_credit:
+            return "credit"
+        return "transfer" if self._outstanding >= self._window else ""
+
+
+class ChannelTransfer:
+    """Sends the messages of its `streams`, which take turns, and receives `arrivals`; `passed` counts those used.
+
+    `pacer` limits the rate; `pace_wait_ns` is how long it delays the next message, 0 if not.
+    """
+
+    def __init__(
+        self,
+        streams: Sequence[Stream],
+        arrivals: dict[ReceiveEndpoint, list[Arrival]],
+        staging: Staging,
+        targets: dict[ReceiveEndpoint, tuple[NicBuffers, int]],
+    ) -> None:
+        self.streams = streams
+        self.arrivals = arrivals
+        self.staging = staging
+        self.targets = targets
+        self.passed = GateCounts()
+        self.pacer: Pacer | None = None
+        self.pace_wait_ns = 0
+        self._stream_of = {sender: stream for stream in streams for sender, _ in stream.sends}
+        # Receivers with arrivals that wait for those of others.
+        self._waiting = [
+            receiver for receiver, expected in arrivals.items() if any(arrival.needs for arrival in expected)
+        ]
+
+    def places_for(self, receiver: ReceiveEndpoint) -> tuple[tuple[int, int], ...]:
+        """Where messages to a receiver go that are not staged: the address and the key on each NIC that may be used."""
+        buffers, start = self.targets[receiver]
+        return tuple((buffers[nic].address + start, buffers[nic].rkey) for nic in receiver.nics)
+
+    def totals(self) -> dict[SendEndpoint, int]:
+        """How many messages go to each receiver, by sending endpoint."""
+        totals: dict[SendEndpoint, int] = {}
+        for stream in self.streams:
+            for sender, _ in stream.sends:
+                totals[sender] = totals.get(sender, 0) + 1
+        return totals
+
+    @property
+    def sent(self) -> bool:
+        """Whether everything has been written and acknowledged."""
+        return all(stream.sent for stream in self.streams)
+
+    def use_waiting(self) -> list[ReceiveEndpoint]:
+        """Use what has arrived and waited for other arrivals; returns the receivers that have used something."""
+        used: list[ReceiveEndpoint] = []
+        while more := [receiver for receiver in self._waiting if receiver.use_arrived()]:
+            used += more
+        return used
+
+    def acknowledged(self, sender: SendEndpoint, latency_ns: int | None) -> None:
+        """One message fewer is in flight; see `Operation.acknowledged`."""
+        self._stream_of[sender].acknowledged()
         if self.pacer and latency_ns is not None:
             self.pacer.acknowledged(latency_ns)
 
@@ -158,113 +211,40 @@ class ChannelTransfer:
 
     def pump(self, seq: int, now_ns: int) -> list[SendEndpoint]:
         """Write every message that may be written; returns the endpoints written to."""
-        touched = []
+        touched: list[SendEndpoint] = []
         self.pace_wait_ns = 0
-        while self.head_waits_for() == "":
-            sender, message = self.sends[self._next]
-            if self.pacer:
-                self.pace_wait_ns = self.pacer.wait_ns(now_ns)
-                if self.pace_wait_ns:
-                    break
-                self.pacer.sent(message.length, now_ns)
-            sender.write(message, seq, now_ns)
-            self._next += 1
-            self._outstanding += 1
-            touched.append(sender)
+        moving = True
+        while moving:
+            moving = False
+            for stream in self.streams:
+                if stream.waits_for(self.passed) == "" and self._write_head(stream, seq, now_ns, touched):
+                    moving = True
         return touched
 
-    @property
-    def head(self) -> SendEndpoint | None:
-        """The endpoint of the next message, None when all are written."""
-        return self.sends[self._next][0] if self._next < len(self.sends) else None
+    def _write_head(self, stream: Stream, seq: int, now_ns: int, touched: list[SendEndpoint]) -> bool:
+        """Write the next message of a stream, if the pacer allows it."""
+        assert stream.head is not None
+        sender, message = stream.head
+        if self.pacer:
+            self.pace_wait_ns = self.pacer.wait_ns(now_ns)
+            if self.pace_wait_ns:
+                return False
+            self.pacer.sent(message.length, now_ns)
+        sender.write(message, seq, now_ns)
+        stream.written()
+        touched.append(sender)
+        return True
 
-    def head_waits_for(self) -> str:
-        """What the next message waits for: "data", "credit", "transfer" (the window is full), "" (nothing).
+    def heads(self) -> Iterator[SendEndpoint]:
+        """The endpoints of the streams' next messages."""
+        return (stream.head[0] for stream in self.streams if stream.head)
 
-        "idle" when there is no next message.
-        """
-        if self._next == len(self.sends):
+    def waits_for(self, sender: SendEndpoint) -> str:
+        """What an endpoint waits for (see `Stream`); "idle" unless it has the next message of its stream."""
+        stream = self._stream_of[sender]
+        if stream.head is None or stream.head[0] is not sender:
             return "idle"
-        sender, message = self.sends[self._next]
-        if message.needs > self.arrived:
-            return "data"
-        if not sender.has_credit:
-            return "credit"
-        return "transfer" if self._outstanding >= self._window or self.pace_wait_ns else ""
-
-
-def ring_transfer(
-    plan: schedule.RingPlan,
-    array: Array,
-    part: ChunkedShare,
-    *,
-    buffer: NicBuffers,
-    ends: tuple[SendEndpoint | None, ReceiveEndpoint | None],
-    reducing: Reducing | None,
-    staging_bytes: int,
-    window: int,
-) -> ChannelTransfer:
-    """A ring schedule over one channel's share of a flat array."""
-    itemsize = array.itemsize
-    sender, receiver = ends
-    sends: list[tuple[SendEndpoint, Message]] = []
-    for send in plan.sends:
-        assert sender is not None
-        start, stop = part.span(send.segment, send.chunk)
-        offset = start * itemsize
-        length = (stop - start) * itemsize
-        message = Message(buffer, offset, length, offset, send.staged, send.needs)
-        sends.append((sender, message))
-    arrivals = []
-    for receive in plan.receives:
-        start, stop = part.span(receive.segment, receive.chunk)
-        apply = (reducing.last if receive.final else reducing.step) if reducing and receive.reduce else None
-        arrivals.append(Arrival(array[start:stop], apply))
-    staging = cut_staging(staging_bytes, part.longest() * itemsize)
-    incoming, targets = ({receiver: arrivals}, {receiver: (buffer, 0)}) if receiver else ({}, {})
-    return ChannelTransfer(sends, incoming, staging, targets, window)
-
-
-def shift_transfer(
-    rank: int,
-    source: Array,
-    target: Array,
-    part: ChunkedShare,
-    *,
-    buffers: tuple[NicBuffers, NicBuffers],
-    ends: tuple[dict[int, SendEndpoint], dict[int, ReceiveEndpoint]],
-    window: int,
-) -> ChannelTransfer:
-    """All-to-all over one channel's share: segment r of `source` goes to rank r, segment r of `target` comes from it.
-
-    No rank sends more than a few messages ahead of what it has received. Otherwise it would disturb a receiver in the
-    step of another sender.
-    """
-    itemsize = source.itemsize
-    senders, receivers = ends
-    source_buffer, target_buffer = buffers
-    sends: list[tuple[SendEndpoint, Message]] = []
-    arrivals: dict[ReceiveEndpoint, list[Arrival]] = {}
-    targets: dict[ReceiveEndpoint, tuple[NicBuffers, int]] = {}
-    for to, back in schedule.shift(rank, len(part.segments)):
-        own = part.segments[rank][0]
-        for chunk in range(part.chunks):
-            start, stop = part.span(to, chunk)
-            # The receiver's array has this rank's segment where any array has it.
-            offset = (part.span(rank, chunk)[0] - own) * itemsize
-            length, needs = (stop - start) * itemsize, max(0, len(sends) - _MAX_LEAD)
-            sends.append((senders[to], Message(source_buffer, start * itemsize, length, offset, False, needs)))
-        receiver = receivers[back]
-        arrivals[receiver] = [Arrival(target[slice(*part.span(back, chunk))], None) for chunk in range(part.chunks)]
-        targets[receiver] = (target_buffer, part.segments[back][0] * itemsize)
-    return ChannelTransfer(sends, arrivals, Staging(1, 64), targets, window)
-
-
-class Sides(NamedTuple):
-    """The degraded ranks, and the healthy ones in the order of the segments they own."""
-
-    degraded: tuple[int, ...]
-    healthy: tuple[int, ...]
+        return stream.waits_for(self.passed) or ("transfer" if self.pace_wait_ns else "")
 
 
 class RegisteredArray(NamedTuple):
@@ -274,118 +254,86 @@ class RegisteredArray(NamedTuple):
     buffer: NicBuffers
 
 
-class FoldTransfer(ChannelTransfer):
-    """An owner's transfer: a chunk may be sent once it has arrived from all `contributors` and is added, in order."""
+class Memory(NamedTuple):
+    """The arrays of an operation: what is sent, where results go, and `scratch` in rows of `row_items`.
 
-    def __init__(
-        self,
-        sends: list[tuple[SendEndpoint, Message]],
-        arrivals: dict[ReceiveEndpoint, list[Arrival]],
-        targets: dict[ReceiveEndpoint, tuple[NicBuffers, int]],
-        window: int,
-        contributors: Sequence[ReceiveEndpoint],
-        folds: Sequence[tuple[Array, Sequence[Array]]],
-        reducing: Reducing,
-    ) -> None:
-        super().__init__(sends, arrivals, Staging(1, 64), targets, window)
-        self._arrived_from = dict.fromkeys(contributors, 0)
-        self._folds = folds
-        self._reducing = reducing
+    `relays` are the segments of what other ranks have sent to be passed on, in the scratch memory and in the target.
+    """
 
-    def arrive(self, receiver: ReceiveEndpoint, count: int) -> None:
-        """See ChannelTransfer. Only folded chunks count as arrived."""
-        if receiver not in self._arrived_from:
-            return
-        self._arrived_from[receiver] += count
-        while self.arrived < min(self._arrived_from.values()):
-            into, parts = self._folds[self.arrived]
-            for part in parts[:-1]:
-                self._reducing.step(into, part)
-            self._reducing.last(into, parts[-1])
-            self.arrived += 1
+    source: RegisteredArray
+    target: RegisteredArray
+    scratch: RegisteredArray
+    row_items: int
+    relays: ChunkedShare | None = None
+
+    def share(self, own: ChunkedShare, *, relayed: bool) -> ChunkedShare:
+        """The segments that a message is about."""
+        return self.relays if relayed and self.relays else own
 
 
-def fold_transfer(
-    rank: int,
-    sides: Sides,
-    segments: Sequence[Span],
+class Ends(NamedTuple):
+    """A rank's ends of a channel's edges, by peer."""
+
+    senders: Mapping[int, SendEndpoint]
+    receivers: Mapping[int, ReceiveEndpoint]
+
+    def of(self, plan: Plan) -> tuple[list[SendEndpoint], list[ReceiveEndpoint]]:
+        """The ends that a plan uses."""
+        to = dict.fromkeys(send.peer for sends in plan.streams for send in sends)
+        back = dict.fromkeys(receive.peer for receive in plan.receives)
+        return [self.senders[peer] for peer in to], [self.receivers[peer] for peer in back]
+
+
+def transfer(
+    plan: Plan,
     part: ChunkedShare,
+    memory: Memory,
+    ends: Ends,
     *,
-    whole: RegisteredArray,
-    scratch: RegisteredArray,
-    ends: tuple[Mapping[int, SendEndpoint], Mapping[int, ReceiveEndpoint]],
-    reducing: Reducing,
+    reducing: Reducing | None,
+    staging_bytes: int,
     window: int,
 ) -> ChannelTransfer:
-    """One channel's share, `part`, of the `segments` of the array `whole`.
-
-    Each healthy rank owns a segment, of which it has the healthy ranks' sum. The degraded ranks send every owner its
-    segment. As soon as an owner has a chunk from all of them, it adds these in a fixed order and sends the sum to all
-    ranks. So a degraded rank sends its array once and receives it once, at the same time.
-
-    `scratch` must have room for the longest segment from each degraded rank.
-    """
-    senders, receivers = ends
-    arrivals, targets = {}, {}
-    for segment, peer in enumerate(sides.healthy):
-        if peer != rank:
-            arrivals[receivers[peer]] = [Arrival(whole.array[low:high], None) for low, high in _chunks(part, segment)]
-            targets[receivers[peer]] = whole.buffer, 0
-    if rank in sides.degraded:
-        return ChannelTransfer(
-            _own(rank, sides, segments, part, whole, senders), arrivals, Staging(1, 64), targets, window
-        )
-    segment = sides.healthy.index(rank)
-    room = scratch.array.size // len(sides.degraded)
-    folds: list[tuple[Array, list[Array]]] = [(whole.array[low:high], []) for low, high in _chunks(part, segment)]
-    for row, peer in enumerate(sides.degraded):
-        shift = row * room - segments[segment][0]
-        rows = [scratch.array[low + shift : high + shift] for low, high in _chunks(part, segment)]
-        arrivals[receivers[peer]] = [Arrival(each, None) for each in rows]
-        targets[receivers[peer]] = scratch.buffer, row * room * scratch.array.itemsize
-        for (_, parts), each in zip(folds, rows, strict=True):
-            parts.append(each)
-    contributors = [receivers[peer] for peer in sides.degraded]
-    return FoldTransfer(
-        _sums(rank, sides, part, whole, senders), arrivals, targets, window, contributors, folds, reducing
-    )
-
-
-def _chunks(part: ChunkedShare, segment: int) -> list[Span]:
-    return [part.span(segment, chunk) for chunk in range(part.chunks)]
+    """A plan over one channel's share of flat arrays."""
+    itemsize = memory.source.array.itemsize
+    streams = []
+    for sends in plan.streams:
+        messages = []
+        for send in sends:
+            share = memory.share(part, relayed=send.relayed)
+            start, stop = share.span(send.segment, send.chunk)
+            place = start - share.whole[send.segment][0] if send.relative else start
+            message = Message(
+                (memory.scratch if send.relayed else memory.source).buffer,
+                start * itemsize,
+                (stop - start) * itemsize,
+                place * itemsize,
+                send.staged,
+                send.needs,
+                send.gate,
+            )
+            messages.append((ends.senders[send.peer], message))
+        streams.append(Stream(messages, window))
+    arrivals: dict[ReceiveEndpoint, list[Arrival]] = {}
+    targets: dict[ReceiveEndpoint, tuple[NicBuffers, int]] = {}
+    for receive in plan.receives:
+        receiver = ends.receivers[receive.peer]
+        arrivals.setdefault(receiver, []).append(_arrival(receive, part, memory, reducing))
+        if receive.row is not None:
+            targets[receiver] = memory.scratch.buffer, receive.row * memory.row_items * itemsize
+        else:
+            share = memory.share(part, relayed=receive.relayed)
+            origin = share.whole[receive.segment][0] if receive.relative else 0
+            targets[receiver] = memory.target.buffer, origin * itemsize
+    return ChannelTransfer(streams, arrivals, cut_staging(staging_bytes, part.longest() * itemsize), targets)
 
 
-def _message(whole: RegisteredArray, span: Span, shift: int, needs: int) -> Message:
-    start, stop = span
-    item = whole.array.itemsize
-    return Message(whole.buffer, start * item, (stop - start) * item, (start - shift) * item, False, needs)
-
-
-def _own(
-    rank: int,
-    sides: Sides,
-    segments: Sequence[Span],
-    part: ChunkedShare,
-    whole: RegisteredArray,
-    senders: Mapping[int, SendEndpoint],
-) -> list[tuple[SendEndpoint, Message]]:
-    """A degraded rank's messages, to all owners in turn; each degraded rank starts with another owner."""
-    count = len(segments)
-    first = sides.degraded.index(rank) * count // len(sides.degraded)
-    return [
-        (senders[sides.healthy[segment]], _message(whole, part.span(segment, chunk), segments[segment][0], 0))
-        for chunk in range(part.chunks)
-        for segment in ((first + offset) % count for offset in range(count))
-    ]
-
-
-def _sums(
-    rank: int, sides: Sides, part: ChunkedShare, whole: RegisteredArray, senders: Mapping[int, SendEndpoint]
-) -> list[tuple[SendEndpoint, Message]]:
-    """An owner's sums, to all ranks in turn."""
-    size, segment = len(sides.degraded) + len(sides.healthy), sides.healthy.index(rank)
-    return [
-        (senders[peer], _message(whole, part.span(segment, chunk), 0, chunk + 1))
-        for chunk in range(part.chunks)
-        for peer, _ in schedule.shift(rank, size)
-    ]
+def _arrival(receive: Receive, part: ChunkedShare, memory: Memory, reducing: Reducing | None) -> Arrival:
+    start, stop = memory.share(part, relayed=receive.relayed).span(receive.segment, receive.chunk)
+    apply = (reducing.last if receive.final else reducing.step) if reducing and receive.reduce else None
+    written = None
+    if receive.row is not None:
+        shift = receive.row * memory.row_items - part.whole[receive.segment][0]
+        written = memory.scratch.array[start + shift : stop + shift]
+    into = memory.target.array[start:stop]
+    return Arrival(into, apply, written, receive.gate, receive.after, receive.needs)

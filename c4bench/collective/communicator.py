@@ -1,7 +1,6 @@
 """A group of ranks and its collectives, named and behaving as in torch.distributed."""
 
 from collections.abc import Sequence
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -57,7 +56,7 @@ class Communicator:
         signature = _signature("all_reduce", whole, reduction=op)
         if self._degraded and self._degraded.all_reduce(signature, whole, reducing):
             return
-        self._group.ring(signature, whole, schedule.split(whole.size, self.size), schedule.all_reduce, reducing)
+        self._group.all_reduce(signature, whole, reducing)
 
     def reduce_scatter(self, output: Array, input: Array, op: str = "sum") -> None:  # noqa: A002  (torch's name)
         """Reduce `input` over all ranks and leave part `rank` in `output`; `input` holds size x `output` items."""
@@ -80,8 +79,8 @@ class Communicator:
         """Copy rank `src`'s `array` to all ranks."""
         self._check_rank("broadcast from", src)
         whole = arrays.flat(array)
-        plan = partial(schedule.broadcast, root=src)
-        self._group.ring(_signature("broadcast", whole, root=src), whole, [(0, whole.size)], plan)
+        signature = _signature("broadcast", whole, root=src)
+        self._group.ring(signature, whole, [(0, whole.size)], schedule.broadcast, first=src)
 
     def reduce(self, array: Array, dst: int = 0, op: str = "sum") -> None:
         """Reduce `array` over all ranks into that of rank `dst`; other ranks' arrays do not change."""
@@ -91,14 +90,14 @@ class Communicator:
         signature = _signature("reduce", whole, reduction=op, root=dst)
         with self._group.guard.during("reduce"):
             own = whole if self.rank == dst else self._copy(whole)
-        self._group.ring(signature, own, [(0, whole.size)], partial(schedule.reduce, root=dst), reducing)
+        self._group.ring(signature, own, [(0, whole.size)], schedule.reduce, reducing, first=dst)
 
     def all_to_all(self, output: Array, input: Array) -> None:  # noqa: A002  (torch's name)
         """Send part r of `input` to rank r and receive part r of `output` from it; all parts have equal length."""
         source, target = arrays.equal_parts(input, output, self.size)
         own = slice(*schedule.split(source.size, self.size)[self.rank])
         np.copyto(target[own], source[own])
-        self._group.shift(_signature("all_to_all", source), source, target)
+        self._group.all_to_all(_signature("all_to_all", source), source, target)
 
     def send(self, array: Array, dst: int) -> None:
         """Send `array` to rank `dst`, which must call `recv`. Messages between two ranks arrive in order."""

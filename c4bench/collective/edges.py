@@ -1,10 +1,11 @@
 """A rank's edges: the rails to and from each peer, and the channels that use them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from c4bench.collective.endpoints import ReceiveEndpoint, SendEndpoint
 from c4bench.collective.handshake import ReceivingEnd
+from c4bench.collective.inside import InsideEdges
 from c4bench.collective.memory import Buffer, ChannelMemory
 from c4bench.collective.rail import Rail, RailName, RailState, ReceivingRail, SendingRail
 
@@ -56,17 +57,17 @@ class SendingPeer:
 
     peer: int
     rails: list[SendingRail]
-    senders: list[SendEndpoint]
+    senders: dict[int, SendEndpoint]
     control: RailMailbox | None = None
-    mailbox: Sequence[ChannelMemory] = ()
-    far: Sequence[ReceivingEnd] = ()
+    mailbox: Mapping[int, ChannelMemory] = field(default_factory=dict)
+    far: Mapping[int, ReceivingEnd] = field(default_factory=dict)
     ledger_copy: Buffer | None = None
     reading: SendingRail | None = None
 
     @property
     def needed(self) -> bool:
         """Whether the running operation depends on this edge."""
-        return any(sender.needed for sender in self.senders) or any(rail.lost for rail in self.rails)
+        return any(sender.needed for sender in self.senders.values()) or any(rail.lost for rail in self.rails)
 
 
 @dataclass(eq=False)
@@ -75,10 +76,10 @@ class ReceivingPeer:
 
     peer: int
     rails: list[ReceivingRail]
-    receivers: list[ReceiveEndpoint]
+    receivers: dict[int, ReceiveEndpoint]
     control: RailMailbox | None = None
-    outbox: Sequence[ChannelMemory] = ()
-    staging: Sequence[ChannelMemory] = ()
+    outbox: Mapping[int, ChannelMemory] = field(default_factory=dict)
+    staging: Mapping[int, ChannelMemory] = field(default_factory=dict)
     quiet_s: float = 0.0
     last_message_ns: int = 0
     probe_after_s: float = 0.0
@@ -90,7 +91,7 @@ class ReceivingPeer:
     @property
     def needed(self) -> bool:
         """Whether the running operation depends on this edge."""
-        return any(not receiver.complete for receiver in self.receivers)
+        return any(not receiver.complete for receiver in self.receivers.values())
 
 
 Edge = SendingPeer | ReceivingPeer
@@ -98,9 +99,10 @@ Edge = SendingPeer | ReceivingPeer
 
 @dataclass(eq=False)
 class PeerRails:
-    """All of a rank's edges."""
+    """All of a rank's edges: those over NICs, and those inside its host."""
 
     all: list[Edge] = field(default_factory=list)
+    inside: InsideEdges = field(default_factory=InsideEdges)
     by_name: dict[RailName, tuple[Edge, Rail]] = field(default_factory=dict)
     by_qp: dict[tuple[int, int], tuple[Edge, Rail]] = field(default_factory=dict)
     by_probe: dict[tuple[int, int], tuple[Edge, Rail]] = field(default_factory=dict)
@@ -118,7 +120,9 @@ class PeerRails:
         """All sending endpoints."""
         for edge in self.all:
             if isinstance(edge, SendingPeer):
-                yield from edge.senders
+                yield from edge.senders.values()
+        for link in self.inside.outgoing:
+            yield from link.senders.values()
 
     def rails(self, state: RailState | None = None) -> Iterator[tuple[Edge, Rail]]:
         """All rails with their edges, or those in a state."""

@@ -3,17 +3,31 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
 
+from c4bench.collective import tree
+from c4bench.collective.channel_order import (
+    chains,
+    gpus_of,
+    has_gpus,
+    inside,
+    pair_channel,
+    rails,
+    ring_order,
+    used_channels,
+)
 from c4bench.collective.errors import CollectiveError
 from c4bench.collective.handshake import EndpointAddresses
+from c4bench.collective.inside import InsidePlace
 from c4bench.collective.memory import Buffers
 from c4bench.collective.options import Options
 from c4bench.collective.recorder import NullRecorder, Recorder
 from c4bench.collective.rendezvous import AbsentError, FailedError, Rendezvous
 from c4bench.collective.ring_layout import MAX_RANKS
+from c4bench.collective.schedule import shift
 from c4bench.errors import UsageError
 from c4bench.model.fabric import ASK_QPS, USUAL_QPS, Flow, Nic
 from c4bench.model.qp_address import QpAddress
@@ -32,7 +46,7 @@ def open_device(nic: Nic) -> Port:
 class RankProcess:
     """Channel c of a communicator uses the c-th of `nics`; `open_port` opens one.
 
-    `before_operation` is called before every operation.
+    `before_operation` is called before every operation. Ranks of a host that have a GPU each meet at `inside`.
     """
 
     job: str
@@ -41,11 +55,16 @@ class RankProcess:
     recorder: Recorder
     open_port: Callable[[Nic], Port] = open_device
     before_operation: Callable[[], None] = lambda: None
+    inside: InsidePlace | None = None
 
 
 # Built at import: msgspec 0.22 has crashed when two threads decoded a type for the first time at once.
 _decode_hello = msgspec.msgpack.Decoder(EndpointAddresses).decode
 _decode_qps = msgspec.msgpack.Decoder(int).decode
+
+
+# The channels of edges, by the rank at their other end.
+Edges = Mapping[int, Sequence[int]]
 
 
 class RoutedQp(NamedTuple):
@@ -141,11 +160,98 @@ class RankEndpointContext:
 
     def _asked_qps(self, closed: bool) -> int:
         """What C4P answers about this rank's own connections; the usual number if it sends to none."""
-        right = (self.rank + 1) % self.size
-        if not (closed or right):
-            return USUAL_QPS
-        pairs = zip((nic.name for nic in self.nics), self.members[right].nics, strict=False)
-        return self.process.rendezvous.choose_qps(list(pairs))
+        to, _ = self.ring_edges(closed=closed)
+        pairs = [
+            (self.nics[channel].name, self.members[peer].nics[channel])
+            for peer, channels in to.items()
+            if not self.inside(peer)
+            for channel in channels
+        ]
+        return self.process.rendezvous.choose_qps(pairs) if pairs else USUAL_QPS
+
+    @cached_property
+    def channels(self) -> tuple[int, ...]:
+        """The channels that carry data."""
+        return used_channels(self.members, len(self.nics))
+
+    @cached_property
+    def orders(self) -> dict[int, tuple[int, ...]]:
+        """The order in which each channel's ring passes the ranks, from rank 0 on."""
+        return {channel: ring_order(self.members, channel) for channel in self.channels}
+
+    @cached_property
+    def trees(self) -> dict[int, tuple[tree.Parents, tree.Parents]]:
+        """The two trees of each channel."""
+        return {channel: tree.over_chains(chains(self.members, channel)) for channel in self.channels}
+
+    @cached_property
+    def rails(self) -> tuple[tuple[int, ...], ...]:
+        """The ranks of each host in the order of their NICs; none where hosts have no rails in common."""
+        return rails(self.members)
+
+    def inside(self, peer: int) -> bool:
+        """Whether a rank is reached inside this host, not through its NICs."""
+        return inside(self.members[self.rank], self.members[peer])
+
+    def ring_edges(self, *, closed: bool) -> tuple[Edges, Edges]:
+        """The edges to and from this rank's neighbours in the rings, or in the chains from rank 0 if not `closed`."""
+        to: dict[int, list[int]] = {}
+        back: dict[int, list[int]] = {}
+        for channel, order in self.orders.items():
+            at = order.index(self.rank)
+            if closed or at < self.size - 1:
+                to.setdefault(order[(at + 1) % self.size], []).append(channel)
+            if closed or at:
+                back.setdefault(order[at - 1], []).append(channel)
+        return to, back
+
+    def tree_edges(self) -> tuple[Edges, Edges]:
+        """The edges to and from this rank's neighbours in the trees: both ways."""
+        near: dict[int, list[int]] = {}
+        for channel, trees in self.trees.items():
+            for peer in tree.neighbours(trees, self.rank):
+                near.setdefault(peer, []).append(channel)
+        return near, near
+
+    def rail_edges(self) -> tuple[Edges, Edges]:
+        """The edges of a hierarchical all-reduce: to and from neighbours on the rail, and inside the host, two each."""
+        ranks = next(ranks for ranks in self.rails if self.rank in ranks)
+        place, host = ranks.index(self.rank), self.rails.index(ranks)
+        right, left = (self.rails[(host + step) % len(self.rails)][place] for step in (1, -1))
+        own = [gpus_of(self.members)[self.rank].nic]
+        to: dict[int, list[int]] = {right: own}
+        back: dict[int, list[int]] = {left: own}
+        if len(ranks) > 1:
+            to[ranks[(place + 1) % len(ranks)]] = self.inside_channels(self.rank)
+            back[ranks[place - 1]] = self.inside_channels(ranks[place - 1])
+        return to, back
+
+    def relay_edges(self) -> tuple[Edges, Edges]:
+        """The edges of an all-to-all by relays: to and from the ranks of this host, and those on the rail."""
+        ranks = next(ranks for ranks in self.rails if self.rank in ranks)
+        place, own = ranks.index(self.rank), (gpus_of(self.members)[self.rank].nic,)
+        near = {rank: self.channels[:1] for rank in ranks if rank != self.rank}
+        far = {there[place]: own for there in self.rails if there is not ranks}
+        return near | far, near | far
+
+    def inside_channels(self, source: int) -> list[int]:
+        """Two channels of edges from a rank to others of its host: those that its ring uses, if these are enough."""
+        own = gpus_of(self.members)[source].nic
+        return [*(channel for channel in self.channels if channel != own), own][:2]
+
+    def pair_edges(self) -> tuple[Edges, Edges]:
+        """The edges to and from every other rank, in the order of an all-to-all."""
+        to: dict[int, list[int]] = {}
+        back: dict[int, list[int]] = {}
+        for right, left in shift(self.rank, self.size):
+            to[right], back[left] = self._pair_channels(self.rank), self._pair_channels(left)
+        return to, back
+
+    def _pair_channels(self, source: int) -> list[int]:
+        """The channels of the edges from a rank to ranks that it is no neighbour of."""
+        if not has_gpus(self.members):
+            return list(self.channels)
+        return [pair_channel(self.members, source, self.channels)]
 
 
 def used_nics(members: Sequence[Member], nics: Sequence[Nic], options: Options) -> tuple[Nic, ...]:

@@ -9,7 +9,7 @@ A channel has its own NIC, whose QPs share its load by weight. With resilience t
 other's NICs when one is lost (`ChannelFailover`).
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
@@ -29,6 +29,7 @@ from c4bench.collective.handshake import (
 )
 from c4bench.collective.memory import Array, ChannelMemory
 from c4bench.collective.rail import InFlight, Message, ReceiveProgress, ReceivingRail, SendingRail
+from c4bench.collective.schedule import ARRIVALS, Gate
 from c4bench.verbs.counters import MarkedPackets
 
 Item = TypeVar("Item", bound=Hashable)
@@ -36,15 +37,29 @@ Item = TypeVar("Item", bound=Hashable)
 MAX_SLOTS = 64
 DIRECT_WINDOW = 64
 RECEIVE_DEPTH = MAX_SLOTS + DIRECT_WINDOW
+# A QP lags if it has so many times as much in flight for its share as another would have with one message more.
+_LAG = 2
 # A receiver sends a notice at most this often (DCQCN's N; Zhu et al., SIGCOMM 2015, 3.1, "NP Algorithm").
 _NOTICE_EVERY_NS = 50_000
 
 
+# How many arrivals of an operation have been used, by gate.
+GateCounts = Counter[Gate]
+
+
 class Arrival(NamedTuple):
-    """A message to receive. `apply(into, staged)` reduces it; None if the bytes are written straight to `into`."""
+    """A message to receive. `apply(into, bytes)` reduces it; None if the bytes are written straight to `into`.
+
+    Bytes to be reduced are in the staging memory, or `written` elsewhere. The message is used once `needs` others have
+    passed the gate `after`, and passes `gate` itself.
+    """
 
     into: Array
     apply: Reduction | None
+    written: Array | None = None
+    gate: Gate = ARRIVALS
+    after: Gate = ARRIVALS
+    needs: int = 0
 
 
 class Staging(NamedTuple):
@@ -108,8 +123,8 @@ class SendEndpoint:
         peer: int,
         channel: int,
         rails: list[SendingRail],
-        mailbox: ChannelMemory,
-        far: Sequence[ReceivingEnd],
+        mailbox: ChannelMemory | None,
+        far: Mapping[int, ReceivingEnd],
         failover: ChannelFailover | None = None,
     ) -> None:
         self.peer, self.channel = peer, channel
@@ -118,12 +133,13 @@ class SendEndpoint:
         self._mailbox, self._far = mailbox, far
         self._failover = failover
         self._immediates = SHARED_QPS if failover else OWN_QPS
-        self._first_nic = self.rails[0].nic
-        self._nics = 1 + self.rails[-1].nic - self._first_nic
+        # The NICs by which messages may leave.
+        self.nics = tuple(dict.fromkeys(rail.nic for rail in self.rails))
         if failover:
             failover.senders.append(self)
         self.weights = dict.fromkeys(self.own, 1.0)
         self._round_robin = WeightedRoundRobin[SendingRail]()
+        self._hands_over = False
         self._early: list[Grant] = []
         self._staging = Staging(1, 0)
         self._grant: Grant | None = None
@@ -140,11 +156,13 @@ class SendEndpoint:
         self._grant = None
         self._posted = 0
         self._total = total
+        self._hands_over = False
         return early
 
     def read_grant(self, slot: int) -> Grant:
         """The grant that has just arrived in mailbox `slot`."""
-        return unpack_grant(self._mailbox.view[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES], self._nics)
+        assert self._mailbox
+        return unpack_grant(self._mailbox.view[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES], len(self.nics))
 
     def keep(self, grant: Grant) -> None:
         """Keep a grant for an operation that this rank has not started yet. A repeated one of an earlier is dropped."""
@@ -199,7 +217,7 @@ class SendEndpoint:
             start = sent.number % self._staging.slots * self._staging.slot_bytes
             remote = (self._far[self.channel].staging + start, self._far[nic].staging_rkey)
         else:
-            address, rkey = self._grant.places[nic - self._first_nic]
+            address, rkey = self._grant.places[self.nics.index(nic)]
             remote = (address + message.offset, rkey)
         source = message.source[nic]
         immediate = self._immediates.data(self.channel, sent.seq, sent.number)
@@ -221,14 +239,23 @@ class SendEndpoint:
         return self.own[0].rate_bps
 
     def own_rail(self, length: int) -> SendingRail:
-        """The rail of its own NIC for the next message; one with weight 0 only if there is no other."""
+        """The rail of its own NIC for the next message; one with weight 0 only if there is no other.
+
+        Rails carry by their weights, as planned. Once one lags, its path is slower than the plan has it, and each
+        further message of the operation goes by the rail on which it is likely to be acknowledged first.
+        """
         if len(self.own) == 1:
             return self.own[0]
         usable = [rail for rail in self.own if rail.usable]
         if len(usable) == 1:
             return usable[0]
-        weights = {rail: self.weights[rail] for rail in usable if self.weights[rail]}
-        return self._round_robin.choose(weights or dict.fromkeys(usable, 1.0), length)
+        weights = {rail: self.weights[rail] for rail in usable if self.weights[rail]} or dict.fromkeys(usable, 1.0)
+        chosen = self._round_robin.choose(weights, length)
+        filled = {rail: (rail.in_flight + 1) / weight for rail, weight in weights.items()}
+        # A single message of a small share is more than that share.
+        lags = chosen.in_flight > 1 and chosen.in_flight / weights[chosen] > _LAG * min(filled.values())
+        self._hands_over = self._hands_over or lags
+        return min(weights, key=lambda rail: (rail.next_takes_ns, filled[rail])) if self._hands_over else chosen
 
     def weigh(self, weights: Sequence[float]) -> None:
         """Share the load of the own NIC by `weights`, one for each QP; 0 leaves a QP unused.
@@ -270,9 +297,9 @@ class ReceiveEndpoint:
         peer: int,
         channel: int,
         rails: list[ReceivingRail],
-        outbox: ChannelMemory,
+        outbox: ChannelMemory | None,
         staging: ChannelMemory | None,
-        far: Sequence[SendingEnd],
+        far: Mapping[int, SendingEnd],
         *,
         resends: bool = False,
         marks: MarkedPackets | None = None,
@@ -280,6 +307,8 @@ class ReceiveEndpoint:
         self.peer, self.channel = peer, channel
         self.repeated = 0
         self.rails = rails if resends else [rail for rail in rails if rail.nic == channel]
+        # The NICs by which messages may come.
+        self.nics = tuple(dict.fromkeys(rail.nic for rail in self.rails))
         self._outbox, self._memory, self._far = outbox, staging, far
         self._resends = resends
         self._immediates = SHARED_QPS if resends else OWN_QPS
@@ -293,41 +322,54 @@ class ReceiveEndpoint:
         self._total = 0
         # Removed once used, so that a finished operation keeps no reference to the user's array.
         self._arrivals: deque[Arrival] = deque()
-        # Indices of messages that have overtaken an earlier one on another QP.
+        # Indices of messages that have arrived and cannot be used yet, such as those that overtook one on another QP.
         self._ahead: set[int] = set()
+        self._passed = GateCounts()
+        # How many messages there are up to the last one that is staged.
         self._staged = 0
         self._staging = Staging(1, 0)
         self._template = Grant(0, 0, (), Signature("barrier", "", "", 0, 0))
 
-    def begin(self, template: Grant, arrivals: list[Arrival], staging: Staging) -> None:
-        """Start an operation with these arrivals and grant its first messages, like `template`."""
+    def begin(self, template: Grant, arrivals: list[Arrival], staging: Staging, passed: GateCounts) -> None:
+        """Start an operation with these arrivals and grant its first messages, like `template`.
+
+        `passed` are the operation's counts on this channel, which arrivals add to.
+        """
         self._template = template
         self._arrivals = deque(arrivals)
         self._total = len(arrivals)
         self._staging = staging
-        self._staged = sum(arrival.apply is not None for arrival in arrivals)
+        self._passed = passed
+        self._staged = self._needing_slots(arrivals)
         self._granted = 0
         self._consumed = 0
         self._grant()
+
+    def _needing_slots(self, arrivals: Sequence[Arrival]) -> int:
+        """How many messages there are up to the last one that comes by a slot."""
+        staged = [arrival.apply is not None and arrival.written is None for arrival in arrivals]
+        return max((number for number, each in enumerate(staged, 1) if each), default=0)
 
     @property
     def complete(self) -> bool:
         """Whether everything has arrived."""
         return self._consumed == self._total
 
-    def arrived(self, immediate: int, now_ns: int) -> int | None:
-        """A message arrived: how many can be used now, in order; None if this one was not granted."""
+    def arrived(self, immediate: int, now_ns: int) -> bool:
+        """A message arrived: use what can be used now, in order; False if this one was not granted."""
         index = self._immediates.index_after(self._consumed, immediate)
         repeated = index - self._consumed > self._immediates.index_mask // 2 or index in self._ahead
         current = self._immediates.is_of(self._template.seq, immediate)
         if current and repeated and self._resends:
             self.repeated += 1
-            return 0
+            return True
         if not current or repeated or index >= self._granted:
-            return None
+            return False
         if self._marks:
             self._notify(self._marks, now_ns)
-        return self._consume(index)
+        self._ahead.add(index)
+        self.use_arrived()
+        return True
 
     def _notify(self, marks: MarkedPackets, now_ns: int) -> None:
         """Notify the sender if packets have come marked since the last notice; whoever sent them to this host."""
@@ -366,6 +408,7 @@ class ReceiveEndpoint:
         self._grants += 1
         at = slot * SLOT_BYTES
         packed = pack_grant(grant)
+        assert self._outbox
         self._outbox.view[at : at + len(packed)] = packed
         self._write(rail, at, len(packed), slot)
 
@@ -376,6 +419,7 @@ class ReceiveEndpoint:
 
     def _write(self, rail: ReceivingRail, at: int, length: int, slot: int) -> None:
         """Write a part of the outbox to the same place of the sender's mailbox."""
+        assert self._outbox
         rail.write(
             (self._outbox.address + at, self._outbox.lkey(rail.nic)),
             (self._far[self.channel].mailbox + at, self._far[rail.nic].mailbox_rkey),
@@ -383,23 +427,30 @@ class ReceiveEndpoint:
             self._immediates.slot(self.channel, slot),
         )
 
-    def _consume(self, index: int) -> int:
-        """Use message `index` and those that have waited for it, in order; returns how many."""
-        self._ahead.add(index)
-        used = 0
-        while self._consumed in self._ahead:
+    def use_arrived(self) -> bool:
+        """Use the next messages, in order, as far as they have arrived and need not wait; whether there were any."""
+        before = self._consumed
+        while self._consumed in self._ahead and self._passed[self._arrivals[0].after] >= self._arrivals[0].needs:
             self._ahead.remove(self._consumed)
             self._use()
-            used += 1
-        if used:
-            self._grant()
-        return used
+        if self._consumed == before:
+            return False
+        self._grant()
+        return True
 
     def _use(self) -> None:
-        into, apply = self._arrivals.popleft()
-        if apply is not None:
-            apply(into, self._slot(self._consumed, into))
+        arrival = self._arrivals.popleft()
+        landed = self._landed(arrival)
+        if arrival.apply is not None:
+            arrival.apply(arrival.into, landed)
         self._consumed += 1
+        self._passed[arrival.gate] += 1
+
+    def _landed(self, arrival: Arrival) -> Array:
+        """The bytes of the next message, where they are."""
+        if arrival.written is not None:
+            return arrival.written
+        return arrival.into if arrival.apply is None else self._slot(self._consumed, arrival.into)
 
     def _slot(self, index: int, like: Array) -> Array:
         assert self._memory is not None

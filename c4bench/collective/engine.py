@@ -1,12 +1,14 @@
 """Wait for completions and pass them to the running operation; a policy decides what a failure means."""
 
 import math
+from collections.abc import Sequence
 from typing import NoReturn
 
 import msgspec
 
 from c4bench.collective.edges import Edge, PeerRails, ReceivingPeer, SendingPeer
 from c4bench.collective.handshake import CONGESTION_NOTICE, CONTROL_CHANNEL, OWN_QPS, SHARED_QPS
+from c4bench.collective.inside import IncomingLink, OutgoingLink
 from c4bench.collective.memory import Buffer
 from c4bench.collective.operation import Operation
 from c4bench.collective.options import Options
@@ -17,6 +19,8 @@ from c4bench.verbs.transport import Completion, PortEvent
 from c4bench.verbs.waiting import Ready, Waiter
 
 _FATAL = "DEVICE_FATAL"
+# How long after a rank of the same host has ended its failure may be notified.
+_GRACE_S = 1.0
 
 
 class ResilienceCounters(msgspec.Struct, frozen=True):
@@ -160,11 +164,21 @@ class Engine:
         self._clock_ns = options.clock_ns
         self._timeout_s = options.timeout_s
         self._immediates = SHARED_QPS if options.resilient else OWN_QPS
+        # Runs since another rank of this host has ended.
+        self._grace: Timer | None = None
+
+    def join_inside(self, outgoing: Sequence[OutgoingLink], incoming: Sequence[IncomingLink]) -> None:
+        """Add links to and from other ranks of this host."""
+        for fd in self.edges.inside.add(outgoing, incoming):
+            self._waiter.watch(fd)
 
     def close(self) -> None:
         """Close its timers."""
         self._deadline.close()
         self._pace_timer.close()
+        if self._grace:
+            self._grace.close()
+        self.edges.inside.close()
         self.failures.close()
 
     def run(self, operation: Operation, now_ns: int) -> None:
@@ -176,6 +190,7 @@ class Engine:
         self._deadline.set(self._timeout_s)
         operation.begin(self.edges.senders(), now_ns)
         self._set_pace_timer(operation, expired=False)
+        self.edges.inside.wake_when_carried(now_ns)
         while not operation.done:
             now_ns = self._step(operation)
         operation.finish(now_ns)
@@ -186,15 +201,37 @@ class Engine:
         now_ns = self._clock_ns()
         for nic, completion in ready.completions:
             self._complete(operation, nic, completion, now_ns)
+        if self.edges.inside:
+            self.edges.inside.progress(operation, ready.readable, now_ns)
         if self.failures.recover(operation, ready, now_ns):
             operation.advance(now_ns)
+            self.edges.inside.wake_when_carried(now_ns)
             self._set_pace_timer(operation, expired=self._pace_timer.fd in ready.readable)
             if operation.done:
                 return now_ns
         self.failures.check(operation, ready)
+        self._check_inside(operation, ready)
         if self._deadline.fd in ready.readable:
             raise operation.timed_out(self._timeout_s)
         return now_ns
+
+    def _check_inside(self, operation: Operation, ready: Ready) -> None:
+        """Raise CollectiveError if a rank of this host that the operation needs has ended.
+
+        Usually another rank's failure says why, so that is waited for.
+        """
+        ended = self.edges.inside.ended()
+        for link in ended:
+            if link.socket_fd in ready.readable:
+                self._waiter.unwatch(link.socket_fd)
+        needed = [link for link in ended if link.needed]
+        if needed and not self._grace:
+            self._grace = Timer()
+            self._waiter.watch(self._grace.fd)
+            self._grace.set(_GRACE_S)
+        if needed and self._grace and self._grace.fd in ready.readable:
+            peer = needed[0].peer
+            raise operation.error(f"rank {peer} of this host has ended", peer=peer, status="ENDED")
 
     def _set_pace_timer(self, operation: Operation, *, expired: bool) -> None:
         """Wake up when the pacer allows the next message."""

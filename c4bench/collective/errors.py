@@ -18,6 +18,7 @@ class CollectiveError(C4Error):
     `TIMEOUT`: the operation did not end in time; `ABSENT`: ranks did not join in time;
     `MISMATCH`: ranks called different operations; `ABORTED`: another rank failed first;
     `MEMORY`: a buffer cannot be allocated or registered; `DEVICE_FATAL`: a NIC is lost;
+    `ENDED`: a rank of the same host, which data comes from or goes to, has ended;
     `HOST_LOST`: no NIC of rank `peer`'s host can be reached (`peer` may be this rank);
     `DEVICE`: a NIC cannot be opened or used; `BROKEN`: an earlier operation failed.
 

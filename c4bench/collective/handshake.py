@@ -155,9 +155,13 @@ class ReceivingEnd(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class EndpointAddresses(msgspec.Struct, frozen=True):
-    """All ends of one rank, by peer and then by channel, and the line rates of its NICs."""
+    """All ends of one rank, by peer and then by the edge's channels in order, and the line rates of its NICs.
+
+    `meets` is the name under which it listens for ranks of its host.
+    """
 
     rates_bps: list[float]
     sending: dict[int, list[SendingEnd]]
     receiving: dict[int, list[ReceivingEnd]]
     resilient: bool = False
+    meets: str | msgspec.UnsetType = msgspec.UNSET

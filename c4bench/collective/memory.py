@@ -67,6 +67,8 @@ class NicBuffer(NamedTuple):
     rkey: int
 
 
+# Stands for the number of a NIC where ranks of one host copy memory; its address is the processor's, its keys are 0.
+INSIDE = -1
 # Memory as each NIC that may transfer it addresses it, by the NIC's number.
 NicBuffers = Mapping[int, NicBuffer]
 

@@ -242,7 +242,10 @@ class MigrateOnFailure(FailurePolicy):
         """See FailurePolicy."""
         rails = [rail for _, rail in self._edges.rails()]
         receivers = [
-            receiver for edge in self._edges.all if isinstance(edge, ReceivingPeer) for receiver in edge.receivers
+            receiver
+            for edge in self._edges.all
+            if isinstance(edge, ReceivingPeer)
+            for receiver in edge.receivers.values()
         ]
         states = Counter(rail.state.value for rail in rails)
         return ResilienceCounters(

@@ -24,6 +24,7 @@ class Operation:
         self._transfers = transfers
         self._transfer_of: dict[SendEndpoint | ReceiveEndpoint, ChannelTransfer] = {}
         self._dirty: set[SendEndpoint] = set()
+        self._receiving: set[ReceiveEndpoint] = set()
         self._incomplete: dict[int, int] = {}
 
     def begin(self, senders: Iterable[SendEndpoint], now_ns: int) -> None:
@@ -48,9 +49,11 @@ class Operation:
         for receiver, arrivals in transfer.arrivals.items():
             if arrivals:
                 self._transfer_of[receiver] = transfer
+                self._receiving.add(receiver)
                 self._count_incomplete(receiver.peer, 1)
                 places = transfer.places_for(receiver)
-                receiver.begin(Grant(self.seq, 0, places, self.signature), arrivals, transfer.staging)
+                template = Grant(self.seq, 0, places, self.signature)
+                receiver.begin(template, arrivals, transfer.staging, transfer.passed)
 
     @property
     def done(self) -> bool:
@@ -87,22 +90,25 @@ class Operation:
     def acknowledged(self, sender: SendEndpoint, latency_ns: int | None) -> None:
         """A message of `sender` is acknowledged, so long after it was posted; None if it may have been resent."""
         sender.acknowledged()
-        self._transfer_of[sender].acknowledged(latency_ns)
+        self._transfer_of[sender].acknowledged(sender, latency_ns)
         self._dirty.add(sender)
 
     def arrived(self, receiver: ReceiveEndpoint, immediate: int, now_ns: int) -> None:
         """A message has arrived at `receiver`. Raises CollectiveError MISMATCH for one that was not granted."""
-        usable = receiver.arrived(immediate, now_ns) if receiver in self._transfer_of else None
-        if usable is None:
+        if receiver not in self._transfer_of or not receiver.arrived(immediate, now_ns):
             raise self.error(
                 f"unexpected message {immediate:#x} from rank {receiver.peer}", peer=receiver.peer, status="MISMATCH"
             )
-        self._transfer_of[receiver].arrive(receiver, usable)
         self.record.start(now_ns)
-        if receiver.complete:
-            self._count_incomplete(receiver.peer, -1)
-            receiver.publish()
-            self.record.store()
+        for used in dict.fromkeys((receiver, *self._transfer_of[receiver].use_waiting())):
+            if used.complete and used in self._receiving:
+                self._completed(used)
+
+    def _completed(self, receiver: ReceiveEndpoint) -> None:
+        self._receiving.remove(receiver)
+        self._count_incomplete(receiver.peer, -1)
+        receiver.publish()
+        self.record.store()
 
     def advance(self, now_ns: int) -> None:
         """After all completions of a wake-up, send what may be sent and record each connection's state."""
@@ -111,11 +117,9 @@ class Operation:
             if written:
                 self.record.start(now_ns)
             self._dirty.update(written)
-            if transfer.head is not None:
-                self._dirty.add(transfer.head)
+            self._dirty.update(transfer.heads())
         for sender in self._dirty:
-            transfer = self._transfer_of[sender]
-            sender.record_state(transfer.head_waits_for() if transfer.head is sender else "idle", now_ns)
+            sender.record_state(self._transfer_of[sender].waits_for(sender), now_ns)
         self._dirty.clear()
 
     def finish(self, now_ns: int) -> None:
@@ -136,8 +140,9 @@ class Operation:
             for sender in transfer.totals():
                 if not sender.granted:
                     yield "credit from", sender.peer
-            if transfer.head is not None and transfer.head_waits_for() == "credit":
-                yield "credit from", transfer.head.peer
+            for sender in transfer.heads():
+                if transfer.waits_for(sender) == "credit":
+                    yield "credit from", sender.peer
         for peer in sorted(self._incomplete):
             yield "data from", peer
         for transfer in self._transfers:

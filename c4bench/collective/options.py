@@ -12,6 +12,7 @@ from c4bench.model.fabric import USUAL_QPS
 from c4bench.verbs.transport import PATIENT, PROFILES, TransportProfile
 from c4bench.verbs.waiting import MODES
 
+ALGORITHMS = ("auto", "ring", "tree", "hierarchical")
 _EPOCH_NS = time.time_ns() - time.monotonic_ns()
 
 
@@ -55,9 +56,13 @@ class Options(msgspec.Struct, frozen=True):
     """Options of a communicator; every member must use the same.
 
     - `chunk_bytes`: the largest message; 0 chooses it from the slowest NIC's rate and the number of QPs.
-    - `staging_bytes`: memory for messages to be reduced, for each ring edge and channel.
+    - `staging_bytes`: memory for messages to be reduced, for each ring edge and channel of up to four QPs; more QPs,
+      which have more in flight, get more in proportion.
     - `window`: messages in flight for each channel; up to four times as many shorter ones, with the same bytes. 0 is
       two for each QP, and at least eight; of messages that are shorter for more than four QPs, as many bytes.
+    - `algorithm`: how an all-reduce goes: over a `ring`, a double binary `tree` (`collective.tree`), or `hierarchical`
+      inside hosts and over rails (`collective.hierarchical`), which is a ring where ranks have no NIC each. `auto` is
+      the one that should take the least time for the array's size (`cost.all_reduce`).
     - `channels`: how many NICs to use, 0 for all.
     - `qps`: QPs of a connection, which share its load; they post no faster than the NIC sends, and little faster than
       messages are acknowledged. 0 leaves the number to C4P (`RankEndpointContext.with_qps`).
@@ -75,6 +80,7 @@ class Options(msgspec.Struct, frozen=True):
     chunk_bytes: int = 0
     staging_bytes: int = 2 << 20
     window: int = 0
+    algorithm: str = "ring"
     channels: int = 0
     qps: int = 1
     paths: str = "ecmp"
@@ -91,7 +97,8 @@ class Options(msgspec.Struct, frozen=True):
     spread: bool = True
 
     def __post_init__(self) -> None:
-        for name, choices in (("paths", ("ecmp", "planned")), ("completions", tuple(MODES))):
+        known = {"paths": ("ecmp", "planned"), "completions": tuple(MODES), "algorithm": ALGORITHMS}
+        for name, choices in known.items():
             if getattr(self, name) not in choices:
                 raise UsageError(f"{name} {getattr(self, name)!r} is unknown; use {' or '.join(choices)}")
         if self.chunk_bytes < 0 or self.chunk_bytes % 64:
@@ -116,9 +123,19 @@ class Options(msgspec.Struct, frozen=True):
         return cls(**options)
 
     def with_qps(self, qps: int) -> "Options":
-        """These options with so many QPs, and with the window that is right for them if none is given."""
+        """These options with so many QPs, with the window that is right for them if none is given, and room for it.
+
+        Staging holds what is in flight and as much again: a sender would otherwise wait for credit, which comes in
+        batches and behind data.
+        """
         messages = _MESSAGES_OF_QP * (1 if self.chunk_bytes else _parts(qps))
-        return msgspec.structs.replace(self, qps=qps, window=self.window or messages * max(qps, USUAL_QPS))
+        carrying = max(qps, USUAL_QPS)
+        return msgspec.structs.replace(
+            self,
+            qps=qps,
+            window=self.window or messages * carrying,
+            staging_bytes=self.staging_bytes * carrying // USUAL_QPS,
+        )
 
     def chunk_for(self, rate_bps: float) -> int:
         """The largest message at a line rate in bit/s: `chunk_bytes`, or a power of two from 128 to 256 KiB.

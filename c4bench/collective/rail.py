@@ -4,6 +4,7 @@ Rails of a resilient communicator may die and come back (`collective.resilient`)
 ends their communicator.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections import deque
 from enum import Enum
@@ -14,7 +15,11 @@ import msgspec
 from c4bench.collective.handshake import CONTROL_CHANNEL, SHARED_QPS
 from c4bench.collective.memory import NicBuffers
 from c4bench.collective.recorder import ArrivalWriter, ConnWriter
+from c4bench.collective.schedule import ARRIVALS, Gate
 from c4bench.verbs.transport import Connection, Port, Remote
+
+# What the newest message counts for in what messages take.
+_SMOOTHING = 1 / 4
 
 
 class RailName(msgspec.Struct, frozen=True, array_like=True):
@@ -145,7 +150,7 @@ class Rail(ABC):
 class Message(NamedTuple):
     """A message to write: from `start` of a buffer, `length` bytes, to `offset` in the receiver's array.
 
-    It may be sent once `needs` messages of its transfer have arrived.
+    It may be sent once `needs` arrivals of its transfer have passed `gate`.
     """
 
     source: NicBuffers
@@ -154,6 +159,7 @@ class Message(NamedTuple):
     offset: int
     staged: bool
     needs: int
+    gate: Gate = ARRIVALS
 
 
 class InFlight(NamedTuple):
@@ -188,6 +194,7 @@ class SendingRail(Rail):
         self.good_ns = 0
         self.accepted = False
         self.source_port = 0
+        self._message_ns = math.inf
 
     @property
     def in_flight(self) -> int:
@@ -212,6 +219,11 @@ class SendingRail(Rail):
         immediate = SHARED_QPS.data(CONTROL_CHANNEL, 0, slot)
         self.ends.data.write(local, remote, length, immediate=immediate, signaled=True)
 
+    @property
+    def next_takes_ns(self) -> float:
+        """How long a further message would take, by what messages have lately taken each; infinite before the first."""
+        return (self.in_flight + 1) * self._message_ns
+
     def move(self, source_port: int) -> None:
         """Move data and probes to another path. Nothing may be in flight.
 
@@ -226,9 +238,13 @@ class SendingRail(Rail):
 
     def acknowledged(self, now_ns: int) -> InFlight | None:
         """The oldest message in flight is acknowledged; returns it, None if it was a control message."""
+        # Since the message before it was acknowledged, or since it was posted if there was none.
+        took_ns = now_ns - self.last_alive_ns
         self.last_alive_ns = now_ns
         sent = self.sent.popleft()
         if sent is not None:
+            known = self._message_ns if math.isfinite(self._message_ns) else took_ns
+            self._message_ns = known + (took_ns - known) * _SMOOTHING
             self.record.acknowledge(sent.message.length, now_ns)
         return sent
 

@@ -194,7 +194,7 @@ class Repair:
         elif isinstance(edge, ReceivingPeer):
             assert isinstance(rail, ReceivingRail)
             rail.fence_acknowledged = False
-            for receiver in edge.receivers:
+            for receiver in edge.receivers.values():
                 receiver.resend_grant()
 
     def on_fence(self, message: Fence, now_ns: int) -> None:
@@ -252,7 +252,9 @@ class Repair:
         assert isinstance(edge, ReceivingPeer)
         rail.last_sent_ns = now_ns
         rail.send_count += 1
-        self._send(rail.peer, Fenced(rail.name, rail.life, tuple(receiver.progress() for receiver in edge.receivers)))
+        self._send(
+            rail.peer, Fenced(rail.name, rail.life, tuple(receiver.progress() for receiver in edge.receivers.values()))
+        )
 
     def tick(self, now_ns: int) -> None:
         """Repeat unanswered messages, and read the ledgers of receivers that may not answer."""
@@ -393,5 +395,5 @@ class RailRecovery:
         if message.life == rail.life and rail.state is RailState.TRIAL and isinstance(rail, ReceivingRail):
             rail.state, rail.last_alive_ns = RailState.UP, now_ns
             assert isinstance(edge, ReceivingPeer)
-            for receiver in edge.receivers:
+            for receiver in edge.receivers.values():
                 receiver.send_pending_grant()

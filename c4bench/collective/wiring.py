@@ -4,9 +4,14 @@ With resilience all rails of an edge are connected at once, so that backups are 
 down or has no address at that time is treated as lost: the others carry its load until it comes back.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
+from zlib import crc32
 
+import msgspec
+
+from c4bench.collective.channel_order import gpus_of, has_gpus
 from c4bench.collective.channel_transfer import MAX_WINDOW_FACTOR
 from c4bench.collective.edges import (
     CONTROL_BYTES,
@@ -16,9 +21,10 @@ from c4bench.collective.edges import (
     ReceivingPeer,
     SendingPeer,
 )
-from c4bench.collective.endpoint_context import RankEndpointContext
+from c4bench.collective.endpoint_context import Edges, RankEndpointContext
 from c4bench.collective.endpoints import RECEIVE_DEPTH, ChannelFailover, ReceiveEndpoint, SendEndpoint
 from c4bench.collective.engine import Engine
+from c4bench.collective.gpu_links import GpuPair
 from c4bench.collective.handshake import (
     MAILBOX_BYTES,
     MAILBOX_SLOTS,
@@ -27,7 +33,9 @@ from c4bench.collective.handshake import (
     ReceivingEnd,
     SendingEnd,
 )
+from c4bench.collective.inside import IncomingLink, InsideMeeting, InsideReceiver, InsideSender, OutgoingLink
 from c4bench.collective.memory import Buffer, ChannelMemory
+from c4bench.collective.options import LARGEST_CHUNK_BYTES
 from c4bench.collective.rail import Rail, RailName, RailQps, ReceivingRail, SendingRail
 from c4bench.collective.ring_layout import ConnName
 from c4bench.model.qp_address import QpAddress
@@ -44,8 +52,8 @@ _NOWHERE = Remote("", 0)
 class Wired(NamedTuple):
     """Connected endpoints by peer and channel, and each channel's rate: that of the slowest NIC of all ranks."""
 
-    senders: dict[int, list[SendEndpoint]]
-    receivers: dict[int, list[ReceiveEndpoint]]
+    senders: dict[int, dict[int, SendEndpoint]]
+    receivers: dict[int, dict[int, ReceiveEndpoint]]
     rates_bps: list[float]
 
 
@@ -58,34 +66,47 @@ class Wiring:
 
     def __init__(self, site: RankEndpointContext, engine: Engine) -> None:
         self._site = site
+        self._engine = engine
         self._edges, self._failures = engine.edges, engine.failures
         self._options = site.options
         self._resilient = site.options.resilient
         self._ports = dict(enumerate(site.ports))
         self._sharing, self._control_slots = (len(site.ports), CONTROL_SLOTS) if self._resilient else (1, 0)
 
-    def wire(self, key: str, to: Sequence[int], back: Sequence[int], *, staged: bool) -> Wired:
-        """Connect to the ranks `to` and from the ranks `back`.
+    def wire(self, key: str, to: Edges, back: Edges, *, staged: bool) -> Wired:
+        """Connect to the ranks `to` and from the ranks `back`, by the channels of each.
 
         Every rank must call this with the same `key` and with matching peers. With `staged`, receivers get staging
         memory.
         """
         site = self._site
-        sending = [self._sending_peer(peer) for peer in to]
-        receiving = [self._receiving_peer(peer, staged) for peer in back]
+        sending = [self._sending_peer(peer, channels) for peer, channels in to.items() if not site.inside(peer)]
+        receiving = [
+            self._receiving_peer(peer, channels, staged) for peer, channels in back.items() if not site.inside(peer)
+        ]
         here = [self._here(port) for port in site.ports]
-        hellos = site.hellos(
-            key,
-            EndpointAddresses(
-                [nic.rate_bps for nic in site.nics],
-                {edge.peer: [self._sending_end(edge, *each) for each in enumerate(here)] for edge in sending},
-                {edge.peer: [self._receiving_end(edge, *each) for each in enumerate(here)] for edge in receiving},
-                self._resilient,
-            ),
-        )
-        source_ports = self._source_ports({peer: hellos[peer].receiving[site.rank] for peer in to})
+        with self._met(key, back) as meeting:
+            hellos = site.hellos(
+                key,
+                EndpointAddresses(
+                    [nic.rate_bps for nic in site.nics],
+                    {edge.peer: [self._sending_end(edge, nic, here[nic]) for nic in edge.mailbox] for edge in sending},
+                    {
+                        edge.peer: [self._receiving_end(edge, nic, here[nic]) for nic in edge.outbox]
+                        for edge in receiving
+                    },
+                    self._resilient,
+                    meeting.name if meeting else msgspec.UNSET,
+                ),
+            )
+            inside_senders, inside_receivers = self._join_inside(meeting, hellos, to, back)
         for sending_edge in sending:
-            self._join_sending(sending_edge, hellos[sending_edge.peer], source_ports)
+            sending_edge.far = dict(
+                zip(sending_edge.mailbox, hellos[sending_edge.peer].receiving[site.rank], strict=True)
+            )
+        source_ports = self._source_ports(sending)
+        for sending_edge in sending:
+            self._join_sending(sending_edge, hellos[sending_edge.peer].rates_bps, source_ports)
         for edge in receiving:
             self._join_receiving(edge, hellos[edge.peer])
         # Nobody may write before all QPs are up: a message to a QP that is not costs a retransmission timeout.
@@ -93,19 +114,85 @@ class Wiring:
         self._failures.connected()
         rates_bps = zip(*(hello.rates_bps for hello in hellos), strict=True)
         return Wired(
-            {edge.peer: edge.senders for edge in sending},
-            {edge.peer: edge.receivers for edge in receiving},
+            {edge.peer: edge.senders for edge in sending} | inside_senders,
+            {edge.peer: edge.receivers for edge in receiving} | inside_receivers,
             [min(channel) for channel in rates_bps],
         )
 
-    def _memory(self, channel_bytes: int) -> list[ChannelMemory]:
+    @contextmanager
+    def _met(self, key: str, back: Edges) -> Iterator[InsideMeeting | None]:
+        """Listen for the ranks of this host among `back`; None without GPUs, or where ranks may reach no others."""
+        site, place = self._site, self._site.process.inside
+        if place is None or not has_gpus(site.members):
+            yield None
+            return
+        name = f"{crc32(site.comm.encode()):08x}-{key}-{site.rank}"
+        with InsideMeeting(place, name, self._options.connect_s, self._options.clock_ns) as meeting:
+            meeting.listen(sum(map(site.inside, back)))
+            yield meeting
+
+    def _join_inside(
+        self, meeting: InsideMeeting | None, hellos: Sequence[EndpointAddresses], to: Edges, back: Edges
+    ) -> tuple[dict[int, dict[int, SendEndpoint]], dict[int, dict[int, ReceiveEndpoint]]]:
+        """Connect to and from the ranks of this host; returns the endpoints by peer and channel."""
+        site = self._site
+        calls = {peer: channels for peer, channels in to.items() if site.inside(peer)}
+        called = {peer: channels for peer, channels in back.items() if site.inside(peer)}
+        if not calls and not called:
+            return {}, {}
+        assert meeting
+        slot_bytes = self._options.chunk_bytes or LARGEST_CHUNK_BYTES
+        outgoing = []
+        for peer, channels in calls.items():
+            name = hellos[peer].meets
+            assert isinstance(name, str)
+            outgoing.append(meeting.call(name, site.rank, peer, self._pair(site.rank, peer), channels, slot_bytes))
+        incoming = meeting.accept(called)
+        for link in outgoing:
+            link.senders = {channel: self._inside_sender(link, channel) for channel in calls[link.peer]}
+        for into in incoming:
+            into.receivers = {channel: self._inside_receiver(into, channel) for channel in called[into.peer]}
+        self._engine.join_inside(outgoing, incoming)
+        return (
+            {link.peer: dict[int, SendEndpoint](link.senders) for link in outgoing},
+            {link.peer: dict[int, ReceiveEndpoint](link.receivers) for link in incoming},
+        )
+
+    def _inside_sender(self, link: OutgoingLink, channel: int) -> InsideSender:
+        sender = InsideSender(link.peer, channel, link)
+        name = self._inside_name(self._site.rank, link.peer, link.peer, channel)
+        sender.record = self._site.recorder.connection(name, 0, self._options.clock_ns())
+        return sender
+
+    def _inside_receiver(self, link: IncomingLink, channel: int) -> InsideReceiver:
+        receiver = InsideReceiver(link.peer, channel, link)
+        name = self._inside_name(link.peer, self._site.rank, link.peer, channel)
+        receiver.record = self._site.recorder.arrivals(name)
+        return receiver
+
+    def _inside_name(self, source: int, destination: int, peer: int, channel: int) -> ConnName:
+        """What an edge inside the host is called: it has no QP, and its channel stands for one."""
+        members, pair = self._site.members, self._pair(source, destination)
+        sending, receiving = (f"{members[source].host}/gpu{gpu}" for gpu in pair)
+        return ConnName(self._site.record, peer, sending, receiving, channel)
+
+    def _pair(self, source: int, destination: int) -> GpuPair:
+        return GpuPair(*(gpus_of(self._site.members)[rank].index for rank in (source, destination)))
+
+    def _nics(self, channels: Sequence[int]) -> Sequence[int]:
+        """The NICs of an edge: with resilience all, for any of them may have to carry its messages."""
+        return list(self._ports) if self._resilient else channels
+
+    def _memory(self, channel_bytes: int, channels: Sequence[int]) -> dict[int, ChannelMemory]:
         """Memory for each channel: with resilience on every NIC, else on the channel's own."""
         buffers = self._site.buffers
         if not self._resilient:
-            made = [buffers.make({nic: port}, channel_bytes) for nic, port in self._ports.items()]
-            return [ChannelMemory(buffer, 0, channel_bytes) for buffer in made]
+            made = {nic: buffers.make({nic: self._ports[nic]}, channel_bytes) for nic in channels}
+            return {nic: ChannelMemory(buffer, 0, channel_bytes) for nic, buffer in made.items()}
         buffer = buffers.make(self._ports, channel_bytes * self._sharing)
-        return [ChannelMemory(buffer, channel * channel_bytes, channel_bytes) for channel in self._ports]
+        return {
+            channel: ChannelMemory(buffer, channel * channel_bytes, channel_bytes) for channel in self._nics(channels)
+        }
 
     def _control(self) -> RailMailbox | None:
         if not self._resilient:
@@ -118,36 +205,38 @@ class Wiring:
         probe = port.connection(self._options.timeouts.probe, sends=4, receives=1) if self._resilient else None
         return RailQps(data, probe)
 
-    def _numbers(self) -> list[tuple[int, int]]:
-        """The index and the NIC of every rail."""
+    def _numbers(self, channels: Sequence[int]) -> list[tuple[int, int]]:
+        """The index and the NIC of every rail of an edge."""
         qps = self._options.qps
-        return [(nic * qps + qp, nic) for nic in self._ports for qp in range(qps)]
+        return [(nic * qps + qp, nic) for nic in self._nics(channels) for qp in range(qps)]
 
-    def _sending_peer(self, peer: int) -> SendingPeer:
+    def _sending_peer(self, peer: int, channels: Sequence[int]) -> SendingPeer:
         site, window = self._site, self._options.window
-        sends = (MAX_WINDOW_FACTOR * window if self._resilient else window) + 1
+        finer = self._resilient or self._options.algorithm != "ring"
+        sends = (MAX_WINDOW_FACTOR * window if finer else window) + 1
         # As many notices as grants, if there may be any.
         grants = MAILBOX_SLOTS if self._resilient or not any(nic.ecn for nic in site.nics) else 2 * MAILBOX_SLOTS
         depth = grants * self._sharing + self._control_slots
         rails = []
-        for index, nic in self._numbers():
+        for index, nic in self._numbers(channels):
             port = site.ports[nic]
             ends = self._ends(port, sends * self._sharing + self._control_slots, depth)
             rails.append(SendingRail(RailName(site.rank, peer, index), nic, site.nics[nic].rate_bps, port, ends, depth))
         ledger_copy = site.buffers.make(self._ports, LEDGER_BYTES) if self._resilient else None
-        return SendingPeer(peer, rails, [], self._control(), self._memory(MAILBOX_BYTES), ledger_copy=ledger_copy)
+        mailbox = self._memory(MAILBOX_BYTES, channels)
+        return SendingPeer(peer, rails, {}, self._control(), mailbox, ledger_copy=ledger_copy)
 
-    def _receiving_peer(self, peer: int, staged: bool) -> ReceivingPeer:
+    def _receiving_peer(self, peer: int, channels: Sequence[int], staged: bool) -> ReceivingPeer:
         site, depth = self._site, RECEIVE_DEPTH * self._sharing + self._control_slots
         signal_every = 1 if self._resilient else _GRANTS_PER_SIGNAL
         rails = []
-        for index, nic in self._numbers():
+        for index, nic in self._numbers(channels):
             port = site.ports[nic]
             ends = self._ends(port, _GRANT_DEPTH * self._sharing + self._control_slots, depth)
             rails.append(ReceivingRail(RailName(peer, site.rank, index), nic, port, ends, depth, signal_every))
-        outbox = self._memory(MAILBOX_BYTES)
-        staging = self._memory(self._options.staging_bytes) if staged else []
-        return ReceivingPeer(peer, rails, [], self._control(), outbox, staging, self._options.timeouts.quiet_s)
+        outbox = self._memory(MAILBOX_BYTES, channels)
+        staging = self._memory(self._options.staging_bytes, channels) if staged else {}
+        return ReceivingPeer(peer, rails, {}, self._control(), outbox, staging, self._options.timeouts.quiet_s)
 
     def _here(self, port: Port) -> Remote:
         """A NIC's address; with resilience it may have none."""
@@ -170,59 +259,63 @@ class Wiring:
         backup = _backup(edge.control, probes, nic, self._failures.ledger)
         return ReceivingEnd(remotes, memory.address, memory.rkey(nic), backup)
 
-    def _source_ports(self, to: Mapping[int, Sequence[ReceivingEnd]]) -> dict[QpAddress, int]:
-        """The source port of every QP to these ranks' ends, by NIC; 0 leaves it to ECMP."""
-        site, qps = self._site, self._options.qps
+    def _source_ports(self, edges: Sequence[SendingPeer]) -> dict[QpAddress, int]:
+        """The source port of every QP of these edges; 0 leaves it to ECMP."""
         addresses = {
-            QpAddress(site.comm, site.rank, peer, nic, index % qps): far[nic].remotes[index % qps].qp
-            for peer, far in to.items()
-            for index, nic in self._numbers()
+            self._address(edge, rail): edge.far[rail.nic].remotes[rail.name.index % self._options.qps].qp
+            for edge in edges
+            for rail in edge.rails
         }
         if self._options.paths == "ecmp" or not addresses:
             return dict.fromkeys(addresses, 0)
-        return dict(zip(addresses, site.route(addresses), strict=True))
+        return dict(zip(addresses, self._site.route(addresses), strict=True))
 
-    def _join_sending(self, edge: SendingPeer, far: EndpointAddresses, source_ports: dict[QpAddress, int]) -> None:
+    def _address(self, edge: SendingPeer, rail: Rail) -> QpAddress:
+        site = self._site
+        return QpAddress(site.comm, site.rank, edge.peer, rail.nic, rail.name.index % self._options.qps)
+
+    def _join_sending(
+        self, edge: SendingPeer, far_rates_bps: Sequence[float], source_ports: dict[QpAddress, int]
+    ) -> None:
         site, peer = self._site, edge.peer
-        edge.far = far.receiving[site.rank]
         for rail in edge.rails:
             qp = rail.name.index % self._options.qps
-            rail.rate_bps = min(rail.rate_bps, far.rates_bps[rail.nic])
-            rail.source_port = source_ports[QpAddress(site.comm, site.rank, peer, rail.nic, qp)]
+            rail.rate_bps = min(rail.rate_bps, far_rates_bps[rail.nic])
+            rail.source_port = source_ports[self._address(edge, rail)]
             self._connect(rail, edge.far[rail.nic], qp, rail.source_port)
             data = rail.ends.data
             name = ConnName(site.record, peer, site.nics[rail.nic].name, site.members[peer].nics[rail.nic], data.qp_num)
             rail.record = site.recorder.connection(name, data.source_port, self._options.clock_ns())
         failover = ChannelFailover(spread=self._options.spread) if self._resilient else None
-        edge.senders += [
-            SendEndpoint(peer, channel, edge.rails, edge.mailbox[channel], edge.far, failover)
-            for channel in self._ports
-        ]
+        edge.senders |= {
+            channel: SendEndpoint(peer, channel, edge.rails, mailbox, edge.far, failover)
+            for channel, mailbox in edge.mailbox.items()
+        }
         _join_control(edge.control, edge.far)
         self._edges.add(edge)
 
     def _join_receiving(self, edge: ReceivingPeer, hello: EndpointAddresses) -> None:
         site, peer = self._site, edge.peer
-        far = hello.sending[site.rank]
+        far = dict(zip(edge.outbox, hello.sending[site.rank], strict=True))
         for rail in edge.rails:
             qp = rail.name.index % self._options.qps
             self._connect(rail, far[rail.nic], qp)
             source, destination = site.members[peer].nics[rail.nic], site.nics[rail.nic].name
             name = ConnName(site.record, peer, source, destination, far[rail.nic].remotes[qp].qp)
             rail.record = site.recorder.arrivals(name)
-        edge.receivers += [
-            ReceiveEndpoint(
+        edge.receivers |= {
+            channel: ReceiveEndpoint(
                 peer,
                 channel,
                 edge.rails,
-                edge.outbox[channel],
-                edge.staging[channel] if edge.staging else None,
+                outbox,
+                edge.staging.get(channel),
                 far,
                 resends=self._resilient,
                 marks=MarkedPackets() if site.nics[channel].ecn and not self._resilient else None,
             )
-            for channel in self._ports
-        ]
+            for channel, outbox in edge.outbox.items()
+        }
         _join_control(edge.control, far)
         self._edges.add(edge)
 
@@ -255,7 +348,7 @@ def _backup(control: RailMailbox | None, probes: list[Remote], nic: int, ledger:
     return Backup(probes, words.address, words.regions[nic].rkey, *at)
 
 
-def _join_control(control: RailMailbox | None, far: Sequence[SendingEnd] | Sequence[ReceivingEnd]) -> None:
-    backups = [end.backup for end in far if end.backup]
+def _join_control(control: RailMailbox | None, far: Mapping[int, SendingEnd] | Mapping[int, ReceivingEnd]) -> None:
+    backups = [end.backup for end in far.values() if end.backup]
     if control and backups:
         control.far = backups[0].words, [backup.words_rkey for backup in backups]

@@ -39,6 +39,14 @@ class Document(msgspec.Struct, frozen=True):
     disagreements: tuple[str, ...] = ()
     differences: tuple[CableDifference, ...] = ()
 
+    @property
+    def bad(self) -> bool:
+        """Whether the page has a line that begins with BAD."""
+        hosts = any(report.bad or any(one.mark is Mark.BAD for one in report.remarks) for report in self.hosts)
+        switches = any(report.audited and report.problems for report in self.switches)
+        settings = any(one.remark.mark is Mark.BAD for one in self.misconfigurations)
+        return hosts or switches or settings or bool(self.disagreements or self.differences)
+
 
 def document(inventory: Inventory, hosts: Sequence[Report], switches: Sequence[SwitchReport]) -> Document:
     """The reports, compared with each other, and what LLDP finds of the cables that the inventory states."""

@@ -266,10 +266,23 @@ class Injector:
 
     def plan(self, name: str, place: Place, parameters: Mapping[str, Value] | None = None) -> Planned:
         """The commands that `apply_at` would run there. Reads the host and changes nothing."""
-        _, request = self._catalogue.resolve(place.request(name, dict(parameters or {}), 30.0, 0.3, last_nic=True))
+        reply = self._planned(name, place, parameters or {})
+        if isinstance(reply, Refused):
+            raise reply.raised(place.host.name)
+        return reply
+
+    def obstacle(self, name: str, place: Place, parameters: Mapping[str, Value]) -> str:
+        """Why the place cannot have the fault with these parameters, as its driver says; "" where it can."""
+        reply = self._planned(name, place, parameters)
+        if isinstance(reply, Refused) and reply.exit_code != UnhealthyError.exit_code:
+            raise reply.raised(place.host.name)
+        return reply.error if isinstance(reply, Refused) else ""
+
+    def _planned(self, name: str, place: Place, parameters: Mapping[str, Value]) -> Planned | Refused:
+        _, request = self._catalogue.resolve(place.request(name, dict(parameters), 30.0, 0.3, last_nic=True))
         with contextlib.closing(self._start("plan", request)) as session:
-            reply = _read(session, request)
-        if not isinstance(reply, Planned):
+            reply = _reply(session, request)
+        if not isinstance(reply, Planned | Refused):
             raise UnhealthyError(f"{request.host}: {name} was not planned: {reply}")
         return reply
 
@@ -398,9 +411,13 @@ def check_targets(spec: FaultSpec, targets: Sequence[Place]) -> None:
         )
 
 
-def _read(session: Session, request: FaultRequest) -> Reply:
+def _reply(session: Session, request: FaultRequest) -> Reply:
     usual_s = _SWITCH_REPLY_TIMEOUT_S if request.switch else _REPLY_TIMEOUT_S
-    reply = protocol.decode(session.read_line(usual_s + _WITNESS_WINDOWS * request.witness_s))
+    return protocol.decode(session.read_line(usual_s + _WITNESS_WINDOWS * request.witness_s))
+
+
+def _read(session: Session, request: FaultRequest) -> Reply:
+    reply = _reply(session, request)
     if isinstance(reply, Refused):
         raise reply.raised(request.host)
     return reply

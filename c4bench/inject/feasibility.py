@@ -29,10 +29,12 @@ _ANY_JOB, _ANY_RANK, _FIRST_GPU = "any", 0, 0
 class Feasibility(msgspec.Struct, frozen=True):
     """Why not, by fault and place; "" where a place can have the fault. A fault of no place is not known to have any.
 
-    A place is a NIC, a host (for its GPUs and processes too) or a switch (for its ports too).
+    A place is a NIC, a host (for its GPUs and processes too) or a switch (for its ports too). `planned` says that the
+    hosts were asked, for faults with their default parameters: other ones may be another matter.
     """
 
     answers: Mapping[str, Mapping[str, str]]
+    planned: bool = False
 
     def obstacle(self, fault: str) -> str:
         """Why no place can have the fault, as its driver says of the first; "" where some place can."""
@@ -88,7 +90,8 @@ def ask_hosts(
             for request, answer in zip(by_host[host], found, strict=True):
                 answers[request.fault][request.nic.name if request.nic else host] = answer
     known = Feasibility(answers)
-    return Feasibility(answers | {name: _of_parts(spec, known) for name, spec in specs.items() if spec.parts})
+    compounds = {name: _of_parts(spec, known) for name, spec in specs.items() if spec.parts}
+    return Feasibility(answers | compounds, planned=True)
 
 
 def _requests(spec: FaultSpec, inventory: Inventory) -> Iterator[FaultRequest]:

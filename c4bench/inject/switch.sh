@@ -61,6 +61,7 @@ lock() {
 # begin TOKEN DEADLINE_MS OWN_MS: all that comes before the first change. $claims, $undo and $flap are set. OWN_MS is the
 # switch's own timer, 0 for none.
 begin() {
+    say begun "$(uptime_ms)"
     token=$1
     deadline=$2
     for tool in flock timeout; do
@@ -86,6 +87,7 @@ begin() {
         finish
         refuse "the lease was over before the fault began: it answers slowly; ask for a longer one"
     }
+    say changing "$(uptime_ms)"
 }
 
 # Have the file run at the deadline.
@@ -152,7 +154,7 @@ commit() {
             refuse "nothing could be started that repeats the fault"
         }
     fi
-    say applied "$(uptime_ms)"
+    say applied
 }
 
 # end TOKEN: undo it for whoever asks, unless the timer or a restart has.

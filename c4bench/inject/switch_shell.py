@@ -1,11 +1,12 @@
 """A shell on a switch on which c4bench is not installed: the scripts that it runs, over SSH, and what they answer.
 
-A script is one function that its last line calls, so half a script does nothing. It runs as root, in English, and what
-it answers stands on lines that begin with a word of its own: banners and messages of the day are passed over. What
-changes a switch does so under a lock there, after it has written how to take the change back to /run, which no disk can
-fill, and after a timer is armed that does that at the end of the lease. So neither the controller nor the network is
-needed for the end of a fault, and a restart of the switch takes with it the change (none is saved), the file and the
-timer.
+A script is one function that its last line calls, so half a script does nothing. That line is sent when the shell there
+has said that it is ready: what comes of it is later than that, however long the connection took. It runs as root, in
+English, and what it answers stands on lines that begin with a word of its own: banners and messages of the day are
+passed over. What changes a switch does so under a lock there, after it has written how to take the change back to /run,
+which no disk can fill, and after a timer is armed that does that at the end of the lease. So neither the controller nor
+the network is needed for the end of a fault, and a restart of the switch takes with it the change (none is saved), the
+file and the timer.
 """
 
 import os
@@ -13,6 +14,7 @@ import secrets
 import shlex
 import subprocess
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -32,6 +34,11 @@ _FUNCTIONS = Path(__file__).with_name("switch.sh").read_text()
 _READ_TIMEOUT_S, _CHANGE_TIMEOUT_S = 60.0, 120.0
 # The switch undoes what the controller has not, this much after the lease.
 _AFTER_MS = 100
+# /proc/uptime, by which a switch says when it did what, counts hundredths of a second.
+_UPTIME_STEP_S = 0.01
+_READY, _LAST_LINE = b" ready\n", b'main "$@" </dev/null\n'
+# What never says that it is ready is no shell, or a slow one.
+_READY_WITHIN_S = 20.0
 _SSH_FAILED = 255  # ssh(1), EXIT STATUS
 # A connection that has died is noticed within 15 s.
 _PATIENCE = ("-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3")
@@ -58,12 +65,23 @@ class SwitchFault(msgspec.Struct, frozen=True):
     ends_s: int = 0
 
 
+class Span(NamedTuple):
+    """From when until when something happened there, on our clock: not before the one, and over at the other."""
+
+    began_s: float
+    ended_s: float
+
+
 class Answer(NamedTuple):
-    """What a script answered: `printed` by section, with exit codes, and `said` by first word."""
+    """What a script answered: `printed` by section, with exit codes, and `said` by first word.
+
+    `during` is from when its last line was sent until all of the answer was there.
+    """
 
     printed: Mapping[str, str]
     codes: Mapping[str, int]
     said: Mapping[str, str]
+    during: Span
 
 
 def token() -> str:
@@ -89,10 +107,11 @@ def read(name: str, switch: AgentlessSwitch, reads: Mapping[str, Read]) -> Answe
     return answer
 
 
-def apply(fault: SwitchFault, deadline_ms: int) -> None:
-    """Arm the timer on the switch, then change it. The lease ends at `deadline_ms` of the switch's uptime.
+def apply(fault: SwitchFault, deadline_ms: int) -> Span:
+    """Arm the timer on the switch, then change it; returns when. The lease ends at `deadline_ms` of its uptime.
 
-    Raises UnhealthyError when something refused it: the switch is then as it was.
+    The switch says how long it took until the first change, so that no clock of it is compared with ours. Raises
+    UnhealthyError when something refused it: the switch is then as it was.
     """
     variables = {
         "claims": "\n".join(fault.claims),
@@ -106,6 +125,9 @@ def apply(fault: SwitchFault, deadline_ms: int) -> None:
     answer = _ask(fault.name, fault.switch, words, body, _CHANGE_TIMEOUT_S)
     if "applied" not in answer.said:
         raise UnhealthyError(answer.said.get("refused", "the switch ended the script early; see its logs"))
+    prepared_s = (int(answer.said["changing"]) - int(answer.said["begun"])) / 1000
+    began_s = answer.during.began_s + max(0.0, prepared_s - _UPTIME_STEP_S)
+    return Span(began_s, answer.during.ended_s)
 
 
 def revert(fault: SwitchFault) -> str:
@@ -155,13 +177,11 @@ def _changing(line: str) -> str:
 def _ask(name: str, switch: AgentlessSwitch, variables: Sequence[str], body: Sequence[str], timeout_s: float) -> Answer:
     """Run a script there and read what it says. Raises UnhealthyError where it was not run."""
     mark = f"c4bench-{secrets.token_hex(8)}"
-    script = "\n".join(
-        [f"mark={mark}", _limit(switch), _FUNCTIONS, *variables, "main() {", *body, "}", 'main "$@" </dev/null', ""]
-    )
+    lines = [f"mark={mark}", _limit(switch), _FUNCTIONS, *variables, "main() {", *body, "}", "say ready", ""]
     slower_s = SYSTEMS[switch.system].line_s - System._field_defaults["line_s"]
-    done = _run(name, switch, script.encode(), timeout_s + 2 * slower_s)
-    answer = _answer(mark, done.stdout.decode(errors="replace"))
-    if not answer.said and not answer.printed:
+    done, during = _run(name, switch, "\n".join(lines).encode() + _LAST_LINE, timeout_s + 2 * slower_s)
+    answer = _answer(mark, done.stdout.decode(errors="replace"), during)
+    if not answer.said.keys() - {"ready"} and not answer.printed:
         raise UnreachableError(_reason(switch, done))
     return answer
 
@@ -175,7 +195,7 @@ def _reason(switch: AgentlessSwitch, done: Completed) -> str:
     return f"it ran no script ({words}); is it {switch.system}, and does its user have a shell?"
 
 
-def _answer(mark: str, text: str) -> Answer:
+def _answer(mark: str, text: str, during: Span) -> Answer:
     """What stands after the script's own word, and between its sections."""
     printed: dict[str, str] = {}
     codes: dict[str, int] = {}
@@ -196,11 +216,11 @@ def _answer(mark: str, text: str) -> Answer:
                 printed[section] = "\n".join(lines)
         elif word:
             said[word] = rest
-    return Answer(printed, codes, said)
+    return Answer(printed, codes, said, during)
 
 
-def _run(name: str, switch: AgentlessSwitch, script: bytes, timeout_s: float) -> Completed:
-    """Run a script as root there. Raises UnreachableError when it has not ended in time."""
+def _run(name: str, switch: AgentlessSwitch, script: bytes, timeout_s: float) -> tuple[Completed, Span]:
+    """Run a script as root there, and when. Raises UnreachableError when it has not ended in time."""
     enter = shlex.join(SYSTEMS[switch.system].enter)
     if SYSTEMS[switch.system].enter == SHELL:
         enter = f'{enter} "$SSH_CONNECTION"'  # sudo does not pass it on
@@ -220,31 +240,61 @@ def _run(name: str, switch: AgentlessSwitch, script: bytes, timeout_s: float) ->
     timer.start()
     with process:
         try:
-            output, errors = _exchanged(name, process, script)
+            output, errors, during = _exchanged(name, process, script)
         finally:
             timer.cancel()
             process.kill()
     if expired.is_set():
         raise UnreachableError(f"it did not answer within {timeout_s:g} s; is it up, and not overloaded?")
-    return Completed(process.returncode, output, errors)
+    return Completed(process.returncode, output, errors), during
 
 
-def _exchanged(name: str, process: subprocess.Popen[bytes], script: bytes) -> tuple[bytes, bytes]:
+class _Heard:
+    """What a shell has printed: whether it is ready for the last line, and when it printed something last."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream, self._text = stream, b""
+        self.ready = threading.Event()
+        self.last_s = time.time()
+
+    def receive(self, size: int) -> bytes:
+        """The next piece; the last one is empty, after which nothing is waited for."""
+        piece = os.read(self._stream.fileno(), size)
+        if piece:
+            self.last_s = time.time()
+        if not self.ready.is_set():
+            self._text += piece
+            if _READY in self._text or not piece:
+                self.ready.set()
+        return piece
+
+
+def _exchanged(name: str, process: subprocess.Popen[bytes], script: bytes) -> tuple[bytes, bytes, Span]:
     """Feed and drain all three streams at once: a full one would block the other end."""
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stderr is not None
-    stdout, stderr = process.stdout, process.stderr
+    heard, stderr = _Heard(process.stdout), process.stderr
     with ThreadPoolExecutor(2, "c4bench-switch") as pool:
-        fed = pool.submit(_feed, process.stdin, script)
+        fed = pool.submit(_feed, process.stdin, script, heard.ready)
         errors = pool.submit(drain, name, lambda size: os.read(stderr.fileno(), size), process.kill)
-        output = drain(name, lambda size: os.read(stdout.fileno(), size), process.kill)
-        fed.result()
-        return output, errors.result()
+        try:
+            output = drain(name, heard.receive, process.kill)
+        finally:
+            heard.ready.set()
+        return output, errors.result(), Span(fed.result(), heard.last_s)
 
 
-def _feed(stream: IO[bytes], data: bytes) -> None:
+def _feed(stream: IO[bytes], script: bytes, ready: threading.Event) -> float:
+    """Send a script, and its last line when that can be run; returns when that was."""
+    text = script.removesuffix(_LAST_LINE)
     with suppress(OSError):  # the other end may not read all of it
-        stream.write(data)
+        stream.write(text)
+        stream.flush()
+        ready.wait(_READY_WITHIN_S)
+    sent_s = time.time()
+    with suppress(OSError):
+        stream.write(script[len(text) :])
     with suppress(OSError):
         stream.close()
+    return sent_s

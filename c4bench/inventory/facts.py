@@ -7,7 +7,7 @@ import msgspec
 from c4bench import units
 from c4bench.errors import UsageError
 from c4bench.inventory.groups import Keys, Tables, Variable, convert
-from c4bench.model.fabric import Hash, Nic
+from c4bench.model.fabric import Hash, Inside, Nic
 
 DEFAULT_PYTHON = "/opt/c4bench/bin/python"
 _BOND_PORTS = 2  # at least
@@ -47,20 +47,31 @@ class GpuFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nic: _Count | None = None
 
 
+class InsideFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What joins the GPUs of a host, where a lab stands for it: a rate like `900gbit` and a delay like `2us`."""
+
+    rate: str
+    delay: str = "0s"
+
+    def parsed(self) -> Inside:
+        """The same in bit/s and s. Raises UsageError."""
+        return Inside(units.parse_rate(self.rate), units.parse_time(self.delay))
+
+
 class HostFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The variable `c4` of a host: whether faults are permitted, the Python that has c4bench, the NICs of the fabric.
 
-    `management` is the management interface, which is not a NIC of the fabric. `netns` is the network namespace of a
-    switch's ports, when not its own. `shared` is a folder on storage that all hosts share, for checkpoints. `requires`
-    are the capabilities (`c4bench doctor`) that the host is meant to have: a scenario that misses one fails instead of
-    being skipped. `rates` are the rates of a switch's ports by interface, such as `{Ethernet0: 100gbit}`. `dscp` and
-    `service_level` are those of the packets that its NICs send, and `priority` is the lossless one that these have on
-    hosts and switches, None where it is not stated; a switch sprays RoCE packets of `spray_dscp`, 0 is none. `hash` is
-    what it chooses the way of other RoCE packets by; C4P finds out what is not stated. `counters` names the reader of a
-    switch's packet counters: `ip`, `sonic`, or one that a package adds; without it, `sonic` where the switch runs
-    SONiC. `os` is the operating system of a switch on which c4bench is not installed (`c4bench.switches`): faults there
-    are applied over SSH, from where `c4bench` runs. All keys are optional; `playbooks/discover.yml` finds what a host
-    can report.
+    `inside` is what joins the `gpus`. `management` is the management interface, which is not a NIC of the fabric.
+    `netns` is the network namespace of a switch's ports, when not its own. `shared` is a folder on storage that all
+    hosts share, for checkpoints. `requires` are the capabilities (`c4bench doctor`) that the host is meant to have: a
+    scenario that misses one fails instead of being skipped. `rates` are the rates of a switch's ports by interface,
+    such as `{Ethernet0: 100gbit}`. `dscp` and `service_level` are those of the packets that its NICs send, and
+    `priority` is the lossless one that these have on hosts and switches, None where it is not stated; a switch sprays
+    RoCE packets of `spray_dscp`, 0 is none. `hash` is what it chooses the way of other RoCE packets by; C4P finds out
+    what is not stated. `counters` names the reader of a switch's packet counters: `ip`, `sonic`, or one that a package
+    adds; without it, `sonic` where the switch runs SONiC. `os` is the operating system of a switch on which c4bench is
+    not installed (`c4bench.switches`): faults there are applied over SSH, from where `c4bench` runs. All keys are
+    optional; `playbooks/discover.yml` finds what a host can report.
     """
 
     disruptive: bool = False
@@ -70,6 +81,7 @@ class HostFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     requires: tuple[str, ...] = ()
     nics: tuple[NicFacts, ...] = ()
     gpus: tuple[GpuFacts, ...] = ()
+    inside: InsideFacts | None = None
     management: str = ""
     rates: dict[str, str] = {}
     counters: str = ""
@@ -93,7 +105,26 @@ def read(host: str, variable: Variable | None) -> tuple[HostFacts, tuple[Nic, ..
         _rate(host, variable, rate, ("rates", interface))
     nics = [_nic(host, variable, position, nic, facts) for position, nic in enumerate(facts.nics)]
     _refuse_duplicates(host, variable, nics)
+    _inside(host, variable, facts)
     return facts, tuple(nics)
+
+
+def gpu_nics(facts: HostFacts) -> tuple[int, ...]:
+    """The index of the NIC next to each GPU, by the GPUs' numbers; -1 where none is stated."""
+    numbered = [(at if gpu.index is None else gpu.index, gpu.nic) for at, gpu in enumerate(facts.gpus)]
+    return tuple(-1 if nic is None else nic for _, nic in sorted(numbered, key=lambda gpu: gpu[0]))
+
+
+def inside_of(facts: HostFacts) -> Inside:
+    """What joins the host's GPUs. Raises UsageError unless `read` has checked it."""
+    return facts.inside.parsed() if facts.inside else Inside()
+
+
+def _inside(host: str, variable: Variable, facts: HostFacts) -> None:
+    try:
+        inside_of(facts)
+    except UsageError as error:
+        raise variable.error(f"{error} (host {host})", ("inside",)) from None
 
 
 def _nic(host: str, variable: Variable, position: int, facts: NicFacts, of_host: HostFacts) -> Nic:
@@ -127,9 +158,11 @@ def _rate(host: str, variable: Variable, text: str, keys: Keys) -> float:
 
 
 def _refuse_duplicates(host: str, variable: Variable, nics: list[Nic]) -> None:
-    seen: set[int] = set()
+    seen: set[tuple[str, object]] = set()
     for position, nic in enumerate(nics):
-        if nic.index in seen:
-            problem = f"duplicate NIC index {nic.index}; give each NIC of a host its own (host {host})"
-            raise variable.error(problem, ("nics", position, "index"))
-        seen.add(nic.index)
+        stated = {"index": nic.index, "device": nic.device, "netdev": nic.netdev}
+        for key, value in stated.items():
+            if value != "" and (key, value) in seen:
+                problem = f"duplicate NIC {key} {value}; give each NIC of a host its own (host {host})"
+                raise variable.error(problem, ("nics", position, key))
+            seen.add((key, value))

@@ -95,7 +95,9 @@ def load(path: Path) -> Inventory:
             errors.append(error)
             continue
         if name not in switches:
-            hosts.append(Host(name, access[name].address, nics, known[name].disruptive))
+            of_host = known[name]
+            gpus, inside = facts.gpu_nics(of_host), facts.inside_of(of_host)
+            hosts.append(Host(name, access[name].address, nics, of_host.disruptive, gpus, inside))
     if errors:
         # A variable of a group is every member's: its error is one error.
         raise CombinedUsageError(map(str, errors))

@@ -15,7 +15,8 @@ from typing import Annotated
 
 import msgspec
 
-from c4bench.model.fabric import FIVE_TUPLE, Hash, Host, Nic
+from c4bench.inventory.facts import InsideFacts
+from c4bench.model.fabric import FIVE_TUPLE, Hash, Host, Inside, Nic
 from c4bench.model.graph import FabricGraph, HostPort, by_nic, distances, tiers_of
 
 MANAGEMENT_GATEWAY = "10.255.0.1"
@@ -102,7 +103,8 @@ class FabricOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     NIC's packets. Switches spray RoCE packets of `spray_dscp`; 0 is none. `hash` is what they choose the next hops of
     all others by. With `ecn` switches mark packets, and NICs send such as may be marked. With `pfc` both pause each
     other. After it has sent nothing for a while, a port sends `burst_bytes` at once, faster than its rate. `switch_os`
-    is what runs on every switch.
+    is what runs on every switch. `gpus` has the index of the NIC next to each GPU of every host, and `inside` is what
+    joins a host's GPUs.
     """
 
     name: str
@@ -118,6 +120,8 @@ class FabricOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     nics: Nics = Nics.RXE
     ack_timeout: AckTimeout = AckTimeout.CX6
     switch_os: SwitchOs = SwitchOs.NONE
+    gpus: tuple[Annotated[int, msgspec.Meta(ge=0)], ...] = ()
+    inside: InsideFacts | None = None
 
 
 class Switch(msgspec.Struct, frozen=True):
@@ -277,6 +281,8 @@ def build(graph: FabricGraph, options: FabricOptions) -> Topology:
                 address=f"10.255.0.{10 + index}",
                 nics=tuple(dict.fromkeys(port.nic for port in ports if port.nic.host == name)),
                 disruptive=True,
+                gpus=options.gpus,
+                inside=options.inside.parsed() if options.inside else Inside(),
             )
             for index, name in enumerate(graph.hosts)
         ),

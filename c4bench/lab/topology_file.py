@@ -4,6 +4,7 @@ A shape's hosts are cabled to its leaves in blocks, by rail, by plane, or by bon
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import pairwise
@@ -32,7 +33,8 @@ from c4bench.lab.topology import (
     subnet_numbers,
 )
 from c4bench.model.fabric import FIVE_TUPLE
-from c4bench.model.graph import FabricGraph, HostPort, Trunk
+from c4bench.model.graph import FabricGraph, HostPort, Trunk, by_nic
+from c4bench.units import format_rate, format_time
 
 
 class Attach(StrEnum):
@@ -114,6 +116,8 @@ def _leaves_of(group: HostGroup, leaves: int, host: int, nic: int) -> tuple[int,
 
 
 NICS_AT_MOST = 8
+GPUS_AT_MOST = 8
+_INSIDE = (10e12, 0.001)  # the highest rate, bit/s, and the longest delay, s
 SWITCHES_AT_MOST = 128
 _WITHDRAW_MAX_S = 10.0
 _ICMP_MAX = 1_000_000
@@ -177,6 +181,27 @@ def _pausing_problems(pfc: FlowControl) -> Iterator[Problem]:
         yield ("pfc", "watchdog_s"), f"{pfc.watchdog_s:g}; give {least_s:g} to {most_s:g} seconds, or 0 for none"
 
 
+def _gpu_problems(graph: FabricGraph, options: FabricOptions) -> Iterator[Problem]:
+    nics = Counter(cables[0].host for cables in by_nic(graph.host_ports))
+    for position, nic in enumerate(options.gpus):
+        if fewer := [host for host in graph.hosts if nics[host] <= nic]:
+            yield ("gpus", position), f"{nic}: host {fewer[0]} has no NIC {nic}; every host has the same GPUs"
+    if len(options.gpus) > GPUS_AT_MOST:
+        yield ("gpus",), f"{len(options.gpus)} GPUs a host; give up to {GPUS_AT_MOST}"
+    if options.inside and not options.gpus:
+        yield ("inside",), "joins GPUs, and there are none; give gpus, such as [0, 1]"
+    if options.inside:
+        fastest_bps, slowest_s = _INSIDE
+        try:
+            stated = options.inside.parsed()
+        except UsageError as error:
+            yield ("inside",), str(error)
+        else:
+            if not 0 < stated.rate_bps <= fastest_bps or stated.delay_s > slowest_s:
+                limit = f"{format_rate(fastest_bps)} and {format_time(slowest_s)}"
+                yield ("inside",), f"{options.inside.rate}, {options.inside.delay}; give up to {limit}"
+
+
 def _problems(graph: FabricGraph, options: FabricOptions) -> Iterator[Problem]:
     if not 0 <= options.withdraw_s <= _WITHDRAW_MAX_S:
         yield ("withdraw_s",), f"{options.withdraw_s:g}; give 0 to {_WITHDRAW_MAX_S:g} seconds"
@@ -194,6 +219,7 @@ def _problems(graph: FabricGraph, options: FabricOptions) -> Iterator[Problem]:
         yield ("hash",), f"{options.hash}, with spray_dscp {options.spray_dscp}; leave one of the two out"
     yield from _pausing_problems(options.pfc) if options.pfc else ()
     yield from _connectx_problems(graph, options)
+    yield from _gpu_problems(graph, options)
     if (subnets := len(subnet_numbers(graph))) > _SUBNETS_AT_MOST:
         yield ("links",), f"{subnets} edge switches and pairs of them with bonds; give at most {_SUBNETS_AT_MOST}"
     for position in (port.position for port in graph.host_ports if port.nic >= 0):

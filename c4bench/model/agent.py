@@ -58,6 +58,11 @@ class AgentConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The telemetry ring of a rank."""
         return Path(self.rings) / job / f"{rank}.ring"
 
+    @property
+    def gpu_links(self) -> Path:
+        """What is between this host's GPUs (see `collective.gpu_links`)."""
+        return Path(self.rings) / "gpu-links"
+
     def controls(self, job: str, rank: int) -> Path:
         """The knobs a process fault turns on a rank (see `workload.controls`)."""
         return Path(self.rings) / job / f"{rank}.controls"

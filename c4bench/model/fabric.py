@@ -65,13 +65,28 @@ def host_of_nic(name: str) -> str:
     return name.rpartition("/")[0]
 
 
-class Host(msgspec.Struct, frozen=True):
-    """A machine of the inventory; `address` is its management address."""
+class Inside(msgspec.Struct, frozen=True):
+    """What joins a host's GPUs, as NVLink does: each sends and receives at `rate_bps`, and takes `delay_s` more.
+
+    A rate of 0 is no limit: memory's own.
+    """
+
+    rate_bps: float = 0.0
+    delay_s: float = 0.0
+
+
+class Host(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A machine of the inventory; `address` is its management address.
+
+    `gpus` has the index of each GPU's nearest NIC, which may be that of others too; `inside` is what joins the GPUs.
+    """
 
     name: str
     address: str
     nics: tuple[Nic, ...] = ()
     disruptive: bool = False
+    gpus: tuple[int, ...] = ()
+    inside: Inside = Inside()
 
     def nic(self, index: int) -> Nic:
         """The NIC with that index; LookupError when the host has no such NIC."""

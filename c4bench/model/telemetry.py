@@ -10,13 +10,24 @@ collection may leave them out (`gc=False`).
 import msgspec
 
 
+class Gpu(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
+    """A GPU by its number on its host; `nic` is the place of its nearest NIC among its rank's."""
+
+    index: int
+    nic: int
+
+
 class Member(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
-    """Where a rank of a communicator sits; `seat` is its rank in the job, -1 where that is not known."""
+    """Where a rank of a communicator sits; `seat` is its rank in the job, -1 where that is not known.
+
+    Where a host has a rank for each GPU, `nics` are all of the host's, and `gpu` is the rank's own.
+    """
 
     rank: int
     host: str
     nics: tuple[str, ...]
     seat: int = -1
+    gpu: Gpu | msgspec.UnsetType = msgspec.UNSET
 
 
 class CommRecord(msgspec.Struct, frozen=True, gc=False, cache_hash=True):

@@ -16,7 +16,7 @@ from c4bench.c4p.knowledge.atlas import Atlas
 from c4bench.control.cluster import C4D, Cluster, SteeredJob
 from c4bench.control.paths.switches import Switches
 from c4bench.errors import PathsRefusedError, UnhealthyError, UsageError
-from c4bench.inject import places
+from c4bench.inject import catalogue, places
 from c4bench.inject.controller import Injector
 from c4bench.inject.feasibility import Feasibility, place_name
 from c4bench.inject.places import Place
@@ -226,11 +226,9 @@ def inject(request: pytest.FixtureRequest, inventory: Inventory, run_directory: 
         crossings=request.getfixturevalue("crossings") if known else None,
     )
 
-    def skip_impossible(name: str, place: Place) -> None:
-        where = place_name(place)
-        why = request.config.stash[TENANCY].faults().obstacle_at(name, where)
-        if why:
-            pytest.skip(no_fault({name: f"{where}: {why}"}))
+    def skip_impossible(name: str, place: Place, parameters: Mapping[str, Any]) -> None:
+        if why := obstacle(injector, request.config.stash[TENANCY].faults(), name, place, parameters):
+            pytest.skip(no_fault({name: f"{place_name(place)}: {why}"}))
 
     def apply(
         name: str,
@@ -244,15 +242,27 @@ def inject(request: pytest.FixtureRequest, inventory: Inventory, run_directory: 
         if host:
             chosen = select(inventory, host)[0]
             nic = None if rest.get("nic") is None else places.nic(chosen, rest["nic"])
-            skip_impossible(name, Place(chosen, nic))
+            skip_impossible(name, Place(chosen, nic), {} if nic is None else _parameters(name, rest))
             return _watched(request.node, clocks.translated(injector.apply(name, chosen, **rest), host))
         times = {limit: rest.pop(limit) for limit in ("lease_s", "witness_s") if limit in rest}
         target = places.parse(at, inventory)
-        skip_impossible(name, target)
+        skip_impossible(name, target, {} if target.job else rest)
         applied = clocks.translated(injector.apply_at(name, target, rest, **times), target.host.name)
         return _watched(request.node, applied)
 
     return apply
+
+
+def obstacle(injector: Injector, known: Feasibility, name: str, place: Place, parameters: Mapping[str, Any]) -> str:
+    """Why the place cannot have the fault, as planned for the run, or now for these parameters; "" where it can."""
+    why = known.obstacle_at(name, place_name(place))
+    return injector.obstacle(name, place, parameters) if known.planned and parameters and not why else why
+
+
+def _parameters(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of the fault among the arguments; others name its place, or say for how long it lasts."""
+    known = catalogue.load().find(name).parameters
+    return {key: value for key, value in given.items() if key in known}
 
 
 @pytest.fixture(scope="session")

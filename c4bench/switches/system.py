@@ -23,8 +23,8 @@ class Change(msgspec.Struct, frozen=True):
 
     Each line is a command that fails (exit status) where it was refused. Lines of `revert` may run when only some of
     `apply` have, and more than once. `claims` are the settings changed: two changes with a common claim exclude each
-    other. With a `cycle` the switch takes the change back and makes it again while it lasts. With `ends_s` the lines of
-    the change make the switch itself undo it so many seconds later.
+    other. With a `cycle` the switch takes the change back and makes it again while it lasts. Where `ends_s` is given,
+    the lines of the change make the switch itself undo it so many seconds later.
     """
 
     claims: tuple[str, ...]
@@ -54,8 +54,8 @@ class System(NamedTuple):
     commands by name, and `parse` makes facts of what they have printed (those that failed are left out). `listing` is
     the configuration that a change may change, one row a line, by section: equal texts mean an equal state; with a
     port, only that port's state, besides what the switch has in common. `changes` are by name: the driver `sonic.down`
-    of a file in faults/ is `down` here. A line of a change may take `line_s` seconds.
-    `fixes` are the commands by which a user corrects a wrong setting (`systems.fix`).
+    of a file in faults/ is `down` here. A line of a change may take `line_s` seconds. `fixes` are the commands by which
+    a user corrects a wrong setting (`systems.fix`).
     """
 
     name: str

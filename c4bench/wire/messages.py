@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import msgspec
 
 from c4bench.model.diagnosis import NetworkLoss
-from c4bench.model.fabric import Flow, Host, Nic
+from c4bench.model.fabric import Flow, Host, Inside, Nic
 from c4bench.model.steering import Policy
 from c4bench.model.telemetry import Failure, Member
 
@@ -57,7 +57,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     """A job: a program of `c4bench.workload`, its ranks' places, and the program's own parameters.
 
     Where C4P shares the fabric by priority, a job of `share` 2 is given the room of twice its demand. Its ranks may
-    wait for those of other jobs in its `meeting`.
+    wait for those of other jobs in its `meeting`. `inside` joins the ranks of a host that have a GPU each.
     """
 
     id: str
@@ -68,6 +68,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     seed: int = 0
     share: float = 1.0
     meeting: Meeting | None = None
+    inside: Inside | msgspec.UnsetType = msgspec.UNSET
 
 
 class StartRanks(msgspec.Struct, frozen=True):
@@ -338,6 +339,19 @@ class AttachedMoves(msgspec.Struct, frozen=True):
     ports: tuple[int, ...]
     refused: tuple[int, ...] = ()
     gone: tuple[AttachedPath, ...] = ()
+
+
+class AttachedWord(msgspec.Struct, frozen=True):
+    """Agent to master and on to another agent: what the library at one end of a connection says to that at the other.
+
+    An end is a queue pair, known by its NIC's address and its number.
+    """
+
+    source: str
+    qp: int
+    destination: str
+    remote_qp: int
+    word: Annotated[str, msgspec.Meta(max_length=160, pattern="^[0-9a-z -]*$")]
 
 
 class RasReport(msgspec.Struct, frozen=True):

@@ -23,6 +23,7 @@ class Bandwidth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     back_to_back: bool = False
     paths: str = "planned"
     profile: str = "patient"
+    algorithm: str = Options().algorithm
     chunk_bytes: int = Options().chunk_bytes
     channels: int = 0
     record: bool = True

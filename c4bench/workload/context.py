@@ -13,6 +13,7 @@ import msgspec
 from c4bench.collective.communicator import Communicator
 from c4bench.collective.endpoint_context import RankProcess
 from c4bench.collective.group import Group
+from c4bench.collective.inside import InsidePlace
 from c4bench.collective.options import Options
 from c4bench.collective.recorder import Recorder
 from c4bench.errors import UnhealthyError, UsageError
@@ -195,6 +196,7 @@ class RankContext:
             nics=tuple(nic for nic in job.nics if nic.name in own),
             rendezvous=self._rendezvous,
             recorder=self.recorder,
+            inside=InsidePlace(config.ring(job.id, rank).parent, config.gpu_links, job.inside) if job.inside else None,
             # So that every program applies orders at its next operation.
             before_operation=self.controls.apply_orders,
         )

@@ -86,7 +86,7 @@ def run(context: RankContext) -> None:
         world = stack.enter_context(context.communicator("world", Options.of(parameters)))
         comms: dict[RankGroup | None, Communicator] = {None: world}
         for group in dict.fromkeys(op.group for op in parameters.step if op.group):
-            comms[group] = stack.enter_context(_cut(world, group))
+            comms[group] = stack.enter_context(cut(world, group))
         calls = [(op.compute_s, call_of(op.kind, comms[op.group], op.size_bytes)) for op in parameters.step]
         for _, call in calls:
             call()
@@ -102,7 +102,8 @@ def run(context: RankContext) -> None:
         context.report("done")
 
 
-def _cut(world: Communicator, group: RankGroup) -> Communicator:
+def cut(world: Communicator, group: RankGroup) -> Communicator:
+    """Make the communicators of a group, and return this rank's. Raises UsageError if they do not divide the ranks."""
     if world.size % (group.size * group.stride):
         raise UsageError(
             f"{world.size} ranks cannot be cut into groups {group.name!r} of {group.size} with stride {group.stride}"

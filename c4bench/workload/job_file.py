@@ -9,22 +9,24 @@ from c4bench.decoding import DecodingError, from_yaml
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Host
 from c4bench.model.steering import Policy
-from c4bench.wire.messages import LaunchJob, Meeting
+from c4bench.wire.messages import JobSpec, LaunchJob, Meeting
 from c4bench.workload import programs
-from c4bench.workload.jobs import job, place
+from c4bench.workload.jobs import gpu_job, job, place
 
 
 class JobFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`JOB.yml`. Ranks are placed on `hosts` of the inventory (default: all but the `spares`), neighbours far apart.
 
-    `ranks` is how many of these hosts, from the first on, have a rank (default: all); a host named twice has two. Ranks
-    may wait for those of other jobs in the same `meeting`.
+    `ranks` is how many of these hosts, from the first on, have a rank (default: all); a host named twice has two. With
+    `ranks_per_host`, which divides a host's GPUs, each of them has so many, with a GPU each. Ranks may wait for those
+    of other jobs in the same `meeting`.
     """
 
     name: str
     program: str = "learning"
     hosts: tuple[str, ...] = ()
     ranks: Annotated[int, msgspec.Meta(ge=0)] = 0
+    ranks_per_host: Annotated[int, msgspec.Meta(ge=0)] = 0
     spares: tuple[str, ...] = ()
     policy: Policy = Policy()
     parameters: dict[str, Any] = {}
@@ -51,6 +53,16 @@ def read(path: Path, hosts: tuple[Host, ...]) -> LaunchJob:
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
     used = place([known[name] for name in names[: job_file.ranks or None]])
-    spec = job(job_file.name, job_file.program, used, seed=job_file.seed, **job_file.parameters)
+    spec = _spec(path, job_file, used)
     spec = msgspec.structs.replace(spec, meeting=job_file.meeting)
     return LaunchJob(spec, job_file.policy, tuple(known[name] for name in job_file.spares))
+
+
+def _spec(path: Path, job_file: JobFile, hosts: list[Host]) -> JobSpec:
+    name, program, seed, parameters = job_file.name, job_file.program, job_file.seed, job_file.parameters
+    if not job_file.ranks_per_host:
+        return job(name, program, hosts, seed=seed, **parameters)
+    try:
+        return gpu_job(name, program, hosts, job_file.ranks_per_host, seed=seed, **parameters)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None

@@ -22,11 +22,12 @@ NAMES = (
     "link",
     "pairs",
     "perftest",
+    "pretraining",
     "pulse",
     "recording",
     "recovery",
+    "serving",
     "steady",
-    "steps",
     "training",
     "trials",
 )

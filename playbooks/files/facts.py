@@ -20,6 +20,8 @@ from typing import Any
 _COMMAND_S = 20
 CLASS = Path(sys.argv[1] if len(sys.argv) > 1 else "/sys/class/infiniband")
 PCI = CLASS.parents[1] / "bus/pci/devices"
+# How switches call their ports.
+PORT_NAME = re.compile(r"(Ethernet|Eth|swp)[\d/.]+\w*")
 
 
 def said(*words: str) -> str:
@@ -74,8 +76,15 @@ def leaves() -> dict[str, str]:
     found = {}
     for one in (one for lldp in told.get("lldp", []) for one in lldp.get("interface", [])):
         with contextlib.suppress(LookupError, TypeError):
-            found[one["name"]] = f"{one['chassis'][0]['name'][0]['value']}/{one['port'][0]['id'][0]['value']}"
+            found[one["name"]] = f"{one['chassis'][0]['name'][0]['value']}/{port_name(one['port'][0])}"
     return found
+
+
+def port_name(port: dict[str, Any]) -> str:
+    """The name of a neighbour's port; SONiC sends an alias as the port's ID, and the name as its description."""
+    known: dict[str, str] = port["id"][0]
+    described: str = next((one["value"] for one in port.get("descr", ())), "")
+    return described if known["type"] == "local" and PORT_NAME.fullmatch(described) else known["value"]
 
 
 def nics(without: str) -> list[dict[str, Any]]:

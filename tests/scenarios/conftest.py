@@ -10,6 +10,8 @@ import pytest
 from c4bench import remote
 from c4bench.c4d import detectors
 from c4bench.c4d.offline import detect
+from c4bench.cost.ack_timeout import Nic, detection
+from c4bench.doctor.capabilities import State
 from c4bench.lab.spec import CONTROL_SOCKET
 from c4bench.model.measurement import Clock
 from c4bench.model.recording import Evaluated
@@ -34,6 +36,26 @@ class Ports(NamedTuple):
     addresses: dict[str, frozenset[str]]
     leading: dict[str, str]
     nics: dict[str, list[str]]
+
+
+class Retries(NamedTuple):
+    """The retries of QPs: those of rxe, or of NICs that make their own of a QP's attributes."""
+
+    as_rxe: bool
+
+    def most_s(self, timeout, retry_cnt):
+        """When a NIC has given up a peer that does not answer; where NICs are not rxe's, any of those known."""
+        nics = (Nic.RXE,) if self.as_rxe else Nic
+        return max(detection(nic, timeout, retry_cnt).most_s for nic in nics)
+
+    def labels(self, timeout, retry_cnt, **patience):
+        """Those of a time that waits for retries, at most for `qp_patience_s`.
+
+        By them reports say what hardware would make of a time of rxe.
+        """
+        if self.as_rxe:
+            return {"qp_timeout": timeout, "qp_retry_cnt": retry_cnt, **patience}
+        return {"retries": "imitated" if Path(CONTROL_SOCKET).exists() else "of these NICs"}
 
 
 @pytest.hookimpl(wrapper=True)
@@ -85,6 +107,14 @@ def ports(inventory, hosts):
             found.addresses[name] = frozenset(own[neighbour["dev"]] | {neighbour["dst"]})
             found.leading[neighbour["dst"]] = name
     return found._replace(across=sorted(found.across), towards=sorted(found.towards), shared=sorted(found.shared))
+
+
+@pytest.fixture(scope="session")
+def retries(pytestconfig, hosts):
+    """How these hosts' NICs send again what nobody acknowledges: as rxe, or in a way of their own."""
+    reports = pytestconfig.stash[TENANCY].reports()
+    known = [one for host in hosts for one in reports[host.name].capabilities if one.name == "rdma"]
+    return Retries(as_rxe=all(one.state is State.EMULATED for one in known))
 
 
 @pytest.fixture

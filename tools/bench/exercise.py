@@ -33,7 +33,7 @@ class Reading(msgspec.Struct, frozen=True):
 
 def messages_per_operation() -> int:
     """Messages with data that all ranks together send for one operation; each of its chunks fits into one."""
-    return sum(len(schedule.all_reduce(rank, RANKS, 1).sends) for rank in range(RANKS))
+    return sum(len(sends) for rank in range(RANKS) for sends in schedule.all_reduce(rank, RANKS, 1).streams)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -19,7 +19,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { LINE_BYTES = 16 << 10, ANSWER_MS = 500, NONE = -1 };
+enum { LINE_BYTES = 16 << 10, ANSWER_MS = 500, NONE = -1, RECALLED_AT_ONCE = 64 };
 static const uint64_t ABSENT_NS = 1000000000u, WELCOME_NS = 1000000000u, KEEP_NS = 100000000u, SILENT_NS = 60000000000u, MS_NS = 1000000;
 
 struct line {
@@ -33,6 +33,8 @@ static pid_t connected; /* the process that has the connection */
 static struct line incoming; /* what it has sent and nobody has read */
 static int unheard; /* whether the agent has not answered the introduction yet */
 static uint64_t introduced_ns, not_before_ns;
+static unsigned int agents; /* met so far; the last one is told of what others have planned, up to this place */
+static size_t recalled;
 
 extern char **environ;
 
@@ -215,6 +217,9 @@ static int hear(struct line *line)
 static int introduce(void)
 {
 	struct line line = {.length = 0};
+
+	agents++;
+	recalled = 0;
 	const char *records = ring_name();
 
 	add(&line, "{\"ring\":");
@@ -268,24 +273,51 @@ static int ready(void)
 	return connection != NONE || (now_ns() >= not_before_ns && reach());
 }
 
+/* Send a question about a connection, or, with the label that it has from another agent, that it has that. */
+static int describe(const struct connection *about, const char *label)
+{
+	struct line line = {.length = 0};
+	char source[ADDRESS_BYTES], destination[ADDRESS_BYTES], text[256];
+
+	address_of(&about->local, source);
+	address_of(&about->remote, destination);
+	snprintf(text, sizeof text,
+		 "{\"source\":\"%s\",\"destination\":\"%s\",\"qp\":%u,\"remote_qp\":%u,\"device\":%u%s}", source,
+		 destination, about->number, about->remote_number, about->device, label);
+	add(&line, text);
+	return tell(&line);
+}
+
+/* Tell the agent which queue pairs are on paths that others have planned; the rest next time. */
+static void recall(void)
+{
+	struct qp *qp;
+
+	for (int lines = 0; lines < RECALLED_AT_ONCE && (qp = qp_after(&recalled));) {
+		struct attributes *kept = &qp->attributes;
+		struct connection about = {qp->device->number, qp->number, kept->remote_number, kept->local, kept->address.grh.dgid};
+		char label[32];
+		if (kept->agent == agents || kept->label == kept->asked_label)
+			continue;
+		snprintf(label, sizeof label, ",\"label\":%u", kept->label);
+		if (!describe(&about, label))
+			return;
+		kept->agent = agents;
+		lines++;
+	}
+}
+
 static struct advice ask(const struct connection *about)
 {
-	struct advice nothing = {NO_ANSWER, NO_ANSWER, NO_ANSWER};
+	struct advice nothing = {0, NO_ANSWER, NO_ANSWER, NO_ANSWER};
 	struct line line = {.length = 0};
-	char source[ADDRESS_BYTES], destination[ADDRESS_BYTES], question[256];
 
 	if (!ready() || (unheard && !(hear(&line) && welcome(&line))))
 		return nothing;
-	line.length = 0;
-	address_of(&about->local, source);
-	address_of(&about->remote, destination);
-	snprintf(question, sizeof question,
-		 "{\"source\":\"%s\",\"destination\":\"%s\",\"qp\":%u,\"remote_qp\":%u,\"device\":%u}", source, destination,
-		 about->number, about->remote_number, about->device);
-	add(&line, question);
-	if (!tell(&line) || !hear(&line))
+	if (!describe(about, "") || !hear(&line))
 		return nothing;
 	return (struct advice){
+		agents,
 		number_in(&line, "\"label\"", IB_GRH_FLOWLABEL_MASK),
 		number_in(&line, "\"timeout\"", 31),
 		number_in(&line, "\"retries\"", 7),
@@ -306,6 +338,8 @@ static void keep(void)
 		welcome(&line);
 	} else if (unheard && now_ns() > introduced_ns + WELCOME_NS) {
 		hang_up(SILENT_NS);
+	} else if (!unheard) {
+		recall();
 	}
 }
 

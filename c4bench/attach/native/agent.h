@@ -10,7 +10,8 @@ enum { NO_ANSWER = -1 };
 
 /* What the agent wants of a connection; NO_ANSWER where the program's own choice stands. */
 struct advice {
-	int64_t label;   /* GRH flow label */
+	unsigned int agent; /* which of the agents that this process has met, from 1 on; 0 for none */
+	int64_t label;      /* GRH flow label */
 	int64_t timeout; /* verbs' numbers */
 	int64_t retries;
 };
@@ -25,8 +26,8 @@ struct connection {
 /* Ask about a connection. Takes half a second at most, and no time where there is no agent. */
 struct advice agent_advise(const struct connection *about);
 
-/* Have an agent that has come later know this process, and read which queue pairs it wants elsewhere (move.h). Does that
-   ten times a second, and little else. */
+/* Have an agent that has come later know this process, and the paths that an agent before it has planned; read which queue
+   pairs it wants elsewhere (move.h). Does that ten times a second, and little else. */
 void agent_keep(uint64_t now);
 
 /* A queue pair has moved to this label, or was `refused` and has it still; with label 0 it is gone. */

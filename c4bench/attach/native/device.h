@@ -7,7 +7,7 @@
 
 #pragma GCC visibility push(hidden)
 
-enum { SHARE_UNIT = 1024 };
+enum { SHARE_UNIT = 1024, LOOKS_OF_WOKEN = 2 };
 
 /* A device's own functions, by its context. */
 struct device {
@@ -30,6 +30,9 @@ struct device {
 	uint64_t looked_ns;
 	unsigned int looks;
 	int asleep;
+	/* How often threads may still look in vain before they count as such that look again and again, not as such that are
+	   woken: these write their records when they change, for they do not come by again. */
+	int woken;
 };
 
 /* The device of a context that ibv_open_device has returned. */

@@ -56,6 +56,7 @@ int hooked_req_notify_cq(struct ibv_cq *cq, int solicited)
 
 	qps_flush();
 	device->asleep = 1;
+	device->woken = LOOKS_OF_WOKEN;
 	return device->req_notify_cq(cq, solicited);
 }
 

@@ -62,15 +62,15 @@ static int connect_watched(struct ibv_qp *handle, struct ibv_qp_attr *attributes
 	uint32_t asked = ah->grh.flow_label;
 	struct attributes kept = {.remote_number = attributes->dest_qp_num, .asked_label = asked, .label = asked, .address = *ah};
 	struct device *device = device_of(handle->context);
-	union ibv_gid local;
 
-	if (!device || !local_address(handle, ah, &local))
+	if (!device || !local_address(handle, ah, &kept.local))
 		return modify_really(handle, attributes, mask);
 	ring_ready(); /* the agent learns its name */
-	struct connection asked_for = {device->number, handle->qp_num, attributes->dest_qp_num, local, ah->grh.dgid};
+	struct connection asked_for = {device->number, handle->qp_num, attributes->dest_qp_num, kept.local, ah->grh.dgid};
 	struct advice advice = agent_advise(&asked_for);
 	if (advice.label > 0)
 		kept.label = (uint32_t)advice.label;
+	kept.agent = advice.agent;
 	kept.wanted_timeout = advice.timeout;
 	kept.wanted_retries = advice.retries;
 	int failed = connect_on(handle, attributes, mask, &kept);
@@ -78,7 +78,7 @@ static int connect_watched(struct ibv_qp *handle, struct ibv_qp_attr *attributes
 		return failed;
 	kept.address.grh.flow_label = kept.label;
 	qp_forget(handle);
-	qp_connect(handle, &local, &ah->grh.dgid, &kept);
+	qp_connect(handle, &kept.local, &ah->grh.dgid, &kept);
 	requests_watch(handle);
 	return 0;
 }

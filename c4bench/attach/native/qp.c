@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 typedef int clock_function(clockid_t, struct timespec *);
 typedef int query_qp_function(struct ibv_qp *, struct ibv_qp_attr *, int, struct ibv_qp_init_attr *);
@@ -69,6 +70,17 @@ struct qp *qp_at(unsigned int device, uint32_t number)
 struct qp *qp_numbered(const struct device *device, uint32_t number)
 {
 	return qp_at(device->number, number);
+}
+
+struct qp *qp_after(size_t *place)
+{
+	while (*place < TABLE_PLACES) {
+		const struct place *at = &qps.places[(*place)++];
+		struct qp *qp = at->value;
+		if (at->key >> 63 && qp->connected && qp->records.owner == getpid())
+			return qp;
+	}
+	return NULL;
 }
 
 void tally_add(struct tally *tally, uint64_t now)

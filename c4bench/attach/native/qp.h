@@ -60,9 +60,11 @@ struct qp {
 	/* What the program asked for, and what it got: read where they are written, at modifications. */
 	struct attributes {
 		uint32_t remote_number;
+		unsigned int agent; /* which knows its path (agent.h) */
 		uint32_t asked_label, label;
 		uint8_t asked_timeout, timeout, asked_retries, retries;
 		int64_t wanted_timeout, wanted_retries; /* the agent's, NO_ANSWER where it has none */
+		union ibv_gid local;
 		struct ibv_ah_attr address;
 	} attributes;
 
@@ -82,6 +84,9 @@ struct qp *qp_numbered(const struct device *device, uint32_t number);
 
 /* The queue pair of a number on the device of a number. */
 struct qp *qp_at(unsigned int device, uint32_t number);
+
+/* The next queue pair of this process behind a place, which begins at 0; NULL after the last. */
+struct qp *qp_after(size_t *place);
 
 /* Begin and end to record a queue pair. */
 void qp_connect(struct ibv_qp *handle, const union ibv_gid *local, const union ibv_gid *remote, const struct attributes *kept);
@@ -109,12 +114,13 @@ static inline void qps_flush(void)
 		qps_publish();
 }
 
-/* The record has changed: publish it, at once where the last time is long ago, or later. `now` is 0 where nobody knows. */
+/* The record has changed: publish it, at once where the last time is long ago or nobody may come by later; who is woken by
+   the next completion is as good as one that looks for it. `now` is 0 where nobody knows. */
 enum { PUBLISH_NS = 100000 };
 static inline void qp_changed(struct qp *qp, uint64_t now)
 {
-	if (now > qp->published_ns + PUBLISH_NS)
-		qp_publish(qp, 0);
+	if (now > qp->published_ns + PUBLISH_NS || qp->device->woken)
+		qp_publish(qp, qp->device->woken);
 	if (!atomic_load_explicit(&qp->dirty, memory_order_relaxed))
 		qp_push(qp);
 }

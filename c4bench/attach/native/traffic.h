@@ -97,6 +97,8 @@ static inline void burst_end(struct burst *burst)
 /* A thread has looked in vain. In a lab it has slept; elsewhere one look takes so little that some of them tell. */
 static inline void note_look(struct device *device, const void *queue)
 {
+	if (device->woken)
+		device->woken--;
 	if (device->carried && (queue == device->queue || device->queues > 1) && (c4bench_waited_in_vain || !(++device->looks & 15)))
 		device->looked_ns = now_ns();
 }

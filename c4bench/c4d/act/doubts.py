@@ -247,9 +247,9 @@ class Doubts:
     ) -> bool:
         """Open a doubt on something slow, as `add` does; return whether it is not to be named before probes have told.
 
-        A path alone is hardly ever to blame.
+        A path alone is hardly ever to blame, and a rank may be where the network is as it was.
         """
-        path = finding.component.kind == "path"
+        path = finding.component.kind == "path" or any(one.kind == "rank" for one in finding.suspects)
         if finding.cause is not Cause.TRANSFER_SLOW or not (finding.alternatives or path):
             return False
         sure = not path and (finding.posterior is None or finding.posterior.share >= _SURE)

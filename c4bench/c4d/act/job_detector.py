@@ -117,7 +117,8 @@ class JobDetector:
 
     def _evaluate_network(self, now_s: float) -> list[Diagnosis]:
         self._network.ingest_delays(now_s)
-        alarms = self._network.evaluate(now_s, self._view.span_s(), disturbed=self._late.disturbed)
+        late = bool(self._late.standing)
+        alarms = self._network.evaluate(now_s, self._view.span_s(), disturbed=self._late.disturbed, late=late)
         unexplained = [alarm for alarm in alarms if not self._reported_losses.explains(alarm[0].component)]
         nics, used, found = self._view.users(), self._view.flows(), []
         for finding, alarmed_s in self._storms.new(self._storms.explain(unexplained), now_s):

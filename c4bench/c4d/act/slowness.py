@@ -14,14 +14,15 @@ from c4bench.attribution.weigh import Blame, Cell, Links, attribute_cells
 from c4bench.c4d.act.cases import Cases
 from c4bench.c4d.act.sweep import slow_nics
 from c4bench.c4d.confidence import confidence
-from c4bench.c4d.diagnosis import Alarmed, Finding
+from c4bench.c4d.diagnosis import Alarmed, Finding, rank_component
 from c4bench.c4d.observe.cell_index import CellIndex, CellValues
 from c4bench.c4d.observe.clocks import HostClocks
-from c4bench.c4d.observe.columns import Floats
+from c4bench.c4d.observe.columns import Floats, Ints
 from c4bench.c4d.observe.delay_baseline import DelayBaseline
 from c4bench.c4d.observe.delay_matrix import DelayMatrix, in_flight_costs
 from c4bench.c4d.observe.job_view import JobView
 from c4bench.c4d.observe.one_way_delays import OneWayDelays
+from c4bench.c4d.observe.round_trips import RoundTrips
 from c4bench.c4d.observe.shared_fabric import SharedFabric
 from c4bench.c4d.signs.added import AddedSigns, JobSpan
 from c4bench.c4d.signs.benign_explanations import BenignExplanations, CongestionDetector
@@ -97,6 +98,7 @@ class NetworkSlownessDetector:
         # In how many spans a path alone was to blame for losses.
         self._lossy_paths: Counter[str] = Counter()
         self._one_way = OneWayDelays(view.pairs)
+        self._round_trips = RoundTrips(view.conns, self._one_way, self._index)
         self.cases = Cases()
         self._newest: Floats = np.empty(0)
         self._opened_s: float | None = None
@@ -150,13 +152,13 @@ class NetworkSlownessDetector:
         flows = finding.posterior.flows if finding.posterior else ()
         self._learn_again({cell for cell in self._baseline.known() if cell in flows})
 
-    def evaluate(self, now_s: float, span_s: float, *, disturbed: bool) -> list[Alarmed]:
-        """New findings with the time of their alarm, once every `span_s`.
+    def evaluate(self, now_s: float, span_s: float, *, disturbed: bool, late: bool = False) -> list[Alarmed]:
+        """New findings with the time of their alarm, once every `span_s`; `late`: a rank is known to be late.
 
         In a `disturbed` span (a rank has just become late, an operation stood still) transfers collide that otherwise
         do not: it is neither evaluated nor learnt from.
         """
-        span = self._measure(now_s, span_s)
+        span = self._measure(now_s, span_s, late=late or disturbed)
         if span is None:
             return []
         missing = self._report_missing_links(span)
@@ -175,7 +177,7 @@ class NetworkSlownessDetector:
         self.cases.heal(clean=not blames and not added)
         return missing + lost + lacking + self._name(blames, weights, span) + self._name_added(added, span)
 
-    def _measure(self, now_s: float, span_s: float) -> Span | None:
+    def _measure(self, now_s: float, span_s: float, *, late: bool) -> Span | None:
         """Close the span if it has lasted `span_s`, and note the traffic that moved or arrived in it."""
         self._matrix.add(self._view.conns)
         if self._opened_s is None:
@@ -184,6 +186,8 @@ class NetworkSlownessDetector:
             return None
         opened_s, self._opened_s = self._opened_s, now_s
         cells, sizes, rerouted, arrived = self._matrix.close_span()
+        cells, fresh = self._round_trips.costs(cells, opened_s, self._matrix.message_bytes(), late=late)
+        self._start_again(fresh)
         if len(self._index) > _CELLS_KEPT + 2 * len(self._view.conns):
             self._forget_unused()
         links = self._view.links()
@@ -196,8 +200,16 @@ class NetworkSlownessDetector:
         rows = self._matrix.unused()
         self._newest[rows[rows < len(self._newest)]] = np.nan
         self._matrix.forget(rows)
-        self._baseline.remove(rows)
-        self._evidence.forget(self._index.forget(rows))
+        self._start_again(rows)
+        self._round_trips.forget(self._index.forget(rows))
+
+    def _start_again(self, rows: Ints) -> None:
+        """Know nothing of what these cells cost: they are used no more, or will be measured in another way."""
+        if len(rows):
+            self._baseline.remove(rows)
+            names = {self._index.cells[row] for row in rows.tolist()}
+            self._evidence.forget(names)
+            self._learner.forget(names)
 
     def _report_missing_links(self, span: Span) -> list[Alarmed]:
         """Findings on links that the job's paths crossed and that are missing for longer than a benign stall."""
@@ -339,8 +351,9 @@ class NetworkSlownessDetector:
         component = self._sided(blame.component, onset_s)
         if component != blame.component:
             evidence.append(f"one-way delays have grown on its {component.side} side only")
-        if blame.alternatives:
-            evidence.append("this traffic cannot tell it from " + " or ".join(map(str, blame.alternatives)))
+        others = (*blame.alternatives, *self._receivers(blame))
+        if others:
+            evidence.append("this traffic cannot tell it from " + " or ".join(map(str, others)))
         return Finding(
             Syndrome.COMMUNICATION_SLOW,
             Cause.TRANSFER_SLOW,
@@ -354,9 +367,15 @@ class NetworkSlownessDetector:
                 "worst_s_per_byte": cells[worst],
                 "times_as_long": math.exp(least),
             },
-            blame.alternatives,
+            others,
             posterior=blame.posterior,
         )
+
+    def _receivers(self, blame: Blame) -> list[Component]:
+        """The ranks that may only look late for what comes by the cells of a blame."""
+        users, nics = self._view.users(), self._round_trips.receivers(blame.cells)
+        ranks = {rank for nic in nics for rank in users.get(nic, ())}
+        return [rank_component(self._view.job, rank) for rank in sorted(ranks)]
 
     def _sided(self, component: Component, onset_s: float) -> Component:
         """The side of a NIC that one-way delays accuse: round trips, as in the matrix, show both sides slow."""

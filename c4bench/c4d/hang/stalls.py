@@ -2,9 +2,11 @@
 
 from collections.abc import Collection, Sequence
 
+import msgspec
+
 from c4bench.attribution.weigh import Blame, Cell, attribute_cells
 from c4bench.c4d.confidence import confidence
-from c4bench.c4d.diagnosis import Finding
+from c4bench.c4d.diagnosis import Finding, rank_component
 from c4bench.c4d.hang.mismatch import side
 from c4bench.c4d.hang.wait_for_graph import WaitForGraph
 from c4bench.c4d.observe.clocks import HostClocks
@@ -20,8 +22,8 @@ def stalled(
 ) -> list[ConnView]:
     """Connections of stalled operations whose bytes are not acknowledged, except those of `excluded` ranks.
 
-    Bytes that have arrived and still come again since `since_s` miss their acknowledgement; if they do not, it is the
-    sender that does not look.
+    Bytes that have arrived miss their acknowledgement if they come again since `since_s`, or a program that is not ours
+    has looked for it; else it is the sender that does not look.
     """
     counts = nic_loss_counts(job, clocks, since_s)
     again = {nic for nic, counted in counts.items() if counted.retransmits}
@@ -32,7 +34,7 @@ def stalled(
         if job.sender(view) not in excluded
         and job.receiver(view) not in excluded
         and (_awaited(job, view, bare) or view.record.source in again)
-        and (not _delivered(job, view) or unanswered_packets(_cell(view), counts))
+        and (_looks(job, view, bare) or not _delivered(job, view) or unanswered_packets(_cell(view), counts))
     ]
 
 
@@ -54,9 +56,14 @@ def connections_given_up(job: JobView, graph: WaitForGraph, rank: int, end_s: fl
 def _awaited(job: JobView, view: ConnView, bare: Bools) -> bool:
     """Whether its sender waits for what is outstanding: a program that is not ours may never learn of its completion.
 
-    `bare` are the communicators without operations, where connections say so themselves (`owed`).
+    `bare` are the communicators without operations, where connections say so themselves.
     """
-    return view.record.owed > 0 or not bare[job.comms[view.record.comm].number]
+    return _looks(job, view, bare) or not bare[job.comms[view.record.comm].number]
+
+
+def _looks(job: JobView, view: ConnView, bare: Bools) -> bool:
+    """Whether its sender's program, which is not ours, has looked in vain for the completion of what is outstanding."""
+    return view.record.owed > 0 and bool(bare[job.comms[view.record.comm].number])
 
 
 def unanswered(job: JobView) -> list[ConnView]:
@@ -127,7 +134,9 @@ def network_finding(
     if stuck and (lost := stalled_loss_finding(job, clocks, stuck, since_s)):
         return lost
     counts = nic_loss_counts(job, clocks, since_s)
-    arriving = [view for view in stuck if unanswered_packets(_cell(view), counts)]
+    again = [view for view in stuck if unanswered_packets(_cell(view), counts)]
+    unseen = [view for view in stuck if view not in again and _delivered(job, view)]
+    arriving = [*again, *unseen]
     dead = {_cell(view): view for view in stuck if view not in arriving}
     came = (view for view in credit if view.record.state != "credit")
     returned = [view for view in came if unanswered_packets(_return_cell(view), counts)]
@@ -140,7 +149,16 @@ def network_finding(
     blames = attribute_cells(excess, links)
     shared = [blame for blame in blames if blame.component.kind != "path"] if dead else []
     # Acknowledgements return by another path, which is not planned: other stalled connections may miss only those.
-    return [_finding(job, graph, blame, [cells[cell] for cell in blame.cells], since_s) for blame in shared or blames]
+    found = [_finding(job, graph, blame, [cells[cell] for cell in blame.cells], since_s) for blame in shared or blames]
+    return [or_senders(job, each, unseen) for each in found] if unseen and not dead else found
+
+
+def or_senders(job: JobView, finding: Finding, views: Collection[ConnView]) -> Finding:
+    """The finding with the ranks that send by connections and may not look at what has completed."""
+    ranks = (rank_component(job.job, rank) for rank in sorted(map(job.sender, views)))
+    others = tuple(dict.fromkeys((*finding.alternatives, *ranks)))
+    sure = finding.confidence * (1 + len(finding.alternatives)) / (1 + len(others))
+    return msgspec.structs.replace(finding, alternatives=others, confidence=sure)
 
 
 def _working(job: JobView, clocks: HostClocks, stuck: Sequence[ConnView], arriving: Sequence[ConnView]) -> set[Cell]:

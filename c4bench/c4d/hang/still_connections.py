@@ -9,14 +9,13 @@ and the rank is an alternative. A host that says nothing has crashed, or only it
 
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 
 from c4bench.c4d.confidence import confidence
 from c4bench.c4d.diagnosis import Finding, rank_component
 from c4bench.c4d.hang.hangs import process_stopped
 from c4bench.c4d.hang.port_failures import port_findings, ports_down, silent_host_finding, silent_hosts
-from c4bench.c4d.hang.stalls import network_finding
+from c4bench.c4d.hang.stalls import network_finding, or_senders
 from c4bench.c4d.hang.wait_for_graph import WaitForGraph
 from c4bench.c4d.observe.clocks import HostClocks
 from c4bench.c4d.observe.columns import Floats, Ints
@@ -24,7 +23,7 @@ from c4bench.c4d.observe.connections import ConnView
 from c4bench.c4d.observe.job_view import JobView
 from c4bench.c4d.signs.packet_loss import nic_loss_counts
 from c4bench.c4d.thresholds import HANG_FLOOR_S, HANG_PERIODS, UNKNOWN_PERIOD_HANG_S
-from c4bench.model.diagnosis import Cause, Component, Syndrome
+from c4bench.model.diagnosis import Cause, Syndrome
 
 _NOBODY_WAITS = WaitForGraph({}, {})
 # An agent that has ended is back within this time (s).
@@ -154,17 +153,9 @@ class StillConnections:
         if not unsure or lasted_s < max(UNKNOWN_PERIOD_HANG_S, HANG_PERIODS * self._longest_s):
             return []
         found = network_finding(self._view, self._clocks, _NOBODY_WAITS, unsure, since_s)
-        ranks = tuple(rank_component(self._view.job, rank) for rank in sorted(map(self._view.sender, unsure)))
-        return [_or_ranks(finding, ranks) for finding in found]
+        return [or_senders(self._view, finding, unsure) for finding in found]
 
     def _counts(self, nic: str) -> bool:
         """Whether a NIC counts what it sends again."""
         device = self._view.devices.get(nic)
         return device is not None and device.newest is not None and device.newest.retransmits is not None
-
-
-def _or_ranks(finding: Finding, ranks: Sequence[Component]) -> Finding:
-    """The finding with ranks that may not look at what has completed."""
-    others = tuple(dict.fromkeys((*finding.alternatives, *ranks)))
-    sure = finding.confidence * (1 + len(finding.alternatives)) / (1 + len(others))
-    return msgspec.structs.replace(finding, alternatives=others, confidence=sure)

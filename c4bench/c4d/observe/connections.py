@@ -146,12 +146,13 @@ class Connections(_Ends, Mapping[EndName, ConnView]):
         return ConnView(record, host)
 
     def __iter__(self) -> Iterator[EndName]:
-        return iter(self.table["name"][self._known()].tolist())
+        return iter(self.table["name"][self.known()].tolist())
 
     def __len__(self) -> int:
-        return len(self._known())
+        return len(self.known())
 
-    def _known(self) -> Ints:
+    def known(self) -> Ints:
+        """The rows of connections of which a record is known."""
         return np.flatnonzero(self.table.used("known"))
 
     def remove(self, comms: Collection[str]) -> list[int]:

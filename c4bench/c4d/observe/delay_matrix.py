@@ -27,7 +27,7 @@ from c4bench.c4d.thresholds import KEPT, RECENT_SPANS
 _MESSAGES_THAT_DILUTE = 8
 # Messages below this share of the usual size measure latency, not rate. The usual size follows a job that turns to
 # smaller messages by this factor a span.
-_SMALL = 0.25
+SMALL = 0.25
 _FOLLOWS = 0.9
 
 
@@ -86,7 +86,7 @@ class DelayMatrix:
         message_bytes = self._sums["size_bytes"][rows] / self._sums["messages"][rows]
         usual_bytes = self._past["message_bytes"][rows]
         self._past["message_bytes"][rows] = np.maximum(message_bytes, _FOLLOWS * usual_bytes)
-        usable = rows[message_bytes > _SMALL * usual_bytes]
+        usable = rows[message_bytes > SMALL * usual_bytes]
         cells = CellValues(self._index, usable, self._sums["shared_s"][usable] / self._sums["size_bytes"][usable])
         sizes = CellValues(self._index, rows, self._sums["size_bytes"][rows])
         span = Span(cells, sizes, frozenset(self._rerouted), self._arrived(rows))

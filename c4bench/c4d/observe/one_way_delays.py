@@ -134,6 +134,14 @@ class OneWayDelays:
         self._arrived.forget(rows)
         self._matched[rows], self._known[rows] = 0, 0
 
+    def since(self, row: int, since_s: float) -> list[float]:
+        """The mean delays (s) of a connection, by its row, that have become known since then."""
+        if row >= len(self._known):
+            return []
+        known = min(int(self._known[row]), KEPT)
+        newer: list[float] = self._delays_s[row, :known][self._at_s[row, :known] > since_s].tolist()
+        return newer
+
     def side(self, nic: str, onset_s: float) -> str:
         """`rx` or `tx` when delays since `onset_s` have grown clearly more on that side of `nic`, else empty."""
         sent, received, chance = self.growth(nic, onset_s)

@@ -218,6 +218,10 @@ class PathKnowledge:
         """The known entries of a pair, by source port."""
         return self._entries.get(pair, {})
 
+    def traces(self) -> dict[Probe, tuple[str, ...]]:
+        """The hops of all known entries."""
+        return {(*pair, port): entry.hops for pair, known in self._entries.items() for port, entry in known.items()}
+
     def path(self, pair: Pair, source_port: int) -> Path | None:
         """The path of a source port; None if it is not known."""
         entry = self._entries.get(pair, {}).get(source_port)

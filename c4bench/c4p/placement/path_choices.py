@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from c4bench.c4p.conditions import IndexArray
+from c4bench.c4p.conditions import Conditions, IndexArray
 from c4bench.c4p.disjoint_sets import DisjointSets
 from c4bench.c4p.knowledge.atlas import Atlas, LinkPath, PairPaths
 from c4bench.model.fabric import Path
@@ -67,11 +67,12 @@ class EcmpGroupTable:
 
 
 class PortPair(msgspec.Struct, frozen=True, gc=False):
-    """Two ports that a flow may use, and the paths between them; these are numbered from `first` in the choice."""
+    """Two ports that a flow may use, and which of the paths between them; these are numbered from `first` on."""
 
     source: str
     destination: str
     paths: PairPaths
+    offered: Sequence[int]
     first: int = 0
 
 
@@ -88,49 +89,66 @@ class PathChoice(msgspec.Struct, frozen=True, gc=False):
     def find(self, index: int) -> tuple[PortPair, int]:
         """The port pair of a path, and the path's number there."""
         port_pair = next(port_pair for port_pair in reversed(self.port_pairs) if port_pair.first <= index)
-        return port_pair, index - port_pair.first
+        return port_pair, port_pair.offered[index - port_pair.first]
 
 
 class PathChoices:
-    """The path choice of every pair of ends; bonded ones are appended to `groups` when they are first asked for.
+    """The path choice of every pair of ends; those of bonds are appended to `groups` when they are first asked for."""
 
-    `bonds` are the ports of each bond, in order of their planes.
-    """
-
-    def __init__(self, atlas: Atlas, groups: EcmpGroupTable, bonds: Mapping[str, tuple[str, ...]]) -> None:
-        self._atlas, self._groups, self._bonds = atlas, groups, bonds
+    def __init__(self, atlas: Atlas, groups: EcmpGroupTable, conditions: Conditions) -> None:
+        self._atlas, self._groups, self._conditions = atlas, groups, conditions
         self._bonded: dict[tuple[str, str, bool], PathChoice] = {}
         groups.extend([group.paths for group in atlas.groups])
 
     def path(self, choice: PathChoice, index: int) -> tuple[str, str, Path]:
         """The two ports that a path connects, and the path itself."""
-        port_pair, number = (choice.port_pairs[0], index) if len(choice.port_pairs) == 1 else choice.find(index)
+        port_pair, number = choice.find(index)
         return port_pair.source, port_pair.destination, self._atlas.path(port_pair.paths, number)
 
     def index_of(self, choice: PathChoice, source: str, destination: str, hops: tuple[str, ...]) -> int | None:
         """The number of the path between these ports over these hops; None if the choice does not have it."""
         for port_pair in choice.port_pairs:
             if (port_pair.source, port_pair.destination) == (source, destination):
-                numbers = range(len(port_pair.paths.source_ports))
-                same = (number for number in numbers if self._atlas.path(port_pair.paths, number).hops == hops)
-                return next((port_pair.first + number for number in same), None)
+                numbered = enumerate(port_pair.offered, start=port_pair.first)
+                same = (number for number, path in numbered if self._atlas.path(port_pair.paths, path).hops == hops)
+                return next(same, None)
         return None
 
     def between(self, pairs: Iterable[tuple[str, str]], crossing: bool) -> list[PathChoice]:
-        """The path choice of each pair of ends. Between bonds port i connects to port i only, unless `crossing`."""
-        if not self._bonds:
+        """The path choice of each pair of ends; only paths within a plane, unless `crossing`.
+
+        Between bonds port i connects to port i.
+        """
+        if not self._conditions.bonds and not self._conditions.planes:
             return [self._of_nics(*pair) for pair in pairs]
         keys = [(*pair, crossing) for pair in pairs]
-        new = [key for key in dict.fromkeys(keys) if key not in self._bonded and not self._bonds.keys().isdisjoint(key)]
+        new = [key for key in dict.fromkeys(keys) if key not in self._bonded and self._restricted(*key)]
         self._append_bonded({key: self._port_pairs(*key) for key in new})
         return [self._bonded[key] if key in self._bonded else self._of_nics(*key[:2]) for key in keys]
 
+    def _restricted(self, source: str, destination: str, crossing: bool) -> bool:
+        """Whether these ends need a choice of their own: of a bond's ports, or of some of the paths."""
+        if not self._conditions.bonds.keys().isdisjoint((source, destination)):
+            return True
+        paths = self._atlas.pair_paths(source, destination)
+        return not crossing and len(self._within_planes(paths)) < len(paths.source_ports)
+
+    def _within_planes(self, paths: PairPaths) -> list[int]:
+        """The numbers of those of a pair's paths that do not lead from one plane to another."""
+        hops, numbers = self._atlas.hops, range(len(paths.source_ports))
+        ends = [(links[0], links[-1]) for links in map(paths.hops, numbers)]
+        return [
+            number for number, (first, last) in enumerate(ends) if not self._conditions.crosses(hops[first], hops[last])
+        ]
+
     def _of_nics(self, source: str, destination: str) -> PathChoice:
         paths = self._atlas.pair_paths(source, destination)
-        return PathChoice(paths.group.number, paths.common, (PortPair(source, destination, paths),))
+        offered = range(len(paths.source_ports))
+        return PathChoice(paths.group.number, paths.common, (PortPair(source, destination, paths, offered),))
 
     def _port_pairs(self, source: str, destination: str, crossing: bool) -> Sequence[PortPair]:
-        sources, destinations = self._bonds.get(source, (source,)), self._bonds.get(destination, (destination,))
+        bonds = self._conditions.bonds
+        sources, destinations = bonds.get(source, (source,)), bonds.get(destination, (destination,))
         pairs = [(port, remote) for port in sources for remote in destinations]
         if not crossing and len(sources) == len(destinations):
             pairs = list(zip(sources, destinations, strict=True))
@@ -138,9 +156,9 @@ class PathChoices:
         first = 0
         for pair in pairs:
             paths = self._atlas.pair_paths(*pair)
-            if paths.source_ports:
-                port_pairs.append(PortPair(pair[0], pair[1], paths, first))
-                first += len(paths.source_ports)
+            if offered := range(len(paths.source_ports)) if crossing else self._within_planes(paths):
+                port_pairs.append(PortPair(*pair, paths, offered, first))
+                first += len(offered)
         return port_pairs
 
     def _append_bonded(self, bonded: Mapping[tuple[str, str, bool], Sequence[PortPair]]) -> None:
@@ -151,7 +169,7 @@ class PathChoices:
 
 
 def _padded_paths(port_pairs: Sequence[PortPair], pad_link: int) -> list[LinkPath]:
-    """The links of all paths of all port pairs, short paths filled up. Different ports have no link in common."""
-    paths = [pair.paths.hops(number) for pair in port_pairs for number in range(len(pair.paths.source_ports))]
+    """The links of all offered paths of all port pairs, short paths filled up."""
+    paths = [pair.paths.hops(number) for pair in port_pairs for number in pair.offered]
     longest = max((len(path) for path in paths), default=0)
     return [(*path, *(pad_link,) * (longest - len(path))) for path in paths]

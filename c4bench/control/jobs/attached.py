@@ -29,6 +29,7 @@ from c4bench.wire.messages import (
     AttachedMoves,
     AttachedPath,
     AttachedRank,
+    AttachedWord,
     Empty,
     FollowGuidance,
     Guidance,
@@ -165,11 +166,21 @@ class AttachedJobs:
             raise UnhealthyError("these queue pairs are not those of one job")
         if not all(0 <= port < _PORTS for port in asked.ports):
             raise UnhealthyError("these are no source ports of queue pairs")
+        for place, flow in flows.items():  # also those that a master before this one has placed
+            self._routed.setdefault((host, asked.paths[place].pid), set()).add(flow.id)
         ports, weights = tuple(asked.ports[place] for place in flows), (_WHOLE,) * len(flows)
         refused = {flows[place].id: _REFUSED for place in asked.refused if place in flows}
         job = next(iter(flows.values())).job
         guidance = await self._planner.follow(FollowGuidance(job, tuple(flows.values()), ports, weights, refused))
         return {place: guidance.ports[flow.id] for place, flow in flows.items() if flow.id in guidance.ports}
+
+    async def bring(self, host: str, said: AttachedWord) -> None:
+        """Bring a word of a host's process to the host at the other end. Raises UnhealthyError where that cannot be."""
+        known = self._hosts.get(host)
+        there = self._planner.nic_at(said.destination) or self._names.nic(said.destination)
+        if known is None or said.source not in known.nics or there is None:
+            raise UnhealthyError("this is no connection of the host's processes")
+        await self._agents.peer(there.host).note("attached-word", said)
 
     async def _release_ended(self, host: str, before: Mapping[int, Seat]) -> None:
         """Release the flows of a host's processes that have ended."""

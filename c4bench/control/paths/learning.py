@@ -12,7 +12,7 @@ from c4bench.c4p.evaluation import gaps
 from c4bench.c4p.knowledge.atlas import Pair
 from c4bench.c4p.knowledge.cabling import CableDifference, compare_paths, recognise
 from c4bench.c4p.knowledge.link_names import NamedLinks, Port, link_rates, name_links
-from c4bench.c4p.knowledge.nic_links import NicLinks
+from c4bench.c4p.knowledge.nic_links import BondPlanes, NicLinks
 from c4bench.c4p.knowledge.path_knowledge import COUNTERS
 from c4bench.c4p.knowledge.path_search import PathSearch
 from c4bench.control.paths.hashing import HashFinder
@@ -21,6 +21,7 @@ from c4bench.control.paths.switches import PathCounter, PortCount, Read, count_p
 from c4bench.errors import UnhealthyError
 from c4bench.model.fabric import FIVE_TUPLE, Hash, Host, LinkLoad, Nic
 from c4bench.model.graph import FabricGraph
+from c4bench.verbs.mlx5 import leaving_port
 
 _logger = logging.getLogger(__name__)
 
@@ -69,6 +70,7 @@ class PathLearner:
         self._controller, self._survey = controller, survey
         self.nics: Mapping[str, Nic] = fabric.nics
         self._links = NicLinks(self.nics.values())
+        self._planes = BondPlanes(self.nics, self._links, _port_number)
         self._search = PathSearch(fabric.source_ports, self._links)
         self._counter = PathCounter(survey, fabric.read, self.nics) if fabric.read else None
         self.hash = HashFinder(controller, survey, self.nics, fabric.source_ports[0], fabric.hash, fabric.read)
@@ -169,6 +171,7 @@ class PathLearner:
             if self._counter:
                 self._counter.forget_reading()
             if traces := self._search.end_round(time.monotonic()):
+                self._controller.set_planes(self._planes.by_hop(traces))
                 back = self._controller.learn(traces, time.time(), search=self._search)
                 if self.fabric.graph is not None:
                     await self._rate_links()
@@ -196,6 +199,7 @@ class PathLearner:
             except UnhealthyError as error:
                 _logger.warning("the switches' ports cannot be read; only the inventory's graph names them: %s", error)
             self._links.name_switches(self._names())
+            self._controller.set_planes(self._planes.by_hop(self._controller.knowledge.traces()))
             await self._rate_links()
 
     async def _rate_links(self) -> None:
@@ -296,3 +300,8 @@ class PathLearner:
 
     def _of(self, pair: Pair) -> tuple[Nic, Nic]:
         return self.nics[pair[0]], self.nics[pair[1]]
+
+
+def _port_number(source: Nic, destination: Nic, source_port: int) -> int:
+    """Which port of its bond a NIC sends by, counted from 0."""
+    return source.bond.index(leaving_port(source.bond, source.address, destination.address, source_port))

@@ -4,9 +4,11 @@ A hop of the atlas is the address of a switch's ingress interface, so a port's r
 link. Switches are Linux hosts of the inventory's `switches` group. They are read with `ip`, whose counters are those of
 the ports on Cumulus and plain Linux; other systems, such as SONiC, have readers of their own (`c4.counters`).
 
-The kernel of a SONiC switch counts only packets that go to its processor. What its ports forward is in COUNTERS_DB,
-which the switch refreshes every second unless set otherwise, and which is therefore waited for. Its reader is written
-from SONiC's documented tables (`sonic-db-dump`, SAI's port counters); it has never run on hardware.
+The kernel of a SONiC switch counts only packets that go to its processor, such as our own session's. What its ports
+forward is in COUNTERS_DB, which the switch refreshes every second unless set otherwise, and which is therefore waited
+for; an interface that is not there has carried nothing. Packets are those to one receiver: switches greet each other
+with others (LLDP). The reader is written from SONiC's documented tables (`sonic-db-dump`, SAI's port counters); it has
+never run on hardware.
 
 Where switches answer few probes or none, counters find a path: packets of one source port are sent with every TTL,
 equally many of each. The first link carries all of them, the next all but those that expire before it, and so on. So
@@ -45,7 +47,7 @@ _PORT_NAMES = (*_DUMP, "COUNTERS_PORT_NAME_MAP")
 _PORT_COUNTERS = (*_DUMP, "COUNTERS:oid:0x1000*")
 _SONIC = f"command -v {_DUMP[0]}"
 _RECEIVED, _SENT = "SAI_PORT_STAT_IF_IN_OCTETS", "SAI_PORT_STAT_IF_OUT_OCTETS"
-_PACKETS = ("SAI_PORT_STAT_IF_IN_UCAST_PKTS", "SAI_PORT_STAT_IF_IN_NON_UCAST_PKTS")
+_PACKETS = "SAI_PORT_STAT_IF_IN_UCAST_PKTS"
 _TABLE = "COUNTERS_PORT_NAME_MAP"
 _REFRESHED_S = 1.1  # SONiC's interval, and what the refresh itself takes
 # Packets of each TTL: more than the switches' own traffic, and less than a millisecond of any link.
@@ -69,6 +71,9 @@ class PortCounters(msgspec.Struct, frozen=True):
     received_bytes: int
     received_packets: int
     sent_bytes: int
+
+
+_NOTHING = PortCounters(0, 0, 0)
 
 
 def port_counters(switch: str, names: bytes, counters: bytes) -> dict[str, PortCounters]:
@@ -95,8 +100,7 @@ def _decode(switch: str, output: bytes) -> dict[str, _Entry]:
 
 
 def _counted(row: Mapping[str, str]) -> PortCounters:
-    packets = sum(_number(row, name) for name in _PACKETS)
-    return PortCounters(_number(row, _RECEIVED), packets, _number(row, _SENT))
+    return PortCounters(_number(row, _RECEIVED), _number(row, _PACKETS), _number(row, _SENT))
 
 
 def _number(row: Mapping[str, str], name: str) -> int:
@@ -212,8 +216,9 @@ class Switches:
         connection = self._connection(switch)
         answer = connection.run([*inside, "ip", "-s", "-j", "address"], timeout_s=_TIMEOUT_S)
         interfaces = _decoded(switch, answer.stdout)
-        counters = {port.ifname: _counters(port.stats64) for port in interfaces}
-        counters |= self._reader(switch)(switch, lambda argv: connection.run(argv, timeout_s=_TIMEOUT_S).stdout)
+        reader = self._reader(switch)
+        counters = {port.ifname: _NOTHING if reader is _sonic else _counters(port.stats64) for port in interfaces}
+        counters |= reader(switch, lambda argv: connection.run(argv, timeout_s=_TIMEOUT_S).stdout)
         rates = {name: parse_rate(rate) for name, rate in self._inventory.facts[switch].rates.items()}
         return [
             (address.local, _count(switch, port.ifname, counters[port.ifname], rates))

@@ -108,7 +108,10 @@ def _facts(host: Host) -> dict[str, object]:
         if not nic["ecn"]:
             del nic["ecn"]
         nic["rate"] = _rate(nic.pop("rate_bps"))
-    return {
+    gpus: dict[str, object] = {"gpus": [{"nic": nic} for nic in host.gpus]} if host.gpus else {}
+    if host.inside.rate_bps:
+        gpus["inside"] = {"rate": _rate(host.inside.rate_bps), "delay": f"{host.inside.delay_s * 1e9:.0f}ns"}
+    return gpus | {
         "disruptive": host.disruptive,
         "requires": ["agents", "rdma"],  # in a lab, whose absence is a defect of the lab
         "python": sys.executable,

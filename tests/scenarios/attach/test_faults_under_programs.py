@@ -30,24 +30,26 @@ COUNT, ROUNDS, COMPUTE_US, RANKS = 65_536, 1_000_000, 20_000, 4
 
 
 class Trial(NamedTuple):
-    """A fault, where it goes, and what may be said of it: how soon the alarm has to come (s), and which syndrome."""
+    """A fault, where it goes, and what may be said of it: how soon the alarm has to come (s), and which syndromes."""
 
     fault: str
     where: str
-    syndrome: str
+    syndromes: tuple[str, ...]
     alarm_s: float = 3.0
     parameters: Mapping = MappingProxyType({})
 
 
-HANG, SLOW = "communication_hang", "communication_slow"
-RANK_HANG, RANK_SLOW = "non_communication_hang", "non_communication_slow"
+HANG, SLOW = ("communication_hang",), ("communication_slow",)
+RANK_HANG, RANK_SLOW = ("non_communication_hang",), ("non_communication_slow",)
 QUARTER = {"fraction": 0.25}
+# A program's last packet, when it is lost, comes again after the program's own timeout: of NCCL that is 4 s, a hang.
+LOSS = SLOW + HANG
 TRIALS = {
     "nic-slow-tx": Trial("nic.rate", "nic", SLOW, parameters={"direction": "tx", **QUARTER}),
     "nic-slow-rx": Trial("nic.rate", "nic", SLOW, parameters={"direction": "rx", **QUARTER}),
     "nic-down": Trial("nic.down", "nic", HANG),
     "link-slow": Trial("link.rate", "link", SLOW, parameters={"direction": "tx", "fraction": 0.1}),
-    "loss": Trial("link.loss", "link", SLOW, parameters={"direction": "tx", "probability": 0.02}),
+    "loss": Trial("link.loss", "link", LOSS, parameters={"direction": "tx", "probability": 0.02}),
     "black-hole": Trial("link.blackhole", "link", HANG),
     "acks-lost": Trial("link.acks_lost", "link", HANG),
     "switch-down": Trial("switch.down", "switch", HANG),
@@ -226,7 +228,7 @@ def faulty(request, break_it, cluster, rdma_hosts, measure, run_directory, repla
         measure("attach.alarm_s", alarm_s, unit="s", at_most=trial.alarm_s, **labels)
         said = [(str(one.syndrome), str(one.component), [*map(str, one.alternatives)]) for one in found]
         assert right, said
-        assert trial.syndrome in {one.syndrome for one in found}, said
+        assert any(one.syndrome in trial.syndromes for one in found), said
         assert again, "the recording says something else"
 
     return try_it
@@ -259,6 +261,7 @@ def test_a_fault_under_collectives_is_named(faulty, program_of, name):
 
 @pytest.mark.nightly
 @pytest.mark.needs(hosts=4)
+@pytest.mark.usefixtures("atlas")
 @pytest.mark.parametrize(
     "name", [name for name, trial in TRIALS.items() if trial.where != "rank" or trial.fault in ENDS]
 )

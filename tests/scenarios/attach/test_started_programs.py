@@ -61,7 +61,7 @@ def test_a_client_finds_its_server(program, hosts):
 
 @pytest.mark.needs(hosts=2)
 def test_perftest_sees_a_slow_nic(program, need, rdma_hosts, inject, measure):
-    """Perftest has line rate, and half of it while a NIC sends at half its rate."""
+    """Perftest has line rate, and four tenths of it while a NIC sends at these, a rate in whole Gbit/s."""
     need("ib_write_bw", "perftest")
     bound = payload_bound(rdma_hosts[1].nics[0].rate_bps)
 
@@ -73,8 +73,8 @@ def test_perftest_sees_a_slow_nic(program, need, rdma_hosts, inject, measure):
         assert ratio < 1.02
 
     goodput_ratio(1.0)
-    with inject("nic.rate", host=rdma_hosts[1].name, nic=0, direction="tx", fraction=0.5):
-        goodput_ratio(0.5)
+    with inject("nic.rate", host=rdma_hosts[1].name, nic=0, direction="tx", fraction=0.4):
+        goodput_ratio(0.4)
 
 
 @pytest.mark.needs(hosts=2)

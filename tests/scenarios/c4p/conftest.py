@@ -1,6 +1,7 @@
 """What scenarios of path planning share: pairs of hosts across the fabric, and what its links carry between them."""
 
 from collections import Counter
+from types import MappingProxyType
 
 import pytest
 from crossing_pairs import crossing_pairs
@@ -80,13 +81,15 @@ def contended(atlas, capacities):
 def optimum_bps(atlas, capacities):
     """`optimum_bps(pairs)`: the payload that each pair exchanges at best, bit/s.
 
-    In both directions, unless `both_ways` is False; without the links of `avoid`. Each flow may be divided over any of
-    its paths: a linear program over the links' capacities. A job divides its data evenly among its hosts' NICs.
+    In both directions, unless `both_ways` is False; without the links of `avoid`, and with a fraction of the rate of
+    those of `slow`, by hop. Each flow may be divided over any of its paths: a linear program over the links'
+    capacities. A job divides its data evenly among its hosts' NICs.
     """
 
-    def solve(pairs, avoid=frozenset(), *, both_ways=True):
+    def solve(pairs, avoid=frozenset(), slow=MappingProxyType({}), *, both_ways=True):
         flows = _flows(pairs, both_ways=both_ways)
-        share = min(1.0, 1 / least_worst_load(flows, atlas, Conditions(capacities, avoid=avoid), divisible=True))
+        left = capacities | {hop: fraction * capacities[hop] for hop, fraction in slow.items()}
+        share = min(1.0, 1 / least_worst_load(flows, atlas, Conditions(left, avoid=avoid), divisible=True))
         return share * _rails(pairs) * payload_bound(flows[0].demand_bps)
 
     return solve

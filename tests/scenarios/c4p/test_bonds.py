@@ -1,4 +1,4 @@
-"""NICs that are bonds of two ports on two leaves: C4P levels what both ports send and receive, ECMP does not."""
+"""NICs that are bonds of two ports on two leaves: C4P keeps planes apart and both ports level, ECMP does neither."""
 
 import pytest
 from drawn_jobs import draws_job, qps_of
@@ -30,13 +30,17 @@ def test_both_ports_of_a_bond_are_level(
     specs = [draws_job(meeting, number, pair, ROUNDS * DRAWS, **sizes) for number, pair in enumerate(pairs)]
     running = [cluster.start(spec) for spec in specs]
     busy = {host.nics[0].name: ports_of(atlas, host.nics[0].name) for pair in pairs for host in pair}
+    ways = spine_ports(atlas, pairs, switches.ports())
     skews = {paths: {"tx": [], "rx": []} for paths in ROUNDS}
+    crossed_bytes = dict.fromkeys(ROUNDS, 0.0)
     for number in range(len(ROUNDS) * DRAWS):
         for moment in ("free", "open", "draw"):
             cluster.meet(meeting.name, f"{moment}{number}")
         before = switches.ports()
         cluster.meet(meeting.name, f"end{number}")
-        for direction, worst in worst_skews(busy, before, switches.ports()).items():
+        after = switches.ports()
+        crossed_bytes[ROUNDS[number % len(ROUNDS)]] += crossing_bytes(ways, before, after)
+        for direction, worst in worst_skews(busy, before, after).items():
             skews[ROUNDS[number % len(ROUNDS)]][direction].append(worst)
     results = [cluster.results(one, "draw", 60.0, each=len(ROUNDS) * DRAWS) for one in running]
     qps = qps_of(cluster, running, ROUNDS.index(PLANNED))
@@ -49,6 +53,10 @@ def test_both_ports_of_a_bond_are_level(
     share = mean_interval(worst)
     gain = ratio_interval(*([sum(draw) / jobs for draw in rates[paths]] for paths in (PLANNED, ECMP)), seed=1)
     labels = {"jobs": jobs, "draws": DRAWS, "fabric": "bonds"}
+    for paths, limits in ((PLANNED, {"equals": 0}), (ECMP, {"at_least": 1})):
+        # In the data of a QP: acknowledgements are hashed, and are a thousandth of it.
+        crossings = round(crossed_bytes[paths] / DRAWS / (SIZE_BYTES / qps))
+        measure("c4p.plane_crossings", crossings, paths=paths.partition("/")[0], **limits, **labels)
     for direction in ("tx", "rx"):
         measure(
             "c4p.plane_skew",
@@ -87,6 +95,32 @@ def ports_of(atlas, nic):
     hops = {path.hops[0] for source, other in atlas.pairs if source == nic for path in atlas.paths(source, other)}
     assert len(hops) == 2, f"{nic} was seen to send to {sorted(hops)}"
     return sorted(hops)
+
+
+def spine_ports(atlas, pairs, ports):
+    """By direction and spine: the spine's ports towards the source's leaf in each plane, and towards the destination's.
+
+    A plane is the number of the port by which a bond sends; each port has a leaf of its own.
+    """
+    ways = {}
+    for number, ends in enumerate((pairs, [pair[::-1] for pair in pairs])):
+        for source, destination in ((a.nics[0], b.nics[0]) for a, b in ends):
+            for side, (near, far) in enumerate(((source, destination), (destination, source))):
+                for path in atlas.paths(near.name, far.name):
+                    plane = near.bond.index(leaving_port(near.bond, near.address, far.address, path.source_port))
+                    at_spine = path.hops[1]
+                    ways.setdefault((number, ports[at_spine].switch), ({}, {}))[side][plane] = at_spine
+    return ways
+
+
+def crossing_bytes(ways, before, after):
+    """The bytes that spines received from a plane and did not send to it, at least: crossings both ways cancel out."""
+    crossed = 0
+    for sources, destinations in ways.values():
+        received = {p: after[hop].received_bytes - before[hop].received_bytes for p, hop in sources.items()}
+        sent = {p: after[hop].sent_bytes - before[hop].sent_bytes for p, hop in destinations.items()}
+        crossed += max(received[p] - sent[p] for p in sources)
+    return crossed
 
 
 def worst_skews(busy, before, after):

@@ -68,7 +68,7 @@ def seeds(count):
 
 @pytest.mark.needs(hosts=4)
 @pytest.mark.parametrize("seed", seeds(NIGHTLY_SEEDS))
-def test_nic_dies_in_mid_operation(start, every_host, inject, port_towards, uplinks, measure, tally, seed):
+def test_nic_dies_in_mid_operation(start, every_host, inject, port_towards, uplinks, measure, tally, retries, seed):
     """Any NIC fault at any time in any collective leaves every element of every rank exact."""
     draw = random.Random(seed)
     nics = len(every_host[0].nics)
@@ -102,7 +102,7 @@ def test_nic_dies_in_mid_operation(start, every_host, inject, port_towards, upli
     pause_s = max(pause(own, fault.onset_s) for own in spans)
     error_s = fault.clock_error_s + ranks.clock_error_s
     if kind.pause_s == SILENT_S:  # a probe must fail first
-        labels |= {"qp_timeout": PROBE.timeout, "qp_retry_cnt": PROBE.retries, "qp_patience_s": ANSWER_S}
+        labels |= retries.labels(PROBE.timeout, PROBE.retries, qp_patience_s=ANSWER_S)
     measure("resilient.pause_s", pause_s, unit="s", at_most=kind.pause_s, plus_minus=error_s, **labels)
 
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 import pytest
 
 from c4bench.attach.launchers import Identity
+from c4bench.attach.relay import WordRelay
 from c4bench.attach.server import (
     AttachedProcess,
     AttachServer,
@@ -25,6 +26,7 @@ from c4bench.errors import UsageError
 QUESTION = {"source": "10.0.0.1", "destination": "10.1.0.1", "qp": 17, "remote_qp": 18}
 HELLO = {"ring": "7.ring", "environment": {"C4BENCH_JOB": "j", "RANK": "3", "WORLD_SIZE": "8"}}
 OWN = frozenset({os.getuid()})
+WORDS = WordRelay((), None)
 # Without a newline at the end, larger than a line may be, no JSON, of other types.
 NONSENSE = [b'{"ring":"7.ring"}', b"x" * (ATTACHED.bytes + 9) + b"\n", b"\xff\n", b'{"ring":5}\n', b"[]\n"]
 
@@ -60,7 +62,7 @@ def converse(path, *lines, users=OWN, answers=route, followers=None):
 
     async def play():
         made = [] if followers is None else followers
-        server = await AttachServer(path, users, note, answers, lambda _, send: follow(made, send)).start()
+        server = await AttachServer(path, users, note, answers, lambda _, send: follow(made, send), WORDS).start()
         async with server:
             reader, writer = await asyncio.open_unix_connection(path)
             with suppress(ConnectionError):
@@ -98,12 +100,16 @@ def test_a_process_is_known_by_the_kernels_word(tmp_path):
 
 
 def test_queue_pairs_on_planned_paths_are_followed(tmp_path):
-    """Those that got a label, with it; what is sent to them arrives, and what they say of it is passed on."""
-    questions = line(QUESTION), line({**QUESTION, "qp": 0})  # the second one gets no label
+    """Those that got a label, with it; what is sent to them arrives, and what they say of it is passed on.
+
+    One that has a label from an agent before is no question.
+    """
+    questions = line(QUESTION), line({**QUESTION, "qp": 0}), line({**QUESTION, "qp": 19, "label": 6})  # 0: no label
     moved = {"moved": 17, "device": 1, "label": 5, "refused": 0}
     said, _ = converse(tmp_path / "s", line(HELLO), *questions, line(moved), followers=(followers := []))
-    assert followers[0].given == [(17, 17), Moved(17, 1, 5)]
+    assert followers[0].given == [(17, 17), (19, 6), Moved(17, 1, 5)]
     assert {"move": 17} in said
+    assert [one["label"] for one in said if "label" in one] == [17, 0]
 
 
 def test_users_that_are_not_named_are_sent_away(tmp_path):
@@ -184,7 +190,7 @@ def test_programs_that_say_nothing_do_not_stay(tmp_path, monkeypatch):
 
     async def play():
         server = await AttachServer(
-            tmp_path / "s", user_ids([]), lambda _, end: os.close(end), route, lambda *_: Follower(None)
+            tmp_path / "s", user_ids([]), lambda _, end: os.close(end), route, lambda *_: Follower(None), WORDS
         ).start()
         async with server:
             silent = [await asyncio.open_unix_connection(tmp_path / "s") for _ in range(2)]

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from c4bench.c4d.detector import Detector
 from c4bench.model.diagnosis import Cause, Component
 from c4bench.model.step import StepOp
-from c4bench.model.telemetry import NicRecord, RankRecord
+from c4bench.model.telemetry import ArrivalRecord, NicRecord, RankRecord
 from tools.sim.job import simulate
 from tools.sim.model import SimFault, SimFaultKind, SimJob
 
@@ -75,10 +75,13 @@ def test_a_slow_nic_is_named():
 
 
 class ByHand:
-    """Two ranks that call one operation after the other, each 0.2 s long; the last one does not end."""
+    """Two ranks that call one operation after the other, each 0.2 s long; the last one does not end.
 
-    def __init__(self):
-        self.detector, self.tick = Detector(), 0
+    All that they have sent is `delivered`, whether or not it completes; else what arrives is not counted.
+    """
+
+    def __init__(self, *, delivered=False):
+        self.detector, self.tick, self.delivered = Detector(), 0, delivered
 
     def go(self, seconds, *, calls=True, moving=True, owed=0, both=True):
         """Go on for so long; returns what is said. Without `calls` the last operation goes on, of rank 0 or `both`."""
@@ -104,7 +107,10 @@ class ByHand:
         out = replace(out, comm="verbs", state="transfer" if owed else "idle", owed=owed)
         nics = [NicRecord(f"h{rank}/0", "linkup", retransmits=0)]
         process = [RankRecord("job", rank, f"h{rank}", 100 + rank, "running")]
+        ends = "verbs", rank, 1 - rank, f"h{1 - rank}/0", f"h{rank}/0", 7, out.messages + 1
+        arrived = [ArrivalRecord(*ends)] if self.delivered else []
         records = {"comms": [world, seated], "ranks": process, "ops": [call], "conns": [out], "nics": nics}
+        records["arrivals"] = arrived
         return window(f"h{rank}", self.tick, now_s, **records)
 
 
@@ -122,3 +128,14 @@ def test_work_without_a_completion_accuses_no_network(owed, causes):
     assert job.go(6) == []
     found = job.go(4, calls=False, moving=False, owed=owed)
     assert {one.cause for one in found if one.syndrome == "communication_hang"} == causes
+
+
+def test_who_looks_in_vain_for_what_has_arrived_misses_acknowledgements():
+    """The way back is suspected, or the senders that may look no more; nobody is stuck for sure."""
+    job = ByHand(delivered=True)
+    assert job.go(6) == []
+    (found,) = job.go(4, calls=False, moving=False, owed=1)
+    assert found.cause == Cause.CONNECTION_STALLED
+    ranks = {Component("rank", f"job:{rank}") for rank in range(2)}
+    assert ranks < {found.component, *found.alternatives}
+    assert found.component.kind != "rank"

@@ -7,7 +7,7 @@ import pytest
 from c4bench.c4p.conditions import Conditions
 from c4bench.c4p.controller import PathController
 from c4bench.c4p.evaluation import least_worst_load
-from c4bench.c4p.knowledge.nic_links import NicLinks
+from c4bench.c4p.knowledge.nic_links import BondPlanes, NicLinks
 from c4bench.lab.topology import next_hops
 from c4bench.lab.topology_file import load
 from c4bench.model.fabric import Flow
@@ -20,6 +20,11 @@ QPS = 4
 
 OWN = {port.switch_addresses[0]: port for port in TOPOLOGY.ports}
 BETWEEN = {end.address: (end.switch, link.rate_bps) for link in TOPOLOGY.links for end in link.ends}
+
+# Port 0 of every bond is left, port 1 right: the link by which its switch receives from it, and that back to it.
+PLANES = {port.switch_addresses[0]: port.member for port in TOPOLOGY.ports} | {
+    f"{port.nic.address}@{port.switch}": port.member for port in TOPOLOGY.ports
+}
 
 
 def nic_links():
@@ -40,6 +45,7 @@ def controller_of_all_paths():
     links = nic_links()
     controller = PathController()
     controller.set_capacities(capacities())
+    controller.set_planes(PLANES)
     traces = {}
     for source in NICS.values():
         for target in NICS.values():
@@ -76,6 +82,7 @@ def test_both_ports_of_each_end_carry_half(pairs):
     carried = carried_bps(controller, flows)
     assert len(carried) == 2 * 2 * 2 * pairs
     assert set(carried.values()) == {5e9}
+    assert not crossing(controller, flows)
 
 
 def test_two_jobs_on_each_bond_load_no_link_more_than_the_optimum():
@@ -94,6 +101,42 @@ def test_two_jobs_on_each_bond_load_no_link_more_than_the_optimum():
             loads[hop] += controller.weight(flow.id) * NICS[flow.source].rate_bps / rates[hop]
     optimum = least_worst_load(every, controller.atlas, Conditions(rates), divisible=True)
     assert max(loads.values()) == pytest.approx(optimum, rel=0.003)
+    assert not crossing(controller, every)
+
+
+def test_a_path_crosses_planes_only_where_no_other_is_open():
+    """With the left port of one bond and the right port of the other down, what is left crosses, and carries all."""
+    controller = controller_of_all_paths()
+    flows = flows_of("j", "h0/0", "h4/0")
+    down = {
+        hop
+        for hop, plane in PLANES.items()
+        if (hop in of_nic("h0/0") and plane == 0) or (hop in of_nic("h4/0") and plane)
+    }
+    controller.health.mark_lost(down, 0.0)
+    controller.join(flows)
+    assert set(crossing(controller, flows)) == {flow.id for flow in flows}
+
+
+def test_planes_are_those_of_the_ports_by_which_bonds_send():
+    """A bond's links are in the planes of its ports, at both ends; one whose ports look alike keeps what was known."""
+    traces = {
+        (source.name, target.name, port): hops
+        for source in NICS.values()
+        for target in NICS.values()
+        if source is not target
+        for port, hops in enumerate(switch_paths(source, target), start=1)
+    }
+
+    def leaving(source, target, port):
+        return PLANES[traces[source.name, target.name, port][0]]
+
+    planes = BondPlanes(NICS, nic_links(), leaving)
+    assert planes.by_hop(traces) == PLANES
+    one_port = {key: hops for key, hops in traces.items() if PLANES[hops[0]] == 0}
+    stuck = BondPlanes(NICS, nic_links(), lambda _source, _target, port: port % 2)
+    assert stuck.by_hop(one_port) == {}
+    assert planes.by_hop(one_port) == PLANES
 
 
 @pytest.mark.parametrize("others", [0, 2])
@@ -128,3 +171,15 @@ def carried_bps(controller, flows):
         for hop in (hops[0], hops[-1]):
             carried[hop] += controller.weight(flow.id) * NICS[flow.source].rate_bps
     return carried
+
+
+def of_nic(name):
+    """The links to and from a NIC."""
+    ends = {f"{NICS[name].address}@{port.switch}" for port in TOPOLOGY.ports if port.nic.name == name}
+    return ends | {port.switch_addresses[0] for port in TOPOLOGY.ports if port.nic.name == name}
+
+
+def crossing(controller, flows):
+    """The flows whose path begins in one plane and ends in the other."""
+    ends = {flow.id: [PLANES[controller.path(flow.id).hops[end]] for end in (0, -1)] for flow in flows}
+    return [flow for flow, (first, last) in ends.items() if first != last]

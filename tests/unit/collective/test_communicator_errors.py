@@ -239,7 +239,7 @@ def test_a_lost_device_ends_the_operation(world):
 def test_transport_error_carries_status_and_peer(world):
     """A dead QP ends the operation at once with the transport's status, and the communicator refuses further work."""
     job = world(2, timeout_s=60.0)
-    job.network.dead.add(job.comms[1]._group._ring[0][1].rails[0].ends.data.qp_num)
+    job.network.dead.add(job.comms[1]._group._receivers[0][0].rails[0].ends.data.qp_num)
 
     def work(comm):
         comm.all_reduce(np.zeros(4, np.float32))
@@ -256,7 +256,7 @@ def test_a_port_event_is_part_of_the_error(world):
     job = world(2, timeout_s=1.0)
     job.ports[0][0].raise_event("PORT_ERR")
     assert job.run(lambda comm: comm.barrier()) == [None, None]
-    job.network.dead.add(job.comms[1]._group._ring[0][1].rails[0].ends.data.qp_num)
+    job.network.dead.add(job.comms[1]._group._receivers[0][0].rails[0].ends.data.qp_num)
     error = job.run(lambda comm: comm.barrier())[0]
     assert "seen before: PORT_ERR on rxe0" in str(error)
 

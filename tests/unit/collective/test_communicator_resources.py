@@ -52,18 +52,24 @@ def test_two_nics_share_a_large_array(world):
     assert [after > start for after, start in zip(used, before, strict=True)] == [True, True]
 
 
+def right(comm):
+    """The sending end to the rank's right neighbour."""
+    return comm._group.sender((comm.rank + 1) % comm.size, 0)
+
+
 def test_planned_paths_come_from_the_rendezvous(world):
     """With planned paths each outgoing connection uses the source port the control plane answered."""
     job = world(3, paths="planned")
     asked = {(flow.source, flow.destination) for flow in job.rendezvous.asked}
     assert asked == {("h0/0", "h1/0"), ("h1/0", "h2/0"), ("h2/0", "h0/0")}
-    assert {comm._group._ring[0][0].own[0].ends.data.source_port for comm in job.comms} == {0xC100}
+    assert {right(comm).own[0].ends.data.source_port for comm in job.comms} == {0xC100}
 
 
 def test_where_queue_pairs_decide_the_far_ones_are_said(world):
     """Asked for them, each rank names the queue pair that each flow's packets are for, and uses the port it gets."""
     job = world(3, paths="planned", qps=2, by_qp=True)
-    senders, receivers = ({comm.rank: comm._group._ring[0][end].rails for comm in job.comms} for end in (0, 1))
+    senders = {comm.rank: right(comm).rails for comm in job.comms}
+    receivers = {comm.rank: comm._group._receivers[(comm.rank - 1) % 3][0].rails for comm in job.comms}
     # Rank 0 sends to 1, 1 to 2, and 2 to 0.
     expected = {
         f"job/dp/{rank}>{(rank + 1) % 3}/0.{qp}": receivers[(rank + 1) % 3][qp].ends.data.qp_num

@@ -45,6 +45,8 @@ def test_more_qps_have_more_bytes_in_flight(qps, window, long):
     assert (Options().with_qps(qps).qps, Options().with_qps(qps).window) == (qps, window)
     assert Options(chunk_bytes=128 << 10).with_qps(qps).window == long
     assert Options(window=3).with_qps(qps).window == 3
+    chosen = Options().with_qps(qps)
+    assert chosen.staging_bytes >= 2 * chosen.window * chosen.chunk_for(10e9)
 
 
 @pytest.mark.parametrize(

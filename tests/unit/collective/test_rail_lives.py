@@ -49,8 +49,8 @@ class Sending(StandIn, SendingRail):
 def recovery(rail):
     """The recovery of a rank with this rail, and what it sends."""
     sent = []
-    edge = ReceivingPeer(rail.peer, [rail], [])
-    edges = PeerRails([edge], {NAME: (edge, rail)})
+    edge = ReceivingPeer(rail.peer, [rail], {})
+    edges = PeerRails([edge], by_name={NAME: (edge, rail)})
     return RailRecovery(edges, FailureTimeouts(), lambda rank, message: sent.append((rank, message))), sent
 
 

@@ -109,7 +109,7 @@ def test_word_reaches_every_rank(size):
 def test_a_peer_that_sends_nothing_is_asked_less_and_less_often(needed):
     """After the quiet time, then after twice as long each time, up to a second; only where data is still to come."""
     receiver = SimpleNamespace(complete=not needed)
-    edge = ReceivingPeer(3, [Rail(0, 0)], [receiver], quiet_s=FailureTimeouts().quiet_s)
+    edge = ReceivingPeer(3, [Rail(0, 0)], {0: receiver}, quiet_s=FailureTimeouts().quiet_s)
     edges = SimpleNamespace(all=[edge], rails=lambda _=RailState.UP: [])
     monitor = RailMonitor(edges, FailureTimeouts(), None, None, [], [])
     monitor.begin(0)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from c4bench.collective.endpoints import Arrival, ReceiveEndpoint, cut_staging
+from c4bench.collective.endpoints import Arrival, GateCounts, ReceiveEndpoint, cut_staging
 from c4bench.collective.handshake import CONGESTION_NOTICE, MAILBOX_BYTES, Grant, SendingEnd, Signature
 from c4bench.collective.memory import Buffer, ChannelMemory
 from c4bench.collective.rail import RailName, RailQps, ReceivingRail
@@ -38,6 +38,12 @@ def receiver(request, tmp_path):
     port.close()
 
 
+def begin(receiver, arrivals, staging, passed=None):
+    """Start operation 5."""
+    template = Grant(5, 0, ((0, 0),), Signature("barrier", "", "", 0, 0))
+    receiver.begin(template, arrivals, staging, GateCounts() if passed is None else passed)
+
+
 def test_messages_that_overtake_are_used_in_order(receiver):
     """Later messages that arrive first on another QP wait for the earlier one; then all are reduced in order."""
     into = [np.zeros(2, np.int64) for _ in range(3)]
@@ -50,30 +56,47 @@ def test_messages_that_overtake_are_used_in_order(receiver):
     cut = cut_staging(4096, 16)
     for index in range(3):
         receiver.staging.bytes[index * cut.slot_bytes : index * cut.slot_bytes + 16].view(np.int64)[:] = index + 1
-    receiver.begin(Grant(5, 0, ((0, 0),), Signature("barrier", "", "", 0, 0)), [Arrival(a, apply) for a in into], cut)
-    assert receiver.arrived(5 << 20 | 1, 0) == 0
-    assert receiver.arrived(5 << 20 | 2, 0) == 0
-    assert receiver.arrived(5 << 20 | 0, 0) == 3
+    begin(receiver, [Arrival(a, apply) for a in into], cut)
+    assert receiver.arrived(5 << 20 | 1, 0)
+    assert receiver.arrived(5 << 20 | 2, 0)
+    assert order == []
+    assert receiver.arrived(5 << 20 | 0, 0)
     assert order == [1, 2, 3]
     assert receiver.complete
+
+
+def test_a_message_waits_for_those_of_other_receivers(receiver):
+    """A message that is to be used after others is kept until these have been used, and so are those behind it."""
+    passed = GateCounts()
+    arrivals = [Arrival(np.zeros(2, np.int64), None, gate=(1,), after=(0,), needs=number) for number in (1, 0, 2)]
+    begin(receiver, arrivals, cut_staging(4096, 16), passed)
+    assert all(receiver.arrived(5 << 20 | index, 0) for index in range(3))
+    assert (passed[1,], receiver.use_arrived()) == (0, False)
+    passed[0,] += 1
+    assert (receiver.use_arrived(), passed[1,], receiver.complete) == (True, 2, False)
+    passed[0,] += 1
+    assert (receiver.use_arrived(), passed[1,], receiver.complete) == (True, 3, True)
 
 
 @pytest.mark.parametrize("wrong", [6 << 20, 5 << 20 | 1, 5 << 20 | 3, 5 << 20 | 0xFFFFF])
 def test_messages_that_were_never_granted_are_refused(receiver, wrong):
     """Messages of another operation, duplicates, and those beyond the grant are rejected."""
     arrivals = [Arrival(np.zeros(2, np.int64), None) for _ in range(3)]
-    receiver.begin(Grant(5, 0, ((0, 0),), Signature("barrier", "", "", 0, 0)), arrivals, cut_staging(4096, 16))
-    assert receiver.arrived(5 << 20 | 1, 0) == 0
-    assert receiver.arrived(wrong, 0) is None
+    begin(receiver, arrivals, cut_staging(4096, 16))
+    assert receiver.arrived(5 << 20 | 1, 0)
+    assert not receiver.arrived(wrong, 0)
 
 
 def test_a_message_sent_again_by_another_rail_is_used_once():
     """A message that was ahead, or has been used already, is counted as repeated when it comes again."""
     arrivals = [Arrival(np.zeros(2, np.int64), None) for _ in range(3)]
     receiver = ReceiveEndpoint(1, 0, [], None, None, [], resends=True)  # without a rail grants wait
-    receiver.begin(Grant(5, 0, ((0, 0),), Signature("barrier", "", "", 0, 0)), arrivals, cut_staging(4096, 16))
-    used = [receiver.arrived(5 << 18 | index, 0) for index in (1, 1, 0, 0, 1, 2)]
-    assert used == [0, 0, 2, 0, 0, 1]
+    begin(receiver, arrivals, cut_staging(4096, 16))
+    used = []
+    for index in (1, 1, 0, 0, 1, 2):
+        assert receiver.arrived(5 << 18 | index, 0)
+        used.append(receiver.progress().consumed)
+    assert used == [0, 0, 2, 2, 2, 3]
     assert receiver.repeated == 3
     assert receiver.complete
 
@@ -93,7 +116,7 @@ def count(folder, marked):
 def test_the_sender_is_told_of_marked_packets(receiver, tmp_path):
     """A message that comes after marked packets has a notice sent, no more than one in 50 us and none without marks."""
     arrivals = [Arrival(np.zeros(2, np.int64), None) for _ in range(5)]
-    receiver.begin(Grant(5, 0, ((0, 0),), Signature("barrier", "", "", 0, 0)), arrivals, cut_staging(4096, 16))
+    begin(receiver, arrivals, cut_staging(4096, 16))
     notices = []
     for index, (now_ns, marked) in enumerate([(100_000, 7), (200_000, 9), (240_000, 11), (260_000, 11), (400_000, 11)]):
         count(tmp_path, marked)

@@ -1,7 +1,7 @@
 """Schedules, executed symbolically, are complete, exact and free of deadlock."""
 
 import math
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from itertools import pairwise
 
 from hypothesis import given, settings
@@ -14,30 +14,43 @@ chunk_counts = st.integers(1, 4)
 
 
 def execute(plans, state):
-    """Run ring plans: `state[rank][segment, chunk]` is a Counter of contributions. Returns the final states."""
+    """Run plans: `state[rank][segment, chunk]` is a Counter of contributions. Returns the final states.
+
+    An edge of number peer + k x size is another one to or from that peer.
+    """
     size = len(plans)
-    sent, arrived = [0] * size, [0] * size
-    links = [deque() for _ in range(size)]
+    unsent = [[deque(stream) for stream in plan.streams] for plan in plans]
+    expected = [defaultdict(deque) for _ in range(size)]
+    for rank, plan in enumerate(plans):
+        for receive in plan.receives:
+            expected[rank][receive.peer].append(receive)
+    links, passed = defaultdict(deque), [Counter() for _ in range(size)]
     moving = True
     while moving:
         moving = False
-        for rank, plan in enumerate(plans):
-            if sent[rank] < len(plan.sends) and plan.sends[sent[rank]].needs <= arrived[rank]:
-                send = plan.sends[sent[rank]]
-                links[(rank + 1) % size].append((send, Counter(state[rank][send.segment, send.chunk])))
-                sent[rank] += 1
-                moving = True
-            if links[rank]:
-                send, content = links[rank].popleft()
-                receive = plan.receives[arrived[rank]]
-                assert (send.segment, send.chunk, send.staged) == (receive.segment, receive.chunk, receive.reduce)
-                key = (receive.segment, receive.chunk)
-                state[rank][key] = state[rank][key] + content if receive.reduce else content
-                arrived[rank] += 1
-                moving = True
-    assert sent == [len(plan.sends) for plan in plans]
-    assert arrived == [len(plan.receives) for plan in plans]
+        for rank, streams in enumerate(unsent):
+            for stream in streams:
+                if stream and stream[0].needs <= passed[rank][stream[0].gate]:
+                    send = stream.popleft()
+                    edge, peer = divmod(send.peer, size)
+                    links[rank, peer, edge].append((send, Counter(state[rank][send.segment, send.chunk])))
+                    moving = True
+            for peer, receives in expected[rank].items():
+                link = links[peer % size, rank, peer // size]
+                if link and receives[0].needs <= passed[rank][receives[0].after]:
+                    moving = True
+                    use(state[rank], *link.popleft(), receives.popleft(), passed[rank])
+    assert not any(stream for streams in unsent for stream in streams)
+    assert not any(receives for each in expected for receives in each.values())
     return state
+
+
+def use(contents, send, content, receive, passed):
+    """What a rank does with a message."""
+    assert (send.segment, send.chunk, send.staged) == (receive.segment, receive.chunk, receive.reduce)
+    key = (receive.segment, receive.chunk)
+    contents[key] = contents[key] + content if receive.reduce else content
+    passed[receive.gate] += 1
 
 
 def own(size, segments, chunks):
@@ -62,13 +75,28 @@ def test_reduce_scatter_completes_the_own_segment(size, chunks):
         assert final == {(rank, chunk) for chunk in range(chunks)}
 
 
+def placed(plan, order, *, owned):
+    """The plans by rank, where place p of a ring is rank `order[p]`'s."""
+    size = len(order)
+    return [schedule.among(plan(order.index(rank), size), order, owned=owned) for rank in range(size)]
+
+
 @given(sizes, chunk_counts, st.data())
 def test_broadcast_reaches_all(size, chunks, data):
-    """After a broadcast every rank holds the root's content."""
-    root = data.draw(st.integers(0, size - 1))
-    plans = [schedule.broadcast(rank, size, chunks, root=root) for rank in range(size)]
+    """After a broadcast, in any order of the ranks, every rank holds the content of the first."""
+    order = tuple(data.draw(st.permutations(range(size))))
+    plans = placed(lambda place, size: schedule.broadcast(place, size, chunks), order, owned=False)
     for contents in execute(plans, own(size, 1, chunks)):
-        assert all(content == Counter([root]) for content in contents.values())
+        assert all(content == Counter([order[0]]) for content in contents.values())
+
+
+@given(sizes, chunk_counts, st.data())
+def test_reduce_scatter_in_any_order_completes_the_own_segment(size, chunks, data):
+    """Whatever the order of the ranks in the ring, rank r holds the whole of segment r in the end."""
+    order = tuple(data.draw(st.permutations(range(size))))
+    plans = placed(lambda place, size: schedule.reduce_scatter(place, size, chunks), order, owned=True)
+    for rank, contents in enumerate(execute(plans, own(size, size, chunks))):
+        assert all(contents[rank, chunk] == Counter(range(size)) for chunk in range(chunks))
 
 
 @given(sizes, chunk_counts)
@@ -88,7 +116,8 @@ def test_barrier_waits_for_each_rank(size, data):
     while moving:
         moving = False
         for rank, plan in enumerate(plans):
-            ready = rank != absent and sent[rank] < len(plan.sends) and plan.sends[sent[rank]].needs <= arrived[rank]
+            (sends,) = plan.streams
+            ready = rank != absent and sent[rank] < len(sends) and sends[sent[rank]].needs <= arrived[rank]
             if ready:
                 sent[rank] += 1
                 arrived[(rank + 1) % size] += 1
@@ -130,15 +159,15 @@ def test_no_chunk_exceeds_the_largest_message(count, parts, itemsize, blocks):
 
 
 @given(sizes, chunk_counts, st.data())
-def test_fold_adds_the_odd_one_once(size, chunks, data):
-    """Folding one degraded rank gives all ranks the whole sum, and only one rank reduces."""
-    degraded_rank = data.draw(st.integers(0, size - 1))
-    plans = [schedule.fold(rank, size, chunks, degraded_rank) for rank in range(size)]
-    others = Counter(set(range(size)) - {degraded_rank})
+def test_fold_adds_each_degraded_rank_once(size, chunks, data):
+    """Folding the first ranks gives all ranks the whole sum, and each of them is added once, on the way around."""
+    degraded = data.draw(st.integers(1, size - 1))
+    plans = [schedule.fold(rank, size, chunks, degraded) for rank in range(size)]
+    others = Counter(range(degraded, size))
     state = [
-        {(0, c): Counter([degraded_rank]) if rank == degraded_rank else Counter(others) for c in range(chunks)}
-        for rank in range(size)
+        {(0, c): Counter([rank]) if rank < degraded else Counter(others) for c in range(chunks)} for rank in range(size)
     ]
     for contents in execute(plans, state):
         assert all(content == Counter(range(size)) for content in contents.values())
-    assert sum(any(receive.reduce for receive in plan.receives) for plan in plans) == 1
+    assert sum(any(receive.reduce for receive in plan.receives) for plan in plans) == degraded
+    assert [any(receive.final for receive in plan.receives) for plan in plans].index(True) == degraded

@@ -1,17 +1,22 @@
 """Folding several degraded ranks' arrays into the healthy ranks' sums is exact."""
 
+from collections import deque
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from c4bench.collective import channel_transfer, schedule
 from c4bench.collective.arrays import reducing
-from c4bench.collective.channel_transfer import RegisteredArray, Sides, fold_transfer
+from c4bench.collective.channel_transfer import Ends, Memory, RegisteredArray, transfer
 from c4bench.collective.memory import NicBuffer
+from c4bench.collective.schedule import Sides
 
 
 class End:
     """The name of an edge's end."""
+
+    nics = (0,)
 
     def __init__(self, peer):
         self.peer = peer
@@ -31,17 +36,21 @@ class Rank:
             self.array[segment] = np.arange(items)[segment] * sum(peer + 1 for peer in sides.healthy)
         self.scratch = np.zeros(len(sides.degraded) * -(-items // len(sides.healthy)), np.int64)
         self.senders, self.receivers = ({peer: End(peer) for peer in range(size)} for _ in range(2))
-        self.transfer = fold_transfer(
-            rank,
-            sides,
-            segments,
-            channel_transfer.cut(segments, 8, chunk_bytes),
-            whole=RegisteredArray(self.array, {0: NicBuffer(0, 1, 1)}),
-            scratch=RegisteredArray(self.scratch, {0: NicBuffer(1 << 40, 2, 2)}),
-            ends=(self.senders, self.receivers),
+        whole = RegisteredArray(self.array, {0: NicBuffer(0, 1, 1)})
+        scratch = RegisteredArray(self.scratch, {0: NicBuffer(1 << 40, 2, 2)})
+        part = channel_transfer.cut(segments, 8, chunk_bytes, segments)
+        self.transfer = transfer(
+            schedule.fold_directly(rank, sides, part.chunks),
+            part,
+            Memory(whole, whole, scratch, self.scratch.size // len(sides.degraded)),
+            Ends(self.senders, self.receivers),
             reducing=reducing(self.array, "sum", size),
+            staging_bytes=1 << 20,
             window=2,
         )
+        self.receiving = {receiver: deque(arrivals) for receiver, arrivals in self.transfer.arrivals.items()}
+        self.landed = dict.fromkeys(self.receiving, 0)
+        (self.stream,) = self.transfer.streams
         self.sent = 0
 
     def memory(self, address):
@@ -51,24 +60,42 @@ class Rank:
 
     def next(self):
         """The message whose turn it is, once what it needs has come."""
-        if self.sent == len(self.transfer.sends) or self.transfer.sends[self.sent][1].needs > self.transfer.arrived:
+        sends = self.stream.sends
+        if self.sent == len(sends) or sends[self.sent][1].needs > self.transfer.passed[sends[self.sent][1].gate]:
             return None
         self.sent += 1
-        return self.transfer.sends[self.sent - 1]
+        return sends[self.sent - 1]
+
+    def use(self):
+        """Use what has arrived, in order, as far as it need not wait."""
+        using = True
+        while using:
+            using = False
+            for receiver, arrivals in self.receiving.items():
+                head = arrivals[0] if self.landed[receiver] else None
+                if head and self.transfer.passed[head.after] >= head.needs:
+                    self.landed[receiver] -= 1
+                    arrivals.popleft()
+                    if head.apply:
+                        head.apply(head.into, head.written)
+                    self.transfer.passed[head.gate] += 1
+                    using = True
 
 
 def deliver(ranks, source, sender, message):
     """Do what a write and its arrival do."""
     there = ranks[sender.peer]
     receiver = there.receivers[source]
-    arrival = there.transfer.arrivals[receiver].pop(0)
+    arrival = there.receiving[receiver][there.landed[receiver]]
+    bytes_at = arrival.into if arrival.written is None else arrival.written
     source_array, low = ranks[source].memory(message.source[0].address + message.start)
     into, at = there.memory(there.transfer.places_for(receiver)[0][0] + message.offset)
     count = message.length // 8
-    assert arrival.into.size == count
+    assert bytes_at.size == count
     into[at : at + count] = source_array[low : low + count]
-    assert not count or np.shares_memory(arrival.into, into[at : at + count])
-    there.transfer.arrive(receiver, 1)
+    assert not count or np.shares_memory(bytes_at, into[at : at + count])
+    there.landed[receiver] += 1
+    there.use()
 
 
 @given(data=st.data())
@@ -87,9 +114,9 @@ def test_any_fold_is_exact(data):
         idle = 0 if message else idle + 1
         if message:
             deliver(ranks, index, *message)
-        elif idle > size and not any(rank.sent < len(rank.transfer.sends) for rank in ranks):
+        elif idle > size and not any(rank.sent < len(rank.stream.sends) for rank in ranks):
             break
     whole = np.arange(items) * (size * (size + 1) // 2)
     for rank in ranks:
         np.testing.assert_array_equal(rank.array, whole)
-        assert not any(rank.transfer.arrivals.values())
+        assert not any(rank.receiving.values())

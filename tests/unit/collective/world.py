@@ -7,10 +7,11 @@ import msgspec
 
 from c4bench.collective.communicator import Communicator
 from c4bench.collective.endpoint_context import RankProcess
+from c4bench.collective.inside import InsidePlace
 from c4bench.collective.options import Options
 from c4bench.collective.recorder import Recorder
-from c4bench.model.fabric import ASK_QPS, Nic
-from c4bench.model.telemetry import Member
+from c4bench.model.fabric import ASK_QPS, Inside, Nic
+from c4bench.model.telemetry import Gpu, Member
 from tools.local_rendezvous import LocalRendezvous
 from tools.loopback import LoopbackPort, Network
 
@@ -55,8 +56,9 @@ class PlannedRendezvous(LocalRendezvous):
 class World:
     """A job of `size` ranks with `nics` NICs each; ranks in `absent` never join.
 
-    NICs in `down`, by rank and number, are down when they are opened; those in `nameless` have no address then, and
-    those in `moving` get another one once the ranks have told each other the first. `needs` are QPs by pair of NICs.
+    With `gpus` there are so many ranks on each host, which have a GPU each and share the host's NICs. NICs in `down`,
+    by rank and number, are down when they are opened; those in `nameless` have no address then, and those in `moving`
+    get another one once the ranks have told each other the first. `needs` are QPs by pair of NICs.
     """
 
     def __init__(self, folder, size, nics=1, absent=(), **options):
@@ -71,12 +73,19 @@ class World:
         self.rendezvous = PlannedRendezvous(options.pop("needs", {}))
         self.rendezvous.exchanged = self._move
         self.rendezvous.by_qp = options.pop("by_qp", False)
+        self.inside = options.pop("inside", Inside())
+        self.gpus = options.pop("gpus", 0)
         self.options = Options(timeout_s=options.pop("timeout_s", 20.0), **options)
         self.ports = [[LoopbackPort(self.network, f"rxe{i}") for i in range(nics)] for _ in range(size)]
-        self.members = [Member(rank, f"h{rank}", tuple(f"h{rank}/{i}" for i in range(nics))) for rank in range(size)]
+        self.members = [self._member(rank, nics) for rank in range(size)]
         self.recorders = [Recorder(self.path(rank), "job", rank) for rank in range(size)]
         present = [rank for rank in range(size) if rank not in absent]
         self.joined = run_in_threads(self.join, present)
+
+    def _member(self, rank, nics):
+        number, index = divmod(rank, self.gpus or 1)
+        gpu = Gpu(index, index % nics) if self.gpus else msgspec.UNSET
+        return Member(rank, f"h{number}", tuple(f"h{number}/{nic}" for nic in range(nics)), gpu=gpu)
 
     @property
     def comms(self):
@@ -116,8 +125,12 @@ class World:
             port.address = port.address or "::1"
 
     def join(self, rank, **changed):
-        nics = tuple(Nic(f"h{rank}", i, f"rxe{i}", "net", "::1", self.rates[i]) for i in range(len(self.ports[rank])))
-        process = RankProcess("job", nics, self.rendezvous, self.recorders[rank], lambda nic: self.open(rank, nic))
+        host = self.members[rank].host
+        nics = tuple(Nic(host, i, f"rxe{i}", "net", "::1", self.rates[i]) for i in range(len(self.ports[rank])))
+        place = InsidePlace(self.folder, self.folder / f"{host}.links", self.inside) if self.gpus else None
+        process = RankProcess(
+            "job", nics, self.rendezvous, self.recorders[rank], lambda nic: self.open(rank, nic), inside=place
+        )
         options = msgspec.structs.replace(self.options, **changed)
         return Communicator("dp", rank, self.members, process, options)
 

@@ -24,13 +24,17 @@ case "$*" in
 esac
 """,
     "lldpctl": """echo '{"lldp": [{"interface": [{"name": "eth2", "chassis": [{"name": [{"value": "leaf0"}]}],
-  "port": [{"id": [{"type": "ifname", "value": "Ethernet0"}]}]}, {"name": "eth9", "chassis": [{}]}]}]}'""",
+  "port": [{"id": [{"type": "local", "value": "etp1"}], "descr": [{"value": "Ethernet0"}]}]},
+  {"name": "eth4", "chassis": [{"name": [{"value": "leaf1"}]}],
+  "port": [{"id": [{"type": "ifname", "value": "swp4"}], "descr": [{"value": "Ethernet9"}]}]},
+  {"name": "eth9", "chassis": [{}]}]}]}'""",
 }
 # Device, its interface, its rate, its place on the bus.
 NICS = (
     ("mlx5_0", "eth2", "400 Gb/sec (4X NDR)", "pci0000:15/0000:15:01.0/0000:16:00.0/0000:18:00.0"),
     ("mlx5_1", "eth3", "400 Gb/sec (4X NDR)", "pci0000:15/0000:15:01.0/0000:19:00.0/0000:1b:00.0"),
     ("mlx5_2", "eth0", "25 Gb/sec (1X EDR)", "pci0000:60/0000:60:01.0/0000:61:00.0"),
+    ("mlx5_3", "eth4", "400 Gb/sec (4X NDR)", "pci0000:70/0000:70:01.0/0000:71:00.0"),
 )
 GPUS = ("pci0000:15/0000:15:01.0/0000:16:00.0/0000:17:00.0", "pci0000:29/0000:29:01.0/0000:2a:00.0")
 
@@ -69,13 +73,17 @@ def found(tmp_path):
 
 
 def test_nics_are_found_with_their_switch_ports_but_not_the_one_we_came_by(found):
-    """A NIC without an address or a neighbour that says its name goes without; management is told, and left out."""
+    """A NIC without an address or a neighbour that says its name goes without; management is told, and left out.
+
+    A port is called as its switch calls it, also where SONiC says an alias first.
+    """
     facts = found(SSH_CONNECTION="10.0.0.9 40000 10.0.0.5 22")
     assert facts.management == "eth0"
     output = [(nic.device, nic.netdev, nic.address, nic.rate, nic.leaf) for nic in facts.nics]
     assert output == [
         ("mlx5_0", "eth2", "10.2.0.1", "400gbit", "leaf0/Ethernet0"),
         ("mlx5_1", "eth3", "", "400gbit", ""),
+        ("mlx5_3", "eth4", "", "400gbit", "leaf1/swp4"),
     ]
 
 

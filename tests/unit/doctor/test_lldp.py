@@ -6,10 +6,13 @@ import msgspec
 import pytest
 
 from c4bench.c4p.knowledge.cabling import CableDifference, Kind
+from c4bench.cli import doctor
+from c4bench.cli.main import main
 from c4bench.doctor import look, overview
-from c4bench.doctor.capabilities import Report
+from c4bench.doctor.capabilities import Capability, Report, State
+from c4bench.doctor.facts import Mark, Remark
 from c4bench.doctor.lldp import Neighbour, neighbours
-from c4bench.doctor.overview import document
+from c4bench.doctor.overview import DeviceRemark, Document, document
 from c4bench.doctor.switches import SwitchReport
 from c4bench.inventory import load
 
@@ -228,3 +231,34 @@ def test_a_link_that_is_not_stated_is_named(found):
     ]
     across = AS_STATED | {"spine0": [*AS_STATED["spine0"], ("Ethernet16", "spine1", "Ethernet56")]}
     assert [(one.a, one.b, one.kind) for one in found(across).differences] == [("spine0", "spine1", Kind.UNEXPECTED)]
+
+
+BAD_MTU = DeviceRemark("leaf0", Remark(Mark.BAD, "mtu", "Ethernet0", "another MTU"))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [
+        ({}, 0),
+        ({"hosts": (Report("a", (Capability("rdma", State.ABSENT, "no device", "load it", needed=True),)),)}, 3),
+        ({"hosts": (Report("a", (), remarks=(Remark(Mark.BAD, "link", "eth2", "no link"),)),)}, 3),
+        ({"hosts": (Report("a", (), remarks=(Remark(Mark.NOTE, "age", "eth2", "it is old"),)),)}, 0),
+        ({"switches": (SwitchReport("leaf0", True, 1, ("Ethernet0: errors grow",)),)}, 3),
+        ({"switches": (SwitchReport("leaf0", False, 0, ("its system is not known",)),)}, 0),
+        ({"misconfigurations": (BAD_MTU,)}, 3),
+        ({"misconfigurations": (DeviceRemark("leaf0", Remark(Mark.UNKNOWN, "pfc", "", "its QoS")),)}, 0),
+        ({"disagreements": ("MTU: 9216 at leaf0, 1500 at leaf1",)}, 3),
+        ({"differences": (CableDifference("a/0", "leaf0", Kind.MISSING, 1, 0, by="LLDP"),)}, 3),
+    ],
+)
+def test_whatever_the_page_calls_bad_is_the_exit_code(monkeypatch, tmp_path, capsys, wrong, code):
+    """Code 3 with a line that begins with BAD, also for a setting, a switch or a cable; else 0."""
+    path = tmp_path / "hosts.yml"
+    path.write_text(INVENTORY)
+    neighbours = (Neighbour("eth2", "leaf0", "Ethernet0"),)
+    healthy = Document((Report("a", (), neighbours=neighbours),), (SwitchReport("leaf0", True, 1, ()),))
+    found = msgspec.structs.replace(healthy, **wrong)
+    for name, answer in (("look_at", ()), ("ask_all", ()), ("document", found)):
+        monkeypatch.setattr(doctor, name, lambda *_, answer=answer, **__: answer)
+    assert main(["doctor", "--hosts", str(path)]) == code
+    assert any(line.startswith("BAD") for line in capsys.readouterr().out.splitlines()) == bool(code)

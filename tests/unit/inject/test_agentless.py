@@ -17,7 +17,7 @@ from c4bench.inject.catalogue import load
 from c4bench.inject.fault_session import FaultSession, lease_of, planned
 from c4bench.inject.first_plan import first_plan
 from c4bench.inject.journal import Journal
-from c4bench.inject.switch_shell import Answer, UnreachableError
+from c4bench.inject.switch_shell import Answer, Span, UnreachableError
 from c4bench.inventory import load as load_inventory
 from c4bench.model.fault import AgentlessSwitch, FaultRequest
 
@@ -37,6 +37,7 @@ ADDRESSES = [
         for index, name, address in ((2, "eth0", "10.0.0.1"), (3, "up0", "10.8.0.1"), (4, "up1", "10.8.1.1"))
     ),
 ]
+BRIEF = Span(1.0, 1.1)  # when something was done there
 ROUTES = (
     "default via 10.0.0.254 dev eth0 \n"
     "10.9.0.0/24 \n\tnexthop via 10.8.0.2 dev up0 weight 1 \n\tnexthop via 10.8.1.2 dev up1 weight 1 \n"
@@ -70,12 +71,13 @@ class Leaf:
         self.answer()
         self.asked.append("read")
         said = {"session": "10.0.0.9 5 10.0.0.1 22", "boot": self.boot, "uptime_ms": "5000"}
-        return Answer(dict(self.printed), {}, said)
+        return Answer(dict(self.printed), {}, said, BRIEF)
 
     def apply(self, fault, deadline_ms):
         self.answer()
         self.asked.append(("apply", fault.apply, deadline_ms))
         self.printed["routes"] = "10.9.0.0/24 via 10.8.0.2 dev up0 \n"
+        return BRIEF
 
     def revert(self, fault):
         self.answer()
@@ -151,9 +153,12 @@ def test_an_unknown_system_is_refused_with_those_there_are():
 
 
 def test_the_lease_ends_at_the_same_moment_on_the_switch(leaf, tmp_path):
-    """The switch's uptime at its reading gives the end on its own clock, however long planning takes."""
+    """The switch's uptime at its reading gives the end on its own clock, however long planning takes.
+
+    When the fault began is what the switch's shell gives, and not when it was called.
+    """
     spec, made, _ = session(tmp_path)
-    made.begin(spec)
+    assert made.begin(spec) == (BRIEF.ended_s, pytest.approx(BRIEF.ended_s - BRIEF.began_s))
     (deadline_ms,) = [asked[2] for asked in leaf.asked if asked[0] == "apply"]
     left_ms = 1000 * (made.deadline_s - time.monotonic())
     assert 5000 + left_ms <= deadline_ms <= 5000 + 20_000

@@ -283,6 +283,21 @@ def test_a_plan_is_asked_for_and_nothing_is_held():
         Injector(lambda _: ScriptedHost(HEALED), lambda _: "python").plan("nic.rate", Place(HOST, NIC))
 
 
+def test_a_driver_says_why_a_place_cannot_have_a_fault():
+    """Its reason is an answer; what is wrong with the request, or with the host, is an error."""
+
+    def ask(*replies):
+        injector = Injector(lambda _: ScriptedHost(*replies), lambda _: "python")
+        return injector.obstacle("nic.rate", Place(HOST, NIC), {"direction": "rx"})
+
+    assert ask(Planned((), ())) == ""
+    assert ask(Refused("it limits only what it sends", UnhealthyError.exit_code)) == "it limits only what it sends"
+    with pytest.raises(UsageError, match="h5: no such parameter"):
+        ask(Refused("no such parameter", UsageError.exit_code))
+    with pytest.raises(UnhealthyError, match="python ended"):
+        ask()
+
+
 @pytest.mark.parametrize("replies", [(HEALED,), (APPLIED, APPLIED)])
 def test_answers_out_of_order_are_errors(replies):
     """A fault that ends before it begins, or begins twice, is none."""

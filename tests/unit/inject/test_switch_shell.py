@@ -61,7 +61,7 @@ class Switch:
         return SwitchFault("leaf0", self.reached, token, claims, *lines, boot, cycle)
 
     def apply(self, fault, lease_s=30.0):
-        switch_shell.apply(fault, self.uptime_ms() + int(1000 * lease_s))
+        return switch_shell.apply(fault, self.uptime_ms() + int(1000 * lease_s))
 
 
 @pytest.fixture
@@ -130,6 +130,30 @@ def test_a_refused_line_takes_all_back(switch):
         switch.apply(fault)
     assert switch.did() == ["on", "off"]
     assert not switch.files("undo")
+
+
+def test_the_moment_of_a_change_is_known_without_what_came_before_it(switch):
+    """Neither the connection nor what is prepared on the switch makes it uncertain when the change was made."""
+    slow_s = 0.4
+    switch.tool(
+        "ssh", SSH.format(tools=switch.tools, banner=switch.root / "banner").replace("cat", f"sleep {slow_s}; cat")
+    )
+    switch.tool("at", AT.replace("job=", f"sleep {slow_s}; job="))
+    fault = msgspec.structs.replace(switch.fault(), apply=(f"date +%s.%N >> {shlex.quote(str(switch.log))}",))
+    before_s = time.time()
+    span = switch.apply(fault)
+    took_s = time.time() - before_s
+    assert span.began_s <= float(switch.did()[0]) <= span.ended_s
+    assert span.ended_s - span.began_s <= took_s - 2 * slow_s + 0.02  # two steps of /proc/uptime
+    assert switch_shell.revert(fault) == ""
+
+
+def test_a_program_that_only_reads_is_not_waited_for(switch, monkeypatch):
+    """What is no shell is given the whole script soon, so that it can end and say what it is."""
+    monkeypatch.setattr(switch_shell, "_READY_WITHIN_S", 0.1)
+    switch.tool("ssh", "#!/bin/sh\ncat >/dev/null\necho '% Invalid input'\n")
+    with pytest.raises(UnreachableError, match=r"it ran no script .% Invalid input"):
+        switch_shell.revert(switch.fault())
 
 
 def test_half_a_script_does_nothing(switch, monkeypatch):

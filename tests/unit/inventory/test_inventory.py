@@ -17,7 +17,7 @@ from c4bench.inventory import Access, load, select
 from c4bench.inventory.document import Document
 from c4bench.inventory.groups import expand, resolve
 from c4bench.inventory.review import review
-from c4bench.model.fabric import Nic
+from c4bench.model.fabric import Inside, Nic
 
 RACKS = """\
 all:
@@ -133,6 +133,11 @@ def test_host_ranges_are_expanded():
             [":7:", "c4.nics[1].plane", "`int`"],
         ),
         ("all: {hosts: {a: {c4: {nics: [{rate: fast}]}}}}", ["c4.nics[0].rate", "10gbit", "host a"]),
+        (
+            "all: {hosts: {a: {c4: {nics: [{device: m0}, {device: m0}]}}}}",
+            ["duplicate NIC device m0", "nics[1].device"],
+        ),
+        ("all: {hosts: {a: {c4: {inside: {rate: fast}}}}}", ["c4.inside", "10gbit", "host a"]),
         ("all: {hosts: {a: {c4: {nics: [{index: 1}, {}]}}}}", ["duplicate NIC index 1", "nics[1].index"]),
         ("all: {hosts: {a: {c4: {nics: [{bond: [e1]}]}}}}", ["nics[0].bond: e1: name two or more interfaces"]),
         ("all: {hosts: {a: {c4: {nics: [{bond: [e1, e1]}]}}}}", ["nics[0].bond: e1, e1: name two or more interfaces"]),
@@ -287,3 +292,13 @@ def test_a_discovered_file_that_replaces_what_the_inventory_says_is_named(write,
     assert review(load(path)).problems == (
         f"{found}:2: c4: this replaces the whole c4 that {path} gives a; keep one of the two",
     )
+
+
+def test_gpus_are_read_with_their_nearest_nics(tmp_path):
+    """A host's GPUs, by number, have the index of their NIC, -1 where none is stated; `inside` has rate and delay."""
+    path = tmp_path / "hosts.yml"
+    gpus = "gpus: [{index: 1, nic: 4}, {index: 0}], inside: {rate: 900gbit, delay: 2us}"
+    path.write_text(f"all: {{hosts: {{a: {{c4: {{nics: [{{index: 4}}], {gpus}}}}}, b: {{}}}}}}")
+    a, b = load(path).hosts
+    assert (a.gpus, a.inside) == ((-1, 4), Inside(9e11, 2e-6))
+    assert (b.gpus, b.inside) == ((), Inside())

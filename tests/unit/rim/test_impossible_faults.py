@@ -6,7 +6,10 @@ import pytest
 
 from c4bench.errors import UsageError
 from c4bench.inject.feasibility import Feasibility
+from c4bench.inject.places import Place
+from c4bench.model.fabric import Host, Nic
 from c4bench.pytest_plugin import scope
+from c4bench.pytest_plugin.fixtures import obstacle
 
 WHY = "h5/0: nic.rate has no driver for mlx5_core"
 
@@ -64,3 +67,20 @@ def test_a_fault_of_no_catalogue_cannot_be_required():
     scope.check_names(["rdma", "fault:nic.rate"])
     with pytest.raises(UsageError, match=r"there is no fault 'nic.rat'.*nic.rate"):
         scope.check_names(["fault:nic.rat"])
+
+
+def test_parameters_that_are_not_the_defaults_are_planned_by_themselves():
+    """Only where hosts plan at all, for what has parameters, and where the fault can be had with the default ones."""
+    nic, asked = Nic("h5", 0, "mlx5_0", "h5n0", "10.1.1.1", 25e9), []
+    place = Place(Host("h5", "10.255.0.15", (nic,)), nic)
+    injector = SimpleNamespace(obstacle=lambda *words: asked.append(words) or "it limits only what it sends")
+
+    def why(known, **parameters):
+        return obstacle(injector, known, "nic.rate", place, parameters)
+
+    assert why(Feasibility({}), direction="rx") == ""
+    assert why(Feasibility({"nic.rate": {"h5/0": WHY}}, planned=True), direction="rx") == WHY
+    assert why(Feasibility({}, planned=True)) == ""
+    assert not asked
+    assert why(Feasibility({}, planned=True), direction="rx") == "it limits only what it sends"
+    assert asked == [("nic.rate", place, {"direction": "rx"})]

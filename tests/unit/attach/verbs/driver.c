@@ -117,6 +117,19 @@ static void for_long(void)
 	}
 }
 
+/* Ask to be woken, post, and sleep. */
+static void woken(void)
+{
+	struct ibv_qp *qp = connected(64, 0);
+
+	ibv_req_notify_cq(&queue, 0);
+	post(qp, IBV_WR_SEND, 2);
+	printf("done\n");
+	fflush(stdout);
+	while (getchar() != EOF)
+		continue;
+}
+
 /* Keep some requests outstanding, until the device has another address vector for them or the time is over. */
 static void moves(void)
 {
@@ -230,7 +243,7 @@ int main(int count, char **words)
 	} scripts[] = {
 		{"posts", posts}, {"for_long", for_long}, {"moves", moves}, {"stays", stays}, {"refused", refused},
 		{"failed", failed}, {"threads", threads}, {"forked", forked}, {"many", many}, {"come_and_go", come_and_go},
-		{"unsignaled", unsignaled}, {"old", refused}, {"late", late},
+		{"unsignaled", unsignaled}, {"old", refused}, {"late", late}, {"woken", woken},
 	};
 
 	fake_layout = count > 1 && !strcmp(words[1], "old") ? NULL : fake_layout;

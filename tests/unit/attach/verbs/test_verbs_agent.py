@@ -128,6 +128,19 @@ def test_an_agent_that_comes_later_learns_of_the_process(driver, folder):
         (folder.parent / "agent").unlink()
 
 
+def test_an_agent_that_comes_back_learns_of_planned_paths(driver, folder):
+    """What an agent before it has planned is said once to the next one, and that moves it; the rest is not."""
+    with agent(folder, b'{"label":849}\n', messages=2) as first:
+        driver("for_long")
+    (folder.parent / "agent").unlink()
+    wish = b'{"move":17,"device":1,"label":850}\n'
+    with agent(folder, wish, messages=3) as second:
+        while len(second) < 3:
+            time.sleep(0.01)
+    assert first[1:] == [ASKED]
+    assert second[1:] == [ASKED | {"label": 849}, {"moved": 17, "device": 1, "label": 850, "refused": 0}]
+
+
 def test_a_process_that_the_agent_refuses_runs_without_it(driver, folder):
     """A refusal is said in one line, and nothing more is asked."""
     with agent(folder, b"", b'{"error":"user 4711 may not"}\n') as heard:

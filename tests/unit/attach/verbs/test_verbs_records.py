@@ -33,6 +33,12 @@ def test_a_connection_is_recorded_as_our_ranks_record_it(driver):
     assert sending.source_port == 0xC003  # of flow label 3
 
 
+def test_who_sleeps_until_a_completion_has_recorded_its_last_posts(driver):
+    """It does not come by again; and it waits for what is outstanding as one does that looks for it."""
+    (conn,) = driver("woken").telemetry.conns
+    assert (conn.outstanding, conn.owed, conn.state) == (2, 1, "transfer")
+
+
 def test_what_is_never_completed_is_not_awaited(driver):
     """Requests without a completion are outstanding, but nobody waits for them, and their time is not transfer."""
     (sending,) = driver("unsignaled").telemetry.conns

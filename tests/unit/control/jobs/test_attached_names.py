@@ -234,8 +234,9 @@ def test_queue_pairs_of_nobody_are_not_followed(scene):
             asyncio.run(scene.attached.moves("h0", asked))
 
 
-def test_paths_of_a_process_that_has_ended_are_given_back():
-    """Once, when its host reports its end; what others have stays."""
+@pytest.mark.parametrize("restarted", [False, True])
+def test_paths_of_a_process_that_has_ended_are_given_back(restarted):
+    """Once, when its host reports its end; what others have stays. A master that has restarted knows them too."""
     scene = Scene()
 
     async def play():
@@ -244,7 +245,11 @@ def test_paths_of_a_process_that_has_ended_are_given_back():
         )
         await scene.attached.report("h1", Attached((NICS["h1"],), (AttachedRank(102, "j", 2),)))
         for pid in (100, 101):
-            await scene.attached.route("h0", AttachedPath(pid, NICS["h0"].address, NICS["h1"].address, pid))
+            path = AttachedPath(pid, NICS["h0"].address, NICS["h1"].address, pid)
+            if restarted:
+                await scene.attached.moves("h0", AttachedMoves((path,), (50_005,)))
+            else:
+                await scene.attached.route("h0", path)
         for ended in ((AttachedRank(100, "j", 0, ended=True), AttachedRank(101, "j", 1)), (AttachedRank(101, "j", 1),)):
             await scene.attached.report("h0", Attached((NICS["h0"],), ended))
 

@@ -296,22 +296,22 @@ static const char *end(void)
 
 static void fail_one(void)
 {
-	fabric_fail(2 * (int)draw(2), (int)draw(2));
+	fabric_fail(2 * (int)draw(2), (enum fabric_failure)(WITH_EVENT + draw(fabric_tells_packets ? 3 : 2)));
 }
 
 static void fail_own(void)
 {
-	fabric_fail(0, 1);
+	fabric_fail(0, WITH_EVENT);
 }
 
 static void fail_all(void)
 {
-	fabric_fail(0, 1), fabric_fail(1, 1);
+	fabric_fail(0, WITH_EVENT), fabric_fail(1, WITH_EVENT);
 }
 
 static void fail_far_twin(void)
 {
-	fabric_fail(3, 0);
+	fabric_fail(3, WITH_ERRORS);
 }
 
 /* --- what the driver may be asked for --- */
@@ -319,7 +319,7 @@ static void fail_far_twin(void)
 static void one_loss(void)
 {
 	wait_s(0.03); /* the twins are connected */
-	work(MESSAGES, draw(2 * MESSAGES), fail_one);
+	work(MESSAGES, draw(MESSAGES), fail_one);
 }
 
 static void both_lost(void)

@@ -7,6 +7,7 @@ from c4bench.errors import UsageError
 from c4bench.inject import processes
 from c4bench.inject.registry import witness
 from c4bench.inject.witness.base import Aftermath, Evidence, Values, wait_until
+from c4bench.model.fabric import gpu_name
 from c4bench.model.fault import FaultRequest
 
 _POLL_S = 0.01
@@ -26,7 +27,7 @@ class Carried(NamedTuple):
 
 def carried(request: FaultRequest, direction: str) -> Carried:
     """By all ranks of this host: `tx` from this GPU, `rx` to it, `both`."""
-    name = f"{request.host}/gpu{request.gpu or 0}"
+    name = gpu_name(request.host, request.gpu or 0)
     size_bytes, busy_s, messages, outstanding = 0, 0.0, 0, 0
     for job, rings in processes.ranks_here().items():
         for ring in (ring for ring in rings if ring.endswith(".ring")):

@@ -44,10 +44,12 @@ def values(rank, count):
     return (np.arange(count) % 1000 + 10_000 * rank).astype(np.float64)
 
 
-@pytest.mark.parametrize(("count", "resilient"), [(1, False), (40_003, False), (1003, True)])
-def test_collectives_are_exact(tmp_path, count, resilient):
-    """All collectives have the right result on each of eight ranks, through four NICs and inside both hosts."""
-    world = World(tmp_path, 8, nics=4, gpus=4, resilient=resilient)
+@pytest.mark.parametrize(
+    ("count", "nics", "resilient"), [(1, 4, False), (40_003, 4, False), (1003, 4, True), (30_011, 2, False)]
+)
+def test_collectives_are_exact(tmp_path, count, nics, resilient):
+    """All collectives have the right result on each of eight ranks, through all NICs and inside both hosts."""
+    world = World(tmp_path, 8, nics=nics, gpus=4, resilient=resilient)
 
     def work(comm):
         total, own = values(comm.rank, count), values(comm.rank, 8 * count)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from c4bench.attach import build
-from c4bench.attach.environment import AS_INVENTORY, FAILOVER, PRELOAD
+from c4bench.attach.environment import PRELOAD, failover_variables
 from c4bench.units import payload_bound
 
 pytestmark = [pytest.mark.nightly, pytest.mark.needs(hosts=2)]
@@ -67,7 +67,7 @@ def ends(rdma_hosts):
 
 def with_failover():
     """The variables of a program that goes on at another NIC."""
-    return {PRELOAD: ":".join(map(str, build.libraries(failover=True))), FAILOVER: AS_INVENTORY}
+    return {PRELOAD: ":".join(map(str, build.libraries(failover=True)))} | failover_variables({})
 
 
 @pytest.fixture

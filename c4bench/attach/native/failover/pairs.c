@@ -8,6 +8,7 @@
 #include "next.h"
 #include "pools.h"
 #include "relay.h"
+#include "standby.h"
 #include "writer.h"
 
 #include <errno.h>
@@ -37,21 +38,29 @@ static int destroy(struct ibv_qp *qp)
 	return next(qp);
 }
 
-/* Why a queue pair has no twin; NULL where it may have one. */
-static const char *obstacle(const struct ibv_qp_init_attr *attributes, struct ibv_pd *pd)
+/* Whether a queue pair may have a twin; says why not. */
+static int may_have_twin(const struct ibv_qp_init_attr *attributes, struct ibv_pd *pd)
 {
-	if (attributes->qp_type != IBV_QPT_RC)
-		return "it is not reliable (RC)";
+	if (attributes->qp_type != IBV_QPT_RC) {
+		say("a queue pair that is not reliable (RC) does not survive a failure of its NIC");
+		return 0;
+	}
 	const struct queue *sends = queue_of(attributes->send_cq), *receives = queue_of(attributes->recv_cq);
 	const struct pool *pool = pool_of(attributes->srq);
 
-	if (!sends || !receives || sends->by_events || receives->by_events)
-		return "its completions come by events, or by ibv_start_poll";
-	if (attributes->srq && (!pool || (pool->queue && pool->queue != receives)))
-		return "its shared receive queue has no twin, or several completion queues";
-	if (!memory_twin_of(pd))
-		return "its protection domain has no twin";
-	return NULL;
+	if (!sends || !receives || sends->by_events || receives->by_events) {
+		say("a queue pair whose completions come by events, or by ibv_start_poll, does not survive a failure of its NIC");
+		return 0;
+	}
+	if (attributes->srq && (!pool || (pool->queue && pool->queue != receives))) {
+		say("a queue pair whose shared receive queue has several completion queues does not survive a failure of its NIC");
+		return 0;
+	}
+	if (!memory_twin_of(pd)) {
+		say("a queue pair whose protection domain has no twin does not survive a failure of its NIC");
+		return 0;
+	}
+	return 1;
 }
 
 static struct ibv_qp *make_twin(struct pair *pair, const struct ibv_qp_init_attr *attributes, struct ibv_pd *pd)
@@ -93,13 +102,11 @@ static void free_pair(struct pair *pair)
 /* Returns the new pair, NULL where the queue pair has no twin. */
 static struct pair *pair_up(struct ibv_qp *qp, const struct ibv_qp_init_attr *attributes, struct ibv_pd *pd)
 {
-	const char *why = obstacle(attributes, pd);
-	struct pair *pair = why ? NULL : calloc(1, sizeof *pair);
+	struct pair *pair;
 
-	if (why) {
-		say("a queue pair does not survive a failure of its NIC: %s", why);
+	if (!may_have_twin(attributes, pd))
 		return NULL;
-	}
+	pair = calloc(1, sizeof *pair);
 	if (pair && fill(pair, qp, attributes, pd) && keeper_start() && keeper_add(pair))
 		return pair;
 	say("a queue pair does not survive a failure of its NIC: no memory for its twin");
@@ -108,13 +115,21 @@ static struct pair *pair_up(struct ibv_qp *qp, const struct ibv_qp_init_attr *at
 	return NULL;
 }
 
+static void leave_alone(struct ibv_qp *qp, const struct ibv_qp_init_attr *attributes)
+{
+	struct pool *pool = pool_of(attributes->srq);
+
+	if (pool)
+		pool_add_other(pool, qp);
+}
+
 struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attributes)
 {
 	NEXT(ibv_create_qp, NULL);
 	struct ibv_qp *qp = next(pd, attributes);
 
-	if (qp && nic_of(qp->context) && !in_child)
-		pair_up(qp, attributes, pd);
+	if (qp && nic_of(qp->context) && !in_child && !pair_up(qp, attributes, pd))
+		leave_alone(qp, attributes);
 	return qp;
 }
 
@@ -128,11 +143,14 @@ struct ibv_qp *pair_create_extended(struct ibv_context *context, struct ibv_qp_i
 		return qp;
 	if (attributes->comp_mask & ~plain || !(attributes->comp_mask & IBV_QP_INIT_ATTR_PD)) {
 		say("a queue pair does not survive a failure of its NIC: it has more than other NICs may have");
+		leave_alone(qp, (struct ibv_qp_init_attr *)attributes);
 		return qp;
 	}
 	struct pair *pair = pair_up(qp, (struct ibv_qp_init_attr *)attributes, attributes->pd);
 	if (pair)
 		writer_make(pair);
+	else
+		leave_alone(qp, (struct ibv_qp_init_attr *)attributes);
 	return qp;
 }
 
@@ -187,6 +205,7 @@ static int to_receive(struct pair *pair, struct ibv_qp_attr *attributes, int mas
 	pair->bytes_a_packet = 128u << attributes->path_mtu;
 	address_of(&attributes->ah_attr.grh.dgid, pair->peer.address);
 	pair->peer.number = attributes->dest_qp_num;
+	pair->connected[OWN] = 1;
 	fence_greet(pair);
 	keeper_unlock();
 	return 0;
@@ -200,17 +219,21 @@ static int to_send(struct pair *pair, struct ibv_qp_attr *attributes, int mask)
 		own.timeout = TIMEOUT_AT_MOST;
 	if (mask & IBV_QP_RETRY_CNT && own.retry_cnt > RETRIES_AT_MOST)
 		own.retry_cnt = RETRIES_AT_MOST;
-	int failed = pair_modify(pair->qp[OWN], &own, mask);
-	if (failed)
-		return failed;
 	keeper_lock();
-	pair->to_send = own;
-	pair->sends_as = mask;
-	pair->packets[OWN] = own.sq_psn;
-	pair->connected[OWN] = 1;
+	/* One that only received until now may have moved meanwhile. */
+	int failed = pair->connected[OWN] ? pair_modify(pair->qp[OWN], &own, mask) : 0;
+	if (!failed) {
+		pair->to_send = own;
+		pair->sends_as = mask;
+		if (pair->connected[OWN]) {
+			pair->packets[OWN] = own.sq_psn;
+			pair->sending[OWN] = 1;
+		}
+		standby_enable(pair, TWIN);
+	}
 	keeper_unlock();
 	keeper_wake();
-	return 0;
+	return failed;
 }
 
 /* The program ends what it has outstanding: from now on all is its own. */
@@ -245,7 +268,7 @@ static int to_reset(struct pair *pair, struct ibv_qp_attr *attributes, int mask)
 	pair->send_epoch++;
 	pair->receive_epoch = pair->send_epoch;
 	pair->holding = pair->receives_wait = 0;
-	pair->connected[OWN] = pair->connected[TWIN] = 0;
+	pair->connected[OWN] = pair->connected[TWIN] = pair->sending[OWN] = pair->sending[TWIN] = 0;
 	pair->mixed_until = 0;
 	pair->wanted = pair->hopeless = 0;
 	pair->error = IBV_WC_SUCCESS;
@@ -311,6 +334,7 @@ int ibv_destroy_qp(struct ibv_qp *qp)
 		keeper_unlock();
 		writer_free(pair);
 	}
+	pool_remove_other(qp);
 	int failed = destroy(qp);
 	if (pair)
 		free_pair(pair);

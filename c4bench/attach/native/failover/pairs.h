@@ -83,7 +83,8 @@ struct pair {
 	int holding; /* what is posted waits until the twin of `missing_key` is known */
 	uint32_t missing_key;
 	uint32_t packets[SIDES]; /* the next packet sequence number */
-	int connected[SIDES];
+	int connected[SIDES]; /* it can receive */
+	int sending[SIDES];   /* it can send; a program that only receives need not make its queue pair do that */
 	uint64_t mixed_until; /* some requests before this number were carried out by another NIC */
 
 	struct bias receiving;
@@ -104,7 +105,7 @@ struct pair {
 	uint32_t tag;
 	struct peer peer;
 	int hopes; /* the peer may answer still */
-	uint64_t since_ns, greet_ns, asked_key_ns;
+	uint64_t since_ns, greet_ns, greeted_ns, asked_key_ns;
 	struct move move;
 	struct standby standby;
 	struct stall stall;

@@ -4,10 +4,14 @@ Some need more evidence before that. When a connection dies, the ranks at both e
 others follow, so the first to exit says little about the cause. Therefore neighbours in a ring of all the job's NICs,
 with an idle host's if there is one, transfer data: a NIC that fails with both neighbours is broken. If something is
 only slow, C4D's probes decide.
+
+The spare is the one from which the fabric looks most like from the host that it replaces (`choose_spare`).
 """
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import inf
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,6 +20,7 @@ from c4bench.model import advice
 from c4bench.model.advice import LEAST_CONFIDENCE
 from c4bench.model.diagnosis import Cause, Component, Diagnosis, Syndrome
 from c4bench.model.fabric import Host, Nic
+from c4bench.model.graph import FabricGraph, distances, neighbours
 from c4bench.model.steering import Action, Incident, Policy
 from c4bench.model.telemetry import Member
 
@@ -33,9 +38,9 @@ _HANGS = (Syndrome.COMMUNICATION_HANG, Syndrome.NON_COMMUNICATION_HANG)
 class Fleet(msgspec.Struct, frozen=True):
     """The state of hosts and limits at `now_s` (master's clock).
 
-    `spares` are connected, in service and idle, in the order of choice. `taken_s` is when hosts were taken out of
-    service, including those put back since; `restarts_s` when the job was restarted; `wanted` how many ranks it was
-    started with.
+    `spares` are connected, in service and idle, in the order of choice where the stated `graph` of the fabric does not
+    tell them apart. `taken_s` is when hosts were taken out of service, including those put back since; `restarts_s`
+    when the job was restarted; `wanted` how many ranks it was started with.
     """
 
     now_s: float
@@ -44,6 +49,7 @@ class Fleet(msgspec.Struct, frozen=True):
     spares: tuple[Host, ...] = ()
     taken_s: tuple[float, ...] = ()
     restarts_s: tuple[float, ...] = ()
+    graph: FabricGraph | None = None
 
 
 class SteeringDecision(msgspec.Struct, frozen=True):
@@ -127,14 +133,15 @@ class _Decisions:
         if wish is Action.ISOLATE:
             self._left -= 1
             return Incident(self._job, diagnosis, wish, "no new ranks are placed there", diagnosis.component, host)
-        spare = self._spare(host)
+        spare = choose_spare(self._fleet.members, host, self._spares, self._fleet.graph)
         return self._replace(diagnosis, host, spare) if spare else self._drop(diagnosis, host)
 
-    def _replace(self, diagnosis: Diagnosis, host: str, spare: Host) -> Incident:
+    def _replace(self, diagnosis: Diagnosis, host: str, chosen: "ChosenSpare") -> Incident:
         self._left -= 1
+        spare = chosen.host
         self._spares.remove(spare)
         self.moves[host] = spare
-        reason = f"{spare.name} takes its place"
+        reason = f"{spare.name} takes its place{chosen.cost}"
         return Incident(self._job, diagnosis, Action.RESTART, reason, diagnosis.component, host, spare.name)
 
     def _drop(self, diagnosis: Diagnosis, host: str) -> Incident:
@@ -158,11 +165,6 @@ class _Decisions:
     def _observe(self, diagnosis: Diagnosis, reason: str) -> Incident:
         return Incident(self._job, diagnosis, Action.OBSERVE, reason)
 
-    def _spare(self, host: str) -> Host | None:
-        """The first spare with as many NICs as the host's ranks use."""
-        used = {nic for member in self._fleet.members if member.host == host for nic in member.nics}
-        return next((spare for spare in self._spares if len(spare.nics) >= len(used)), None)
-
     def _host(self, component: Component) -> str:
         """The host of a rank, a NIC or a host component of the job; empty if it has none."""
         if component.kind == "rank":
@@ -174,6 +176,83 @@ class _Decisions:
 
 def _recent(times_s: Sequence[float], now_s: float) -> int:
     return sum(now_s - time_s < HOUR_S for time_s in times_s)
+
+
+class ChosenSpare(NamedTuple):
+    """The host that takes another's place, and what that costs the job: "" for nothing, as far as is known."""
+
+    host: Host
+    cost: str
+
+
+def choose_spare(
+    members: Sequence[Member], host: str, spares: Iterable[Host], graph: FabricGraph | None
+) -> ChosenSpare | None:
+    """The spare in whose place a host's ranks would perform most alike; None if none has as many NICs as they use.
+
+    A rank that used the host's n-th NIC will use the spare's n-th. The spare is best whose NICs are as fast, and as
+    near, by links, to those of the same number on the job's other hosts: at the same leaf or rail, or at one as near.
+    Among equal ones the first is chosen, and where the `graph` does not state a spare, it comes last.
+    """
+    used = list(dict.fromkeys(nic for member in members if member.host == host for nic in member.nics))
+    fitting = [spare for spare in spares if len(spare.nics) >= len(used)]
+    if not fitting or graph is None:
+        return ChosenSpare(fitting[0], "") if fitting else None
+    near = _Nearness(members, host, used, graph)
+    spare = min(fitting, key=near.cost)
+    return ChosenSpare(spare, near.in_words(spare))
+
+
+class _Nearness:
+    """How much slower and farther from a job's other hosts spares are than the host whose NICs `used` the job has."""
+
+    def __init__(self, members: Sequence[Member], host: str, used: Sequence[str], graph: FabricGraph) -> None:
+        self._used, self._joined = used, neighbours(graph)
+        self._away: dict[tuple[str, ...], dict[str, int]] = {}
+        self._leaves: dict[str, set[str]] = {}
+        self._rates_bps: dict[str, float] = {}
+        for port in graph.host_ports:
+            name = f"{port.host}/{port.nic}"
+            self._leaves.setdefault(name, set()).add(port.switch)
+            self._rates_bps[name] = self._rates_bps.get(name, 0.0) + port.rate_bps
+        # By number of the NIC, the leaves of the job's other NICs of that number.
+        others = {nic: number for member in members if member.host != host for number, nic in enumerate(member.nics)}
+        self._others = [
+            [self._leaves.get(nic, set()) for nic, number in others.items() if number == wanted]
+            for wanted in range(len(used))
+        ]
+
+    def cost(self, spare: Host) -> tuple[float, float]:
+        """By how much of a NIC's rate its slowest is slower than the host's, and how many links farther all are."""
+        new = [nic.name for nic in spare.nics[: len(self._used)]]
+        pairs = list(zip(new, self._used, strict=True))
+        known = [(self._rates_bps.get(a, 0.0), self._rates_bps[b]) for a, b in pairs if self._rates_bps.get(b)]
+        slower = max((1 - spare_bps / used_bps for spare_bps, used_bps in known), default=0.0)
+        return max(0.0, slower), max(0.0, self._links(new) - self._links(self._used))
+
+    def in_words(self, spare: Host) -> str:
+        """What follows the name of the spare in the reason of a restart."""
+        slower, farther = self.cost(spare)
+        if farther == inf:
+            return ", whose place in the fabric is not stated"
+        paths = sum(map(len, self._others))
+        costs = [f"its slowest NIC is {slower:.0%} slower"] if slower else []
+        costs += [f"its {paths} paths to the others are {farther / paths:.2g} links longer"] if farther else []
+        return f"; no spare is better: {', and '.join(costs)}" if costs else ""
+
+    def _links(self, nics: Sequence[str]) -> float:
+        """The links between these NICs and those of the same number on other hosts, in all; infinite if not known."""
+        total = 0.0
+        for nic, others in zip(nics, self._others, strict=True):
+            away = self._distances(tuple(sorted(self._leaves.get(nic, ()))))
+            total += sum(min((away.get(leaf, inf) for leaf in leaves), default=inf) for leaves in others)
+        return total
+
+    def _distances(self, leaves: tuple[str, ...]) -> dict[str, int]:
+        """The distance of each switch from the nearest of these."""
+        if leaves not in self._away:
+            self._away[leaves] = distances(leaves, self._joined)
+        return self._away[leaves]
 
 
 def move_ranks(
@@ -205,7 +284,8 @@ def _moved(member: Member, moves: Mapping[str, Host | None], renamed: Mapping[st
 
 def needs_trials(diagnosis: Diagnosis) -> bool:
     """Whether another component may be to blame, and trial transfers could show which."""
-    if diagnosis.syndrome not in _HANGS or diagnosis.component.kind == "job" or diagnosis.cause in _OBSERVED:
+    untried = diagnosis.component.kind in ("job", "gpu") or diagnosis.cause in _OBSERVED
+    if diagnosis.syndrome not in _HANGS or untried:
         return False
     return bool(diagnosis.alternatives) or diagnosis.confidence < LEAST_CONFIDENCE
 

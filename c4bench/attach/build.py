@@ -114,6 +114,14 @@ def profiler() -> Path:
     return library("nccl")
 
 
+def for_hosts() -> dict[str, Path]:
+    """What an agent's host needs to attach programs, of what is built here, by its path below an environment."""
+    libraries = (_path(name) for name in LIBRARIES if name != "lab")
+    in_its_place = sorted(_folder_in_place().glob("*"))
+    found = (*(path for path in libraries if path.exists()), *in_its_place)
+    return {str(path.relative_to(sys.prefix)): path for path in found}
+
+
 def in_virtual_time() -> bool:
     """Whether this process runs in a lab whose clock moves only while processes sleep."""
     return _VIRTUAL_TIME in Path("/proc/cmdline").read_text().split()

@@ -314,6 +314,7 @@ class Plans:
         for scope, planner in self._planners.items():
             planner.adopt((live.flow, self._live_flows.planned(live)) for live in movable[scope])
             planner.rebalance()
+            planner.spread()
             self._apply(planner)
 
     def _new_planner(self) -> Planner:
@@ -349,6 +350,7 @@ class Plans:
         contended = any(worst > (1 + _SLACK) * mean for worst, mean in level)
         if contended:
             planner.rebalance()
+            planner.spread()
         return contended
 
     def _immovable_bps(self) -> dict[str, float]:

@@ -61,6 +61,41 @@ def shares(
     return divided
 
 
+class Spread(NamedTuple):
+    """The paths that carry each connection, with their shares, the largest first; and a bound of the worst load."""
+
+    paths: dict[tuple[str, str, str], list[tuple[Path, float]]]
+    least: float
+
+
+def spread(
+    demands: Mapping[tuple[str, str, str], tuple[float, str]],
+    choices: Mapping[tuple[str, str, str], Sequence[Path]],
+    conditions: Conditions,
+) -> Spread | None:
+    """Divide each connection among all paths that it may take so that the worst link load is lowest; over few of them.
+
+    `demands` are bit/s and the job, by connection. No plan has a lower worst load than the bound. None for more than
+    512 paths of all connections together, which would take too long.
+    """
+    keys = [key for key in sorted(demands) if choices[key]]
+    ways = [(key, path) for key in keys for path in choices[key]]
+    if not ways or len(ways) > _MAX_QPS:
+        return None
+    # The flows of a connection share the part of an id before its last dot.
+    named = [
+        Flow(f"{keys.index(key):03}.{number:03}", demands[key][1], *key[1:], demands[key][0] / len(choices[key]))
+        for number, (key, _) in enumerate(ways)
+    ]
+    problem = _Problem(named, named, {flow.id: path for flow, (_, path) in zip(named, ways, strict=True)}, conditions)
+    solved = problem.solve()
+    found: dict[tuple[str, str, str], list[tuple[Path, float]]] = {key: [] for key in keys}
+    for (key, path), share in sorted(zip(ways, solved.tolist(), strict=True), key=lambda way: -way[1]):
+        if share > 0:
+            found[key].append((path, share))
+    return Spread(found, problem.least)
+
+
 def worst_load(
     flows: Iterable[Flow], paths: Mapping[str, Path], conditions: Conditions, shares: Mapping[str, float]
 ) -> float:
@@ -95,6 +130,8 @@ class _Problem:
             if (index := names.get(connection_key(flow))) is not None:
                 self._demand[index] += flow.demand_bps * conditions.shares.get(flow.job, 1.0)
         self._scale = float(self._loads(self._normal(np.zeros(len(self._of)))).max()) or 1.0
+        # The highest lower bound of the worst load that `solve` has met.
+        self.least = 0.0
 
     def worst(self, share: Sequence[float]) -> float:
         """The greatest load of a link with these shares, in order of the QPs."""
@@ -152,7 +189,7 @@ class _Problem:
     def _spread(self) -> Array:
         """Shares over all QPs for which the worst link load is lowest."""
         log = np.zeros(len(self._of))
-        best, least, bound = self._normal(log), np.inf, 0.0
+        best, least = self._normal(log), np.inf
         for sharpness in _SHARPNESS:
             step = 1.0
             for _ in range(_ROUNDS):
@@ -161,8 +198,8 @@ class _Problem:
                 if worst < least:
                     best, least = self._normal(log), worst
                 cost, price = self._gradient(load, worst, sharpness)
-                bound = max(bound, self._bound(cost, price))
-                if least <= bound * (1 + _NEAR):
+                self.least = max(self.least, self._bound(cost, price))
+                if least <= self.least * (1 + _NEAR):
                     return best
                 log, step = self._step(log, cost, sharpness, step)
                 if step < _LEAST_STEP:

@@ -86,7 +86,7 @@ def compose(
     )
     probes = ProbeJobs(registry, attempts)
 
-    fleet = FleetState(registry, agents, attempts)
+    fleet = FleetState(registry, agents, attempts, paths)
     steering = Steering(registry, agents, attempts, fleet, probes, paths, log)
     sweeper, prober = ProbeSweeper(registry, detection, probes), DoubtProber(registry, detection, paths)
     service = JobService(jobs, registry, attempts, log, (steering.release, sweeper.release, prober.release))

@@ -30,6 +30,7 @@ from c4bench.steer import (
     after_probes,
     after_trials,
     broken_nics,
+    choose_spare,
     decide,
     needs_trials,
     ring_pairs,
@@ -44,10 +45,12 @@ _AGENTS_WITHIN_S = 10.0
 
 
 class FleetState:
-    """Which hosts are connected, in service and idle."""
+    """Which hosts are connected, in service and idle, and how they are cabled."""
 
-    def __init__(self, registry: JobRegistry, agents: AgentConnections, attempts: JobAttempts) -> None:
-        self._registry, self._agents, self._attempts = registry, agents, attempts
+    def __init__(
+        self, registry: JobRegistry, agents: AgentConnections, attempts: JobAttempts, paths: PathService
+    ) -> None:
+        self._registry, self._agents, self._attempts, self._paths = registry, agents, attempts, paths
 
     def fleet(self, running: RunningJob) -> Fleet:
         """The input of a decision about a job."""
@@ -58,6 +61,7 @@ class FleetState:
             spares=tuple(self.idle_spares(running)),
             taken_s=self._registry.isolated_at_s(),
             restarts_s=tuple(running.restarts_s),
+            graph=self._paths.graph,
         )
 
     def idle_spares(self, running: RunningJob) -> list[Host]:
@@ -290,11 +294,15 @@ class Steering:
         running = self._registry.running(name)
         attempt, absent = running.spec.id, error.hosts
         _logger.warning("%s cannot start: %s", attempt, error, extra={"job": name, "hosts": absent})
-        spares = [spare for spare in self._fleet.idle_spares(running) if spare.name not in absent]
-        if len(absent) > len(spares):
-            self._close(name, incidents, str(error))
-            return
-        moves: dict[str, Host | None] = dict(zip(absent, spares, strict=False))
+        fleet = self._fleet.fleet(running)
+        moves: dict[str, Host | None] = {}
+        for host in absent:
+            left = [spare for spare in fleet.spares if spare.name not in absent and spare not in moves.values()]
+            if (chosen := choose_spare(fleet.members, host, left, fleet.graph)) is None:
+                self._close(name, incidents, str(error))
+                return
+            _logger.warning("%s: %s takes the place of %s%s", attempt, chosen.host.name, host, chosen.cost)
+            moves[host] = chosen.host
         again = [msgspec.structs.replace(i, spare=_moved(i.spare, moves)) for i in incidents]
         self._register_next(name, moves, again)
         await self._attempts.end(attempt, absent)

@@ -9,8 +9,8 @@ from c4bench.c4p.conditions import Conditions, IndexArray
 from c4bench.c4p.knowledge.atlas import Atlas
 from c4bench.c4p.placement.link_load_table import UNPLACED, LinkLoadTable
 from c4bench.c4p.placement.path_choices import EcmpGroupTable, PathChoice, PathChoices
-from c4bench.c4p.placement.search import improve, place_greedily, restart
-from c4bench.c4p.shares import shares, worst_load
+from c4bench.c4p.placement.search import improve, lower_bound, place_greedily, restart
+from c4bench.c4p.shares import shares, spread, worst_load
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Flow, Path
 from c4bench.model.qp_address import connection_key
@@ -90,6 +90,19 @@ class FlowPlacement:
         source, destination, path = self._choices.path(planned.choice, int(self._loads.path[planned.slot]))
         return Assignment(planned.flow.id, path, source, destination)
 
+    def open_paths(self, planned: PlannedFlow) -> dict[int, Path]:
+        """The usable paths of a flow by number; none if it is stranded."""
+        if planned.choice is None or not np.isfinite(self._loads.load[list(planned.choice.common)]).all():
+            return {}
+        worst = self._loads.load[self._loads.groups.table[planned.choice.group]].max(axis=1, initial=0.0)
+        numbers: list[int] = np.flatnonzero(np.isfinite(worst)).tolist()
+        return {number: self._choices.path(planned.choice, number)[2] for number in numbers}
+
+    def move(self, planned: PlannedFlow, path: int) -> None:
+        """Move a placed flow to another of its paths."""
+        self._loads.unplace(planned.slot)
+        self._loads.place(planned.slot, path)
+
     def crossed(self, planned: PlannedFlow) -> list[int]:
         """The links that a flow crosses; none if it is stranded."""
         return [*planned.choice.common, *self._loads.links(planned.slot)] if planned.choice else []
@@ -100,6 +113,8 @@ _BUDGET = 20_000
 _LIVE_BUDGET = 150
 # A live flow moves only if a link becomes lighter by more than this fraction.
 _GAIN = 0.05
+# QPs are spread over other paths if the worst link then becomes lighter by more than this fraction.
+_SPREAD_GAIN = 0.01
 # A division of new connections alone is good enough if the worst link is heavier by no more than this fraction.
 _AS_GOOD = 0.003
 
@@ -233,6 +248,59 @@ class Planner:
     def rebalance(self, gain: float = _GAIN) -> Change:
         """Move live flows if that makes a link lighter by more than the fraction `gain`."""
         return self._place((), gain)
+
+    def spread(self) -> bool:
+        """Move QPs to the paths over which the best division of all connections goes, if that gains enough.
+
+        QPs that are placed one by one, each with an equal part, may leave a link with more than the best division
+        would: such as where links of several leaves are down. Return whether any QP has moved.
+        """
+        placed = [planned for planned in self._placement.by_slot.values() if planned.choice]
+        worst = self._divided_load()
+        if worst <= lower_bound(self._loads) * (1 + _SPREAD_GAIN):
+            return False
+        members: dict[tuple[str, str, str], list[PlannedFlow]] = {}
+        for planned in sorted(placed, key=lambda planned: planned.flow.id):
+            members.setdefault(connection_key(planned.flow), []).append(planned)
+        open_paths = {key: self._placement.open_paths(flows[0]) for key, flows in members.items()}
+        demands = {
+            key: (sum(self._demand_bps(planned.flow) for planned in flows), flows[0].flow.job)
+            for key, flows in members.items()
+        }
+        best = spread(demands, {key: list(paths.values()) for key, paths in open_paths.items()}, self._conditions)
+        if best is None or worst <= best.least * (1 + _SPREAD_GAIN):
+            return False
+        before = self._loads.path.copy()
+        for key, flows in members.items():
+            numbers = {path.hops: number for number, path in open_paths[key].items()}
+            self._put(flows, [(numbers[path.hops], share) for path, share in best.paths.get(key, ())])
+        if self._divided_load() < worst * (1 - _SPREAD_GAIN):
+            return True
+        for planned in placed:
+            self._placement.move(planned, int(before[planned.slot]))
+        return False
+
+    def _divided_load(self) -> float:
+        """The worst load of a link once every connection is divided among its QPs on their present paths."""
+        paths = {assignment.flow: assignment.path for assignment in self.assignments()}
+        return worst_load(self.flows, paths, self._conditions, shares(self.flows, paths, self._conditions))
+
+    def _put(self, flows: Sequence[PlannedFlow], wanted: Sequence[tuple[int, float]]) -> None:
+        """Put the QPs of a connection on paths by their shares; those that are on such a path already stay there."""
+        room = dict.fromkeys((path for path, _ in wanted[: len(flows)]), 1)
+        shares_of = dict(wanted)
+        for _ in range(len(flows) - len(room) if room else 0):
+            room[max(room, key=lambda path: shares_of[path] / room[path])] += 1
+        moving = []
+        for planned in flows:
+            path = int(self._loads.path[planned.slot])
+            if room.get(path, 0):
+                room[path] -= 1
+            else:
+                moving.append(planned)
+        free = [path for path, count in room.items() for _ in range(count)]
+        for planned, path in zip(moving, free, strict=False):
+            self._placement.move(planned, path)
 
     def divide(self, new: Collection[str] = ()) -> dict[str, float]:
         """Divide each connection's load among its QPs on their present paths; return the shares by flow id.

@@ -215,7 +215,7 @@ def restart(loads: LinkLoadTable, slots: IndexArray, times: int, budget: int) ->
     """
     _move_singly(loads, slots.tolist())
     best, paths = _sorted_loads(loads), loads.path[slots]
-    goal = _lower_bound(loads) * (1 + _SLACK)
+    goal = lower_bound(loads) * (1 + _SLACK)
     for order in _orders(slots.tolist(), times):
         if best[0] <= goal:
             break
@@ -318,7 +318,7 @@ def _sorted_loads_by_path(loads: LinkLoadTable, slot: int) -> list[list[float]]:
 # Restarts
 
 
-def _lower_bound(loads: LinkLoadTable) -> float:
+def lower_bound(loads: LinkLoadTable) -> float:
     """A lower bound of the worst load of any placement: the total of each set of parallel links is given."""
     groups = loads.groups
     load = loads.load[: groups.pad_link]

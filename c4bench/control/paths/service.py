@@ -26,6 +26,7 @@ from c4bench.errors import PathsRefusedError, Periodic, UnhealthyError, UsageErr
 from c4bench.foreign_text import one_line
 from c4bench.model.diagnosis import Diagnosis
 from c4bench.model.fabric import ASK_QPS, USUAL_QPS, Flow, LinkLoad, MissingLink, Nic, Path, host_of_nic
+from c4bench.model.graph import FabricGraph
 from c4bench.model.recording import LinkRates, LinksMissing, PathsLearnt, PlannerRecord
 from c4bench.model.window import Window
 from c4bench.wire.messages import ChooseQps, Empty, FollowGuidance, Guidance, Release, Route
@@ -180,6 +181,11 @@ class PathService:
         self._learner = PathLearner(self.controller, self.survey, fabric)
         self._qp_ports = PortFinder(self.controller, self.survey, fabric.nics, fabric.source_ports)
         _logger.info("planning paths between %d NICs, by %d source ports", len(fabric.nics), len(fabric.source_ports))
+
+    @property
+    def graph(self) -> FabricGraph | None:
+        """The stated graph of the fabric that is planned; None for none."""
+        return self._learner.fabric.graph if self._learner else None
 
     def plan_by(self, policy: PathPolicy) -> None:
         """Plan by another policy from now on. Raises UsageError while flows are live."""

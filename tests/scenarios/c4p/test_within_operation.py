@@ -11,11 +11,12 @@ from c4bench.workload.jobs import job
 
 SIZE_BYTES = 64 << 20
 PERIOD_S = 0.1
-WARM_UP, OPERATIONS = 2, 20
+WARM_UP, OPERATIONS = 2, 30
 # The link becomes slow when this part of an operation is over, or a little later.
 PART, LATEST = 0.25, 0.5
 FRACTION = 0.5
-SETTLE_S = 0.5
+# How long it takes to inject the fault is known in the lab; elsewhere the first try shows it.
+TRIES, FIRST_DELAY_S, SETTLE_S = 2, 0.5534, 0.6
 MEETING = Meeting("within", 3)  # the job's ranks and the test
 
 
@@ -32,32 +33,44 @@ def test_the_operation_that_meets_a_slow_link_adapts(
         pytest.skip("no-bonds: a job's QPs share one link to its NIC; try --c4-topology bonds-2")
     place, hop = link_to(pair[0].nics[0].name, pair[1].nics[0].name, atlas, switches.ports())
     full_bps, left_bps = optimum_bps([pair]), optimum_bps([pair], slow={hop: FRACTION})
+    operation_s = SIZE_BYTES * 8 / full_bps
     running = cluster.start(spec(pair))
     cluster.results(running, "ready", 60.0)
-    slowly = {"at": place, "direction": "tx", "fraction": FRACTION}
-    called_s = time.time()
-    with inject("link.rate", **slowly) as rehearsed:
-        delay_s = rehearsed.onset_s - called_s
-    time.sleep(SETTLE_S)
     cluster.meet(MEETING.name, "start")
-    operation_s = SIZE_BYTES * 8 / full_bps
-    first_s = time.time() + delay_s + (WARM_UP + 2) * PERIOD_S
-    time.sleep(first_s - first_s % PERIOD_S + PART * operation_s - delay_s - time.time())
-    with inject("link.rate", **slowly) as fault:
-        time.sleep(2 * PERIOD_S)
+    time.sleep((WARM_UP + 2) * PERIOD_S)
+    onsets_s = slow_down(inject, place, operation_s)
     cluster.meet(MEETING.name, "end")
     spans = operations(cluster.results(running, "steady", 60.0), pair, clocks)
     cluster.stop(running.spec.id)
 
-    healthy_bps = min(SIZE_BYTES * 8 / (ended_s - began_s) for began_s, ended_s in spans if ended_s < fault.onset_s)
-    hit = [(began_s, ended_s) for began_s, ended_s in spans if began_s < fault.onset_s < ended_s]
-    if not hit or fault.onset_s > hit[0][0] + LATEST * operation_s:
-        raise InconclusiveError("the link did not become slow early in an operation; run it again")
+    onset_s = onsets_s[-1]
+    healthy_bps = min(SIZE_BYTES * 8 / (ended_s - began_s) for began_s, ended_s in spans if ended_s < onsets_s[0])
+    hit = [(began_s, ended_s) for began_s, ended_s in spans if began_s < onset_s < began_s + LATEST * operation_s]
+    if not hit:
+        raise InconclusiveError(f"the link did not become slow early in an operation: {onsets_s}; run it again")
     ((began_s, ended_s),) = hit
-    rest_bits = SIZE_BYTES * 8 - healthy_bps * (fault.onset_s - began_s)
+    rest_bits = SIZE_BYTES * 8 - healthy_bps * (onset_s - began_s)
     labels = {"topology": pytestconfig.option.c4_topology, "left": FRACTION}
     measure("c4p.optimum_fraction", healthy_bps / full_bps, at_least=0.98, state="before a link slows", **labels)
-    measure("c4p.within_operation_fraction", rest_bits / (ended_s - fault.onset_s) / left_bps, at_least=0.95, **labels)
+    measure("c4p.within_operation_fraction", rest_bits / (ended_s - onset_s) / left_bps, at_least=0.95, **labels)
+
+
+def slow_down(inject, place, operation_s):
+    """Slow the link at `place` down soon after an operation has begun, in a few tries; when that was, on our clock."""
+    delay_s, onsets_s = FIRST_DELAY_S, []
+    for _ in range(TRIES):
+        soonest_s = time.time() + delay_s
+        aimed_s = soonest_s + (-soonest_s) % PERIOD_S + PART * operation_s
+        time.sleep(aimed_s - delay_s - time.time())
+        called_s = time.time()
+        with inject("link.rate", at=place, direction="tx", fraction=FRACTION) as fault:
+            time.sleep(PERIOD_S)
+        onsets_s.append(fault.onset_s)
+        if fault.onset_s % PERIOD_S < LATEST * operation_s:
+            break
+        delay_s = fault.onset_s - called_s
+        time.sleep(SETTLE_S)
+    return onsets_s
 
 
 def link_to(nic, far, atlas, ports):

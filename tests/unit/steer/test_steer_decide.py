@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from c4bench.model import advice
 from c4bench.model.diagnosis import Cause, Component, Diagnosis, Syndrome
 from c4bench.model.fabric import Host, Nic
+from c4bench.model.graph import FabricGraph, HostPort, Trunk
 from c4bench.model.steering import Action, Policy
 from c4bench.model.telemetry import Member
 from c4bench.steer import Fleet, decide, move_ranks
@@ -186,6 +187,51 @@ def test_a_spare_must_have_as_many_nics():
     members = (Member(0, "h0", ("h0/0", "h0/1")), Member(1, "h1", ("h1/0", "h1/1")))
     small = Fleet(NOW_S, members, 2, (host("s0"), host("s1", 2)))
     assert decide("j", [NIC], RESTART, small).moves["h1"].name == "s1"
+
+
+# Two leaves at a spine, and two at another one that a core joins to it.
+TRUNKS = (("leaf0", "spine0"), ("leaf1", "spine0"), ("leaf2", "spine1"), ("leaf3", "spine1"), ("spine0", "core"))
+TRUNKS += (("spine1", "core"),)
+
+
+def cabled(**leaves):
+    """The graph of hosts whose NICs are at these leaves in order, each at 10 Gbit/s or as after a slash."""
+    ports = []
+    for name, at in leaves.items():
+        for number, place in enumerate(at.split()):
+            leaf, _, rate = place.partition("/")
+            ports.append(HostPort(name, leaf, float(rate or 10) * 1e9, nic=number))
+    trunks = tuple(Trunk(a, b, 10e9) for a, b in TRUNKS)
+    switches = tuple(dict.fromkeys(end for ends in TRUNKS for end in ends))
+    return FabricGraph(switches, tuple(leaves), tuple(ports), trunks)
+
+
+@pytest.mark.parametrize(
+    ("leaves", "chosen", "cost"),
+    [
+        ({"s0": "leaf2", "s1": "leaf1", "s2": "leaf0"}, "s2", ""),
+        ({"s0": "leaf2", "s1": "leaf1"}, "s1", "; no spare is better: its 3 paths to the others are 2 links longer"),
+        ({"s0": "leaf2", "s1": "leaf3"}, "s0", "; no spare is better: its 3 paths to the others are 4 links longer"),
+        ({"s0": "leaf0/5", "s1": "leaf2"}, "s1", "; no spare is better: its 3 paths to the others are 4 links longer"),
+        ({"s0": "leaf0/5"}, "s0", "; no spare is better: its slowest NIC is 50% slower"),
+        ({"s1": "leaf2"}, "s1", "; no spare is better: its 3 paths to the others are 4 links longer"),
+        ({}, "s0", ", whose place in the fabric is not stated"),
+    ],
+)
+def test_the_spare_that_is_most_like_the_host_replaces_it(leaves, chosen, cost):
+    """The idle spare with as fast NICs, as near to the job's hosts, is chosen; else the reason says what it costs."""
+    job = {f"h{number}": "leaf0" for number in range(4)}
+    decision, incident = decide_about(NIC, spares=3, graph=cabled(**job, **leaves))
+    assert decision.moves["h1"].name == chosen
+    assert incident.reason == f"{chosen} takes its place{cost}"
+
+
+def test_a_spare_on_the_same_rails_is_better_than_one_whose_rails_are_crossed():
+    """The n-th NIC takes the n-th one's place: one whose NICs are at the rails in another order is farther."""
+    members = tuple(Member(number, f"h{number}", (f"h{number}/0", f"h{number}/1")) for number in range(3))
+    graph = cabled(**dict.fromkeys(["h0", "h1", "h2", "s1"], "leaf0 leaf1"), s0="leaf1 leaf0")
+    spares = (host("s0", 2), host("s1", 2))
+    assert decide("j", [NIC], RESTART, Fleet(NOW_S, members, 3, spares, graph=graph)).moves["h1"].name == "s1"
 
 
 COMPONENTS = st.one_of(

@@ -37,7 +37,7 @@ class Scene:
         self.agents = SimpleNamespace(by_host=dict.fromkeys(("h0", "h1", "h2", "h3"), fine))
         self.busy = {"h0"}
         attempts = SimpleNamespace(busy=lambda: self.busy)
-        self.fleet = FleetState(self.registry, self.agents, attempts)
+        self.fleet = FleetState(self.registry, self.agents, attempts, SimpleNamespace(graph=None))
         self.recheck = HostRecheck(self.registry, self.fleet, SimpleNamespace(worst_fraction=self.measure), self.log)
 
     async def measure(self, tested, partner):

@@ -71,8 +71,8 @@ def play(built, tmp_path):
 def test_a_nic_is_lost(play, what, first, last):
     """At any moment, with an event or not, at either end: each request is carried out once, completions are in order.
 
-    Also where the NIC does not say which packet it expects, then of what is received; and with shared receive queues or a
-    queue pair that only receives.
+    Also where the NIC does not say which packet it expects, then of what is received; with shared receive queues; and
+    with a queue pair that only receives.
     """
     found, _ = play(what, first, last)
     assert found == ["exact, moved"] * (last - first + 1)

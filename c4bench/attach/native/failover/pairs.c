@@ -19,17 +19,27 @@
    has it together with the other NIC. */
 enum { TIMEOUT_AT_MOST = 12, RETRIES_AT_MOST = 3 };
 
-int pair_modify(struct ibv_qp *qp, struct ibv_qp_attr *attributes, int mask)
+static int modify(struct ibv_qp *qp, struct ibv_qp_attr *attributes, int mask)
 {
 	NEXT(ibv_modify_qp, ENOSYS);
 	return next(qp, attributes, mask);
+}
+
+int pair_change(struct ibv_qp *qp, struct ibv_qp_attr *attributes, int mask)
+{
+	enum ibv_qp_state seen = qp->state;
+	int failed = modify(qp, attributes, mask);
+
+	if (pair_of(qp))
+		qp->state = seen;
+	return failed;
 }
 
 int pair_set(struct ibv_qp *qp, enum ibv_qp_state state)
 {
 	struct ibv_qp_attr attributes = {.qp_state = state};
 
-	return pair_modify(qp, &attributes, IBV_QP_STATE);
+	return pair_change(qp, &attributes, IBV_QP_STATE);
 }
 
 static int destroy(struct ibv_qp *qp)
@@ -156,9 +166,9 @@ struct ibv_qp *pair_create_extended(struct ibv_context *context, struct ibv_qp_i
 
 static int to_init(struct pair *pair, struct ibv_qp_attr *attributes, int mask)
 {
-	int failed = pair_modify(pair->qp[OWN], attributes, mask);
+	int failed = modify(pair->qp[OWN], attributes, mask);
 
-	if (!failed && pair_modify(pair->qp[TWIN], attributes, mask)) {
+	if (!failed && modify(pair->qp[TWIN], attributes, mask)) {
 		say("the twin of a queue pair is not made ready: it does not survive a failure of its NIC");
 		pair->state = PLAIN;
 	}
@@ -189,7 +199,7 @@ static int to_receive(struct pair *pair, struct ibv_qp_attr *attributes, int mas
 		say("no new connections with a shared receive queue that has moved to another NIC");
 		return ENETDOWN;
 	}
-	int failed = pair_modify(pair->qp[OWN], attributes, mask);
+	int failed = modify(pair->qp[OWN], attributes, mask);
 
 	writer_replace(pair);
 	if (failed || pair->state != YOUNG)
@@ -221,8 +231,9 @@ static int to_send(struct pair *pair, struct ibv_qp_attr *attributes, int mask)
 		own.retry_cnt = RETRIES_AT_MOST;
 	keeper_lock();
 	/* One that only received until now may have moved meanwhile. */
-	int failed = pair->connected[OWN] ? pair_modify(pair->qp[OWN], &own, mask) : 0;
+	int failed = pair->connected[OWN] ? modify(pair->qp[OWN], &own, mask) : 0;
 	if (!failed) {
+		pair->qp[OWN]->state = IBV_QPS_RTS;
 		pair->to_send = own;
 		pair->sends_as = mask;
 		if (pair->connected[OWN]) {
@@ -248,7 +259,10 @@ static int to_error(struct pair *pair, struct ibv_qp_attr *attributes, int mask)
 			pair->state = PLAIN;
 	}
 	keeper_unlock();
-	return pair_modify(pair->qp[side], attributes, mask);
+	int failed = modify(pair->qp[side], attributes, mask);
+	if (!failed)
+		pair->qp[OWN]->state = IBV_QPS_ERR;
+	return failed;
 }
 
 /* A new beginning, at the program's own NIC. */
@@ -258,7 +272,7 @@ static int to_reset(struct pair *pair, struct ibv_qp_attr *attributes, int mask)
 	fence_leave(pair);
 	int posting = bias_enter(&pair->posting), receiving = bias_enter(&pair->receiving);
 	int queue = queue_enter(pair->send_queue);
-	int failed = pair_modify(pair->qp[OWN], attributes, mask);
+	int failed = modify(pair->qp[OWN], attributes, mask);
 	pair_set(pair->qp[TWIN], IBV_QPS_RESET);
 	pair->send_queue->away -= pair->send_side == TWIN;
 	pair->receive_queue->away -= pair->receive_side == TWIN;
@@ -285,9 +299,9 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attributes, int mask)
 	struct pair *pair = in_child ? NULL : pair_of(qp);
 
 	if (!pair)
-		return pair_modify(qp, attributes, mask);
+		return modify(qp, attributes, mask);
 	if (!(mask & IBV_QP_STATE))
-		return pair_modify(pair->qp[pair->send_side], attributes, mask);
+		return modify(pair->qp[pair->send_side], attributes, mask);
 	switch (attributes->qp_state) {
 	case IBV_QPS_INIT:
 		return to_init(pair, attributes, mask);
@@ -295,13 +309,13 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attributes, int mask)
 		return to_receive(pair, attributes, mask);
 	case IBV_QPS_RTS:
 		return mask & IBV_QP_SQ_PSN ? to_send(pair, attributes, mask)
-					    : pair_modify(pair->qp[pair->send_side], attributes, mask);
+					    : modify(pair->qp[pair->send_side], attributes, mask);
 	case IBV_QPS_ERR:
 		return to_error(pair, attributes, mask);
 	case IBV_QPS_RESET:
 		return to_reset(pair, attributes, mask);
 	default:
-		return pair_modify(pair->qp[pair->send_side], attributes, mask);
+		return modify(pair->qp[pair->send_side], attributes, mask);
 	}
 }
 

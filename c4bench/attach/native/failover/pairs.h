@@ -132,9 +132,9 @@ int pair_probe(struct pair *pair, int side);
 /* All that is outstanding comes back to the program as errors, as the device would return it. */
 void pair_fail(struct pair *pair);
 
-/* Set a queue pair's state; returns errno. */
+/* Modify a queue pair behind its program, which may look at the state in the handle (UCX does); return errno. */
+int pair_change(struct ibv_qp *qp, struct ibv_qp_attr *attributes, int mask);
 int pair_set(struct ibv_qp *qp, enum ibv_qp_state state);
-int pair_modify(struct ibv_qp *qp, struct ibv_qp_attr *attributes, int mask);
 
 /* In place of the device's functions. */
 int pair_post_send(struct ibv_qp *qp, struct ibv_send_wr *first, struct ibv_send_wr **bad);

@@ -45,7 +45,7 @@ int standby_connect(struct pair *pair, int side, uint32_t peers_packet)
 		return 0;
 	receive.rq_psn = peers_packet;
 	pair->sending[side] = 0;
-	pair->connected[side] = !pair_modify(pair->qp[side], &receive, pair->receives_as);
+	pair->connected[side] = !pair_change(pair->qp[side], &receive, pair->receives_as);
 	return pair->connected[side] && standby_enable(pair, side);
 }
 
@@ -56,7 +56,7 @@ int standby_enable(struct pair *pair, int side)
 	if (!pair->sends_as || !pair->connected[side] || pair->sending[side])
 		return 1;
 	send.sq_psn = pair->packets[side];
-	pair->sending[side] = !pair_modify(pair->qp[side], &send, pair->sends_as);
+	pair->sending[side] = !pair_change(pair->qp[side], &send, pair->sends_as);
 	pair->connected[side] &= pair->sending[side];
 	return pair->sending[side];
 }
@@ -99,7 +99,7 @@ static int make_ready(struct pair *pair)
 	pair->connected[side] = 0;
 	pair->packets[side] = standby_draw(pair) % PACKETS;
 	pair->standby.made_ready = !pair_set(pair->qp[side], IBV_QPS_RESET) &&
-				   !pair_modify(pair->qp[side], &pair->init, pair->init_as);
+				   !pair_change(pair->qp[side], &pair->init, pair->init_as);
 	return pair->standby.made_ready;
 }
 

@@ -199,6 +199,8 @@ static void look(struct end *end)
 	int found = ibv_poll_cq(end->cq, (int)draw(4) + 1, wc);
 
 	for (int i = 0; i < found; i++) {
+		if (end->qp->state != (is_one_way && end == &ends[1] ? IBV_QPS_RTR : IBV_QPS_RTS) && !end->error)
+			is_wrong("its queue pair is in another state");
 		if (wc[i].qp_num != end->qp->qp_num)
 			is_wrong("another queue pair's completion");
 		if (wc[i].status)

@@ -28,7 +28,7 @@ from c4bench.attach.relay import WordRelay
 from c4bench.attach.server import AttachedProcess, AttachServer, PathAnswer, PathQuestion, make_folder, user_ids
 from c4bench.errors import UnhealthyError
 from c4bench.model.agent import AgentConfig
-from c4bench.model.fabric import Nic
+from c4bench.model.fabric import ASK_QPS, Nic
 from c4bench.model.telemetry import RankRecord
 from c4bench.model.window import Window
 from c4bench.verbs.addressing import SOURCE_PORTS, label_for
@@ -207,6 +207,9 @@ class Agent:
             return PathAnswer()
         asked = AttachedPath(process.pid, question.source, question.destination, question.qp)
         port = await self._master.call("attached-path", asked, int)
+        if port == ASK_QPS and question.remote_qp:
+            asked = msgspec.structs.replace(asked, remote_qp=question.remote_qp)
+            port = await self._master.call("attached-path", asked, int)
         return PathAnswer(label_for(port) if port in SOURCE_PORTS else 0)
 
     def _planned(self, process: AttachedProcess, send: Send) -> PlannedQps:

@@ -53,7 +53,7 @@ _FAILOVER = (
         f"failover/{name}.c"
         for name in ("nics", "memory", "queues", "pools", "kept", "pairs", "post", "complete", "writer")
     ),
-    *(f"failover/{name}.c" for name in ("fence", "standby", "relay", "keeper", "events", "lookup")),
+    *(f"failover/{name}.c" for name in ("fence", "standby", "stall", "relay", "keeper", "events", "lookup")),
 )
 LIBRARIES = {
     "verbs": (*_VERBS, "lookup.c"),

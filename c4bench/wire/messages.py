@@ -318,13 +318,15 @@ class Seated(msgspec.Struct, frozen=True):
 class AttachedPath(msgspec.Struct, frozen=True):
     """Agent to master: say which source port a queue pair of an attached process should use; 0 for its own.
 
-    Its NICs are known by their addresses.
+    Its NICs are known by their addresses. The queue pair at the far end is only needed, and only sent, once the answer
+    was ASK_QPS.
     """
 
     pid: int
     source: str
     destination: str
     qp: int
+    remote_qp: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class AttachedMoves(msgspec.Struct, frozen=True):

@@ -56,7 +56,7 @@ int fabric_tells_packets = 1;
 struct fabric_log fabric_log;
 unsigned long fabric_carried[NICS];
 static struct ibv_device devices[NICS] = {{.name = "nic0"}, {.name = "nic1"}, {.name = "nic2"}, {.name = "nic3"}};
-static int failed[NICS];
+static enum fabric_failure failed[NICS];
 static struct queue_pair *qps[QPS];
 static struct context *contexts[CONTEXTS];
 static uint32_t qp_count, context_count, key_count;
@@ -194,6 +194,11 @@ static int carry(struct queue_pair *qp)
 	return 1;
 }
 
+static int has_errors(int nic)
+{
+	return failed[nic] == WITH_EVENT || failed[nic] == WITH_ERRORS;
+}
+
 static void step(void)
 {
 	for (uint32_t i = 0; i < qp_count; i++) {
@@ -204,7 +209,7 @@ static void step(void)
 		if (qp->done < qp->carried && (qp->carried - qp->done > fabric_lag || !carried) && to && !failed[qp->nic] &&
 		    !failed[to->nic])
 			complete_send(qp, qp->done++, IBV_WC_SUCCESS);
-		if (qp->done < qp->head && (!to || failed[qp->nic] || failed[to->nic] || to->base.state == IBV_QPS_ERR))
+		if (qp->done < qp->head && (!to || has_errors(qp->nic) || has_errors(to->nic) || to->base.state == IBV_QPS_ERR))
 			flush(qp, IBV_WC_RETRY_EXC_ERR);
 	}
 }
@@ -487,11 +492,11 @@ static void tell(int nic, enum ibv_event_type type)
 			abort();
 }
 
-void fabric_fail(int nic, int event)
+void fabric_fail(int nic, enum fabric_failure how)
 {
 	pthread_mutex_lock(&lock);
-	failed[nic] = 1;
-	if (event)
+	failed[nic] = how;
+	if (how == WITH_EVENT)
 		tell(nic, IBV_EVENT_PORT_ERR);
 	pthread_mutex_unlock(&lock);
 }

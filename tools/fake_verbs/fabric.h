@@ -11,8 +11,9 @@ extern unsigned long fabric_lag;
 /* Whether queue pairs say which packet they expect. */
 extern int fabric_tells_packets;
 
-/* A NIC fails now, with an event or without one; it is back. */
-void fabric_fail(int nic, int event);
+/* A NIC fails now: with an event and errors, with errors, or it just carries nothing. It is back. */
+enum fabric_failure { WITH_EVENT = 1, WITH_ERRORS, SILENT };
+void fabric_fail(int nic, enum fabric_failure how);
 void fabric_repair(int nic);
 
 /* How many requests each NIC has carried. */

@@ -13,7 +13,8 @@ from c4bench.wire.messages import Meeting
 SIZE_BYTES, STAGING_BYTES = 32 << 20, 8 << 20
 # The plan of before comes first, because its connections are open when the links go down.
 STATIC, PLANNED, ECMP = WAYS = ("planned/0", "planned/0", "ecmp/same")
-SETTLE_S, OPEN_S, LEASE_S = 2.5, 60.0, 300.0
+# Links are lost at the pace of a fabric that ages: switches have answered all questions about the last loss.
+SETTLE_S, OPEN_S, LEASE_S = 20.0, 60.0, 300.0
 FIRST_SEED, DRAWS = 52_001, 2
 
 
@@ -89,6 +90,7 @@ def measure_draw(cluster, name, first, down):
             cluster.meet(name, f"draw{number}")
             cluster.meet(name, f"end{number}")
     cluster.wait_links(OPEN_S)
+    time.sleep(SETTLE_S)
 
 
 def rate_bps(results, number):

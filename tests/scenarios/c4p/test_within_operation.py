@@ -15,8 +15,8 @@ WARM_UP, OPERATIONS = 2, 30
 # The link becomes slow when this part of an operation is over, or a little later.
 PART, LATEST = 0.25, 0.5
 FRACTION = 0.5
-# The first try shows how long it takes to inject the fault.
-TRIES, FIRST_DELAY_S, SETTLE_S = 3, 0.3, 0.6
+# How long it takes to inject the fault is known in the lab; elsewhere the first try shows it.
+TRIES, FIRST_DELAY_S, SETTLE_S = 2, 0.5534, 0.6
 MEETING = Meeting("within", 3)  # the job's ranks and the test
 
 

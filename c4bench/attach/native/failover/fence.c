@@ -16,6 +16,7 @@
 #include "memory.h"
 #include "next.h"
 #include "pools.h"
+#include "stall.h"
 #include "standby.h"
 
 #include <pthread.h>
@@ -272,8 +273,7 @@ static int move_receives(struct pair *pair)
 	return !failed;
 }
 
-/* The packet that the old queue pair would have taken next; -1 where the device does not say. */
-static int64_t next_packet(const struct pair *pair)
+int64_t fence_next_packet(const struct pair *pair)
 {
 	int (*query)(struct ibv_qp *, struct ibv_qp_attr *, int, struct ibv_qp_init_attr *) =
 		(int (*)(struct ibv_qp *, struct ibv_qp_attr *, int, struct ibv_qp_init_attr *))bare_verbs("ibv_query_qp");
@@ -300,21 +300,20 @@ static uint64_t step_draining(struct pair *pair, uint64_t now_ns)
 		return 0;
 	}
 	snprintf(move->word, sizeof move->word, "fence %u %llu %lld", pair->moves + 1,
-		 (unsigned long long)pair->receives.used, (long long)next_packet(pair));
+		 (unsigned long long)pair->receives.used, (long long)fence_next_packet(pair));
 	fence_tell(pair, move->word);
 	move->phase = AWAITING;
 	move->sent_ns = now_ns;
 	return now_ns;
 }
 
-/* The first request that the peer has not carried out, by the packet that it expects next. */
-static uint64_t reached_by_packet(const struct pair *pair)
+uint64_t fence_reached(const struct pair *pair, int64_t packet)
 {
 	const struct sends *sends = &pair->sends;
 	uint64_t number = sends->at.done;
 
 	for (; number < sends->at.given; number++) {
-		uint32_t behind = ((uint32_t)pair->move.told_packet - sends_at(sends, number)->packets_end) % PACKETS;
+		uint32_t behind = ((uint32_t)packet - sends_at(sends, number)->packets_end) % PACKETS;
 		if (behind >= PACKETS / 2)
 			break;
 	}
@@ -337,7 +336,7 @@ static int find_reached(const struct pair *pair, uint64_t *reached)
 {
 	const struct move *move = &pair->move;
 
-	*reached = reached_by_packet(pair);
+	*reached = fence_reached(pair, move->told_packet);
 	if (move->told_packet < 0 || sends_told_before(&pair->sends, *reached) != move->told_used)
 		*reached = reached_by_count(pair);
 	return sends_told_before(&pair->sends, *reached) == move->told_used;
@@ -458,8 +457,10 @@ static uint64_t step_ready(struct pair *pair, uint64_t now_ns)
 {
 	if (pair->wanted || pair->move.told_move == pair->moves + 1)
 		return step_wanted(pair, now_ns);
-	if (!pair->holding)
-		return standby_step(pair, now_ns);
+	if (!pair->holding) {
+		uint64_t standby_ns = standby_step(pair, now_ns), stall_ns = stall_step(pair, now_ns);
+		return standby_ns && standby_ns < stall_ns ? standby_ns : stall_ns;
+	}
 	if (!pair->asked_key_ns)
 		pair->wanted_ns = now_ns;
 	if (now_ns > pair->wanted_ns + ANSWER_NS) {
@@ -648,6 +649,10 @@ static void hear_of_peer(struct pair *pair, const char *word)
 
 	if (!strncmp(word, "fence ", 6))
 		hear_fence(pair, word);
+	else if (!strncmp(word, "far", 3))
+		stall_answer(pair);
+	else if (!strncmp(word, "at ", 3))
+		stall_hear(pair, word);
 	else if (!strncmp(word, "again ", 6))
 		standby_hear(pair, word);
 	else if (sscanf(word, "key %u", &key) == 1)

@@ -21,6 +21,12 @@ void fence_hear(struct pair *pair, const char *word);
 /* Say something to the peer of a pair. */
 void fence_tell(const struct pair *pair, const char *word);
 
+/* The packet that the queue pair in use would take next; -1 where the device does not say. */
+int64_t fence_next_packet(const struct pair *pair);
+
+/* The number of the first request that has not been carried out where the peer expects this packet. */
+uint64_t fence_reached(const struct pair *pair, int64_t packet);
+
 /* The end of a pair here, and the other one. */
 void fence_ends(const struct pair *pair, struct end *own, struct end *peer);
 

@@ -40,6 +40,14 @@ struct move {
 	char word[96]; /* our own word about the newest fence */
 };
 
+/* Whether requests get on. */
+struct stall {
+	uint64_t done; /* the number of the oldest that is not complete, since then */
+	uint64_t since_ns, asked_ns;
+	long long packet; /* that the peer expects, and in how many answers in a row it was that one before */
+	int same;
+};
+
 /* The side that is not used: connected again after a failure, and proven by a write of no bytes. */
 struct standby {
 	int made_ready;       /* it can be connected, from our packet number of this side on */
@@ -99,6 +107,7 @@ struct pair {
 	uint64_t since_ns, greet_ns, asked_key_ns;
 	struct move move;
 	struct standby standby;
+	struct stall stall;
 	atomic_int probe; /* of the side that is not used: one of enum probe */
 	uint32_t moves; /* how many it has made since it was connected */
 	struct foreign_key *keys;

@@ -28,6 +28,7 @@ struct end {
 
 static struct end ends[2];
 static int is_shared;
+static unsigned long kinds = 3; /* of failures, SILENT the last */
 static unsigned long long state;
 static char wrong[200];
 
@@ -296,22 +297,22 @@ static const char *end(void)
 
 static void fail_one(void)
 {
-	fabric_fail(2 * (int)draw(2), (int)draw(2));
+	fabric_fail(2 * (int)draw(2), (enum fabric_failure)(WITH_EVENT + draw(kinds)));
 }
 
 static void fail_own(void)
 {
-	fabric_fail(0, 1);
+	fabric_fail(0, WITH_EVENT);
 }
 
 static void fail_all(void)
 {
-	fabric_fail(0, 1), fabric_fail(1, 1);
+	fabric_fail(0, WITH_EVENT), fabric_fail(1, WITH_EVENT);
 }
 
 static void fail_far_twin(void)
 {
-	fabric_fail(3, 0);
+	fabric_fail(3, WITH_ERRORS);
 }
 
 /* --- what the driver may be asked for --- */
@@ -319,7 +320,7 @@ static void fail_far_twin(void)
 static void one_loss(void)
 {
 	wait_s(0.03); /* the twins are connected */
-	work(MESSAGES, draw(2 * MESSAGES), fail_one);
+	work(MESSAGES, draw(MESSAGES), fail_one);
 }
 
 static void both_lost(void)
@@ -361,7 +362,7 @@ int main(int argc, char **argv)
 	static const struct {
 		const char *name;
 		void (*play)(void);
-	} plays[] = {{"loss", one_loss}, {"counts", one_loss}, {"shared", one_loss}, {"all", both_lost}, {"none", no_loss}, {"return", a_return},
+	} plays[] = {{"loss", one_loss}, {"counts", one_loss}, {"errors", one_loss}, {"shared", one_loss}, {"all", both_lost}, {"none", no_loss}, {"return", a_return},
 		     {"second", a_second_loss}};
 	struct ibv_device **devices = ibv_get_device_list(NULL);
 
@@ -371,6 +372,7 @@ int main(int argc, char **argv)
 		open_end(&ends[i], 2 * i, devices);
 	is_shared = !strcmp(argv[1], "shared");
 	fabric_tells_packets = strcmp(argv[1], "counts") != 0;
+	kinds = fabric_tells_packets && strcmp(argv[1], "errors") ? 3 : 2; /* else only the NIC itself would notice the third */
 	for (unsigned long seed = strtoul(argv[2], NULL, 0); seed <= strtoul(argv[3], NULL, 0); seed++) {
 		begin(seed);
 		for (size_t i = 0; i < sizeof plays / sizeof *plays; i++)

@@ -103,6 +103,6 @@ def test_the_loss_of_both_nics_is_an_error(play):
 )
 def test_where_no_nic_can_go_on_a_failure_stays_one(play, options, why):
     """Both programs get the errors, and one line says why."""
-    found, said = play("loss", 1, 1, **options)
+    found, said = play("errors", 1, 1, **options)
     assert found == ["error"]
     assert why in said

@@ -201,7 +201,8 @@ clos-2x8 c4p/test_dynamic.py
 planes-2 resilient
 blocks-8 resilient
 rails-8 resilient/test_steps.py
-rack-2x4 faults/test_misconfigurations.py
+rack-2x4 faults/test_misconfigurations.py faults/test_path_witnesses.py
+rack-2x4 faults/test_leases.py
 sites-2 workload/test_sites.py workload/test_quality.py
 sites-4 workload/test_site_faults.py
 rack-2x4 lab/test_switches.py

@@ -284,7 +284,8 @@ def _moved(member: Member, moves: Mapping[str, Host | None], renamed: Mapping[st
 
 def needs_trials(diagnosis: Diagnosis) -> bool:
     """Whether another component may be to blame, and trial transfers could show which."""
-    if diagnosis.syndrome not in _HANGS or diagnosis.component.kind == "job" or diagnosis.cause in _OBSERVED:
+    untried = diagnosis.component.kind in ("job", "gpu") or diagnosis.cause in _OBSERVED
+    if diagnosis.syndrome not in _HANGS or untried:
         return False
     return bool(diagnosis.alternatives) or diagnosis.confidence < LEAST_CONFIDENCE
 

@@ -24,10 +24,11 @@ from c4bench.agent.moves import PlannedQps, Send
 from c4bench.agent.ranks import Ranks, log_of, rotate
 from c4bench.agent.spawner import Report, Spawn, Started
 from c4bench.agent.window_message import WindowMessages
+from c4bench.attach.relay import WordRelay
 from c4bench.attach.server import AttachedProcess, AttachServer, PathAnswer, PathQuestion, make_folder, user_ids
 from c4bench.errors import UnhealthyError
 from c4bench.model.agent import AgentConfig
-from c4bench.model.fabric import Nic
+from c4bench.model.fabric import ASK_QPS, Nic
 from c4bench.model.telemetry import RankRecord
 from c4bench.model.window import Window
 from c4bench.verbs.addressing import SOURCE_PORTS, label_for
@@ -35,7 +36,17 @@ from c4bench.verbs.probe import send_bursts, send_probes
 from c4bench.verbs.ticks import Ticks
 from c4bench.wire.channel import ChannelClosed, StreamChannel, master_channel
 from c4bench.wire.framing import LENGTH_BYTES, MESSAGE_BYTES_MAX, frame
-from c4bench.wire.messages import AttachedMoves, AttachedPath, Empty, Hello, RasReport, Seated, StartRanks, StopRanks
+from c4bench.wire.messages import (
+    AttachedMoves,
+    AttachedPath,
+    AttachedWord,
+    Empty,
+    Hello,
+    RasReport,
+    Seated,
+    StartRanks,
+    StopRanks,
+)
 from c4bench.wire.peer import Handler, LostError, Peer
 from c4bench.wire.probes import (
     BurstRequest,
@@ -122,6 +133,7 @@ class Agent:
         self._ranks = Ranks(config)
         self._messages = WindowMessages()
         self._arrivals = ArrivalCounts(self._nic)
+        self._words = WordRelay(config.nics, self._forward)
         self._processes: tuple[RankRecord, ...] = ()  # as the master knows them
         self._master: Peer | None = None
         self._connected = asyncio.Event()
@@ -170,7 +182,7 @@ class Agent:
             _logger.warning("programs of others are not recorded: %s", error)
         users = user_ids(self._config.attach_users)
         return await AttachServer(
-            Path(self._config.attach_socket), users, attached.add, self._route, self._planned
+            Path(self._config.attach_socket), users, attached.add, self._route, self._planned, self._words
         ).start()
 
     async def _list_attached(self) -> None:
@@ -195,6 +207,9 @@ class Agent:
             return PathAnswer()
         asked = AttachedPath(process.pid, question.source, question.destination, question.qp)
         port = await self._master.call("attached-path", asked, int)
+        if port == ASK_QPS and question.remote_qp:
+            asked = msgspec.structs.replace(asked, remote_qp=question.remote_qp)
+            port = await self._master.call("attached-path", asked, int)
         return PathAnswer(label_for(port) if port in SOURCE_PORTS else 0)
 
     def _planned(self, process: AttachedProcess, send: Send) -> PlannedQps:
@@ -205,6 +220,13 @@ class Agent:
         if self._master is None:
             raise LostError("the master is gone")
         return await self._master.call("attached-moves", request, dict[int, int], abandons=True)
+
+    async def _forward(self, word: AttachedWord) -> None:
+        if self._master is not None:
+            await self._master.note("attached-word", word)
+
+    async def _take_word(self, word: AttachedWord) -> None:
+        self._words.deliver(word)
 
     async def _keep_connected(self) -> None:
         while True:
@@ -237,6 +259,7 @@ class Agent:
             "listen": Handler(ListenRequest, self._arrivals.listen),
             "number": Handler(NumberRequest, self._number, MESSAGE_BYTES_MAX),
             "heard": Handler(HeardRequest, self._arrivals.heard),
+            "attached-word": Handler(AttachedWord, self._take_word),
         }
 
     async def _serve_master(self, master: Peer) -> None:

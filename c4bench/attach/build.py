@@ -22,7 +22,7 @@ from c4bench.errors import UnhealthyError
 
 _NATIVE = Path(__file__).with_name("native")
 # By library: its sources. `lab` lets programs that wait without sleeping move a lab's virtual time; `nccl` is NCCL's
-# profiler plugin, `mpi` wraps MPI's collectives.
+# profiler plugin, `mpi` wraps MPI's collectives. `failover` stands before `verbs`, which watches both NICs of a pair.
 _VERBS = (
     "real.c",
     "say.c",
@@ -44,8 +44,20 @@ _VERBS = (
     "move.c",
     "stash.c",
 )
+_FAILOVER = (
+    "real.c",
+    "say.c",
+    "table.c",
+    "bias.c",
+    *(
+        f"failover/{name}.c"
+        for name in ("nics", "memory", "queues", "pools", "kept", "pairs", "post", "complete", "writer")
+    ),
+    *(f"failover/{name}.c" for name in ("fence", "standby", "stall", "relay", "keeper", "events", "lookup")),
+)
 LIBRARIES = {
     "verbs": (*_VERBS, "lookup.c"),
+    "failover": _FAILOVER,
     "lab": ("real.c", "lab/idle.c", "lab/spins.c"),
     "nccl": ("nccl_profiler.c", "telemetry_file.c", "record_file.c", "slot.c", "say.c"),
     "mpi": ("mpi.c", "telemetry_file.c", "record_file.c", "slot.c", "say.c"),
@@ -75,12 +87,15 @@ def library(name: str) -> Path:
     return path
 
 
-def libraries(*, verbs: bool = True) -> tuple[Path, ...]:
+def libraries(*, verbs: bool = True, failover: bool = False) -> tuple[Path, ...]:
     """What a program gets preloaded here, in this order; without `verbs` that is in libibverbs' place.
+
+    With `failover` its connections go on at another NIC when theirs fails.
 
     Raises UnhealthyError where set-up has not built it.
     """
-    names = (*(("lab",) if in_virtual_time() else ()), *(("verbs",) if verbs else ()), "mpi")
+    chosen = {"lab": in_virtual_time(), "failover": failover, "verbs": verbs, "mpi": True}
+    names = [name for name, wanted in chosen.items() if wanted]
     return tuple(map(library, names))
 
 
@@ -97,6 +112,14 @@ def in_place() -> Path:
 def profiler() -> Path:
     """NCCL's profiler plugin. Raises UnhealthyError where set-up has not built it."""
     return library("nccl")
+
+
+def for_hosts() -> dict[str, Path]:
+    """What an agent's host needs to attach programs, of what is built here, by its path below an environment."""
+    libraries = (_path(name) for name in LIBRARIES if name != "lab")
+    in_its_place = sorted(_folder_in_place().glob("*"))
+    found = (*(path for path in libraries if path.exists()), *in_its_place)
+    return {str(path.relative_to(sys.prefix)): path for path in found}
 
 
 def in_virtual_time() -> bool:

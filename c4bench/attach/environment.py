@@ -11,6 +11,8 @@ from c4bench.attach.launchers import JOB
 
 SOCKET, RECORDS = "C4BENCH_ATTACH_SOCKET", "C4BENCH_ATTACH_RECORDS"
 PRELOAD, PROFILER = "LD_PRELOAD", "NCCL_PROFILER_PLUGIN"
+# Which NIC goes on for which, `NIC=NIC,...`; in place of such a list, as the agent knows from the inventory.
+FAILOVER, AS_INVENTORY = "C4BENCH_FAILOVER", "inventory"
 FOLDERS, NCCL_VERBS = "LD_LIBRARY_PATH", "NCCL_IBVERBS_LIB"
 _PLACES = {SOCKET: "/run/c4bench/attach.sock", RECORDS: "/dev/shm/c4bench-attach"}
 _SCRIPTS_AT_MOST = 4  # as the kernel follows interpreters (BINPRM_MAX_RECURSION)

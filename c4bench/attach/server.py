@@ -30,6 +30,7 @@ from typing import Annotated, Protocol
 import msgspec
 
 from c4bench.attach.launchers import Identity, identify
+from c4bench.attach.relay import FIRST, WordRelay
 from c4bench.budget import ATTACHED
 from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import C4Error, UsageError
@@ -174,7 +175,8 @@ class AttachServer:
 
     `appeared` gets a process that has said who it is, and a descriptor of it (pidfd_open(2)), which is then its own;
     it raises UsageError for one that is not taken. `route` answers questions. `planned` makes what follows a process's
-    queue pairs, given what takes a line to it, false where that does not listen.
+    queue pairs, given what takes a line to it, false where that does not listen. `relay` serves a process whose
+    connections go on at other NICs (relay.py).
     """
 
     def __init__(
@@ -184,9 +186,11 @@ class AttachServer:
         appeared: Callable[[AttachedProcess, int], None],
         route: Callable[[AttachedProcess, PathQuestion], Awaitable[PathAnswer]],
         planned: Callable[[AttachedProcess, Callable[[Mapping[str, int]], bool]], Follower],
+        relay: WordRelay,
     ) -> None:
         self._path, self._users = path, users
         self._appeared, self._route, self._planned = appeared, route, planned
+        self._relay = relay
         self._connected = 0
         self._warned: set[str] = set()
 
@@ -229,6 +233,9 @@ class AttachServer:
                 raise UsageError(f"programs of user {uid}; name the user in attach_users of agent.yml")
             if self._connected > ATTACHED.records:
                 raise UsageError(f"more than {ATTACHED.records} programs on this host")
+            if FIRST in line:
+                await self._relay.serve(reader, writer)
+                return
             hello = from_json(line, AttachHello)
             process = AttachedProcess(pid, uid, identify(hello.environment), hello.ring)
             self._appeared(process, os.dup(descriptor))

@@ -4,6 +4,7 @@ import msgspec
 
 from c4bench.attribution.weigh import Posterior, Row
 from c4bench.model.diagnosis import Cause, Component, Diagnosis, OperationSide, ProbeFlow, Syndrome
+from c4bench.model.fabric import is_gpu
 from c4bench.model.hypothesis import Hypothesis, Standing
 
 # So many components that the evidence speaks against are shown.
@@ -53,7 +54,7 @@ class Finding(msgspec.Struct, frozen=True):
         return Diagnosis(
             job,
             self.syndrome,
-            self.component,
+            _published(self.component),
             self.onset_s,
             alarmed_s,
             named_s,
@@ -62,11 +63,24 @@ class Finding(msgspec.Struct, frozen=True):
             self.refuted_by,
             self.cause,
             self.figures,
-            self.alternatives,
+            tuple(map(_published, self.alternatives)),
             self.operations,
             probes,
             self.probed,
         )
+
+
+def inside_host(component: Component) -> bool:
+    """Whether a component is a GPU's link to others of its host, or a path between two of these.
+
+    What is measured is weighed as of NICs, whose names differ; only what is published says that it is a GPU.
+    """
+    return component.kind in ("nic", "path") and any(map(is_gpu, component.name.split(">")))
+
+
+def _published(component: Component) -> Component:
+    own = component.kind == "nic" and is_gpu(component.name)
+    return msgspec.structs.replace(component, kind="gpu") if own else component
 
 
 def _hypothesis(one: Component, standing: Standing, row: Row | None) -> Hypothesis:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from c4bench.attach import build
-from c4bench.attach.environment import obstacle, variables
+from c4bench.attach.environment import AS_INVENTORY, FAILOVER, obstacle, variables
 from c4bench.attach.launchers import JOB, exporting, identify, is_mpi, is_open_mpi, safe_name
 from c4bench.cli import Commands
 from c4bench.errors import UnhealthyError, UsageError
@@ -28,6 +28,11 @@ def register(commands: Commands) -> None:
         action="store_true",
         help="preload nothing: stand in libibverbs' place, for programs that preload libraries of their own",
     )
+    parser.add_argument(
+        "--failover",
+        action="store_true",
+        help=f"go on at the host's other NIC when one fails; {FAILOVER}=NIC=NIC,... says which is whose other one",
+    )
     parser.add_argument("command", nargs="+", metavar="COMMAND", help="the program and its arguments, after --")
     parser.set_defaults(run=_run)
 
@@ -35,6 +40,8 @@ def register(commands: Commands) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     """Replace this process by the program. Raises UsageError where it cannot be run."""
     words = tuple(arguments.command)
+    if arguments.failover and arguments.in_place:
+        raise UsageError("--failover is a library to preload: give it without --in-place")
     path = shutil.which(words[0])
     if path is None:
         raise UsageError(f"{one_line(words[0])}: no such program on PATH; name it by its path")
@@ -42,22 +49,24 @@ def _run(arguments: argparse.Namespace) -> int:
         if why := obstacle(Path(path)):
             _note(f"{file_name(path)} runs as without c4bench: {why}")
         else:
-            words = _attach(words, arguments.job, in_place=arguments.in_place)
+            words = _attach(words, arguments.job, in_place=arguments.in_place, failover=arguments.failover)
         os.execv(path, words)
     except OSError as error:
         raise UsageError(f"{file_name(path)}: {error.strerror}") from None
 
 
-def _attach(words: tuple[str, ...], job: str, *, in_place: bool) -> tuple[str, ...]:
+def _attach(words: tuple[str, ...], job: str, *, in_place: bool, failover: bool) -> tuple[str, ...]:
     """Set the variables of the program; returns its words, a launcher's with those by which ranks inherit them."""
     try:
-        libraries = build.libraries(verbs=not in_place)
+        libraries = build.libraries(verbs=not in_place, failover=failover)
         found = variables(libraries, build.profiler(), os.environ, build.in_place() if in_place else None)
     except UnhealthyError as error:
         _note(f"{one_line(words[0])} runs as without c4bench: {error}")
         return words
     if name := job or _job(words):
         found[JOB] = safe_name(name)
+    if failover:
+        found[FAILOVER] = os.environ.get(FAILOVER) or AS_INVENTORY
     if is_mpi(words) and is_open_mpi(words, _version(words)):
         return exporting(words, found)
     os.environ.update(found)

@@ -255,12 +255,20 @@ class RegisteredArray(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """The arrays of an operation: what is sent, where results go, and `scratch` in rows of `row_items`."""
+    """The arrays of an operation: what is sent, where results go, and `scratch` in rows of `row_items`.
+
+    `relays` are the segments of what other ranks have sent to be passed on, in the scratch memory and in the target.
+    """
 
     source: RegisteredArray
     target: RegisteredArray
     scratch: RegisteredArray
     row_items: int
+    relays: ChunkedShare | None = None
+
+    def share(self, own: ChunkedShare, *, relayed: bool) -> ChunkedShare:
+        """The segments that a message is about."""
+        return self.relays if relayed and self.relays else own
 
 
 class Ends(NamedTuple):
@@ -292,10 +300,11 @@ def transfer(
     for sends in plan.streams:
         messages = []
         for send in sends:
-            start, stop = part.span(send.segment, send.chunk)
-            place = start - part.whole[send.segment][0] if send.relative else start
+            share = memory.share(part, relayed=send.relayed)
+            start, stop = share.span(send.segment, send.chunk)
+            place = start - share.whole[send.segment][0] if send.relative else start
             message = Message(
-                memory.source.buffer,
+                (memory.scratch if send.relayed else memory.source).buffer,
                 start * itemsize,
                 (stop - start) * itemsize,
                 place * itemsize,
@@ -313,13 +322,14 @@ def transfer(
         if receive.row is not None:
             targets[receiver] = memory.scratch.buffer, receive.row * memory.row_items * itemsize
         else:
-            origin = part.whole[receive.segment][0] if receive.relative else 0
+            share = memory.share(part, relayed=receive.relayed)
+            origin = share.whole[receive.segment][0] if receive.relative else 0
             targets[receiver] = memory.target.buffer, origin * itemsize
     return ChannelTransfer(streams, arrivals, cut_staging(staging_bytes, part.longest() * itemsize), targets)
 
 
 def _arrival(receive: Receive, part: ChunkedShare, memory: Memory, reducing: Reducing | None) -> Arrival:
-    start, stop = part.span(receive.segment, receive.chunk)
+    start, stop = memory.share(part, relayed=receive.relayed).span(receive.segment, receive.chunk)
     apply = (reducing.last if receive.final else reducing.step) if reducing and receive.reduce else None
     written = None
     if receive.row is not None:

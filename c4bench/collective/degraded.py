@@ -1,14 +1,15 @@
-"""All-reduce when ranks have lost NICs: without the degraded ranks, or over a reordered ring.
+"""All-reduce when hosts have lost NICs: without the degraded hosts, or over a reordered ring.
 
-In a split all-reduce (R2-AllReduce of R2CCL, arXiv 2512.25059) all ranks reduce the fraction 1 - y of an array, over
-the NICs that the degraded ranks have left. At the same time the healthy ranks reduce the rest among themselves, over
-the NICs that the degraded ones have lost. Then the degraded ranks' values are folded into the rest: around the ring in
-chunks for one degraded rank, directly to all healthy ranks for several (`schedule.fold_directly`). If ranks
-have lost different NICs, each set of such ranks has its own fraction, and all are reduced at the same time.
+In a split all-reduce (R2-AllReduce of R2CCL, arXiv 2512.25059) all hosts reduce the fraction 1 - y of an array, over
+the NICs that the degraded hosts have left. At the same time the healthy hosts reduce the rest among themselves, over
+the NICs that the degraded ones have lost. Then the degraded hosts' values are folded into the rest: around the ring in
+chunks for one degraded host, directly to all healthy ranks for several (`schedule.fold_directly`). If hosts have lost
+different NICs, each set of such hosts has its own fraction, and all are reduced at the same time. Where a host has a
+rank for each GPU, its values are added up on their way around, and each set is a single host.
 
 A reordered ring is a second ring, in which neighbours share more NICs. Two neighbours use only the NICs that both
-have, and a ring is as fast as its slowest pair. A rank that has lost nothing can use every NIC that its neighbour has
-left, so it separates two ranks that have lost different NICs (re-ranking of R2CCL). The cost model chooses
+have, and a ring is as fast as its slowest pair. A host that has lost nothing can use every NIC that its neighbour has
+left, so it separates two hosts that have lost different NICs (re-ranking of R2CCL). The cost model chooses
 (`cost.degraded`). All ranks first agree on what is lost, so that they make the same choice.
 """
 
@@ -25,6 +26,7 @@ import numpy as np
 
 from c4bench.collective import schedule
 from c4bench.collective.arrays import Reducing
+from c4bench.collective.channel_order import hosts
 from c4bench.collective.channel_transfer import ChannelSplit
 from c4bench.collective.endpoint_context import RankProcess
 from c4bench.collective.group import Group, SubGroup
@@ -34,7 +36,7 @@ from c4bench.collective.schedule import Sides
 from c4bench.cost.degraded import Ring, cheapest_strategy, nest
 from c4bench.model.telemetry import Member
 
-# The channels that each rank has lost.
+# The channels that each host has lost.
 Lost = Sequence[frozenset[int]]
 # How many chunks the fold is pipelined in: enough to make the latency around the ring small.
 FOLD_CHUNKS = 32
@@ -43,7 +45,7 @@ _SAFE_CHANNELS = 2
 
 
 class SplitLevel(NamedTuple):
-    """Reduce the fraction `y` of an array without the `degraded` ranks first, over the channels they have `lost`."""
+    """Reduce the fraction `y` of an array without the `degraded` hosts first, over the channels they have `lost`."""
 
     degraded: tuple[int, ...]
     lost: frozenset[int]
@@ -51,9 +53,9 @@ class SplitLevel(NamedTuple):
 
 
 class SplitReduce(NamedTuple):
-    """Reduce all `levels` and the rest of the array at the same time, then fold in the degraded ranks' parts.
+    """Reduce all `levels` and the rest of the array at the same time, then fold in the degraded hosts' parts.
 
-    With `direct` a degraded rank sends its part to all healthy ranks, otherwise around the ring.
+    With `direct` a degraded host sends its part to all healthy ones, otherwise around the ring.
     """
 
     levels: tuple[SplitLevel, ...]
@@ -66,54 +68,63 @@ class SplitReduce(NamedTuple):
 
 
 class ReorderedRing(NamedTuple):
-    """Reduce the array over a ring of the `ranks` in this order."""
+    """Reduce the array over a ring of the `hosts` in this order."""
 
-    ranks: tuple[int, ...]
+    hosts: tuple[int, ...]
 
 
 Strategy = SplitReduce | ReorderedRing
-# The channels that exactly these ranks have lost, by ranks.
+# The channels that exactly these hosts have lost, by hosts.
 LossGroups = Mapping[tuple[int, ...], frozenset[int]]
 
 
 def agree_on_losses(lost: Sequence[frozenset[int]], sure: Sequence[frozenset[int]]) -> list[frozenset[int]]:
-    """The channels that each rank of a ring has lost, from what each reports; `sure` are those known for certain.
+    """The channels that each host of a ring has lost, from what each reports; `sure` are those known for certain.
 
-    A rank that reaches neither neighbour on a channel, when both report that channel as lost, may itself be healthy.
+    A host that reaches neither neighbour on a channel, when both report that channel as lost, may itself be healthy.
     """
     size = len(lost)
     around = [lost[rank - 1] & lost[(rank + 1) % size] for rank in range(size)]
     return [own - (around[rank] - sure[rank]) for rank, own in enumerate(lost)]
 
 
-def choose_strategy(lost: Sequence[frozenset[int]], weights: Sequence[int]) -> Strategy | None:
-    """The strategy when ranks have lost these channels; None for the plain ring. `weights` are the channels' rates."""
+def choose_strategy(lost: Sequence[frozenset[int]], weights: Sequence[int], width: int = 1) -> Strategy | None:
+    """The strategy when hosts of `width` ranks have lost these channels; None for the plain ring.
+
+    `weights` are the channels' rates.
+    """
     hurt = tuple(rank for rank, channels in enumerate(lost) if channels)
     if not hurt or any(len(channels) == len(weights) for channels in lost):
         return None
     plain, order = tuple(range(len(lost))), ring_order(lost, weights)
-    split, relative = _without_one(lost, weights, hurt) if len(hurt) == 1 else _without_several(lost, weights)
+    split, relative = (
+        _without_one(lost, weights, hurt, width) if len(hurt) == 1 else _without_several(lost, weights, width)
+    )
     if split.levels and relative * poorest(order, lost, weights) < sum(weights):
         return split
     return ReorderedRing(order) if order != plain else None
 
 
-def _without_one(lost: Lost, weights: Sequence[int], hurt: tuple[int, ...]) -> tuple[SplitReduce, float]:
-    """The cheapest split for one degraded rank, and its relative cost; no levels if no split pays."""
+def _without_one(lost: Lost, weights: Sequence[int], hurt: tuple[int, ...], width: int) -> tuple[SplitReduce, float]:
+    """The cheapest split for one degraded host, and its relative cost; no levels if no split pays."""
     whole = sum(weights)
-    cost = cheapest_strategy([sum(weights[channel] for channel in channels) / whole for channels in lost], FOLD_CHUNKS)
+    fractions = [sum(weights[channel] for channel in channels) / whole for channels in lost]
+    cost = cheapest_strategy(fractions, FOLD_CHUNKS, width)
     levels = (SplitLevel(hurt, lost[hurt[0]], cost.y),) if cost.strategy == "split" else ()
     return SplitReduce(levels, direct=False), cost.relative
 
 
-def _without_several(lost: Lost, weights: Sequence[int]) -> tuple[SplitReduce, float]:
-    """The cheapest split for several degraded ranks: a level for each set of ranks, without levels that do not pay."""
+def _without_several(lost: Lost, weights: Sequence[int], width: int) -> tuple[SplitReduce, float]:
+    """The cheapest split for several degraded hosts: a level for each set of hosts, without levels that do not pay."""
     if len(frozenset(range(len(weights))).difference(*lost)) < _SAFE_CHANNELS:
         return SplitReduce((), direct=True), float("inf")
-    best = _nested(_losers(lost, len(weights)), lost, weights)
+    groups = _losers(lost, len(weights))
+    if width > 1:
+        groups = {degraded: channels for degraded, channels in groups.items() if len(degraded) == 1}
+    best = _nested(groups, lost, weights, width)
     while best[0].levels:
         levels = best[0].levels
-        candidate = min((_nested(_less(levels, each), lost, weights) for each in levels), key=itemgetter(1))
+        candidate = min((_nested(_less(levels, each), lost, weights, width) for each in levels), key=itemgetter(1))
         if candidate[1] > best[1]:
             break
         best = candidate
@@ -121,7 +132,7 @@ def _without_several(lost: Lost, weights: Sequence[int]) -> tuple[SplitReduce, f
 
 
 def _losers(lost: Lost, channels: int) -> LossGroups:
-    """The ranks that have lost each channel, if at least two still have it."""
+    """The hosts that have lost each channel, if at least two still have it."""
     losers: dict[tuple[int, ...], frozenset[int]] = {}
     for channel in range(channels):
         degraded = tuple(rank for rank, gone in enumerate(lost) if channel in gone)
@@ -134,17 +145,17 @@ def _less(levels: Sequence[SplitLevel], level: SplitLevel) -> LossGroups:
     return {each.degraded: each.lost for each in levels if each != level}
 
 
-def _nested(groups: LossGroups, lost: Lost, weights: Sequence[int]) -> tuple[SplitReduce, float]:
-    """Levels for these ranks and channels, sized by the cost model, and their relative cost."""
+def _nested(groups: LossGroups, lost: Lost, weights: Sequence[int], width: int) -> tuple[SplitReduce, float]:
+    """Levels for these hosts and channels, sized by the cost model, and their relative cost."""
     whole = sum(weights)
     used = frozenset[int]().union(*groups.values())
     left = poorest(range(len(lost)), lost, [0 if c in used else weight for c, weight in enumerate(weights)])
     rings = [Ring(len(degraded), sum(weights[c] for c in channels) / whole) for degraded, channels in groups.items()]
-    cost = nest(len(lost), left / whole, rings, FOLD_CHUNKS)
+    cost = nest(len(lost), left / whole, rings, FOLD_CHUNKS, width, around=width > 1)
     levels = [
         SplitLevel(degraded, channels, y) for (degraded, channels), y in zip(groups.items(), cost.parts, strict=True)
     ]
-    return SplitReduce(tuple(levels), direct=True), cost.relative
+    return SplitReduce(tuple(levels), direct=width == 1), cost.relative
 
 
 def poorest(order: Sequence[int], lost: Lost, weights: Sequence[int]) -> int:
@@ -155,7 +166,7 @@ def poorest(order: Sequence[int], lost: Lost, weights: Sequence[int]) -> int:
 def ring_order(lost: Lost, weights: Sequence[int]) -> tuple[int, ...]:
     """An order of the ring whose slowest pair shares as much as possible; the plain order if none found is better.
 
-    The order is optimal if at least half of the ranks have lost nothing.
+    The order is optimal if at least half of the hosts have lost nothing.
     """
     plain = tuple(range(len(lost)))
     bridges = [rank for rank in plain if not lost[rank]]
@@ -208,7 +219,7 @@ _AGREE_EVERY = 16
 class DegradedReduce:
     """The all-reduces of a resilient communicator that avoid lost NICs; `split` and `reordered` count them.
 
-    It needs at least 3 ranks, each on its own host.
+    It needs at least 3 hosts, with one rank each or with equally many that have a GPU each.
     """
 
     def __init__(self, group: Group, members: Sequence[Member], process: RankProcess) -> None:
@@ -224,7 +235,10 @@ class DegradedReduce:
         self._strategy: Strategy | None = None
         self._parts: dict[tuple[int, ...], SubGroup] = {}
         self._executor = ThreadPoolExecutor(len(group.site.ports), "beside")
-        self._one_rank_per_host = len({member.host for member in members}) == len(members)
+        self._hosts = hosts(members)
+        self._width = len(self._hosts[0])
+        names = {members[ranks[0]].host for ranks in self._hosts}
+        self._able = len(names) == len(self._hosts) > 2 and len(set(map(len, self._hosts))) == 1
 
     def close(self) -> None:
         """See Communicator."""
@@ -245,13 +259,14 @@ class DegradedReduce:
             self.split += 1
         else:
             segments = schedule.split(array.size, self._group.size)
-            self._part(strategy.ranks).ring(signature, array, segments, schedule.all_reduce, reducing)
+            part = self._part(tuple(rank for host in strategy.hosts for rank in self._hosts[host]))
+            part.ring(signature, array, segments, schedule.all_reduce, reducing)
             self.reordered += 1
         return True
 
     def _plan(self, array: Array) -> Strategy | None:
         """The strategy for this array, None for the plain ring. Every rank must call it for each such array."""
-        if array.nbytes < self._group.options.split_bytes or self._group.size < 3 or not self._one_rank_per_host:
+        if array.nbytes < self._group.options.split_bytes or not self._able:
             return None
         if not self._count % _AGREE_EVERY:
             self._agree()
@@ -268,9 +283,15 @@ class DegradedReduce:
         signature = Signature("all_gather", str(lost_bits.dtype), "", 0, lost_bits.nbytes)
         group.ring(signature, lost_bits, schedule.split(lost_bits.size, group.size), schedule.all_gather)
         reported = [_channels(bits) for bits in lost_bits.tolist()]
-        losses = agree_on_losses(reported[::2], reported[1::2])
+        # What only some ranks of a host do not reach is not lost.
+        everywhere = [
+            reported[2 * ranks[0]].intersection(*(reported[2 * rank] for rank in ranks)) for ranks in self._hosts
+        ]
+        certain = [frozenset[int]().union(*(reported[2 * rank + 1] for rank in ranks)) for ranks in self._hosts]
+        losses = agree_on_losses(everywhere, certain)
         if losses != self._lost:
-            self._lost, self._strategy = losses, choose_strategy(losses, group.default_split.weights)
+            weights = group.default_split.weights
+            self._lost, self._strategy = losses, choose_strategy(losses, weights, self._width)
 
     def _part(self, ranks: tuple[int, ...]) -> SubGroup:
         """A ring of these ranks; connected when first needed."""
@@ -284,9 +305,9 @@ class DegradedReduce:
         together, rests = _cut(array, split.levels)
         left = group.default_split.without(split.lost)
         beside = [
-            (self._part(_healthy_ranks(level, group.size)), level, rest)
+            (self._part(healthy), level, rest)
             for level, rest in rests
-            if group.rank not in level.degraded
+            if group.rank in (healthy := self._healthy_ranks(level))
         ]
         tasks = [
             self._executor.submit(self._reduce_beside, *each, signature, reducing, scatter=split.direct)
@@ -310,16 +331,29 @@ class DegradedReduce:
     def _fold_around(
         self, level: SplitLevel, signature: Signature, rest: Array, reducing: Reducing, left: ChannelSplit
     ) -> None:
-        """Fold in the single degraded rank's values over the ring."""
-        (degraded_rank,) = level.degraded
-        plan = partial(schedule.fold, degraded_rank=degraded_rank)
-        self._group.ring(signature, rest, [(0, rest.size)], plan, reducing, left.finer(rest.nbytes, FOLD_CHUNKS))
+        """Fold in the single degraded host's values over the ring, which begins with its ranks."""
+        (host,) = level.degraded
+        degraded = frozenset(self._hosts[host])
+
+        def first(order: Sequence[int]) -> int:
+            return next(
+                rank for place, rank in enumerate(order) if rank in degraded and order[place - 1] not in degraded
+            )
+
+        plan = partial(schedule.fold, degraded=len(degraded))
+        fine = left.finer(rest.nbytes, FOLD_CHUNKS)
+        self._group.ring(signature, rest, [(0, rest.size)], plan, reducing, fine, first)
+
+    def _healthy_ranks(self, level: SplitLevel) -> tuple[int, ...]:
+        return tuple(
+            sorted(rank for host, ranks in enumerate(self._hosts) if host not in level.degraded for rank in ranks)
+        )
 
     def _fold(
         self, level: SplitLevel, signature: Signature, rest: Array, reducing: Reducing, left: ChannelSplit
     ) -> None:
         """Fold in the degraded ranks' values, each segment at the healthy rank that has its sum."""
-        group, others = self._group, _healthy_ranks(level, self._group.size)
+        group, others = self._group, self._healthy_ranks(level)
         room = -(-rest.size // len(others)) * len(level.degraded) if group.rank in others else 0
         fine = left.finer(rest.nbytes // len(others), FOLD_CHUNKS)
         group.fold(
@@ -349,10 +383,6 @@ def _cut(array: Array, levels: Sequence[SplitLevel]) -> tuple[Array, list[tuple[
     cut = array.size - edges[-1]
     rests = [array[cut + low : cut + high] for low, high in pairwise(edges)]
     return array[:cut], list(zip(levels, rests, strict=True))
-
-
-def _healthy_ranks(level: SplitLevel, size: int) -> tuple[int, ...]:
-    return tuple(rank for rank in range(size) if rank not in level.degraded)
 
 
 def _bits(channels: frozenset[int]) -> int:

@@ -226,6 +226,14 @@ class RankEndpointContext:
             back[ranks[place - 1]] = self.inside_channels(ranks[place - 1])
         return to, back
 
+    def relay_edges(self) -> tuple[Edges, Edges]:
+        """The edges of an all-to-all by relays: to and from the ranks of this host, and those on the rail."""
+        ranks = next(ranks for ranks in self.rails if self.rank in ranks)
+        place, own = ranks.index(self.rank), (gpus_of(self.members)[self.rank].nic,)
+        near = {rank: self.channels[:1] for rank in ranks if rank != self.rank}
+        far = {there[place]: own for there in self.rails if there is not ranks}
+        return near | far, near | far
+
     def inside_channels(self, source: int) -> list[int]:
         """Two channels of edges from a rank to others of its host: those that its ring uses, if these are enough."""
         own = gpus_of(self.members)[source].nic

@@ -9,12 +9,12 @@ import mmap
 import os
 import struct
 from pathlib import Path
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple
 
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Inside
 
-Knob = Literal["send_fraction", "receive_fraction", "down"]
+GpuKnob = Literal["send_fraction", "receive_fraction", "down"]
 
 GPUS = 64
 _MAGIC = b"c4gpul01"
@@ -22,7 +22,7 @@ _VALUE = struct.Struct("=d")
 _NUMBER = struct.Struct("=q")
 # Of each GPU: until when its sending and its receiving end are busy (ns, the host's monotonic clock), and the knobs.
 _BUSY = ("send", "receive")
-_KNOBS: tuple[Knob, ...] = ("send_fraction", "receive_fraction", "down")
+_KNOBS: tuple[GpuKnob, ...] = ("send_fraction", "receive_fraction", "down")
 _RECORD = 8 * (len(_BUSY) + len(_KNOBS))
 _BYTES = len(_MAGIC) + GPUS * _RECORD
 
@@ -72,7 +72,7 @@ class GpuLinks:
         fraction = self._knob(gpu, "send_fraction" if end == "send" else "receive_fraction") or 1.0
         return round(size_bytes * self._ns_per_byte / fraction)
 
-    def _knob(self, gpu: int, knob: Knob) -> float:
+    def _knob(self, gpu: int, knob: GpuKnob) -> float:
         value: float = _VALUE.unpack_from(self._memory, _at(gpu, len(_BUSY) + _KNOBS.index(knob)))[0]
         return value
 
@@ -80,39 +80,28 @@ class GpuLinks:
 class GpuLinksFile:
     """The same file as whoever injects faults sees it: read and set by system calls, as with `ControlsFile`.
 
-    Raises UsageError where no rank with a GPU has run on this host, or the file is none of theirs.
+    `path` is what errors name. Raises UsageError if the file is none of theirs, or a GPU has no place in it.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        try:
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError as error:
-            raise UsageError(f"{path}: no rank with a GPU of its own runs here ({error.strerror})") from None
-        if os.pread(self._descriptor, len(_MAGIC), 0) != _MAGIC:
-            self.close()
+    def __init__(self, descriptor: int, path: Path) -> None:
+        self._descriptor, self._path = descriptor, path
+        if os.pread(descriptor, len(_MAGIC), 0) != _MAGIC:
             raise UsageError(f"{path}: not the links of GPUs")
 
-    def read(self, gpu: int, knob: Knob) -> float:
+    def read(self, gpu: int, knob: GpuKnob) -> float:
         """The value of a knob."""
-        value: float = _VALUE.unpack(os.pread(self._descriptor, _VALUE.size, self._place(gpu, knob)))[0]
+        data = os.pread(self._descriptor, _VALUE.size, self._place(gpu, knob))
+        value: float = _VALUE.unpack(data)[0] if len(data) == _VALUE.size else -1.0
+        if not 0.0 <= value <= 1.0:
+            raise UsageError(f"{self._path}: {knob} is {value:g}, which nobody sets; start the job again")
         return value
 
-    def set(self, gpu: int, knob: Knob, value: float) -> None:
+    def set(self, gpu: int, knob: GpuKnob, value: float) -> None:
         """Set a knob."""
         os.pwrite(self._descriptor, _VALUE.pack(value), self._place(gpu, knob))
 
-    def _place(self, gpu: int, knob: Knob) -> int:
+    @staticmethod
+    def _place(gpu: int, knob: GpuKnob) -> int:
         if not 0 <= gpu < GPUS:
             raise UsageError(f"GPU {gpu}: give a number from 0 to {GPUS - 1}")
         return _at(gpu, len(_BUSY) + _KNOBS.index(knob))
-
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._descriptor)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

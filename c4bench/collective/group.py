@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from c4bench.collective import hierarchical, schedule, tree
+from c4bench.collective import hierarchical, relays, schedule, tree
 from c4bench.collective.arrays import Reducing
 from c4bench.collective.channel_order import from_rank, has_gpus, hosts
 from c4bench.collective.channel_transfer import (
@@ -41,6 +41,8 @@ from c4bench.verbs.waiting import waiter
 End = TypeVar("End", SendEndpoint, ReceiveEndpoint)
 # A rank's part of a ring collective, by rank, size and number of chunks.
 Planner = Callable[[int, int, int], Plan]
+# The rank that has the first place of a ring in this order.
+FirstRank = Callable[[Sequence[int]], int]
 _NOTHING = np.empty(0, np.uint8)
 _decode_inside = msgspec.msgpack.Decoder(tuple[float, float]).decode
 
@@ -91,6 +93,7 @@ class Group:
                 self._wire_ring(closed=closed)
             self._controls: dict[int, RateControl] = {}
             self._shape: GpuHosts | None = None
+            self._spare = _NOTHING
             self._plain = tuple(range(self.size))
             self._undo = undo.pop_all()
 
@@ -123,9 +126,13 @@ class Group:
 
         They need staging memory, which those of other pairs do not have, so they come first.
         """
-        if algorithm not in self._connected:
-            to, back = self.site.tree_edges() if algorithm == "tree" else self.site.rail_edges()
-            self._connect(algorithm, _without(to, self._senders), _without(back, self._receivers), staged=True)
+        edges = self.site.tree_edges() if algorithm == "tree" else self.site.rail_edges()
+        self._connect_missing(algorithm, edges, staged=True)
+
+    def _connect_missing(self, key: str, edges: tuple[Edges, Edges], *, staged: bool) -> None:
+        if key not in self._connected:
+            to, back = edges
+            self._connect(key, _without(to, self._senders), _without(back, self._receivers), staged=staged)
 
     def _connect_all(self) -> None:
         """Connect the pairs of ranks that are not connected; the first call does it."""
@@ -164,11 +171,12 @@ class Group:
         plan: Planner,
         reducing: Reducing | None = None,
         channel_split: ChannelSplit | None = None,
-        first: int = 0,
+        first: int | FirstRank = 0,
     ) -> None:
         """Run a ring schedule over a flat array cut into `segments`; without a `channel_split` by the default one.
 
-        Rank `first` has the first place in it. A segment for each place is that of the rank that has it.
+        Rank `first` has the first place in it, or the rank that it gives for the order of a channel. A segment for each
+        place is that of the rank that has it.
         """
         self._check(signature.kind)
         if self.size == 1:
@@ -184,9 +192,10 @@ class Group:
                 reducing=reducing,
             )
 
-    def _ring_plan(self, plan: Planner, channel: int, part: ChunkedShare, first: int) -> Plan:
+    def _ring_plan(self, plan: Planner, channel: int, part: ChunkedShare, first: int | FirstRank) -> Plan:
         """A ring schedule in the order of a channel's ring."""
-        order = from_rank(self.site.orders[channel], first)
+        order = self.site.orders[channel]
+        order = from_rank(order, first if isinstance(first, int) else first(order))
         made = plan(order.index(self.rank), self.size, part.chunks)
         return made if order == self._plain else among(made, order, owned=len(part.segments) == self.size)
 
@@ -263,12 +272,17 @@ class Group:
         )
 
     def all_to_all(self, signature: Signature, source: Array, target: Array) -> None:
-        """Run the linear shift of all-to-all over flat arrays of equal parts."""
+        """Run an all-to-all over flat arrays of equal parts: by relays where hosts have rails, else by linear shift."""
         self._check(signature.kind)
         if self.size == 1:
             return
-        self._synchronize_before("pairs", signature)
+        relayed = relays.consecutive(self.site.rails) if self.site.rails else False
+        key = "relays" if relayed else "pairs"
+        self._synchronize_before(key, signature)
         with self.guard.during(signature.kind, self._seq):
+            if relayed:
+                self._relay(signature, source, target)
+                return
             self._connect_all()
             # From a rank with a GPU all goes by its own NIC.
             gpus = has_gpus(self.site.members)
@@ -281,6 +295,38 @@ class Group:
                 (source, target),
                 ends=self._pair_ends if gpus else self._ends,
             )
+
+    def _relay(self, signature: Signature, source: Array, target: Array) -> None:
+        """An all-to-all by relays. The scratch memory has a row for each rank of the other hosts."""
+        self._connect_missing("relays", self.site.relay_edges(), staged=False)
+        hosts, block = self.site.rails, source.size // self.size
+        scratch = self._scratch(source)
+        ranks = next(ranks for ranks in hosts if self.rank in ranks)
+        for there in hosts:
+            row, own = min(there) + self.rank - min(ranks), there[ranks.index(self.rank)]
+            np.copyto(scratch[row * block : (row + 1) * block], source[own * block : (own + 1) * block])
+        whole = self.default_split._replace(weights=(1,))
+        rows = [(min(there) * block, (min(there) + len(there)) * block) for there in hosts]
+        ((_, part),) = whole.cuts(schedule.split(source.size, self.size), source)
+        count = relays.row_chunks(len(ranks), part.chunks, block * source.itemsize, whole.chunk_bytes)
+        self._run(
+            signature,
+            "pxn",
+            whole,
+            part.whole,
+            lambda _, part: relays.all_to_all(self.rank, hosts, part.chunks, count),
+            (source, target),
+            scratch,
+            block,
+            ends=lambda _: self._ends_on(*self.site.relay_edges()),
+            relayed=ChunkedShare(rows, count, rows),
+        )
+
+    def _scratch(self, like: Array) -> Array:
+        """Memory like an array's, reused as long as it is large enough."""
+        if self._spare.nbytes < like.nbytes:
+            self._spare = np.empty(like.nbytes, np.uint8)
+        return self._spare[: like.nbytes].view(like.dtype)
 
     def fold(
         self,
@@ -346,6 +392,7 @@ class Group:
         *,
         reducing: Reducing | None = None,
         ends: Callable[[int], Ends] | None = None,
+        relayed: ChunkedShare | None = None,
     ) -> None:
         """Run a plan for each channel's share of the `segments` of two flat arrays: of what is sent, and of results."""
         transfers = []
@@ -355,8 +402,9 @@ class Group:
             memory = Memory(
                 self._nic_buffers(arrays[0], senders),
                 self._nic_buffers(arrays[1], receivers),
-                self._nic_buffers(scratch, receivers),
+                self._nic_buffers(scratch, [*senders, *receivers]),
                 row_items,
+                relayed,
             )
             each = transfer(
                 made,
@@ -378,7 +426,10 @@ class Group:
 
     def _pair_ends(self, _: int) -> Ends:
         """The edges to and from all other ranks, each on the channel of its pair."""
-        to, back = self.site.pair_edges()
+        return self._ends_on(*self.site.pair_edges())
+
+    def _ends_on(self, to: Edges, back: Edges) -> Ends:
+        """Edges of one channel each."""
         return Ends(
             {peer: _on(self._senders[peer], channel) for peer, (channel,) in to.items()},
             {peer: _on(self._receivers[peer], channel) for peer, (channel,) in back.items()},
@@ -427,7 +478,9 @@ class Group:
 
     @property
     def lost(self) -> frozenset[int]:
-        """The channels whose NICs this rank has lost."""
+        """The channels whose NICs this rank has lost; all of them if it has connections inside its host only."""
+        if not any(edge.rails for edge in self._engine.edges.all):
+            return frozenset(range(len(self.site.ports)))
         return self._engine.failures.lost
 
     def close(self) -> None:
@@ -459,7 +512,7 @@ class SubGroup(Group):
         plan: Planner,
         reducing: Reducing | None = None,
         channel_split: ChannelSplit | None = None,
-        first: int = 0,
+        first: int | FirstRank = 0,
     ) -> None:
         """See Group. A CollectiveError names ranks of the communicator, and ends that one's operation as well."""
         try:

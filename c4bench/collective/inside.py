@@ -90,7 +90,7 @@ class SharedQueue:
         oldest = min(self._words[_TAKEN], sent)
         return self._words[self._entry(oldest) + 3]
 
-    def take(self, now_ns: int) -> Iterator[tuple[int, int]]:
+    def pop_arrived(self, now_ns: int) -> Iterator[tuple[int, int]]:
         """Take the messages that have arrived, in order: the channel and the immediate of each."""
         while (next_ns := self.next_ns()) is not None and next_ns <= now_ns:
             at = self._entry(self._taken)
@@ -325,7 +325,7 @@ class IncomingLink(_Link):
     def arrivals(self, now_ns: int) -> Iterator[tuple[InsideReceiver, int]]:
         """Messages that have arrived by now: the endpoint, and the immediate."""
         self._timer.clear()
-        for channel, immediate in self.queue.take(now_ns - self._ahead_ns):
+        for channel, immediate in self.queue.pop_arrived(now_ns - self._ahead_ns):
             yield self.receivers[channel], immediate
         next_ns = self.queue.next_ns()
         if next_ns is not None:
@@ -427,7 +427,7 @@ class InsideMeeting:
 
 
 def _socket(timeout_s: float) -> socket.socket:
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     made.settimeout(timeout_s)
     return made
 
@@ -476,6 +476,7 @@ class InsideEdges:
             for sender, latency_ns in outgoing.arrived(now_ns):
                 operation.acknowledged(sender, latency_ns)
         if self.timer and self.timer.fd in readable:
+            self.timer.clear()
             self._waiting = False
 
     def wake_when_carried(self, now_ns: int) -> None:

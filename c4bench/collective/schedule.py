@@ -22,8 +22,9 @@ ARRIVALS: Gate = ()
 class Send(NamedTuple):
     """A message to rank `peer`: a chunk of a segment, sent once `needs` arrivals have passed `gate`.
 
-    A `staged` message goes to the receiver's staging memory, to be reduced or copied; others go straight to an array. A
-    `relative` one is placed by where it is within its segment, others by where it is within the array.
+    A `staged` message goes to the receiver's staging memory, to be reduced; others go straight to an array. One that is
+    `relative` is placed by where it is within its segment, others by where it is within the array. A `relayed` one has
+    come from other ranks, into the scratch memory, and its segment is one of those of relays.
     """
 
     peer: int
@@ -33,13 +34,15 @@ class Send(NamedTuple):
     needs: int
     gate: Gate = ARRIVALS
     relative: bool = False
+    relayed: bool = False
 
 
 class Receive(NamedTuple):
     """A message from rank `peer`: `reduce` it into the segment, unless it was written there; `final` is last.
 
     It is used once `needs` arrivals have passed the gate `after`, and passes `gate` itself. A `relative` one is of the
-    only segment that comes from this peer; with a `row` it was written to this row of the scratch memory.
+    only segment that comes from this peer; with a `row` it was written to this row of the scratch memory. A `relayed`
+    one is of a segment of relays.
     """
 
     peer: int
@@ -52,6 +55,7 @@ class Receive(NamedTuple):
     needs: int = 0
     relative: bool = False
     row: int | None = None
+    relayed: bool = False
 
 
 class Plan(NamedTuple):
@@ -163,14 +167,23 @@ def reduce(rank: int, size: int, chunks: int) -> Plan:
 
 
 @lru_cache(maxsize=256)
-def fold(rank: int, size: int, chunks: int, degraded_rank: int) -> Plan:
-    """Reduce the degraded rank's array into its right neighbour's, and pass the result around the ring to all.
+def fold(rank: int, size: int, chunks: int, degraded: int = 1) -> Plan:
+    """Reduce the arrays of the first `degraded` ranks into that of the next one, and pass the result around to all.
 
-    The result of a chunk reaches the degraded rank after that chunk was sent, so both can use one array.
+    The result of a chunk reaches a degraded rank after that chunk was sent, so both can use one array.
     """
-    right, left, distance = (rank + 1) % size, (rank - 1) % size, (rank - degraded_rank) % size
-    sends = [Send(right, 0, chunk, staged=not distance, needs=chunk + 1 if distance else 0) for chunk in range(chunks)]
-    receives = [Receive(left, 0, chunk, reduce=distance == 1, final=distance == 1) for chunk in range(chunks)]
+    right, left = (rank + 1) % size, (rank - 1) % size
+    values = rank <= degraded and rank > 0
+    before = chunks if values and rank < degraded else 0
+    sends, receives = list[Send](), list[Receive]()
+    if rank < degraded:
+        sends += [Send(right, 0, chunk, staged=True, needs=chunk + 1 if rank else 0) for chunk in range(chunks)]
+    if rank != degraded - 1:
+        sends += [Send(right, 0, chunk, staged=False, needs=before + chunk + 1) for chunk in range(chunks)]
+    if values:
+        receives += [Receive(left, 0, chunk, reduce=True, final=rank == degraded) for chunk in range(chunks)]
+    if rank != degraded:
+        receives += [Receive(left, 0, chunk, reduce=False, final=False) for chunk in range(chunks)]
     return _one_stream(sends, receives)
 
 

@@ -38,6 +38,7 @@ from c4bench.collective.memory import Buffer, ChannelMemory
 from c4bench.collective.options import LARGEST_CHUNK_BYTES
 from c4bench.collective.rail import Rail, RailName, RailQps, ReceivingRail, SendingRail
 from c4bench.collective.ring_layout import ConnName
+from c4bench.model.fabric import gpu_name
 from c4bench.model.qp_address import QpAddress
 from c4bench.verbs.counters import MarkedPackets
 from c4bench.verbs.errors import VerbsError
@@ -173,7 +174,7 @@ class Wiring:
     def _inside_name(self, source: int, destination: int, peer: int, channel: int) -> ConnName:
         """What an edge inside the host is called: it has no QP, and its channel stands for one."""
         members, pair = self._site.members, self._pair(source, destination)
-        sending, receiving = (f"{members[source].host}/gpu{gpu}" for gpu in pair)
+        sending, receiving = (gpu_name(members[source].host, gpu) for gpu in pair)
         return ConnName(self._site.record, peer, sending, receiving, channel)
 
     def _pair(self, source: int, destination: int) -> GpuPair:

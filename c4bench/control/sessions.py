@@ -36,6 +36,7 @@ from c4bench.wire.messages import (
     Attached,
     AttachedMoves,
     AttachedPath,
+    AttachedWord,
     Empty,
     Fail,
     Hello,
@@ -189,6 +190,7 @@ class AgentSessions:
             "attached": Handler(Attached, partial(self._attached.report, name), OF_AGENTS["attached"].most_bytes),
             "attached-path": Handler(AttachedPath, partial(self._attached.route, name)),
             "attached-moves": Handler(AttachedMoves, partial(self._attached.moves, name)),
+            "attached-word": Handler(AttachedWord, partial(self._attached.bring, name)),
             "ras": Handler(RasReport, ingest_ras, OF_AGENTS["ras"].most_bytes),
         }
         peer = Peer(channel, own | self._requests.handlers(name))

@@ -83,11 +83,12 @@ exec /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 \\
 
 
 class BundleEntry(msgspec.Struct, frozen=True):
-    """One file of the bundle."""
+    """One file of the bundle, or a symbolic link there."""
 
     name: str
     content: bytes
     executable: bool
+    link: str = ""
 
 
 def build(cache: Path, *, ranks: bool = True) -> Path:
@@ -134,12 +135,13 @@ def _distribution(distribution: metadata.Distribution) -> Iterator[BundleEntry]:
 
 
 def _preloaded() -> Iterator[BundleEntry]:
-    """What programs of others get preloaded, where an agent's environment has it; nothing if it is not built."""
-    try:
-        library = attach_build.library("verbs")
-    except UnhealthyError:
-        return
-    yield BundleEntry(f"lib/c4bench/{library.name}", library.read_bytes(), executable=False)
+    """What attaches programs of others, where an agent's environment has it; without what is not built.
+
+    The library in libibverbs' place comes with the link that shows which one it is for.
+    """
+    for name, path in attach_build.for_hosts().items():
+        link = str(path.readlink()) if path.is_symlink() else ""
+        yield BundleEntry(name, b"" if link else path.read_bytes(), executable=False, link=link)
 
 
 def _data(folder: str) -> Iterator[BundleEntry]:
@@ -172,7 +174,7 @@ def _included(path: PurePath) -> bool:
 def _digest(entries: Iterable[BundleEntry]) -> str:
     digest = hashlib.sha256()
     for entry in entries:
-        digest.update(f"{entry.name}\0{entry.executable}\0{len(entry.content)}\0".encode())
+        digest.update(f"{entry.name}\0{entry.executable}\0{entry.link}\0{len(entry.content)}\0".encode())
         digest.update(entry.content)
     return digest.hexdigest()[:12]
 
@@ -188,4 +190,6 @@ def _write(path: Path, entries: Iterable[BundleEntry]) -> None:
             member = tarfile.TarInfo(entry.name)
             member.size = len(entry.content)
             member.mode = 0o755 if entry.executable else 0o644
+            if entry.link:
+                member.type, member.linkname = tarfile.SYMTYPE, entry.link
             tar.addfile(member, io.BytesIO(entry.content))

@@ -7,6 +7,7 @@ other end of a cable; each remark says which of them. Where nothing decides, bot
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar
 
 from c4bench.doctor.facts import Mark, Remark
@@ -59,9 +60,15 @@ class Judged(NamedTuple):
     undecided: Sequence[str]
 
 
-def judge(devices: Iterable[Device], dscps: Iterable[int] = ()) -> Judged:
-    """Judge a whole fabric. `dscps` are those that the inventory states for data; without them they are found out."""
-    fabric = _Fabric(tuple(devices), frozenset(dscps) - {0})
+def judge(
+    devices: Iterable[Device], dscps: Iterable[int] = (), priorities: Mapping[int, int] = MappingProxyType({})
+) -> Judged:
+    """Judge a whole fabric.
+
+    `dscps` are those that the inventory states for data, and `priorities` the lossless priorities that it states, by
+    DSCP; without them they are found out.
+    """
+    fabric = _Fabric(tuple(devices), frozenset(dscps) - {0}, priorities)
     remarks: dict[str, list[Remark]] = defaultdict(list)
     for place, remark in fabric.remarks():
         remarks[place.device].append(remark)
@@ -118,13 +125,14 @@ def _most_by(known: Iterable[tuple[Place, V]], alike: Callable[[Place], Hashable
 
 
 _Found = Iterator[tuple[Place, Remark]]
+_INVENTORY = "the facts of the inventory"
 
 
 class _Fabric:
     """The ports of a fabric, and what is usual among them."""
 
-    def __init__(self, devices: Sequence[Device], stated: frozenset[int]) -> None:
-        self._stated = stated
+    def __init__(self, devices: Sequence[Device], stated: frozenset[int], priorities: Mapping[int, int]) -> None:
+        self._stated, self._priorities = stated, priorities
         self._links = {(one.name, port): far for one in devices for port, far in one.links.items()}
         switches = {one.name for one in devices if one.ports}
         self._ports = [
@@ -178,9 +186,12 @@ class _Fabric:
 
     @cached_property
     def _priority_of(self) -> Mapping[int, Usual[int]]:
-        """The priority that most hosts and switches give each DSCP of the data."""
+        """The priority that the inventory states, else most hosts and switches give, for each DSCP of the data."""
         found = {}
         for dscp in sorted(self._data.value):
+            if dscp in self._priorities:
+                found[dscp] = Usual(self._priorities[dscp], _INVENTORY)
+                continue
             votes = self._votes(dscp)
             usual = _most(list(votes.values()), few=1)
             if usual is not None:
@@ -203,7 +214,7 @@ class _Fabric:
         """The priorities that must be lossless, and why."""
         found: dict[int, str] = {}
         for dscp, usual in self._priority_of.items():
-            found.setdefault(usual.value, f"DSCP {dscp} has it on {usual.why}")
+            found.setdefault(usual.value, f"DSCP {dscp} has it {'by' if usual.why == _INVENTORY else 'on'} {usual.why}")
         if found or self._data.value:
             return found
         counts = Counter(number for one in self._all for number in one.settings.pfc or ())

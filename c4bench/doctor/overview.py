@@ -60,11 +60,23 @@ def document(inventory: Inventory, hosts: Sequence[Report], switches: Sequence[S
         Device(report.switch, ports=report.settings, system=report.system, links=links[report.switch])
         for report in switches
     ]
-    judged = misconfigurations.judge(devices, {nic.dscp for host in inventory.hosts for nic in host.nics})
+    dscps = {nic.dscp for host in inventory.hosts for nic in host.nics}
+    judged = misconfigurations.judge(devices, dscps, _priorities(inventory))
     wrong = [DeviceRemark(name, remark) for name, of in judged.remarks.items() for remark in of]
     alone = {report.host for report in hosts if report.lldp and not report.neighbours}
     cables = () if graph is None else compare_neighbours(graph, inventory.hosts, seen, alone)
     return Document(tuple(hosts), tuple(switches), tuple(wrong), tuple(judged.undecided), cables)
+
+
+def _priorities(inventory: Inventory) -> dict[int, int]:
+    """The lossless priority of each DSCP of the data, as far as the inventory states it and hosts do not differ."""
+    stated: dict[int, set[int]] = {}
+    for host in inventory.hosts:
+        if (priority := inventory.facts[host.name].priority) is None:
+            continue
+        for nic in host.nics:
+            stated.setdefault(nic.dscp, set()).add(priority)
+    return {dscp: found.pop() for dscp, found in stated.items() if len(found) == 1}
 
 
 _SHOWN = 6

@@ -17,6 +17,7 @@ from typing import Annotated, NoReturn, TypeVar
 import msgspec
 
 from c4bench import namespaces
+from c4bench.collective.gpu_links import GpuKnob, GpuLinksFile
 from c4bench.decoding import DecodingError, json_in
 from c4bench.errors import C4Error, UnhealthyError
 from c4bench.inject import processes, reading, switch_shell
@@ -138,6 +139,26 @@ class SetKnob(msgspec.Struct, frozen=True, tag="turn"):
         descriptor = processes.open_controls(Path(self.path), os.O_RDWR)
         try:
             ControlsFile(descriptor, Path(self.path)).set(self.knob, self.value)
+        finally:
+            os.close(descriptor)
+
+
+class SetGpuLink(msgspec.Struct, frozen=True, tag="set_gpu_link"):
+    """A value of the link of a GPU to others of its host, as their ranks read it (see `collective.gpu_links`)."""
+
+    gpu: int
+    knob: GpuKnob
+    value: float
+
+    def __str__(self) -> str:
+        """As a person would say it."""
+        return f"set {self.knob} of the link of GPU {self.gpu} to {self.value:.9g}"
+
+    def perform(self) -> None:
+        """Set it. Raises UsageError where no rank has a GPU of its own."""
+        descriptor, path = processes.open_gpu_links(os.O_RDWR)
+        try:
+            GpuLinksFile(descriptor, path).set(self.gpu, self.knob, self.value)
         finally:
             os.close(descriptor)
 
@@ -312,6 +333,7 @@ Action = (
     | Signal
     | Join
     | SetKnob
+    | SetGpuLink
     | Write
     | Fill
     | Delete

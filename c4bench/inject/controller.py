@@ -17,7 +17,8 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from c4bench.errors import C4Error, InconclusiveError, UnhealthyError, UsageError
-from c4bench.inject import catalogue, places, protocol
+from c4bench.inject import catalogue, path_witness, places, protocol
+from c4bench.inject.path_witness import Crossings, PathWatch
 from c4bench.inject.places import Place
 from c4bench.inject.protocol import Applied, Healed, Leaving, Planned, Refused, Reply
 from c4bench.model.fabric import Host
@@ -149,7 +150,8 @@ class Injector:
     `connect` opens a connection to a host by name, `python` names the interpreter there that has c4bench. The injector
     becomes root there by itself (see `privilege`). The request, onset and end of every fault are written to `record`. A
     host whose state was not restored is quarantined: no further fault is applied there. `hosts` are all hosts of the
-    fabric: a witness probes a NIC of another one than the target.
+    fabric: a witness probes a NIC of another one than the target. With `crossings`, faults of switches' ports and of
+    what a NIC receives are seen on the path of the data (`path_witness`), where that is known.
     """
 
     def __init__(
@@ -160,8 +162,10 @@ class Injector:
         *,
         reach: Reach = answers,
         hosts: Sequence[Host] = (),
+        crossings: Crossings | None = None,
     ) -> None:
         self._connect, self._python, self._record = connect, python, record
+        self._crossings = crossings
         self._reach, self._hosts = reach, hosts
         self._catalogue = catalogue.load()
         self._quarantined: dict[str, str] = {}
@@ -212,8 +216,12 @@ class Injector:
         self._record_event("fault_asked", time.time(), request, fault=name, lease_s=lease_s)
         fields = {"fault": name, "target": request.where}
         _logger.info("%s on %s: requested, lease %g s", name, request.where, lease_s, extra=fields)
-        with contextlib.closing(self._start("hold", request)) as session:
-            applied = self._applied(session, place.host, request)
+        watched = path_witness.start(spec, request, self._crossings, self._connect, self._python)
+        with contextlib.ExitStack() as open_now:
+            if watched:
+                open_now.enter_context(contextlib.closing(watched))
+            session = open_now.enter_context(contextlib.closing(self._start("hold", request)))
+            applied = self._applied(session, place.host, request, watched)
             try:
                 _check_seen(applied, request)
                 yield applied
@@ -222,7 +230,7 @@ class Injector:
                 with contextlib.suppress(UnhealthyError):
                     self._finish(session, spec, applied, place.host, request)
                 raise
-            healed = self._finish(session, spec, applied, place.host, request)
+            healed = self._finish(session, spec, applied, place.host, request, watched)
         _check_healed(healed, request)
 
     @contextlib.contextmanager
@@ -302,7 +310,7 @@ class Injector:
     def _command(self, host: str) -> list[str]:
         return [self._python(host), "-m", "c4bench.inject"]
 
-    def _applied(self, session: Session, host: Host, request: FaultRequest) -> Applied:
+    def _applied(self, session: Session, host: Host, request: FaultRequest, watched: PathWatch | None) -> Applied:
         try:
             reply = _read(session, request)
         except C4Error as error:
@@ -312,6 +320,8 @@ class Injector:
             reply = self._wait_absent(reply, host)
         if not isinstance(reply, Applied):
             raise UnhealthyError(f"{request.host}: {request.fault} ended before it began: {reply}")
+        if watched:
+            reply = msgspec.structs.replace(reply, witness=watched.during(reply.onset_s, reply.witness))
         self._record_event("fault_applied", reply.onset_s, request, **applied_event(reply, request))
         level, seen = (logging.INFO, "effect seen") if reply.witness.seen else (logging.WARNING, "effect not seen")
         fields = {"fault": request.fault, "target": request.where, "lease": reply.id}
@@ -335,7 +345,15 @@ class Injector:
             witness=witnessed,
         )
 
-    def _finish(self, session: Session, spec: FaultSpec, applied: Applied, host: Host, request: FaultRequest) -> Healed:
+    def _finish(
+        self,
+        session: Session,
+        spec: FaultSpec,
+        applied: Applied,
+        host: Host,
+        request: FaultRequest,
+        watched: PathWatch | None = None,
+    ) -> Healed:
         try:
             away = spec.witness == ABSENCE and applied.witness.seen
             healed = self._wait_back(applied, host, request) if away else self._revert(session, request)
@@ -344,6 +362,8 @@ class Injector:
             raise
         if healed.residue:
             self._quarantine(host.name, "; ".join(healed.residue))
+        if watched:
+            healed = path_witness.healed(healed, watched.after())
         self._record_event("fault_healed", healed.healed_s, request, **healed_event(healed, applied, request))
         arguments = (request.fault, request.where, healed.by, healed.reason, healed.id)
         fields = {"fault": request.fault, "target": request.where, "lease": healed.id, "by": healed.by}

@@ -136,6 +136,16 @@ def open_controls(path: Path, access: int = os.O_RDONLY) -> int:
         raise UsageError(f"{path}: no such rank is running here ({error})") from None
 
 
+def open_gpu_links(access: int = os.O_RDONLY) -> tuple[int, Path]:
+    """A descriptor of the links between this host's GPUs, and their path. Raises UsageError without such a rank."""
+    places = _agent_config()
+    path = places.gpu_links
+    try:
+        return files.open_below(path.parent, path, _owners(places), access), path
+    except (FileNotFoundError, UnhealthyError) as error:
+        raise UsageError(f"{path}: no rank with a GPU of its own runs here ({error})") from None
+
+
 def compute_factor(target: ProcessTarget) -> float:
     """By how much the rank's computing is slowed down now. Raises UsageError when no such rank runs here."""
     descriptor = open_controls(target.controls)
@@ -143,6 +153,11 @@ def compute_factor(target: ProcessTarget) -> float:
         return ControlsFile(descriptor, target.controls).read("compute_factor")
     finally:
         os.close(descriptor)
+
+
+def ring_path(job: str, name: str) -> Path:
+    """The telemetry file of that name (see `ranks_here`)."""
+    return Path(_agent_config().rings) / job / name
 
 
 def ranks_here() -> dict[str, list[str]]:

@@ -37,6 +37,8 @@ _AFTER_MS = 100
 # /proc/uptime, by which a switch says when it did what, counts hundredths of a second.
 _UPTIME_STEP_S = 0.01
 _READY, _LAST_LINE = b" ready\n", b'main "$@" </dev/null\n'
+# What never says that it is ready is no shell, or a slow one.
+_READY_WITHIN_S = 20.0
 _SSH_FAILED = 255  # ssh(1), EXIT STATUS
 # A connection that has died is noticed within 15 s.
 _PATIENCE = ("-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3")
@@ -289,7 +291,7 @@ def _feed(stream: IO[bytes], script: bytes, ready: threading.Event) -> float:
     with suppress(OSError):  # the other end may not read all of it
         stream.write(text)
         stream.flush()
-        ready.wait()
+        ready.wait(_READY_WITHIN_S)
     sent_s = time.time()
     with suppress(OSError):
         stream.write(script[len(text) :])

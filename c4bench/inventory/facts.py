@@ -13,6 +13,7 @@ DEFAULT_PYTHON = "/opt/c4bench/bin/python"
 _BOND_PORTS = 2  # at least
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 _Dscp = Annotated[int, msgspec.Meta(ge=0, le=63)]
+_Priority = Annotated[int, msgspec.Meta(ge=0, le=7)]
 _ServiceLevel = Annotated[int, msgspec.Meta(ge=0, le=15)]
 
 
@@ -64,12 +65,13 @@ class HostFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `netns` is the network namespace of a switch's ports, when not its own. `shared` is a folder on storage that all
     hosts share, for checkpoints. `requires` are the capabilities (`c4bench doctor`) that the host is meant to have: a
     scenario that misses one fails instead of being skipped. `rates` are the rates of a switch's ports by interface,
-    such as `{Ethernet0: 100gbit}`. `dscp` and `service_level` are those of the packets that its NICs send; a switch
-    sprays RoCE packets of `spray_dscp`, 0 is none. `hash` is what it chooses the way of other RoCE packets by; C4P
-    finds out what is not stated. `counters` names the reader of a switch's packet counters: `ip`, `sonic`, or one that
-    a package adds; without it, `sonic` where the switch runs SONiC. `os` is the operating system of a switch on which
-    c4bench is not installed (`c4bench.switches`): faults there are applied over SSH, from where `c4bench` runs. All
-    keys are optional; `playbooks/discover.yml` finds what a host can report.
+    such as `{Ethernet0: 100gbit}`. `dscp` and `service_level` are those of the packets that its NICs send, and
+    `priority` is the lossless one that these have on hosts and switches, None where it is not stated; a switch sprays
+    RoCE packets of `spray_dscp`, 0 is none. `hash` is what it chooses the way of other RoCE packets by; C4P finds out
+    what is not stated. `counters` names the reader of a switch's packet counters: `ip`, `sonic`, or one that a package
+    adds; without it, `sonic` where the switch runs SONiC. `os` is the operating system of a switch on which c4bench is
+    not installed (`c4bench.switches`): faults there are applied over SSH, from where `c4bench` runs. All keys are
+    optional; `playbooks/discover.yml` finds what a host can report.
     """
 
     disruptive: bool = False
@@ -85,6 +87,7 @@ class HostFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     counters: str = ""
     os: str = ""
     dscp: _Dscp = 0
+    priority: _Priority | None = None
     service_level: _ServiceLevel = 0
     spray_dscp: _Dscp = 0
     hash: Hash | None = None

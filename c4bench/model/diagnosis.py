@@ -45,10 +45,10 @@ class Cause(StrEnum):
 class Component(msgspec.Struct, frozen=True):
     """A part that can be to blame.
 
-    `kind` is one of rank, nic, path, link, switch, host, job. `name` is `JOB:RANK`, `HOST/INDEX`, `SOURCE>DESTINATION`
-    (NIC names), a link's far address, one of a switch's addresses, the host's or the job's name. `side` tells a NIC's
-    transmitter (`tx`) from its receiver (`rx`); empty where that has no meaning. A job is to blame for bugs that no
-    other host would cure.
+    `kind` is one of rank, nic, gpu, path, link, switch, host, job. `name` is `JOB:RANK`, `HOST/INDEX`, `HOST/gpuINDEX`
+    (a GPU's link to others of its host), `SOURCE>DESTINATION` (of these names), a link's far address, one of a switch's
+    addresses, the host's or the job's name. `side` tells a transmitter (`tx`) from a receiver (`rx`) of a NIC or a GPU;
+    empty where that has no meaning. A job is to blame for bugs that no other host would cure.
     """
 
     kind: str

@@ -75,6 +75,19 @@ class Inside(msgspec.Struct, frozen=True):
     delay_s: float = 0.0
 
 
+_GPU = "gpu"
+
+
+def gpu_name(host: str, index: int) -> str:
+    """`host/gpuN`: how the end of a GPU's link to others of its host is named, as a NIC is by its index."""
+    return f"{host}/{_GPU}{index}"
+
+
+def is_gpu(name: str) -> bool:
+    """Whether a name is that of a GPU's link, and not a NIC's."""
+    return name.rpartition("/")[2].startswith(_GPU)
+
+
 class Host(msgspec.Struct, frozen=True, omit_defaults=True):
     """A machine of the inventory; `address` is its management address.
 

@@ -26,6 +26,7 @@ from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.fabric import Host
 from c4bench.model.measurement import Clock, Measurement
 from c4bench.model.steering import Policy
+from c4bench.pytest_plugin.crossings import KnownCrossings
 from c4bench.pytest_plugin.scope import needs, no_fault
 from c4bench.pytest_plugin.tenancy import TENANCY
 from c4bench.pytest_plugin.verdicts import LEDGER, scenario_name
@@ -198,6 +199,13 @@ def clocks(pytestconfig: pytest.Config) -> Clocks:
 
 
 @pytest.fixture
+def crossings(atlas: Atlas, inventory: Inventory, switches: Switches) -> KnownCrossings:
+    """Which packets of hosts cross a switch's port, for witnesses on the path of the data."""
+    ports = switches.ports() if switches.any else {}
+    return KnownCrossings(atlas, inventory.graph, ports, inventory.hosts)
+
+
+@pytest.fixture
 def inject(request: pytest.FixtureRequest, inventory: Inventory, run_directory: RunDirectory, clocks: Clocks) -> Inject:
     """Break something, bounded and witnessed, for as long as a `with` block takes; its times are on our clock.
 
@@ -205,12 +213,17 @@ def inject(request: pytest.FixtureRequest, inventory: Inventory, run_directory: 
     driver says that this place cannot have the fault.
 
     Where is said in words, `inject("link.down", at="leaf0/up1")`, or in parts, `inject("nic.down", host="h5", nic=0)`.
+    A scenario with `atlas` sees faults of switches that are reached over SSH on the path of the data, where these say
+    nothing of packets.
     """
+    agentless = any(inventory.facts[switch].os for switch in inventory.switches)
+    known = agentless and "atlas" in request.fixturenames
     injector = Injector(
         connect=lambda host: remote.connect(host, inventory.access[host]),
         python=lambda host: inventory.access[host].python,
         record=run_directory,
         hosts=inventory.hosts,
+        crossings=request.getfixturevalue("crossings") if known else None,
     )
 
     def skip_impossible(name: str, place: Place, parameters: Mapping[str, Any]) -> None:

@@ -61,19 +61,24 @@ ACCESS = ENUMS.IBV_ACCESS_LOCAL_WRITE | ENUMS.IBV_ACCESS_REMOTE_WRITE | ENUMS.IB
 class Endpoint:
     """An RC queue pair of a device. Every failing verb raises VerbsError; failures of posted work come as completions.
 
+    With `reliable` false a UC one: nobody acknowledges its packets, and what is lost stays lost.
+
     `connect` may be called again, after an error or to take another path where `move` is refused: it goes through
     RESET, which drops everything still posted, and the far end must do the same. Completions of what was posted before
     may still come.
     """
 
-    def __init__(self, device: OpenDevice, profile: TransportProfile, *, sends: int, receives: int) -> None:
+    def __init__(
+        self, device: OpenDevice, profile: TransportProfile, *, sends: int, receives: int, reliable: bool = True
+    ) -> None:
         self.device = device
         self.profile = profile
         self.remote: Remote | None = None
         self.path: PathAttributes = DEFAULT_PATH
         cap = QPCap(max_send_wr=sends, max_recv_wr=receives, max_send_sge=1, max_recv_sge=1)
+        kind = ENUMS.IBV_QPT_RC if reliable else ENUMS.IBV_QPT_UC
         with verbs(device.name, "creating a QP"):
-            self.raw: Any = QP(device.pd, QPInitAttr(qp_type=ENUMS.IBV_QPT_RC, scq=device.cq, rcq=device.cq, cap=cap))
+            self.raw: Any = QP(device.pd, QPInitAttr(qp_type=kind, scq=device.cq, rcq=device.cq, cap=cap))
         self.qp_num: int = self.raw.qp_num
         # A work request needs at least one SGE in pyverbs; one of length 0 serves every request without bytes.
         self._nothing: tuple[int, int] = device.anchor.buf, device.anchor.lkey

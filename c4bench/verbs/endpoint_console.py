@@ -9,6 +9,7 @@ It ends at the end of its input.
 """
 
 import ctypes
+import struct
 import sys
 import time
 from collections import defaultdict
@@ -20,7 +21,7 @@ import msgspec
 from c4bench.errors import C4Error, UsageError
 from c4bench.model.fabric import Nic
 from c4bench.verbs.counters import CACHE_S, SYSFS, hardware_counters
-from c4bench.verbs.device import Device, active_mtu_bytes
+from c4bench.verbs.device import Device, Endpoint, active_mtu_bytes
 from c4bench.verbs.discovery import discover, find
 from c4bench.verbs.errors import VerbsError
 from c4bench.verbs.packet_capture import PacketCapture
@@ -29,6 +30,8 @@ from c4bench.verbs.transport import PROFILES, Completion, Remote
 from c4bench.verbs.waiting import waiter
 
 _DEPTH = 64
+# The number of a message of a stream.
+_NUMBER = struct.Struct("=Q")
 
 
 class End(msgspec.Struct, frozen=True):
@@ -39,10 +42,18 @@ class End(msgspec.Struct, frozen=True):
     rkey: int
 
 
+class Streamed(msgspec.Struct, frozen=True):
+    """When each message of a stream was sent (host's clock), and how many completed without an error."""
+
+    sent_s: list[float]
+    completed: int
+
+
 class _Open(msgspec.Struct, frozen=True, tag="open", tag_field="do"):
     """Open the NIC and `length` bytes of memory; answers with its `End`.
 
-    `timeout` and `retries` take the place of the profile's (`TransportProfile`).
+    `timeout` and `retries` take the place of the profile's (`TransportProfile`). Without `reliable` it is a UC
+    endpoint, whose lost packets stay lost.
     """
 
     length: int = 1 << 20
@@ -50,6 +61,7 @@ class _Open(msgspec.Struct, frozen=True, tag="open", tag_field="do"):
     waiting: str = "events"
     timeout: int | None = None
     retries: int | None = None
+    reliable: bool = True
 
 
 class _Connect(msgspec.Struct, frozen=True, tag="connect", tag_field="do"):
@@ -71,6 +83,32 @@ class _GiveUp(msgspec.Struct, frozen=True, tag="give_up", tag_field="do"):
     """Write to the far end, which does not answer; answers with the status and after what time it came, s."""
 
     timeout_s: float = 100.0
+
+
+class _Stream(msgspec.Struct, frozen=True, tag="stream", tag_field="do"):
+    """Write `count` messages of `size` bytes, one every `gap_s`, each to a place of its own in the far end's memory.
+
+    Each has its number, from 1. Answers with `Streamed`, of as many as `within_s` allowed.
+    """
+
+    count: int
+    size: int
+    gap_s: float = 0.0
+    within_s: float = 10.0
+
+
+class _Arrived(msgspec.Struct, frozen=True, tag="arrived", tag_field="do"):
+    """Answers with the numbers of the messages that are in the memory, and forgets them."""
+
+    count: int
+    size: int
+
+
+class _TimeWrites(msgspec.Struct, frozen=True, tag="time_writes", tag_field="do"):
+    """Write all the memory `times` times; answers when each was complete (host's clock) and how long it took, s."""
+
+    times: int = 1
+    timeout_s: float = 10.0
 
 
 class _Fence(msgspec.Struct, frozen=True, tag="fence", tag_field="do"):
@@ -120,6 +158,9 @@ _Command = (
     | _Connect
     | _Write
     | _GiveUp
+    | _Stream
+    | _Arrived
+    | _TimeWrites
     | _Fence
     | _Move
     | _Seen
@@ -159,7 +200,7 @@ class EndpointConsole:
         timeout = profile.timeout if command.timeout is None else command.timeout
         retries = profile.retries if command.retries is None else command.retries
         profile = msgspec.structs.replace(profile, timeout=timeout, retries=retries)
-        self._endpoint = device.connection(profile, _DEPTH, _DEPTH)
+        self._endpoint = Endpoint(device, profile, sends=_DEPTH, receives=_DEPTH, reliable=command.reliable)
         self._waiter = waiter(command.waiting, [device])
         self._events_seen: list[str] = []
         here = msgspec.structs.replace(device.here(), qp=self._endpoint.qp_num)
@@ -184,6 +225,49 @@ class EndpointConsole:
         began_s = time.monotonic()
         status = self._write(_Write(timeout_s=command.timeout_s))
         return status, time.monotonic() - began_s
+
+    def _stream(self, command: _Stream) -> Streamed:
+        sent_s: list[float] = []
+        statuses: list[str] = []
+        began_s = time.monotonic()
+        until_s = began_s + command.within_s
+
+        def complete(timeout_s: float) -> None:
+            statuses.extend(completion.status for _, completion in self._wait(timeout_s))
+
+        while len(sent_s) < command.count and (left_s := until_s - time.monotonic()) > 0:
+            if len(sent_s) - len(statuses) >= _DEPTH:
+                complete(left_s)
+                continue
+            sent_s.append(time.time())
+            self._write_number(len(sent_s), command.size)
+            time.sleep(max(0.0, began_s + len(sent_s) * command.gap_s - time.monotonic()))
+            complete(0.0)
+        while len(statuses) < len(sent_s) and (left_s := until_s - time.monotonic()) > 0:
+            complete(left_s)
+        return Streamed(sent_s, statuses.count(""))
+
+    def _write_number(self, number: int, size: int) -> None:
+        """Write a message of a stream to the same place in the far end's memory as it has here."""
+        offset = (number - 1) * size
+        _NUMBER.pack_into(self._memory, offset, number)
+        local = ctypes.addressof(self._memory) + offset, self._region.lkey
+        self._endpoint.write(local, (self._far.address + offset, self._far.rkey), size)
+
+    def _time_writes(self, command: _TimeWrites) -> list[tuple[float, float]]:
+        found = []
+        for _ in range(command.times):
+            began_s = time.monotonic()
+            if status := self._write(_Write(timeout_s=command.timeout_s)):
+                raise C4Error(f"QP {self._endpoint.qp_num} on {self._nic.name}: {status}")
+            found.append((time.time(), time.monotonic() - began_s))
+        return found
+
+    def _arrived(self, command: _Arrived) -> list[int]:
+        places = range(0, command.count * command.size, command.size)
+        found = [number for place in places if (number := _NUMBER.unpack_from(self._memory, place)[0])]
+        ctypes.memset(self._memory, 0, len(self._memory))
+        return found
 
     def _fence(self, _: _Fence) -> str:
         self._endpoint.fence()

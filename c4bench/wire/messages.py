@@ -318,13 +318,15 @@ class Seated(msgspec.Struct, frozen=True):
 class AttachedPath(msgspec.Struct, frozen=True):
     """Agent to master: say which source port a queue pair of an attached process should use; 0 for its own.
 
-    Its NICs are known by their addresses.
+    Its NICs are known by their addresses. The queue pair at the far end is only needed, and only sent, once the answer
+    was ASK_QPS.
     """
 
     pid: int
     source: str
     destination: str
     qp: int
+    remote_qp: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class AttachedMoves(msgspec.Struct, frozen=True):
@@ -337,6 +339,19 @@ class AttachedMoves(msgspec.Struct, frozen=True):
     ports: tuple[int, ...]
     refused: tuple[int, ...] = ()
     gone: tuple[AttachedPath, ...] = ()
+
+
+class AttachedWord(msgspec.Struct, frozen=True):
+    """Agent to master and on to another agent: what the library at one end of a connection says to that at the other.
+
+    An end is a queue pair, known by its NIC's address and its number.
+    """
+
+    source: str
+    qp: int
+    destination: str
+    remote_qp: int
+    word: Annotated[str, msgspec.Meta(max_length=160, pattern="^[0-9a-z -]*$")]
 
 
 class RasReport(msgspec.Struct, frozen=True):

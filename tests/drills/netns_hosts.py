@@ -31,6 +31,8 @@ NETWORK = "198.18.77"
 CONTROLLER = f"{NETWORK}.1"
 OPERATOR = "ops"  # an account beside root's that the same key opens
 _UNSHARE = ("unshare", "--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child=KILL", "--")
+# tar's exit code where something was written meanwhile.
+_CHANGED = 1
 _OWN = ("run", "root", "tmp", "opt", "var/log", "dev/shm")
 _ON_DISK = ("upper", "own/root", "own/opt", "own/var", "own/etc", "own/lib")
 # Rewritten whole whenever a user comes or goes; each has a former version beside it.
@@ -100,7 +102,10 @@ class NetnsHost:
         disk = self.layers.parent / f"{self.name}.tar"
         place = Path(f"/proc/{self.process.pid}/root{self.layers}")
         kept = [name for name in _ON_DISK if (place / name).exists()]
-        subprocess.run(["tar", "--xattrs", "--xattrs-include=*", "-cf", str(disk), *kept], cwd=place, check=True)
+        copied = subprocess.run(
+            ["tar", "--xattrs", "--xattrs-include=*", "-cf", str(disk), *kept], cwd=place, check=False
+        )
+        assert copied.returncode <= _CHANGED, f"{self.name}'s disk cannot be copied"
         self.end()
         # Its network namespace ends a moment later, and its end of the cable with it.
         subprocess.run(["ip", "link", "delete", self.name], stderr=subprocess.DEVNULL, check=False)

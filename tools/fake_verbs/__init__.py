@@ -17,10 +17,13 @@ def obstacle() -> str:
     return "" if shutil.which("gcc") and _HEADER.exists() else "install gcc and libibverbs-dev"
 
 
-def compile_library(place: Path) -> Path:
-    """Compile the libibverbs into the folder `place`. Raises UnhealthyError."""
+def compile_library(place: Path, source: str = "fake_verbs.c") -> Path:
+    """Compile the libibverbs of a source into the folder `place`. Raises UnhealthyError.
+
+    `fabric.c` has NICs that carry requests between the queue pairs of a process.
+    """
     library = place / "libibverbs.so.1"
-    _compile([*_SHARED, "-o", str(library), str(HERE / "fake_verbs.c")])
+    _compile([*_SHARED, "-o", str(library), str(HERE / source)])
     return library
 
 

@@ -12,9 +12,11 @@ from itertools import combinations
 from typing import NamedTuple, TypeVar
 
 from c4bench.attribution.weigh import crossed
+from c4bench.c4d.diagnosis import inside_host
 from c4bench.c4d.observe.job_view import JobView
 from c4bench.c4d.observe.shared_fabric import PathLinks
 from c4bench.model.diagnosis import Component, ProbeFlow
+from c4bench.model.fabric import is_gpu
 
 Flow = tuple[str, str, int]  # source NIC, destination NIC, source port; 0 leaves the path to the fabric
 Pair = tuple[str, str]
@@ -85,12 +87,15 @@ class ProbePaths:
 
 
 def deciding_probes(job: JobView, suspects: Collection[Component]) -> tuple[ProbeFlow, ...]:
-    """What would tell suspects apart; NICs are as fast as the best of the job's connections has been."""
+    """What would tell suspects apart; NICs are as fast as the best of the job's connections has been.
+
+    Nothing can be sent from GPU to GPU to find out.
+    """
     carriers = [suspect for suspect in suspects if suspect.kind in _CARRIERS]
-    if len(carriers) < 2:
+    if len(carriers) < 2 or any(map(inside_host, carriers)):
         return ()
     used: dict[Pair, set[int]] = {}
-    conns = [view.record for view in job.conns.values()]
+    conns = [view.record for view in job.conns.values() if not is_gpu(view.record.source)]
     for conn in conns:
         used.setdefault((conn.source, conn.destination), set()).add(conn.source_port)
     rates = [8 * conn.size_bytes / conn.shared_s for conn in conns if conn.shared_s > 0]

@@ -134,13 +134,16 @@ class OneWayDelays:
         self._arrived.forget(rows)
         self._matched[rows], self._known[rows] = 0, 0
 
-    def since(self, row: int, since_s: float) -> list[float]:
-        """The mean delays (s) of a connection, by its row, that have become known since then."""
-        if row >= len(self._known):
-            return []
-        known = min(int(self._known[row]), KEPT)
-        newer: list[float] = self._delays_s[row, :known][self._at_s[row, :known] > since_s].tolist()
-        return newer
+    def means_s(self, rows: Ints, since_s: float) -> Floats:
+        """The mean delays (s) of connections, by their rows, that have become known since then; nan where none has."""
+        means_s = np.full(len(rows), math.nan)
+        known = np.flatnonzero(rows < len(self._known))
+        own = rows[known]
+        newer = (self._at_s[own] > since_s) & (np.arange(KEPT) < self._known[own, None])
+        counts = newer.sum(axis=1)
+        some = counts > 0
+        means_s[known[some]] = (self._delays_s[own] * newer).sum(axis=1)[some] / counts[some]
+        return means_s
 
     def side(self, nic: str, onset_s: float) -> str:
         """`rx` or `tx` when delays since `onset_s` have grown clearly more on that side of `nic`, else empty."""

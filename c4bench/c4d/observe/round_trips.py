@@ -9,6 +9,8 @@ import statistics
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+import numpy as np
+
 from c4bench.attribution.weigh import Cell
 from c4bench.c4d.observe.cell_index import CellIndex, CellValues
 from c4bench.c4d.observe.columns import Ints
@@ -66,16 +68,15 @@ class RoundTrips:
 
     def _delays_s(self, rows: Ints, opened_s: float) -> dict[Cell, tuple[float, float]]:
         """The delays of these connections' cells since then, there and back, where both are known."""
+        means_s = self._delays.means_s(self._conns.table["pair"][rows], opened_s)
         there: dict[Cell, list[float]] = {}
         between: dict[Cell, list[float]] = {}
-        for row, pair in zip(rows.tolist(), self._conns.table["pair"][rows].tolist(), strict=True):
-            cell, known_s = self._conns.cells[row], self._delays.since(pair, opened_s)
-            there.setdefault(cell, []).extend(known_s)
-            between.setdefault(cell[:2], []).extend(known_s)
+        for place in np.flatnonzero(~np.isnan(means_s)).tolist():
+            cell, mean_s = self._conns.cells[rows[place]], float(means_s[place])
+            there.setdefault(cell, []).append(mean_s)
+            between.setdefault(cell[:2], []).append(mean_s)
         both = ((cell, there[cell], between.get((cell[1], cell[0]))) for cell in there)
-        return {
-            cell: (statistics.fmean(to_s), statistics.fmean(back_s)) for cell, to_s, back_s in both if to_s and back_s
-        }
+        return {cell: (statistics.fmean(to_s), statistics.fmean(back_s)) for cell, to_s, back_s in both if back_s}
 
     def _taken_s(self, cell: Cell, there_s: float, back_s: float) -> float:
         """What a message takes one way: half of the least both ways, and what of the rest is not the way back's."""

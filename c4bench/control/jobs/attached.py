@@ -20,7 +20,7 @@ from c4bench.control.jobs.attempts import JobAttempts
 from c4bench.control.jobs.job import Job
 from c4bench.control.state.registry import JobRegistry
 from c4bench.errors import C4Error, UnhealthyError, UsageError
-from c4bench.model.fabric import Flow, Nic
+from c4bench.model.fabric import ASK_QPS, Flow, Nic
 from c4bench.model.telemetry import Member
 from c4bench.model.window import Window
 from c4bench.wire.job_names import check_job_id, is_check
@@ -29,6 +29,7 @@ from c4bench.wire.messages import (
     AttachedMoves,
     AttachedPath,
     AttachedRank,
+    AttachedWord,
     Empty,
     FollowGuidance,
     Guidance,
@@ -47,6 +48,10 @@ _ROUTE_WITHIN_S = 0.2
 # Each queue pair of a program is a connection of its own, and carries all of its load.
 _WHOLE = 1.0
 _PORTS = 1 << 16
+_TOO_LATE = (
+    "the switches hash the destination QP too, and not every queue pair of a program can wait until its port is found: "
+    "some go their own way"
+)
 _REFUSED = "its device, or its program, does not let it move"
 
 
@@ -94,6 +99,7 @@ class AttachedJobs:
         self._late: set[asyncio.Task[None]] = set()
         # The planned flows of each process, by host and PID.
         self._routed: dict[tuple[str, int], set[str]] = {}
+        self._unplanned: set[str] = set()  # jobs of which it has been said
 
     async def report(self, host: str, said: Attached) -> Seated:
         """Note all processes that are attached on a host; return which are followed, and why others are not."""
@@ -121,16 +127,25 @@ class AttachedJobs:
         return self._names.translate(window)
 
     async def route(self, host: str, asked: AttachedPath) -> int:
-        """The source port for a queue pair of a host's process; 0 where it is not known, or only after the program."""
+        """The source port for a queue pair of a host's process; 0 where it is not known, or only after the program.
+
+        ASK_QPS where it depends on the queue pair at the far end, and that is not said.
+        """
         flow = self._flow(host, asked)
         if flow is None or self._planner.nic(flow.source) is None:
             return 0
-        placing = asyncio.create_task(self._planner.route(Route(flow.job, (flow,))))
+        qps = msgspec.UNSET if asked.remote_qp is msgspec.UNSET else (asked.remote_qp,)
+        placing = asyncio.create_task(self._planner.route(Route(flow.job, (flow,), qps)))
         done, _ = await asyncio.wait({placing}, timeout=_ROUTE_WITHIN_S)
         if done:
-            self._routed.setdefault((host, asked.pid), set()).add(flow.id)
-            return max(placing.result()[0], 0)  # none where it depends on the queue pair, which is not known
+            port = placing.result()[0]
+            if port != ASK_QPS:
+                self._routed.setdefault((host, asked.pid), set()).add(flow.id)
+            return port
         # Paths that are learnt meanwhile serve the next queue pair; this one goes its own way.
+        if qps is not msgspec.UNSET and flow.job not in self._unplanned:
+            self._unplanned.add(flow.job)
+            _logger.warning("%s: %s", flow.job, _TOO_LATE, extra={"job": flow.job})
         self._late.add(release := asyncio.create_task(self._release(placing, flow)))
         release.add_done_callback(self._late.discard)
         return 0
@@ -158,6 +173,14 @@ class AttachedJobs:
         job = next(iter(flows.values())).job
         guidance = await self._planner.follow(FollowGuidance(job, tuple(flows.values()), ports, weights, refused))
         return {place: guidance.ports[flow.id] for place, flow in flows.items() if flow.id in guidance.ports}
+
+    async def bring(self, host: str, said: AttachedWord) -> None:
+        """Bring a word of a host's process to the host at the other end. Raises UnhealthyError where that cannot be."""
+        known = self._hosts.get(host)
+        there = self._planner.nic_at(said.destination) or self._names.nic(said.destination)
+        if known is None or said.source not in known.nics or there is None:
+            raise UnhealthyError("this is no connection of the host's processes")
+        await self._agents.peer(there.host).note("attached-word", said)
 
     async def _release_ended(self, host: str, before: Mapping[int, Seat]) -> None:
         """Release the flows of a host's processes that have ended."""

@@ -23,6 +23,8 @@ from c4bench.wire.probes import Burst
 
 _logger = logging.getLogger(__name__)
 
+_KNOBS = {FIVE_TUPLE: "UDP source ports", DEST_QP: "a UDP source port of each queue pair"}
+
 # A switch that is silent is asked again when it has an answer left, by Linux's limits.
 _AGAIN_S, _ATTEMPTS = 1.1, 3
 _CANDIDATES = 16
@@ -48,7 +50,7 @@ class HashFinder:
         read: Read | None = None,
     ) -> None:
         self._controller, self._survey, self._nics = controller, survey, nics
-        self._source_port, self._read = source_port, read
+        self._source_port, self._read, self._stated = source_port, read, stated is not None
         self._finding: HashFinding | None = None
         self._asking = asyncio.Lock()
         self._measuring: asyncio.Task[None] | None = None
@@ -122,7 +124,8 @@ class HashFinder:
             remark = f"what the switches hash is not known ({finding.reason}); paths are planned as if by the 5-tuple"
             self._controller.remarks.append(f"{remark}; state it as c4.hash of the switches")
         else:
-            _logger.debug("switches choose paths by %s: %s", finding.hash, finding.reason)
+            level = logging.DEBUG if self._stated else logging.INFO
+            _logger.log(level, "paths are chosen by %s: %s", _KNOBS[finding.hash], finding.reason)
 
     def _across(self) -> Iterator[Pair]:
         """Pairs of other NICs that may be far apart: each NIC with those around half of the list further on."""

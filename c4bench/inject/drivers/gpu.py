@@ -3,11 +3,14 @@
 A fault of the simulated accelerator applies to every rank that computes on it.
 """
 
+import os
 import time
+from collections.abc import Mapping
 
+from c4bench.collective.gpu_links import GpuKnob, GpuLinksFile
 from c4bench.errors import UnhealthyError
-from c4bench.inject import gpus
-from c4bench.inject.actions import Plan, Run, SetKnob
+from c4bench.inject import gpus, processes
+from c4bench.inject.actions import Plan, Run, SetGpuLink, SetKnob
 from c4bench.inject.gpus import AcceleratorTarget, GpuTarget
 from c4bench.inject.processes import compute_factor
 from c4bench.inject.registry import driver
@@ -78,6 +81,38 @@ def hang(request: FaultRequest, target: AcceleratorTarget) -> Plan:
 def error(request: FaultRequest, target: AcceleratorTarget) -> Plan:
     """The next kernel ends with an error, and its rank cannot continue."""
     return _set_knob(target, "life", "device_error", request.number("xid"))
+
+
+@driver("accelerator.link_rate")
+def link_rate(request: FaultRequest, target: AcceleratorTarget) -> Plan:
+    """Have a GPU's link to the others of its host carry a fraction of its rate."""
+    ends: dict[str, tuple[GpuKnob, ...]] = {
+        "tx": ("send_fraction",),
+        "rx": ("receive_fraction",),
+        "both": ("send_fraction", "receive_fraction"),
+    }
+    return _set_links(target, dict.fromkeys(ends[request.choice("direction")], request.number("fraction")))
+
+
+@driver("accelerator.link_down")
+def link_down(request: FaultRequest, target: AcceleratorTarget) -> Plan:  # noqa: ARG001  (the interface of a driver)
+    """Have a GPU's link carry nothing; what ranks send over it waits."""
+    return _set_links(target, {"down": 1.0})
+
+
+def _set_links(target: AcceleratorTarget, values: Mapping[GpuKnob, float]) -> Plan:
+    gpu = target.index
+    descriptor, path = processes.open_gpu_links()
+    try:
+        found = {knob: GpuLinksFile(descriptor, path).read(gpu, knob) for knob in values}
+    finally:
+        os.close(descriptor)
+    return Plan(
+        tuple(f"{knob} of the link of GPU {gpu}" for knob in values),
+        tuple(SetGpuLink(gpu, knob, value) for knob, value in values.items()),
+        tuple(SetGpuLink(gpu, knob, was) for knob, was in found.items()),
+        sudden=len(values),
+    )
 
 
 def _slow_ranks(request: FaultRequest, target: AcceleratorTarget) -> Plan:

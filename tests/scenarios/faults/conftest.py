@@ -49,6 +49,17 @@ def injector(inventory, run_directory):
 
 
 @pytest.fixture
+def path_injector(inventory, run_directory, crossings):
+    """An injector whose faults of switches' ports are seen on the path of the data."""
+    return Injector(
+        connect=lambda host: remote.connect(host, inventory.access[host]),
+        python=lambda host: inventory.access[host].python,
+        record=run_directory,
+        crossings=crossings,
+    )
+
+
+@pytest.fixture
 def healed(run_directory):
     """How the fault that ended last did, as the run's history has it."""
     return lambda: [event for event in run_directory.events() if event["kind"] == "fault_healed"][-1]

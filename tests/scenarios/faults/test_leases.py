@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +21,7 @@ LEASE_S = 6.0
 LATE_S = 1.0
 # From before the session is open until after the fault was to be reverted.
 MOMENTS_S = (0.03, 0.08, 0.12, 0.2, 3.0)
+JOURNALS = Path("/var/lib/c4bench/switches")
 AUDIT = "cat /var/lib/c4bench/audit.jsonl 2>/dev/null || true"
 # The injector, and not the watchdog that it has let go of (whose parent is the host's first process).
 KILL = """
@@ -55,9 +58,12 @@ def command(inventory, tmp_path):
 
 @pytest.fixture
 def over(on, measure, command, clocks):
-    """Wait for the lease's end, and hold the host's own audit log against it: at least so many faults had begun."""
+    """Wait for the lease's end, and hold the host's own audit log against it: at least so many faults had begun.
 
-    def check(host, lease_s, since_s, how, at_least=1):
+    Then `heal` must find nothing, unless it is not asked.
+    """
+
+    def check(host, lease_s, since_s, how, at_least=1, *, heal=True):
         time.sleep(max(0.0, since_s + lease_s + LATE_S - time.time()))
         lines = [json.loads(line) for line in on(host, AUDIT).splitlines()]
         # By a controller's clock it cannot have begun before; by the host's own it may seem to.
@@ -69,6 +75,8 @@ def over(on, measure, command, clocks):
         assert begun.keys() <= ended.keys(), "a fault was begun and never ended"
         for fault, at_s in begun.items():
             measure("lease.overrun_s", max(0.0, ended[fault] - at_s - lease_s), unit="s", at_most=LATE_S, how=how)
+        if not heal:
+            return
         clean = finished(command("heal")) == (0, b"")
         measure("hosts.clean_after_drill_fraction", float(clean), equals=1, clock=Clock.NONE, how=how)
         assert clean, "`heal` found something left"
@@ -177,6 +185,9 @@ def test_a_plan_touches_nothing(nic_hosts, command, state, measure):
 
 
 ROUNDS = 50
+CATALOGUE = catalogue.load().specs
+CONNECTX = sorted(name for name, spec in CATALOGUE.items() if name.startswith("nic.") and "mlx5_core" in spec.drivers)
+SONIC = sorted(name for name, spec in CATALOGUE.items() if "sonic" in spec.drivers)
 # All that drivers of a ConnectX change, as tools and files have it.
 SETTINGS = """
 ip -json address show dev {dev}; ip route show table all; ip neighbour show nud permanent; ethtool {dev}
@@ -184,38 +195,125 @@ mlnx_qos -i {dev} -a; ethtool --show-fec {dev}; grep -rs '' /sys/class/net/{dev}
 pci=$(basename $(readlink -f /sys/class/infiniband/{device}/device))
 mlxlink -d $pci; mlxreg -d $pci --yes --reg_name ROCE_ACCL --get; cat /sys/class/infiniband/{device}/tc/1/traffic_class
 """
+# All that drivers of SONiC change.
+SWITCH_SETTINGS = """
+sudo sonic-cfggen -d --print-data; ip neighbour show nud permanent; show interfaces status
+sudo ls /run/c4bench-switch 2>/dev/null | grep -v -e over -e lock; true
+"""
+VICTIMS = ("controller", "sessions", "both")
+# The end of the fault that ended last there, as the switch itself has marked it.
+OVER = "sudo stat -c '%.9Y %n' /run/c4bench-switch/*.over 2>/dev/null | sort -n | tail -n 1"
+
+
+def seen_by(process):
+    """Whether the fault's witness had seen it, by what the controller, which is killed now, has printed."""
+    os.killpg(process.pid, signal.SIGKILL)
+    os.set_blocking(process.stdout.fileno(), False)
+    printed = process.stdout.read() or b""
+    killed(process)
+    answers = [json.loads(line) for line in printed.splitlines() if line.startswith(b"{")]
+    return bool(answers) and answers[0]["witness"]["seen"]
+
+
+def enough(measure, kind, name, in_force, seen, residue):
+    """A drill of 50 rounds says something only where the fault was in force in many of them."""
+    how = {"drill": kind, "fault": name, "in_force": in_force, "seen": seen}
+    measure("lease.rounds", ROUNDS, at_least=ROUNDS, clock=Clock.NONE, **how)
+    measure("faults.residue", len(residue), at_most=0, clock=Clock.NONE, **how)
+    assert not residue
+    assert in_force > ROUNDS / 4
+    assert seen > ROUNDS / 10
 
 
 @pytest.mark.nightly
-def test_no_driver_of_a_connectx_outlives_its_lease(nic_hosts, injector, place, command, on, over, measure):
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("name", CONNECTX)
+def test_no_driver_of_a_connectx_outlives_its_lease(name, nic_hosts, injector, place, command, on, over, measure):
     """Whenever controllers, sessions and injectors are killed, every setting is as it was when the lease is over."""
     host, nic = nic_hosts[0].name, nic_hosts[0].nics[0]
     if "mlx5_core" not in on(host, f"readlink -f /sys/class/infiniband/{nic.device}/device/driver"):
         pytest.skip("no-connectx: the first host's NIC is none")
-    specs = catalogue.load().specs
-    faults = [name for name, spec in sorted(specs.items()) if name.startswith("nic.") and "mlx5_core" in spec.drivers]
-    faults = [name for name in faults if can_be_had(injector, name, place(nic.name))]
-    draw = random.Random(1)
+    if why := obstacle(injector, name, place(nic.name), {}):
+        pytest.skip(f"unsupported: {why}")
+    draw = random.Random(name)
     settings = SETTINGS.format(dev=nic.netdev, device=nic.device)
-    before, residue = on(host, settings), []
-    for number in range(ROUNDS):
-        fault, began_s = faults[number % len(faults)], time.time()
-        controller = command("apply", fault, nic.name, f"--lease={LEASE_S:g}s", "--last-nic")
+    before, residue, in_force, seen = on(host, settings), [], 0, 0
+    for _ in range(ROUNDS):
+        began_s = time.time()
+        controller = command("apply", name, nic.name, f"--lease={LEASE_S:g}s", "--last-nic")
         time.sleep(draw.uniform(0.0, LEASE_S))
+        in_force += on(host, settings) != before
         if draw.random() < 0.5:
             on(host, KILL)
-        killed(controller)
-        over(host, LEASE_S, began_s, f"{fault}, killed", at_least=0)
+        seen += seen_by(controller)
+        over(host, LEASE_S, began_s, f"{name}, killed", at_least=0, heal=False)
         now = on(host, settings)
-        residue += [f"{fault}: {line}" for line in {*now.splitlines()} ^ {*before.splitlines()}]
+        residue += [*{*now.splitlines()} ^ {*before.splitlines()}]
         before = now
-    measure("faults.residue", len(residue), at_most=0, clock=Clock.NONE, rounds=ROUNDS, faults=len(faults))
-    assert not residue
+    assert finished(command("heal")) == (0, b"")
+    enough(measure, "connectx", name, in_force, seen, residue)
 
 
-def can_be_had(injector, name, where):
-    """Whether a driver plans the fault there with what the catalogue has as its defaults."""
+def kill_all(words):
+    """End every process here whose command line has one of these, at once."""
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if any(word in (path / "cmdline").read_bytes() for word in words):
+                os.kill(int(path.name), signal.SIGKILL)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("name", SONIC)
+def test_no_driver_of_sonic_outlives_its_lease(name, up_and_across, injector, place, command, on, measure, inventory):
+    """Whenever controller, watchdog and sessions are killed, the switch is as it was a second after the lease."""
+    across, towards = up_and_across
+    switch = across.partition("/")[0]
+    if inventory.facts[switch].os != "sonic":
+        pytest.skip(f"unsupported: {switch} does not run SONiC")
+    where = {"port.down": towards, "switch.down": switch}.get(name, across)
+    parameters = {"direction": "tx"} if name == "link.rate" else {}
+    if why := obstacle(injector, name, place(where), parameters):
+        pytest.skip(f"unsupported: {why}")
+    words = [f"{key}={value}" for key, value in parameters.items()]
+    draw, session = random.Random(name), inventory.access[switch].address.encode()
+    before, residue, in_force, seen = on(switch, SWITCH_SETTINGS), [], 0, 0
+    for _ in range(ROUNDS):
+        began_s = time.time()
+        controller = command("apply", name, where, *words, f"--lease={LEASE_S:g}s", "--within=fabric")
+        time.sleep(draw.uniform(0.0, LEASE_S))
+        in_force += on(switch, SWITCH_SETTINGS) != before
+        if (victim := draw.choice(VICTIMS)) != "sessions":
+            os.killpg(controller.pid, signal.SIGKILL)
+            kill_all([b"c4bench.inject\0--own\0hold"])
+        if victim != "controller":
+            kill_all([session])
+        ends_s = max([began_s, *leases_of(switch, began_s)])
+        time.sleep(max(0.0, ends_s + LATE_S - time.time()))
+        now = on(switch, SWITCH_SETTINGS)
+        seen += seen_by(controller)
+        residue += [*{*now.splitlines()} ^ {*before.splitlines()}]
+        ended = on(switch, OVER).split()
+        overrun_s = max(0.0, float(ended[0]) - ends_s) if ended and float(ended[0]) >= began_s else 0.0
+        measure("lease.overrun_s", overrun_s, unit="s", at_most=LATE_S, how=f"{name}, {victim} killed")
+        before = now
+    code, _ = finished(command("heal"))
+    assert code == 0
+    enough(measure, "sonic", name, in_force, seen, residue)
+
+
+def leases_of(switch, since_s):
+    """When the leases of a switch end that were given since then, by the controller's journal."""
+    path = JOURNALS / switch / "audit.jsonl"
+    lines = map(json.loads, path.read_text().splitlines() if path.exists() else ())
+    begun = [line for line in lines if line["event"] == "intent" and line["time_s"] >= since_s]
+    # A lease is named after its beginning.
+    return [int(line["id"].split("-")[1]) / 1e9 + line["lease_s"] for line in begun]
+
+
+def obstacle(injector, name, where, parameters):
+    """Why no driver plans the fault there; "" where one does."""
     try:
-        return bool(injector.plan(name, where, {}).apply)
-    except C4Error:
-        return False
+        return "" if injector.plan(name, where, parameters).apply else "its plan is empty"
+    except C4Error as error:
+        return str(error)

@@ -6,7 +6,12 @@ import pytest
 from campaign import CATALOGUE
 from trial_verdict import drawn
 
+from c4bench import remote
+from c4bench.errors import UnhealthyError
+from c4bench.inject import places
+from c4bench.inject.controller import Injector
 from c4bench.model.measurement import Clock
+from c4bench.pytest_plugin.fixtures import obstacle
 from c4bench.pytest_plugin.scope import FAULT, no_fault
 from tools.campaign.measurable import Measurable
 
@@ -33,6 +38,29 @@ def drawable(possible_faults, pytestconfig, measure):
     if required := {name: why for name, why in left_out.items() if f"{FAULT}{name}" in pytestconfig.option.c4_require}:
         pytest.skip(no_fault(required))
     return [name for name in CATALOGUE if name not in left_out]
+
+
+@pytest.fixture
+def directed(possible_faults, inventory):
+    """A trial with a direction that its place, in words, can have: the one drawn, else one of the others."""
+    injector = Injector(
+        connect=lambda host: remote.connect(host, inventory.access[host]),
+        python=lambda host: inventory.access[host].python,
+        hosts=inventory.hosts,
+    )
+
+    def choose(trial, where):
+        if "direction" not in trial.parameters:
+            return trial
+        drawn, target, why = trial.parameters["direction"], places.parse(where, inventory), ""
+        for direction in sorted(CATALOGUE[trial.fault].parameters["direction"].choices, key=lambda one: one != drawn):
+            parameters = trial.parameters | {"direction": direction}
+            why = obstacle(injector, possible_faults, trial.fault, target, parameters)
+            if not why:
+                return trial._replace(parameters=parameters)
+        raise UnhealthyError(f"{where}: {why}")
+
+    return choose
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ def is_sure(job, event):
 @pytest.fixture
 def attempt(
     cluster, rdma_hosts, inventory, ports, fabric, atlas, inject, clocks, run_directory, replayed, as_at_first,  # noqa: ARG001
-    possible_faults,
+    possible_faults, directed,
 ):  # fmt: skip
     """Run one trial and say what came of it; None when the fault could not be brought about."""
 
@@ -50,6 +50,7 @@ def attempt(
             trial.name, trial.traffic, rdma_hosts, seed=trial.draw, jitter=trial.jitter, profile=trial.profile
         )
         where = place(trial, job, rdma_hosts, inventory, ports, possible_faults)
+        trial = directed(trial, where)
         running = cluster.start(job)
         try:
             cluster.results(running, "ready", READY_S)
@@ -80,7 +81,7 @@ def campaign(attempt, run_directory):
     def run(trial):
         try:
             verdict = attempt(trial)
-        except (InconclusiveError, UnhealthyError) as error:
+        except (InconclusiveError, UnhealthyError, pytest.skip.Exception) as error:
             return {"trial": trial.number, "fault": trial.fault, "refused": str(error)}
         return verdict.line
 

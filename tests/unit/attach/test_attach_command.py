@@ -131,6 +131,19 @@ def test_a_program_is_run_in_its_place(attach):
     assert "/verbs-" in preloaded
 
 
+def test_failover_is_asked_for(attach):
+    """Then its library comes before the one that watches; which NIC is whose other one may be given."""
+    show = ("--", "sh", "-c", 'echo "$C4BENCH_FAILOVER $LD_PRELOAD"')
+    assert attach(*show)[1].startswith(" ")
+    code, said, _ = attach("--failover", *show)
+    named, _, preloaded = said.strip().partition(" ")
+    assert (code, named) == (0, "inventory")
+    assert 0 <= preloaded.index("/failover-") < preloaded.index("/verbs-")
+    assert attach("--failover", *show, C4BENCH_FAILOVER="a=b")[1].startswith("a=b ")
+    code, _, problem = attach("--failover", "--in-place", *show)
+    assert (code, problem) == (2, "c4bench: --failover is a library to preload: give it without --in-place\n")
+
+
 def test_a_job_is_named_by_its_launcher_else_by_its_program(attach):
     """A rank that has no job's name must not choose one: others would choose others."""
     assert attach(*SHOW)[1].startswith(f"sh-{os.uname().nodename}-")

@@ -9,6 +9,7 @@ from contextlib import suppress
 import pytest
 
 from c4bench.attach.launchers import Identity
+from c4bench.attach.relay import WordRelay
 from c4bench.attach.server import (
     AttachedProcess,
     AttachServer,
@@ -25,6 +26,7 @@ from c4bench.errors import UsageError
 QUESTION = {"source": "10.0.0.1", "destination": "10.1.0.1", "qp": 17, "remote_qp": 18}
 HELLO = {"ring": "7.ring", "environment": {"C4BENCH_JOB": "j", "RANK": "3", "WORLD_SIZE": "8"}}
 OWN = frozenset({os.getuid()})
+WORDS = WordRelay((), None)
 # Without a newline at the end, larger than a line may be, no JSON, of other types.
 NONSENSE = [b'{"ring":"7.ring"}', b"x" * (ATTACHED.bytes + 9) + b"\n", b"\xff\n", b'{"ring":5}\n', b"[]\n"]
 
@@ -60,7 +62,7 @@ def converse(path, *lines, users=OWN, answers=route, followers=None):
 
     async def play():
         made = [] if followers is None else followers
-        server = await AttachServer(path, users, note, answers, lambda _, send: follow(made, send)).start()
+        server = await AttachServer(path, users, note, answers, lambda _, send: follow(made, send), WORDS).start()
         async with server:
             reader, writer = await asyncio.open_unix_connection(path)
             with suppress(ConnectionError):
@@ -188,7 +190,7 @@ def test_programs_that_say_nothing_do_not_stay(tmp_path, monkeypatch):
 
     async def play():
         server = await AttachServer(
-            tmp_path / "s", user_ids([]), lambda _, end: os.close(end), route, lambda *_: Follower(None)
+            tmp_path / "s", user_ids([]), lambda _, end: os.close(end), route, lambda *_: Follower(None), WORDS
         ).start()
         async with server:
             silent = [await asyncio.open_unix_connection(tmp_path / "s") for _ in range(2)]

@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime
+import json
 import shutil
 import socket
 import threading
@@ -89,6 +90,10 @@ class Scene:
     def refused(self):
         """Why processes are not followed, by PID."""
         return {pid: why for agent in self._agents.values() for pid, why in agent._ranks.attached._refused.items()}
+
+    def words(self, at):
+        """The ends that libraries of a host have named."""
+        return self._agents[at]._words._ends
 
     def job(self, name="ring"):
         return self.cluster.parts.registry.jobs().get(name)
@@ -223,3 +228,52 @@ def test_a_job_of_which_not_all_ranks_are_followed(scene):
         wait_for(scene.job)
         assert scene.cluster.parts.registry.hosts_of("ring") == ("", "h0")
         assert one.ask("path") == {"label": 0, "timeout": -1, "retries": -1}
+
+
+def test_libraries_at_both_ends_of_a_connection_speak_to_each_other(scene):
+    """By their agents and the master; who has no such end is absent, and nobody speaks for another's."""
+    word = {"source": ADDRESSES[0], "qp": 17, "destination": ADDRESSES[1], "remote_qp": 18, "word": "hello 1"}
+    with scene.rank(0, 0) as one, scene.rank(1, 1) as other, speaker(scene, 0) as near, speaker(scene, 1) as far:
+        assert [one.ask("connect"), other.ask("connect")] == [{}, {}]
+        wait_for(lambda: scene.job() and len(scene.job().spec.members) == 2)
+        near.send({"have": ADDRESSES[0], "qp": 17}, word)
+        absent = {"source": ADDRESSES[1], "qp": 18, "destination": ADDRESSES[0], "remote_qp": 17, "word": "absent"}
+        assert near.line() == absent
+        far.send({"have": ADDRESSES[1], "qp": 18})
+        wait_for(lambda: (ADDRESSES[1], 18) in scene.words(1))
+        near.send(word)
+        assert far.line() == word
+        far.send(word | {"source": ADDRESSES[1], "destination": ADDRESSES[0]})
+        assert "not one of the process" in far.line()["error"]
+        wait_for(lambda: (ADDRESSES[1], 18) not in scene.words(1))
+        near.send({"have": "10.9.9.9", "qp": 17})
+        assert "no address of this host" in near.line()["error"]
+
+
+class Speaker:
+    """A library's connection to its agent, about its ends."""
+
+    def __init__(self, path):
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(path)
+        self._lines = self._socket.makefile("r")
+
+    def __enter__(self):
+        self.send({"failover": 1})
+        assert self.line() == {"twins": ""}  # hosts with one NIC
+        return self
+
+    def __exit__(self, *_):
+        self._lines.close()
+        self._socket.close()
+
+    def send(self, *lines):
+        self._socket.sendall("".join(json.dumps(line) + "\n" for line in lines).encode())
+
+    def line(self):
+        self._socket.settimeout(WITHIN_S)
+        return json.loads(self._lines.readline())
+
+
+def speaker(scene, at):
+    return Speaker(scene.configs[at].attach_socket)

@@ -94,5 +94,23 @@ def test_any_way_is_one_that_ranks_can_go(lost, weights):
             assert not any(level.lost & gone for rank, gone in enumerate(lost) if rank not in level.degraded)
             assert len(lost) - len(level.degraded) >= 2
     elif strategy:
-        assert sorted(strategy.ranks) == list(range(len(lost)))
-        assert poorest(strategy.ranks, lost, weights) > poorest(range(len(lost)), lost, weights)
+        assert sorted(strategy.hosts) == list(range(len(lost)))
+        assert poorest(strategy.hosts, lost, weights) > poorest(range(len(lost)), lost, weights)
+
+
+@pytest.mark.parametrize("width", [4, 8])
+def test_hosts_with_gpus_are_split_off_one_by_one(width):
+    """A host that has lost a NIC is left out of a fraction of the array, and so are two of three one by one."""
+    lost = [NONE, frozenset({1}), NONE, NONE, NONE, NONE]
+    one = choose_strategy(lost, [25] * 8, width)
+    assert [(level.degraded, level.lost) for level in one.levels] == [((1,), {1})]
+    assert 1 / 8 <= one.levels[0].y < 1.2 / 8
+    two = choose_strategy([frozenset({1}), frozenset({5}), NONE], [25] * 8, width)
+    assert [(level.degraded, level.lost) for level in two.levels] == [((0,), {1}), ((1,), {5})]
+    assert not one.direct
+    assert not two.direct
+    # Apart from each other, and with the same loss, they are as slow as one, and the ring is as fast as any split.
+    assert choose_strategy([*lost[:4], frozenset({1}), NONE], [25] * 8, width) is None
+    assert choose_strategy([*lost[:4], frozenset({5}), NONE], [25] * 8, width) is None
+    neighbours = [NONE, frozenset({1}), frozenset({5}), NONE, NONE, NONE]
+    assert choose_strategy(neighbours, [25] * 8, width) == ReorderedRing((0, 1, 5, 4, 3, 2))

@@ -216,3 +216,33 @@ def test_each_item_belongs_to_one_part(items, shares):
     assert np.concatenate([common, *(part for _, part in rests)]).tolist() == array.tolist()
     assert [level for level, _ in rests] == levels
     assert [part.size for _, part in rests] == [round(items * y) for y in shares]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "gpus", "lost", "op"),
+    [
+        (3, 2, {1: [0]}, "avg"),
+        *(
+            pytest.param(*case, marks=pytest.mark.nightly)
+            for case in [(4, 2, {0: [1]}, "sum"), (3, 3, {2: [0, 2]}, "max"), (3, 4, {0: [0], 1: [1]}, "sum")]
+        ),
+    ],
+)
+def test_all_reduce_beside_degraded_hosts_with_gpus(world, hosts, gpus, lost, op):
+    """Beside a host with a rank for each GPU that has lost NICs, split all-reduces are exact on all ranks."""
+    size = hosts * gpus
+    job = resilient(world, size, gpus, gpus=gpus, split_bytes=1 << 14)
+    storm = Storm(job)
+    want = {"sum": sum(range(size + 1)) * 60, "avg": sum(range(size + 1)) * 60 // size, "max": size * 60}[op]
+    gone = [(host * gpus + gpu, nic) for host, each in lost.items() for nic in each for gpu in range(gpus)]
+
+    def work(comm):
+        lose(comm, storm, *gone)
+        for _ in range(12):
+            array = np.arange(LARGE, dtype=np.int64) * 60 * (comm.rank + 1)
+            comm.all_reduce(array, op)
+            np.testing.assert_array_equal(array, np.arange(LARGE) * want)
+        return comm.resilience.split
+
+    check_all_went_around(job, work)
+    assert storm.struck == len(gone)

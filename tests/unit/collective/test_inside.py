@@ -3,10 +3,12 @@
 import os
 import threading
 import time
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
+from c4bench.collective.engine import Engine
 from c4bench.collective.errors import CollectiveError
 from c4bench.collective.gpu_links import GpuLinks, GpuLinksFile, GpuPair
 from c4bench.collective.inside import SharedQueue
@@ -17,6 +19,16 @@ from tests.unit.collective.world import World, run_in_threads
 
 # 8 Gbit/s is a byte a ns.
 BYTE_A_NS = Inside(8e9, 2e-6)
+
+
+@contextmanager
+def links_file(path):
+    """The links as whoever injects faults has them open."""
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        yield GpuLinksFile(descriptor, path)
+    finally:
+        os.close(descriptor)
 
 
 @pytest.fixture
@@ -32,10 +44,12 @@ def values(rank, count):
     return (np.arange(count) % 1000 + 10_000 * rank).astype(np.float64)
 
 
-@pytest.mark.parametrize(("count", "resilient"), [(1, False), (40_003, False), (1003, True)])
-def test_collectives_are_exact(tmp_path, count, resilient):
-    """All collectives have the right result on each of eight ranks, through four NICs and inside both hosts."""
-    world = World(tmp_path, 8, nics=4, gpus=4, resilient=resilient)
+@pytest.mark.parametrize(
+    ("count", "nics", "resilient"), [(1, 4, False), (40_003, 4, False), (1003, 4, True), (30_011, 2, False)]
+)
+def test_collectives_are_exact(tmp_path, count, nics, resilient):
+    """All collectives have the right result on each of eight ranks, through all NICs and inside both hosts."""
+    world = World(tmp_path, 8, nics=nics, gpus=4, resilient=resilient)
 
     def work(comm):
         total, own = values(comm.rank, count), values(comm.rank, 8 * count)
@@ -110,6 +124,23 @@ def test_a_rank_that_ends_is_noticed_by_those_of_its_host(world):
     assert (error.status, error.peer) == ("ENDED", 2)
 
 
+def test_a_rank_that_waits_sleeps(world, monkeypatch):
+    """While ranks wait for one that is late, nothing wakes them again and again: virtual time would stand still."""
+    steps = []
+    step = Engine._step
+    monkeypatch.setattr(Engine, "_step", lambda engine, operation: steps.append(1) or step(engine, operation))
+
+    def work(comm):
+        comm.barrier()
+        before = len(steps)
+        time.sleep(0.3 if comm.rank == 6 else 0.0)
+        comm.all_reduce(np.ones(1 << 16))
+        return len(steps) - before
+
+    # Each of 8 ranks has 14 messages in each of two phases and four channels, with as many chunks and their grants.
+    assert max(world.run(work)) < 5000
+
+
 def test_a_mismatch_inside_a_host_is_noticed(world):
     """Ranks of one host that call different operations get an error, not wrong data."""
     raised = world.run(lambda comm: comm.all_reduce(np.ones(8 if comm.rank == 1 else 9)))
@@ -130,7 +161,7 @@ def test_a_message_takes_its_time_after_those_before_it(tmp_path):
 def test_faults_slow_an_end_or_take_a_gpu_down(tmp_path):
     """A quarter of the rate makes a message four times as long at that end; nothing crosses a link that is down."""
     links = GpuLinks(tmp_path / "links", BYTE_A_NS)
-    with GpuLinksFile(tmp_path / "links") as file:
+    with links_file(tmp_path / "links") as file:
         file.set(0, "send_fraction", 0.25)
         assert links.arrives_ns(GpuPair(0, 1), 1000, 0) == 4000 + 2000
         assert links.arrives_ns(GpuPair(1, 0), 1000, 0) == 1000 + 2000
@@ -147,13 +178,16 @@ def test_faults_slow_an_end_or_take_a_gpu_down(tmp_path):
             file.set(64, "down", 1.0)
 
 
-def test_only_the_links_file_of_ranks_is_opened(tmp_path):
-    """Whoever injects a fault where no rank has a GPU, or in another file, gets one line."""
-    with pytest.raises(UsageError, match="no rank with a GPU"):
-        GpuLinksFile(tmp_path / "none")
+def test_another_file_is_not_taken_for_links(tmp_path):
+    """A file of something else, and a value that nobody sets, are errors of one line."""
     (tmp_path / "other").write_bytes(b"something else")
-    with pytest.raises(UsageError, match="not the links"):
-        GpuLinksFile(tmp_path / "other")
+    with pytest.raises(UsageError, match="not the links"), links_file(tmp_path / "other"):
+        pass
+    GpuLinks(tmp_path / "links", BYTE_A_NS)
+    with links_file(tmp_path / "links") as file:
+        file.set(1, "down", 7.0)
+        with pytest.raises(UsageError, match="down is 7, which nobody sets"):
+            file.read(1, "down")
 
 
 def test_a_transfer_takes_as_long_as_the_links_say(tmp_path):
@@ -174,7 +208,7 @@ def _timed_all_reduce(comm):
 def test_a_link_that_is_down_holds_messages_until_it_is_up(tmp_path):
     """Nothing is lost while a link is down: an operation goes on once it is up again."""
     world = World(tmp_path, 4, nics=2, gpus=2)
-    with GpuLinksFile(tmp_path / "h0.links") as file:
+    with links_file(tmp_path / "h0.links") as file:
         file.set(1, "down", 1.0)
         arrays = [np.full(1000, float(rank)) for rank in range(4)]
         ended = threading.Event()
@@ -200,8 +234,8 @@ def test_a_queue_gives_messages_when_they_have_arrived():
     other = SharedQueue(os.dup(queue.descriptor), (3, 5), 4096)
     for number in range(1000):
         assert queue.append(5, number, 10, 2 * number) == 2 * number
-        assert list(other.take(2 * number - 1)) == []
-        assert list(other.take(2 * number)) == [(5, number)]
+        assert list(other.pop_arrived(2 * number - 1)) == []
+        assert list(other.pop_arrived(2 * number)) == [(5, number)]
     queue.append(3, 7, 0, 50_000)
     assert queue.append(3, 8, 0, 60_000) == 50_000
     assert other.next_ns() == 50_000

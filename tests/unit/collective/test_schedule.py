@@ -159,15 +159,15 @@ def test_no_chunk_exceeds_the_largest_message(count, parts, itemsize, blocks):
 
 
 @given(sizes, chunk_counts, st.data())
-def test_fold_adds_the_odd_one_once(size, chunks, data):
-    """Folding one degraded rank gives all ranks the whole sum, and only one rank reduces."""
-    degraded_rank = data.draw(st.integers(0, size - 1))
-    plans = [schedule.fold(rank, size, chunks, degraded_rank) for rank in range(size)]
-    others = Counter(set(range(size)) - {degraded_rank})
+def test_fold_adds_each_degraded_rank_once(size, chunks, data):
+    """Folding the first ranks gives all ranks the whole sum, and each of them is added once, on the way around."""
+    degraded = data.draw(st.integers(1, size - 1))
+    plans = [schedule.fold(rank, size, chunks, degraded) for rank in range(size)]
+    others = Counter(range(degraded, size))
     state = [
-        {(0, c): Counter([degraded_rank]) if rank == degraded_rank else Counter(others) for c in range(chunks)}
-        for rank in range(size)
+        {(0, c): Counter([rank]) if rank < degraded else Counter(others) for c in range(chunks)} for rank in range(size)
     ]
     for contents in execute(plans, state):
         assert all(content == Counter(range(size)) for content in contents.values())
-    assert sum(any(receive.reduce for receive in plan.receives) for plan in plans) == 1
+    assert sum(any(receive.reduce for receive in plan.receives) for plan in plans) == degraded
+    assert [any(receive.final for receive in plan.receives) for plan in plans].index(True) == degraded

@@ -121,3 +121,23 @@ def test_a_ring_for_each_loss_costs_less_than_one_for_the_common_loss(servers):
 def nested(servers, left, *rings):
     """The relative cost with eight NICs per server: a ring of all over `left` NICs, and others without some servers."""
     return degraded.nest(servers, left / 8, [degraded.Ring(count, nics / 8) for count, nics in rings], 32).relative
+
+
+@given(servers=st.integers(3, 16), width=st.sampled_from([2, 4, 8]), chunks=st.sampled_from([1, 4, 32]))
+def test_servers_with_several_ranks_cost_what_the_paper_says_for_ranks(servers, width, chunks):
+    """The paper counts ranks: with one NIC lost and Y = X the model is its closed form for all ranks, within 3 %."""
+    x = 1 / width
+    flows = degraded.split([x] + [0.0] * (servers - 1), x, chunks, width)
+    assert flows == pytest.approx(paper(servers * width, x, chunks), rel=0.03)
+
+
+def test_the_reproduction_by_three_servers_of_two_ranks():
+    """Three servers of two ranks and three NICs, one of them lost: the measured 1.376 with four chunks, within 2 %."""
+    assert degraded.split([1 / 3, 0, 0], 1 / 3, 4, 2) == pytest.approx(1.376, rel=0.02)
+
+
+def test_a_single_ring_around_costs_what_the_split_does():
+    """Beside one server the nest whose values go around is the split at the part where both rings end together."""
+    around = degraded.nest(4, 7 / 8, [degraded.Ring(1, 1 / 8)], 32, 8, around=True)
+    (part,) = around.parts
+    assert around.relative == pytest.approx(degraded.split([1 / 8, 0, 0, 0], part, 32, 8))

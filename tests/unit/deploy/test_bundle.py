@@ -7,12 +7,14 @@ import tarfile
 
 import pytest
 
+from c4bench.attach import build as attach_build
 from c4bench.deploy import prepare
 from c4bench.errors import UnhealthyError
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
+    attach_build.build()
     return prepare.build(tmp_path_factory.mktemp("cache"))
 
 
@@ -36,6 +38,15 @@ def test_the_agent_runs_in_an_environment_of_its_own(home):
     """On the host's own Python it finds c4bench and what it needs in the environment, not where the bundle was made."""
     done = said(home, "import c4bench.agent.main, numpy; numpy.ones(3) @ numpy.ones(3); print(c4bench.__file__)")
     assert done.stdout.strip() == str(home / prepare.PACKAGES / "c4bench/__init__.py"), done.stderr
+
+
+def test_programs_of_others_are_attached_on_its_host(home):
+    """All libraries are there, and the one in libibverbs' place where the host's is of the version it was built for."""
+    done = said(home, "from c4bench.attach import build as b; print(*b.libraries(), b.profiler(), b.in_place())")
+    paths = [*attach_build.libraries(), attach_build.profiler(), attach_build.in_place()]
+    own = [home / path.relative_to(sys.prefix) for path in paths]
+    assert done.stdout.split() == [str(path) for path in own], done.stderr
+    assert [path.read_bytes() for path in own] == [path.read_bytes() for path in paths]
 
 
 def test_what_the_agent_starts_inherits_none_of_it(home):

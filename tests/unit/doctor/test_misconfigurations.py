@@ -7,6 +7,8 @@ from saved_fabric import drawn, save
 
 from c4bench.doctor.facts import Mark
 from c4bench.doctor.files import judge_files
+from c4bench.doctor.misconfigurations import judge
+from c4bench.doctor.settings import Device, NicSettings, PortSettings
 from c4bench.inject import catalogue
 
 DRAWS = 10
@@ -149,3 +151,14 @@ def test_every_wrong_setting_of_the_catalogue_is_drawn():
     """A fault whose file says which rule must find it is drawn here by that rule."""
     rules = {spec.doctor.value for spec in catalogue.load().specs.values() if spec.doctor}
     assert {"pfc_off", "mtu", "gid"} <= rules <= MADE.keys()
+
+
+@pytest.mark.parametrize(("stated", "wrong"), [({}, 0), ({26: 3}, 2), ({26: 0}, 2)])
+def test_a_priority_that_the_inventory_states_counts_where_all_agree_on_another(stated, wrong):
+    """All give DSCP 26 priority 0 and pause 3: by what is stated either the maps are wrong, or PFC is."""
+    wire = NicSettings("eth1", priorities=(0,) * 64, pfc=(3,)), PortSettings("p0", priorities=(0,) * 64, pfc=(3,))
+    devices = [Device("h0", nics=wire[:1]), Device("leaf0", ports=wire[1:], system="sonic")]
+    found = judge(devices, {26}, stated).remarks
+    texts = [remark.text for of in found.values() for remark in of]
+    said = [text for text in texts if "facts of the inventory" in text]
+    assert len(said) == wrong, texts

@@ -148,6 +148,14 @@ def test_the_moment_of_a_change_is_known_without_what_came_before_it(switch):
     assert switch_shell.revert(fault) == ""
 
 
+def test_a_program_that_only_reads_is_not_waited_for(switch, monkeypatch):
+    """What is no shell is given the whole script soon, so that it can end and say what it is."""
+    monkeypatch.setattr(switch_shell, "_READY_WITHIN_S", 0.1)
+    switch.tool("ssh", "#!/bin/sh\ncat >/dev/null\necho '% Invalid input'\n")
+    with pytest.raises(UnreachableError, match=r"it ran no script .% Invalid input"):
+        switch_shell.revert(switch.fault())
+
+
 def test_half_a_script_does_nothing(switch, monkeypatch):
     """A connection that breaks while the script is on its way leaves the switch as it is, wherever it breaks."""
     scripts = []

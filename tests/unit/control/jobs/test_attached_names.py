@@ -4,6 +4,7 @@ import asyncio
 import time
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from c4bench.control.agents import AgentConnections
@@ -11,7 +12,7 @@ from c4bench.control.jobs import attached_names
 from c4bench.control.jobs.attached import AttachedJobs
 from c4bench.control.jobs.job import Job
 from c4bench.errors import UnhealthyError
-from c4bench.model.fabric import Nic
+from c4bench.model.fabric import ASK_QPS, Nic
 from c4bench.model.telemetry import CommRecord, Member
 from c4bench.model.window import Caller, EndName, HostNames, Window
 from c4bench.wire.messages import Attached, AttachedMoves, AttachedPath, AttachedRank, Guidance
@@ -153,6 +154,42 @@ def test_a_queue_pair_gets_a_planned_port():
     assert ask(planner, 1) == [50_005, 0, 0]
     assert planner.placed == [("j", "h0/0", "h1/0", 1e10)]
     assert planner.released == []
+
+
+class PlannerByQp(Planner):
+    """One whose switches hash the queue pair that packets are for."""
+
+    async def route(self, request):
+        ports = await super().route(request)
+        return ports if request.qps == (77,) else (ASK_QPS,)
+
+
+def test_a_planner_by_queue_pairs_is_told_that_at_the_far_end():
+    """Without its number the agent is asked for it, and nothing is planned; with it the port is that of the pair."""
+    path = AttachedPath(100, NICS["h0"].address, NICS["h1"].address, 1)
+    scene = Scene(PlannerByQp())
+
+    async def play():
+        await scene.attached.report("h0", Attached((NICS["h0"],), (AttachedRank(100, "j", 0),)))
+        return [await scene.attached.route("h0", one) for one in (path, msgspec.structs.replace(path, remote_qp=77))]
+
+    assert asyncio.run(play()) == [ASK_QPS, 50_005]
+
+
+def test_a_queue_pair_whose_port_is_not_found_in_time_is_said_once(caplog):
+    """It goes its own way, and the master's log says why, once for the job."""
+    path = AttachedPath(100, NICS["h0"].address, NICS["h1"].address, 1, 77)
+    scene = Scene(PlannerByQp(0.3))
+
+    async def play():
+        await scene.attached.report("h0", Attached((NICS["h0"],), (AttachedRank(100, "j", 0),)))
+        return [await scene.attached.route("h0", path) for _ in range(2)]
+
+    assert asyncio.run(play()) == [0, 0]
+    assert [one.getMessage() for one in caplog.records if "hash" in one.getMessage()] == [
+        "j: the switches hash the destination QP too, and not every queue pair of a program can wait until its port is "
+        "found: some go their own way"
+    ]
 
 
 def test_a_plan_that_comes_late_is_given_back():

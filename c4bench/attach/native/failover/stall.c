@@ -1,0 +1,62 @@
+/* A NIC may try for seconds before it gives up. A path is dead once the packet that the peer expects is the same in three answers
+   in a row, unless that packet waits for a receive that the peer's program has not posted yet. */
+#include "stall.h"
+
+#include "fence.h"
+#include "keeper.h"
+#include "pools.h"
+
+#include <stdio.h>
+
+enum { SAME_ANSWERS = 2, MS = 1000000 };
+static const uint64_t LOOK_NS = 20 * MS;
+
+uint64_t stall_step(struct pair *pair, uint64_t now_ns)
+{
+	const struct numbers *at = &pair->sends.at;
+	struct stall *stall = &pair->stall;
+
+	if (at->done == at->given || at->done != stall->done) {
+		*stall = (struct stall){.done = at->done, .since_ns = now_ns};
+		return now_ns + LOOK_NS;
+	}
+	if (now_ns >= stall->since_ns + LOOK_NS && now_ns >= stall->asked_ns + LOOK_NS) {
+		fence_tell(pair, "far");
+		stall->asked_ns = now_ns;
+	}
+	return (stall->asked_ns > stall->since_ns ? stall->asked_ns : stall->since_ns) + LOOK_NS;
+}
+
+static int has_receives(const struct pair *pair)
+{
+	if (pair->pool)
+		return pair->pool->unused_count < pair->pool->most;
+	return pair->receives.at.done < pair->receives.at.given;
+}
+
+void stall_answer(struct pair *pair)
+{
+	char word[64];
+
+	snprintf(word, sizeof word, "at %u %lld %d", pair->moves, (long long)fence_next_packet(pair), has_receives(pair));
+	fence_tell(pair, word);
+}
+
+void stall_hear(struct pair *pair, const char *word)
+{
+	struct stall *stall = &pair->stall;
+	const struct numbers *at = &pair->sends.at;
+	long long packet;
+	uint32_t moves;
+	int receives;
+
+	if (sscanf(word, "at %u %lld %d", &moves, &packet, &receives) != 3 || moves != pair->moves || pair->state != READY ||
+	    packet < 0 || at->done == at->given || at->done != stall->done)
+		return;
+	stall->same = stall->packet == packet ? stall->same + 1 : 0;
+	stall->packet = packet;
+	uint64_t next = fence_reached(pair, packet);
+	int waits = next < at->given && is_told(&sends_at(&pair->sends, next)->wr) && !receives;
+	if (stall->same >= SAME_ANSWERS && !waits)
+		keeper_want(pair);
+}

@@ -1,0 +1,26 @@
+/* The side of a pair that is not used now: whether it could be, and the way back to it. */
+#pragma once
+
+#include "pairs.h"
+
+#pragma GCC visibility push(hidden)
+
+/* The caller of these has the keeper's lock. */
+
+/* Connect one side with the peer's, whose first packet there has this number. Returns 0 where the device refuses. */
+int standby_connect(struct pair *pair, int side, uint32_t peers_packet);
+
+/* The side that is not used has just been connected; it has just been left. */
+void standby_begin(struct pair *pair, uint64_t now_ns);
+void standby_lost(struct pair *pair);
+
+/* Do what is to be done for it now; returns when there may be more. */
+uint64_t standby_step(struct pair *pair, uint64_t now_ns);
+
+/* The peer has made its queue pair ready again. */
+void standby_hear(struct pair *pair, const char *word);
+
+/* A number that differs from those drawn before, so that late packets of an earlier connection are not taken for those of this one. */
+uint32_t standby_draw(const struct pair *pair);
+
+#pragma GCC visibility pop

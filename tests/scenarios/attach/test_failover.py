@@ -1,0 +1,170 @@
+"""Programs go on at the other NIC when theirs fails: each message once, or a loud error.
+
+pytest --hosts softroce --c4-topology tests/scenarios/attach/two-nics.yml -m "nightly or not nightly" FILE
+"""
+
+import random
+import re
+import subprocess
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from c4bench.attach import build
+from c4bench.attach.environment import AS_INVENTORY, FAILOVER, PRELOAD
+from c4bench.units import payload_bound
+
+pytestmark = [pytest.mark.nightly, pytest.mark.needs(hosts=2)]
+EXACT = Path(__file__).with_name("exact.c")
+MODES = ("send", "write", "read")
+BYTES, MESSAGES, WITHIN_S = 16384, 6000, 20.0
+# Into the program's run, which takes about 0.8 s; a fault takes effect a tenth of a second after it is asked for.
+EARLIEST_S, LATEST_S = 0.0, 0.5
+
+
+# What a program may lose, and how it is noticed: by an event of the NIC, or after its retries.
+FAULTS = {
+    "nic.down": {},
+    "nic.port_off": {},
+    "nic.blackhole": {"direction": "both"},
+    "link.acks_lost": {},
+}
+PAUSE_AT_MOST_S = {"event": 0.05, "retries": 0.15}
+PERFTEST = "-d {device} -x {gid} -m 4096 -s 65536 -n 1500 --report_gbits"
+TRIALS, AT_ONCE = 200, 20
+# UCX on RDMA devices, as in test_as_they_are.py.
+UCX = {
+    "OMPI_MCA_pml": "ucx",
+    "UCX_TLS": "rc_v,self",
+    "UCX_IB_GID_INDEX": "{gid}",
+    "UCX_UD_VERBS_ETH_DGID_CHECK": "n",
+    "MPIR_CVAR_NOLOCAL": "1",
+}
+
+
+class Ended(NamedTuple):
+    """How the two ends of a program ended: their codes and output, and its longest pause (s)."""
+
+    codes: tuple[int, ...]
+    printed: str
+
+    @property
+    def pause_s(self) -> float:
+        return max(map(float, re.findall(r"longest pause ([\d.]+) s", self.printed)))
+
+
+@pytest.fixture
+def ends(rdma_hosts):
+    """Two hosts with two NICs each."""
+    several = [host for host in rdma_hosts if len(host.nics) > 1]
+    if len(several) < 2:
+        pytest.skip("one-nic: hosts have one NIC each; give --c4-topology tests/scenarios/attach/two-nics.yml")
+    return several[0], several[-1]
+
+
+def with_failover():
+    """The variables of a program that goes on at another NIC."""
+    return {PRELOAD: ":".join(map(str, build.libraries(failover=True))), FAILOVER: AS_INVENTORY}
+
+
+@pytest.fixture
+def exact(program, ends, tmp_path):
+    """Start the program that checks every byte; returns what waits for its end."""
+    subprocess.run(
+        ["gcc", "-std=c11", "-D_DEFAULT_SOURCE", "-O2", "-o", tmp_path / "exact", EXACT, "-libverbs"], check=True
+    )
+    path = program.copy(tmp_path / "exact", ends)
+
+    def start(mode):
+        words = [path, mode, "{device}", "{gid}", str(BYTES), str(MESSAGES)]
+        ran = program([*words, "{server}"], server=words, hosts=ends, environment=with_failover())
+
+        def end():
+            ran.wait(WITHIN_S)
+            return Ended(
+                tuple(process.code for process in ran.processes), "".join(each.output() for each in ran.processes)
+            )
+
+        return end
+
+    return start
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_without_a_failure(exact, mode):
+    """Nothing is different."""
+    ended = exact(mode)()
+    assert ended.codes == (0, 0), ended.printed
+    assert "go on at" not in ended.printed
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_nic_is_lost(exact, ends, inject, measure, mode, which):
+    """Every byte comes once, in order; the program pauses for less than 50 ms."""
+    draw = random.Random(f"{mode} {which}")
+    end = exact(mode)
+    time.sleep(draw.uniform(EARLIEST_S, LATEST_S))
+    with inject("nic.down", host=ends[which].name, nic=0):
+        ended = end()
+    assert ended.codes == (0, 0), ended.printed
+    assert "go on at" in ended.printed
+    measure("failover.pause_s", ended.pause_s, unit="s", at_most=PAUSE_AT_MOST_S["event"], program=mode, notice="event")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_nic_carries_nothing(exact, ends, inject, measure, mode):
+    """Without an event the NIC's own retries show it: within 150 ms."""
+    end = exact(mode)
+    time.sleep(random.Random(mode).uniform(EARLIEST_S, LATEST_S))
+    with inject("nic.blackhole", host=ends[0].name, nic=0, direction="both"):
+        ended = end()
+    assert ended.codes == (0, 0), ended.printed
+    assert "go on at" in ended.printed
+    limit_s = PAUSE_AT_MOST_S["retries"]
+    measure("failover.pause_s", ended.pause_s, unit="s", at_most=limit_s, program=mode, notice="retries")
+
+
+@pytest.mark.parametrize("words", ["ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_write_bw -q 4 -b"])
+@pytest.mark.parametrize("which", [None, 0, 1])
+def test_perftest(program, ends, inject, measure, words, which):
+    """It ends well when a NIC is lost; without a loss it has the rate that it has without failover."""
+    if not program.has(words.split()[0], ends):
+        pytest.skip(f"no-{words.split()[0]}: not on PATH of every host; install perftest")
+    ran = program(f"{words} {PERFTEST}", hosts=ends, environment=with_failover())
+    with ExitStack() as faults:
+        if which is not None:
+            time.sleep(random.Random(words).uniform(EARLIEST_S, LATEST_S))
+            faults.enter_context(inject("nic.down", host=ends[which].name, nic=0))
+        codes = ran.wait(WITHIN_S)
+    printed = "".join(each.output() for each in ran.processes)
+    assert codes == 0, printed
+    if which is not None:
+        assert "go on at" in printed
+        return
+    ways = 2 if "-b" in words else 1
+    ratio = ran.figure.value / (ways * payload_bound(ends[0].nics[0].rate_bps))
+    measure("failover.cost_fraction", 1 - ratio, at_most=0.01, program=words)
+
+
+@pytest.mark.parametrize("mpi", ["openmpi", "mpich"])
+def test_mpi(program, ends, inject, tmp_path, mpi):
+    """All-reduces over UCX are exact while a NIC is lost: its shared receive queues move with their queue pairs."""
+    if not program.has(f"mpicc.{mpi}", ends):
+        pytest.skip(f"no-mpicc.{mpi}: install lib{mpi}-dev")
+    source = EXACT.with_name("all_reduce.c")
+    subprocess.run([f"mpicc.{mpi}", "-O2", "-o", tmp_path / "all_reduce", source], check=True)
+    path = program.copy(tmp_path / "all_reduce", ends)
+    words = [f"mpirun.{mpi}", "-np", "2", path, "65536", "200"]
+    ran = program(words, hosts=ends, environment=UCX | with_failover())
+    while not ran.figures and ran.poll() is None:
+        time.sleep(0.02)
+    with inject("nic.down", host=ends[0].name, nic=0):
+        code = ran.wait(WITHIN_S, check=False)
+    printed = "".join(each.output() for each in ran.processes)
+    assert code == 0, printed
+    assert len(ran.figures) == 200
+    assert "go on at" in printed

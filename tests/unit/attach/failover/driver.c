@@ -1,0 +1,385 @@
+/* driver WHAT FIRST LAST: for each seed, two programs' ends in one process, nic0 -> nic2, that send, write and read at random in
+   both directions while a NIC fails. Prints what came of each: exact, error, or what was wrong. */
+#include "fabric.h"
+
+#include <arpa/inet.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { BYTES = 64, SLOTS = 64, RECEIVES = 32, OUTSTANDING = 24, MESSAGES = 300 };
+
+struct end {
+	struct ibv_context *context;
+	struct ibv_pd *pd;
+	struct ibv_mr *mr;
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	struct ibv_srq *srq; /* NULL for receives of the queue pair's own */
+	unsigned char *memory; /* sources, what is received, what is written here, what may be read here */
+	unsigned long sent, done, received, told, posted_receives;
+	enum ibv_wr_opcode kinds[1 << 16];
+	unsigned char signaled[1 << 16];
+	int error;
+};
+
+static struct end ends[2];
+static int is_shared;
+static unsigned long kinds = 3; /* of failures, SILENT the last */
+static unsigned long long state;
+static char wrong[200];
+
+static unsigned long draw(unsigned long below)
+{
+	state = state * 6364136223846793005ull + 1442695040888963407ull;
+	return (unsigned long)(state >> 33) % below;
+}
+
+static void is_wrong(const char *format, ...)
+{
+	va_list values;
+
+	if (*wrong)
+		return;
+	va_start(values, format);
+	vsnprintf(wrong, sizeof wrong, format, values);
+	va_end(values);
+}
+
+static double now_s(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static struct end *other(const struct end *end)
+{
+	return &ends[end == &ends[0]];
+}
+
+/* What message `number` of an end begins with. */
+static unsigned long long word_of(const struct end *end, unsigned long number)
+{
+	return (unsigned long long)(end == &ends[1]) << 56 | number;
+}
+
+static unsigned char *area(const struct end *end, int which, unsigned long slot)
+{
+	return end->memory + ((unsigned long)which * SLOTS + slot % SLOTS) * BYTES;
+}
+
+static void post_receive(struct end *end)
+{
+	struct ibv_sge part = {(uintptr_t)area(end, 1, end->posted_receives), BYTES, end->mr->lkey};
+	struct ibv_recv_wr wr = {.wr_id = end->posted_receives++, .sg_list = &part, .num_sge = 1}, *bad;
+
+	if (end->srq ? ibv_post_srq_recv(end->srq, &wr, &bad) : ibv_post_recv(end->qp, &wr, &bad))
+		is_wrong("a receive is refused");
+}
+
+static void open_end(struct end *end, int nic, struct ibv_device **devices)
+{
+	end->context = ibv_open_device(devices[nic]);
+	end->pd = ibv_alloc_pd(end->context);
+	end->memory = calloc(4, SLOTS * BYTES);
+	end->mr = ibv_reg_mr(end->pd, end->memory, 4 * SLOTS * BYTES, 7);
+	end->cq = ibv_create_cq(end->context, 200, NULL, NULL, 0);
+	for (unsigned long slot = 0; slot < SLOTS; slot++)
+		memset(area(end, 3, slot), (int)slot + 1, BYTES);
+}
+
+static void make_qp(struct end *end)
+{
+	struct ibv_qp_init_attr made = {.send_cq = end->cq, .recv_cq = end->cq, .qp_type = IBV_QPT_RC,
+					.cap = {OUTSTANDING, RECEIVES, 1, 1, 16}};
+	struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT};
+
+	if (is_shared) {
+		struct ibv_srq_init_attr shared = {.attr = {.max_wr = RECEIVES, .max_sge = 1}};
+		made.srq = end->srq = ibv_create_srq(end->pd, &shared);
+	}
+	end->qp = ibv_create_qp(end->pd, &made);
+	ibv_modify_qp(end->qp, &init, IBV_QP_STATE);
+	end->sent = end->done = end->received = end->told = end->posted_receives = 0;
+	end->error = 0;
+}
+
+static void connect_qp(struct end *end)
+{
+	struct ibv_qp_attr receive = {.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_256, .dest_qp_num = other(end)->qp->qp_num,
+				      .ah_attr = {.is_global = 1, .port_num = 1, .grh.sgid_index = 1}};
+	struct ibv_qp_attr send = {.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7};
+
+	ibv_query_gid(other(end)->context, 1, 1, &receive.ah_attr.grh.dgid);
+	for (int i = 0; i < RECEIVES; i++)
+		post_receive(end);
+	ibv_modify_qp(end->qp, &receive, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN);
+	ibv_modify_qp(end->qp, &send, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT);
+}
+
+static int is_told(enum ibv_wr_opcode kind)
+{
+	return kind != IBV_WR_RDMA_WRITE && kind != IBV_WR_RDMA_READ;
+}
+
+static void post(struct end *end)
+{
+	static const enum ibv_wr_opcode kinds[] = {IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
+						   IBV_WR_RDMA_READ};
+	unsigned long number = end->sent;
+	enum ibv_wr_opcode kind = end->kinds[number] = kinds[draw(5)];
+	unsigned long long word = word_of(end, number), *from = (void *)area(end, 0, number);
+	struct ibv_sge part = {(uintptr_t)from, BYTES, end->mr->lkey};
+	struct ibv_send_wr wr = {.wr_id = number, .opcode = kind, .sg_list = &part, .num_sge = 1, .imm_data = htonl((uint32_t)number)};
+	struct ibv_send_wr *bad;
+
+	if (is_told(kind) && end->told >= other(end)->received + RECEIVES)
+		return;
+	*from = kind == IBV_WR_RDMA_READ ? 0 : word;
+	if (draw(4) == 0 && kind != IBV_WR_RDMA_READ) {
+		wr.send_flags = IBV_SEND_INLINE;
+		part = (struct ibv_sge){(uintptr_t)&word, 8, 0};
+	}
+	end->signaled[number] = draw(3) == 0 || number % 8 == 7 || number % MESSAGES == MESSAGES - 1;
+	wr.send_flags |= (end->signaled[number] ? IBV_SEND_SIGNALED : 0) | (draw(8) ? 0 : IBV_SEND_FENCE);
+	wr.wr.rdma.rkey = other(end)->mr->rkey;
+	wr.wr.rdma.remote_addr = (uintptr_t)area(other(end), kind == IBV_WR_RDMA_READ ? 3 : 2, number);
+	if (ibv_post_send(end->qp, &wr, &bad))
+		is_wrong("a post is refused");
+	word = 0; /* inline data are the program's again */
+	end->sent++;
+	end->told += (unsigned long)is_told(kind);
+}
+
+static void check_received(struct end *end, const struct ibv_wc *wc)
+{
+	struct end *from = other(end);
+	unsigned long number = 0, told = 0;
+
+	for (; number < from->sent; number++)
+		if (is_told(from->kinds[number]) && told++ == end->received)
+			break;
+	unsigned long long word = word_of(from, number);
+	int write = from->kinds[number] == IBV_WR_RDMA_WRITE_WITH_IMM;
+	unsigned char *at = write ? area(end, 2, number) : area(end, 1, wc->wr_id);
+	if ((wc->wr_id != end->received && !end->srq) || number == from->sent || memcmp(at, &word, 8))
+		is_wrong("message %lu is not the next one", number);
+	if (wc->wc_flags & IBV_WC_WITH_IMM && ntohl(wc->imm_data) != number)
+		is_wrong("message %lu has another one's immediate", number);
+	end->received++;
+	post_receive(end);
+}
+
+static void check_done(struct end *end, const struct ibv_wc *wc)
+{
+	static const enum ibv_wc_opcode opcodes[] = {
+		[IBV_WR_RDMA_WRITE] = IBV_WC_RDMA_WRITE, [IBV_WR_RDMA_WRITE_WITH_IMM] = IBV_WC_RDMA_WRITE,
+		[IBV_WR_SEND] = IBV_WC_SEND, [IBV_WR_SEND_WITH_IMM] = IBV_WC_SEND, [IBV_WR_RDMA_READ] = IBV_WC_RDMA_READ};
+
+	while (end->done < wc->wr_id && !end->signaled[end->done])
+		end->done++;
+	if (wc->wr_id != end->done || end->done >= end->sent)
+		is_wrong("completion %lu is not the next one, %lu", (unsigned long)wc->wr_id, end->done);
+	else if (wc->opcode != opcodes[end->kinds[wc->wr_id]])
+		is_wrong("completion %lu is of another opcode", (unsigned long)wc->wr_id);
+	else if (end->kinds[wc->wr_id] == IBV_WR_RDMA_READ && *area(end, 0, wc->wr_id) != wc->wr_id % SLOTS + 1)
+		is_wrong("READ %lu has other data", (unsigned long)wc->wr_id);
+	end->done++;
+}
+
+static void look(struct end *end)
+{
+	struct ibv_wc wc[4];
+	int found = ibv_poll_cq(end->cq, (int)draw(4) + 1, wc);
+
+	for (int i = 0; i < found; i++) {
+		if (wc[i].qp_num != end->qp->qp_num)
+			is_wrong("another queue pair's completion");
+		if (wc[i].status)
+			end->error = 1;
+		else if (wc[i].opcode & IBV_WC_RECV)
+			check_received(end, &wc[i]);
+		else
+			check_done(end, &wc[i]);
+	}
+	if (found <= 0)
+		sched_yield();
+}
+
+static void check_writes(const struct end *end)
+{
+	unsigned long at = 0;
+
+	for (unsigned long number = 0; number < end->sent; number++) {
+		if (end->kinds[number] != IBV_WR_RDMA_WRITE && end->kinds[number] != IBV_WR_RDMA_WRITE_WITH_IMM)
+			continue;
+		while (at < fabric_log.count && fabric_log.words[at] >> 56 != word_of(end, 0) >> 56)
+			at++;
+		if (at == fabric_log.count || fabric_log.words[at++] != word_of(end, number))
+			is_wrong("write %lu was not the next one carried out", number);
+	}
+	while (at < fabric_log.count && fabric_log.words[at] >> 56 != word_of(end, 0) >> 56)
+		at++;
+	if (at < fabric_log.count)
+		is_wrong("a write was carried out twice");
+}
+
+static void check_time(double until_s)
+{
+	if (now_s() > until_s)
+		is_wrong("stands still: sent %lu %lu, done %lu %lu, received %lu %lu, errors %d %d", ends[0].sent, ends[1].sent,
+			 ends[0].done, ends[1].done, ends[0].received, ends[1].received, ends[0].error, ends[1].error);
+}
+
+/* Both ends work until each has so many messages done, or an error came to either, which must come to both. `at` is the step
+   before which something happens. */
+static void work(unsigned long messages, unsigned long at, void (*happens)(void))
+{
+	double until_s = now_s() + 8;
+	unsigned long steps = 0;
+
+	while (!*wrong && (ends[0].done < messages || ends[1].done < messages) && !(ends[0].error && ends[1].error)) {
+		if (happens && steps++ == at)
+			happens();
+		for (int i = 0; i < 2; i++) {
+			struct end *end = &ends[i];
+			if (end->sent < messages && end->sent - end->done < OUTSTANDING && draw(2) && !end->error)
+				post(end);
+			look(end);
+		}
+		check_time(until_s);
+	}
+}
+
+/* Without traffic, for so long. */
+static void wait_s(double seconds)
+{
+	double until_s = now_s() + seconds;
+
+	while (now_s() < until_s)
+		look(&ends[draw(2)]), sched_yield();
+}
+
+static void begin(unsigned long seed)
+{
+	struct ibv_wc left; /* of queue pairs that were destroyed */
+
+	state = seed * 0x9E3779B97F4A7C15ull + 1;
+	fabric_lag = draw(12);
+	fabric_log.count = 0;
+	memset(fabric_carried, 0, sizeof fabric_carried);
+	*wrong = 0;
+	for (int i = 0; i < 2; i++)
+		while (ibv_poll_cq(ends[i].cq, 1, &left) > 0)
+			continue;
+	make_qp(&ends[0]), make_qp(&ends[1]);
+	connect_qp(&ends[0]), connect_qp(&ends[1]);
+}
+
+static const char *end(void)
+{
+	if (fabric_tells_packets && !ends[0].error)
+		check_writes(&ends[0]), check_writes(&ends[1]);
+	for (int i = 0; i < 2; i++) {
+		ibv_destroy_qp(ends[i].qp);
+		if (is_shared)
+			ibv_destroy_srq(ends[i].srq);
+	}
+	for (int i = 0; i < NICS; i++)
+		fabric_repair(i);
+	return *wrong ? wrong : ends[0].error ? "error" : fabric_carried[1] + fabric_carried[3] ? "exact, moved" : "exact";
+}
+
+static void fail_one(void)
+{
+	fabric_fail(2 * (int)draw(2), (enum fabric_failure)(WITH_EVENT + draw(kinds)));
+}
+
+static void fail_own(void)
+{
+	fabric_fail(0, WITH_EVENT);
+}
+
+static void fail_all(void)
+{
+	fabric_fail(0, WITH_EVENT), fabric_fail(1, WITH_EVENT);
+}
+
+static void fail_far_twin(void)
+{
+	fabric_fail(3, WITH_ERRORS);
+}
+
+/* --- what the driver may be asked for --- */
+
+static void one_loss(void)
+{
+	wait_s(0.03); /* the twins are connected */
+	work(MESSAGES, draw(MESSAGES), fail_one);
+}
+
+static void both_lost(void)
+{
+	wait_s(0.03);
+	work(MESSAGES, draw(MESSAGES), fail_all);
+}
+
+static void no_loss(void)
+{
+	work(MESSAGES, 0, NULL);
+}
+
+/* A NIC fails, is repaired and used again; later its twin is of no use, and what works then is the NIC itself. */
+static void a_return(void)
+{
+	wait_s(0.03);
+	work(MESSAGES, draw(MESSAGES), fail_own);
+	fabric_repair(0);
+	wait_s(1.6);
+	unsigned long before = fabric_carried[1];
+	work(2 * MESSAGES, 0, fail_far_twin);
+	if (fabric_carried[1] > before)
+		is_wrong("it has not returned");
+}
+
+/* The NIC is back when its twin fails. */
+static void a_second_loss(void)
+{
+	wait_s(0.03);
+	work(MESSAGES, draw(MESSAGES), fail_own);
+	fabric_repair(0);
+	wait_s(0.4);
+	work(2 * MESSAGES, draw(MESSAGES), fail_far_twin);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct {
+		const char *name;
+		void (*play)(void);
+	} plays[] = {{"loss", one_loss}, {"counts", one_loss}, {"errors", one_loss}, {"shared", one_loss}, {"all", both_lost}, {"none", no_loss}, {"return", a_return},
+		     {"second", a_second_loss}};
+	struct ibv_device **devices = ibv_get_device_list(NULL);
+
+	if (argc < 4)
+		return 2;
+	for (int i = 0; i < 2; i++)
+		open_end(&ends[i], 2 * i, devices);
+	is_shared = !strcmp(argv[1], "shared");
+	fabric_tells_packets = strcmp(argv[1], "counts") != 0;
+	kinds = fabric_tells_packets && strcmp(argv[1], "errors") ? 3 : 2; /* else only the NIC itself would notice the third */
+	for (unsigned long seed = strtoul(argv[2], NULL, 0); seed <= strtoul(argv[3], NULL, 0); seed++) {
+		begin(seed);
+		for (size_t i = 0; i < sizeof plays / sizeof *plays; i++)
+			if (!strcmp(plays[i].name, argv[1]))
+				plays[i].play();
+		printf("%s\n", end());
+		fflush(stdout);
+	}
+	return 0;
+}

@@ -1,0 +1,108 @@
+"""Both ends of a connection go on at other NICs; the NICs carry requests in one process, the agent's relay is real."""
+
+import asyncio
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from c4bench.attach import build
+from c4bench.attach.relay import WordRelay
+from c4bench.attach.server import AttachServer, user_ids
+from c4bench.model.fabric import Nic
+from tools import fake_verbs
+
+HERE = Path(__file__).parent
+NICS = [Nic("h", index, f"nic{index}", f"n{index}", f"10.{index}.0.1", 1e10) for index in range(4)]
+WITHIN_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The folder of the driver and of its libibverbs."""
+    if why := fake_verbs.obstacle():
+        pytest.skip(f"no-compiler: {why}")
+    build.build()
+    place = tmp_path_factory.mktemp("fabric")
+    fake_verbs.compile_library(place, "fabric.c")
+    fake_verbs.compile_program(HERE / "driver.c", place)
+    return place
+
+
+class _Follower:
+    async def follow(self):
+        await asyncio.sleep(WITHIN_S)
+
+
+@pytest.fixture
+def play(built, tmp_path):
+    """Play a part of the driver for some seeds; returns what came of each, and what the library said."""
+
+    async def run(what, first, last, *, agent=True, **environment):
+        server = AttachServer(
+            tmp_path / "agent",
+            user_ids([]),
+            lambda _, descriptor: os.close(descriptor),
+            None,
+            lambda *_: _Follower(),
+            WordRelay(NICS, None),
+        )
+        async with await server.start():
+            own = {
+                "LD_LIBRARY_PATH": str(built),
+                "LD_PRELOAD": str(build.library("failover")),
+                "C4BENCH_ATTACH_SOCKET": str(tmp_path / ("agent" if agent else "none")),
+                "C4BENCH_FAILOVER": "nic0=nic1,nic2=nic3",
+            }
+            words = [built / "driver", what, str(first), str(last)]
+            process = await asyncio.create_subprocess_exec(
+                *words, env=os.environ | own | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            )
+            said, problems = await asyncio.wait_for(process.communicate(), WITHIN_S)
+        return said.decode().splitlines(), problems.decode()
+
+    return lambda *words, **options: asyncio.run(run(*words, **options))
+
+
+@pytest.mark.parametrize(("what", "first", "last"), [("loss", 1, 40), ("counts", 1, 10), ("shared", 1, 20)])
+def test_a_nic_is_lost(play, what, first, last):
+    """At any moment, with an event or not, at either end: each request is carried out once, completions are in order.
+
+    Also where the NIC does not say which packet it expects, then of what is received; and with shared receive queues.
+    """
+    found, _ = play(what, first, last)
+    assert found == ["exact, moved"] * (last - first + 1)
+
+
+def test_nothing_moves_without_a_failure(play):
+    """The NICs that were opened are used."""
+    assert play("none", 1, 3)[0] == ["exact"] * 3
+
+
+def test_a_repaired_nic_is_used_again(play):
+    """Then it also goes on where its twin has failed meanwhile."""
+    assert play("return", 1, 2)[0] == ["exact, moved"] * 2
+    assert play("second", 1, 3)[0] == ["exact, moved"] * 3
+
+
+def test_the_loss_of_both_nics_is_an_error(play):
+    """At both ends, and not a silence."""
+    found, said = play("all", 1, 2)
+    assert found == ["error"] * 2
+    assert "no other NIC can go on" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"agent": False}, "no agent at"),
+        ({"C4BENCH_FAILOVER": "nic2=nic3"}, "nic0 has no second NIC"),
+        ({"C4BENCH_FAILOVER": "nic0=nic9,nic2=nic3"}, "nic9 is not used when nic0 fails: it cannot be opened"),
+    ],
+)
+def test_where_no_nic_can_go_on_a_failure_stays_one(play, options, why):
+    """Both programs get the errors, and one line says why."""
+    found, said = play("errors", 1, 1, **options)
+    assert found == ["error"]
+    assert why in said

@@ -1,0 +1,27 @@
+/* A libibverbs of four NICs that carry requests between queue pairs of one process, and fail as they are asked to. */
+#pragma once
+
+#include <infiniband/verbs.h>
+
+enum { NICS = 4 }; /* nic0 and nic1 of one host, nic2 and nic3 of the other; nic0 reaches nic2, nic1 nic3 */
+
+/* How many requests are carried out before the first of them is acknowledged. */
+extern unsigned long fabric_lag;
+
+/* Whether queue pairs say which packet they expect. */
+extern int fabric_tells_packets;
+
+/* A NIC fails now: with an event and errors, with errors, or it just carries nothing. It is back. */
+enum fabric_failure { WITH_EVENT = 1, WITH_ERRORS, SILENT };
+void fabric_fail(int nic, enum fabric_failure how);
+void fabric_repair(int nic);
+
+/* How many requests each NIC has carried. */
+extern unsigned long fabric_carried[NICS];
+
+/* The first eight bytes of all WRITEs that were carried out, in order. */
+struct fabric_log {
+	unsigned long count;
+	unsigned long long words[1 << 16];
+};
+extern struct fabric_log fabric_log;

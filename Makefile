@@ -207,6 +207,8 @@ rack-2x4 faults/test_leases.py
 sites-2 workload/test_sites.py workload/test_quality.py
 sites-4 workload/test_site_faults.py
 rack-2x4 lab/test_switches.py
+gpu-4x4 collective/test_gpu_hosts.py c4d/test_gpu_links.py
+gpu-2x8 collective/test_gpu_hosts.py
 endef
 export NIGHT_LABS
 scenarios-nightly: MARKED = nightly
@@ -233,6 +235,7 @@ fabric: $(SETUP)
 	$(LAB) --c4-topology tests/scenarios/c4p/interfaces.yml tests/scenarios/c4p/test_graph.py $(HEALTHY)
 	$(LAB) --c4-topology clos-2x4-spray tests/scenarios/c4p/test_baselines.py
 	$(LAB) --c4-topology rack-2x4 tests/scenarios/lab/test_switches.py
+	$(LAB) --c4-topology gpu-4x4 tests/scenarios/collective/test_gpu_hosts.py
 
 faults: $(SETUP)
 	$(LAB) tests/scenarios/faults

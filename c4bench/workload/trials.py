@@ -33,6 +33,7 @@ class Trials(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     paths: str = "ecmp"
     timeout_s: float = 20.0
     window: int = 2
+    algorithm: str = Options().algorithm
     split_bytes: int = Options().split_bytes
 
     def options(self) -> Options:

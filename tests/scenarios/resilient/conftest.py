@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from c4bench import remote
-from c4bench.workload.jobs import job, place
+from c4bench.workload.jobs import gpu_job, job, place
 from c4bench.workload.trials import Account
 
 PATIENCE_S = 120.0
@@ -71,16 +71,23 @@ class Ranks:
 
 @pytest.fixture(scope="module")
 def start(cluster, clocks, pytestconfig, request):
-    """Start ranks on hosts, with parameters of `trials`; they end with the module, whose name their jobs have."""
+    """Start ranks on hosts, with parameters of `trials`; they end with the module, whose name their jobs have.
+
+    With `ranks_per_host` each host has so many, with a GPU each.
+    """
     made = {}
     module = request.module.__name__.rpartition(".")[2].removeprefix("test_")
 
-    def begin(hosts, **parameters):
-        key = (hosts, *sorted(parameters.items()))
+    def begin(hosts, ranks_per_host=1, **parameters):
+        key = (hosts, ranks_per_host, *sorted(parameters.items()))
         if key not in made:
             name = f"{module}{len(made)}"
             seed = pytestconfig.option.c4_seed
-            made[key] = Ranks(cluster, job(name, "trials", place(hosts), seed=seed, **parameters), clocks)
+            if ranks_per_host > 1:
+                spec = gpu_job(name, "trials", hosts, ranks_per_host, seed=seed, **parameters)
+            else:
+                spec = job(name, "trials", place(hosts), seed=seed, **parameters)
+            made[key] = Ranks(cluster, spec, clocks)
         return made[key]
 
     yield begin

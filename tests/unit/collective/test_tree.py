@@ -45,6 +45,8 @@ def test_every_node_is_inside_one_tree_only(count):
         assert max(children(parents).values()) <= 2
     inside_both = set(children(trees[0])) & set(children(trees[1]))
     assert len(inside_both) <= count % 2
+    # Whoever hangs inside an operation has messages that it does not look at: that is how C4D names it.
+    assert set(children(trees[0])) | set(children(trees[1])) == set(range(count))
     # So no node sends more than four halves, and the whole sends what two trees need.
     assert max((Counter(children(trees[0])) + Counter(children(trees[1]))).values()) <= 2 + count % 2
 

@@ -13,6 +13,8 @@ SOCKET, RECORDS = "C4BENCH_ATTACH_SOCKET", "C4BENCH_ATTACH_RECORDS"
 PRELOAD, PROFILER = "LD_PRELOAD", "NCCL_PROFILER_PLUGIN"
 # Which NIC goes on for which, `NIC=NIC,...`; in place of such a list, as the agent knows from the inventory.
 FAILOVER, AS_INVENTORY = "C4BENCH_FAILOVER", "inventory"
+# UCX waits for events of a NIC that it does not use yet; with this it polls, which failover needs.
+UCX_EVENTS = "UCX_ADAPTIVE_PROGRESS"
 FOLDERS, NCCL_VERBS = "LD_LIBRARY_PATH", "NCCL_IBVERBS_LIB"
 _PLACES = {SOCKET: "/run/c4bench/attach.sock", RECORDS: "/dev/shm/c4bench-attach"}
 _SCRIPTS_AT_MOST = 4  # as the kernel follows interpreters (BINPRM_MAX_RECURSION)
@@ -38,6 +40,11 @@ def variables(
     if current.get(JOB):
         found[JOB] = current[JOB]
     return found
+
+
+def failover_variables(current: Mapping[str, str]) -> dict[str, str]:
+    """The variables to set besides for a program that goes on at another NIC; what a user has set stays."""
+    return {FAILOVER: current.get(FAILOVER) or AS_INVENTORY, UCX_EVENTS: current.get(UCX_EVENTS) or "n"}
 
 
 def _first(ours: Sequence[Path], listed: str) -> str:

@@ -11,14 +11,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict
 
-from c4bench.attach import build
-from c4bench.attach.environment import variables
 from c4bench.bench import figures
 from c4bench.bench.figures import bus_bandwidth_bps, cost_fractions, median_ratio, note
 from c4bench.bench.suites import (
     LINK_LIMIT,
     LINK_LIMIT_FROM_BYTES,
-    AttachedCase,
     Case,
     CollectiveCase,
     LinkCase,
@@ -44,7 +41,6 @@ _AGENTS_WITHIN_S = 30.0
 _RESULTS_WITHIN_S = 3000.0
 _PERFTEST_AT_LEAST = 0.95
 _RECORDER_AT_MOST = 0.01
-_ATTACHED_AT_MOST = 0.01
 _LOAD_GRADIENT_BYTES = 4 << 20
 _LOAD_TOKEN_BYTES = 64 << 10
 
@@ -90,8 +86,6 @@ def measure(session: Session, case: Case) -> None:
             _link(session, case)
         case PerftestCase():
             _perftest(session, case)
-        case AttachedCase():
-            _attached(session, case)
         case CollectiveCase():
             _collective(session, case)
         case RecorderCase():
@@ -124,24 +118,6 @@ def _perftest(session: Session, case: PerftestCase) -> None:
         session.measure("perftest", name, median([pair[column] for pair in pairs]), unit="bit/s", bytes=size)
     ratio = median_ratio(pairs)
     session.measure("perftest", "perftest.ratio", ratio, at_least=_PERFTEST_AT_LEAST, bytes=size, rounds=len(pairs))
-
-
-def _attached(session: Session, case: AttachedCase) -> None:
-    environment = variables(build.libraries(), build.profiler(), {})
-    results = session.results("perftest", session.hosts[:2], "perftest", **asdict(case), environment=environment)
-    labels = {"program": case.program, "bytes": case.size_bytes}
-    if missing := results[0]["missing"] or results[1]["missing"]:
-        session.measure(
-            "perftest", "attach.cost_fraction", math.nan, at_most=_ATTACHED_AT_MOST, reason=missing, **labels
-        )
-        return
-    latency = case.program.endswith("_lat")
-    costs = [with_it / alone - 1 if latency else alone / with_it - 1 for with_it, alone in results[0]["pairs"]]
-    for percent in (25, 75):
-        session.measure("perftest", f"attach.cost_p{percent}", percentile(costs, percent), **labels)
-    session.measure(
-        "perftest", "attach.cost_fraction", median(costs), at_most=_ATTACHED_AT_MOST, rounds=len(costs), **labels
-    )
 
 
 def _collective(session: Session, case: CollectiveCase) -> None:

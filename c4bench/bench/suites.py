@@ -39,15 +39,6 @@ class PerftestCase(msgspec.Struct, frozen=True, tag="perftest"):
     rounds: int
 
 
-class AttachedCase(msgspec.Struct, frozen=True, tag="attached"):
-    """A perftest `program` with what is preloaded into programs of others against it without, alternating."""
-
-    program: str
-    size_bytes: int
-    messages: int
-    rounds: int
-
-
 class CollectiveCase(msgspec.Struct, frozen=True, tag="collective"):
     """Bus bandwidth of a collective over the first `hosts` hosts; `at_least` is its limit as a share of the bound."""
 
@@ -72,7 +63,7 @@ class LoadCase(msgspec.Struct, frozen=True, tag="load"):
     seconds: float
 
 
-Case = LinkCase | PerftestCase | AttachedCase | CollectiveCase | RecorderCase | LoadCase
+Case = LinkCase | PerftestCase | CollectiveCase | RecorderCase | LoadCase
 
 
 class Stage(msgspec.Struct, frozen=True):
@@ -116,13 +107,9 @@ def link(*, quick: bool) -> list[Stage]:
 
 
 def perftest(*, quick: bool) -> list[Stage]:
-    """Our link against `ib_write_bw`, and perftest attached and not, on the machine's clock, without rate shaping."""
-    cases = (
-        PerftestCase(MIB, messages=200, rounds=3 if quick else 15),
-        AttachedCase("ib_write_bw", 64 * KIB, messages=3000, rounds=5 if quick else 40),
-        AttachedCase("ib_send_lat", 64, messages=3000, rounds=5 if quick else 40),
-    )
-    return [Stage(pair(100 * GIGA), virtual=False, cases=cases)]
+    """Our link against `ib_write_bw` on the machine's clock, without rate shaping."""
+    case = PerftestCase(MIB, messages=200, rounds=3 if quick else 15)
+    return [Stage(pair(100 * GIGA), virtual=False, cases=(case,))]
 
 
 def collectives(*, quick: bool) -> list[Stage]:

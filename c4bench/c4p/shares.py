@@ -28,7 +28,7 @@ _LEAST_SHARE = 0.003
 # Logarithms of shares end at minus this, so that a vanishing share can grow again.
 _MAX_LOG = 25.0
 # Each QP's column is solved against all that were kept; for more QPs that costs more than few QPs save.
-_MAX_QPS = 512
+MAX_DIVIDED = 512
 # Shares, and errors of least squares, below these are rounding errors.
 _ZERO = 1e-9
 _ZERO_WEIGHT = 1e-7
@@ -49,7 +49,7 @@ def shares(
     left = sorted((flow for flow in every if flow.id in paths), key=lambda flow: flow.id)
     conditions = conditions or Conditions()
     divided: dict[str, float] = {}
-    for _ in range(1 if fill or len(left) > _MAX_QPS else _LEVELS):
+    for _ in range(1 if fill or len(left) > MAX_DIVIDED else _LEVELS):
         if not left:
             break
         problem = _Problem(every, left, paths, conditions)
@@ -72,16 +72,14 @@ def spread(
     demands: Mapping[tuple[str, str, str], tuple[float, str]],
     choices: Mapping[tuple[str, str, str], Sequence[Path]],
     conditions: Conditions,
-) -> Spread | None:
+) -> Spread:
     """Divide each connection among all paths that it may take so that the worst link load is lowest; over few of them.
 
-    `demands` are bit/s and the job, by connection. No plan has a lower worst load than the bound. None for more than
-    512 paths of all connections together, which would take too long.
+    `demands` are bit/s and the job, by connection, each of which has a path. No plan has a lower worst load than the
+    bound. More than `MAX_DIVIDED` paths of all connections together would take too long.
     """
-    keys = [key for key in sorted(demands) if choices[key]]
+    keys = sorted(demands)
     ways = [(key, path) for key in keys for path in choices[key]]
-    if not ways or len(ways) > _MAX_QPS:
-        return None
     # The flows of a connection share the part of an id before its last dot.
     named = [
         Flow(f"{keys.index(key):03}.{number:03}", demands[key][1], *key[1:], demands[key][0] / len(choices[key]))
@@ -265,7 +263,7 @@ def fewest(share: Array, of: IndexArray, links: IndexArray, demand: Array, count
     connections and links suffice; if every connection fits on one link, one QP each (Birkhoff, von Neumann). Shares of
     more than 512 QPs are returned unchanged.
     """
-    if len(share) > _MAX_QPS:
+    if len(share) > MAX_DIVIDED:
         return share
     sparse = share.copy()
     columns = _columns(of, links, demand, count)

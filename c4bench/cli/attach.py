@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from c4bench.attach import build
-from c4bench.attach.environment import AS_INVENTORY, FAILOVER, obstacle, variables
+from c4bench.attach.environment import FAILOVER, failover_variables, obstacle, variables
 from c4bench.attach.launchers import JOB, exporting, identify, is_mpi, is_open_mpi, safe_name
 from c4bench.cli import Commands
 from c4bench.errors import UnhealthyError, UsageError
@@ -66,7 +66,7 @@ def _attach(words: tuple[str, ...], job: str, *, in_place: bool, failover: bool)
     if name := job or _job(words):
         found[JOB] = safe_name(name)
     if failover:
-        found[FAILOVER] = os.environ.get(FAILOVER) or AS_INVENTORY
+        found |= failover_variables(os.environ)
     if is_mpi(words) and is_open_mpi(words, _version(words)):
         return exporting(words, found)
     os.environ.update(found)

@@ -1,10 +1,10 @@
-"""The same transfer by c4bench and by perftest alternately, over the same two devices; or by perftest in two ways."""
+"""The same transfer by c4bench and by perftest's `ib_write_bw` alternately, over the same two devices."""
 
 import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -23,28 +23,23 @@ _ATTEMPTS = 10
 
 
 class Perftest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """After a warm-up round, `rounds` rounds of `messages` of `size_bytes` by each, `window` in flight, on one QP.
-
-    With an `environment`, perftest's `program` with these variables takes our place.
-    """
+    """After a warm-up round, `rounds` rounds of `messages` of `size_bytes` by each, `window` in flight, on one QP."""
 
     size_bytes: int
     messages: int
     rounds: int
     window: int = 16
-    program: str = PROGRAM
-    environment: dict[str, str] = {}
     completions: str = "polling"  # as perftest does
 
 
 def run(context: RankContext) -> None:
-    """Report `perftest` from both ranks; rank 0's `pairs` are (ours, perftest alone) of each round, in bit/s or s.
+    """Report `perftest` from both ranks; rank 0's `pairs` are (c4bench, perftest) of each round, in bit/s.
 
     If perftest is not installed, `missing` says so. The order alternates, so that drift of the machine favours neither.
     """
     parameters = context.parameters(Perftest)
-    if shutil.which(parameters.program) is None:
-        context.report("perftest", missing=f"no {parameters.program} here (apt-get install perftest)", pairs=[])
+    if shutil.which(PROGRAM) is None:
+        context.report("perftest", missing=f"no {PROGRAM} here (apt-get install perftest)", pairs=[])
         return
     with LinkEnd(context, parameters.size_bytes, parameters.window, "patient", parameters.completions) as link_end:
         rival = _Rival(context, parameters, link_end)
@@ -56,11 +51,9 @@ def run(context: RankContext) -> None:
 
 
 def _pair(link_end: LinkEnd, rival: "_Rival", parameters: Perftest, number: int, *, ours: bool) -> tuple[float, float]:
-    """One round: ours (of c4bench 0 on the receiving rank), and perftest's alone."""
+    """One round: bit/s of c4bench (0 on the receiving rank) and of perftest."""
 
     def own() -> float:
-        if parameters.environment:
-            return rival.run({**os.environ, **parameters.environment})
         if not ours:
             return 0.0
         began, ended = link_end.send(parameters.size_bytes, parameters.messages)
@@ -83,29 +76,28 @@ class _Rival:
         self._server = context.job.members[1].host
         self._runs = count()
 
-    def run(self, environment: Mapping[str, str] | None = None) -> float:
-        """Run one transfer, with other variables than ours; returns its average bit/s, or how long a message takes.
+    def run(self) -> float:
+        """Run one transfer; returns its average bit/s.
 
         perftest measures the processor's tick rate after each run, and gives no result if the machine was too busy for
         that; then it is run again. Raises UnhealthyError if it never succeeds.
         """
         for _ in range(_ATTEMPTS):
             number = next(self._runs)
-            output = self._client(number, environment) if self._rank == 0 else self._serve(number, environment)
+            output = self._client(number) if self._rank == 0 else self._serve(number)
             results = self._link_end.exchange(
-                f"ended/{number}", str(figure_of(output, self._parameters.size_bytes)).encode()
+                f"ended/{number}", str(average_bps(output, self._parameters.size_bytes)).encode()
             )
-            if figure := float(results[0]):
-                return figure
-        program = self._parameters.program
-        raise UnhealthyError(f"{program} gave no result {_ATTEMPTS} times: {' '.join(output.split()[-30:])}")
+            if rate := float(results[0]):
+                return rate
+        raise UnhealthyError(f"{PROGRAM} gave no result {_ATTEMPTS} times: {' '.join(output.split()[-30:])}")
 
-    def _client(self, number: int, environment: Mapping[str, str] | None) -> str:
+    def _client(self, number: int) -> str:
         self._link_end.exchange(f"serving/{number}")
-        return _finish(_start([*self._command(), self._server], environment))
+        return _finish(_start([*self._command(), self._server]))
 
-    def _serve(self, number: int, environment: Mapping[str, str] | None) -> str:
-        server = _start(self._command(), environment)
+    def _serve(self, number: int) -> str:
+        server = _start(self._command())
         _wait_until_serving(server)
         self._link_end.exchange(f"serving/{number}")
         return _finish(server)
@@ -118,25 +110,18 @@ class _Rival:
             "--mtu": device.status().active_mtu_bytes,
             "--size": parameters.size_bytes,
             "--iters": parameters.messages,
+            "--tx-depth": parameters.window,
+            "--qp": 1,
             "--port": _PORT,
             "--tclass": device.nic.traffic_class,
             "--sl": device.nic.service_level,
         }
         options = [f"{name}={value}" for name, value in flags.items()]
-        if parameters.program.endswith("_lat"):  # on one processor, who waits for a message has to sleep
-            return [parameters.program, *options, "--CPU-freq", "--events"]
-        return [
-            parameters.program,
-            *options,
-            f"--tx-depth={parameters.window}",
-            "--qp=1",
-            "--CPU-freq",
-            "--report_gbits",
-        ]
+        return [PROGRAM, *options, "--CPU-freq", "--report_gbits"]
 
 
-def _start(command: Sequence[str], environment: Mapping[str, str] | None) -> "subprocess.Popen[str]":
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def _start(command: Sequence[str]) -> "subprocess.Popen[str]":
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def _finish(process: "subprocess.Popen[str]") -> str:
@@ -147,7 +132,7 @@ def _finish(process: "subprocess.Popen[str]") -> str:
         process.kill()
         output = f"no end after {_TIMEOUT_S:g} s"
     if process.returncode:
-        raise UnhealthyError(f"perftest failed on {os.uname().nodename}: {' '.join(output.split()[-30:])}")
+        raise UnhealthyError(f"{PROGRAM} failed on {os.uname().nodename}: {' '.join(output.split()[-30:])}")
     return output
 
 
@@ -158,7 +143,7 @@ def _wait_until_serving(server: "subprocess.Popen[str]") -> None:
             _finish(server)
         if time.monotonic() > deadline:
             server.kill()
-            raise UnhealthyError(f"perftest does not listen on port {_PORT} after {_TIMEOUT_S:g} s")
+            raise UnhealthyError(f"{PROGRAM} does not listen on port {_PORT} after {_TIMEOUT_S:g} s")
         time.sleep(0.02)
 
 
@@ -168,6 +153,6 @@ def serving(table: str, port: int) -> bool:
     return any(row[1].endswith(f":{port:04X}") and row[3] == _LISTENING for row in rows)
 
 
-def figure_of(output: str, size_bytes: int) -> float:
-    """What perftest's output has for messages of that size: the average bit/s, or s; 0 if there is none."""
+def average_bps(output: str, size_bytes: int) -> float:
+    """The average rate that perftest's output has for messages of that size, bit/s; 0 if there is none."""
     return next((found.value for found in figures(output) if found.size_bytes == size_bytes), 0.0)

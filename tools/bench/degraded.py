@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-import msgspec
 import numpy as np
 
 from c4bench.c4p.conditions import Conditions
@@ -172,17 +171,3 @@ def _sprayed(case: Degraded) -> tuple[list[tuple[str, ...]], list[float]]:
     """Every connection over all its open paths alike, packet by packet, without loss by reordering."""
     every = [_open_paths(case, ends) for ends in case.ends]
     return [path for paths in every for path in paths], [1 / len(paths) for paths in every for _ in paths]
-
-
-class Summary(msgspec.Struct, frozen=True):
-    """The worst draw and the mean of all, by how paths are chosen."""
-
-    worst: dict[str, float]
-    mean: dict[str, float]
-
-
-def summary(seeds: Sequence[int], links_down: float, kind: Kind, size: Size = Size()) -> Summary:  # noqa: B008
-    """The worst job's share of the remaining optimum over draws of a kind of fabric."""
-    found = [fractions(draw(seed, links_down, kind, size)) for seed in seeds]
-    worst = {name: min(each[name] for each in found) for name in PATHS}
-    return Summary(worst, {name: sum(each[name] for each in found) / len(found) for name in PATHS})

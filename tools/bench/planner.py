@@ -16,6 +16,7 @@ from c4bench.model.measurement import Clock
 from c4bench.record import Ledger, RunDirectory
 from c4bench.record.artefacts import Growth
 from c4bench.report.statistics import median
+from tools.bench.degraded import PATHS, Kind, Size, draw, fractions
 from tools.bench.fabrics import Fabric, clos, instance
 
 _SUITE = "planner"
@@ -23,11 +24,14 @@ _HOSTS, _HOSTS_PER_LEAF, _SPINES = 1024, 16, 16
 _FLOWS, _MORE = 100_000, 1_000
 _RATE_BPS = 10e9
 _PROOF_S = 20.0
+# Nothing was tuned on these seeds.
+_FIRST_SEED = 52_001
 
 
 def measure(run: RunDirectory, *, quick: bool) -> None:
     """Measure regret against the proven optimum, time for a full and an incremental plan, and cost growth."""
     _regret(run, 50 if quick else 500)
+    _degraded(run, 1 if quick else 20)
     rounds = 1 if quick else 3
     sizes = [_FLOWS >> step for step in range(6 if quick else 8)][::-1]
     seconds = {size: median([_plan(size) for _ in range(rounds)]) for size in sizes}
@@ -46,6 +50,22 @@ def _regret(run: RunDirectory, count: int) -> None:
     labels: dict[str, Any] = {"instances": count, "proven": len(proven)}
     worst = max(proven, default=math.nan)
     note(run, _SUITE, "planner.regret", worst, clock=Clock.NONE, at_most=0.01, **labels)
+
+
+def _degraded(run: RunDirectory, draws: int) -> None:
+    """What the worst job gets of what degraded fabrics can carry, in the worst draw, by each way to choose paths."""
+    kinds: tuple[tuple[Kind, float], ...] = (("down", 0.0), ("half", 0.5))
+    for kind, left in kinds:
+        for links_down in (0.05, 0.1, 0.2):
+            seeds = range(_FIRST_SEED, _FIRST_SEED + draws)
+            found = [fractions(draw(seed, links_down, kind, Size(16, 4, 4))) for seed in seeds]
+            labels: dict[str, Any] = {"links_down": links_down, "left": left, "draws": draws, "jobs": 8}
+            for paths in PATHS:
+                shares = [of_draw[paths] for of_draw in found]
+                mean = round(sum(shares) / draws, 4)
+                limit = 0.98 if paths == "planned" else None
+                name = "c4p.optimum_fraction"
+                note(run, _SUITE, name, min(shares), clock=Clock.NONE, at_least=limit, paths=paths, mean=mean, **labels)
 
 
 def regret(seed: int) -> float | None:

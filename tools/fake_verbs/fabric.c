@@ -33,6 +33,7 @@ struct shared {
 struct queue_pair {
 	struct ibv_qp base;
 	struct ibv_qp_attr to_receive;
+	enum ibv_qp_state state; /* what the handle says is the library's */
 	int nic, all_signaled;
 	uint32_t expected;
 	unsigned long head, carried, done, received_head, received; /* of requests and receives */
@@ -98,7 +99,7 @@ static void complete_send(struct queue_pair *qp, unsigned long number, enum ibv_
 
 static void flush(struct queue_pair *qp, enum ibv_wc_status first)
 {
-	qp->base.state = IBV_QPS_ERR;
+	qp->state = IBV_QPS_ERR;
 	for (; qp->done < qp->head; qp->done++, first = IBV_WC_WR_FLUSH_ERR)
 		complete_send(qp, qp->done, first);
 	qp->carried = qp->head;
@@ -178,8 +179,8 @@ static int carry(struct queue_pair *qp)
 	int receives = request->wr.opcode != IBV_WR_RDMA_WRITE && request->wr.opcode != IBV_WR_RDMA_READ;
 	uint32_t bytes = bytes_of(request), unit = 128u << qp->to_receive.path_mtu;
 
-	if (qp->carried == qp->head || qp->base.state != IBV_QPS_RTS || !to || to->base.state < IBV_QPS_RTR ||
-	    to->base.state > IBV_QPS_RTS || failed[qp->nic] || failed[to->nic] || (receives && !has_receive(to)))
+	if (qp->carried == qp->head || qp->state != IBV_QPS_RTS || !to || to->state < IBV_QPS_RTR ||
+	    to->state > IBV_QPS_RTS || failed[qp->nic] || failed[to->nic] || (receives && !has_receive(to)))
 		return 0;
 	if (request->wr.opcode != IBV_WR_SEND && request->wr.opcode != IBV_WR_SEND_WITH_IMM && bytes) {
 		if ((int)(request->wr.wr.rdma.rkey % NICS) != to->nic)
@@ -203,13 +204,13 @@ static void step(void)
 {
 	for (uint32_t i = 0; i < qp_count; i++) {
 		struct queue_pair *qp = qps[i], *to = qp ? peer_of(qp) : NULL;
-		if (!qp || qp->base.state != IBV_QPS_RTS)
+		if (!qp || qp->state != IBV_QPS_RTS)
 			continue;
 		int carried = carry(qp);
 		if (qp->done < qp->carried && (qp->carried - qp->done > fabric_lag || !carried) && to && !failed[qp->nic] &&
 		    !failed[to->nic])
 			complete_send(qp, qp->done++, IBV_WC_SUCCESS);
-		if (qp->done < qp->head && (!to || has_errors(qp->nic) || has_errors(to->nic) || to->base.state == IBV_QPS_ERR))
+		if (qp->done < qp->head && (!to || has_errors(qp->nic) || has_errors(to->nic) || to->state == IBV_QPS_ERR))
 			flush(qp, IBV_WC_RETRY_EXC_ERR);
 	}
 }
@@ -251,7 +252,7 @@ static int post_send(struct ibv_qp *base, struct ibv_send_wr *wr, struct ibv_sen
 			check_keys(qp->nic, request->parts, wr->num_sge);
 		}
 	}
-	if (base->state == IBV_QPS_ERR)
+	if (qp->state == IBV_QPS_ERR)
 		flush(qp, IBV_WC_WR_FLUSH_ERR);
 	pthread_mutex_unlock(&lock);
 	*bad = wr;
@@ -440,12 +441,12 @@ int ibv_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *attributes, int mask)
 
 	pthread_mutex_lock(&lock);
 	if (mask & IBV_QP_STATE) {
-		base->state = attributes->qp_state;
-		if (base->state == IBV_QPS_ERR)
+		base->state = qp->state = attributes->qp_state;
+		if (qp->state == IBV_QPS_ERR)
 			flush(qp, IBV_WC_WR_FLUSH_ERR);
-		if (base->state == IBV_QPS_RESET)
+		if (qp->state == IBV_QPS_RESET)
 			qp->head = qp->carried = qp->done = qp->received_head = qp->received = 0;
-		if (base->state == IBV_QPS_RTR) {
+		if (qp->state == IBV_QPS_RTR) {
 			qp->to_receive = *attributes;
 			qp->expected = attributes->rq_psn;
 		}
@@ -458,7 +459,7 @@ int ibv_query_qp(struct ibv_qp *base, struct ibv_qp_attr *attributes, int mask, 
 {
 	memset(init, 0, sizeof *init);
 	attributes->rq_psn = ((struct queue_pair *)base)->expected;
-	attributes->qp_state = base->state;
+	attributes->qp_state = ((struct queue_pair *)base)->state;
 	return mask & IBV_QP_RQ_PSN && !fabric_tells_packets;
 }
 

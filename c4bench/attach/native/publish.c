@@ -80,7 +80,7 @@ static void write_queue_pair(struct qp *qp)
 	slot_write(&qp->records.queue_pair, &record, sizeof record);
 }
 
-void qp_push(struct qp *qp)
+static void push(struct qp *qp)
 {
 	if (atomic_exchange(&qp->dirty, 1))
 		return;
@@ -95,7 +95,7 @@ void qp_publish(struct qp *qp, int looked)
 	if (qp->records.place == NO_PLACE)
 		return;
 	if (atomic_exchange(&qp->publishing, 1)) {
-		qp_push(qp);
+		push(qp);
 		return;
 	}
 	write_sending(qp, looked);
@@ -105,6 +105,15 @@ void qp_publish(struct qp *qp, int looked)
 	qp->published_ns = now;
 	atomic_store(&qp->publishing, 0);
 	agent_keep(now);
+}
+
+/* Who is woken by the next completion is as good as one that looks for it. */
+void qp_publish_later(struct qp *qp)
+{
+	if (qp->device->woken)
+		qp_publish(qp, 1);
+	else
+		push(qp);
 }
 
 void qps_publish(void)

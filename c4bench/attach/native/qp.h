@@ -107,22 +107,22 @@ void qp_note_progress(struct qp *qp, uint64_t now);
 extern struct qp *_Atomic qps_dirty;
 void qps_publish(void);
 void qp_publish(struct qp *qp, int looked);
-void qp_push(struct qp *qp);
+void qp_publish_later(struct qp *qp);
 static inline void qps_flush(void)
 {
 	if (atomic_load_explicit(&qps_dirty, memory_order_relaxed))
 		qps_publish();
 }
 
-/* The record has changed: publish it, at once where the last time is long ago or nobody may come by later; who is woken by
-   the next completion is as good as one that looks for it. `now` is 0 where nobody knows. */
+/* The record has changed: publish it, at once where the last time is long ago or nobody may come by, or later. `now` is 0
+   where nobody knows. */
 enum { PUBLISH_NS = 100000 };
 static inline void qp_changed(struct qp *qp, uint64_t now)
 {
-	if (now > qp->published_ns + PUBLISH_NS || qp->device->woken)
-		qp_publish(qp, qp->device->woken);
+	if (now > qp->published_ns + PUBLISH_NS)
+		qp_publish(qp, 0);
 	if (!atomic_load_explicit(&qp->dirty, memory_order_relaxed))
-		qp_push(qp);
+		qp_publish_later(qp);
 }
 
 #pragma GCC visibility pop

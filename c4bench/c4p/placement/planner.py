@@ -10,7 +10,7 @@ from c4bench.c4p.knowledge.atlas import Atlas
 from c4bench.c4p.placement.link_load_table import UNPLACED, LinkLoadTable
 from c4bench.c4p.placement.path_choices import EcmpGroupTable, PathChoice, PathChoices
 from c4bench.c4p.placement.search import improve, lower_bound, place_greedily, restart
-from c4bench.c4p.shares import shares, spread, worst_load
+from c4bench.c4p.shares import MAX_DIVIDED, shares, spread, worst_load
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Flow, Path
 from c4bench.model.qp_address import connection_key
@@ -92,11 +92,12 @@ class FlowPlacement:
 
     def open_paths(self, planned: PlannedFlow) -> dict[int, Path]:
         """The usable paths of a flow by number; none if it is stranded."""
-        if planned.choice is None or not np.isfinite(self._loads.load[list(planned.choice.common)]).all():
+        choice, groups = planned.choice, self._loads.groups
+        if choice is None or not np.isfinite(self._loads.load[list(choice.common)]).all():
             return {}
-        worst = self._loads.load[self._loads.groups.table[planned.choice.group]].max(axis=1, initial=0.0)
-        numbers: list[int] = np.flatnonzero(np.isfinite(worst)).tolist()
-        return {number: self._choices.path(planned.choice, number)[2] for number in numbers}
+        table = groups.table[choice.group, : groups.sizes[choice.group]]
+        numbers: list[int] = np.flatnonzero(np.isfinite(self._loads.load[table]).all(axis=1)).tolist()
+        return {number: self._choices.path(choice, number)[2] for number in numbers}
 
     def move(self, planned: PlannedFlow, path: int) -> None:
         """Move a placed flow to another of its paths."""
@@ -249,36 +250,37 @@ class Planner:
         """Move live flows if that makes a link lighter by more than the fraction `gain`."""
         return self._place((), gain)
 
-    def spread(self) -> bool:
+    def spread(self) -> None:
         """Move QPs to the paths over which the best division of all connections goes, if that gains enough.
 
         QPs that are placed one by one, each with an equal part, may leave a link with more than the best division
-        would: such as where links of several leaves are down. Return whether any QP has moved.
+        would: such as where links of several leaves are down.
         """
-        placed = [planned for planned in self._placement.by_slot.values() if planned.choice]
-        worst = self._divided_load()
-        if worst <= lower_bound(self._loads) * (1 + _SPREAD_GAIN):
-            return False
         members: dict[tuple[str, str, str], list[PlannedFlow]] = {}
-        for planned in sorted(placed, key=lambda planned: planned.flow.id):
+        for planned in sorted(self._placement.by_slot.values(), key=lambda planned: planned.flow.id):
             members.setdefault(connection_key(planned.flow), []).append(planned)
         open_paths = {key: self._placement.open_paths(flows[0]) for key, flows in members.items()}
+        if sum(map(len, open_paths.values())) > MAX_DIVIDED or not all(open_paths.values()):
+            return
+        if any(_choose_differently(flows) for flows in members.values()):
+            return
+        worst = self._divided_load()
+        if worst <= lower_bound(self._loads) * (1 + _SPREAD_GAIN):
+            return
         demands = {
-            key: (sum(self._demand_bps(planned.flow) for planned in flows), flows[0].flow.job)
+            key: (sum(planned.flow.demand_bps for planned in flows), flows[0].flow.job)
             for key, flows in members.items()
         }
         best = spread(demands, {key: list(paths.values()) for key, paths in open_paths.items()}, self._conditions)
-        if best is None or worst <= best.least * (1 + _SPREAD_GAIN):
-            return False
+        if worst <= best.least * (1 + _SPREAD_GAIN):
+            return
         before = self._loads.path.copy()
         for key, flows in members.items():
             numbers = {path.hops: number for number, path in open_paths[key].items()}
-            self._put(flows, [(numbers[path.hops], share) for path, share in best.paths.get(key, ())])
-        if self._divided_load() < worst * (1 - _SPREAD_GAIN):
-            return True
-        for planned in placed:
-            self._placement.move(planned, int(before[planned.slot]))
-        return False
+            self._put(flows, [(numbers[path.hops], share) for path, share in best.paths[key]])
+        if self._divided_load() >= worst * (1 - _SPREAD_GAIN):
+            for planned in self._placement.by_slot.values():
+                self._placement.move(planned, int(before[planned.slot]))
 
     def _divided_load(self) -> float:
         """The worst load of a link once every connection is divided among its QPs on their present paths."""
@@ -399,3 +401,8 @@ class Planner:
 
 def _flow_id(assignment: Assignment) -> str:
     return assignment.flow
+
+
+def _choose_differently(flows: Sequence[PlannedFlow]) -> bool:
+    """Whether these flows do not all choose among the same paths: some may cross planes, or have no open path."""
+    return len({planned.choice.group if planned.choice else -1 for planned in flows}) > 1

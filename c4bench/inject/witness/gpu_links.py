@@ -1,5 +1,6 @@
 """Witnesses of the links between GPUs of a host: what its ranks record of the messages that they exchange there."""
 
+import math
 import time
 from typing import NamedTuple
 
@@ -47,11 +48,14 @@ def carried(request: FaultRequest, direction: str) -> Carried:
 
 @witness("gpu_link_pace")
 class GpuLinkPace:
-    """`ns_per_byte`: how long the link was busy for each byte. Seen when that has grown by half of what is asked."""
+    """`ns_per_byte`: how long the link was busy for each byte. Seen when it has grown by the root of what is asked.
+
+    A message's delay, which the fault does not change, is part of it.
+    """
 
     def __init__(self, request: FaultRequest) -> None:
         self._request, self._direction = request, request.choice("direction")
-        self._factor = 1 / request.number("fraction")
+        self._grown = math.sqrt(1 / request.number("fraction"))
         self._usual = 0.0
 
     def before(self) -> Values:
@@ -63,13 +67,13 @@ class GpuLinkPace:
         """Its pace now."""
         began_s = time.time()
         pace = self._pace()
-        slow = self._usual > 0 and pace >= self._usual * (1 + self._factor) / 2
+        slow = self._usual > 0 and pace >= self._usual * self._grown
         return Evidence({"ns_per_byte": pace}, began_s if slow else None)
 
     def after(self) -> Aftermath:
         """Recovered when it is near its usual pace."""
         pace = self._pace()
-        return Aftermath({"ns_per_byte": pace}, pace < self._usual * (1 + self._factor) / 2 if pace else None)
+        return Aftermath({"ns_per_byte": pace}, pace < self._usual * self._grown if pace else None)
 
     def _pace(self) -> float:
         first = carried(self._request, self._direction)

@@ -1,7 +1,5 @@
 """Whatever the switches hash: data goes where it is planned, or C4P says that no path can be chosen and plans none."""
 
-import time
-
 import pytest
 from crossing_pairs import crossing_pairs
 from drawn_jobs import draws_job
@@ -16,8 +14,6 @@ from c4bench.wire.messages import Meeting
 SIZE_BYTES, OPERATIONS, DRAWS = 4 << 20, 4, 6
 # Fewer than the spines of most fabrics, so that some links between switches carry nothing.
 QPS = 3
-PERFTEST = "ib_write_bw -d {device} -x {gid} -m 4096 -s 65536 -n 8000 --report_gbits"
-WITHIN_S, BEGUN_S, COUNTED_S = 60.0, 0.1, 0.2
 # Shares of a flow's data: acknowledgements and grants of others, and an uneven share of few messages.
 STRAY, FULL = 0.1, 0.5
 
@@ -52,35 +48,6 @@ def test_data_goes_where_it_is_planned_or_nothing_is_planned(
         measure("paths.planned", len(placed), equals=0, clock=Clock.NONE, **labels)
     else:
         measure("paths.as_planned_fraction", sum(right) / DRAWS, equals=1, clock=Clock.NONE, **labels)
-
-
-@pytest.mark.nightly
-@pytest.mark.needs(hosts=8)
-def test_a_program_goes_where_it_is_planned(cluster, rdma_hosts, learnt, switches, program, measure, pytestconfig):
-    """A queue pair of a program of others gets the port of its path, though it can wait for a quarter of a second only.
-
-    By the switches' counters, of what it sends while it runs.
-    """
-    atlas, refusal = learnt
-    if refusal or not switches.any:
-        pytest.skip(f"unsupported: {refusal or 'the inventory names no switches'}")
-    if not program.has("ib_write_bw", rdma_hosts):
-        pytest.skip("no-ib_write_bw: the hosts have none on PATH; install perftest")
-    pair = crossing_pairs(rdma_hosts, atlas)[0]
-    ran = program(f"{PERFTEST} {{server}}", server=PERFTEST, hosts=pair)
-    until_s = time.monotonic() + WITHIN_S
-    while not (ran.job in cluster.parts.registry.jobs() and (placed := cluster.placed(ran.job))):
-        assert time.monotonic() < until_s, cluster.remarks()
-        time.sleep(0.05)
-    time.sleep(BEGUN_S)
-    before, began_s = switches.ports(), time.monotonic()
-    time.sleep(COUNTED_S)
-    carried, took_s = carried_bytes(before, switches.ports()), time.monotonic() - began_s
-    assert ran.wait(WITHIN_S) == 0
-    sender = pair[1].nics[0]
-    (path,) = (path for flow, path in placed.items() if flow.source == sender.name)
-    share = min(carried[hop] * 8 / took_s / sender.rate_bps for hop in path.hops[:-1])
-    measure("paths.on_path_fraction", share, at_least=FULL, topology=pytestconfig.option.c4_topology)
 
 
 @pytest.fixture

@@ -22,8 +22,9 @@ MEETING = Meeting("within", 3)  # the job's ranks and the test
 
 @pytest.mark.nightly
 @pytest.mark.needs(hosts=8)
+@pytest.mark.parametrize("direction", ["rx", "tx"])
 def test_the_operation_that_meets_a_slow_link_adapts(
-    cluster, pairs_across, atlas, switches, optimum_bps, inject, clocks, measure, pytestconfig
+    direction, cluster, pairs_across, atlas, switches, optimum_bps, inject, clocks, measure, pytestconfig
 ):
     """A link of a bond falls to half its rate in mid-operation: the rest of it goes as fast as is still possible."""
     if not switches.any:
@@ -31,14 +32,14 @@ def test_the_operation_that_meets_a_slow_link_adapts(
     pair = pairs_across(1)[0]
     if not all(len(host.nics[0].bond) == 2 for host in pair):
         pytest.skip("no-bonds: a job's QPs share one link to its NIC; try --c4-topology bonds-2")
-    place, hop = link_to(pair[0].nics[0].name, pair[1].nics[0].name, atlas, switches.ports())
-    full_bps, left_bps = optimum_bps([pair]), optimum_bps([pair], slow={hop: FRACTION})
+    place, hops = link_of(pair[0].nics[0].name, pair[1].nics[0].name, atlas, switches.ports())
+    full_bps, left_bps = optimum_bps([pair]), optimum_bps([pair], slow={hops[direction]: FRACTION})
     operation_s = SIZE_BYTES * 8 / full_bps
     running = cluster.start(spec(pair))
     cluster.results(running, "ready", 60.0)
     cluster.meet(MEETING.name, "start")
     time.sleep((WARM_UP + 2) * PERIOD_S)
-    onsets_s = slow_down(inject, place, operation_s)
+    onsets_s = slow_down(inject, {"at": place, "direction": direction, "fraction": FRACTION}, operation_s)
     cluster.meet(MEETING.name, "end")
     spans = operations(cluster.results(running, "steady", 60.0), pair, clocks)
     cluster.stop(running.spec.id)
@@ -50,20 +51,20 @@ def test_the_operation_that_meets_a_slow_link_adapts(
         raise InconclusiveError(f"the link did not become slow early in an operation: {onsets_s}; run it again")
     ((began_s, ended_s),) = hit
     rest_bits = SIZE_BYTES * 8 - healthy_bps * (onset_s - began_s)
-    labels = {"topology": pytestconfig.option.c4_topology, "left": FRACTION}
+    labels = {"topology": pytestconfig.option.c4_topology, "left": FRACTION, "direction": direction}
     measure("c4p.optimum_fraction", healthy_bps / full_bps, at_least=0.98, state="before a link slows", **labels)
     measure("c4p.within_operation_fraction", rest_bits / (ended_s - onset_s) / left_bps, at_least=0.95, **labels)
 
 
-def slow_down(inject, place, operation_s):
-    """Slow the link at `place` down soon after an operation has begun, in a few tries; when that was, on our clock."""
+def slow_down(inject, fault_parameters, operation_s):
+    """Slow a link down soon after an operation has begun, in a few tries; when that was, on our clock."""
     delay_s, onsets_s = FIRST_DELAY_S, []
     for _ in range(TRIES):
         soonest_s = time.time() + delay_s
         aimed_s = soonest_s + (-soonest_s) % PERIOD_S + PART * operation_s
         time.sleep(aimed_s - delay_s - time.time())
         called_s = time.time()
-        with inject("link.rate", at=place, direction="tx", fraction=FRACTION) as fault:
+        with inject("link.rate", **fault_parameters) as fault:
             time.sleep(PERIOD_S)
         onsets_s.append(fault.onset_s)
         if fault.onset_s % PERIOD_S < LATEST * operation_s:
@@ -73,12 +74,13 @@ def slow_down(inject, place, operation_s):
     return onsets_s
 
 
-def link_to(nic, far, atlas, ports):
-    """One of the two links to a bond: the port at its switch, and the hop by which paths from `far` reach the bond."""
-    by_switch = {ports[path.hops[0]].switch: ports[path.hops[0]].interface for path in atlas.paths(nic, far)}
-    hop = min(path.hops[-1] for path in atlas.paths(far, nic))
-    switch = hop.partition("@")[2]
-    return f"{switch}/{by_switch[switch]}", hop
+def link_of(nic, far, atlas, ports):
+    """One of the two links of a bond: the port at its switch, and the hops of what this receives from it and sends."""
+    by_switch = {ports[path.hops[0]].switch: path.hops[0] for path in atlas.paths(nic, far)}
+    sent = min(path.hops[-1] for path in atlas.paths(far, nic))
+    switch = sent.partition("@")[2]
+    received = by_switch[switch]
+    return f"{switch}/{ports[received].interface}", {"rx": received, "tx": sent}
 
 
 def operations(results, pair, clocks):

@@ -7,8 +7,8 @@ from test_catalogue import BY_SWITCH
 from test_witnesses import hurts_icmp
 
 from c4bench import remote
+from c4bench.errors import C4Error
 from c4bench.inject import catalogue, path_witness
-from c4bench.inject.feasibility import place_name
 from c4bench.model.fault import WitnessReport
 from c4bench.model.measurement import Clock
 from c4bench.pytest_plugin.scope import no_fault
@@ -33,14 +33,17 @@ NOTHING = WitnessReport(False, None, {}, {})
 
 
 @pytest.fixture
-def where(up_and_across, nic_hosts, place, possible_faults):
+def where(up_and_across, nic_hosts, place, path_injector):
     """The place of a fault, and its parameters; skips what the place cannot have."""
 
     def found(name):
         target = place(up_and_across[0] if name in OF_PORTS else f"{nic_hosts[0].name}/0")
-        if why := possible_faults.obstacle_at(name, place_name(target)):
-            pytest.skip(no_fault({name: f"{place_name(target)}: {why}"}))
-        return target, (OF_PORTS | OF_NICS)[name] | (BY_SWITCH.get(name, {}) if target.switch else {})
+        parameters = (OF_PORTS | OF_NICS)[name] | (BY_SWITCH.get(name, {}) if target.switch else {})
+        try:
+            path_injector.plan(name, target, parameters)
+        except C4Error as error:
+            pytest.skip(no_fault({name: str(error)}))
+        return target, parameters
 
     return found
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from c4bench.workload.perftest import figure_of, serving
+from c4bench.workload.perftest import average_bps, serving
 
 REPORT = """\
 ---------------------------------------------------------------------------------------
@@ -18,13 +18,13 @@ LISTENING = """\
 
 def test_the_average_is_read_from_the_row_of_the_size():
     """3.87 Gbit/s, not the peak."""
-    assert figure_of(REPORT, 1 << 20) == pytest.approx(3.87e9)
+    assert average_bps(REPORT, 1 << 20) == pytest.approx(3.87e9)
 
 
 @pytest.mark.parametrize("said", ["", "Can't produce a report", REPORT.replace("1048576", "4096")])
 def test_no_row_is_no_bandwidth(said):
     """A run that could not time itself is told from one that was slow."""
-    assert figure_of(said, 1 << 20) == 0.0
+    assert average_bps(said, 1 << 20) == 0.0
 
 
 def test_a_listening_server_is_told_from_a_connected_one():

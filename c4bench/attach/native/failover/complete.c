@@ -104,12 +104,23 @@ static int complete_receive(struct pair *pair, int side, struct ibv_wc *completi
 	return 1;
 }
 
+/* A queue pair without a twin: its receives may be of a pool, whose ids the device has. */
+static int complete_other(const struct nic *nic, struct ibv_wc *completion)
+{
+	int received = completion->status ? id_received(completion->wr_id) : (completion->opcode & IBV_WC_RECV) != 0;
+	struct pool *pool = received ? pool_of_other(nic, completion->qp_num) : NULL;
+
+	if (pool)
+		pool_take(pool, id_epoch(completion->wr_id), id_number(completion->wr_id), &completion->wr_id);
+	return 1;
+}
+
 int pair_complete(const struct nic *nic, int side, struct ibv_wc *completion)
 {
 	struct pair *pair = keeper_numbered(nic, side, completion->qp_num);
 
 	if (!pair)
-		return side == OWN;
+		return side == OWN && complete_other(nic, completion);
 	if (id_received(completion->wr_id))
 		return complete_receive(pair, side, completion);
 	return complete_send(pair, side, completion);

@@ -118,7 +118,7 @@ void fence_greet(struct pair *pair)
 	pair->standby = (struct standby){0};
 	pair->moves = 0;
 	pair->hopes = 1;
-	pair->greet_ns = 0;
+	pair->greet_ns = pair->greeted_ns = 0;
 	fence_ends(pair, &own, &peer);
 	relay_have(&own);
 	keeper_wake();
@@ -171,6 +171,7 @@ static void greet(struct pair *pair, uint64_t now_ns)
 		 pair->state != YOUNG ? CONNECTED : pair->peer.tag ? HEARD : 0);
 	fence_tell(pair, word);
 	uint64_t waited_ns = now_ns - pair->since_ns;
+	pair->greeted_ns = now_ns;
 	pair->greet_ns = now_ns + (waited_ns < GREET_FIRST_NS ? GREET_FIRST_NS : waited_ns < GREET_AGAIN_NS ? waited_ns : GREET_AGAIN_NS);
 }
 
@@ -178,7 +179,7 @@ static uint64_t step_young(struct pair *pair, uint64_t now_ns)
 {
 	enum state young = YOUNG;
 
-	if (pair->peer.tag && pair->sends_as) {
+	if (pair->peer.tag) {
 		int connected = standby_connect(pair, TWIN, pair->peer.twin_packet);
 		if (connected)
 			standby_begin(pair, now_ns);
@@ -221,6 +222,8 @@ static int is_alone(struct pair *pair)
 {
 	int all = 1;
 
+	if (pair->pool && pair->pool->others)
+		return -1;
 	for (struct pair *one = keeper_all(); one && pair->pool; one = one->next) {
 		if (one->pool != pair->pool || one->ended || !one->receives_as || one->state == LOST || one->state == MOVING ||
 		    one->send_side != pair->send_side)
@@ -607,8 +610,8 @@ static void hear_hello(struct pair *pair, uint32_t tag, const char *word)
 		return;
 	if (peer->knows < knows)
 		peer->knows = knows;
-	if (knows < CONNECTED)
-		pair->greet_ns = 0;
+	if (knows < CONNECTED && pair->greet_ns > pair->greeted_ns + GREET_FIRST_NS)
+		pair->greet_ns = pair->greeted_ns + GREET_FIRST_NS;
 }
 
 static void hear_fence(struct pair *pair, const char *word)

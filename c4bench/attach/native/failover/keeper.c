@@ -181,7 +181,7 @@ static void note_event(struct nic *nic, int side, enum ibv_event_type type)
 	if (!failed)
 		return;
 	for (struct pair *pair = all; pair; pair = pair->next)
-		if (pair->nic == nic && pair->send_side == side && (pair->state == READY || (pair->state == YOUNG && pair->sends_as)))
+		if (pair->nic == nic && pair->send_side == side && (pair->state == READY || (pair->state == YOUNG && pair->receives_as)))
 			keeper_want(pair);
 }
 

@@ -8,6 +8,7 @@
 #include "next.h"
 #include "pools.h"
 #include "relay.h"
+#include "standby.h"
 #include "writer.h"
 
 #include <errno.h>
@@ -18,17 +19,27 @@
    has it together with the other NIC. */
 enum { TIMEOUT_AT_MOST = 12, RETRIES_AT_MOST = 3 };
 
-int pair_modify(struct ibv_qp *qp, struct ibv_qp_attr *attributes, int mask)
+static int modify(struct ibv_qp *qp, struct ibv_qp_attr *attributes, int mask)
 {
 	NEXT(ibv_modify_qp, ENOSYS);
 	return next(qp, attributes, mask);
+}
+
+int pair_change(struct ibv_qp *qp, struct ibv_qp_attr *attributes, int mask)
+{
+	enum ibv_qp_state seen = qp->state;
+	int failed = modify(qp, attributes, mask);
+
+	if (pair_of(qp))
+		qp->state = seen;
+	return failed;
 }
 
 int pair_set(struct ibv_qp *qp, enum ibv_qp_state state)
 {
 	struct ibv_qp_attr attributes = {.qp_state = state};
 
-	return pair_modify(qp, &attributes, IBV_QP_STATE);
+	return pair_change(qp, &attributes, IBV_QP_STATE);
 }
 
 static int destroy(struct ibv_qp *qp)
@@ -37,21 +48,29 @@ static int destroy(struct ibv_qp *qp)
 	return next(qp);
 }
 
-/* Why a queue pair has no twin; NULL where it may have one. */
-static const char *obstacle(const struct ibv_qp_init_attr *attributes, struct ibv_pd *pd)
+/* Whether a queue pair may have a twin; says why not. */
+static int may_have_twin(const struct ibv_qp_init_attr *attributes, struct ibv_pd *pd)
 {
-	if (attributes->qp_type != IBV_QPT_RC)
-		return "it is not reliable (RC)";
+	if (attributes->qp_type != IBV_QPT_RC) {
+		say("a queue pair that is not reliable (RC) does not survive a failure of its NIC");
+		return 0;
+	}
 	const struct queue *sends = queue_of(attributes->send_cq), *receives = queue_of(attributes->recv_cq);
 	const struct pool *pool = pool_of(attributes->srq);
 
-	if (!sends || !receives || sends->by_events || receives->by_events)
-		return "its completions come by events, or by ibv_start_poll";
-	if (attributes->srq && (!pool || (pool->queue && pool->queue != receives)))
-		return "its shared receive queue has no twin, or several completion queues";
-	if (!memory_twin_of(pd))
-		return "its protection domain has no twin";
-	return NULL;
+	if (!sends || !receives || sends->by_events || receives->by_events) {
+		say("a queue pair whose completions come by events, or by ibv_start_poll, does not survive a failure of its NIC");
+		return 0;
+	}
+	if (attributes->srq && (!pool || (pool->queue && pool->queue != receives))) {
+		say("a queue pair whose shared receive queue has several completion queues does not survive a failure of its NIC");
+		return 0;
+	}
+	if (!memory_twin_of(pd)) {
+		say("a queue pair whose protection domain has no twin does not survive a failure of its NIC");
+		return 0;
+	}
+	return 1;
 }
 
 static struct ibv_qp *make_twin(struct pair *pair, const struct ibv_qp_init_attr *attributes, struct ibv_pd *pd)
@@ -93,13 +112,11 @@ static void free_pair(struct pair *pair)
 /* Returns the new pair, NULL where the queue pair has no twin. */
 static struct pair *pair_up(struct ibv_qp *qp, const struct ibv_qp_init_attr *attributes, struct ibv_pd *pd)
 {
-	const char *why = obstacle(attributes, pd);
-	struct pair *pair = why ? NULL : calloc(1, sizeof *pair);
+	struct pair *pair;
 
-	if (why) {
-		say("a queue pair does not survive a failure of its NIC: %s", why);
+	if (!may_have_twin(attributes, pd))
 		return NULL;
-	}
+	pair = calloc(1, sizeof *pair);
 	if (pair && fill(pair, qp, attributes, pd) && keeper_start() && keeper_add(pair))
 		return pair;
 	say("a queue pair does not survive a failure of its NIC: no memory for its twin");
@@ -108,13 +125,21 @@ static struct pair *pair_up(struct ibv_qp *qp, const struct ibv_qp_init_attr *at
 	return NULL;
 }
 
+static void leave_alone(struct ibv_qp *qp, const struct ibv_qp_init_attr *attributes)
+{
+	struct pool *pool = pool_of(attributes->srq);
+
+	if (pool)
+		pool_add_other(pool, qp);
+}
+
 struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attributes)
 {
 	NEXT(ibv_create_qp, NULL);
 	struct ibv_qp *qp = next(pd, attributes);
 
-	if (qp && nic_of(qp->context) && !in_child)
-		pair_up(qp, attributes, pd);
+	if (qp && nic_of(qp->context) && !in_child && !pair_up(qp, attributes, pd))
+		leave_alone(qp, attributes);
 	return qp;
 }
 
@@ -128,19 +153,22 @@ struct ibv_qp *pair_create_extended(struct ibv_context *context, struct ibv_qp_i
 		return qp;
 	if (attributes->comp_mask & ~plain || !(attributes->comp_mask & IBV_QP_INIT_ATTR_PD)) {
 		say("a queue pair does not survive a failure of its NIC: it has more than other NICs may have");
+		leave_alone(qp, (struct ibv_qp_init_attr *)attributes);
 		return qp;
 	}
 	struct pair *pair = pair_up(qp, (struct ibv_qp_init_attr *)attributes, attributes->pd);
 	if (pair)
 		writer_make(pair);
+	else
+		leave_alone(qp, (struct ibv_qp_init_attr *)attributes);
 	return qp;
 }
 
 static int to_init(struct pair *pair, struct ibv_qp_attr *attributes, int mask)
 {
-	int failed = pair_modify(pair->qp[OWN], attributes, mask);
+	int failed = modify(pair->qp[OWN], attributes, mask);
 
-	if (!failed && pair_modify(pair->qp[TWIN], attributes, mask)) {
+	if (!failed && modify(pair->qp[TWIN], attributes, mask)) {
 		say("the twin of a queue pair is not made ready: it does not survive a failure of its NIC");
 		pair->state = PLAIN;
 	}
@@ -171,7 +199,7 @@ static int to_receive(struct pair *pair, struct ibv_qp_attr *attributes, int mas
 		say("no new connections with a shared receive queue that has moved to another NIC");
 		return ENETDOWN;
 	}
-	int failed = pair_modify(pair->qp[OWN], attributes, mask);
+	int failed = modify(pair->qp[OWN], attributes, mask);
 
 	writer_replace(pair);
 	if (failed || pair->state != YOUNG)
@@ -187,6 +215,7 @@ static int to_receive(struct pair *pair, struct ibv_qp_attr *attributes, int mas
 	pair->bytes_a_packet = 128u << attributes->path_mtu;
 	address_of(&attributes->ah_attr.grh.dgid, pair->peer.address);
 	pair->peer.number = attributes->dest_qp_num;
+	pair->connected[OWN] = 1;
 	fence_greet(pair);
 	keeper_unlock();
 	return 0;
@@ -200,17 +229,22 @@ static int to_send(struct pair *pair, struct ibv_qp_attr *attributes, int mask)
 		own.timeout = TIMEOUT_AT_MOST;
 	if (mask & IBV_QP_RETRY_CNT && own.retry_cnt > RETRIES_AT_MOST)
 		own.retry_cnt = RETRIES_AT_MOST;
-	int failed = pair_modify(pair->qp[OWN], &own, mask);
-	if (failed)
-		return failed;
 	keeper_lock();
-	pair->to_send = own;
-	pair->sends_as = mask;
-	pair->packets[OWN] = own.sq_psn;
-	pair->connected[OWN] = 1;
+	/* One that only received until now may have moved meanwhile. */
+	int failed = pair->connected[OWN] ? modify(pair->qp[OWN], &own, mask) : 0;
+	if (!failed) {
+		pair->qp[OWN]->state = IBV_QPS_RTS;
+		pair->to_send = own;
+		pair->sends_as = mask;
+		if (pair->connected[OWN]) {
+			pair->packets[OWN] = own.sq_psn;
+			pair->sending[OWN] = 1;
+		}
+		standby_enable(pair, TWIN);
+	}
 	keeper_unlock();
 	keeper_wake();
-	return 0;
+	return failed;
 }
 
 /* The program ends what it has outstanding: from now on all is its own. */
@@ -225,7 +259,10 @@ static int to_error(struct pair *pair, struct ibv_qp_attr *attributes, int mask)
 			pair->state = PLAIN;
 	}
 	keeper_unlock();
-	return pair_modify(pair->qp[side], attributes, mask);
+	int failed = modify(pair->qp[side], attributes, mask);
+	if (!failed)
+		pair->qp[OWN]->state = IBV_QPS_ERR;
+	return failed;
 }
 
 /* A new beginning, at the program's own NIC. */
@@ -235,7 +272,7 @@ static int to_reset(struct pair *pair, struct ibv_qp_attr *attributes, int mask)
 	fence_leave(pair);
 	int posting = bias_enter(&pair->posting), receiving = bias_enter(&pair->receiving);
 	int queue = queue_enter(pair->send_queue);
-	int failed = pair_modify(pair->qp[OWN], attributes, mask);
+	int failed = modify(pair->qp[OWN], attributes, mask);
 	pair_set(pair->qp[TWIN], IBV_QPS_RESET);
 	pair->send_queue->away -= pair->send_side == TWIN;
 	pair->receive_queue->away -= pair->receive_side == TWIN;
@@ -245,7 +282,7 @@ static int to_reset(struct pair *pair, struct ibv_qp_attr *attributes, int mask)
 	pair->send_epoch++;
 	pair->receive_epoch = pair->send_epoch;
 	pair->holding = pair->receives_wait = 0;
-	pair->connected[OWN] = pair->connected[TWIN] = 0;
+	pair->connected[OWN] = pair->connected[TWIN] = pair->sending[OWN] = pair->sending[TWIN] = 0;
 	pair->mixed_until = 0;
 	pair->wanted = pair->hopeless = 0;
 	pair->error = IBV_WC_SUCCESS;
@@ -262,9 +299,9 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attributes, int mask)
 	struct pair *pair = in_child ? NULL : pair_of(qp);
 
 	if (!pair)
-		return pair_modify(qp, attributes, mask);
+		return modify(qp, attributes, mask);
 	if (!(mask & IBV_QP_STATE))
-		return pair_modify(pair->qp[pair->send_side], attributes, mask);
+		return modify(pair->qp[pair->send_side], attributes, mask);
 	switch (attributes->qp_state) {
 	case IBV_QPS_INIT:
 		return to_init(pair, attributes, mask);
@@ -272,13 +309,13 @@ int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attributes, int mask)
 		return to_receive(pair, attributes, mask);
 	case IBV_QPS_RTS:
 		return mask & IBV_QP_SQ_PSN ? to_send(pair, attributes, mask)
-					    : pair_modify(pair->qp[pair->send_side], attributes, mask);
+					    : modify(pair->qp[pair->send_side], attributes, mask);
 	case IBV_QPS_ERR:
 		return to_error(pair, attributes, mask);
 	case IBV_QPS_RESET:
 		return to_reset(pair, attributes, mask);
 	default:
-		return pair_modify(pair->qp[pair->send_side], attributes, mask);
+		return modify(pair->qp[pair->send_side], attributes, mask);
 	}
 }
 
@@ -311,6 +348,7 @@ int ibv_destroy_qp(struct ibv_qp *qp)
 		keeper_unlock();
 		writer_free(pair);
 	}
+	pool_remove_other(qp);
 	int failed = destroy(qp);
 	if (pair)
 		free_pair(pair);

@@ -83,7 +83,8 @@ struct pair {
 	int holding; /* what is posted waits until the twin of `missing_key` is known */
 	uint32_t missing_key;
 	uint32_t packets[SIDES]; /* the next packet sequence number */
-	int connected[SIDES];
+	int connected[SIDES]; /* it can receive */
+	int sending[SIDES];   /* it can send; a program that only receives need not make its queue pair do that */
 	uint64_t mixed_until; /* some requests before this number were carried out by another NIC */
 
 	struct bias receiving;
@@ -104,7 +105,7 @@ struct pair {
 	uint32_t tag;
 	struct peer peer;
 	int hopes; /* the peer may answer still */
-	uint64_t since_ns, greet_ns, asked_key_ns;
+	uint64_t since_ns, greet_ns, greeted_ns, asked_key_ns;
 	struct move move;
 	struct standby standby;
 	struct stall stall;
@@ -131,9 +132,9 @@ int pair_probe(struct pair *pair, int side);
 /* All that is outstanding comes back to the program as errors, as the device would return it. */
 void pair_fail(struct pair *pair);
 
-/* Set a queue pair's state; returns errno. */
+/* Modify a queue pair behind its program, which may look at the state in the handle (UCX does); return errno. */
+int pair_change(struct ibv_qp *qp, struct ibv_qp_attr *attributes, int mask);
 int pair_set(struct ibv_qp *qp, enum ibv_qp_state state);
-int pair_modify(struct ibv_qp *qp, struct ibv_qp_attr *attributes, int mask);
 
 /* In place of the device's functions. */
 int pair_post_send(struct ibv_qp *qp, struct ibv_send_wr *first, struct ibv_send_wr **bad);

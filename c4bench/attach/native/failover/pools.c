@@ -10,12 +10,40 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-static struct table pools;
+static struct table pools, others;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 struct pool *pool_of(struct ibv_srq *srq)
 {
 	return srq ? table_get(&pools, (uintptr_t)srq) : NULL;
+}
+
+static uint64_t number_key(const struct nic *nic, uint32_t number)
+{
+	return 1ull << 63 | (uint64_t)nic->number << 32 | number;
+}
+
+void pool_add_other(struct pool *pool, const struct ibv_qp *qp)
+{
+	pthread_mutex_lock(&lock);
+	pool->others += table_set(&others, number_key(pool->nic, qp->qp_num), pool);
+	pthread_mutex_unlock(&lock);
+}
+
+void pool_remove_other(const struct ibv_qp *qp)
+{
+	const struct nic *nic = nic_of(qp->context);
+
+	pthread_mutex_lock(&lock);
+	struct pool *pool = nic ? table_take(&others, number_key(nic, qp->qp_num)) : NULL;
+	if (pool)
+		pool->others--;
+	pthread_mutex_unlock(&lock);
+}
+
+struct pool *pool_of_other(const struct nic *nic, uint32_t number)
+{
+	return table_get(&others, number_key(nic, number));
 }
 
 static void free_pool(struct pool *pool)

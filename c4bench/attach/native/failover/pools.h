@@ -20,6 +20,7 @@ struct pool {
 	uint32_t unused_count;
 	int side;
 	uint32_t epoch;
+	int others; /* queue pairs that receive from it and have no twin: while there are any, it cannot move */
 };
 
 /* The pool of a shared receive queue of the program; NULL for one without a twin. */
@@ -28,6 +29,11 @@ struct pool *pool_of(struct ibv_srq *srq);
 /* A receive has completed: its place is free. Returns whether it was of the present side, and its `wr_id`. The caller has the
    lock of the pool's queue. */
 int pool_take(struct pool *pool, uint32_t epoch, uint64_t place, uint64_t *wr_id);
+
+/* A queue pair without a twin receives from a pool, or ends; the pool of one, NULL for none. */
+void pool_add_other(struct pool *pool, const struct ibv_qp *qp);
+void pool_remove_other(const struct ibv_qp *qp);
+struct pool *pool_of_other(const struct nic *nic, uint32_t number);
 
 /* Give all that was not received to the other side. The caller has the lock of the pool's queue. Returns errno. */
 int pool_move(struct pool *pool);

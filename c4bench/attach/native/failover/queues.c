@@ -158,6 +158,15 @@ struct ibv_cq *ibv_create_cq(struct ibv_context *context, int size, void *of_pro
 	return cq;
 }
 
+/* What a program finds so would be requests by their numbers here. */
+static int refuse_poll(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attributes)
+{
+	(void)cq;
+	(void)attributes;
+	say("ibv_start_poll is refused with --failover for a queue of no wc_flags: ask for some, or poll it by ibv_poll_cq");
+	return EOPNOTSUPP;
+}
+
 /* The twin is an ordinary one: a queue is covered where its program polls it by ibv_poll_cq. */
 struct ibv_cq_ex *queue_create_extended(struct ibv_context *context, struct ibv_cq_init_attr_ex *attributes)
 {
@@ -166,8 +175,10 @@ struct ibv_cq_ex *queue_create_extended(struct ibv_context *context, struct ibv_
 	struct nic *nic = nic_of(context);
 	struct ibv_cq_ex *cq = nic->create_cq_ex(context, attributes);
 
-	if (cq && create && !attributes->wc_flags)
+	if (cq && create && !attributes->wc_flags) {
+		cq->start_poll = refuse_poll;
 		add(nic, ibv_cq_ex_to_cq(cq), create(nic->context[TWIN], (int)attributes->cqe, NULL, NULL, 0));
+	}
 	return cq;
 }
 

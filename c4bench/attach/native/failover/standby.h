@@ -10,6 +10,9 @@
 /* Connect one side with the peer's, whose first packet there has this number. Returns 0 where the device refuses. */
 int standby_connect(struct pair *pair, int side, uint32_t peers_packet);
 
+/* Have a side that is connected send, once the program's own does. Returns 0 where the device refuses. */
+int standby_enable(struct pair *pair, int side);
+
 /* The side that is not used has just been connected; it has just been left. */
 void standby_begin(struct pair *pair, uint64_t now_ns);
 void standby_lost(struct pair *pair);

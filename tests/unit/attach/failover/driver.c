@@ -27,7 +27,7 @@ struct end {
 };
 
 static struct end ends[2];
-static int is_shared;
+static int is_shared, is_one_way; /* the second end only receives, and its queue pair stays in RTR */
 static unsigned long kinds = 3; /* of failures, SILENT the last */
 static unsigned long long state;
 static char wrong[200];
@@ -119,7 +119,8 @@ static void connect_qp(struct end *end)
 	for (int i = 0; i < RECEIVES; i++)
 		post_receive(end);
 	ibv_modify_qp(end->qp, &receive, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN);
-	ibv_modify_qp(end->qp, &send, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT);
+	if (!is_one_way || end == &ends[0])
+		ibv_modify_qp(end->qp, &send, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT);
 }
 
 static int is_told(enum ibv_wr_opcode kind)
@@ -198,6 +199,8 @@ static void look(struct end *end)
 	int found = ibv_poll_cq(end->cq, (int)draw(4) + 1, wc);
 
 	for (int i = 0; i < found; i++) {
+		if (end->qp->state != (is_one_way && end == &ends[1] ? IBV_QPS_RTR : IBV_QPS_RTS) && !end->error)
+			is_wrong("its queue pair is in another state");
 		if (wc[i].qp_num != end->qp->qp_num)
 			is_wrong("another queue pair's completion");
 		if (wc[i].status)
@@ -241,14 +244,14 @@ static void check_time(double until_s)
 static void work(unsigned long messages, unsigned long at, void (*happens)(void))
 {
 	double until_s = now_s() + 8;
-	unsigned long steps = 0;
+	unsigned long steps = 0, back = is_one_way ? 0 : messages;
 
-	while (!*wrong && (ends[0].done < messages || ends[1].done < messages) && !(ends[0].error && ends[1].error)) {
+	while (!*wrong && (ends[0].done < messages || ends[1].done < back) && !(ends[0].error && ends[1].error)) {
 		if (happens && steps++ == at)
 			happens();
 		for (int i = 0; i < 2; i++) {
 			struct end *end = &ends[i];
-			if (end->sent < messages && end->sent - end->done < OUTSTANDING && draw(2) && !end->error)
+			if (end->sent < (i ? back : messages) && end->sent - end->done < OUTSTANDING && draw(2) && !end->error)
 				post(end);
 			look(end);
 		}
@@ -362,7 +365,7 @@ int main(int argc, char **argv)
 	static const struct {
 		const char *name;
 		void (*play)(void);
-	} plays[] = {{"loss", one_loss}, {"counts", one_loss}, {"errors", one_loss}, {"shared", one_loss}, {"all", both_lost}, {"none", no_loss}, {"return", a_return},
+	} plays[] = {{"loss", one_loss}, {"counts", one_loss}, {"errors", one_loss}, {"shared", one_loss}, {"oneway", one_loss}, {"all", both_lost}, {"none", no_loss}, {"return", a_return},
 		     {"second", a_second_loss}};
 	struct ibv_device **devices = ibv_get_device_list(NULL);
 
@@ -371,6 +374,7 @@ int main(int argc, char **argv)
 	for (int i = 0; i < 2; i++)
 		open_end(&ends[i], 2 * i, devices);
 	is_shared = !strcmp(argv[1], "shared");
+	is_one_way = !strcmp(argv[1], "oneway");
 	fabric_tells_packets = strcmp(argv[1], "counts") != 0;
 	kinds = fabric_tells_packets && strcmp(argv[1], "errors") ? 3 : 2; /* else only the NIC itself would notice the third */
 	for (unsigned long seed = strtoul(argv[2], NULL, 0); seed <= strtoul(argv[3], NULL, 0); seed++) {

@@ -65,11 +65,14 @@ def play(built, tmp_path):
     return lambda *words, **options: asyncio.run(run(*words, **options))
 
 
-@pytest.mark.parametrize(("what", "first", "last"), [("loss", 1, 40), ("counts", 1, 10), ("shared", 1, 20)])
+@pytest.mark.parametrize(
+    ("what", "first", "last"), [("loss", 1, 40), ("counts", 1, 10), ("shared", 1, 20), ("oneway", 1, 10)]
+)
 def test_a_nic_is_lost(play, what, first, last):
     """At any moment, with an event or not, at either end: each request is carried out once, completions are in order.
 
-    Also where the NIC does not say which packet it expects, then of what is received; and with shared receive queues.
+    Also where the NIC does not say which packet it expects, then of what is received; with shared receive queues; and
+    with a queue pair that only receives.
     """
     found, _ = play(what, first, last)
     assert found == ["exact, moved"] * (last - first + 1)

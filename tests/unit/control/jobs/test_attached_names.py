@@ -5,14 +5,16 @@ import time
 from types import SimpleNamespace
 
 import msgspec
+import path_scene
 import pytest
 
 from c4bench.control.agents import AgentConnections
-from c4bench.control.jobs import attached_names
+from c4bench.control.jobs import attached, attached_names
 from c4bench.control.jobs.attached import AttachedJobs
 from c4bench.control.jobs.job import Job
+from c4bench.control.paths.learning import PlannedFabric
 from c4bench.errors import UnhealthyError
-from c4bench.model.fabric import ASK_QPS, Nic
+from c4bench.model.fabric import ASK_QPS, DEST_QP, Nic
 from c4bench.model.telemetry import CommRecord, Member
 from c4bench.model.window import Caller, EndName, HostNames, Window
 from c4bench.wire.messages import Attached, AttachedMoves, AttachedPath, AttachedRank, Guidance
@@ -174,6 +176,25 @@ def test_a_planner_by_queue_pairs_is_told_that_at_the_far_end():
         return [await scene.attached.route("h0", one) for one in (path, msgspec.structs.replace(path, remote_qp=77))]
 
     assert asyncio.run(play()) == [ASK_QPS, 50_005]
+
+
+def test_c4p_finds_the_port_of_a_programs_queue_pair(monkeypatch):
+    """With C4P itself, by the agents' probes: the port that it plans the flow by, once the far end's number is said."""
+    monkeypatch.setattr(attached, "_ROUTE_WITHIN_S", 10.0)  # a busy machine is no reason
+    fabric = path_scene.Scene()
+    fabric.paths.plan(PlannedFabric(path_scene.HOSTS, path_scene.PORTS, hash=DEST_QP))
+    scene = Scene(fabric.paths)
+    source, destination = (path_scene.HOSTS[number].nics[0] for number in (0, 2))
+    path = AttachedPath(100, source.address, destination.address, 1)
+
+    async def play():
+        await scene.attached.report("h0", Attached((source,), (AttachedRank(100, "j", 0),)))
+        asked = [await scene.attached.route("h0", one) for one in (path, msgspec.structs.replace(path, remote_qp=77))]
+        return asked, [fabric.paths._port(live.flow.id) for live in fabric.paths.controller.live_flows]
+
+    (first, second), planned = path_scene.run(play())
+    assert (first, planned) == (ASK_QPS, [second])
+    assert second in path_scene.PORTS
 
 
 def test_a_queue_pair_whose_port_is_not_found_in_time_is_said_once(caplog):

@@ -40,7 +40,7 @@ BEGAN    := $(if $(wildcard $(VENV)/.ready),,$(shell date +%s.%N))
 SCENARIOS := attach campaign detection fabric faults resilience sites
 # Three that may run side by side: attacks, drills that boot labs, and those on hosts made of namespaces.
 DRILLS    := drills-attacks drills-labs drills-hosts
-LAB_DRILLS := $(patsubst %,tests/drills/test_%.py,kernel_setup kill_lab lab lab_playbooks lab_setup master_restart \
+LAB_DRILLS := $(patsubst %,tests/drills/test_%.py,exhaust kernel_setup kill_lab lab lab_playbooks lab_setup master_restart \
               path_service pytest_in_lab replay sprayed_packets trial_history workload_run)
 # Each scenario of `make test` twice, for ten seeds: this takes many hours.
 REPLAYS   := tests/drills/test_replay.py::test_every_scenario_replays

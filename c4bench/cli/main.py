@@ -39,7 +39,7 @@ _GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "paths": {"paths": ("paths",), "plan": ("plan",)},
     "runs": {"nightly": ("nightly",), "report": ("report",)},
-    "studies": {"bench": ("bench",), "utilisation": ("utilisation",)},
+    "studies": {"bench": ("bench",), "exhaust": ("exhaust",), "utilisation": ("utilisation",)},
 }
 _COMMANDS = {module: names for modules in _GROUPS.values() for module, names in modules.items()}
 

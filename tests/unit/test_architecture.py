@@ -50,6 +50,7 @@ ORDER = (
     "doctor",
     "reserve",
     "lab",
+    "exhaust",
     "report",
     "control",
     "bus",

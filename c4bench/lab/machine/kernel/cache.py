@@ -23,6 +23,8 @@ ADDED = {
     _HERE / "pfc.h": "include/net",
     _HERE / "rxe_connectx.c": "drivers/infiniband/sw/rxe",
     _HERE / "rxe_connectx.h": "drivers/infiniband/sw/rxe",
+    _HERE / "rxe_events.c": "drivers/infiniband/sw/rxe",
+    _HERE / "rxe_events.h": "drivers/infiniband/sw/rxe",
 }
 PRELOAD = _HERE / "preload.c"
 LANDMARKS = _HERE / "landmarks.c"

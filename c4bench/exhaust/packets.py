@@ -1,0 +1,97 @@
+"""The kernel's list of the packets of a trial, and its switch for events (machine/rxe_events.c)."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from c4bench.errors import UnhealthyError
+from c4bench.exhaust.trials import Counts, Event
+
+_SWITCH = Path("/sys/module/rdma_rxe/parameters/packet_events")
+_LIST = Path("/proc/rxe_packets")
+_UNTOUCHED = "-"
+
+
+class Packet(NamedTuple):
+    """A packet that was sent or received, `ns` after the start.
+
+    Queue pairs are numbered in the order of their first packet, so that lists of two runs can be compared; -1 where the
+    list does not have the number. `happened` is the event, `dark` for a packet that was lost with a NIC, else `-`.
+    """
+
+    way: str
+    number: int
+    ns: int
+    device: str
+    qp: int
+    destination: int
+    psn: int
+    opcode: int
+    size_bytes: int
+    happened: str
+
+
+def begin(event: Event | None) -> None:
+    """Number packets from here on, with this event. Raises UnhealthyError where the kernel cannot."""
+    try:
+        _SWITCH.write_text(str(event) if event else "count")
+    except OSError as error:
+        raise UnhealthyError(f"{_SWITCH}: {error.strerror}; run this in a lab of this release") from None
+
+
+def end() -> None:
+    """Stop; NICs that an event has taken down are up again."""
+    _SWITCH.write_text("off")
+
+
+def read() -> list[Packet]:
+    """The packets since `begin`, in order."""
+    return parse(_LIST.read_text())
+
+
+def parse(text: str) -> list[Packet]:
+    """The packets of the kernel's list."""
+    first_seen: dict[int, int] = {}
+    packets = []
+    for line in text.splitlines():
+        way, number, ns, device, qp, destination, psn, opcode, size, happened = line.split()
+        ends = [first_seen.setdefault(int(end), len(first_seen)) if int(end) else -1 for end in (qp, destination)]
+        packets.append(
+            Packet(way, int(number), int(ns), device, ends[0], ends[1], int(psn), int(opcode), int(size), happened)
+        )
+    return packets
+
+
+def counts(packets: Sequence[Packet]) -> Counts:
+    """How many were sent and how many were received."""
+    sent = sum(packet.way == "sent" for packet in packets)
+    return Counts(sent, len(packets) - sent)
+
+
+def digest(packets: Sequence[Packet]) -> str:
+    """The same for the same packets in the same order."""
+    return hashlib.sha256(repr([tuple(packet) for packet in _timeless(packets)]).encode()).hexdigest()[:16]
+
+
+def _timeless(packets: Sequence[Packet]) -> list[Packet]:
+    """The packets without their times: token buckets round these to 64 ns, and so not all runs alike."""
+    return [packet._replace(ns=0) for packet in packets]
+
+
+def event_at(packets: Sequence[Packet]) -> int | None:
+    """Where in a list the event happened, None if it did not."""
+    for index, packet in enumerate(packets):
+        if packet.happened != _UNTOUCHED:
+            return index
+    return None
+
+
+def same_until_event(packets: Sequence[Packet], undisturbed: Sequence[Packet]) -> bool:
+    """Whether the packets before the event, and the one it happened to, are those of the run without it."""
+    at = event_at(packets)
+    if at is None or at >= len(undisturbed):
+        return False
+    before, expected = _timeless(packets[: at + 1]), _timeless(undisturbed[: at + 1])
+    before[at] = before[at]._replace(happened=_UNTOUCHED)
+    return before == expected

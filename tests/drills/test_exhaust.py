@@ -1,0 +1,114 @@
+"""`c4bench exhaust`: programs with one event at each packet go well or fail loudly, and planted bugs are found."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from c4bench.exhaust import ledger
+from c4bench.exhaust.harness import tally
+from c4bench.exhaust.trials import read_replay
+from c4bench.model.measurement import Clock, Outcome
+from c4bench.record import Ledger
+
+MUTANTS = Path(__file__).with_name("exhaust_mutants.py")
+EXHAUST = (sys.executable, "-m", "c4bench.cli.main", "exhaust")
+# What a replay may have at most.
+PACKETS = 50
+# Two ranks and two sums, so that the second one's numbers are in the way of what is left of the first.
+RESILIENT = ("all_reduce", "--ranks=2", "--bytes=16384", "--operations=2", "--resilient")
+PLAIN = ("all_reduce", "--ranks=3", "--bytes=12")
+
+
+def exhaust(*words):
+    """Run the command; returns its exit code and what it has printed."""
+    done = subprocess.run([*EXHAUST, *words], capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    return done.returncode, done.stdout
+
+
+@pytest.fixture
+def tried(drills, request, tmp_path):
+    """`tried(*words)`: exhaust a program, record runs, wrong ones, and how many were as undisturbed until the event."""
+    measured = Ledger(drills, request.node.nodeid)
+
+    def run(*words):
+        exhaust(*words, f"--run-dir={tmp_path}")
+        counted = tally(ledger.read(tmp_path))
+        labels = {"program": " ".join(word.lstrip("-") for word in words), "clock": Clock.NONE}
+        measured.measure("exhaust.runs", counted.runs, "1", **labels)
+        wrong = measured.measure("exhaust.wrong", counted.wrong, "1", at_most=0, **labels)
+        assert wrong.outcome is Outcome.PASS, [entry for entry in ledger.read(tmp_path) if entry.verdict == "wrong"]
+        assert counted.runs > 0
+        measured.measure("exhaust.placed_fraction", counted.placed / counted.runs, "1", **labels)
+        return counted
+
+    return run
+
+
+def test_a_sample_of_a_resilient_sum(tried):
+    """Two ranks with two NICs each: exact, whatever happens to one NIC or one packet, and loud if one is killed."""
+    counted = tried(*RESILIENT, "--runs=30")
+    assert {what for what, ended in counted.outcomes.items() if "loud" in ended} <= {"killed", "both"}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("all_reduce", "--runs=2500"),
+        ("all_reduce", "--resilient", "--runs=2500"),
+        ("pipeline", "--operations=4", "--runs=1000"),
+        ("all_to_all", "--runs=1000"),
+    ],
+    ids=lambda words: "-".join(word.strip("-") for word in words),
+)
+def test_every_packet(tried, words):
+    """Eight ranks and 64 KiB: every event, at more packets than a slice has."""
+    tried(*words)
+
+
+@pytest.mark.nightly
+def test_a_sweep_goes_on_where_it_ended(tmp_path):
+    """Two calls of ten runs try other trials than each other, and as a whole what one call of twenty tries."""
+    for folder, runs in (("parts", (10, 10)), ("whole", (20,))):
+        for number in runs:
+            exhaust(*PLAIN, f"--runs={number}", f"--run-dir={tmp_path / folder}")
+    parts, whole = (
+        [(entry.event, entry.verdict) for entry in ledger.read(tmp_path / folder) if entry.event]
+        for folder in ("parts", "whole")
+    )
+    assert parts == whole
+    assert len(set(parts)) == 20
+
+
+FOUND = {
+    "repeated_from_the_senders_oldest": RESILIENT,
+    "completion_handled_twice": RESILIENT,
+    "buffer_given_back_early": RESILIENT,
+    "assumed_delivered": RESILIENT,
+    "one_too_many_reported": RESILIENT,
+    "repair_forgotten": RESILIENT,
+    "old_slot_read": RESILIENT,
+    "errors_ignored": PLAIN,
+    "failure_kept_secret": PLAIN,
+}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("mutant", FOUND)
+def test_a_planted_bug_is_found(drills, request, tmp_path, mutant):
+    """A bug in the collectives is found, and its replay, of a few packets, goes wrong in a lab of its own."""
+    found, _ = exhaust(
+        *FOUND[mutant], f"--before={MUTANTS}:{mutant}", "--runs=40", "--shrink=40", f"--run-dir={tmp_path}"
+    )
+    replays = sorted(tmp_path.glob("replay-*.json"))
+    packets = min((read_replay(path).packets for path in replays), default=0)
+    again = [exhaust(f"--replay={path}")[0] for path in replays[:1]]
+    ledger_of = Ledger(drills, request.node.nodeid)
+    right = found == 1 and again == [1] and packets <= PACKETS
+    ledger_of.measure(
+        "exhaust.mutants_found", float(right), "1", equals=1, clock=Clock.NONE, mutant=mutant, packets=packets
+    )
+    assert right, (found, again, packets)

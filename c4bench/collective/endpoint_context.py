@@ -186,8 +186,9 @@ class RankEndpointContext:
 
     @cached_property
     def rails(self) -> tuple[tuple[int, ...], ...]:
-        """The ranks of each host in the order of their NICs; none where hosts have no rails in common."""
-        return rails(self.members)
+        """The ranks of each host in the order of their NICs; none where hosts have no rails in common for all ranks."""
+        own = {gpu.nic for gpu in gpus_of(self.members)}
+        return rails(self.members) if own <= set(self.channels) else ()
 
     def inside(self, peer: int) -> bool:
         """Whether a rank is reached inside this host, not through its NICs."""

@@ -229,9 +229,15 @@ class Engine:
             self._grace = Timer()
             self._waiter.watch(self._grace.fd)
             self._grace.set(_GRACE_S)
-        if needed and self._grace and self._grace.fd in ready.readable:
+        if not self._grace or self._grace.fd not in ready.readable:
+            return
+        if needed:
             peer = needed[0].peer
             raise operation.error(f"rank {peer} of this host has ended", peer=peer, status="ENDED")
+        # The operation has gone on without it; an expired timer would wake this rank again and again.
+        self._waiter.unwatch(self._grace.fd)
+        self._grace.close()
+        self._grace = None
 
     def _set_pace_timer(self, operation: Operation, *, expired: bool) -> None:
         """Wake up when the pacer allows the next message."""

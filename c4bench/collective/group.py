@@ -126,21 +126,27 @@ class Group:
 
         They need staging memory, which those of other pairs do not have, so they come first.
         """
-        edges = self.site.tree_edges() if algorithm == "tree" else self.site.rail_edges()
-        self._connect_missing(algorithm, edges, staged=True)
+        if algorithm not in self._connected:
+            to, back = self.site.tree_edges() if algorithm == "tree" else self.site.rail_edges()
+            self._connect(algorithm, _without(to, self._senders), _without(back, self._receivers), staged=True)
 
-    def _connect_missing(self, key: str, edges: tuple[Edges, Edges], *, staged: bool) -> None:
-        if key not in self._connected:
-            to, back = edges
-            self._connect(key, _without(to, self._senders), _without(back, self._receivers), staged=staged)
+    def _connect_relays(self) -> None:
+        """Connect the edges of an all-to-all by relays; the first call does it."""
+        if "relays" not in self._connected:
+            self._connect_reduces()
+            to, back = self.site.relay_edges()
+            self._connect("relays", _without(to, self._senders), _without(back, self._receivers), staged=False)
 
     def _connect_all(self) -> None:
         """Connect the pairs of ranks that are not connected; the first call does it."""
         if "pairs" not in self._connected:
-            for algorithm in self._algorithms[1:]:
-                self._connect_reduce(algorithm)
+            self._connect_reduces()
             to, back = self.site.pair_edges()
             self._connect("pairs", _missing(to, self._senders), _missing(back, self._receivers), staged=False)
+
+    def _connect_reduces(self) -> None:
+        for algorithm in self._algorithms[1:]:
+            self._connect_reduce(algorithm)
 
     def sender(self, peer: int, channel: int) -> SendEndpoint:
         """The sending endpoint to `peer` on a channel. Raises LookupError if there is none."""
@@ -298,7 +304,7 @@ class Group:
 
     def _relay(self, signature: Signature, source: Array, target: Array) -> None:
         """An all-to-all by relays. The scratch memory has a row for each rank of the other hosts."""
-        self._connect_missing("relays", self.site.relay_edges(), staged=False)
+        self._connect_relays()
         hosts, block = self.site.rails, source.size // self.size
         scratch = self._scratch(source)
         ranks = next(ranks for ranks in hosts if self.rank in ranks)
@@ -415,7 +421,7 @@ class Group:
                 staging_bytes=self.options.staging_bytes,
                 window=channel_split.window,
             )
-            each.pacer = None if any(INSIDE in sender.nics for sender in senders) else self._pacer(channel)
+            each.pacer = self._pacer(senders)
             transfers.append(each)
         self._run_transfers(signature, algorithm, transfers)
 
@@ -459,11 +465,15 @@ class Group:
         self._engine.run(Operation(self.name, self.rank, signature, transfers, record), now_ns)
         self._seq += 1
 
-    def _pacer(self, channel: int) -> Pacer | None:
+    def _pacer(self, senders: Sequence[SendEndpoint]) -> Pacer | None:
         """A pacer for connections of several QPs, which could post more than their NIC sends; one QP needs none.
 
-        Packets that may be marked are sent at the rate that notices of marks allow.
+        All `senders` use the same NIC; if some are inside the host, nothing is paced. Packets that may be marked are
+        sent at the rate that notices of marks allow.
         """
+        if not senders or any(INSIDE in sender.nics for sender in senders):
+            return None
+        channel = senders[0].channel
         marked = self.site.nics[channel].ecn
         if self.options.resilient or (self.options.qps == 1 and not marked):
             return None

@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 
 from c4bench.collective.endpoints import Arrival, GateCounts, ReceiveEndpoint, SendEndpoint, Staging
-from c4bench.collective.gpu_links import GpuLinks, GpuPair
+from c4bench.collective.gpu_links import GPUS, GpuLinks, GpuPair
 from c4bench.collective.handshake import OWN_QPS, SLOT_BYTES, Grant, pack_grant, unpack_grant
 from c4bench.collective.memory import INSIDE, Array
 from c4bench.collective.operation import Operation
@@ -41,9 +41,10 @@ _PAGE = 4096
 _CREDENTIALS = struct.Struct("3i")  # process, user, group
 # The counters at the start of the memory: messages appended and taken, grants appended and taken.
 _SENT, _TAKEN, _GRANTED, _READ = range(4)
-# A message: channel, immediate, bytes, arrival (ns of the monotonic clock). No more are under way than there are slots.
+# A message: channel, immediate, bytes, arrival (ns of the monotonic clock). No more are under way than there are slots,
+# and a link has no more channels than a host has GPUs.
 _ENTRY_WORDS = 4
-_ENTRIES = 256
+_ENTRIES = GPUS * _SLOTS
 # A grant: its channel, then the bytes of `pack_grant`. A channel has few under way, as on a NIC.
 _GRANTS = 256
 _GRANT_BYTES = 8 + SLOT_BYTES

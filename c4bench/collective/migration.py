@@ -314,7 +314,7 @@ class MigrateOnFailure(FailurePolicy):
         if probing or now_ns - self._cut_off_ns < _PROBES_S * 1e9:
             return
         alone = not any(self._edges.rails(RailState.UP))
-        others = {edge.peer for edge in self._edges.all}
+        others = {self._members[edge.peer].host for edge in self._edges.all}
         ports_down = not any(rail.port.active for _, rail in self._edges.rails())
         lost = self._rank if ports_down or (alone and len(others) > 1) else cut_off[0].peer
         reasons = sorted({rail.why for _, rail in self._edges.rails() if rail.why})

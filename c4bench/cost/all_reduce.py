@@ -62,7 +62,7 @@ def ring(shape: GpuHosts) -> Load:
 def tree(shape: GpuHosts) -> Load:
     """Two trees for each NIC, of half of its share each, that join hosts; each goes on in a chain through the GPUs."""
     neighbours = min(shape.hosts, _TREE_NEIGHBOURS) if shape.hosts > 1 else 0
-    height = max(1, (shape.hosts - 1).bit_length())
+    height = (shape.hosts - 1).bit_length()
     return Load(neighbours / 2 / shape.gpus, 2 * (shape.gpus - 1) / shape.gpus, 2 * height, 2 * (shape.gpus - 1))
 
 

@@ -105,14 +105,27 @@ def read(host: str, variable: Variable | None) -> tuple[HostFacts, tuple[Nic, ..
         _rate(host, variable, rate, ("rates", interface))
     nics = [_nic(host, variable, position, nic, facts) for position, nic in enumerate(facts.nics)]
     _refuse_duplicates(host, variable, nics)
+    _refuse_duplicate_gpus(host, variable, facts)
     _inside(host, variable, facts)
     return facts, tuple(nics)
 
 
 def gpu_nics(facts: HostFacts) -> tuple[int, ...]:
-    """The index of the NIC next to each GPU, by the GPUs' numbers; -1 where none is stated."""
-    numbered = [(at if gpu.index is None else gpu.index, gpu.nic) for at, gpu in enumerate(facts.gpus)]
+    """The index of the NIC next to each GPU, in the order of the GPUs' numbers; -1 where none is stated."""
+    numbered = zip(_gpu_numbers(facts), (gpu.nic for gpu in facts.gpus), strict=True)
     return tuple(-1 if nic is None else nic for _, nic in sorted(numbered, key=lambda gpu: gpu[0]))
+
+
+def _gpu_numbers(facts: HostFacts) -> list[int]:
+    return [position if gpu.index is None else gpu.index for position, gpu in enumerate(facts.gpus)]
+
+
+def _refuse_duplicate_gpus(host: str, variable: Variable, facts: HostFacts) -> None:
+    numbers = _gpu_numbers(facts)
+    for position, number in enumerate(numbers):
+        if number in numbers[:position]:
+            problem = f"duplicate GPU index {number}; give each GPU of a host its own (host {host})"
+            raise variable.error(problem, ("gpus", position))
 
 
 def inside_of(facts: HostFacts) -> Inside:

@@ -15,6 +15,7 @@ from c4bench.collective.inside import SharedQueue
 from c4bench.collective.ring_reader import read_telemetry_file
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Inside
+from c4bench.verbs.waiting import Ready
 from tests.unit.collective.world import World, run_in_threads
 
 # 8 Gbit/s is a byte a ns.
@@ -122,6 +123,21 @@ def test_a_rank_that_ends_is_noticed_by_those_of_its_host(world):
     error = future.exception()
     assert isinstance(error, CollectiveError)
     assert (error.status, error.peer) == ("ENDED", 2)
+
+
+def test_a_rank_that_ends_when_it_is_not_needed_wakes_nobody(world, monkeypatch):
+    """An operation that goes on without a rank that has ended is not woken again and again because of it."""
+    monkeypatch.setattr("c4bench.collective.engine._GRACE_S", 0.001)
+    engine = world.comms[0]._group._engine
+    link = engine.edges.inside.outgoing[0]
+    sender = next(iter(link.senders.values()))
+    link.ended, sender._total = True, 1
+    engine._check_inside(None, Ready([], [], []))
+    sender._total = 0
+    ready = engine._waiter.wait(1.0)
+    assert ready.readable
+    engine._check_inside(None, ready)
+    assert not any(engine._waiter.wait(0.0))
 
 
 def test_a_rank_that_waits_sleeps(world, monkeypatch):
@@ -244,3 +260,13 @@ def test_a_queue_gives_messages_when_they_have_arrived():
     assert other.slot(3, 1)[:3].tolist() == [0, 0, 0]
     for each in (queue, other):
         each.close()
+
+
+def test_a_queue_holds_what_is_in_all_slots():
+    """The messages in eight slots of each of 64 channels, the most that a link has, are kept until they are taken."""
+    queue = SharedQueue(os.memfd_create("queue"), range(64), 64)
+    under_way = [(channel, number) for number in range(8) for channel in range(64)]
+    for channel, number in under_way:
+        queue.append(channel, number, 10, 1)
+    assert list(queue.pop_arrived(1)) == under_way
+    queue.close()

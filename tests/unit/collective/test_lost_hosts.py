@@ -41,6 +41,25 @@ def test_host_without_a_nic_is_named_by_all(world, nics):
     assert [outcome[1] for outcome in outcomes] == [4, 4, None, 4]
 
 
+def test_the_other_of_two_hosts_with_gpus_is_named(world):
+    """Of two hosts each sees the other one lost, though its ranks have connections to several ranks there."""
+    job = resilient(world, 6, 3, gpus=3)
+    storm = Storm(job)
+
+    def work(comm):
+        if at_work(comm):
+            for rank in (3, 4, 5):
+                for nic in range(3):
+                    storm.add("black hole", rank, nic, after=20)
+        with pytest.raises(CollectiveError) as raised:
+            keep_summing(comm)
+        return raised.value
+
+    errors = {rank: error for rank, error in enumerate(job.run(work)) if error.status == "HOST_LOST"}
+    assert errors
+    assert all(error.peer // 3 != rank // 3 for rank, error in errors.items())
+
+
 def test_killed_rank_is_a_lost_host(world):
     """A rank whose process is gone answers no probe: the others get an error that names it, and can continue."""
     job = resilient(world, 3)

@@ -47,12 +47,58 @@ def test_results_are_exact_and_the_record_says_pxn(world, hosts, gpus, resilient
 
     def work(comm):
         for block in (1, 130, 1200, 7):
-            source = np.arange(size * block, dtype=np.int64) + 1_000_000 * comm.rank
-            target = np.zeros(size * block, np.int64)
-            comm.all_to_all(target, source)
-            own = np.arange(comm.rank * block, (comm.rank + 1) * block)
-            np.testing.assert_array_equal(target, np.concatenate([own + 1_000_000 * peer for peer in range(size)]))
+            _exact_all_to_all(comm, block)
             comm.barrier()
 
     assert job.run(work) == [None] * size
     assert "pxn" in {op.algorithm for op in read_telemetry_file(job.path(0)).ops if op.kind == "all_to_all"}
+
+
+def _exact_all_to_all(comm, block=130):
+    source = np.arange(comm.size * block, dtype=np.int64) + 1_000_000 * comm.rank
+    target = np.zeros(comm.size * block, np.int64)
+    comm.all_to_all(target, source)
+    own = np.arange(comm.rank * block, (comm.rank + 1) * block)
+    np.testing.assert_array_equal(target, np.concatenate([own + 1_000_000 * peer for peer in range(comm.size)]))
+
+
+def _exact_all_reduce(comm, count=1003):
+    array = np.arange(count, dtype=np.int64) * (comm.rank + 1)
+    comm.all_reduce(array)
+    np.testing.assert_array_equal(array, np.arange(count) * (comm.size * (comm.size + 1) // 2))
+
+
+@pytest.mark.parametrize("algorithm", ["tree", "hierarchical"])
+def test_an_all_reduce_may_follow_the_first_all_to_all(world, algorithm):
+    """Both use connections along rails; whichever comes first, those of the all-reduce have staging memory."""
+    job = world(4, 2, gpus=2, algorithm=algorithm)
+
+    def work(comm):
+        _exact_all_to_all(comm)
+        _exact_all_reduce(comm)
+
+    assert job.run(work) == [None] * 4
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "hierarchical"])
+def test_a_rail_is_paced_by_its_own_nic(world, algorithm):
+    """With several QPs, which are paced, a group of one GPU of each host works on any NIC, not on the first alone."""
+    job = world(4, 2, gpus=2, qps=2, algorithm=algorithm)
+
+    def work(comm):
+        with comm.split(comm.rank % 2) as rail:
+            _exact_all_to_all(rail)
+            _exact_all_reduce(rail)
+
+    assert job.run(work) == [None] * 4
+
+
+def test_a_rail_that_is_no_channel_is_not_used(world):
+    """With fewer channels than NICs, ranks next to another NIC use those of the channels, and all is exact."""
+    job = world(4, 2, gpus=2, channels=1, algorithm="hierarchical")
+
+    def work(comm):
+        _exact_all_to_all(comm)
+        _exact_all_reduce(comm)
+
+    assert job.run(work) == [None] * 4

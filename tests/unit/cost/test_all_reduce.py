@@ -35,6 +35,12 @@ def test_what_the_busiest_sends(load, shape, nic, inside):
     assert (load(shape).nic, load(shape).inside) == pytest.approx((nic, inside))
 
 
+def test_a_tree_inside_one_host_has_no_hop_between_hosts():
+    """Up and down a chain of four GPUs are six messages one after another."""
+    shape = GpuHosts(1, 4, 25e9, 225e9, inside_hop_s=2e-6)
+    assert expected_s("tree", 0, shape) == pytest.approx(6 * 2e-6)
+
+
 def test_the_slower_of_both_sets_the_time():
     """64 MiB with an eighth by NICs at 25 and 14/8 by links at 225 Gbit/s take 4.18 ms, which the links take."""
     assert hierarchical(TWO_BY_EIGHT).least_s(64 << 20, TWO_BY_EIGHT) == pytest.approx(4.1756e-3, rel=1e-4)

@@ -139,6 +139,7 @@ def test_host_ranges_are_expanded():
         ),
         ("all: {hosts: {a: {c4: {inside: {rate: fast}}}}}", ["c4.inside", "10gbit", "host a"]),
         ("all: {hosts: {a: {c4: {nics: [{index: 1}, {}]}}}}", ["duplicate NIC index 1", "nics[1].index"]),
+        ("all: {hosts: {a: {c4: {gpus: [{index: 1}, {}]}}}}", ["duplicate GPU index 1", "gpus[1]"]),
         ("all: {hosts: {a: {c4: {nics: [{bond: [e1]}]}}}}", ["nics[0].bond: e1: name two or more interfaces"]),
         ("all: {hosts: {a: {c4: {nics: [{bond: [e1, e1]}]}}}}", ["nics[0].bond: e1, e1: name two or more interfaces"]),
         ("all: {hosts: {a: {c4: {nics: [{speed: 1}]}}}}", ["nics[0].speed", "unknown key", "netdev"]),

@@ -100,9 +100,8 @@ FOUND = {
 @pytest.mark.parametrize("mutant", FOUND)
 def test_a_planted_bug_is_found(drills, request, tmp_path, mutant):
     """A bug in the collectives is found, and its replay, of a few packets, goes wrong in a lab of its own."""
-    found, _ = exhaust(
-        *FOUND[mutant], f"--before={MUTANTS}:{mutant}", "--runs=40", "--shrink=40", f"--run-dir={tmp_path}"
-    )
+    tries = ("--events=down-before,down-after,far-after", "--runs=30", "--shrink=20")
+    found, _ = exhaust(*FOUND[mutant], *tries, f"--before={MUTANTS}:{mutant}", f"--run-dir={tmp_path}")
     replays = sorted(tmp_path.glob("replay-*.json"))
     packets = min((read_replay(path).packets for path in replays), default=0)
     again = [exhaust(f"--replay={path}")[0] for path in replays[:1]]

@@ -17,18 +17,22 @@ from contextlib import suppress
 
 import msgspec
 
-from c4bench.budget import ATTACHED
+from c4bench.budget import AGENT, ATTACHED
 from c4bench.decoding import from_json
 from c4bench.errors import C4Error, UsageError
 from c4bench.model.fabric import Nic
 from c4bench.wire.channel import ChannelClosed
 from c4bench.wire.messages import AttachedWord
 
-FIRST = b'"failover"'
+FIRST = b'{"failover"'
 _HAVE, _LEAVE = b'{"have"', b'{"leave"'
 _ABSENT = "absent"
 # Ends that the processes of a host may have.
 _ENDS_AT_MOST = ATTACHED.records * 256
+# Bytes that may wait for a process that does not read. Words beyond these, and more words at once to the master than it
+# answers for an agent, are lost.
+_UNREAD_AT_MOST = 16 * ATTACHED.bytes
+_FORWARDING_AT_MOST = AGENT.records // 4
 _End = tuple[str, int]
 
 
@@ -82,7 +86,8 @@ class WordRelay:
         """Bring a word to the process that has its end; where none has, the sender learns that."""
         writer = self._ends.get((word.destination, word.remote_qp))
         if writer is not None and not writer.is_closing():
-            writer.write(msgspec.json.encode(word) + b"\n")
+            if writer.transport.get_write_buffer_size() < _UNREAD_AT_MOST:
+                writer.write(msgspec.json.encode(word) + b"\n")
         elif word.word != _ABSENT:
             self._send(AttachedWord(word.destination, word.remote_qp, word.source, word.qp, _ABSENT))
 
@@ -114,6 +119,8 @@ class WordRelay:
     def _send(self, word: AttachedWord) -> None:
         if word.destination in self._addresses:
             self.deliver(word)
+            return
+        if len(self._forwarding) >= _FORWARDING_AT_MOST:
             return
         task = asyncio.get_running_loop().create_task(self._bring(word))
         self._forwarding.add(task)

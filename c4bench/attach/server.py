@@ -192,6 +192,7 @@ class AttachServer:
         self._appeared, self._route, self._planned = appeared, route, planned
         self._relay = relay
         self._connected = 0
+        self._speaking = 0  # of these, those of libraries about failover
         self._warned: set[str] = set()
 
     async def start(self) -> asyncio.Server:
@@ -222,7 +223,7 @@ class AttachServer:
             _logger.warning("not attached: %s", why)
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._connected > 2 * ATTACHED.records:
+        if self._connected > 3 * ATTACHED.records:
             return
         pid, uid, descriptor = _peer(writer.get_extra_info("socket"))
         try:
@@ -231,11 +232,11 @@ class AttachServer:
                 line = await reader.readuntil()
             if uid not in self._users:
                 raise UsageError(f"programs of user {uid}; name the user in attach_users of agent.yml")
-            if self._connected > ATTACHED.records:
-                raise UsageError(f"more than {ATTACHED.records} programs on this host")
-            if FIRST in line:
-                await self._relay.serve(reader, writer)
+            if line.startswith(FIRST):
+                await self._serve_words(reader, writer)
                 return
+            if self._connected - self._speaking > ATTACHED.records:
+                raise UsageError(f"more than {ATTACHED.records} programs on this host")
             hello = from_json(line, AttachHello)
             process = AttachedProcess(pid, uid, identify(hello.environment), hello.ring)
             self._appeared(process, os.dup(descriptor))
@@ -249,6 +250,16 @@ class AttachServer:
                 await self._serve_line(process, line, writer, follower)
         finally:
             following.cancel()
+
+    async def _serve_words(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve a library whose connections go on at other NICs. Raises UsageError where there are too many."""
+        if self._speaking >= ATTACHED.records:
+            raise UsageError(f"more than {ATTACHED.records} programs with --failover on this host")
+        self._speaking += 1
+        try:
+            await self._relay.serve(reader, writer)
+        finally:
+            self._speaking -= 1
 
     async def _serve_line(
         self, process: AttachedProcess, line: bytes, writer: asyncio.StreamWriter, follower: Follower

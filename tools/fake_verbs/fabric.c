@@ -97,8 +97,19 @@ static void complete_send(struct queue_pair *qp, unsigned long number, enum ibv_
 							    .opcode = opcodes[request->wr.opcode], .qp_num = qp->base.qp_num});
 }
 
+/* A message had come in part: the shared receive that it was coming to is flushed. */
+static void flush_shared(struct queue_pair *qp)
+{
+	struct shared *shared = (struct shared *)qp->base.srq;
+
+	if (shared && qp->state != IBV_QPS_ERR && shared->tail < shared->head)
+		complete(qp->base.recv_cq, (struct ibv_wc){.wr_id = shared->receives[shared->tail++ % RING].wr.wr_id,
+							    .status = IBV_WC_WR_FLUSH_ERR, .qp_num = qp->base.qp_num});
+}
+
 static void flush(struct queue_pair *qp, enum ibv_wc_status first)
 {
+	flush_shared(qp);
 	qp->state = IBV_QPS_ERR;
 	for (; qp->done < qp->head; qp->done++, first = IBV_WC_WR_FLUSH_ERR)
 		complete_send(qp, qp->done, first);

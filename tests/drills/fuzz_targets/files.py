@@ -74,11 +74,11 @@ _ANSIBLE = {
 _HOSTS = tuple(Host(nic.host, "127.0.0.1", (nic,)) for nic in NICS)
 _JOB = b"""\
 name: train
-program: steps
+program: pretraining
 hosts: [h0, h1]
 spares: [h2]
 policy: {hang: restart}
-parameters: {loop: training, steps: 3, pieces: 2, piece_bytes: 1024, compute_s: 0.1}
+parameters: {model: llama-7b, steps: 3, pieces: 2, scale: {time: 0.1}, parallelism: {data: 2}}
 meeting: {name: all, size: 4}
 """
 _SCHEDULER = b"{drain: [drain, '{host}'], resume: [resume, '{host}'], busy: [busy], within_s: 5.0}"

@@ -254,6 +254,11 @@ def _every(changes, facts):
             change(facts, FaultRequest("link.down", "leaf0", port="Ethernet0", parameters=values))
 
 
+def _switch_answer(text):
+    """What a switch answered to a script within a second."""
+    switch_shell._answer("c4", text, switch_shell.Span(0.0, 1.0))
+
+
 @contextmanager
 def _text(_folder, read):
     yield lambda data: read(data.decode("utf-8", "surrogateescape"))
@@ -343,7 +348,7 @@ TARGETS = (
     Target("inject-sonic-tables", of("json", _DATABASE), partial(_text, read=lambda text: _sonic(configuration=text))),
     Target("inject-linux-addresses", of("json", _LINKS), partial(_text, read=lambda text: _linux(addresses=text))),
     Target("inject-linux-routes", _printed(_ROUTES), partial(_text, read=lambda text: _linux(routes=text))),
-    Target("inject-switch-answer", _printed(_ANSWER), partial(_text, read=partial(switch_shell._answer, "c4"))),
+    Target("inject-switch-answer", _printed(_ANSWER), partial(_text, read=_switch_answer)),
     Target("inject-ethtool", _printed(_ETHTOOL), partial(_text, read=connectx.parse_link)),
     Target("inject-fec", _printed(_FEC), partial(_text, read=connectx.parse_fec)),
     Target("inject-mlnx-qos", of("text", *recorded("mlnx_qos.txt")), partial(_text, read=connectx.parse_qos),

@@ -99,6 +99,14 @@ def test_a_process_is_known_by_the_kernels_word(tmp_path):
     ]
 
 
+def test_a_job_may_have_any_name(tmp_path):
+    """Also that of the word by which a library's connection about failover begins, which is another one."""
+    hello = {**HELLO, "environment": {"C4BENCH_JOB": "failover", "RANK": "0"}}
+    said, appeared = converse(tmp_path / "s", line(hello))
+    assert (said, appeared[0].identity.job) == ([{}], "failover")
+    assert converse(tmp_path / "t", b'{"failover":1}\n') == ([{"twins": ""}], [])
+
+
 def test_queue_pairs_on_planned_paths_are_followed(tmp_path):
     """Those that got a label, with it; what is sent to them arrives, and what they say of it is passed on.
 

@@ -57,16 +57,17 @@ static int complete_send(struct pair *pair, int side, struct ibv_wc *completion)
 	const struct sent_request *request = sends_at(&pair->sends, number);
 
 	if (number == ID_PROBE) {
-		pair->probe = completion->status ? UNANSWERED : ANSWERED;
+		if (is_epoch(id_epoch(completion->wr_id), pair->probes))
+			pair->probe = completion->status ? UNANSWERED : ANSWERED;
 		keeper_wake();
 		return 0;
 	}
-	if (id_epoch(completion->wr_id) != pair->send_epoch || (completion->status && is_withheld(pair, completion)))
+	if (!is_epoch(id_epoch(completion->wr_id), pair->send_epoch) || (completion->status && is_withheld(pair, completion)))
 		return 0;
 	if (pair->state == LOST)
 		return 0;
 	translate(pair, side, completion, request->wr_id);
-	if (side == TWIN && !completion->status)
+	if (request->executed && !completion->status)
 		completion->opcode = sent_opcode(request);
 	pair->sends.at.done = number + 1;
 	return 1;
@@ -76,6 +77,9 @@ static int complete_shared(struct pair *pair, int side, struct ibv_wc *completio
 {
 	uint64_t wr_id;
 
+	/* A message that had come in part: the receive is still to be used, by the other NIC. */
+	if (completion->status && pool_is_present(pair->pool, id_epoch(completion->wr_id)) && is_withheld(pair, completion))
+		return 0;
 	if (pair->state == LOST || !pool_take(pair->pool, id_epoch(completion->wr_id), id_number(completion->wr_id), &wr_id))
 		return 0;
 	translate(pair, side, completion, wr_id);
@@ -90,7 +94,7 @@ static int complete_receive(struct pair *pair, int side, struct ibv_wc *completi
 
 	if (pair->pool)
 		return complete_shared(pair, side, completion);
-	if (id_epoch(completion->wr_id) != pair->receive_epoch)
+	if (!is_epoch(id_epoch(completion->wr_id), pair->receive_epoch))
 		return 0;
 	if (completion->status && is_withheld(pair, completion)) {
 		receives->flushed = number + 1;

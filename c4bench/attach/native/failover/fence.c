@@ -116,6 +116,9 @@ void fence_greet(struct pair *pair)
 	pair->peer.knows = 0;
 	pair->move = (struct move){.phase = NO_MOVE};
 	pair->standby = (struct standby){0};
+	pair->stall = (struct stall){0};
+	pair->key_count = 0; /* they were an earlier peer's */
+	pair->asked_key_ns = 0;
 	pair->moves = 0;
 	pair->hopes = 1;
 	pair->greet_ns = pair->greeted_ns = 0;
@@ -154,6 +157,16 @@ void fence_lose(struct pair *pair)
 	fence_tell(pair, "lost");
 	drop_asked(pair, 0, 1);
 	say("a failure of %s stays one: no other NIC can go on", pair->nic->context[OWN]->device->name);
+}
+
+void fence_stay(struct pair *pair)
+{
+	enum state ready = READY, young = YOUNG;
+
+	if (pair->state == MOVING || pair->wanted || pair->holding)
+		fence_lose(pair);
+	else if (!atomic_compare_exchange_strong(&pair->state, &ready, PLAIN))
+		atomic_compare_exchange_strong(&pair->state, &young, PLAIN);
 }
 
 static void greet(struct pair *pair, uint64_t now_ns)
@@ -211,7 +224,10 @@ static void begin(struct pair *pair, uint64_t now_ns)
 	owned = bias_enter(&pair->receiving);
 	pair->receives_wait = 1;
 	bias_leave(&pair->receiving, owned);
-	pair_set(pair->qp[pair->send_side], IBV_QPS_ERR);
+	if (pair_set(pair->qp[pair->send_side], IBV_QPS_ERR)) {
+		fence_lose(pair); /* the old queue pair may still take packets */
+		return;
+	}
 	pair->connected[pair->send_side] = 0;
 	pair->move.phase = DRAINING;
 	pair->move.began_ns = now_ns;
@@ -382,7 +398,7 @@ static void complete_reached(struct pair *pair, uint64_t reached)
 		complete(pair, request);
 	}
 	sends->at.done = number;
-	pair->mixed_until = reached;
+	pair->mixed_until = sends->at.head;
 	for (; number < reached; number++)
 		sends_at(sends, number)->executed = sends_at(sends, number)->wr.opcode != IBV_WR_RDMA_READ;
 }
@@ -403,7 +419,10 @@ static void go_on(struct pair *pair)
 		pair->sends.at.given = pair->sends.at.done;
 		pair->error = IBV_WC_SUCCESS;
 		pair->wanted = 0;
+		pair->holding = 0;
+		pair->asked_key_ns = 0;
 		pair->move.phase = NO_MOVE;
+		pair->stall = (struct stall){0};
 		pair->state = READY;
 		standby_lost(pair);
 	}
@@ -492,8 +511,13 @@ uint64_t fence_step(struct pair *pair, uint64_t now_ns)
 {
 	uint64_t next_ns;
 
-	if (!pair->receives_as || pair->state == PLAIN || pair->state == LOST)
+	if (!pair->receives_as || pair->state == LOST)
 		return 0;
+	if (pair->state == PLAIN) {
+		if (pair->error != IBV_WC_SUCCESS)
+			fence_lose(pair); /* an error was withheld just before */
+		return 0;
+	}
 	if (pair->hopeless) {
 		fence_lose(pair);
 		return 0;
@@ -527,19 +551,17 @@ static void forget_foreign_key(struct pair *pair, uint32_t key)
 	bias_leave(&pair->posting, owned);
 }
 
+/* An answer that comes late may be about a key that has ended: only one that is waited for counts. */
 static void learn_foreign_key(struct pair *pair, uint32_t key, uint32_t twin)
 {
 	int owned = bias_enter(&pair->posting);
-	uint32_t known;
 
-	if (!fence_foreign_key(pair, key, &known)) {
+	if (pair->holding && pair->missing_key == key) {
 		struct foreign_key *larger = realloc(pair->keys, (pair->key_count + 1) * sizeof *larger);
 		if (larger) {
 			pair->keys = larger;
 			pair->keys[pair->key_count++] = (struct foreign_key){key, twin};
 		}
-	}
-	if (pair->holding && pair->missing_key == key) {
 		pair->holding = 0;
 		pair->asked_key_ns = 0;
 		if (pair->state == READY)
@@ -551,10 +573,10 @@ static void learn_foreign_key(struct pair *pair, uint32_t key, uint32_t twin)
 /* Without memory to remember that it was asked for, no key is given away. */
 static void answer_key(struct pair *pair, uint32_t key)
 {
-	struct asked *one = find_asked(pair, key);
+	struct asked *one = pair->state == LOST ? NULL : find_asked(pair, key);
 	uint32_t twin;
 
-	if (!one && (one = malloc(sizeof *one))) {
+	if (!one && pair->state != LOST && (one = malloc(sizeof *one))) {
 		*one = (struct asked){asked, pair, key};
 		asked = one;
 	}
@@ -578,8 +600,11 @@ void fence_forget_key(const struct nic *nic, uint32_t key)
 			tell_key(one->pair, "forget", key, 0);
 	while (asked_at(nic, key) && keeper_now_ns() < until_ns)
 		keeper_wait(&forgotten, until_ns);
-	while ((one = asked_at(nic, key)))
-		fence_lose(one->pair);
+	while ((one = asked_at(nic, key))) {
+		struct pair *pair = one->pair;
+		fence_lose(pair);
+		drop_asked(pair, 0, 1);
+	}
 	keeper_unlock();
 }
 
@@ -634,16 +659,12 @@ static void hear_fence(struct pair *pair, const char *word)
 	}
 }
 
-/* The peer cannot go on, or has ended: an error is one. */
+/* The peer cannot go on, or has ended: an error is one. It posts nothing more by keys of this process. */
 static void hear_end(struct pair *pair)
 {
-	enum state ready = READY, young = YOUNG;
-
 	pair->ended = 1;
-	if (pair->state == MOVING || pair->wanted || pair->holding)
-		fence_lose(pair);
-	else if (!atomic_compare_exchange_strong(&pair->state, &ready, PLAIN))
-		atomic_compare_exchange_strong(&pair->state, &young, PLAIN);
+	fence_stay(pair);
+	drop_asked(pair, 0, 1);
 }
 
 static void hear_of_peer(struct pair *pair, const char *word)

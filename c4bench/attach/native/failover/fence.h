@@ -7,10 +7,12 @@
 
 #pragma GCC visibility push(hidden)
 
-/* The caller of these has the keeper's lock. A pair is connected: greet its peer. It ends. It cannot go on. */
+/* The caller of these has the keeper's lock. A pair is connected: greet its peer. It ends. It cannot go on. It does not move any
+   more: what was withheld from its program, or is between two NICs, comes back as errors. */
 void fence_greet(struct pair *pair);
 void fence_leave(struct pair *pair);
 void fence_lose(struct pair *pair);
+void fence_stay(struct pair *pair);
 
 /* Do what is to be done for a pair now; returns when there may be more, 0 where only a word or an event brings that. */
 uint64_t fence_step(struct pair *pair, uint64_t now_ns);

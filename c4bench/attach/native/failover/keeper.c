@@ -103,6 +103,9 @@ void keeper_remove(struct pair *pair)
 	int sends = queue_enter(pair->send_queue);
 	int receives = pair->receive_queue == pair->send_queue ? 0 : queue_enter(pair->receive_queue);
 
+	queue_forget(pair->send_queue, pair->qp[OWN]->qp_num);
+	if (pair->receive_queue != pair->send_queue)
+		queue_forget(pair->receive_queue, pair->qp[OWN]->qp_num);
 	take_out(pair);
 	pair->send_queue->away -= pair->send_side == TWIN;
 	pair->receive_queue->away -= pair->receive_side == TWIN;
@@ -147,14 +150,22 @@ void keeper_stay(const struct queue *queue)
 {
 	keeper_lock();
 	for (struct pair *pair = all; pair; pair = pair->next) {
-		enum state ready = READY, young = YOUNG;
 		if (pair->send_queue != queue && pair->receive_queue != queue)
 			continue;
-		if (pair->send_side == OWN && !atomic_compare_exchange_strong(&pair->state, &ready, PLAIN))
-			atomic_compare_exchange_strong(&pair->state, &young, PLAIN);
+		fence_stay(pair);
 		say("a program waits for events of completion queues: their queue pairs do not survive a failure of their NIC");
 	}
 	keeper_unlock();
+}
+
+void keeper_leave(const struct nic *nic)
+{
+	for (struct pair *pair = all; pair; pair = pair->next)
+		if (pair->nic == nic) {
+			fence_leave(pair);
+			pair->state = PLAIN;
+			pair->wanted = pair->holding = 0;
+		}
 }
 
 static void heard(const struct end *from, const struct end *to, const char *word)

@@ -30,6 +30,9 @@ void keeper_wait(pthread_cond_t *changed, uint64_t until_ns);
 /* The pairs of a queue do not move any more. */
 void keeper_stay(const struct queue *queue);
 
+/* A NIC is closed: nothing is done for pairs whose program has not destroyed them. The caller has the lock. */
+void keeper_leave(const struct nic *nic);
+
 /* All pairs, by `next`. The caller has the lock. */
 struct pair *keeper_all(void);
 

@@ -76,21 +76,57 @@ int ibv_dealloc_pd(struct ibv_pd *pd)
 	return 0;
 }
 
+static void take_out(const struct region *region)
+{
+	table_take(&regions, (uintptr_t)region->own);
+	table_take(&local_keys, key_of(region->nic, region->own->lkey));
+	table_take(&remote_keys, key_of(region->nic, region->own->rkey));
+}
+
+/* Returns 0, with nothing added, where a table is full: keys that stayed in one would be found for later memory. */
+static int add(struct ibv_mr *own, struct ibv_mr *twin, struct region *region)
+{
+	*region = (struct region){own, twin, nic_of(own->context)};
+	pthread_mutex_lock(&lock);
+	int known = table_set(&regions, (uintptr_t)own, region) && table_set(&local_keys, key_of(region->nic, own->lkey), region) &&
+		    table_set(&remote_keys, key_of(region->nic, own->rkey), region);
+	if (!known)
+		take_out(region);
+	pthread_mutex_unlock(&lock);
+	return known;
+}
+
+/* The region of a registration, which is no longer known; NULL where it has none. A child leaves its parent's alone. */
+static struct region *take(struct ibv_mr *own)
+{
+	if (in_child)
+		return NULL;
+	pthread_mutex_lock(&lock);
+	struct region *region = table_get(&regions, (uintptr_t)own);
+	if (region)
+		take_out(region);
+	pthread_mutex_unlock(&lock);
+	return region;
+}
+
+static int deregister(struct ibv_mr *mr)
+{
+	int (*next)(struct ibv_mr *) = (int (*)(struct ibv_mr *))next_verbs("ibv_dereg_mr");
+
+	return next ? next(mr) : ENOSYS;
+}
+
 /* What is not registered twice cannot be sent or received by the twin: then a failure of the NIC stays one. */
 static struct ibv_mr *pair_up(struct ibv_mr *own, struct ibv_mr *twin)
 {
 	struct region *region = twin ? malloc(sizeof *region) : NULL;
 
-	if (!region) {
-		say("memory is not registered at the second NIC: what uses it does not survive a failure");
+	if (region && add(own, twin, region))
 		return own;
-	}
-	*region = (struct region){own, twin, nic_of(own->context)};
-	pthread_mutex_lock(&lock);
-	table_set(&regions, (uintptr_t)own, region);
-	table_set(&local_keys, key_of(region->nic, own->lkey), region);
-	table_set(&remote_keys, key_of(region->nic, own->rkey), region);
-	pthread_mutex_unlock(&lock);
+	say("memory is not registered at the second NIC: what uses it does not survive a failure");
+	if (twin)
+		deregister(twin);
+	free(region);
 	return own;
 }
 
@@ -132,18 +168,6 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t leng
 	return own && twin ? pair_up(own, next(twin, offset, length, iova, file, access)) : own;
 }
 
-static struct region *take(struct ibv_mr *own)
-{
-	pthread_mutex_lock(&lock);
-	struct region *region = table_take(&regions, (uintptr_t)own);
-	if (region) {
-		table_take(&local_keys, key_of(region->nic, own->lkey));
-		table_take(&remote_keys, key_of(region->nic, own->rkey));
-	}
-	pthread_mutex_unlock(&lock);
-	return region;
-}
-
 /* The NIC may give its keys to other memory next: nobody may know the twin's keys by them any more. */
 int ibv_dereg_mr(struct ibv_mr *own)
 {
@@ -162,7 +186,6 @@ int ibv_dereg_mr(struct ibv_mr *own)
 int ibv_rereg_mr(struct ibv_mr *own, int flags, struct ibv_pd *pd, void *address, size_t length, int access)
 {
 	NEXT(ibv_rereg_mr, ENOSYS);
-	int (*deregister)(struct ibv_mr *) = (int (*)(struct ibv_mr *))next_verbs("ibv_dereg_mr");
 	struct region *region = take(own);
 
 	if (region) {

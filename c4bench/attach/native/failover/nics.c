@@ -4,6 +4,7 @@
 #include "../real.h"
 #include "../say.h"
 #include "../table.h"
+#include "keeper.h"
 #include "next.h"
 #include "pairs.h"
 #include "pools.h"
@@ -241,16 +242,20 @@ int ibv_close_device(struct ibv_context *context)
 	NEXT(ibv_close_device, ENOSYS);
 	int (*close_bare)(struct ibv_context *) = (int (*)(struct ibv_context *))bare_verbs("ibv_close_device");
 
+	keeper_lock(); /* its thread looks at contexts */
 	pthread_mutex_lock(&lock);
 	struct nic *nic = table_take(&contexts, (uintptr_t)context);
 	struct ibv_context *events[SIDES] = {NULL, NULL}, *twin = NULL;
 	if (nic) {
+		if (!in_child)
+			keeper_leave(nic);
 		memcpy(events, nic->events, sizeof events);
 		twin = nic->context[TWIN];
 		nic->events[OWN] = nic->events[TWIN] = NULL;
 		nic->context[OWN] = nic->context[TWIN] = NULL;
 	}
 	pthread_mutex_unlock(&lock);
+	keeper_unlock();
 	for (int side = OWN; side < SIDES; side++)
 		if (events[side] && close_bare)
 			close_bare(events[side]);

@@ -28,8 +28,10 @@ static int modify(struct ibv_qp *qp, struct ibv_qp_attr *attributes, int mask)
 int pair_change(struct ibv_qp *qp, struct ibv_qp_attr *attributes, int mask)
 {
 	enum ibv_qp_state seen = qp->state;
-	int failed = modify(qp, attributes, mask);
+	struct ibv_qp_attr permitted = *attributes;
 
+	permitted.qp_access_flags |= IBV_ACCESS_REMOTE_WRITE; /* for the peer's writes of no bytes */
+	int failed = modify(qp, &permitted, mask);
 	if (pair_of(qp))
 		qp->state = seen;
 	return failed;
@@ -168,7 +170,7 @@ static int to_init(struct pair *pair, struct ibv_qp_attr *attributes, int mask)
 {
 	int failed = modify(pair->qp[OWN], attributes, mask);
 
-	if (!failed && modify(pair->qp[TWIN], attributes, mask)) {
+	if (!failed && pair_change(pair->qp[TWIN], attributes, mask)) {
 		say("the twin of a queue pair is not made ready: it does not survive a failure of its NIC");
 		pair->state = PLAIN;
 	}
@@ -225,9 +227,10 @@ static int to_send(struct pair *pair, struct ibv_qp_attr *attributes, int mask)
 {
 	struct ibv_qp_attr own = *attributes;
 
-	if (mask & IBV_QP_TIMEOUT && (!own.timeout || own.timeout > TIMEOUT_AT_MOST))
+	int moves = pair->state != PLAIN;
+	if (moves && mask & IBV_QP_TIMEOUT && (!own.timeout || own.timeout > TIMEOUT_AT_MOST))
 		own.timeout = TIMEOUT_AT_MOST;
-	if (mask & IBV_QP_RETRY_CNT && own.retry_cnt > RETRIES_AT_MOST)
+	if (moves && mask & IBV_QP_RETRY_CNT && own.retry_cnt > RETRIES_AT_MOST)
 		own.retry_cnt = RETRIES_AT_MOST;
 	keeper_lock();
 	/* One that only received until now may have moved meanwhile. */
@@ -252,12 +255,7 @@ static int to_error(struct pair *pair, struct ibv_qp_attr *attributes, int mask)
 {
 	keeper_lock();
 	int side = pair->send_side;
-	if (pair->state != LOST) {
-		if (pair->state == MOVING)
-			fence_lose(pair);
-		else
-			pair->state = PLAIN;
-	}
+	fence_stay(pair);
 	keeper_unlock();
 	int failed = modify(pair->qp[side], attributes, mask);
 	if (!failed)
@@ -271,7 +269,8 @@ static int to_reset(struct pair *pair, struct ibv_qp_attr *attributes, int mask)
 	keeper_lock();
 	fence_leave(pair);
 	int posting = bias_enter(&pair->posting), receiving = bias_enter(&pair->receiving);
-	int queue = queue_enter(pair->send_queue);
+	int sends = queue_enter(pair->send_queue);
+	int receives = pair->receive_queue == pair->send_queue ? 0 : queue_enter(pair->receive_queue);
 	int failed = modify(pair->qp[OWN], attributes, mask);
 	pair_set(pair->qp[TWIN], IBV_QPS_RESET);
 	pair->send_queue->away -= pair->send_side == TWIN;
@@ -279,15 +278,16 @@ static int to_reset(struct pair *pair, struct ibv_qp_attr *attributes, int mask)
 	pair->sends.at = pair->receives.at = (struct numbers){0, 0, 0};
 	pair->receives.flushed = pair->receives.used = 0;
 	pair->send_side = pair->receive_side = OWN;
-	pair->send_epoch++;
-	pair->receive_epoch = pair->send_epoch;
+	pair->send_epoch = ++pair->receive_epoch; /* the latter is ahead in the middle of a move */
 	pair->holding = pair->receives_wait = 0;
 	pair->connected[OWN] = pair->connected[TWIN] = pair->sending[OWN] = pair->sending[TWIN] = 0;
 	pair->mixed_until = 0;
 	pair->wanted = pair->hopeless = 0;
 	pair->error = IBV_WC_SUCCESS;
 	pair->state = YOUNG;
-	queue_leave(pair->send_queue, queue);
+	if (pair->receive_queue != pair->send_queue)
+		queue_leave(pair->receive_queue, receives);
+	queue_leave(pair->send_queue, sends);
 	bias_leave(&pair->receiving, receiving);
 	bias_leave(&pair->posting, posting);
 	keeper_unlock();
@@ -344,6 +344,8 @@ int ibv_destroy_qp(struct ibv_qp *qp)
 	if (pair) {
 		keeper_lock();
 		fence_leave(pair);
+		for (int side = OWN; side < SIDES; side++)
+			pair_set(pair->qp[side], IBV_QPS_RESET);
 		keeper_remove(pair);
 		keeper_unlock();
 		writer_free(pair);

@@ -44,6 +44,7 @@ struct move {
 struct stall {
 	uint64_t done; /* the number of the oldest that is not complete, since then */
 	uint64_t since_ns, asked_ns;
+	uint64_t carried; /* all given were carried out when so many had been, and the program waits for none of them */
 	long long packet; /* that the peer expects, and in how many answers in a row it was that one before */
 	int same;
 };
@@ -85,7 +86,7 @@ struct pair {
 	uint32_t packets[SIDES]; /* the next packet sequence number */
 	int connected[SIDES]; /* it can receive */
 	int sending[SIDES];   /* it can send; a program that only receives need not make its queue pair do that */
-	uint64_t mixed_until; /* some requests before this number were carried out by another NIC */
+	uint64_t mixed_until; /* requests before this number were posted before the newest move: some may be executed */
 
 	struct bias receiving;
 	struct receives receives;
@@ -109,7 +110,9 @@ struct pair {
 	struct move move;
 	struct standby standby;
 	struct stall stall;
+	long long answered; /* the packet that the peer was last said to be expected */
 	atomic_int probe; /* of the side that is not used: one of enum probe */
+	uint32_t probes;  /* counts its connections, each of which has one probe */
 	uint32_t moves; /* how many it has made since it was connected */
 	struct foreign_key *keys;
 	size_t key_count;

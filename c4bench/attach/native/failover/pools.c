@@ -172,9 +172,14 @@ int pool_post_receive(struct ibv_srq *srq, struct ibv_recv_wr *first, struct ibv
 	return failed;
 }
 
+int pool_is_present(const struct pool *pool, uint32_t epoch)
+{
+	return is_epoch(epoch, pool->epoch);
+}
+
 int pool_take(struct pool *pool, uint32_t epoch, uint64_t place, uint64_t *wr_id)
 {
-	if (epoch != pool->epoch || place >= pool->most)
+	if (!pool_is_present(pool, epoch) || place >= pool->most)
 		return 0;
 	int owned = bias_enter(&pool->lock);
 	*wr_id = pool->requests[place].wr_id;

@@ -26,6 +26,9 @@ struct pool {
 /* The pool of a shared receive queue of the program; NULL for one without a twin. */
 struct pool *pool_of(struct ibv_srq *srq);
 
+/* Whether the epoch of a completion is that of the pool's present side. */
+int pool_is_present(const struct pool *pool, uint32_t epoch);
+
 /* A receive has completed: its place is free. Returns whether it was of the present side, and its `wr_id`. The caller has the
    lock of the pool's queue. */
 int pool_take(struct pool *pool, uint32_t epoch, uint64_t place, uint64_t *wr_id);

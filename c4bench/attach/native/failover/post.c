@@ -141,7 +141,7 @@ int pair_give_sends(struct pair *pair)
 
 int pair_probe(struct pair *pair, int side)
 {
-	struct ibv_send_wr wr = {.wr_id = id_of(0, 0, ID_PROBE), .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED}, *bad;
+	struct ibv_send_wr wr = {.wr_id = id_of(0, pair->probes, ID_PROBE), .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED}, *bad;
 
 	pair->packets[side]++;
 	pair->probe = PROBING;

@@ -103,6 +103,17 @@ void queue_drain(struct queue *queue)
 		}
 }
 
+void queue_forget(struct queue *queue, uint32_t number)
+{
+	int kept = 0;
+
+	queue_drain(queue);
+	for (int i = queue->first; i < queue->first + queue->count; i++)
+		if (queue->stash[i].qp_num != number)
+			queue->stash[queue->first + kept++] = queue->stash[i];
+	queue->count = kept;
+}
+
 int queue_poll(struct ibv_cq *cq, int most, struct ibv_wc *completions)
 {
 	struct queue *queue = queue_of(cq);
@@ -128,6 +139,10 @@ int queue_notify(struct ibv_cq *cq, int solicited)
 
 	if (queue && !in_child && !atomic_exchange(&queue->by_events, 1))
 		keeper_stay(queue);
+	if (queue && !in_child && queue->away) {
+		say("ibv_req_notify_cq is refused: what completes at another NIC, as it does after a failure, has no events");
+		return EOPNOTSUPP;
+	}
 	return nic_of(cq->context)->of[OWN].req_notify_cq(cq, solicited);
 }
 

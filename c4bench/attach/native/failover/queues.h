@@ -28,6 +28,10 @@ void queue_leave(struct queue *queue, int owned);
 /* Take what both devices have now, and keep for the program what is its. The caller has the lock. */
 void queue_drain(struct queue *queue);
 
+/* Drop all that a queue pair has completed, which is about to end: its program has not asked for it, and a device that still has
+   it knows requests by our names. The caller has the lock. */
+void queue_forget(struct queue *queue, uint32_t number);
+
 /* Keep a completion for the program. The caller has the lock. */
 void queue_add(struct queue *queue, const struct ibv_wc *completion);
 

@@ -205,7 +205,7 @@ static int parse(const char *line, struct end *from, struct end *to, char word[W
 
 int relay_receive(void (*heard)(const struct end *from, const struct end *to, const char *word))
 {
-	char line[LINE_BYTES], word[WORD_BYTES];
+	char line[LINE_BYTES], word[WORD_BYTES], why[256];
 	struct end from, to;
 
 	pthread_mutex_lock(&lock);
@@ -214,6 +214,8 @@ int relay_receive(void (*heard)(const struct end *from, const struct end *to, co
 	while (found) {
 		if (parse(line, &from, &to, word))
 			heard(&from, &to, word);
+		else if (text_in(line, "\"error\":\"", why, sizeof why))
+			say("the agent at %s brings no more words to peers: %s", path(), why);
 		pthread_mutex_lock(&lock);
 		found = take_line(line);
 		pthread_mutex_unlock(&lock);

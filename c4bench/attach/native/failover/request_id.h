@@ -25,6 +25,12 @@ static inline uint32_t id_epoch(uint64_t id)
 	return (uint32_t)(id >> ID_NUMBER_BITS) & ((1u << ID_EPOCH_BITS) - 1);
 }
 
+/* Whether the epoch of an id is this one of a pair or pool, which counts on. */
+static inline int is_epoch(uint32_t of_id, uint32_t epoch)
+{
+	return of_id == (epoch & ((1u << ID_EPOCH_BITS) - 1));
+}
+
 static inline uint64_t id_number(uint64_t id)
 {
 	return id & ((1ull << ID_NUMBER_BITS) - 1);

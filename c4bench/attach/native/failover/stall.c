@@ -16,8 +16,8 @@ uint64_t stall_step(struct pair *pair, uint64_t now_ns)
 	const struct numbers *at = &pair->sends.at;
 	struct stall *stall = &pair->stall;
 
-	if (at->done == at->given || at->done != stall->done) {
-		*stall = (struct stall){.done = at->done, .since_ns = now_ns};
+	if (at->done == at->given || at->given == stall->carried || at->done != stall->done) {
+		*stall = (struct stall){.done = at->done, .carried = stall->carried, .since_ns = now_ns};
 		return now_ns + LOOK_NS;
 	}
 	if (now_ns >= stall->since_ns + LOOK_NS && now_ns >= stall->asked_ns + LOOK_NS) {
@@ -36,10 +36,26 @@ static int has_receives(const struct pair *pair)
 
 void stall_answer(struct pair *pair)
 {
+	long long packet = fence_next_packet(pair);
 	char word[64];
 
-	snprintf(word, sizeof word, "at %u %lld %d", pair->moves, (long long)fence_next_packet(pair), has_receives(pair));
+	if (packet == pair->answered) { /* receives that are complete count as there, until somebody looks for them */
+		int owned = queue_enter(pair->receive_queue);
+		queue_drain(pair->receive_queue);
+		queue_leave(pair->receive_queue, owned);
+	}
+	pair->answered = packet;
+	snprintf(word, sizeof word, "at %u %lld %d", pair->moves, packet, has_receives(pair));
 	fence_tell(pair, word);
+}
+
+/* Whether one of the requests that are outstanding will complete: a program need not ask for a completion of each. */
+static int is_awaited(const struct pair *pair)
+{
+	for (uint64_t number = pair->sends.at.done; number < pair->sends.at.given; number++)
+		if (sends_at(&pair->sends, number)->signaled)
+			return 1;
+	return 0;
 }
 
 void stall_hear(struct pair *pair, const char *word)
@@ -53,9 +69,13 @@ void stall_hear(struct pair *pair, const char *word)
 	if (sscanf(word, "at %u %lld %d", &moves, &packet, &receives) != 3 || moves != pair->moves || pair->state != READY ||
 	    packet < 0 || at->done == at->given || at->done != stall->done)
 		return;
+	uint64_t next = fence_reached(pair, packet);
+	if (next == at->given && !is_awaited(pair)) {
+		stall->carried = next;
+		return;
+	}
 	stall->same = stall->packet == packet ? stall->same + 1 : 0;
 	stall->packet = packet;
-	uint64_t next = fence_reached(pair, packet);
 	int waits = next < at->given && is_told(&sends_at(&pair->sends, next)->wr) && !receives;
 	if (stall->same >= SAME_ANSWERS && !waits)
 		keeper_want(pair);

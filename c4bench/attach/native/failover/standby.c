@@ -64,6 +64,7 @@ int standby_enable(struct pair *pair, int side)
 void standby_begin(struct pair *pair, uint64_t now_ns)
 {
 	pair->standby = (struct standby){.next_ns = now_ns + LOOK_NS, .pause_ns = PAUSE_NS};
+	pair->probes++; /* an answer to an earlier one is none */
 	pair->probe = NO_PROBE;
 }
 
@@ -74,6 +75,7 @@ void standby_lost(struct pair *pair)
 
 	*standby = (struct standby){.next_ns = keeper_now_ns() + pause_ns, .pause_ns = pause_ns};
 	standby->pause_ns = 2 * pause_ns < LONGEST_PAUSE_NS ? 2 * pause_ns : LONGEST_PAUSE_NS;
+	pair->probes++; /* an answer to an earlier one is none */
 	pair->probe = NO_PROBE;
 }
 
@@ -217,8 +219,10 @@ void standby_hear(struct pair *pair, const char *word)
 			tell_again(pair, keeper_now_ns());
 		return;
 	}
-	if (pair->connected[side_of(pair)])
-		try_later(pair);
+	if (pair->connected[side_of(pair)]) {
+		try_later(pair); /* the peer says it again */
+		return;
+	}
 	standby->told = 1;
 	standby->told_packet = packet;
 	standby->next_ns = keeper_now_ns();

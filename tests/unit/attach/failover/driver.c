@@ -28,6 +28,7 @@ struct end {
 
 static struct end ends[2];
 static int is_shared, is_one_way; /* the second end only receives, and its queue pair stays in RTR */
+static int is_silent; /* no completions are asked for */
 static unsigned long kinds = 3; /* of failures, SILENT the last */
 static unsigned long long state;
 static char wrong[200];
@@ -146,7 +147,7 @@ static void post(struct end *end)
 		wr.send_flags = IBV_SEND_INLINE;
 		part = (struct ibv_sge){(uintptr_t)&word, 8, 0};
 	}
-	end->signaled[number] = draw(3) == 0 || number % 8 == 7 || number % MESSAGES == MESSAGES - 1;
+	end->signaled[number] = !is_silent && (draw(3) == 0 || number % 8 == 7 || number % MESSAGES == MESSAGES - 1);
 	wr.send_flags |= (end->signaled[number] ? IBV_SEND_SIGNALED : 0) | (draw(8) ? 0 : IBV_SEND_FENCE);
 	wr.wr.rdma.rkey = other(end)->mr->rkey;
 	wr.wr.rdma.remote_addr = (uintptr_t)area(other(end), kind == IBV_WR_RDMA_READ ? 3 : 2, number);
@@ -337,6 +338,19 @@ static void no_loss(void)
 	work(MESSAGES, 0, NULL);
 }
 
+/* Nothing fails, while nobody waits for a completion of what was posted last. */
+static void a_pause(void)
+{
+	wait_s(0.03);
+	work(MESSAGES, 0, NULL);
+	is_silent = 1;
+	for (int i = 0; i < 3; i++)
+		post(&ends[0]);
+	is_silent = 0;
+	wait_s(0.3);
+	work(2 * MESSAGES, 0, NULL);
+}
+
 /* A NIC fails, is repaired and used again; later its twin is of no use, and what works then is the NIC itself. */
 static void a_return(void)
 {
@@ -365,7 +379,7 @@ int main(int argc, char **argv)
 	static const struct {
 		const char *name;
 		void (*play)(void);
-	} plays[] = {{"loss", one_loss}, {"counts", one_loss}, {"errors", one_loss}, {"shared", one_loss}, {"oneway", one_loss}, {"all", both_lost}, {"none", no_loss}, {"return", a_return},
+	} plays[] = {{"loss", one_loss}, {"counts", one_loss}, {"errors", one_loss}, {"shared", one_loss}, {"oneway", one_loss}, {"all", both_lost}, {"none", no_loss}, {"pause", a_pause}, {"return", a_return},
 		     {"second", a_second_loss}};
 	struct ibv_device **devices = ibv_get_device_list(NULL);
 

@@ -79,8 +79,9 @@ def test_a_nic_is_lost(play, what, first, last):
 
 
 def test_nothing_moves_without_a_failure(play):
-    """The NICs that were opened are used."""
+    """The NICs that were opened are used, also while a program waits for nothing of what it has outstanding."""
     assert play("none", 1, 3)[0] == ["exact"] * 3
+    assert play("pause", 1, 3)[0] == ["exact"] * 3
 
 
 def test_a_repaired_nic_is_used_again(play):

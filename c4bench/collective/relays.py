@@ -6,10 +6,8 @@ together, as few long messages. No message crosses from rail to rail.
 
 from functools import lru_cache
 
+from c4bench.collective.hierarchical import Hosts
 from c4bench.collective.schedule import ARRIVALS, Gate, Plan, Receive, Send
-
-# The ranks of each host, in the order of their NICs: as many on each.
-Hosts = tuple[tuple[int, ...], ...]
 
 
 def consecutive(hosts: Hosts) -> bool:

@@ -29,8 +29,9 @@ from c4bench.workload.pretraining import Scale, named
 class Serving(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`requests` that arrive `arrivals_s` a second (a Poisson process), of these mean lengths in tokens.
 
-    Lengths are drawn evenly from half to one and a half of the mean. Times are those of the modelled cluster; `scale`
-    turns them into these hosts'. A pass over the layers is cut into `pieces`, each followed by an all-reduce.
+    `answer` counts the tokens after the first one, which prefilling gives. Lengths are drawn evenly from half to one and
+    a half of the mean. Times are those of the modelled cluster; `scale` turns them into these hosts'. A pass over the
+    layers is cut into `pieces`, each followed by an all-reduce.
     """
 
     model: str
@@ -46,7 +47,7 @@ class Serving(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """One request: when it arrives, in modelled seconds after the first, and its tokens."""
+    """One request: when it arrives, in modelled seconds after the first one, its prompt, and its tokens to decode."""
 
     arrival_s: float
     prompt: int

@@ -645,8 +645,9 @@ static void hear_fence(struct pair *pair, const char *word)
 	unsigned long long used;
 	long long packet;
 	uint32_t number;
+	int answers = 0; /* such a word is not answered: two ends that have both moved would never stop */
 
-	if (sscanf(word, "fence %u %llu %lld", &number, &used, &packet) != 3)
+	if (sscanf(word, "fence %u %llu %lld %d", &number, &used, &packet, &answers) < 3)
 		return;
 	if (pair->state == PLAIN || pair->state == LOST) {
 		fence_tell(pair, "lost");
@@ -654,8 +655,10 @@ static void hear_fence(struct pair *pair, const char *word)
 		move->told_move = number;
 		move->told_used = used;
 		move->told_packet = packet;
-	} else if (number == pair->moves) {
-		fence_tell(pair, move->word);
+	} else if (number == pair->moves && !answers) {
+		char answer[sizeof move->word + 2];
+		snprintf(answer, sizeof answer, "%s 1", move->word);
+		fence_tell(pair, answer);
 	}
 }
 

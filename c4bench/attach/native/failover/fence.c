@@ -175,7 +175,10 @@ static void greet(struct pair *pair, uint64_t now_ns)
 	union ibv_gid gid;
 	const struct ibv_ah_attr *ah = &pair->to_receive.ah_attr;
 	int index = nic_twin_gid(pair->nic, ah->port_num, ah->grh.sgid_index, &gid);
+	uint64_t waited_ns = now_ns - pair->since_ns;
 
+	pair->greeted_ns = now_ns;
+	pair->greet_ns = now_ns + (waited_ns < GREET_FIRST_NS ? GREET_FIRST_NS : waited_ns < GREET_AGAIN_NS ? waited_ns : GREET_AGAIN_NS);
 	if (index < 0)
 		return;
 	for (int i = 0; i < 16; i++)
@@ -183,9 +186,6 @@ static void greet(struct pair *pair, uint64_t now_ns)
 	snprintf(word, sizeof word, "hello %u %s %u %d", pair->qp[TWIN]->qp_num, gid_text, pair->packets[TWIN],
 		 pair->state != YOUNG ? CONNECTED : pair->peer.tag ? HEARD : 0);
 	fence_tell(pair, word);
-	uint64_t waited_ns = now_ns - pair->since_ns;
-	pair->greeted_ns = now_ns;
-	pair->greet_ns = now_ns + (waited_ns < GREET_FIRST_NS ? GREET_FIRST_NS : waited_ns < GREET_AGAIN_NS ? waited_ns : GREET_AGAIN_NS);
 }
 
 static uint64_t step_young(struct pair *pair, uint64_t now_ns)

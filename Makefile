@@ -187,28 +187,27 @@ scenarios: $(SCENARIOS)
 
 # The longer forms of scenarios, but those that other targets run: for each fabric, what has some there.
 define NIGHT_LABS
-clos-2x4 grading/test_campaign.py c4d/test_soak.py c4d/test_steering.py grading/test_two_faults.py c4p/test_plan.py c4p/test_programs.py faults attach/test_[!f]*.py attach/test_fo*.py c4p/test_hashes.py
+clos-2x4 grading/test_campaign.py c4d/test_soak.py c4d/test_steering.py grading/test_two_faults.py c4p/test_plan.py c4p/test_programs.py c4p/test_degraded.py faults attach/test_[!f]*.py attach/test_fo*.py c4p/test_hashes.py
 clos-2x4 attach/test_faults_under_programs.py::test_healthy_collectives_raise_no_alarm attach/test_faults_under_programs.py::test_a_fault_under_collectives_is_named attach/test_faults_under_programs.py::test_a_clock_that_is_set_raises_no_alarm
 tests/scenarios/grading/busy/leaf-spine.yml attach/test_faults_under_programs.py::test_a_healthy_perftest_raises_no_alarm attach/test_faults_under_programs.py::test_a_fault_under_perftest_is_named
 tests/scenarios/attach/two-nics.yml attach/test_failover.py
 tests/scenarios/c4d/oversubscribed.yml c4d/test_congestion.py
 tests/scenarios/faults/pausing.yml faults/test_flow_control.py resilient/test_pauses.py c4d/test_pause_storms.py
 unequal-2x4 c4p/test_capacities.py
-bonds-2 c4p/test_bonds.py
+bonds-2 c4p/test_bonds.py c4p/test_within_operation.py
 clos-2x4-spray c4p/test_baselines.py
 clos-2x4-qp c4p/test_hashes.py c4p/test_plan.py
 clos-2x4-adaptive c4p/test_hashes.py
 clos-2x8 c4p/test_dynamic.py
 planes-2 resilient
 blocks-8 resilient
-rails-8 resilient/test_steps.py
 rack-2x4 faults/test_misconfigurations.py faults/test_path_witnesses.py
 rack-2x4 faults/test_leases.py
 sites-2 workload/test_sites.py workload/test_quality.py
 sites-4 workload/test_site_faults.py
 rack-2x4 lab/test_switches.py
 gpu-4x4 collective/test_gpu_hosts.py c4d/test_gpu_links.py
-gpu-2x8 collective/test_gpu_hosts.py
+gpu-2x8 collective/test_gpu_hosts.py resilient/test_models.py
 endef
 export NIGHT_LABS
 scenarios-nightly: MARKED = nightly

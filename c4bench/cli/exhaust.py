@@ -25,7 +25,8 @@ def register(commands: Commands) -> None:
     parser.add_argument("--ranks", type=int, default=8, metavar="NUMBER", help="one on each host (default 8)")
     parser.add_argument("--bytes", type=int, default=65536, metavar="NUMBER", help="of the array (default 65536)")
     parser.add_argument("--operations", type=int, default=1, metavar="NUMBER", help="one after the other (default 1)")
-    parser.add_argument("--resilient", action="store_true", help="ranks with two NICs that survive the loss of one")
+    parser.add_argument("--resilient", action="store_true", help="ranks that survive the loss of a NIC")
+    parser.add_argument("--nics", type=int, default=2, metavar="NUMBER", help="of each resilient rank (default 2)")
     parser.add_argument("--events", default="", metavar="EVENTS", help=f"of {', '.join(EVENTS)} (default: all)")
     parser.add_argument("--runs", type=int, default=0, metavar="NUMBER", help="at most so many more (default: all)")
     parser.add_argument(
@@ -62,6 +63,7 @@ def _asked(arguments: argparse.Namespace) -> Sweep:
         arguments.operations,
         arguments.resilient,
         _found(arguments.before),
+        arguments.nics,
     )
     kinds = chosen([name for name in arguments.events.split(",") if name])
     return Sweep(program, arguments.seed, tuple(kinds), _shard(arguments.shard), arguments.runs, arguments.shrink)

@@ -17,14 +17,15 @@ _STAGING_BYTES = 4 * _CHUNK_BYTES
 # After its last call a rank looks again at what it has received: for so long, what is still under way may arrive late.
 REST_S = 0.3
 _END_S = 5.0
-_MOST_RANKS, _MOST_BYTES, _MOST_OPERATIONS = 32, 64 << 20, 1000
+_MOST_RANKS, _MOST_BYTES, _MOST_OPERATIONS, _MOST_NICS = 32, 64 << 20, 1000, 4
 
 
 class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`ranks` that make `operations` calls of `kind`, each with other numbers in the same arrays of `size_bytes`.
 
     In a `pipeline`, each rank receives from the one before it and sends to the one after it. With `resilient`, ranks
-    have two NICs and survive the loss of one. `before` is `FILE.py:NAME`, a function that each rank calls first.
+    have `nics_each` NICs and survive the loss of one. If two are left, messages overtake each other.
+    `before` is `FILE.py:NAME`, a function that each rank calls first.
     """
 
     kind: Kind
@@ -33,12 +34,14 @@ class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     operations: int = 1
     resilient: bool = False
     before: str = ""
+    nics_each: int = 2
 
     def __post_init__(self) -> None:
         for name, value, least, most in (
             ("ranks", self.ranks, 2, _MOST_RANKS),
             ("size_bytes", self.size_bytes, 0, _MOST_BYTES),
             ("operations", self.operations, 1, _MOST_OPERATIONS),
+            ("nics", self.nics_each, 2, _MOST_NICS),
         ):
             if not least <= value <= most:
                 raise UsageError(f"{name} {value} is not between {least} and {most}")
@@ -46,7 +49,7 @@ class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def nics(self) -> int:
         """NICs of each rank."""
-        return 2 if self.resilient else 1
+        return self.nics_each if self.resilient else 1
 
     @property
     def options(self) -> Options:

@@ -12,7 +12,12 @@ from c4bench.collective.rail_protocols import Repair
 
 def repeated_from_the_senders_oldest():
     """The sender repeats all that it has no acknowledgement for, and the receiver takes what comes for the next."""
-    _repeat_all()
+    ReceiveProgress.has = lambda *_: False
+    used_in_the_order_of_arrival()
+
+
+def used_in_the_order_of_arrival():
+    """The receiver takes what comes for the next message, whatever its number."""
 
     def arrived(self, _immediate, _now_ns):
         if self._consumed < self._total:
@@ -23,8 +28,15 @@ def repeated_from_the_senders_oldest():
     ReceiveEndpoint.arrived = arrived
 
 
-def _repeat_all():
-    ReceiveProgress.has = lambda *_: False
+def repeated_grant_too_large():
+    """A grant that is sent again after a loss allows all messages, though there are fewer slots."""
+
+    def resend_grant(self):
+        if not self.complete:
+            self._granted = self._total
+            self._send_grant(self._template._replace(limit=self._total))
+
+    ReceiveEndpoint.resend_grant = resend_grant
 
 
 def completion_handled_twice():

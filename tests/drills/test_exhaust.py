@@ -14,10 +14,11 @@ from c4bench.record import Ledger
 
 MUTANTS = Path(__file__).with_name("exhaust_mutants.py")
 EXHAUST = (sys.executable, "-m", "c4bench.cli.main", "exhaust")
-# What a replay may have at most.
-PACKETS = 50
+# What a replay may have at most; after a loss, messages overtake each other in longer programs only.
+PACKETS, PACKETS_OF_LONG = 50, 200
 # Two ranks and two sums, so that the second one's numbers are in the way of what is left of the first.
 RESILIENT = ("all_reduce", "--ranks=2", "--bytes=16384", "--operations=2", "--resilient")
+LONG = ("all_reduce", "--ranks=2", "--bytes=65536", "--resilient", "--nics=3")
 PLAIN = ("all_reduce", "--ranks=3", "--bytes=12")
 
 
@@ -85,6 +86,8 @@ def test_a_sweep_goes_on_where_it_ended(tmp_path):
 
 FOUND = {
     "repeated_from_the_senders_oldest": RESILIENT,
+    "used_in_the_order_of_arrival": LONG,
+    "repeated_grant_too_large": LONG,
     "completion_handled_twice": RESILIENT,
     "buffer_given_back_early": RESILIENT,
     "assumed_delivered": RESILIENT,
@@ -106,7 +109,8 @@ def test_a_planted_bug_is_found(drills, request, tmp_path, mutant):
     packets = min((read_replay(path).packets for path in replays), default=0)
     again = [exhaust(f"--replay={path}")[0] for path in replays[:1]]
     ledger_of = Ledger(drills, request.node.nodeid)
-    right = found == 1 and again == [1] and packets <= PACKETS
+    most = PACKETS_OF_LONG if FOUND[mutant] is LONG else PACKETS
+    right = found == 1 and again == [1] and packets <= most
     ledger_of.measure(
         "exhaust.mutants_found", float(right), "1", equals=1, clock=Clock.NONE, mutant=mutant, packets=packets
     )

@@ -10,14 +10,14 @@ from c4bench.workload.jobs import gpu_job
 STEPS, GPUS = 24, 8
 # What a model's job has besides its ranks. A tensor group, where there is one, is a host's ranks.
 MODELS = {
-    "gpt-22b": {"micro_batches": 8, "sequences": 4},
-    "gpt-175b": {"micro_batches": 16},
+    "gpt-22b": {"micro_batches": 4, "pieces": 2},
+    "gpt-175b": {"micro_batches": 4, "pieces": 2, "scale": {"time": 0.003}},
     "llama-7b": {"micro_batches": 1, "sequences": 8, "sequence": 4096},
-    "mixtral-8x7b": {"micro_batches": 1, "sequences": 8, "sequence": 4096},
+    "mixtral-8x7b": {"micro_batches": 1, "sequences": 4, "sequence": 4096},
 }
 STAGE_ON_EACH_HOST, EXPERTS = ("gpt-175b",), {"mixtral-8x7b": 8}
 TENSOR = ("gpt-22b", "gpt-175b")
-SERVED = {"model": "llama-7b", "requests": 40, "arrivals_s": 20.0, "prompt": 1024, "answer": 32}
+SERVED = {"model": "llama-7b", "requests": 24, "arrivals_s": 20.0, "prompt": 1024, "answer": 16, "pieces": 2}
 
 
 @pytest.fixture

@@ -155,9 +155,9 @@ def test_a_program_calls_what_it_says():
     pipeline = Program("pipeline", 3, 64)
     assert [[call.kind for call in pipeline.calls(rank)] for rank in range(3)] == [["send"], ["recv", "send"], ["recv"]]
     assert Program("all_to_all", 4, 64).calls(0) == [Call("all_to_all", count=4)]
-    fabric = topology_file.parse(topology(Program("all_reduce", 4, resilient=True)), "exhaust")
-    assert [len(host.nics) for host in fabric.hosts] == [2, 2, 2, 2]
-    assert {port.switch for port in fabric.ports} == {"leaf0", "leaf1"}
+    fabric = topology_file.parse(topology(Program("all_reduce", 4, resilient=True, nics_each=3)), "exhaust")
+    assert [len(host.nics) for host in fabric.hosts] == [3, 3, 3, 3]
+    assert {port.switch for port in fabric.ports} == {"leaf0", "leaf1", "leaf2"}
 
 
 def test_a_ledger_is_continued(tmp_path):

@@ -175,7 +175,10 @@ static void greet(struct pair *pair, uint64_t now_ns)
 	union ibv_gid gid;
 	const struct ibv_ah_attr *ah = &pair->to_receive.ah_attr;
 	int index = nic_twin_gid(pair->nic, ah->port_num, ah->grh.sgid_index, &gid);
+	uint64_t waited_ns = now_ns - pair->since_ns;
 
+	pair->greeted_ns = now_ns;
+	pair->greet_ns = now_ns + (waited_ns < GREET_FIRST_NS ? GREET_FIRST_NS : waited_ns < GREET_AGAIN_NS ? waited_ns : GREET_AGAIN_NS);
 	if (index < 0)
 		return;
 	for (int i = 0; i < 16; i++)
@@ -183,9 +186,6 @@ static void greet(struct pair *pair, uint64_t now_ns)
 	snprintf(word, sizeof word, "hello %u %s %u %d", pair->qp[TWIN]->qp_num, gid_text, pair->packets[TWIN],
 		 pair->state != YOUNG ? CONNECTED : pair->peer.tag ? HEARD : 0);
 	fence_tell(pair, word);
-	uint64_t waited_ns = now_ns - pair->since_ns;
-	pair->greeted_ns = now_ns;
-	pair->greet_ns = now_ns + (waited_ns < GREET_FIRST_NS ? GREET_FIRST_NS : waited_ns < GREET_AGAIN_NS ? waited_ns : GREET_AGAIN_NS);
 }
 
 static uint64_t step_young(struct pair *pair, uint64_t now_ns)
@@ -645,8 +645,9 @@ static void hear_fence(struct pair *pair, const char *word)
 	unsigned long long used;
 	long long packet;
 	uint32_t number;
+	int answers = 0; /* such a word is not answered: two ends that have both moved would never stop */
 
-	if (sscanf(word, "fence %u %llu %lld", &number, &used, &packet) != 3)
+	if (sscanf(word, "fence %u %llu %lld %d", &number, &used, &packet, &answers) < 3)
 		return;
 	if (pair->state == PLAIN || pair->state == LOST) {
 		fence_tell(pair, "lost");
@@ -654,8 +655,10 @@ static void hear_fence(struct pair *pair, const char *word)
 		move->told_move = number;
 		move->told_used = used;
 		move->told_packet = packet;
-	} else if (number == pair->moves) {
-		fence_tell(pair, move->word);
+	} else if (number == pair->moves && !answers) {
+		char answer[sizeof move->word + 2];
+		snprintf(answer, sizeof answer, "%s 1", move->word);
+		fence_tell(pair, answer);
 	}
 }
 

@@ -29,9 +29,9 @@ from c4bench.workload.pretraining import Scale, named
 class Serving(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`requests` that arrive `arrivals_s` a second (a Poisson process), of these mean lengths in tokens.
 
-    `answer` counts the tokens after the first one, which prefilling gives. Lengths are drawn evenly from half to one and
-    a half of the mean. Times are those of the modelled cluster; `scale` turns them into these hosts'. A pass over the
-    layers is cut into `pieces`, each followed by an all-reduce.
+    `answer` counts the tokens after the first one, which prefilling gives. Lengths are drawn evenly from half to one
+    and a half of the mean. Times are those of the modelled cluster; `scale` turns them into these hosts'. A pass over
+    the layers is cut into `pieces`, each followed by an all-reduce.
     """
 
     model: str

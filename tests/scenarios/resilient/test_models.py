@@ -17,7 +17,15 @@ MODELS = {
 }
 STAGE_ON_EACH_HOST, EXPERTS = ("gpt-175b",), {"mixtral-8x7b": 8}
 TENSOR = ("gpt-22b", "gpt-175b")
-SERVED = {"model": "llama-7b", "requests": 24, "arrivals_s": 20.0, "prompt": 1024, "answer": 16, "pieces": 2}
+SERVED = {
+    "model": "llama-7b",
+    "requests": 24,
+    "arrivals_s": 20.0,
+    "prompt": 1024,
+    "answer": 16,
+    "pieces": 2,
+    "scale": {"time": 0.05},
+}
 
 
 @pytest.fixture

@@ -344,8 +344,6 @@ int ibv_destroy_qp(struct ibv_qp *qp)
 	if (pair) {
 		keeper_lock();
 		fence_leave(pair);
-		for (int side = OWN; side < SIDES; side++)
-			pair_set(pair->qp[side], IBV_QPS_RESET);
 		keeper_remove(pair);
 		keeper_unlock();
 		writer_free(pair);

@@ -6,9 +6,8 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 
-from c4bench.collective.rendezvous import EVERYBODY, AbsentError, FailedError
+from c4bench.collective.rendezvous import EVERYBODY, AbsentError, EcmpPaths, FailedError
 from c4bench.model.diagnosis import NetworkLoss
-from c4bench.model.fabric import USUAL_QPS, Flow
 from c4bench.model.telemetry import Failure
 
 
@@ -70,7 +69,7 @@ class LocalRelayChannel:
         os.close(self.fd)
 
 
-class LocalRendezvous:
+class LocalRendezvous(EcmpPaths):
     """Exchanges and failures within the process (see `Rendezvous`). Paths are left to ECMP."""
 
     def __init__(self) -> None:
@@ -132,18 +131,3 @@ class LocalRendezvous:
         """A relay channel to the other ranks."""
         with self._changed:
             return LocalRelayChannel(self._relays.setdefault(comm, {}), rank, self.losses)
-
-    def choose_qps(self, pairs: Sequence[tuple[str, str]]) -> int:  # noqa: ARG002
-        """The usual number."""
-        return USUAL_QPS
-
-    def route(self, flows: Sequence[Flow]) -> list[int]:
-        """Leave all flows to ECMP."""
-        return [0 for _ in flows]
-
-    def route_qps(self, flows: Sequence[Flow], qps: Sequence[int]) -> list[int]:  # noqa: ARG002
-        """The same."""
-        return self.route(flows)
-
-    def release(self, flows: Sequence[str]) -> None:
-        """Do nothing: no paths are reserved."""

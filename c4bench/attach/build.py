@@ -49,14 +49,15 @@ _FAILOVER = (
     "say.c",
     "table.c",
     "bias.c",
+    "lookup.c",
     *(
         f"failover/{name}.c"
         for name in ("nics", "memory", "queues", "pools", "kept", "pairs", "post", "complete", "writer")
     ),
-    *(f"failover/{name}.c" for name in ("fence", "standby", "stall", "relay", "keeper", "events", "lookup")),
+    *(f"failover/{name}.c" for name in ("fence", "standby", "stall", "relay", "keeper", "events", "replaced")),
 )
 LIBRARIES = {
-    "verbs": (*_VERBS, "lookup.c"),
+    "verbs": (*_VERBS, "lookup.c", "preloaded.c"),
     "failover": _FAILOVER,
     "lab": ("real.c", "lab/idle.c", "lab/spins.c"),
     "nccl": ("nccl_profiler.c", "telemetry_file.c", "record_file.c", "slot.c", "say.c"),

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from c4bench.errors import C4Error
 from c4bench.model.diagnosis import NetworkLoss
-from c4bench.model.fabric import Flow
+from c4bench.model.fabric import USUAL_QPS, Flow
 from c4bench.model.telemetry import Failure
 
 EVERYBODY = -1
@@ -101,3 +101,22 @@ class Rendezvous(Protocol):
 
     def release(self, flows: Sequence[str]) -> None:
         """Release the paths of these flows, by id."""
+
+
+class EcmpPaths:
+    """The part of a `Rendezvous` about paths where nobody plans: connections have the usual number of QPs, on ECMP."""
+
+    def choose_qps(self, pairs: Sequence[tuple[str, str]]) -> int:  # noqa: ARG002
+        """The usual number."""
+        return USUAL_QPS
+
+    def route(self, flows: Sequence[Flow]) -> list[int]:
+        """Leave all flows to ECMP."""
+        return [0 for _ in flows]
+
+    def route_qps(self, flows: Sequence[Flow], qps: Sequence[int]) -> list[int]:  # noqa: ARG002
+        """Leave all flows to ECMP."""
+        return self.route(flows)
+
+    def release(self, flows: Sequence[str]) -> None:
+        """Do nothing: no paths are reserved."""

@@ -12,10 +12,9 @@ from selectors import EVENT_READ, BaseSelector
 
 import msgspec
 
-from c4bench.collective.rendezvous import EVERYBODY, AbsentError, FailedError
+from c4bench.collective.rendezvous import EVERYBODY, AbsentError, EcmpPaths, FailedError
 from c4bench.exhaust.outcome import RankEnd
 from c4bench.model.diagnosis import NetworkLoss
-from c4bench.model.fabric import USUAL_QPS, Flow
 from c4bench.model.telemetry import Failure
 
 _LENGTH = struct.Struct("!I")
@@ -283,7 +282,7 @@ class _Relay:
         self._link.close()
 
 
-class TrialRendezvous:
+class TrialRendezvous(EcmpPaths):
     """A rank's side: see `collective.rendezvous.Rendezvous`. Paths are left to the fabric, which has one."""
 
     def __init__(self, path: str) -> None:
@@ -333,18 +332,3 @@ class TrialRendezvous:
     def relay(self, comm: str, rank: int) -> _Relay:
         """A relay channel to the other ranks."""
         return _Relay(self._path, comm, rank)
-
-    def choose_qps(self, pairs: Sequence[tuple[str, str]]) -> int:  # noqa: ARG002
-        """The usual number."""
-        return USUAL_QPS
-
-    def route(self, flows: Sequence[Flow]) -> list[int]:
-        """Leave all flows to ECMP."""
-        return [0 for _ in flows]
-
-    def route_qps(self, flows: Sequence[Flow], qps: Sequence[int]) -> list[int]:  # noqa: ARG002
-        """The same."""
-        return self.route(flows)
-
-    def release(self, flows: Sequence[str]) -> None:
-        """Nothing is reserved."""

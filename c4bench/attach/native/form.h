@@ -1,4 +1,4 @@
-/* The two forms of this library: preloaded (lookup.c), and in libibverbs' place (in_place.c). */
+/* The two forms of this library: preloaded (preloaded.c), and in libibverbs' place (in_place.c). */
 #pragma once
 
 /* By this a library in libibverbs' place sees that another one is preloaded. */

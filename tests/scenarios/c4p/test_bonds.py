@@ -31,17 +31,7 @@ def test_both_ports_of_a_bond_are_level(
     running = [cluster.start(spec) for spec in specs]
     busy = {host.nics[0].name: ports_of(atlas, host.nics[0].name) for pair in pairs for host in pair}
     ways = spine_ports(atlas, pairs, switches.ports())
-    skews = {paths: {"tx": [], "rx": []} for paths in ROUNDS}
-    crossed_bytes = dict.fromkeys(ROUNDS, 0.0)
-    for number in range(len(ROUNDS) * DRAWS):
-        for moment in ("free", "open", "draw"):
-            cluster.meet(meeting.name, f"{moment}{number}")
-        before = switches.ports()
-        cluster.meet(meeting.name, f"end{number}")
-        after = switches.ports()
-        crossed_bytes[ROUNDS[number % len(ROUNDS)]] += crossing_bytes(ways, before, after)
-        for direction, worst in worst_skews(busy, before, after).items():
-            skews[ROUNDS[number % len(ROUNDS)]][direction].append(worst)
+    skews, crossed_bytes = counted_draws(cluster, meeting, switches, busy, ways)
     results = [cluster.results(one, "draw", 60.0, each=len(ROUNDS) * DRAWS) for one in running]
     qps = qps_of(cluster, running, ROUNDS.index(PLANNED))
     for one in running:
@@ -82,6 +72,22 @@ def test_both_ports_of_a_bond_are_level(
     interval = {key: round(value, 4) for key, value in gain._asdict().items()}
     measure("c4p.gain_over_ecmp", gain.mean, at_least=1.0, qps="same", **labels, **interval)
     assert gain.low > 1.0, "the plan's gain over ECMP with as many QPs is within the noise of the draws"
+
+
+def counted_draws(cluster, meeting, switches, busy, ways):
+    """The skews of ports and the bytes between planes by kind of paths, over all draws of the jobs that meet."""
+    skews = {paths: {"tx": [], "rx": []} for paths in ROUNDS}
+    crossed_bytes = dict.fromkeys(ROUNDS, 0.0)
+    for number in range(len(ROUNDS) * DRAWS):
+        for moment in ("free", "open", "draw"):
+            cluster.meet(meeting.name, f"{moment}{number}")
+        before = switches.ports()
+        cluster.meet(meeting.name, f"end{number}")
+        after = switches.ports()
+        crossed_bytes[ROUNDS[number % len(ROUNDS)]] += crossing_bytes(ways, before, after)
+        for direction, worst in worst_skews(busy, before, after).items():
+            skews[ROUNDS[number % len(ROUNDS)]][direction].append(worst)
+    return skews, crossed_bytes
 
 
 def jobs_pairs(pairs, jobs):

@@ -46,13 +46,13 @@ class Fail(msgspec.Struct, frozen=True, tag=True):
 
 
 class Watch(msgspec.Struct, frozen=True, tag=True):
-    """Answered with the Failure, once there is one."""
+    """Answered with Known, and with the Failure once there is one."""
 
     comm: str
 
 
 class Join(msgspec.Struct, frozen=True, tag=True):
-    """Messages to this rank of a communicator come by this connection from now on."""
+    """Messages to this rank of a communicator come by this connection from now on; answered with Known."""
 
     comm: str
     rank: int
@@ -68,7 +68,7 @@ class Pass(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):
-    """A rank has ended; answered once that is noted."""
+    """A rank has ended; answered with Known."""
 
     rank: int
     end: RankEnd
@@ -97,6 +97,10 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     failure: Failure
 
 
+class Known(msgspec.Struct, frozen=True, tag=True):
+    """The hub has acted on what this rank said."""
+
+
 _decode_answer = msgspec.msgpack.Decoder(Exchanged | Absent | Failed).decode
 
 
@@ -109,6 +113,11 @@ class _Link:
 
     def send(self, message: Message) -> None:
         _send(self.socket, _encode(message))
+
+    def tell(self, message: Message) -> None:
+        """Send, and return when the hub has acted on it: what others say afterwards comes after it."""
+        self.send(message)
+        self.receive()
 
     def receive(self, timeout_s: float | None = None) -> bytes:
         """The next message. Raises TimeoutError, and EOFError where the other side is gone."""
@@ -190,17 +199,19 @@ class Hub:
                 self._fail(comm, failure)
             case Watch(comm):
                 self._watching.setdefault(comm, []).append(connection)
+                self._answer(connection, Known())
                 if comm in self._failures:
                     self._answer(connection, Failed(self._failures[comm]))
             case Join(comm, rank):
                 self._joined.setdefault(comm, {})[rank] = connection
+                self._answer(connection, Known())
             case Pass(comm, rank, to, body):
                 for other, inbox in self._joined.get(comm, {}).items():
                     if other != rank and to in (other, EVERYBODY):
                         self._answer(inbox, body)
             case Ended(rank, end):
                 self._ended(rank, end)
-                self._answer(connection, Absent([]))
+                self._answer(connection, Known())
 
     def _exchange(self, connection: socket.socket, message: Exchange) -> None:
         name = (message.comm, message.key)
@@ -236,7 +247,7 @@ class _Signal:
 
     def __init__(self, path: str, comm: str) -> None:
         self._link = _Link(path)
-        self._link.send(Watch(comm))
+        self._link.tell(Watch(comm))
 
     @property
     def fd(self) -> int:
@@ -259,7 +270,7 @@ class _Relay:
     def __init__(self, path: str, comm: str, rank: int) -> None:
         self._link = _Link(path)
         self._comm, self._rank = comm, rank
-        self._link.send(Join(comm, rank))
+        self._link.tell(Join(comm, rank))
 
     @property
     def fd(self) -> int:
@@ -295,8 +306,7 @@ class TrialRendezvous(EcmpPaths):
 
     def ended(self, rank: int, end: RankEnd) -> None:
         """Say how this rank ends, and wait until that is known."""
-        self._link.send(Ended(rank, end))
-        self._link.receive()
+        self._link.tell(Ended(rank, end))
 
     def exchange(self, comm: str, key: str, rank: int, size: int, payload: bytes, timeout_s: float) -> list[bytes]:
         """All-gather; raises as the protocol says."""

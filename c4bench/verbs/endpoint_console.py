@@ -138,7 +138,7 @@ class _Events(msgspec.Struct, frozen=True, tag="events", tag_field="do"):
 
 
 class _State(msgspec.Struct, frozen=True, tag="state", tag_field="do"):
-    """Answers with the QP's state, the path control in use, and why DMA-BUF does not work."""
+    """Answers with the QP's state and the path control in use."""
 
 
 class _Knobs(msgspec.Struct, frozen=True, tag="knobs", tag_field="do"):
@@ -313,11 +313,7 @@ class EndpointConsole:
         return {opcode: sorted(seen) for opcode, seen in sorted(classes.items())}
 
     def _state(self, _: _State) -> dict[str, str]:
-        return {
-            "qp": self._endpoint.state,
-            "paths": type(self._device.paths).__name__,
-            "dmabuf": self._device.dmabuf_obstacle(),
-        }
+        return {"qp": self._endpoint.state, "paths": type(self._device.paths).__name__}
 
     def _knobs(self, _: _Knobs) -> dict[str, str]:
         controls = {name: control.obstacle(self._device) for name, control in PATH_CONTROLS.items()}

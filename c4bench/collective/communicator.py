@@ -46,7 +46,7 @@ class Communicator:
         self._scratch: dict[np.dtype[Any], Array] = {}
 
     def empty(self, shape: int | tuple[int, ...], dtype: str) -> Array:
-        """An array registered with every NIC until the communicator is closed."""
+        """An array in memory of `options.memory`, registered with every NIC until the communicator is closed."""
         return self._group.empty(shape, dtype)
 
     def all_reduce(self, array: Array, op: str = "sum") -> None:

@@ -156,14 +156,14 @@ class Group:
         raise LookupError(f"rank {self.rank} of {self.name} sends nothing to rank {peer} on channel {channel}")
 
     def empty(self, shape: int | tuple[int, ...], dtype: str) -> Array:
-        """An array registered with all NICs of the communicator until this is closed."""
+        """An array on pages of its own, zeroed, registered with all NICs until the communicator is closed."""
         kind = np.dtype(dtype)
         count = int(np.prod(shape))
         with self.guard.during("allocating"):
-            block = pages(max(1, count * kind.itemsize))
+            memory = pages(max(1, count * kind.itemsize))
             for registrations in self._registrations:
-                registrations.adopt(block)
-        return block[: count * kind.itemsize].view(kind).reshape(shape)
+                registrations.keep(memory)
+        return memory[: count * kind.itemsize].view(kind).reshape(shape)
 
     def barrier(self) -> None:
         """Return once every rank has called it."""

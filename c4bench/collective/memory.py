@@ -35,8 +35,8 @@ class Buffer:
     """Page-aligned memory registered with several ports, by the number of their NIC."""
 
     def __init__(self, ports: Mapping[int, Port], size_bytes: int) -> None:
-        self._map = _pages(size_bytes)
-        self.bytes: npt.NDArray[np.uint8] = np.frombuffer(self._map, np.uint8)
+        self._map = _map(size_bytes)
+        self.bytes = np.frombuffer(self._map, np.uint8)
         self.view = memoryview(self._map)
         self.address = self.bytes.ctypes.data
         with _registering(f"a buffer of {size_bytes} bytes"):
@@ -85,11 +85,11 @@ class Buffers:
 
 
 def pages(size_bytes: int) -> npt.NDArray[np.uint8]:
-    """Zeroed memory of whole pages; `size_bytes` is at least 1. Raises MemoryError."""
-    return np.frombuffer(_pages(size_bytes), np.uint8)
+    """Anonymous memory of this process, page-aligned and zeroed; at least one byte. Raises MemoryError."""
+    return np.frombuffer(_map(size_bytes), np.uint8)
 
 
-def _pages(size_bytes: int) -> mmap.mmap:
+def _map(size_bytes: int) -> mmap.mmap:
     try:
         return mmap.mmap(-1, size_bytes)
     except OSError as error:
@@ -112,7 +112,7 @@ def _registering(what: str) -> Iterator[None]:
 
 
 class Registrations:
-    """Memory registered with one port: blocks, permanently, and a cache of the user's arrays by address and size.
+    """Memory registered with one port: kept arrays, permanently, and a cache of the user's arrays by address and size.
 
     The cache evicts the least recently used array. An entry ends when the owner of the memory is destroyed, before the
     memory is freed, so that a later array at the same address never uses a stale registration. An owner that does not
@@ -122,18 +122,17 @@ class Registrations:
     def __init__(self, port: Port) -> None:
         self._port = port
         self._entries: OrderedDict[tuple[int, int], _Entry] = OrderedDict()
-        self._blocks: list[tuple[range, Region]] = []
+        self._kept: list[tuple[range, Region]] = []
 
-    def adopt(self, block: Array) -> None:
-        """Register a block; arrays inside it need no registration of their own."""
-        start = block.ctypes.data
-        with _registering(f"a buffer of {block.nbytes} bytes"):
-            self._blocks.append((range(start, start + block.nbytes), self._port.register(start, block.nbytes)))
+    def keep(self, array: Array) -> None:
+        """Register an array until this is closed; parts of it need no registration of their own. Raises MemoryError."""
+        start = array.ctypes.data
+        self._kept.append((range(start, start + array.nbytes), self._register(start, array.nbytes)))
 
     def find(self, array: Array) -> Region:
         """The registration that covers a contiguous, non-empty array; registers it if needed. Raises MemoryError."""
         key = (array.ctypes.data, array.nbytes)
-        for span, region in self._blocks:
+        for span, region in self._kept:
             if key[0] in span and key[0] + key[1] <= span.stop:
                 return region
         entry = self._entries.get(key)
@@ -149,9 +148,12 @@ class Registrations:
         region = self.find(array)
         return NicBuffer(array.ctypes.data, region.lkey, region.rkey)
 
+    def _register(self, address: int, size_bytes: int) -> Region:
+        with _registering(f"an array of {size_bytes} bytes"):
+            return self._port.register(address, size_bytes)
+
     def _add(self, key: tuple[int, int], array: Array) -> _Entry:
-        with _registering(f"an array of {array.nbytes} bytes"):
-            region = self._port.register(*key)
+        region = self._register(*key)
         owner = _owner(array)
         try:
             watch = weakref.finalize(owner, self._drop, key)
@@ -171,9 +173,9 @@ class Registrations:
         """Deregister everything."""
         for key in list(self._entries):
             self._drop(key)
-        for _, region in self._blocks:
+        for _, region in self._kept:
             region.close()
-        self._blocks.clear()
+        self._kept.clear()
 
 
 def _owner(array: Array) -> Any:  # noqa: ANN401  (whatever object the memory belongs to)

@@ -313,7 +313,10 @@ class EndpointConsole:
         return {opcode: sorted(seen) for opcode, seen in sorted(classes.items())}
 
     def _state(self, _: _State) -> dict[str, str]:
-        return {"qp": self._endpoint.state, "paths": type(self._device.paths).__name__}
+        return {
+            "qp": self._endpoint.state,
+            "paths": type(self._device.paths).__name__,
+        }
 
     def _knobs(self, _: _Knobs) -> dict[str, str]:
         controls = {name: control.obstacle(self._device) for name, control in PATH_CONTROLS.items()}

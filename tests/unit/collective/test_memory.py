@@ -1,4 +1,4 @@
-"""Memory that cannot be had, or not be registered."""
+"""Registrations of arrays, and what cannot be allocated or registered."""
 
 import numpy as np
 import pytest
@@ -6,6 +6,17 @@ import pytest
 from c4bench.collective.memory import Registrations, pages
 from c4bench.verbs.errors import VerbsError
 from tools.loopback import LoopbackPort, Network
+
+
+def test_parts_of_a_kept_array_share_its_registration():
+    """A view of memory that is kept needs no registration of its own."""
+    registrations = Registrations(LoopbackPort(Network()))
+    memory = pages(8192)
+    registrations.keep(memory)
+    view = memory[4096:4160]
+    assert registrations.find(view) is registrations.find(memory)
+    assert registrations.buffer(view).address == view.ctypes.data == memory.ctypes.data + 4096
+    registrations.close()
 
 
 def test_memory_that_is_not_there_says_how_much():

@@ -2,9 +2,11 @@
 
 import asyncio
 import os
+import socket
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from c4bench.attach import build
@@ -39,14 +41,14 @@ class _Follower:
 def play(built, tmp_path):
     """Play a part of the driver for some seeds; returns what came of each, and what the library said."""
 
-    async def run(what, first, last, *, agent=True, **environment):
+    async def run(what, first, last, *, agent=True, relay=WordRelay, **environment):
         server = AttachServer(
             tmp_path / "agent",
             user_ids([]),
             lambda _, descriptor: os.close(descriptor),
             None,
             lambda *_: _Follower(),
-            WordRelay(NICS, None),
+            relay(NICS, None),
         )
         async with await server.start():
             own = {
@@ -88,6 +90,42 @@ def test_a_repaired_nic_is_used_again(play):
     """Then it also goes on where its twin has failed meanwhile."""
     assert play("return", 1, 2)[0] == ["exact, moved"] * 2
     assert play("second", 1, 3)[0] == ["exact, moved"] * 3
+
+
+class _LateWords(WordRelay):
+    """Brings to one end an earlier packet number of the other one, when queue pairs are connected again."""
+
+    def deliver(self, word):
+        if word.destination == NICS[0].address and " again " in word.word:
+            start, _, packet = word.word.rpartition(" ")
+            word = msgspec.structs.replace(word, word=f"{start} {(int(packet) + 40) % (1 << 24)}")
+        super().deliver(word)
+
+
+def test_ends_that_hold_unlike_packet_numbers_lose_nothing(play):
+    """The fence compares them: else packets would pass for old ones, which are acknowledged without effect."""
+    assert play("second", 1, 5, relay=_LateWords)[0] == ["exact, moved"] * 5
+
+
+def test_a_batch_is_posted_as_a_whole_or_not_at_all(play):
+    """ibv_wr_complete refuses one that there is no room for, and carries none of it out."""
+    assert play("batch", 1, 5)[0] == ["exact, moved"] * 5
+
+
+def test_a_shared_receive_queue_is_made_larger(play):
+    """At both NICs; one that has an event at a limit stays where it is, and its failure is an error."""
+    assert play("larger", 1, 5)[0] == ["exact, moved"] * 5
+    assert play("limit", 1, 1)[0] == ["error"]
+
+
+def test_an_agent_that_does_not_answer_holds_no_program_up(play, tmp_path):
+    """Queue pairs are made and given up while the library waits for it."""
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "silent"))
+        listening.listen()
+        found, said = play("silent", 1, 1, C4BENCH_ATTACH_SOCKET=str(tmp_path / "silent"))
+    assert found == ["exact"]
+    assert "does not bring words to peers" in said
 
 
 def test_the_loss_of_both_nics_is_an_error(play):

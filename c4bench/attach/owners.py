@@ -4,6 +4,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 
 _NETLINK_RDMA = 20
 _NLDEV, _GET, _QP_GET = 5 << 10, 1, 10
@@ -26,10 +27,19 @@ def owner(device: str, qp: int) -> int | None:
             asked.settimeout(_WITHIN_S)
             index = _index(asked, device)
             found = [] if index is None else _ask(asked, _QP_GET, {_DEVICE_INDEX: index, _QP_NUMBER: _NUMBER.pack(qp)})
+        thread = found[0].get(_PID) if found else None
+        return None if thread is None else _process_of(_NUMBER.unpack(thread)[0])
     except OSError:
         return None
-    pid = found[0].get(_PID) if found else None
-    return None if pid is None else int(_NUMBER.unpack(pid)[0])
+
+
+def _process_of(thread: int) -> int | None:
+    """The kernel names the thread that made a queue pair. Raises OSError for one that has ended."""
+    for line in Path(f"/proc/{thread}/status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == "Tgid":
+            return int(value)
+    return None
 
 
 def _index(asked: socket.socket, device: str) -> bytes | None:

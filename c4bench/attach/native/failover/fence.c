@@ -12,7 +12,8 @@
    The new queue pairs take each other's packets only if both were connected with the same numbers. Words by which these were agreed
    may have been late; so each end also says how its new queue pair is connected. One that has another number of the peer's than
    the peer itself connects again, at first with a number of its own that was not used before; each word replaces the earlier ones,
-   and an end goes on when the peer's newest agrees with its own. It changes nothing more then, and nor does the peer. */
+   and an end goes on when the peer's newest agrees with its own. It changes nothing more then, and nor does the peer. So the new
+   queue pairs need not have been connected before; those that were save the time for that. */
 #include "fence.h"
 
 #include "../real.h"
@@ -323,6 +324,7 @@ static void say_fence(struct pair *pair, const struct fence_word *said, int answ
 static uint64_t step_draining(struct pair *pair, uint64_t now_ns)
 {
 	struct move *move = &pair->move;
+	int side = side_beside(pair->send_side);
 
 	int alone = is_alone(pair);
 	if (alone <= 0 || !is_drained(pair)) {
@@ -330,7 +332,7 @@ static uint64_t step_draining(struct pair *pair, uint64_t now_ns)
 			fence_lose(pair);
 		return now_ns + LOOK_NS;
 	}
-	if (!give_receives(pair, side_beside(pair->send_side))) {
+	if ((!pair->connected[side] && !standby_make_ready(pair)) || !give_receives(pair, side)) {
 		fence_lose(pair);
 		return 0;
 	}
@@ -489,18 +491,23 @@ static uint64_t step_awaiting(struct pair *pair, uint64_t now_ns)
 	return move->sent_ns + AGAIN_NS;
 }
 
+/* Whether it may move to a side that is not connected: not twice in a row in vain, unless the peer does. */
+static int may_try(struct pair *pair)
+{
+	uint64_t carried = pair->sends.at.done + pair->receives.used;
+
+	if (pair->move.told.move != pair->moves + 1 && pair->move.unproven_at == carried)
+		return 0;
+	pair->move.unproven_at = carried;
+	return 1;
+}
+
 /* The other side may be about to be there. */
 static uint64_t step_wanted(struct pair *pair, uint64_t now_ns)
 {
-	int side = side_beside(pair->send_side);
-
-	int told = pair->move.told.move == pair->moves + 1;
-
 	if (!pair->wanted)
 		keeper_want(pair);
-	if (told && !pair->connected[side] && !pair->nic->down[side])
-		standby_connect_again(pair, (struct beginning){standby_draw(pair), pair->move.told.new_side.own});
-	if (pair->connected[side] && !pair->nic->down[side] && relay_there()) {
+	if (standby_may_be_used(pair) && relay_there() && (pair->connected[side_beside(pair->send_side)] || may_try(pair))) {
 		begin(pair, now_ns);
 		return now_ns;
 	}

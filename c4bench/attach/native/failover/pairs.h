@@ -50,6 +50,7 @@ struct move {
 	uint64_t began_ns, sent_ns;
 	struct fence_word said, told; /* the newest, by us and by the peer */
 	int connected_again;
+	uint64_t unproven_at; /* what had been carried when it last moved to a side that was not connected */
 };
 
 /* Whether requests get on. */

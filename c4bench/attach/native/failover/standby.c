@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-enum { PACKETS = 1 << 24, MS = 1000000 };
+enum { PACKETS = 1 << 24, NO_PACKET = PACKETS, MS = 1000000 };
 /* Before a side that failed is tried again, at first and at most; while the peer does not answer; while an answer is awaited. */
 static const uint64_t PAUSE_NS = 250 * MS, LONGEST_PAUSE_NS = 4000ull * MS, AGAIN_NS = 100 * MS, LOOK_NS = 5 * MS;
 /* For how long it must be well, and how long nothing outstanding is waited for, before the pair goes back. */
@@ -43,9 +43,9 @@ static int side_of(const struct pair *pair)
 }
 
 /* What was posted to a shared receive queue that was left is still there. */
-static int may_return(const struct pair *pair)
+int standby_may_be_used(const struct pair *pair)
 {
-	return !pair->pool || !pair->moves;
+	return !pair->nic->down[side_of(pair)] && (!pair->pool || !pair->moves);
 }
 
 int standby_connect(struct pair *pair, uint32_t peers_packet)
@@ -115,7 +115,13 @@ static int make_ready(struct pair *pair, uint32_t own_packet)
 
 int standby_connect_again(struct pair *pair, struct beginning beginning)
 {
-	return may_return(pair) && make_ready(pair, beginning.own) && standby_connect(pair, beginning.peers);
+	return standby_may_be_used(pair) && make_ready(pair, beginning.own) && standby_connect(pair, beginning.peers);
+}
+
+int standby_make_ready(struct pair *pair)
+{
+	pair->beginning = (struct beginning){standby_draw(pair), NO_PACKET};
+	return make_ready(pair, pair->beginning.own);
 }
 
 /* The side does not work (yet): everything about it begins again, after a while. */
@@ -211,7 +217,7 @@ static uint64_t step_back(struct pair *pair, uint64_t now_ns)
 
 uint64_t standby_step(struct pair *pair, uint64_t now_ns)
 {
-	if (!may_return(pair))
+	if (pair->pool && pair->moves)
 		return 0;
 	if (!pair->connected[side_of(pair)])
 		return step_unconnected(pair, now_ns);

@@ -12,8 +12,14 @@
 int standby_connect(struct pair *pair, uint32_t peers_packet);
 int standby_connect_again(struct pair *pair, struct beginning beginning);
 
+/* Have the side that is not used take receives, before it is connected. Returns 0 where the device refuses. */
+int standby_make_ready(struct pair *pair);
+
 /* Have a side that is connected send, once the program's own does. Returns 0 where the device refuses. */
 int standby_enable(struct pair *pair, int side);
+
+/* Whether the pair may go to the side that is not used at all. */
+int standby_may_be_used(const struct pair *pair);
 
 /* The side that is not used has just been connected; it has just been left. */
 void standby_begin(struct pair *pair, uint64_t now_ns);

@@ -8,7 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { BYTES = 64, SLOTS = 64, RECEIVES = 32, OUTSTANDING = 24, MESSAGES = 300 };
 
@@ -404,6 +406,51 @@ static void a_batch(void)
 	work(MESSAGES, draw(MESSAGES), fail_one);
 }
 
+/* One NIC after another fails and is repaired, sooner or later: perhaps before the twin is there again. */
+static void a_storm(void)
+{
+	wait_s(0.03);
+	for (unsigned long loss = 1; loss <= 6 && !ends[0].error && !*wrong; loss++) {
+		int nic = (int)draw(NICS);
+		fabric_fail(nic, (enum fabric_failure)(WITH_EVENT + draw(kinds)));
+		work(loss * MESSAGES, 0, NULL);
+		fabric_repair(nic);
+		wait_s((double)draw(80) * 0.01);
+	}
+}
+
+/* A child that looks at what it has of its parent's, and ends. */
+static void fork_and_fail(void)
+{
+	pid_t child = fork();
+	struct ibv_wc wc;
+
+	if (!child) {
+		ibv_poll_cq(ends[0].cq, 0, &wc);
+		ibv_destroy_qp(ends[1].qp);
+		_exit(0);
+	}
+	int status = 0;
+	if (child < 0 || waitpid(child, &status, 0) != child || status)
+		is_wrong("a child ended with status %d", status);
+	fail_one();
+}
+
+static void a_fork(void)
+{
+	wait_s(0.03);
+	work(MESSAGES, draw(MESSAGES), fork_and_fail);
+}
+
+/* A program that waits for events of its completion queue. */
+static void events(void)
+{
+	wait_s(0.03);
+	for (int i = 0; i < 2; i++)
+		ibv_req_notify_cq(ends[i].cq, 0);
+	work(MESSAGES, draw(MESSAGES), fail_own);
+}
+
 /* More receives than a shared receive queue had room for at first. */
 static void a_larger_queue(void)
 {
@@ -456,7 +503,7 @@ int main(int argc, char **argv)
 		void (*play)(void);
 	} plays[] = {{"loss", one_loss}, {"counts", one_loss}, {"errors", one_loss}, {"shared", one_loss}, {"oneway", one_loss}, {"all", both_lost}, {"none", no_loss}, {"pause", a_pause}, {"return", a_return},
 		     {"second", a_second_loss}, {"batch", a_batch}, {"larger", a_larger_queue}, {"limit", a_limit},
-		     {"silent", a_silent_agent}};
+		     {"silent", a_silent_agent}, {"storm", a_storm}, {"fork", a_fork}, {"events", events}};
 	struct ibv_device **devices = ibv_get_device_list(NULL);
 
 	if (argc < 4)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 _NETLINK_RDMA = 20
 _NLDEV, _GET, _QP_GET = 5 << 10, 1, 10
-_DEVICE_INDEX, _DEVICE_NAME, _QP_NUMBER, _PID = 1, 2, 21, 28
+_DEVICE_INDEX, _DEVICE_NAME, _PORT, _QP_NUMBER, _PID = 1, 2, 3, 21, 28
 _REQUEST, _DUMP = 1, 0x300
 _ERROR, _DONE = 2, 3
 _HEADER, _ATTRIBUTE, _NUMBER = struct.Struct("=IHHII"), struct.Struct("=HH"), struct.Struct("=I")
@@ -25,28 +25,29 @@ def owner(device: str, qp: int) -> int | None:
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_RDMA) as asked:
             asked.settimeout(_WITHIN_S)
-            index = _index(asked, device)
-            found = [] if index is None else _ask(asked, _QP_GET, {_DEVICE_INDEX: index, _QP_NUMBER: _NUMBER.pack(qp)})
-        thread = found[0].get(_PID) if found else None
-        return None if thread is None else _process_of(_NUMBER.unpack(thread)[0])
-    except OSError:
-        return None
+            for at_port in _ports(asked, device):
+                for found in _ask(asked, _QP_GET, at_port | {_QP_NUMBER: _NUMBER.pack(qp)}):
+                    return _process_of(found[_PID])
+    except (OSError, KeyError, struct.error):
+        pass
+    return None
 
 
-def _process_of(thread: int) -> int | None:
+def _process_of(thread: bytes) -> int | None:
     """The kernel names the thread that made a queue pair. Raises OSError for one that has ended."""
-    for line in Path(f"/proc/{thread}/status").read_text().splitlines():
+    for line in Path(f"/proc/{_NUMBER.unpack(thread)[0]}/status").read_text().splitlines():
         name, _, value = line.partition(":")
         if name == "Tgid":
             return int(value)
     return None
 
 
-def _index(asked: socket.socket, device: str) -> bytes | None:
-    for attributes in _ask(asked, _GET, {}):
-        if attributes.get(_DEVICE_NAME, b"").rstrip(b"\0") == os.fsencode(device):
-            return attributes.get(_DEVICE_INDEX)
-    return None
+def _ports(asked: socket.socket, device: str) -> Iterator[_Attributes]:
+    """A device is listed with the number of its ports; a queue pair is asked for at its own."""
+    for listed in _ask(asked, _GET, {}):
+        if listed[_DEVICE_NAME].rstrip(b"\0") == os.fsencode(device):
+            for port in range(1, _NUMBER.unpack(listed[_PORT])[0] + 1):
+                yield {_DEVICE_INDEX: listed[_DEVICE_INDEX], _PORT: _NUMBER.pack(port)}
 
 
 def _ask(asked: socket.socket, command: int, attributes: _Attributes) -> list[_Attributes]:

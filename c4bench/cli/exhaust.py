@@ -24,9 +24,7 @@ def register(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser("exhaust", help="one event at each packet of a program (docs/reference/exhaust.md)")
     parser.add_argument("program", nargs="?", metavar="PROGRAM", help=f"{', '.join(_COLLECTIVES)}, or attached")
-    parser.add_argument(
-        "--command", default="", metavar="COMMAND", help="to attach at both ends of a connection"
-    )
+    parser.add_argument("--command", default="", metavar="COMMAND", help="to attach at both ends of a connection")
     parser.add_argument("--ranks", type=int, metavar="NUMBER", help="one on each host (default 8; attached: 2)")
     parser.add_argument("--bytes", type=int, default=65536, metavar="NUMBER", help="of the array (default 65536)")
     parser.add_argument("--operations", type=int, default=1, metavar="NUMBER", help="one after the other (default 1)")

@@ -43,10 +43,14 @@ def test_every_event_is_tried_at_every_packet_once():
 
 
 def test_packet_lists_of_two_runs_are_compared_by_flow_and_order():
-    """Queue pair numbers and times do not matter, nor does what follows the event; another order does."""
+    """Queue pair and packet numbers and times do not matter, nor does what follows the event; another order does."""
     undisturbed = parse(LIST.format(happened="-"))
     renumbered = parse(LIST.format(happened="-").replace("217", "333").replace("218", "341"))
     assert digest(renumbered) == digest(undisturbed)
+    assert digest(parse(LIST.format(happened="-").replace(" 0 10 ", " 77 10 ").replace(" 0 17 ", " 77 17 "))) == digest(
+        undisturbed
+    )
+    assert digest(parse(LIST.format(happened="-").replace(" 0 17 ", " 1 17 "))) != digest(undisturbed)
     assert counts(undisturbed) == Counts(sent=2, received=1)
     hit = parse(LIST.format(happened="lost") + "sent 3 170 h0r0 217 218 1 10 4200 -\n")
     assert same_until_event(hit, undisturbed)

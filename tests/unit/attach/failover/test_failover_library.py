@@ -8,6 +8,7 @@ import subprocess
 from functools import partial
 from pathlib import Path
 
+import failover_mutants
 import msgspec
 import pytest
 
@@ -135,6 +136,15 @@ def test_many_losses(play, what):
     count = 20 if what == "storm" else 100
     assert play(what, 63_001, 63_000 + count)[0] == ["exact, moved"] * count
     assert play(what, 63_201, 63_200 + count, relay=_LossyWords)[0] == ["exact, moved"] * count
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("mutant", failover_mutants.MUTANTS)
+def test_a_planted_bug_is_found(play, tmp_path, mutant):
+    """By one loss at a random moment, or by several: what an old NIC has left comes when it is repaired."""
+    library = str(failover_mutants.compile_mutant(mutant, tmp_path))
+    found = play("loss", 1, 20, LD_PRELOAD=library)[0] + play("storm", 1, 4, LD_PRELOAD=library)[0]
+    assert set(found) - {"exact, moved", "error"}
 
 
 class _DyingAgent(WordRelay):

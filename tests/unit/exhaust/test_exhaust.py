@@ -193,6 +193,7 @@ def test_the_end_of_an_attached_program(tmp_path, monkeypatch, code, verdict):
     outcome = judge({0: attached.end(0, code), 1: RankEnd(1, 1)}, 2, 5.0, killed=False)
     assert outcome.verdict == verdict
     assert ("exit code 2: no route" in outcome.detail) == (code == 2)
+    assert ("no route" in outcome.detail) == (code != 3)
 
 
 def test_a_program_calls_what_it_says():

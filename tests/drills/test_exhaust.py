@@ -102,7 +102,7 @@ def exact(tmp_path):
     [("send", 30), *(pytest.param(mode, 500, marks=pytest.mark.nightly) for mode in ("send", "write", "read"))],
 )
 def test_an_attached_program(tried, exact, drills, request, tmp_path, mode, runs):
-    """It goes on at the other NIC within 50 ms, whatever happens to one or a packet, and is loud if an end is killed."""
+    """It goes on at the other NIC within 50 ms, whatever happens to one or to a packet; loud if an end is killed."""
     counted = tried("attached", *ATTACHED, f"--runs={runs}", exact(mode))
     lost = [entry for entry in ledger.read(tmp_path) if entry.event and entry.event.what in LOSSES]
     pauses_s = [float(pause) for entry in lost for pause in re.findall(r"longest pause ([\d.]+) s", entry.detail)]

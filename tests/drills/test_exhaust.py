@@ -107,7 +107,8 @@ def test_an_attached_program(tried, exact, drills, request, tmp_path, mode, runs
     lost = [entry for entry in ledger.read(tmp_path) if entry.event and entry.event.what in LOSSES]
     pauses_s = [float(pause) for entry in lost for pause in re.findall(r"longest pause ([\d.]+) s", entry.detail)]
     labels = {"program": mode, "notice": "event", "clock": Clock.VIRTUAL, "losses": len(lost)}
-    Ledger(drills, request.node.nodeid).measure("failover.pause_s", max(pauses_s), "s", at_most=0.05, **labels)
+    paused = Ledger(drills, request.node.nodeid).measure("failover.pause_s", max(pauses_s), "s", at_most=0.05, **labels)
+    assert paused.outcome is Outcome.PASS, pauses_s
     assert {what for what, ended in counted.outcomes.items() if "loud" in ended} <= {"killed", "both"}
 
 

@@ -218,6 +218,7 @@ def test_the_loss_of_both_nics_is_an_error(play):
     [
         ({"agent": False}, "no agent at"),
         ({"C4BENCH_FAILOVER": "nic2=nic3"}, "nic0 has no second NIC"),
+        ({"C4BENCH_FAILOVER": "nic0=nic1"}, "nic2 has no second NIC"),
         ({"C4BENCH_FAILOVER": "nic0=nic9,nic2=nic3"}, "nic9 is not used when nic0 fails: it cannot be opened"),
     ],
 )

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import failover_mutants
 import pytest
 
 from c4bench.exhaust import ledger
@@ -20,6 +21,8 @@ PACKETS, PACKETS_OF_LONG = 50, 200
 RESILIENT = ("all_reduce", "--ranks=2", "--bytes=16384", "--operations=2", "--resilient")
 LONG = ("all_reduce", "--ranks=2", "--bytes=65536", "--resilient", "--nics=3")
 PLAIN = ("all_reduce", "--ranks=3", "--bytes=12")
+ATTACHED = ("--bytes=4096", "--operations=40")
+EXACT = Path(__file__).parents[1] / "scenarios" / "attach" / "exact.c"
 
 
 def exhaust(*words):
@@ -82,6 +85,43 @@ def test_a_sweep_goes_on_where_it_ended(tmp_path):
     )
     assert parts == whole
     assert len(set(parts)) == 20
+
+
+@pytest.fixture
+def exact(tmp_path):
+    """`exact(mode)`: the word by which the program that checks every byte is attached at both ends."""
+    path = tmp_path / "exact"
+    subprocess.run(["gcc", "-std=c11", "-D_DEFAULT_SOURCE", "-O2", "-o", path, EXACT, "-libverbs"], check=True)
+    return lambda mode: f"--command={path} {mode} {{device}} {{gid}} {{bytes}} {{operations}}"
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("mode", ["send", "write", "read"])
+def test_an_attached_program(tried, exact, mode):
+    """It goes on at the other NIC, whatever happens to one NIC or one packet, and is loud if an end is killed."""
+    counted = tried("attached", *ATTACHED, "--runs=300", exact(mode))
+    assert {what for what, ended in counted.outcomes.items() if "loud" in ended} <= {"killed", "both"}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("mutant", failover_mutants.MUTANTS)
+def test_a_bug_planted_in_failover_is_found(drills, request, tmp_path, exact, mutant):
+    """By one of the modes of the attached program, with a replay of a few packets."""
+    planted = failover_mutants.plant(mutant, tmp_path)
+    least = 0
+    for mode in ("send", "write", "read"):
+        folder = tmp_path / mode
+        tries = ("--events=down-before,down-after,far-after", "--runs=40", "--shrink=20", f"--before={planted}")
+        exhaust("attached", *ATTACHED, *tries, f"--run-dir={folder}", exact(mode))
+        if found := [read_replay(path).packets for path in folder.glob("replay-*.json")]:
+            least = min(found)
+            break
+    ledger_of = Ledger(drills, request.node.nodeid)
+    right = 0 < least <= PACKETS
+    ledger_of.measure(
+        "exhaust.mutants_found", float(right), "1", equals=1, clock=Clock.NONE, mutant=mutant, packets=least
+    )
+    assert right, least
 
 
 FOUND = {

@@ -1,8 +1,7 @@
 """The links between the GPUs of a host, which stand for NVLink: when what is sent arrives, and what faults do to them.
 
 Copying memory takes no time in a virtual-time lab, so the time that a link would take is computed: each GPU's sending
-end carries one message after another at its rate. Messages reserve the receiving end as they are posted, often long
-before they leave, so they take what time is free there from then on. The ends are a file that all ranks of a host
+and receiving end carries one message after another at its rate. The ends are a small file that all ranks of a host
 share, with a record for each GPU. A fault is a value there, which ranks read at each message.
 
 Nothing locks the file: in virtual time no other process runs while one computes, and a lock would let a frozen rank
@@ -21,17 +20,14 @@ from c4bench.model.fabric import Inside
 GpuKnob = Literal["send_fraction", "receive_fraction", "down"]
 
 GPUS = 64
-_MAGIC = b"c4gpul02"
+_MAGIC = b"c4gpul01"
 _VALUE = struct.Struct("=d")
 _NUMBER = struct.Struct("=q")
-# Of each GPU: until when its sending end is busy (ns, the host's monotonic clock), the knobs, and until when its
-# receiving end is busy in each tick; all that is further ahead than there are ticks counts as free.
+# Of each GPU: until when its sending and its receiving end are busy (ns, the host's monotonic clock), and the knobs.
+_BUSY = ("send", "receive")
 _KNOBS: tuple[GpuKnob, ...] = ("send_fraction", "receive_fraction", "down")
-_TICK = struct.Struct("=qq")  # its number, which says whether this is the present turn of the ring, and that time
-_TICK_NS, _TICKS = 1024, 65536
-_RECORD = 8 * (1 + len(_KNOBS))
-_TICKS_AT = len(_MAGIC) + GPUS * _RECORD
-_BYTES = _TICKS_AT + GPUS * _TICKS * _TICK.size
+_RECORD = 8 * (len(_BUSY) + len(_KNOBS))
+_BYTES = len(_MAGIC) + GPUS * _RECORD
 
 
 def _at(gpu: int, field: int) -> int:
@@ -60,39 +56,27 @@ class GpuLinks:
         self._delay_ns = round(inside.delay_s * 1e9)
 
     def arrives_ns(self, pair: GpuPair, size_bytes: int, now_ns: int) -> int | None:
-        """When a message that is sent now arrives, which occupies both ends; None while a link is down."""
+        """When a message that is sent now arrives, which occupies both ends until then; None while a link is down."""
         if self._knob(pair.source, "down") or self._knob(pair.destination, "down"):
             return None
-        begins_ns, leaves_ns = self._send(pair.source, self._lasts_ns(pair.source, "send_fraction", size_bytes), now_ns)
-        lasts_ns = self._lasts_ns(pair.destination, "receive_fraction", size_bytes)
-        return max(leaves_ns, self._receive(pair.destination, lasts_ns, begins_ns)) + self._delay_ns
+        leaves_ns = self._carry(pair.source, "send", size_bytes, now_ns)
+        first_ns = leaves_ns - self._lasts_ns(pair.source, "send", size_bytes)
+        return max(leaves_ns, self._carry(pair.destination, "receive", size_bytes, first_ns)) + self._delay_ns
 
-    def _send(self, gpu: int, lasts_ns: int, now_ns: int) -> tuple[int, int]:
-        """From when to when a sending end carries a message, after those before it."""
-        at = _at(gpu, 0)
-        begins_ns = max(now_ns, _NUMBER.unpack_from(self._memory, at)[0])
-        _NUMBER.pack_into(self._memory, at, begins_ns + lasts_ns)
-        return begins_ns, begins_ns + lasts_ns
-
-    def _receive(self, gpu: int, lasts_ns: int, begins_ns: int) -> int:
-        """Until when a receiving end carries a message that comes from `begins_ns` on, in what is free there."""
-        tick, until_ns = begins_ns // _TICK_NS, begins_ns
-        while lasts_ns:
-            at = _TICKS_AT + (gpu * _TICKS + tick % _TICKS) * _TICK.size
-            number, busy_ns = _TICK.unpack_from(self._memory, at)
-            from_ns = max(begins_ns, tick * _TICK_NS, busy_ns if number == tick else 0)
-            tick += 1
-            taken_ns = min(lasts_ns, tick * _TICK_NS - from_ns)
-            if taken_ns:
-                until_ns, lasts_ns = from_ns + taken_ns, lasts_ns - taken_ns
-                _TICK.pack_into(self._memory, at, tick - 1, until_ns)
+    def _carry(self, gpu: int, end: Literal["send", "receive"], size_bytes: int, from_ns: int) -> int:
+        """Until when an end is busy with a message, after those before it."""
+        at = _at(gpu, _BUSY.index(end))
+        busy_ns: int = _NUMBER.unpack_from(self._memory, at)[0]
+        until_ns = max(from_ns, busy_ns) + self._lasts_ns(gpu, end, size_bytes)
+        _NUMBER.pack_into(self._memory, at, until_ns)
         return until_ns
 
-    def _lasts_ns(self, gpu: int, knob: GpuKnob, size_bytes: int) -> int:
-        return round(size_bytes * self._ns_per_byte / (self._knob(gpu, knob) or 1.0))
+    def _lasts_ns(self, gpu: int, end: Literal["send", "receive"], size_bytes: int) -> int:
+        fraction = self._knob(gpu, "send_fraction" if end == "send" else "receive_fraction") or 1.0
+        return round(size_bytes * self._ns_per_byte / fraction)
 
     def _knob(self, gpu: int, knob: GpuKnob) -> float:
-        value: float = _VALUE.unpack_from(self._memory, _at(gpu, 1 + _KNOBS.index(knob)))[0]
+        value: float = _VALUE.unpack_from(self._memory, _at(gpu, len(_BUSY) + _KNOBS.index(knob)))[0]
         return value
 
 
@@ -123,4 +107,4 @@ class GpuLinksFile:
     def _place(gpu: int, knob: GpuKnob) -> int:
         if not 0 <= gpu < GPUS:
             raise UsageError(f"GPU {gpu}: give a number from 0 to {GPUS - 1}")
-        return _at(gpu, 1 + _KNOBS.index(knob))
+        return _at(gpu, len(_BUSY) + _KNOBS.index(knob))

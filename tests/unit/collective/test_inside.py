@@ -174,15 +174,6 @@ def test_a_message_takes_its_time_after_those_before_it(tmp_path):
     assert GpuLinks(tmp_path / "free", Inside()).arrives_ns(GpuPair(0, 1), 1 << 20, 7) == 7
 
 
-def test_messages_posted_ahead_leave_room_between_them(tmp_path):
-    """A GPU that posts for two others in turn keeps none of them busy between its messages, by hand."""
-    links = GpuLinks(tmp_path / "links", BYTE_A_NS)
-    for receiver, number in ((1, 1), (2, 2), (1, 3), (2, 4)):
-        assert links.arrives_ns(GpuPair(0, receiver), 10_240, 0) == number * 10_240 + 2000
-    assert links.arrives_ns(GpuPair(3, 1), 10_240, 0) == 2 * 10_240 + 2000
-    assert links.arrives_ns(GpuPair(4, 1), 20_480, 0) == 5 * 10_240 + 2000
-
-
 def test_faults_slow_an_end_or_take_a_gpu_down(tmp_path):
     """A quarter of the rate makes a message four times as long at that end; nothing crosses a link that is down."""
     links = GpuLinks(tmp_path / "links", BYTE_A_NS)

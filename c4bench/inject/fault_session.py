@@ -287,7 +287,7 @@ def hold(
         _hold_absent(spec, FaultSession(records, lease_of(request), namespaces), stdin, send)
         return
     records.refuse_quarantined()
-    witness = beside(_witness(spec, request), request)
+    witness = beside(witness_of(spec, request), request)
     before = witness.before()
     session = FaultSession(records, lease_of(request), namespaces)
     try:
@@ -299,7 +299,8 @@ def hold(
     send(_healed(reverted, reason, witness.after()))
 
 
-def _witness(spec: FaultSpec, request: FaultRequest) -> Witness:
+def witness_of(spec: FaultSpec, request: FaultRequest) -> Witness:
+    """The witness of a fault: where the switch itself is asked, it runs here, and else on the target."""
     if request.switch:
         return agentless.SwitchWitness(request, spec.witness)
     return installed(WITNESSES, "witness", spec.witness)(request)

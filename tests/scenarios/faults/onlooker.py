@@ -11,7 +11,7 @@ import time
 import msgspec
 
 from c4bench.inject import catalogue
-from c4bench.inject.registry import WITNESSES
+from c4bench.inject.fault_session import witness_of
 from c4bench.inject.witness.base import plane_of
 from c4bench.model.fault import FaultRequest
 
@@ -26,7 +26,7 @@ CATALOGUE = catalogue.load()
 for line in sys.stdin:
     asked = json.loads(line)
     spec, request = CATALOGUE.resolve(msgspec.convert(asked["request"], FaultRequest))
-    witness = WITNESSES[spec.witness](request)
+    witness = witness_of(spec, request)
     before = witness.before()
     perform(asked["instead"])
     try:

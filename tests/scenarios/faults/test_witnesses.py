@@ -1,6 +1,7 @@
 """Witnesses of faults that never come see nothing: a fault is proven by its effect, not by having been asked for."""
 
 import json
+import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -11,8 +12,10 @@ from test_catalogue import CATALOGUE, PARAMETERS, of
 from test_processes import PASSING, STABLE_S
 
 from c4bench import remote
+from c4bench.inject.path_witness import can_see
 from c4bench.model.fault import TargetKind
 from c4bench.model.measurement import Clock
+from c4bench.remote.local import LocalConnection
 
 pytestmark = pytest.mark.needs("disruptive", "root")
 ONLOOKER = Path(__file__).with_name("onlooker.py")
@@ -31,9 +34,11 @@ def watch(inventory, measure):
 
     def look(names, target, variant="the driver does nothing", instead=(), undo=()):
         access, planes = inventory.access[target.host.name], {}
+        # A switch on which c4bench is not installed is asked from here.
+        python = sys.executable if target.switch else access.python
         with (
-            remote.connect(target.host.name, access) as connection,
-            closing(connection.start([access.python, "-c", ONLOOKER.read_text()])) as session,
+            LocalConnection("here") if target.switch else remote.connect(target.host.name, access) as connection,
+            closing(connection.start([python, "-c", ONLOOKER.read_text()])) as session,
         ):
             for name in names:
                 request = target.request(name, dict(ALL_PARAMETERS.get(name, {})), 30.0, 0.3, last_nic=True)
@@ -53,11 +58,19 @@ def test_a_healthy_nic_shows_no_fault(nic_hosts, place, watch):
     watch(of(TargetKind.NIC), place(f"{nic_hosts[0].name}/0"))
 
 
+def of_port(target):
+    """The faults of a switch's port: all that its system has a driver for, where it is asked over SSH."""
+    if target.switch is None:
+        return set(of(TargetKind.PORT))
+    ports = {name for name, spec in CATALOGUE.items() if spec.target is TargetKind.PORT}
+    return {name for name in ports if target.switch.system in CATALOGUE[name].drivers}
+
+
 def test_a_healthy_port_shows_no_fault(switch_names, place, up_and_across, watch):
     """No witness of a link fault sees one at a healthy port of a switch."""
-    across, towards = up_and_across
-    watch([name for name in of(TargetKind.PORT) if name != "port.down"], place(across))
-    watch(["port.down"], place(towards))
+    across, towards = map(place, up_and_across)
+    watch(sorted(of_port(across) - {"port.down"}), across)
+    watch(["port.down"], towards)
     watch(["switch.down"], place(switch_names[-1]))
 
 
@@ -68,20 +81,36 @@ def test_a_healthy_host_shows_no_fault(fault_hosts, place, watch):
 
 @pytest.mark.nightly
 @pytest.mark.needs("agents", hosts=2)
-def test_a_healthy_rank_shows_no_fault(job, place, watch):
-    """No witness of a rank's or a GPU's fault sees one on a rank that computes as ever."""
+def test_a_healthy_rank_shows_no_fault(job, place, watch, inventory):
+    """No witness of a rank's or a GPU's fault sees one on a rank that computes as ever, also where ICMP is lost."""
     time.sleep(STABLE_S)
     victim = job.members[0]
-    watch(of(TargetKind.PROCESS), place(f"{job.id}:{victim.rank}@{victim.host}"))
-    watch(of(TargetKind.GPU), place(f"{victim.host}/gpu0"))
+    (nic, *_) = next(host.nics for host in inventory.hosts if host.name == victim.host)
+    for instead in ({}, hurts_icmp(nic.netdev)):
+        watch(of(TargetKind.PROCESS), place(f"{job.id}:{victim.rank}@{victim.host}"), **instead)
+        watch(of(TargetKind.GPU), place(f"{victim.host}/gpu0"), **instead)
 
 
 def test_what_only_hurts_icmp_is_not_seen(nic_hosts, place, watch):
-    """Where only the kernel's echo requests are lost, no witness of a fault that data would feel sees it."""
+    """Where only the kernel's echo requests are lost, no witness of a fault of a NIC or a host sees it."""
     hurt = hurts_icmp(nic_hosts[0].nics[0].netdev)
     planes = watch(of(TargetKind.NIC), place(f"{nic_hosts[0].name}/0"), **hurt)
-    planes |= watch(["host.data_cut"], place(nic_hosts[0].name), **hurt)
+    planes |= watch(of(TargetKind.HOST), place(nic_hosts[0].name), **hurt)
     assert {name for name, plane in planes.items() if plane == "rdma"} == BY_RDMA
+
+
+def test_what_only_hurts_icmp_at_a_port_is_not_seen(up_and_across, place, watch):
+    """Where only echo requests are lost at a switch's port, no witness of the switch's state sees a fault.
+
+    Those of packets are on the path of data (test_path_witnesses.py); without one they say that ICMP is all they saw.
+    """
+    across, towards = map(place, up_and_across)
+    if across.switch:
+        pytest.skip(f"agentless: the witness at {across.host.name} reads its settings, and sends no packet")
+    asked = {name: across.request(name, {}, 30.0, 0.3, last_nic=True) for name in of_port(across)}
+    by_state = {name for name, request in asked.items() if not can_see(CATALOGUE[name], request)}
+    watch(sorted(by_state - {"port.down"}), across, **hurts_icmp(across.port, across.netns))
+    watch(["port.down"], towards, **hurts_icmp(towards.port, towards.netns))
 
 
 def test_what_the_hosts_tc_does_to_hardware_is_not_seen(nic_hosts, place, watch, inventory):
@@ -99,9 +128,11 @@ def test_what_the_hosts_tc_does_to_hardware_is_not_seen(nic_hosts, place, watch,
     watch(["host.data_cut"], place(nic.host), **hurt)
 
 
-def hurts_icmp(netdev):
+def hurts_icmp(netdev, netns=None):
     """What is done instead of a fault: the interface loses all ICMP, and nothing else."""
+    tc = [*(["nsenter", f"--net={netns}"] if netns else []), "tc"]
     icmp = ("protocol", "ip", "u32", "match", "ip", "protocol", "1", "0xff", "action", "drop")
-    hooks = [["tc", "qdisc", "add", "dev", netdev, "clsact"]]
-    hooks += [["tc", "filter", "add", "dev", netdev, hook, *icmp] for hook in ("ingress", "egress")]
-    return {"variant": "only ICMP is hurt", "instead": hooks, "undo": [["tc", "qdisc", "del", "dev", netdev, "clsact"]]}
+    hooks = [[*tc, "qdisc", "add", "dev", netdev, "clsact"]]
+    hooks += [[*tc, "filter", "add", "dev", netdev, hook, *icmp] for hook in ("ingress", "egress")]
+    undo = [*tc, "qdisc", "del", "dev", netdev, "clsact"]
+    return {"variant": "only ICMP is hurt", "instead": hooks, "undo": [undo]}

@@ -339,10 +339,12 @@ twin: setup
 	$(LAB) --c4-topology tests/scenarios/verbs/floor-off.yml tests/scenarios/verbs/test_connectx.py
 	$(LAB) --c4-topology tests/scenarios/resilient/connectx.yml $(addprefix $(TRIAL),[0] [3] [5] [10])
 
-# The data plane and the lab, then what c4bench's own programs cost.
+# The data plane and the lab, what c4bench's own programs cost, and how soon MPI runs in a new lab.
+bench: MARKED = nightly
 bench: setup
 	$(BIN)/c4bench bench
 	$(BIN)/python -m tools bench
+	$(TIMED) attach.lab_start_s=60 -- $(LAB) tests/scenarios/attach/test_as_they_are.py::test_eight_ranks_start
 
 report:
 	$(BIN)/c4bench report reports/runs/latest

@@ -60,7 +60,7 @@ TRIALS = {
     "uneven": Trial("SIGUSR2", "rank", RANK_SLOW, 12.0),
 }
 SIGNALS = {"SIGKILL": SIGKILL, "SIGSTOP": SIGSTOP, "SIGUSR1": SIGUSR1, "SIGUSR2": SIGUSR2}
-ENDS = {"SIGKILL", "SIGSTOP"}  # what a program need not know of
+TOLD = {"SIGUSR1", "SIGUSR2"}  # what a program has to know of
 
 
 class Running(NamedTuple):
@@ -262,11 +262,11 @@ def test_a_fault_under_collectives_is_named(faulty, program_of, name):
 @pytest.mark.nightly
 @pytest.mark.needs(hosts=4)
 @pytest.mark.usefixtures("atlas")
-@pytest.mark.parametrize(
-    "name", [name for name, trial in TRIALS.items() if trial.where != "rank" or trial.fault in ENDS]
-)
+@pytest.mark.parametrize("name", TRIALS)
 def test_a_fault_under_perftest_is_named(faulty, name):
-    """The same of a program that always sends. One end of it computes no slower than another."""
+    """The same of a program that always sends."""
+    if TRIALS[name].fault in TOLD:
+        pytest.skip(f"unsupported: {name}: ib_write_bw computes nothing, so neither end of it computes more slowly")
     faulty("perftest", name)
 
 

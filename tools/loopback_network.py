@@ -172,13 +172,6 @@ class LoopbackNic:
         """Register `length` bytes at `address`."""
         return LoopbackRegion(self, address, length)
 
-    def register_dmabuf(self, fd: int, offset: int, length: int) -> LoopbackRegion:
-        """Raises VerbsError."""
-        raise VerbsError(
-            f"{self.name}: cannot register {length} bytes at {offset} of DMA-BUF {fd}: only host memory can be copied",
-            device=self.name,
-        )
-
     def complete(self, completion: Completion) -> None:
         """Queue a completion and wake up the reader. The caller must hold the network's lock."""
         if not self.closed:

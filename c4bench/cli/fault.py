@@ -15,15 +15,19 @@ import yaml
 
 from c4bench import logs, remote
 from c4bench.cli import Commands
-from c4bench.cli.shared import print_json
+from c4bench.cli.shared import add_saved_paths, print_json
+from c4bench.control.paths.switches import Switches
+from c4bench.control.state.store import SavedPaths
 from c4bench.errors import UnhealthyError, UsageError
 from c4bench.foreign_text import one_line
 from c4bench.inject import catalogue, places
 from c4bench.inject.controller import OWN_INJECTOR, HistoryFile, Injector, check_targets
+from c4bench.inject.crossings import KnownCrossings
+from c4bench.inject.path_witness import Crossing
 from c4bench.inject.places import Place
 from c4bench.inject.protocol import Applied
 from c4bench.inventory import Inventory, load
-from c4bench.model.fault import BlastRadius, FaultSpec, Parameter, TargetKind, Value
+from c4bench.model.fault import BlastRadius, FaultRequest, FaultSpec, Parameter, TargetKind, Value
 from c4bench.remote.local import LocalConnection
 
 _TIMEOUT_S = 60.0
@@ -84,6 +88,7 @@ def _apply_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--history", type=Path, metavar="FILE", help="the file that records it (~/.local/state/c4bench/faults.jsonl)"
     )
+    add_saved_paths(parser, "--paths")
     logs.add_options(parser, "warning")
     parser.set_defaults(run=_apply)
 
@@ -120,7 +125,7 @@ def _apply(arguments: argparse.Namespace) -> int:
     targets, parameters = _targets_and_values(arguments.words, inventory)
     for option in ({"lease", "look"} & parameters.keys()) - spec.parameters.keys():
         setattr(arguments, option, parameters.pop(option))
-    injector = _injector(inventory, arguments.history)
+    injector = _injector(inventory, arguments)
     check_targets(spec, targets)
     if arguments.plan:
         for place, name, values in _parts(spec, targets, parameters):
@@ -235,13 +240,30 @@ def _ask(inventory: Inventory, name: str, words: Sequence[str], arguments: argpa
     return done.code, len(shown)
 
 
-def _injector(inventory: Inventory, history: Path | None) -> Injector:
+def _injector(inventory: Inventory, arguments: argparse.Namespace) -> Injector:
     state = Path(os.environ.get("XDG_STATE_HOME", Path.home() / ".local/state"))
     return Injector(
         connect=lambda host: remote.connect(host, inventory.access[host]),
         python=lambda host: inventory.access[host].python,
-        record=HistoryFile(history or state / "c4bench/faults.jsonl"),
+        record=HistoryFile(arguments.history or state / "c4bench/faults.jsonl"),
+        crossings=lambda request: _crossing(request, inventory, SavedPaths(arguments.paths, inventory.hosts)),
     )
+
+
+def _crossing(request: FaultRequest, inventory: Inventory, saved: SavedPaths) -> Crossing | None:
+    """Packets of hosts that cross the faulty port, by the paths that `c4bench paths` has saved.
+
+    None without any, and where a switch does not say which ports it has.
+    """
+    known = saved.load()
+    if not known.pairs:
+        return None
+    switches = Switches(inventory, lambda switch: remote.connect(switch, inventory.access[switch]))
+    try:
+        ports = switches.ports()
+    except UnhealthyError:
+        return None
+    return KnownCrossings(known.atlas(), inventory.graph, ports, inventory.hosts)(request)
 
 
 def _targets_and_values(arguments: Sequence[str], inventory: Inventory) -> tuple[list[Place], dict[str, Value]]:

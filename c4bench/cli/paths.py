@@ -44,13 +44,7 @@ def register(commands: Commands) -> None:
     parser.add_argument(
         "--ports", type=int, default=24, metavar="NUMBER", help="how many source ports to trace, with --listen (24)"
     )
-    parser.add_argument(
-        "--keep",
-        type=Path,
-        default=Path.home() / ".local/state/c4bench/paths",
-        metavar="FOLDER",
-        help="the folder of saved paths (default ~/.local/state/c4bench/paths)",
-    )
+    shared.add_saved_paths(parser, "--keep")
     parser.add_argument("--saved", action="store_true", help="print saved paths without contacting the hosts")
     parser.add_argument("--json", action="store_true", help="print the paths as JSON, as they are saved")
     parser.set_defaults(run=_run)

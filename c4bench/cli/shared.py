@@ -11,6 +11,7 @@ from c4bench.wire.messages import PORT
 
 _PORT_AT_MOST = 65535
 _TRUST = Path.home() / ".config/c4bench/trust"
+_PATHS = Path.home() / ".local/state/c4bench/paths"
 
 
 def add_trust(parser: argparse.ArgumentParser) -> None:
@@ -21,6 +22,17 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
         default=_TRUST,
         metavar="FOLDER",
         help="the certificates (default ~/.config/c4bench/trust)",
+    )
+
+
+def add_saved_paths(parser: argparse.ArgumentParser, option: str) -> None:
+    """Add the option for the folder of saved paths."""
+    parser.add_argument(
+        option,
+        type=Path,
+        default=_PATHS,
+        metavar="FOLDER",
+        help="the folder of saved paths (default ~/.local/state/c4bench/paths)",
     )
 
 

@@ -3,6 +3,9 @@
 Copying memory takes no time in a virtual-time lab, so the time that a link would take is computed: each GPU's sending
 and receiving end carries one message after another at its rate. The ends are a small file that all ranks of a host
 share, with a record for each GPU. A fault is a value there, which ranks read at each message.
+
+Nothing locks the file: in virtual time no other process runs while one computes, and a lock would let a frozen rank
+stop its host. In real time two ranks may send to one GPU at once, and that GPU then receives one message too fast.
 """
 
 import mmap

@@ -26,7 +26,7 @@ from c4bench.collective.engine import EndOnFailure, Engine, ResilienceCounters
 from c4bench.collective.errors import CollectiveError, FailureGuard
 from c4bench.collective.handshake import Signature
 from c4bench.collective.inside import InsideReceiver, InsideSender
-from c4bench.collective.memory import INSIDE, Array, NicBuffer, Registrations
+from c4bench.collective.memory import INSIDE, Array, NicBuffer, Registrations, pages
 from c4bench.collective.operation import Operation
 from c4bench.collective.options import Options
 from c4bench.collective.pacer import Pacer, RateControl
@@ -156,14 +156,14 @@ class Group:
         raise LookupError(f"rank {self.rank} of {self.name} sends nothing to rank {peer} on channel {channel}")
 
     def empty(self, shape: int | tuple[int, ...], dtype: str) -> Array:
-        """An array in memory of the communicator's provider, registered with all its NICs until it is closed."""
+        """An array on pages of its own, zeroed, registered with all NICs until the communicator is closed."""
         kind = np.dtype(dtype)
         count = int(np.prod(shape))
         with self.guard.during("allocating"):
-            block = self.options.memory.allocate(max(1, count * kind.itemsize))
+            memory = pages(max(1, count * kind.itemsize))
             for registrations in self._registrations:
-                registrations.adopt(block)
-        return block.bytes[: count * kind.itemsize].view(kind).reshape(shape)
+                registrations.keep(memory)
+        return memory[: count * kind.itemsize].view(kind).reshape(shape)
 
     def barrier(self) -> None:
         """Return once every rank has called it."""

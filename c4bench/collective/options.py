@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from c4bench.collective.memory import HostMemory, Provider
 from c4bench.errors import UsageError
 from c4bench.model.fabric import USUAL_QPS
 from c4bench.verbs.transport import PATIENT, PROFILES, TransportProfile
@@ -70,7 +69,6 @@ class Options(msgspec.Struct, frozen=True):
     - `completions`: `events` sleeps until the NIC notifies, `polling` spins.
     - `connect_s`, `timeout_s`: the longest wait for members when connecting, and in every operation.
     - `record`: False turns telemetry off, to measure its cost.
-    - `memory`: allocates the arrays of `Communicator.empty`.
     - `resilient`: operations survive the loss of NICs as long as each pair of neighbours has a pair of NICs that reach
       each other; `timeouts` set how soon failures are detected.
     - `split_bytes`: resilient all-reduces of this size or more may avoid degraded ranks (`collective.degraded`).
@@ -89,7 +87,6 @@ class Options(msgspec.Struct, frozen=True):
     connect_s: float = 120.0
     timeout_s: float = 1800.0
     record: bool = True
-    memory: Provider = HostMemory()
     clock_ns: Callable[[], int] = now_ns
     resilient: bool = False
     timeouts: FailureTimeouts = FailureTimeouts()

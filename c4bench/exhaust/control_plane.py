@@ -114,7 +114,7 @@ class _Link:
     def send(self, message: Message) -> None:
         _send(self.socket, _encode(message))
 
-    def tell(self, message: Message) -> None:
+    def notify(self, message: Message) -> None:
         """Send, and return when the hub has acted on it: what others say afterwards comes after it."""
         self.send(message)
         self.receive()
@@ -247,7 +247,7 @@ class _Signal:
 
     def __init__(self, path: str, comm: str) -> None:
         self._link = _Link(path)
-        self._link.tell(Watch(comm))
+        self._link.notify(Watch(comm))
 
     @property
     def fd(self) -> int:
@@ -270,7 +270,7 @@ class _Relay:
     def __init__(self, path: str, comm: str, rank: int) -> None:
         self._link = _Link(path)
         self._comm, self._rank = comm, rank
-        self._link.tell(Join(comm, rank))
+        self._link.notify(Join(comm, rank))
 
     @property
     def fd(self) -> int:
@@ -306,7 +306,7 @@ class TrialRendezvous(EcmpPaths):
 
     def ended(self, rank: int, end: RankEnd) -> None:
         """Say how this rank ends, and wait until that is known."""
-        self._link.tell(Ended(rank, end))
+        self._link.notify(Ended(rank, end))
 
     def exchange(self, comm: str, key: str, rank: int, size: int, payload: bytes, timeout_s: float) -> list[bytes]:
         """All-gather; raises as the protocol says."""

@@ -18,6 +18,7 @@ from c4bench.control.paths.switches import Switches
 from c4bench.errors import PathsRefusedError, UnhealthyError, UsageError
 from c4bench.inject import catalogue, places
 from c4bench.inject.controller import Injector
+from c4bench.inject.crossings import KnownCrossings
 from c4bench.inject.feasibility import Feasibility, place_name
 from c4bench.inject.places import Place
 from c4bench.inject.protocol import Applied as Fault
@@ -26,7 +27,6 @@ from c4bench.model.diagnosis import Component, Diagnosis, Syndrome
 from c4bench.model.fabric import Host
 from c4bench.model.measurement import Clock, Measurement
 from c4bench.model.steering import Policy
-from c4bench.pytest_plugin.crossings import KnownCrossings
 from c4bench.pytest_plugin.scope import needs, no_fault
 from c4bench.pytest_plugin.tenancy import TENANCY
 from c4bench.pytest_plugin.verdicts import LEDGER, scenario_name

@@ -1,6 +1,5 @@
 """An opened RDMA device: its port, its GIDs, its memory, its completions, and its connections."""
 
-import errno
 import os
 import threading
 import time
@@ -13,7 +12,7 @@ from typing import Any, Self
 from pyverbs.addr import GID, AHAttr, GlobalRoute
 from pyverbs.cq import CQ, CompChannel
 from pyverbs.device import Context
-from pyverbs.mr import MR, DmaBufMR
+from pyverbs.mr import MR
 from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsError, PyverbsRDMAError
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
@@ -315,22 +314,6 @@ def address_handle(vector: addressing.AddressVector, port: int) -> Any:  # noqa:
     )
 
 
-_NO_BUFFER = -1
-_DMABUF_REFUSALS = {
-    errno.EOPNOTSUPP: "its driver does not register DMA-BUF memory",
-    errno.EBADF: "the descriptor is not a DMA-BUF",
-    errno.EINVAL: "the range is not one of the buffer's, or the exporter cannot share it with this device",
-}
-
-
-def _code(error: PyverbsError) -> int:
-    return int(error.error_code) if isinstance(error, PyverbsRDMAError) else 0
-
-
-def _refusal(error: PyverbsError) -> str:
-    return _DMABUF_REFUSALS.get(_code(error), " ".join(str(error).split()))
-
-
 STATUSES = {value: name for value, name in names("IBV_WC_").items() if name.endswith("_ERR")}
 LINK_LAYERS = {
     int(ENUMS.IBV_LINK_LAYER_ETHERNET): addressing.ETHERNET,
@@ -493,29 +476,6 @@ class Device:
         """Register `length` bytes at `address`, which must outlive the registration, for local and remote access."""
         with verbs(self.name, f"registering {length} bytes"):
             return MR(self.pd, length, ACCESS, address=address)
-
-    def register_dmabuf(self, fd: int, offset: int, length: int) -> Any:  # noqa: ANN401  (a pyverbs MR)
-        """See Port. Work requests address the memory from `offset` on."""
-        try:
-            return DmaBufMR(self.pd, length, ACCESS, dmabuf=fd, offset=offset)
-        except PyverbsError as error:
-            reason = _refusal(error)
-            raise VerbsError(
-                f"{self.name}: cannot register {length} bytes at {offset} of DMA-BUF {fd}: {reason}",
-                device=self.name,
-                status=reason,
-            ) from error
-
-    def dmabuf_obstacle(self) -> str:
-        """Why this device cannot register DMA-BUF memory; empty if it can.
-
-        The trial uses an invalid descriptor: a driver with DMA-BUF support rejects that with EBADF.
-        """
-        try:
-            DmaBufMR(self.pd, 1, 0, dmabuf=_NO_BUFFER)
-        except PyverbsError as error:
-            return "" if _code(error) == errno.EBADF else _refusal(error)
-        return ""
 
     def connection(self, profile: TransportProfile, sends: int, receives: int) -> Endpoint:
         """A new RC endpoint with queues of those depths."""

@@ -138,7 +138,7 @@ class _Events(msgspec.Struct, frozen=True, tag="events", tag_field="do"):
 
 
 class _State(msgspec.Struct, frozen=True, tag="state", tag_field="do"):
-    """Answers with the QP's state, the path control in use, and why DMA-BUF does not work."""
+    """Answers with the QP's state and the path control in use."""
 
 
 class _Knobs(msgspec.Struct, frozen=True, tag="knobs", tag_field="do"):
@@ -316,7 +316,6 @@ class EndpointConsole:
         return {
             "qp": self._endpoint.state,
             "paths": type(self._device.paths).__name__,
-            "dmabuf": self._device.dmabuf_obstacle(),
         }
 
     def _knobs(self, _: _Knobs) -> dict[str, str]:

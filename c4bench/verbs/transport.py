@@ -126,12 +126,6 @@ class Port(Protocol):
     def register(self, address: int, length: int) -> Region:
         """Register memory for local and remote writing."""
 
-    def register_dmabuf(self, fd: int, offset: int, length: int) -> Region:
-        """Register memory exported as DMA-BUF; writes address it from `offset` on, not by a pointer.
-
-        Raises VerbsError with the reason if the device cannot.
-        """
-
     def connection(self, profile: TransportProfile, sends: int, receives: int) -> Connection:
         """A new, unconnected connection with queues of those depths."""
 

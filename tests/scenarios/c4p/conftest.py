@@ -114,13 +114,17 @@ def _rails(pairs):
 
 @pytest.fixture
 def uplink(atlas, ports):
-    """`uplink(pairs)`: one of the ports by which the first source's leaf reaches its pair, and the link's two hops."""
+    """`uplink(pairs)`: one of the ports by which the first source's leaf reaches its pair, and the link's two hops.
 
-    def choose(pairs):
+    So many such links must be `left` without it.
+    """
+
+    def choose(pairs, left=1):
         source, destination = (host.nics[0].name for host in pairs[0])
         hops = sorted({path.hops[1] for path in atlas.paths(source, destination)})
-        if len(hops) < 2:
-            pytest.skip(f"one-path: {source} has no choice of links towards {destination}")
+        if len(hops) <= left:
+            without = " without one of them" if len(hops) > 1 else ""
+            pytest.skip(f"one-path: {source} has no choice of links towards {destination}{without}")
         if hops[-1] not in ports.leading:
             pytest.skip("no-switches: the inventory names no switches that links could be taken down on")
         name = ports.leading[hops[-1]]

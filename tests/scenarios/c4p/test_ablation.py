@@ -104,7 +104,7 @@ def shares(cluster, inject, uplink, optimum_bps, of_optimum):
     def measured(pairs, jobs, state, modes):
         rounds = [mode for mode, draws in reversed(modes.items()) for _ in range(draws)]
         hosts = [host for pair in pairs for host in pair]
-        port, hops = uplink(pairs) if state == "uplink down" else (None, frozenset())
+        port, hops = uplink(pairs, left=2) if state == "uplink down" else (None, frozenset())
         groups, size_bytes = ([hosts], ONE_BYTES) if jobs == 1 else (pairs, PAIR_BYTES)
         name = f"ablation-{jobs}-{state}"
         meeting, ways = Meeting(name, len(hosts) + 1), [MODES[mode][0] for mode in rounds]

@@ -1,5 +1,8 @@
 """Faults of switches' ports, and of what a NIC receives, are seen by queue pairs whose packets cross them."""
 
+import json
+import subprocess
+import sys
 import time
 
 import pytest
@@ -7,6 +10,7 @@ from test_catalogue import BY_SWITCH
 from test_witnesses import hurts_icmp
 
 from c4bench import remote
+from c4bench.control.state.store import SavedPaths
 from c4bench.errors import C4Error
 from c4bench.inject import catalogue, path_witness
 from c4bench.model.fault import WitnessReport
@@ -56,6 +60,21 @@ def test_data_feels_the_fault(name, where, path_injector, measure, healed):
         seen = fault.witness.seen and fault.witness.plane == "rdma"
         measure("faults.witnessed_fraction", float(seen), equals=1, clock=Clock.NONE, fault=name)
     assert healed()["recovered"] is True
+
+
+def test_data_feels_a_fault_by_hand(atlas, cluster, where, up_and_across, inventory, tmp_path, measure):  # noqa: ARG001
+    """`c4bench fault` sees a black hole on a path that was saved before."""
+    name = "link.blackhole"
+    where(name)
+    SavedPaths(tmp_path, inventory.hosts).save(cluster.known_paths())
+    words = ["apply", name, up_and_across[0], "direction=rx", "--lease=10s", "--within=fabric", "--json"]
+    files = [f"--hosts={inventory.path}", f"--paths={tmp_path}", f"--history={tmp_path}/faults.jsonl"]
+    command = [sys.executable, "-m", "c4bench.cli.main", "fault", *words, *files]
+    done = subprocess.run(command, capture_output=True, check=False, text=True)
+    assert done.returncode == 0, done.stderr
+    witness = json.loads(done.stdout)["witness"]
+    seen = witness["seen"] and witness["plane"] == "rdma" and witness["during"]["path_lost"] > 0
+    measure("faults.witnessed_fraction", float(seen), equals=1, clock=Clock.NONE, fault=name, by="hand")
 
 
 @pytest.fixture

@@ -74,11 +74,3 @@ def test_smaller_mtu_of_both_ends_is_used(pair):
 def with_mtu(end, mtu_bytes):
     """The end as if its port had this MTU."""
     return end | {"remote": end["remote"] | {"mtu_bytes": mtu_bytes}}
-
-
-def test_dmabuf_is_refused_with_a_reason(pair):
-    """A device that cannot register DMA-BUF memory names its driver as the reason."""
-    reason = pair[0]("state")["dmabuf"]
-    if not reason:
-        pytest.skip("not-lacking: this device registers DMA-BUF memory")
-    assert reason == "its driver does not register DMA-BUF memory"

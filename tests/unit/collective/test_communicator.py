@@ -203,11 +203,11 @@ def test_a_closed_communicator_gives_its_memory_back(world, monkeypatch, resilie
     """Buffers of closed connections are freed although endpoints still refer to them."""
     maps = []
 
-    def pages(size_bytes):
+    def new_map(size_bytes):
         maps.append(mmap.mmap(-1, size_bytes))
         return maps[-1]
 
-    monkeypatch.setattr(memory, "_pages", pages)
+    monkeypatch.setattr(memory, "_map", new_map)
     ranks = world(2, nics=2, resilient=resilient, **SMALL)
     run(ranks, lambda comm: comm.all_reduce(np.ones(1000, np.float32)))
     assert any(any(each[:]) for each in maps)

@@ -98,9 +98,3 @@ def test_a_message_without_a_receive_is_an_error(sides):
         far.connection.post_receive()
     with pytest.raises(VerbsError, match="more than 4 receives"):
         far.connection.post_receive()
-
-
-def test_dmabuf_is_refused(sides):
-    """Memory of other devices cannot be copied, and the error says so."""
-    with pytest.raises(VerbsError, match="only host memory"):
-        sides[0].port.register_dmabuf(3, 0, 4096)

@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from c4bench.control.paths.switches import PortCount
+from c4bench.inject.crossings import KnownCrossings
 from c4bench.model.fabric import Host, Nic
 from c4bench.model.fault import FaultRequest
 from c4bench.model.graph import FabricGraph, HostPort, Trunk
-from c4bench.pytest_plugin.crossings import KnownCrossings
 from tools.bench.fabrics import clos
 
 RATE = 10e9
@@ -59,3 +59,11 @@ def test_a_port_that_no_path_crosses_has_none(crossings):
     assert crossings(FaultRequest("link.loss", "leaf0", port="up7")) is None
     nobody = KnownCrossings(ATLAS, GRAPH, ports(), [msgspec.structs.replace(one, nics=()) for one in HOSTS])
     assert nobody(FaultRequest("link.loss", "leaf0", port="up1")) is None
+
+
+def test_a_source_port_that_does_not_decide_the_path_crosses_nothing():
+    """Where switches hash the queue pair too, no packet is known to cross a port."""
+    by_qp = clos(4, 2, 2).atlas(ATLAS.pairs)
+    by_qp.hash = "dest-qp"
+    known = KnownCrossings(by_qp, GRAPH, ports(), HOSTS)
+    assert known(FaultRequest("link.loss", "leaf0", port="up1")) is None

@@ -122,7 +122,7 @@ def perftest(*, quick: bool) -> list[Stage]:
 
 def attached(*, quick: bool) -> list[Stage]:
     """What the preloaded library costs perftest on the machine's clock, without rate shaping."""
-    case = AttachedCase(64 * KIB, messages=2000, rounds=10 if quick else 100)
+    case = AttachedCase(64 * KIB, messages=2000, rounds=25 if quick else 100)
     return [Stage(pair(100 * GIGA), virtual=False, cases=(case,))]
 
 

@@ -70,11 +70,11 @@ def _end(context: RankContext, parameters: Perftest, link_end: LinkEnd, number: 
 
 def _round(ends: Sequence["_Own | _Rival"], link_end: LinkEnd, number: int) -> list[float]:
     """The figures of one round, by the order of the ways."""
-    figures = [0.0] * len(ends)
+    found = [0.0] * len(ends)
     for place in range(len(ends))[:: 1 if number % 2 else -1]:
-        figures[place] = ends[place].run()
+        found[place] = ends[place].run()
         link_end.exchange(f"round/{number}/{place}")
-    return figures
+    return found
 
 
 class _Own:

@@ -14,6 +14,7 @@ import msgspec
 import nccl_rank
 import pytest
 
+from c4bench.errors import InconclusiveError
 from c4bench.model.diagnosis import Component
 from c4bench.model.measurement import Clock
 
@@ -155,9 +156,15 @@ def break_it(inject, cluster, ports):
     """Bring about a trial's fault under a program; yields when it began, and whether a component is what has it."""
 
     def crossed(job, sender):
+        """A port towards another switch that the sender's data leave by."""
+        newest = next(window for window in reversed(cluster.windows(job)) if window.host == sender.name)
+        used = {(conn.source, conn.source_port) for conn in newest.conns}
         placed = cluster.placed(job).items()
-        hops = {hop for flow, path in placed if flow.source.partition("/")[0] == sender.name for hop in path.hops}
-        return min({ports.leading.get(hop) for hop in hops}.intersection(ports.across))
+        hops = {hop for flow, path in placed if (flow.source, path.source_port) in used for hop in path.hops}
+        across = {ports.leading.get(hop) for hop in hops}.intersection(ports.across)
+        if not across:
+            raise InconclusiveError(f"{job}: the queue pairs of {sender.name} are not on planned paths")
+        return min(across)
 
     @contextmanager
     def apply(trial, ran):

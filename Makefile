@@ -206,7 +206,8 @@ rack-2x4 faults/test_leases.py
 sites-2 workload/test_sites.py workload/test_quality.py
 sites-4 workload/test_site_faults.py
 rack-2x4 lab/test_switches.py
-gpu-4x4 collective/test_gpu_hosts.py c4d/test_gpu_links.py
+gpu-4x4 collective/test_gpu_hosts.py resilient/test_split.py c4d/test_gpu_links.py
+tests/scenarios/resilient/gpu-hosts.yml resilient/test_trials.py
 gpu-2x8 collective/test_gpu_hosts.py resilient/test_models.py
 endef
 export NIGHT_LABS

@@ -2,24 +2,27 @@
 
 A library's connection begins with {"failover":1}; its answer says which NIC is the other one of which. Then each line
 is a message: this process has an end of a connection, or has it no more, or says something to the other end. An end is
-a queue pair by the address of its NIC and its number. For one that is not there, its agent says "absent". A word may
-be lost.
+a queue pair by the address of its NIC and its number. For one that is not there, its agent says "absent", unless it has
+just begun and may not have heard of it. A word may be lost.
 
     {"failover":1}                                                                   first
     {"twins":"mlx5_0=mlx5_1,mlx5_1=mlx5_0"} or {"error":"why not"}                   its answer
     {"have":"10.0.0.1","qp":17}, later {"leave":"10.0.0.1","qp":17}                  an end here
+    {"refused":"10.0.0.9","qp":17,"error":"why not"}                                 an end that is not the process's
     {"source":"10.0.0.1","qp":17,"destination":"10.1.0.1","remote_qp":18,"word":""}  in both directions
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 import msgspec
 
+from c4bench.attach import owners
 from c4bench.budget import AGENT, ATTACHED
 from c4bench.decoding import from_json
-from c4bench.errors import C4Error, UsageError
+from c4bench.errors import C4Error
 from c4bench.model.fabric import Nic
 from c4bench.wire.channel import ChannelClosed
 from c4bench.wire.messages import AttachedWord
@@ -33,6 +36,8 @@ _ENDS_AT_MOST = ATTACHED.records * 256
 # answers for an agent, are lost.
 _UNREAD_AT_MOST = 16 * ATTACHED.bytes
 _FORWARDING_AT_MOST = AGENT.records // 4
+# For so long after its agent began a process may not have said what ends it has: it looks for one ten times a second.
+_BEGINNING_S = 1.0
 _End = tuple[str, int]
 
 
@@ -64,21 +69,28 @@ def twins(nics: Sequence[Nic]) -> str:
 class WordRelay:
     """Brings words to and from processes of this host, whose `nics` they use.
 
-    `forward` has a word brought to another host; it raises C4Error where that cannot be.
+    `forward` has a word brought to another host; it raises C4Error where that cannot be. `owner` says which process has
+    a queue pair of a device, None where that is not known.
     """
 
-    def __init__(self, nics: Sequence[Nic], forward: Callable[[AttachedWord], Awaitable[None]]) -> None:
-        self._twins, self._addresses = twins(nics), {nic.address for nic in nics}
-        self._forward = forward
+    def __init__(
+        self,
+        nics: Sequence[Nic],
+        forward: Callable[[AttachedWord], Awaitable[None]],
+        owner: Callable[[str, int], int | None] = owners.owner,
+    ) -> None:
+        self._twins, self._devices = twins(nics), {nic.address: nic.device for nic in nics}
+        self._forward, self._owner = forward, owner
+        self._began_s = time.monotonic()
         self._ends: dict[_End, asyncio.StreamWriter] = {}
         self._forwarding: set[asyncio.Task[None]] = set()
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve a process that has introduced itself. Raises DecodingError, UsageError for other lines than these."""
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pid: int) -> None:
+        """Serve process `pid`, which has introduced itself. Raises DecodingError for other lines than these."""
         writer.write(msgspec.json.encode({"twins": self._twins}) + b"\n")
         try:
             while line := await reader.readline():
-                self._serve_line(line, writer)
+                self._serve_line(line, writer, pid)
         finally:
             self._ends = {end: other for end, other in self._ends.items() if other is not writer}
 
@@ -86,38 +98,44 @@ class WordRelay:
         """Bring a word to the process that has its end; where none has, the sender learns that."""
         writer = self._ends.get((word.destination, word.remote_qp))
         if writer is not None and not writer.is_closing():
-            if writer.transport.get_write_buffer_size() < _UNREAD_AT_MOST:
-                writer.write(msgspec.json.encode(word) + b"\n")
-        elif word.word != _ABSENT:
+            _write(writer, word)
+        elif word.word != _ABSENT and time.monotonic() > self._began_s + _BEGINNING_S:
             self._send(AttachedWord(word.destination, word.remote_qp, word.source, word.qp, _ABSENT))
 
-    def _serve_line(self, line: bytes, writer: asyncio.StreamWriter) -> None:
+    def _serve_line(self, line: bytes, writer: asyncio.StreamWriter, pid: int) -> None:
         if line.startswith(_HAVE):
             said = from_json(line, _Have)
-            self._add((said.have, said.qp), writer)
+            self._add((said.have, said.qp), writer, pid)
         elif line.startswith(_LEAVE):
             gone = from_json(line, _Leave)
             if self._ends.get((gone.leave, gone.qp)) is writer:
                 del self._ends[gone.leave, gone.qp]
         else:
             word = from_json(line, AttachedWord)
-            if self._ends.get((word.source, word.qp)) is not writer:
-                raise UsageError(f"queue pair {word.qp} at {word.source} is not one of the process that speaks for it")
-            self._send(word)
+            if self._ends.get((word.source, word.qp)) is writer:
+                self._send(word)
 
-    def _add(self, end: _End, writer: asyncio.StreamWriter) -> None:
-        """A process has an end. Raises UsageError for one that is not of this host, or another process's."""
-        known = self._ends.get(end)
-        if end[0] not in self._addresses:
-            raise UsageError(f"{end[0]} is no address of this host's NICs in the inventory")
-        if known not in {None, writer} and not known.is_closing():
-            raise UsageError(f"queue pair {end[1]} at {end[0]} is another process's")
-        if len(self._ends) >= _ENDS_AT_MOST:
-            raise UsageError(f"more than {_ENDS_AT_MOST} queue pairs on this host")
-        self._ends[end] = writer
+    def _add(self, end: _End, writer: asyncio.StreamWriter, pid: int) -> None:
+        """A process has an end; one that it cannot have is refused."""
+        if why := self._obstacle(end, writer, pid):
+            _write(writer, {"refused": end[0], "qp": end[1], "error": why})
+        else:
+            self._ends[end] = writer
+
+    def _obstacle(self, end: _End, writer: asyncio.StreamWriter, pid: int) -> str:
+        """Why a process cannot have an end; "" where it can."""
+        address, qp = end
+        if address not in self._devices:
+            return f"{address} is no address of this host's NICs in the inventory"
+        known, owner = self._ends.get(end), self._owner(self._devices[address], qp)
+        if owner not in {None, pid} or (owner is None and known not in {None, writer} and not known.is_closing()):
+            return f"queue pair {qp} at {address} is another process's"
+        if end not in self._ends and len(self._ends) >= _ENDS_AT_MOST:
+            return f"more than {_ENDS_AT_MOST} queue pairs on this host"
+        return ""
 
     def _send(self, word: AttachedWord) -> None:
-        if word.destination in self._addresses:
+        if word.destination in self._devices:
             self.deliver(word)
             return
         if len(self._forwarding) >= _FORWARDING_AT_MOST:
@@ -129,3 +147,8 @@ class WordRelay:
     async def _bring(self, word: AttachedWord) -> None:
         with suppress(C4Error, ChannelClosed):  # the process says it again, and goes on without an answer after a while
             await self._forward(word)
+
+
+def _write(writer: asyncio.StreamWriter, line: AttachedWord | dict[str, str | int]) -> None:
+    if writer.transport.get_write_buffer_size() < _UNREAD_AT_MOST:
+        writer.write(msgspec.json.encode(line) + b"\n")

@@ -233,7 +233,7 @@ class AttachServer:
             if uid not in self._users:
                 raise UsageError(f"programs of user {uid}; name the user in attach_users of agent.yml")
             if line.startswith(FIRST):
-                await self._serve_words(reader, writer)
+                await self._serve_words(reader, writer, pid)
                 return
             if self._connected - self._speaking > ATTACHED.records:
                 raise UsageError(f"more than {ATTACHED.records} programs on this host")
@@ -251,13 +251,13 @@ class AttachServer:
         finally:
             following.cancel()
 
-    async def _serve_words(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve_words(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pid: int) -> None:
         """Serve a library whose connections go on at other NICs. Raises UsageError where there are too many."""
         if self._speaking >= ATTACHED.records:
             raise UsageError(f"more than {ATTACHED.records} programs with --failover on this host")
         self._speaking += 1
         try:
-            await self._relay.serve(reader, writer)
+            await self._relay.serve(reader, writer, pid)
         finally:
             self._speaking -= 1
 

@@ -7,22 +7,25 @@ from pathlib import Path
 from typing import get_args
 
 from c4bench import logs
+from c4bench.attach.starting import words_of
 from c4bench.cli import Commands
 from c4bench.cli.lab import kept_or_scratch
 from c4bench.decoding import whole_number
 from c4bench.errors import UsageError
 from c4bench.exhaust.harness import Sweep, Tally, repeat, sweep
-from c4bench.exhaust.program import Kind, Program
+from c4bench.exhaust.program import Collective, Program
 from c4bench.exhaust.trials import EVENTS, Shard, chosen, read_replay
 
 _SHRINKS = 300
+_COLLECTIVES = get_args(Collective)
 
 
 def register(commands: Commands) -> None:
     """Add the command."""
     parser = commands.add_parser("exhaust", help="one event at each packet of a program (docs/reference/exhaust.md)")
-    parser.add_argument("program", nargs="?", metavar="PROGRAM", help=f"of {', '.join(get_args(Kind))}")
-    parser.add_argument("--ranks", type=int, default=8, metavar="NUMBER", help="one on each host (default 8)")
+    parser.add_argument("program", nargs="?", metavar="PROGRAM", help=f"{', '.join(_COLLECTIVES)}, or attached")
+    parser.add_argument("--command", default="", metavar="COMMAND", help="to attach at both ends of a connection")
+    parser.add_argument("--ranks", type=int, metavar="NUMBER", help="one on each host (default 8; attached: 2)")
     parser.add_argument("--bytes", type=int, default=65536, metavar="NUMBER", help="of the array (default 65536)")
     parser.add_argument("--operations", type=int, default=1, metavar="NUMBER", help="one after the other (default 1)")
     parser.add_argument("--resilient", action="store_true", help="ranks that survive the loss of a NIC")
@@ -54,16 +57,19 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _asked(arguments: argparse.Namespace) -> Sweep:
     """What the command line asks for. Raises UsageError."""
-    if arguments.program not in get_args(Kind):
-        raise UsageError(f"no program {arguments.program!r}: give {', '.join(get_args(Kind))}, or --replay FILE")
+    if arguments.program not in {*_COLLECTIVES, "attached"}:
+        raise UsageError(
+            f"no program {arguments.program!r}: give {', '.join(_COLLECTIVES)}, attached, or --replay FILE"
+        )
     program = Program(
         arguments.program,
-        arguments.ranks,
+        arguments.ranks or (2 if arguments.program == "attached" else 8),
         arguments.bytes,
         arguments.operations,
         arguments.resilient,
         _found(arguments.before),
         arguments.nics,
+        words_of(arguments.command) if arguments.command else (),
     )
     kinds = chosen([name for name in arguments.events.split(",") if name])
     return Sweep(program, arguments.seed, tuple(kinds), _shard(arguments.shard), arguments.runs, arguments.shrink)

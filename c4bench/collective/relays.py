@@ -31,7 +31,8 @@ def all_to_all(rank: int, hosts: Hosts, chunks: int, rows: int) -> Plan:
     """A rank's part; `hosts` are `consecutive`. A block is cut in `chunks`, what a host has for a rank in `rows`.
 
     The scratch memory has a row for each rank of every host that this rank's rail leads to, in the order of ranks. The
-    segments of relays are these rows by host, and those of the target.
+    segments of relays are these rows by host, and those of the target. A rank's own block, which has come already, goes
+    first.
     """
     host = next(number for number, ranks in enumerate(hosts) if rank in ranks)
     place, count = hosts[host].index(rank), len(hosts)
@@ -51,15 +52,21 @@ def all_to_all(rank: int, hosts: Hosts, chunks: int, rows: int) -> Plan:
     sends = [
         Send(hosts[there][place], there, row, False, *_needs(row, rank - first, number, len(others) + 1, rows, chunks))
         for number, there in enumerate(far)
-        for row in range(rows)
+        for row in _from_own(rank, hosts[host], rows)
     ]
     streams.append(tuple(send._replace(relative=True, relayed=True) for send in sends))
     for there in reversed(far):
         receives += [
             Receive(hosts[there][place], there, row, reduce=False, final=False, relative=True, relayed=True)
-            for row in range(rows)
+            for row in _from_own(hosts[there][place], hosts[there], rows)
         ]
     return Plan(tuple(stream for stream in streams if stream), tuple(receives))
+
+
+def _from_own(rank: int, ranks: tuple[int, ...], rows: int) -> tuple[int, ...]:
+    """The messages in the order in which a rank of a host sends them: from that with its own block on."""
+    begin = (rank - min(ranks)) * rows // len(ranks)
+    return (*range(begin, rows), *range(begin))
 
 
 def _from_inside(peer: int, at: int, before: int | None, far: list[tuple[int, int]], chunks: int) -> list[Receive]:

@@ -14,7 +14,7 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -27,13 +27,13 @@ from c4bench.collective.endpoint_context import RankProcess
 from c4bench.collective.errors import CollectiveError
 from c4bench.collective.recorder import NullRecorder, Recorder
 from c4bench.errors import C4Error, UnhealthyError
-from c4bench.exhaust import ledger, packets
+from c4bench.exhaust import attached, ledger, packets
 from c4bench.exhaust.control_plane import Hub, TrialRendezvous
 from c4bench.exhaust.ledger import CURRENT_FILE, MORE, Entry, Orders
 from c4bench.exhaust.outcome import Outcome, RankEnd, judge
 from c4bench.exhaust.packets import Packet
 from c4bench.exhaust.program import REST_S, Program
-from c4bench.exhaust.shrink import Found, shrink
+from c4bench.exhaust.shrink import smallest
 from c4bench.exhaust.trials import KILLING, Counts, Event, Replay, ordered
 from c4bench.lab.spec import INVENTORY
 from c4bench.model.fabric import Host
@@ -86,6 +86,7 @@ class Trial:
     def _start(self, rank: int, host: Host, members: Sequence[Member]) -> None:
         pid = os.fork()
         if pid == 0:
+            _attached_main(self._program, rank, self._hosts)
             _rank_main(self._program, rank, host, members)
         self._running[rank] = pid, (descriptor := os.pidfd_open(pid))
         self._selector.register(descriptor, selectors.EVENT_READ, partial(self._reap, rank))
@@ -104,6 +105,8 @@ class Trial:
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         if code < 0:
             self._ends[rank] = RankEnd(signal=-code)
+        elif self._program.command:
+            self._ends[rank] = attached.end(rank, code)
         elif rank not in self._ends:
             self._ends[rank] = RankEnd(raised=f"nothing, and ended with exit code {code}", known=False)
 
@@ -126,6 +129,18 @@ def _enter(host: Host) -> None:
     namespaces.unshare(namespaces.CLONE_NEWNS)
     namespaces.mount("none", "/", flags=namespaces.MS_REC | namespaces.MS_PRIVATE)
     namespaces.mount("sys", "/sys", "sysfs")
+
+
+def _attached_main(program: Program, rank: int, hosts: Sequence[Host]) -> None:
+    """The process of an end of a command, which never returns; for another program nothing."""
+    if not program.command:
+        return
+    try:
+        _enter(hosts[rank])
+        attached.become(program, rank, hosts, partial(_before, program.before))
+    except BaseException:  # it must not go on as a copy of its parent
+        traceback.print_exc()
+    os._exit(1)
 
 
 def _rank_main(program: Program, rank: int, host: Host, members: Sequence[Member]) -> None:
@@ -239,13 +254,13 @@ class Guest:
         return outcome.verdict
 
     def _shrink(self, wrong: Sequence[Event], counts: Counts) -> None:
-        """Write a replay of the smallest program for the first trial of each kind that went wrong."""
-        first = {event.what: event for event in reversed(wrong)}
-        for event in list(first.values())[:_REPLAYS_MOST] if self._orders.shrinks else ():
-            outcome, _ = self._try(self._orders.program, event)
-            found = shrink(
-                Found(self._orders.program, event, counts, outcome), self._outcome, self._count, self._orders.shrinks
-            )
+        """Write a replay of the smallest program for the first trial of each kind that goes wrong again."""
+        kinds = dict.fromkeys(event.what for event in wrong)
+        for what in list(kinds)[:_REPLAYS_MOST] if self._orders.shrinks else ():
+            events = [event for event in wrong if event.what == what]
+            found = smallest(self._orders.program, counts, events, self._outcome, self._count, self._orders.shrinks)
+            if found is None:
+                continue
             replay = Replay(
                 found.program,
                 self._orders.seed,
@@ -255,7 +270,8 @@ class Guest:
                 found.outcome.detail,
             )
             text = msgspec.json.format(msgspec.json.encode(replay), indent=2)
-            (self._folder / f"replay-{event.what}-{event.number}.json").write_bytes(text + b"\n")
+            name = f"replay-{found.event.what}-{found.event.number}.json"
+            (self._folder / name).write_bytes(text + b"\n")
 
     def _outcome(self, program: Program, event: Event) -> Outcome:
         return self._try(program, event)[0]
@@ -277,7 +293,8 @@ def main(path: Path) -> int:
     # Ranks are copies of this process: a page is copied when it is written, and the garbage collector writes to all.
     gc.collect()
     gc.freeze()
-    return Guest(orders, hosts).run()
+    with attached.agents(hosts) if orders.program.command else nullcontext():
+        return Guest(orders, hosts).run()
 
 
 def _fill_caches(program: Program) -> None:

@@ -9,7 +9,10 @@ from c4bench.errors import UsageError
 from c4bench.verbs.transport import BRISK
 from c4bench.workload.collectives import Call, sized_call
 
-Kind = Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "all_to_all", "barrier", "pipeline"]
+Collective = Literal[
+    "all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "all_to_all", "barrier", "pipeline"
+]
+Kind = Collective | Literal["attached"]
 _CONNECT_S, _TIMEOUT_S = 5.0, 5.0
 # Small messages, so that a small program has many; little staging memory, since registering it touches each page.
 _CHUNK_BYTES = 4096
@@ -17,6 +20,7 @@ _STAGING_BYTES = 4 * _CHUNK_BYTES
 # After its last call a rank looks again at what it has received: for so long, what is still under way may arrive late.
 REST_S = 0.3
 _END_S = 5.0
+_ENDS = 2
 _MOST_RANKS, _MOST_BYTES, _MOST_OPERATIONS, _MOST_NICS = 32, 64 << 20, 1000, 4
 
 
@@ -26,6 +30,8 @@ class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     In a `pipeline`, each rank receives from the one before it and sends to the one after it. With `resilient`, ranks
     have `nics_each` NICs and survive the loss of one. If two are left, messages overtake each other.
     `before` is `FILE.py:NAME`, a function that each rank calls first.
+
+    An `attached` program is a `command` of others, which runs at both ends of a connection, and goes on at another NIC.
     """
 
     kind: Kind
@@ -35,6 +41,7 @@ class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     resilient: bool = False
     before: str = ""
     nics_each: int = 2
+    command: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name, value, least, most in (
@@ -45,11 +52,15 @@ class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ):
             if not least <= value <= most:
                 raise UsageError(f"{name} {value} is not between {least} and {most}")
+        if self.command and (self.kind != "attached" or self.ranks != _ENDS):
+            raise UsageError(f"a command runs at both ends of a connection: give `attached --ranks {_ENDS}` with it")
+        if self.kind == "attached" and not self.command:
+            raise UsageError("no command to attach: give --command 'WORDS'")
 
     @property
     def nics(self) -> int:
         """NICs of each rank."""
-        return self.nics_each if self.resilient else 1
+        return self.nics_each if self.resilient or self.command else 1
 
     @property
     def options(self) -> Options:
@@ -71,7 +82,9 @@ class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return _CONNECT_S + self.operations * _TIMEOUT_S + REST_S + _END_S
 
     def calls(self, rank: int) -> list[Call]:
-        """The calls of a rank in one operation."""
+        """The calls of a rank in one operation; none of an attached program."""
+        if self.kind == "attached":
+            return []
         if self.kind != "pipeline":
             return [sized_call(self.kind, self.size_bytes, self.ranks)]
         items = self.size_bytes // 4
@@ -82,7 +95,7 @@ class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def title(self) -> str:
         """The program in a few words."""
         words = ["resilient"] if self.resilient else []
-        words += [self.kind, f"{self.ranks} ranks", f"{self.size_bytes} B"]
+        words += [" ".join(self.command[:2]) or self.kind, f"{self.ranks} ranks", f"{self.size_bytes} B"]
         words += [f"{self.operations} operations"] if self.operations > 1 else []
         return ", ".join(words + ([self.before.rpartition(":")[2]] if self.before else []))
 

@@ -1,6 +1,6 @@
 """Look for the smallest program that goes wrong by the same event."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -22,6 +22,23 @@ class Found(NamedTuple):
 
 Attempt = Callable[[Program, Event], Outcome]
 Count = Callable[[Program], Counts | None]
+
+
+def smallest(
+    program: Program, counts: Counts, wrong: Sequence[Event], attempt: Attempt, count: Count, tries: int
+) -> Found | None:
+    """The smallest program for the first of these events that goes wrong again; None where none does.
+
+    A program that goes wrong once and not again is not given: the larger one is.
+    """
+    for event in wrong:
+        outcome = attempt(program, event)
+        if outcome.verdict == "wrong":
+            found = Found(program, event, counts, outcome)
+            better = shrink(found, attempt, count, tries)
+            again = better is found or attempt(better.program, better.event).verdict == "wrong"
+            return better if again else found
+    return None
 
 
 def smaller(program: Program) -> Iterator[Program]:

@@ -9,7 +9,7 @@ a time.
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -103,14 +103,13 @@ class _Role:
         self._factor = parameters.scale.bytes_factor(context)
         self._time = parameters.scale.time
         self._model: Transformer = named(parameters.model)
-        self._sums: dict[int, Exchange] = {}
         self.exact = True
 
     def _pass(self, compute_s: float, tokens: int) -> None:
         """Compute for modelled seconds and reduce the activations of so many tokens, piece by piece."""
         pieces = self._parameters.pieces
         size_bytes = self._factor * 2 * self._model.layers * self._model.activation_bytes(tokens) / pieces
-        reduce = self._sums.setdefault(tokens, exchanges.all_reduce(self._group, size_bytes))
+        reduce = exchanges.all_reduce(self._group, size_bytes)
         for _ in range(pieces):
             self._controls.compute(self._time * compute_s / pieces)
             self.exact = reduce() and self.exact
@@ -144,7 +143,7 @@ class _Decode(_Role):
     def serve(self, requests: Sequence[Request]) -> list[list[float]]:
         """Decode every request; when each had its second token, third token, and so on."""
         arrivals = _Arrivals(
-            [exchanges.receive(self._world, self._world.rank - self._group.size, self._kv_bytes(r)) for r in requests]
+            exchanges.receive(self._world, self._world.rank - self._group.size, self._kv_bytes(r)) for r in requests
         )
         times: list[list[float]] = [[] for _ in requests]
         active: list[int] = []
@@ -168,7 +167,7 @@ class _Decode(_Role):
 class _Arrivals:
     """A thread that carries out receptions in order, and how many have ended."""
 
-    def __init__(self, receptions: Sequence[Exchange]) -> None:
+    def __init__(self, receptions: Iterable[Exchange]) -> None:
         self._changed = threading.Condition()
         self._count, self._exact = 0, True
         self._error: BaseException | None = None
@@ -188,7 +187,7 @@ class _Arrivals:
         self._thread.join()
         return self._exact
 
-    def _receive(self, receptions: Sequence[Exchange]) -> None:
+    def _receive(self, receptions: Iterable[Exchange]) -> None:
         try:
             for receive in receptions:
                 exact = receive()

@@ -1,9 +1,11 @@
 """`c4bench exhaust`: programs with one event at each packet go well or fail loudly, and planted bugs are found."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import failover_mutants
 import pytest
 
 from c4bench.exhaust import ledger
@@ -20,6 +22,9 @@ PACKETS, PACKETS_OF_LONG = 50, 200
 RESILIENT = ("all_reduce", "--ranks=2", "--bytes=16384", "--operations=2", "--resilient")
 LONG = ("all_reduce", "--ranks=2", "--bytes=65536", "--resilient", "--nics=3")
 PLAIN = ("all_reduce", "--ranks=3", "--bytes=12")
+LOSSES = ("down-before", "down-after", "far-before", "far-after")
+ATTACHED = ("--bytes=4096", "--operations=40")
+EXACT = Path(__file__).parents[1] / "scenarios" / "attach" / "exact.c"
 
 
 def exhaust(*words):
@@ -82,6 +87,53 @@ def test_a_sweep_goes_on_where_it_ended(tmp_path):
     )
     assert parts == whole
     assert len(set(parts)) == 20
+
+
+@pytest.fixture
+def exact(tmp_path):
+    """`exact(mode)`: the word by which the program that checks every byte is attached at both ends."""
+    path = tmp_path / "exact"
+    subprocess.run(["gcc", "-std=c11", "-D_DEFAULT_SOURCE", "-O2", "-o", path, EXACT, "-libverbs"], check=True)
+    return lambda mode: f"--command={path} {mode} {{device}} {{gid}} {{bytes}} {{operations}}"
+
+
+@pytest.mark.parametrize(
+    ("mode", "runs"),
+    [("send", 30), *(pytest.param(mode, 500, marks=pytest.mark.nightly) for mode in ("send", "write", "read"))],
+)
+def test_an_attached_program(tried, exact, drills, request, tmp_path, mode, runs):
+    """It goes on at the other NIC within 50 ms, whatever happens to one or to a packet; loud if an end is killed."""
+    counted = tried("attached", *ATTACHED, f"--runs={runs}", exact(mode))
+    lost = [entry for entry in ledger.read(tmp_path) if entry.event and entry.event.what in LOSSES]
+    pauses_s = [float(pause) for entry in lost for pause in re.findall(r"longest pause ([\d.]+) s", entry.detail)]
+    labels = {"program": mode, "notice": "event", "clock": Clock.VIRTUAL, "losses": len(lost)}
+    paused = Ledger(drills, request.node.nodeid).measure("failover.pause_s", max(pauses_s), "s", at_most=0.05, **labels)
+    assert paused.outcome is Outcome.PASS, pauses_s
+    assert {what for what, ended in counted.outcomes.items() if "loud" in ended} <= {"killed", "both"}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("mutant", sorted(failover_mutants.MUTANTS.keys() - {"no_fence"}))
+def test_a_bug_planted_in_failover_is_found(drills, request, tmp_path, exact, mutant):
+    """By one of the modes of the attached program, with a replay of a few packets.
+
+    Without a fence nothing is wrong while the old NIC stays away.
+    """
+    planted = failover_mutants.plant(mutant, tmp_path)
+    least = 0
+    for mode in ("send", "write", "read"):
+        folder = tmp_path / mode
+        tries = ("--events=down-before,down-after,far-after", "--runs=40", "--shrink=20", f"--before={planted}")
+        exhaust("attached", *ATTACHED, *tries, f"--run-dir={folder}", exact(mode))
+        if found := [read_replay(path).packets for path in folder.glob("replay-*.json")]:
+            least = min(found)
+            break
+    ledger_of = Ledger(drills, request.node.nodeid)
+    right = 0 < least <= PACKETS
+    ledger_of.measure(
+        "exhaust.mutants_found", float(right), "1", equals=1, clock=Clock.NONE, mutant=mutant, packets=least
+    )
+    assert right, least
 
 
 FOUND = {

@@ -31,11 +31,14 @@ struct shared {
 };
 
 struct queue_pair {
-	struct ibv_qp base;
+	union {
+		struct ibv_qp base;
+		struct ibv_qp_ex extended;
+	};
 	struct ibv_qp_attr to_receive;
 	enum ibv_qp_state state; /* what the handle says is the library's */
 	int nic, all_signaled;
-	uint32_t expected;
+	uint32_t expected, next; /* packet sequence numbers: of what is taken next, and of what is carried next */
 	unsigned long head, carried, done, received_head, received; /* of requests and receives */
 	struct request requests[RING];
 	struct receive receives[RING];
@@ -182,6 +185,16 @@ static void move_memory(const struct request *request, uint32_t bytes)
 		memcpy(&fabric_log.words[fabric_log.count++ % (1 << 16)], at, 8);
 }
 
+/* Packets of a request that was taken before are acknowledged without being taken again; those of a later one are refused
+   (InfiniBand specification, volume 1, 9.7.5.1). */
+enum { PACKETS = 1 << 24 };
+static int is_early(const struct queue_pair *qp, const struct queue_pair *to)
+{
+	uint32_t ahead = (qp->next - to->expected) % PACKETS;
+
+	return ahead && ahead < PACKETS / 2;
+}
+
 /* Returns whether the next request was carried out. The key's lowest bits name the NIC that it is of. */
 static int carry(struct queue_pair *qp)
 {
@@ -191,7 +204,15 @@ static int carry(struct queue_pair *qp)
 	uint32_t bytes = bytes_of(request), unit = 128u << qp->to_receive.path_mtu;
 
 	if (qp->carried == qp->head || qp->state != IBV_QPS_RTS || !to || to->state < IBV_QPS_RTR ||
-	    to->state > IBV_QPS_RTS || failed[qp->nic] || failed[to->nic] || (receives && !has_receive(to)))
+	    to->state > IBV_QPS_RTS || failed[qp->nic] || failed[to->nic] || is_early(qp, to))
+		return 0;
+	uint32_t packets = bytes ? (bytes + unit - 1) / unit : 1;
+	if (qp->next != to->expected) {
+		qp->next = (qp->next + packets) % PACKETS;
+		qp->carried++;
+		return 1;
+	}
+	if (receives && !has_receive(to))
 		return 0;
 	if (request->wr.opcode != IBV_WR_SEND && request->wr.opcode != IBV_WR_SEND_WITH_IMM && bytes) {
 		if ((int)(request->wr.wr.rdma.rkey % NICS) != to->nic)
@@ -200,7 +221,7 @@ static int carry(struct queue_pair *qp)
 	}
 	if (receives)
 		take_receive(to, request, bytes);
-	to->expected = (to->expected + (bytes ? (bytes + unit - 1) / unit : 1)) & 0xffffff;
+	qp->next = to->expected = (to->expected + packets) % PACKETS;
 	qp->carried++;
 	fabric_carried[qp->nic] += bytes > 0;
 	return 1;
@@ -300,6 +321,55 @@ static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv
 	return wr ? ENOMEM : 0;
 }
 
+/* The library has functions of its own in place of these, and posts by ibv_post_send. */
+static void never_start(struct ibv_qp_ex *qp)
+{
+	(void)qp;
+	abort();
+}
+
+static int never_complete(struct ibv_qp_ex *qp)
+{
+	never_start(qp);
+	return EOPNOTSUPP;
+}
+
+static void never_write(struct ibv_qp_ex *qp, uint32_t key, uint64_t address)
+{
+	(void)key, (void)address;
+	never_start(qp);
+}
+
+static void never_set_part(struct ibv_qp_ex *qp, uint32_t key, uint64_t address, uint32_t bytes)
+{
+	(void)key, (void)address, (void)bytes;
+	never_start(qp);
+}
+
+static struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attributes)
+{
+	struct ibv_qp *qp = ibv_create_qp(attributes->pd, (struct ibv_qp_init_attr *)attributes);
+	struct ibv_qp_ex *extended = ibv_qp_to_qp_ex(qp);
+
+	extended->wr_start = never_start;
+	extended->wr_complete = never_complete;
+	extended->wr_rdma_write = never_write;
+	extended->wr_set_sge = never_set_part;
+	return context == qp->context ? qp : NULL;
+}
+
+struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
+{
+	return &((struct queue_pair *)qp)->extended;
+}
+
+/* The events themselves are not asked for. */
+static int req_notify_cq(struct ibv_cq *cq, int solicited)
+{
+	(void)solicited;
+	return cq ? 0 : EINVAL;
+}
+
 struct ibv_device **ibv_get_device_list(int *count)
 {
 	struct ibv_device **list = calloc(NICS + 1, sizeof *list);
@@ -325,6 +395,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 		abort();
 	context->nic = (int)(device - devices);
 	context->base.sz = sizeof context->base;
+	context->base.create_qp_ex = create_qp_ex;
 	base->device = device;
 	base->abi_compat = (void *)UINTPTR_MAX;
 	base->async_fd = context->events[0];
@@ -332,6 +403,7 @@ struct ibv_context *ibv_open_device(struct ibv_device *device)
 	base->ops.post_recv = post_recv;
 	base->ops.post_srq_recv = post_srq_recv;
 	base->ops.poll_cq = poll_cq;
+	base->ops.req_notify_cq = req_notify_cq;
 	pthread_mutex_lock(&lock);
 	contexts[context_count++] = context;
 	pthread_mutex_unlock(&lock);
@@ -425,6 +497,12 @@ struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr
 	return &shared->base;
 }
 
+int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attributes, int mask)
+{
+	(void)srq;
+	return mask & IBV_SRQ_MAX_WR && attributes->max_wr > RING ? EINVAL : 0;
+}
+
 int ibv_destroy_srq(struct ibv_srq *srq)
 {
 	free(srq);
@@ -459,8 +537,10 @@ int ibv_modify_qp(struct ibv_qp *base, struct ibv_qp_attr *attributes, int mask)
 			qp->head = qp->carried = qp->done = qp->received_head = qp->received = 0;
 		if (qp->state == IBV_QPS_RTR) {
 			qp->to_receive = *attributes;
-			qp->expected = attributes->rq_psn;
+			qp->expected = attributes->rq_psn % PACKETS;
 		}
+		if (qp->state == IBV_QPS_RTS && mask & IBV_QP_SQ_PSN)
+			qp->next = attributes->sq_psn % PACKETS;
 	}
 	pthread_mutex_unlock(&lock);
 	return 0;

@@ -1,7 +1,8 @@
 """The witness of a lowered rate: the peak rate over short windows.
 
 It uses the peak because a job's traffic is bursty, so its mean says nothing about the limit. A train shows the rate of
-an idle fabric too. A NIC's RDMA device sends datagrams to another host's NIC, which tell how fast they leave. Whatever
+an idle fabric too; a job that sends at the limit shows it by itself, and a train would take a part of what the fault
+leaves to it. A NIC's RDMA device sends datagrams to another host's NIC, which tell how fast they leave. Whatever
 has no such device or peer, and the direction in which a NIC receives, is probed with packets of the kernel, by how fast
 their replies arrive.
 """
@@ -71,12 +72,14 @@ class PeakRate:
 
     def before(self) -> Values:
         """`peak_bps` before the fault."""
-        self._peak_before_bps = self._peak(self._samples(self._carried_bytes))
+        self._peak_before_bps = self._peak([*self._probe_train(), *self._windows_of(self._carried_bytes)])
         return {"peak_bps": self._peak_before_bps}
 
     def during(self, onset_s: float) -> Evidence:  # noqa: ARG002  (all samples are taken after the onset)
         """`peak_bps`, `limit_bps`; seen when traffic passed below the limit, and above it before."""
-        samples = self._samples(self._shaped_bytes if self._receiving else self._carried_bytes)
+        samples = self._windows_of(self._shaped_bytes if self._receiving else self._carried_bytes)
+        if self._peak(samples) < self._limited_bps / _TOLERANCE:
+            samples += self._probe_train()
         peak = self._peak(samples)
         first = next((sample.end_s for sample in samples if sample.rate_bps > 0), None)
         seen = peak <= _TOLERANCE * self._limited_bps and self._peak_before_bps > self._limited_bps
@@ -84,7 +87,7 @@ class PeakRate:
 
     def after(self) -> Aftermath:
         """`peak_bps`; above the limit it proves recovery, below it the job may just be pausing."""
-        peak = self._peak(self._samples(self._carried_bytes))
+        peak = self._peak([*self._probe_train(), *self._windows_of(self._carried_bytes)])
         return Aftermath({"peak_bps": peak}, True if peak > _TOLERANCE * self._limited_bps else None)
 
     def _carried_bytes(self) -> int:
@@ -96,8 +99,8 @@ class PeakRate:
     def _shaped_bytes(self) -> int:
         return self._counters.read(self._ifb).tx_bytes
 
-    def _samples(self, count: Callable[[], int]) -> list[PeakSample]:
-        samples = self._probe_train()
+    def _windows_of(self, count: Callable[[], int]) -> list[PeakSample]:
+        samples = []
         last_s, last = time.monotonic(), count()
         for _ in range(self._windows):
             time.sleep(self._window_s)

@@ -8,7 +8,6 @@
    read: READs of places that the server never changes. */
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SLOTS = 32, SIGNAL_EVERY = 4, CREDITS_AT_ONCE = 8, PORT = 18600, RECEIVES = 2 * SLOTS, OUTSTANDING = 2 * SLOTS };
+enum { SLOTS = 32, SIGNAL_EVERY = 4, CREDITS_AT_ONCE = 8, PORT = 18600, RECEIVES = 2 * SLOTS, OUTSTANDING = 2 * SLOTS, LOOK_US = 50 };
 
 struct place {
 	union ibv_gid gid;
@@ -31,6 +30,7 @@ static struct ibv_mr *memory;
 static struct place here, there;
 static uint8_t *slots, *sources;
 static volatile uint64_t *flags, *credits;
+static int connection; /* to the other end's process */
 static size_t bytes;
 static uint64_t count, longest_ns, last_ns;
 static int server;
@@ -65,6 +65,16 @@ static void progress(void)
 	last_ns = now;
 }
 
+/* After a look in vain. A program that looks at memory alone would not learn that the other end has ended. */
+static void wait_a_little(void)
+{
+	char byte;
+
+	if (!recv(connection, &byte, 1, MSG_PEEK | MSG_DONTWAIT))
+		fail(2, "the other end has gone", 0);
+	usleep(LOOK_US);
+}
+
 static uint64_t word_of(uint64_t number, size_t at)
 {
 	return (number * 0x9E3779B97F4A7C15ull) ^ (at * 0xBF58476D1CE4E5B9ull);
@@ -87,16 +97,21 @@ static void verify(const uint8_t *from, uint64_t number)
 	}
 }
 
-/* One line for both ends: connect by TCP, exchange places, connect the queue pairs. */
-static int meet(const char *address)
+/* Connect by TCP, exchange places. */
+static void meet(const char *address)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(PORT)};
-	int listening = socket(AF_INET, SOCK_STREAM, 0), one = 1, connection = listening;
+	int listening = socket(AF_INET, SOCK_STREAM, 0), one = 1;
 
 	setsockopt(listening, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
 	if (address) {
 		check(inet_pton(AF_INET, address, &at.sin_addr) == 1, "address");
-		check(!connect(listening, (struct sockaddr *)&at, sizeof at), "connect");
+		for (int tries = 0; connect(listening, (struct sockaddr *)&at, sizeof at); tries++, usleep(10000)) {
+			check(tries < 200, "connect");
+			close(listening);
+			listening = socket(AF_INET, SOCK_STREAM, 0);
+		}
+		connection = listening;
 	} else {
 		check(!bind(listening, (struct sockaddr *)&at, sizeof at) && !listen(listening, 1), "listen");
 		connection = accept(listening, NULL, NULL);
@@ -104,7 +119,6 @@ static int meet(const char *address)
 	check(connection >= 0, "connection");
 	check(write(connection, &here, sizeof here) == sizeof here, "hello");
 	check(recv(connection, &there, sizeof there, MSG_WAITALL) == sizeof there, "hello");
-	return connection;
 }
 
 static void open_device(const char *name, int gid)
@@ -181,6 +195,8 @@ static int next(struct ibv_wc *wc)
 	}
 	if (found > 0)
 		progress();
+	else
+		wait_a_little();
 	return found > 0;
 }
 
@@ -268,7 +284,7 @@ static void write_client(void)
 		}
 	}
 	while (*credits < count)
-		sched_yield();
+		wait_a_little();
 }
 
 static void write_server(void)
@@ -279,7 +295,7 @@ static void write_server(void)
 	for (uint64_t number = 0; number < count; number++) {
 		uint64_t slot = number % SLOTS, flag, credit = number + 1;
 		while (!(flag = flags[slot]))
-			sched_yield();
+			wait_a_little();
 		progress();
 		if (flag != number + 1)
 			fail(3, "a flag of the past", number);
@@ -320,7 +336,7 @@ static void read_client(void)
 	}
 }
 
-static void read_server(int connection)
+static void read_server(void)
 {
 	char end;
 
@@ -337,7 +353,7 @@ int main(int argc, char **argv)
 	if (server && !strcmp(argv[1], "read"))
 		for (uint64_t slot = 0; slot < SLOTS; slot++)
 			fill(slots + slot * bytes, slot);
-	int connection = meet(server ? NULL : argv[6]);
+	meet(server ? NULL : argv[6]);
 	connect_qp(atoi(argv[3]));
 	char ready = 'r';
 	check(write(connection, &ready, 1) == 1 && recv(connection, &ready, 1, MSG_WAITALL) == 1, "the other end");
@@ -346,7 +362,7 @@ int main(int argc, char **argv)
 	else if (!strcmp(argv[1], "write"))
 		server ? write_server() : write_client();
 	else if (server)
-		read_server(connection);
+		read_server();
 	else
 		read_client();
 	if (!(server && !strcmp(argv[1], "read")))

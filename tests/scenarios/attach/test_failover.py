@@ -3,16 +3,18 @@
 pytest --hosts softroce --c4-topology tests/scenarios/attach/two-nics.yml -m "nightly or not nightly" FILE
 """
 
+import json
 import random
 import re
 import subprocess
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from c4bench import remote
 from c4bench.attach import build
 from c4bench.attach.environment import PRELOAD, failover_variables
 from c4bench.units import payload_bound
@@ -20,20 +22,24 @@ from c4bench.units import payload_bound
 pytestmark = [pytest.mark.nightly, pytest.mark.needs(hosts=2)]
 EXACT = Path(__file__).with_name("exact.c")
 MODES = ("send", "write", "read")
-BYTES, MESSAGES, WITHIN_S = 16384, 10_000, 20.0
+BYTES, MESSAGES, WITHIN_S = 16384, 3000, 20.0
 # Into the program's run, which takes about 1.3 s; a fault takes effect some tenths of a second after it is asked for.
 EARLIEST_S, LATEST_S = 0.0, 0.4
 
 
-# What a program may lose: (fault, parameters, how it is noticed).
-FAULTS = (
-    ("nic.down", {}, "event"),
-    ("nic.blackhole", {"direction": "both"}, "probes"),
-    ("nic.blackhole", {"direction": "tx"}, "probes"),
-    ("nic.blackhole", {"direction": "rx"}, "probes"),
-)
+# What a program may lose, and how that is noticed. A second loss follows a first that has healed, at the other NIC.
+LOSSES = {
+    "down": "event",
+    "port": "event",
+    "flap": "event",
+    "second": "event",
+    "both": "probes",
+    "tx": "probes",
+    "rx": "probes",
+}
+SECOND_S = 0.3
 PAUSE_AT_MOST_S = {"event": 0.05, "probes": 0.15}
-PERFTEST = "-d {device} -x {gid} -m 4096 -s 65536 -n 1500 --report_gbits"
+PERFTEST = "-d {device} -x {gid} -m 4096 -s 65536 -n 500 --report_gbits"
 TRIALS, AT_ONCE = 200, 20
 HEALED_S = 0.2  # after a fault, until its NIC can be used again
 # UCX on RDMA devices, as in test_as_they_are.py.
@@ -72,6 +78,31 @@ def with_failover():
 
 
 @pytest.fixture
+def lose(inject, ports):
+    """A host's first NIC is lost in this way, for as long as a `with` block takes."""
+
+    @contextmanager
+    def lost(how, host):
+        place = {"host": host.name, "nic": 0}
+        if how == "port":
+            place = {"at": ports.leading[host.nics[0].address]}
+        with ExitStack() as faults:
+            if how in {"both", "tx", "rx"}:
+                faults.enter_context(inject("nic.blackhole", **place, direction=how))
+            elif how == "flap":
+                faults.enter_context(inject("nic.flap", **place, period_s=0.4, duty=0.25))
+            elif how == "second":
+                with inject("nic.down", **place):
+                    time.sleep(SECOND_S)
+                faults.enter_context(inject("nic.down", host=host.name, nic=1))
+            else:
+                faults.enter_context(inject("port.down" if how == "port" else "nic.down", **place))
+            yield
+
+    return lost
+
+
+@pytest.fixture
 def exact(program, ends, tmp_path):
     """Start the program that checks every byte; returns what waits for its end."""
     subprocess.run(
@@ -79,8 +110,8 @@ def exact(program, ends, tmp_path):
     )
     path = program.copy(tmp_path / "exact", ends)
 
-    def start(mode):
-        words = [path, mode, "{device}", "{gid}", str(BYTES), str(MESSAGES)]
+    def start(mode, messages=MESSAGES):
+        words = [path, mode, "{device}", "{gid}", str(BYTES), str(messages)]
         ran = program([*words, "{server}"], server=words, hosts=ends, environment=with_failover())
 
         def end():
@@ -92,6 +123,16 @@ def exact(program, ends, tmp_path):
         return end
 
     return start
+
+
+def test_the_kernel_says_whose_queue_pair_it_is(program, ends, inventory):
+    """Agents take words for a queue pair from its own process only: it and others learn the same of who that is."""
+    path = program.copy(EXACT.with_name("queue_pair_owner.py"), ends[:1])
+    access = inventory.access[ends[0].name]
+    with remote.connect(ends[0].name, access) as connection:
+        answer = connection.run([access.python, path, ends[0].nics[0].device], timeout_s=60.0)
+    said = json.loads(answer.stdout)
+    assert said == {"own": said["pid"], "seen": said["pid"], "none": None}
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -172,21 +213,23 @@ def test_mpi(program, ends, inject, tmp_path, mpi):
 
 
 @pytest.mark.parametrize("batch", range(TRIALS // AT_ONCE))
-def test_trials(exact, ends, inject, measure, batch):
-    """Losses of either NIC at random moments, of several kinds: all results are exact, and no pause is long."""
-    draw = random.Random(batch)
+def test_trials(exact, ends, lose, measure, pytestconfig, batch):
+    """Losses at either end at random moments, of several kinds: all results are exact, and no pause is long."""
+    draw = random.Random(f"{pytestconfig.option.c4_seed} {batch}")
     pauses_s = {"event": 0.0, "probes": 0.0}
-    right = 0
+    wrong = []
     for _ in range(AT_ONCE):
-        fault, parameters, notice = draw.choice(FAULTS)
-        end = exact(draw.choice(MODES))
+        how, mode = draw.choice(list(LOSSES)), draw.choice(MODES)
+        end = exact(mode, MESSAGES * (2 if how == "second" else 1))
         time.sleep(draw.uniform(EARLIEST_S, LATEST_S))
-        with inject(fault, host=draw.choice(ends).name, nic=0, **parameters):
+        with lose(how, draw.choice(ends)):
             ended = end()
         time.sleep(HEALED_S)
-        if ended.codes == (0, 0):
-            right += 1
-            pauses_s[notice] = max(pauses_s[notice], ended.pause_s)
-    measure("failover.exact_fraction", right / AT_ONCE, equals=1, batch=batch)
+        if ended.codes != (0, 0):
+            wrong.append((how, mode, ended))
+            continue
+        pauses_s[LOSSES[how]] = max(pauses_s[LOSSES[how]], ended.pause_s)
+    measure("failover.exact_fraction", 1 - len(wrong) / AT_ONCE, equals=1, batch=batch)
+    assert not wrong
     for notice, pause_s in pauses_s.items():
         measure("failover.pause_s", pause_s, unit="s", at_most=PAUSE_AT_MOST_S[notice], program="exact", notice=notice)

@@ -4,6 +4,7 @@ import random
 import statistics
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import pytest
@@ -17,6 +18,10 @@ SEEDS, NIGHTLY_SEEDS = 12, 300
 # An operation takes about 8 ms where a NIC does 100 Mbit/s; a fault may come at any moment of a few.
 NIC_BYTES = 64 << 10
 MOMENTS_S = 0.03
+# One takes 2 ms where eight GPUs have NICs of 25 Gbit/s. Operations begin soon before the fault, for they cost more.
+GPU_SEEDS = range(62_101, 62_201)
+GPU_NIC_BYTES = 4 << 20
+LEAD_S = 0.05
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce")
 TOLD_S, SILENT_S = 0.050, 0.150
 PROBE = FailureTimeouts().probe
@@ -70,30 +75,78 @@ def seeds(count):
 @pytest.mark.parametrize("seed", seeds(NIGHTLY_SEEDS))
 def test_nic_dies_in_mid_operation(start, every_host, inject, port_towards, uplinks, measure, tally, retries, seed):
     """Any NIC fault at any time in any collective leaves every element of every rank exact."""
-    draw = random.Random(seed)
-    nics = len(every_host[0].nics)
-    name, kind = list(KINDS.items())[seed % len(KINDS)]
-    collective = COLLECTIVES[seed % len(COLLECTIVES)]
-    nic = draw.choice([nic for host in every_host for nic in host.nics])
+    drawn = Drawn(seed, every_host)
+    kind = drawn.kind
     place = {
-        "nic": lambda: {"host": nic.host, "nic": nic.index},
-        "port": lambda: {"at": port_towards(nic)},
-        "uplink": lambda: {"at": draw.choice(uplinks)},
+        "nic": drawn.place,
+        "port": lambda: {"at": port_towards(drawn.nic)},
+        "uplink": lambda: {"at": drawn.draw.choice(uplinks)},
     }[kind.where]()
     ranks = start(every_host)
     # Back to back: whenever the fault comes, something runs.
     tally["began"] += 1
-    ranks.give(Trial(collective, NIC_BYTES * nics, seconds=1.2, enough=9, fresh=True))
-    time.sleep(draw.uniform(0, MOMENTS_S))
+    ranks.give(Trial(drawn.collective, NIC_BYTES * drawn.nics, seconds=1.2, enough=9, fresh=True))
+    time.sleep(drawn.draw.uniform(0, MOMENTS_S))
     with inject(kind.fault, **place, **kind.parameters) as fault:
         accounts = ranks.take()
     tally["ended"] += 1
+    judge(accounts, fault, ranks, measure, retries, drawn)
+
+
+@pytest.mark.nightly
+@pytest.mark.needs(hosts=2)
+@pytest.mark.parametrize("seed", GPU_SEEDS)
+def test_nic_dies_under_gpus(start, every_host, inject, port_towards, measure, tally, retries, seed):
+    """So it is where each host has a rank for each GPU, with NICs of 25 Gbit/s and more."""
+    if not every_host[0].gpus:
+        pytest.skip("no-gpus: this topology has no GPUs; try --c4-topology tests/scenarios/resilient/gpu-hosts.yml")
+    drawn = Drawn(seed, every_host)
+    kind = drawn.kind
+    # Rails cross no links between switches.
+    place = drawn.place() if kind.where == "nic" else {"at": port_towards(drawn.nic)}
+    ranks = start(every_host, len(every_host[0].gpus), chunk_bytes=0, window=0)
+    tally["began"] += 1
+    ranks(Trial(drawn.collective, NIC_BYTES * drawn.nics, seconds=0.0, fresh=True))
+    begin_s = time.time() + LEAD_S + drawn.draw.uniform(0, MOMENTS_S)
+
+    def begin():
+        time.sleep(begin_s - time.time())
+        ranks.give(Trial(drawn.collective, GPU_NIC_BYTES * drawn.nics, seconds=1.2, enough=9))
+
+    with ThreadPoolExecutor(1) as pool:
+        beginning = pool.submit(begin)
+        with inject(kind.fault, **place, **kind.parameters) as fault:
+            beginning.result()
+            accounts = ranks.take()
+    tally["ended"] += 1
+    judge(accounts, fault, ranks, measure, retries, drawn)
+
+
+class Drawn:
+    """What a seed draws: a fault, a collective, and a NIC."""
+
+    def __init__(self, seed, hosts):
+        self.seed, self.draw = seed, random.Random(seed)
+        self.hosts, self.nics = len(hosts), len(hosts[0].nics)
+        self.name, self.kind = list(KINDS.items())[seed % len(KINDS)]
+        self.collective = COLLECTIVES[seed % len(COLLECTIVES)]
+        self.nic = self.draw.choice([nic for host in hosts for nic in host.nics])
+
+    def place(self):
+        """Where a fault of the NIC is."""
+        return {"host": self.nic.host, "nic": self.nic.index}
+
+
+def judge(accounts, fault, ranks, measure, retries, drawn):
+    """All is exact, the fault has hit an operation and a rail, and the pause was short."""
+    kind = drawn.kind
     exact, checked = sum(each.exact for each in accounts), sum(each.checked for each in accounts)
     spans = [in_turn(each) for each in accounts]
     hit = any(span.began_s < fault.onset_s < span.ended_s for own in spans for span in own)
     died = sum(each.resilience.died for each in accounts)
     repeated = sum(each.resilience.repeated for each in accounts)
-    labels = {"kind": name, "collective": collective, "seed": seed, "hosts": len(every_host), "nics": nics}
+    labels = {"kind": drawn.name, "collective": drawn.collective, "seed": drawn.seed}
+    labels |= {"hosts": drawn.hosts, "nics": drawn.nics, "ranks": ranks.size}
     assert [each.error for each in accounts if each.error] == []
     measure("resilient.exact_fraction", exact / checked, equals=1, clock=Clock.NONE, **labels)
     measure("resilient.repeated", repeated, equals=0, clock=Clock.NONE, **labels)

@@ -32,6 +32,19 @@ def test_messages_between_hosts_stay_on_their_rail(chunks, rows):
             assert len(sends) - len(outside) == 3 * 3 * chunks
 
 
+def test_a_nic_begins_with_what_needs_no_other_rank():
+    """Each rank's first messages to another host are its own block's, and the receiver expects them in that order."""
+    hosts = ((1, 0, 3, 2), (4, 5, 6, 7))
+    plans = {rank: relays.all_to_all(rank, hosts, 3, 12) for ranks in hosts for rank in ranks}
+    for one, other in zip(*hosts, strict=True):
+        for rank, peer, ranks in ((one, other, hosts[0]), (other, one, hosts[1])):
+            sends = [send for stream in plans[rank].streams for send in stream if send.peer == peer]
+            assert [send.chunk for send in sends[:3]] == [3 * (rank - min(ranks)) + chunk for chunk in range(3)]
+            assert [send.needs for send in sends[:4]] == [0, 0, 0, 1]
+            expected = [receive.chunk for receive in plans[peer].receives if receive.peer == rank]
+            assert expected == [send.chunk for send in sends]
+
+
 @pytest.mark.parametrize(
     ("hosts", "gpus", "resilient"),
     [

@@ -10,14 +10,14 @@ import pytest
 from c4bench.cli.main import main
 from c4bench.collective.rendezvous import EVERYBODY, AbsentError, FailedError
 from c4bench.errors import UsageError
-from c4bench.exhaust import ledger
+from c4bench.exhaust import attached, ledger
 from c4bench.exhaust.control_plane import Hub, TrialRendezvous
 from c4bench.exhaust.harness import Sweep, _claim, tally
 from c4bench.exhaust.ledger import Entry
 from c4bench.exhaust.outcome import Outcome, RankEnd, judge
 from c4bench.exhaust.packets import counts, digest, parse, same_until_event
 from c4bench.exhaust.program import Program, topology
-from c4bench.exhaust.shrink import Found, shrink
+from c4bench.exhaust.shrink import Found, shrink, smallest
 from c4bench.exhaust.trials import EVENTS, Counts, Event, Replay, Shard, chosen, ordered, read_replay
 from c4bench.lab import topology_file
 from c4bench.model.telemetry import Failure
@@ -43,10 +43,14 @@ def test_every_event_is_tried_at_every_packet_once():
 
 
 def test_packet_lists_of_two_runs_are_compared_by_flow_and_order():
-    """Queue pair numbers and times do not matter, nor does what follows the event; another order does."""
+    """Queue pair and packet numbers and times do not matter, nor does what follows the event; another order does."""
     undisturbed = parse(LIST.format(happened="-"))
     renumbered = parse(LIST.format(happened="-").replace("217", "333").replace("218", "341"))
     assert digest(renumbered) == digest(undisturbed)
+    assert digest(parse(LIST.format(happened="-").replace(" 0 10 ", " 77 10 ").replace(" 0 17 ", " 77 17 "))) == digest(
+        undisturbed
+    )
+    assert digest(parse(LIST.format(happened="-").replace(" 0 17 ", " 1 17 "))) != digest(undisturbed)
     assert counts(undisturbed) == Counts(sent=2, received=1)
     hit = parse(LIST.format(happened="lost") + "sent 3 170 h0r0 217 218 1 10 4200 -\n")
     assert same_until_event(hit, undisturbed)
@@ -148,6 +152,48 @@ def test_the_smallest_program_is_found():
     tried.clear()
     assert shrink(start, attempt, lambda _: Counts(1, 0), tries=7).program == start.program
     assert len(tried) == 7
+
+
+def test_a_replay_is_of_what_goes_wrong_again():
+    """Of a trial that does not, there is none; of a small program that goes wrong once, the larger one is kept."""
+    program = Program("all_reduce", ranks=4, size_bytes=8)
+    events = [Event("far-after", 3), Event("far-after", 5)]
+    tried = []
+
+    def attempt(tried_program, event):
+        tried.append((tried_program, event))
+        small_before = sum(each.ranks < program.ranks for each, _ in tried)
+        wrong = event.number == 5 if tried_program == program else small_before == 1
+        return Outcome("wrong" if wrong else "exact")
+
+    def count(_):
+        return Counts(1, 1)
+
+    found = smallest(program, Counts(9, 9), events, attempt, count, tries=100)
+    assert (found.program, found.event, found.outcome.verdict) == (program, events[1], "wrong")
+    assert any(each.ranks < program.ranks for each, _ in tried)
+    assert smallest(program, Counts(9, 9), events[:1], attempt, count, tries=100) is None
+
+
+def test_an_attached_program_has_two_ends_with_two_nics():
+    """A command is needed, and nothing else has one; its exit code says what came of it."""
+    program = Program("attached", ranks=2, command=("exact", "send"))
+    assert program.nics == 2
+    assert program.title == "exact send, 2 ranks, 65536 B"
+    for kind, ranks, command in (("attached", 2, ()), ("attached", 3, ("exact",)), ("barrier", 2, ("exact",))):
+        with pytest.raises(UsageError):
+            Program(kind, ranks=ranks, command=command)
+
+
+@pytest.mark.parametrize(("code", "verdict"), [(0, "exact"), (3, "wrong"), (2, "loud")])
+def test_the_end_of_an_attached_program(tmp_path, monkeypatch, code, verdict):
+    """0 is right and 3 is wrong; with another exit code its last line says why."""
+    monkeypatch.setattr(attached, "_FOLDER", tmp_path)
+    (tmp_path / "trial-0.txt").write_text("first\nno route\n")
+    outcome = judge({0: attached.end(0, code), 1: RankEnd(1, 1)}, 2, 5.0, killed=False)
+    assert outcome.verdict == verdict
+    assert ("exit code 2: no route" in outcome.detail) == (code == 2)
+    assert ("no route" in outcome.detail) == (code != 3)
 
 
 def test_a_program_calls_what_it_says():

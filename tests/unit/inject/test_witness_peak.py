@@ -144,6 +144,25 @@ def test_an_idle_fabric_is_probed_at_the_mtu(monkeypatch):
     assert asked == [((1 << 20) // 4200, 4200)]
 
 
+@pytest.mark.parametrize(("job_bps", "trains"), [(LIMIT_BPS, 0), (0.95 * LIMIT_BPS, 0), (0.5 * LIMIT_BPS, 1), (0.0, 1)])
+def test_a_job_that_sends_at_the_limit_is_left_alone(wire, monkeypatch, job_bps, trains):
+    """While the fault lasts only a link that has room is probed."""
+    asked = []
+
+    def train(count, size_bytes):
+        asked.append(wire.now_s)
+        return echoes([size_bytes * 8 / LIMIT_BPS * n for n in range(count)])
+
+    monkeypatch.setattr(peak, "_prober", lambda _: SimpleNamespace(train=train))
+    witness = witness_of("tx")
+    wire.rates = {("h5n0", "tx"): FULL_BPS}
+    witness.before()
+    asked.clear()
+    wire.rates = {("h5n0", "tx"): job_bps}
+    assert witness.during(wire.now_s).observed_s is not None
+    assert len(asked) == trains
+
+
 @pytest.fixture
 def past_the_kernel(wire, monkeypatch, tmp_path):
     """A NIC that sends data by itself, with a device that counts it; `rate` of it is what a train shows."""

@@ -7,7 +7,13 @@
    receiver. If a device's number does not, the count alone decides. Requests that were not carried out go to the new queue pair,
    in their order; one that was is not repeated, so no old flag is written over a newer one. A READ is repeated unless a later
    request with a fence was carried out, which waits for the READ. Places of requests that were carried out behind such a READ are
-   taken by writes of no bytes: completions keep their order. */
+   taken by writes of no bytes: completions keep their order.
+
+   The new queue pairs take each other's packets only if both were connected with the same numbers. Words by which these were agreed
+   may have been late; so each end also says how its new queue pair is connected. One that has another number of the peer's than
+   the peer itself connects again, at first with a number of its own that was not used before; each word replaces the earlier ones,
+   and an end goes on when the peer's newest agrees with its own. It changes nothing more then, and nor does the peer. So the new
+   queue pairs need not have been connected before; those that were save the time for that. */
 #include "fence.h"
 
 #include "../real.h"
@@ -110,7 +116,7 @@ void fence_greet(struct pair *pair)
 
 	pair->since_ns = keeper_now_ns();
 	pair->tag = standby_draw(pair) | 1;
-	pair->packets[TWIN] = standby_draw(pair) % PACKETS;
+	pair->packets[TWIN] = standby_draw(pair);
 	pair->peer.tag = 0;
 	pair->ended = 0;
 	pair->peer.knows = 0;
@@ -193,7 +199,7 @@ static uint64_t step_young(struct pair *pair, uint64_t now_ns)
 	enum state young = YOUNG;
 
 	if (pair->peer.tag) {
-		int connected = standby_connect(pair, TWIN, pair->peer.twin_packet);
+		int connected = standby_connect(pair, pair->peer.twin_packet);
 		if (connected)
 			standby_begin(pair, now_ns);
 		else
@@ -207,7 +213,7 @@ static uint64_t step_young(struct pair *pair, uint64_t now_ns)
 	}
 	if (!pair->wanted)
 		return 0;
-	if (!pair->hopes || relay_file() < 0 || now_ns > pair->wanted_ns + CONNECT_NS)
+	if (!pair->hopes || !relay_there() || now_ns > pair->wanted_ns + CONNECT_NS)
 		fence_lose(pair);
 	return pair->wanted_ns + CONNECT_NS;
 }
@@ -231,6 +237,7 @@ static void begin(struct pair *pair, uint64_t now_ns)
 	pair->connected[pair->send_side] = 0;
 	pair->move.phase = DRAINING;
 	pair->move.began_ns = now_ns;
+	pair->move.connected_again = 0;
 }
 
 /* Whether all queue pairs with this one's shared receive queue have left the old side, too; -1 where one of them cannot. */
@@ -238,7 +245,7 @@ static int is_alone(struct pair *pair)
 {
 	int all = 1;
 
-	if (pair->pool && pair->pool->others)
+	if (pair->pool && (pair->pool->others || pair->pool->stays))
 		return -1;
 	for (struct pair *one = keeper_all(); one && pair->pool; one = one->next) {
 		if (one->pool != pair->pool || one->ended || !one->receives_as || one->state == LOST || one->state == MOVING ||
@@ -271,19 +278,20 @@ static int is_drained(struct pair *pair)
 	return receives->at.done == receives->at.given || receives->flushed == receives->at.given;
 }
 
-/* The receives that were not used go to the new side, before the peer may send there. Returns 0 where it does not take them. */
-static int move_receives(struct pair *pair)
+/* The receives that were not used go to this side, before the peer may send there. Returns 0 where it does not take them. */
+static int give_receives(struct pair *pair, int side)
 {
 	int receiving = bias_enter(&pair->receiving), queue = queue_enter(pair->receive_queue);
 	int failed = 0;
 
 	queue_drain(pair->receive_queue);
 	pair->receive_epoch++;
-	pair->receive_side = side_beside(pair->receive_side);
-	pair->receive_queue->away += pair->receive_side == TWIN ? 1 : -1;
+	if (pair->receive_side != side)
+		pair->receive_queue->away += side == TWIN ? 1 : -1;
+	pair->receive_side = side;
 	pair->receives.at.given = pair->receives.at.done;
 	pair->receives.flushed = 0;
-	if (pair->pool && pair->pool->side != pair->receive_side)
+	if (pair->pool && pair->pool->side != side)
 		failed = pool_move(pair->pool);
 	queue_leave(pair->receive_queue, queue);
 	failed = failed ? failed : pair_give_receives(pair);
@@ -304,9 +312,19 @@ int64_t fence_next_packet(const struct pair *pair)
 	return attributes.rq_psn % PACKETS;
 }
 
+static void say_fence(struct pair *pair, const struct fence_word *said, int answers)
+{
+	char word[WORD_BYTES];
+
+	snprintf(word, sizeof word, "fence %u %u %llu %lld %u %u %d", said->move, said->version, (unsigned long long)said->used,
+		 (long long)said->packet, said->new_side.own, said->new_side.peers, answers);
+	fence_tell(pair, word);
+}
+
 static uint64_t step_draining(struct pair *pair, uint64_t now_ns)
 {
 	struct move *move = &pair->move;
+	int side = side_beside(pair->send_side);
 
 	int alone = is_alone(pair);
 	if (alone <= 0 || !is_drained(pair)) {
@@ -314,13 +332,12 @@ static uint64_t step_draining(struct pair *pair, uint64_t now_ns)
 			fence_lose(pair);
 		return now_ns + LOOK_NS;
 	}
-	if (!move_receives(pair)) {
+	if ((!pair->connected[side] && !standby_make_ready(pair)) || !give_receives(pair, side)) {
 		fence_lose(pair);
 		return 0;
 	}
-	snprintf(move->word, sizeof move->word, "fence %u %llu %lld", pair->moves + 1,
-		 (unsigned long long)pair->receives.used, (long long)fence_next_packet(pair));
-	fence_tell(pair, move->word);
+	move->said = (struct fence_word){pair->moves + 1, 0, pair->receives.used, fence_next_packet(pair), pair->beginning};
+	say_fence(pair, &move->said, 0);
 	move->phase = AWAITING;
 	move->sent_ns = now_ns;
 	return now_ns;
@@ -345,7 +362,7 @@ static uint64_t reached_by_count(const struct pair *pair)
 	const struct sends *sends = &pair->sends;
 	uint64_t number = sends->at.done;
 
-	while (number < sends->at.given && sends_told_before(sends, number) < pair->move.told_used)
+	while (number < sends->at.given && sends_told_before(sends, number) < pair->move.told.used)
 		number++;
 	return number;
 }
@@ -353,12 +370,12 @@ static uint64_t reached_by_count(const struct pair *pair)
 /* Returns 0 where what the peer says cannot be. */
 static int find_reached(const struct pair *pair, uint64_t *reached)
 {
-	const struct move *move = &pair->move;
+	const struct fence_word *told = &pair->move.told;
 
-	*reached = fence_reached(pair, move->told_packet);
-	if (move->told_packet < 0 || sends_told_before(&pair->sends, *reached) != move->told_used)
+	*reached = fence_reached(pair, told->packet);
+	if (told->packet < 0 || sends_told_before(&pair->sends, *reached) != told->used)
 		*reached = reached_by_count(pair);
-	return sends_told_before(&pair->sends, *reached) == move->told_used;
+	return sends_told_before(&pair->sends, *reached) == told->used;
 }
 
 /* A READ before it was certainly carried out: a request with a fence behind it was. */
@@ -437,33 +454,60 @@ static void go_on(struct pair *pair)
 		fence_lose(pair);
 }
 
+/* The new queue pair expects another packet than the peer will send first. Returns 0 where it cannot be connected. */
+static int agree(struct pair *pair)
+{
+	struct move *move = &pair->move;
+	struct beginning beginning = {pair->beginning.own, move->told.new_side.own};
+
+	if (!move->connected_again)
+		beginning.own = standby_draw(pair); /* the proof of the twin may have used the earlier one */
+	move->connected_again = 1;
+	if (!standby_connect_again(pair, beginning) || !give_receives(pair, pair->receive_side))
+		return 0;
+	move->said.version++;
+	move->said.new_side = pair->beginning;
+	return 1;
+}
+
 static uint64_t step_awaiting(struct pair *pair, uint64_t now_ns)
 {
 	struct move *move = &pair->move;
+	const struct beginning *peers = &move->told.new_side;
+	int told = move->told.move == pair->moves + 1, right = !told || peers->own == pair->beginning.peers;
 
-	if (move->told_move == pair->moves + 1) {
+	if (told && right && peers->peers == pair->beginning.own) {
 		go_on(pair);
 		return now_ns;
 	}
-	if (now_ns > move->began_ns + ANSWER_NS) {
+	if (now_ns > move->began_ns + ANSWER_NS || (!right && !agree(pair))) {
 		fence_lose(pair);
 		return 0;
 	}
-	if (now_ns >= move->sent_ns + AGAIN_NS) {
-		fence_tell(pair, move->word);
+	if (!right || now_ns >= move->sent_ns + AGAIN_NS) {
+		say_fence(pair, &move->said, 0);
 		move->sent_ns = now_ns;
 	}
 	return move->sent_ns + AGAIN_NS;
 }
 
+/* Whether it may move to a side that is not connected: not twice in a row in vain, unless the peer does. */
+static int may_try(struct pair *pair)
+{
+	uint64_t carried = pair->sends.at.done + pair->receives.used;
+
+	if (pair->move.told.move != pair->moves + 1 && pair->move.unproven_at == carried)
+		return 0;
+	pair->move.unproven_at = carried;
+	return 1;
+}
+
 /* The other side may be about to be there. */
 static uint64_t step_wanted(struct pair *pair, uint64_t now_ns)
 {
-	int side = side_beside(pair->send_side);
-
 	if (!pair->wanted)
 		keeper_want(pair);
-	if (pair->connected[side] && !pair->nic->down[side] && relay_file() >= 0) {
+	if (standby_may_be_used(pair) && relay_there() && (pair->connected[side_beside(pair->send_side)] || may_try(pair))) {
 		begin(pair, now_ns);
 		return now_ns;
 	}
@@ -477,7 +521,7 @@ static uint64_t step_wanted(struct pair *pair, uint64_t now_ns)
 
 static uint64_t step_ready(struct pair *pair, uint64_t now_ns)
 {
-	if (pair->wanted || pair->move.told_move == pair->moves + 1)
+	if (pair->wanted || pair->move.told.move == pair->moves + 1)
 		return step_wanted(pair, now_ns);
 	if (!pair->holding) {
 		uint64_t standby_ns = standby_step(pair, now_ns), stall_ns = stall_step(pair, now_ns);
@@ -642,24 +686,22 @@ static void hear_hello(struct pair *pair, uint32_t tag, const char *word)
 static void hear_fence(struct pair *pair, const char *word)
 {
 	struct move *move = &pair->move;
+	struct fence_word told;
 	unsigned long long used;
 	long long packet;
-	uint32_t number;
-	int answers = 0; /* such a word is not answered: two ends that have both moved would never stop */
+	int answers; /* such a word is not answered: two ends that have both moved would never stop */
 
-	if (sscanf(word, "fence %u %llu %lld %d", &number, &used, &packet, &answers) < 3)
+	if (sscanf(word, "fence %u %u %llu %lld %u %u %d", &told.move, &told.version, &used, &packet, &told.new_side.own,
+		   &told.new_side.peers, &answers) != 7)
 		return;
-	if (pair->state == PLAIN || pair->state == LOST) {
+	told.used = used;
+	told.packet = packet;
+	if (pair->state == PLAIN || pair->state == LOST)
 		fence_tell(pair, "lost");
-	} else if (number == pair->moves + 1) {
-		move->told_move = number;
-		move->told_used = used;
-		move->told_packet = packet;
-	} else if (number == pair->moves && !answers) {
-		char answer[sizeof move->word + 2];
-		snprintf(answer, sizeof answer, "%s 1", move->word);
-		fence_tell(pair, answer);
-	}
+	else if (told.move == pair->moves + 1 && (told.move != move->told.move || told.version > move->told.version))
+		move->told = told;
+	else if (told.move == pair->moves && !answers)
+		say_fence(pair, &move->said, 1);
 }
 
 /* The peer cannot go on, or has ended: an error is one. It posts nothing more by keys of this process. */

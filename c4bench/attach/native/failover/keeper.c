@@ -168,18 +168,38 @@ void keeper_leave(const struct nic *nic)
 		}
 }
 
-static void heard(const struct end *from, const struct end *to, const char *word)
+static struct pair *pair_at(const struct end *end)
 {
+	struct end own, peer;
+
 	for (struct pair *pair = all; pair; pair = pair->next) {
-		struct end own, peer;
-		if (!pair->receives_as || pair->qp[OWN]->qp_num != to->number)
+		if (!pair->receives_as || pair->qp[OWN]->qp_num != end->number)
 			continue;
 		fence_ends(pair, &own, &peer);
-		if (!strcmp(own.address, to->address) && !strcmp(peer.address, from->address) && peer.number == from->number) {
-			fence_hear(pair, word);
-			return;
-		}
+		if (!strcmp(own.address, end->address))
+			return pair;
 	}
+	return NULL;
+}
+
+static void refused(const struct end *own)
+{
+	struct pair *pair = pair_at(own);
+
+	if (pair)
+		fence_stay(pair);
+}
+
+static void heard(const struct end *from, const struct end *to, const char *word)
+{
+	struct pair *pair = pair_at(to);
+	struct end own, peer;
+
+	if (!pair)
+		return;
+	fence_ends(pair, &own, &peer);
+	if (!strcmp(peer.address, from->address) && peer.number == from->number)
+		fence_hear(pair, word);
 }
 
 /* A port or a device has failed, or is back. */
@@ -239,7 +259,7 @@ static nfds_t gather(struct pollfd files[FILES_AT_MOST])
 
 static uint64_t step_all(void)
 {
-	uint64_t now_ns = keeper_now_ns(), next_ns = now_ns + (uint64_t)(relay_file() < 0 ? LOOK_MS : LONGEST_MS) * MS;
+	uint64_t now_ns = keeper_now_ns(), next_ns = now_ns + (uint64_t)(!relay_there() ? LOOK_MS : LONGEST_MS) * MS;
 
 	look_for_agent(now_ns);
 	for (struct nic *nic = nics_all(); nic; nic = nic->next)
@@ -274,7 +294,7 @@ static void *keep(void *unused)
 
 	for (;;) {
 		keeper_lock();
-		relay_receive(heard);
+		relay_receive(heard, refused);
 		next_ns = step_all();
 		keeper_unlock();
 		sleep_until(next_ns);

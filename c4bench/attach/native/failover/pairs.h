@@ -30,14 +30,27 @@ struct peer {
 	int knows; /* HEARD: it has our greeting; CONNECTED: it has connected its twin */
 };
 
+/* With which packet numbers both ends of a connection begin, as one end has them. */
+struct beginning {
+	uint32_t own, peers;
+};
+
+/* What an end says of a fence: its number, which of this end's words about it, how many messages its program was told of, which
+   packet the old queue pair would take next, and how the new one is connected. */
+struct fence_word {
+	uint32_t move, version;
+	uint64_t used;
+	int64_t packet;
+	struct beginning new_side;
+};
+
 /* A move from one side to the other. */
 struct move {
 	enum { NO_MOVE, DRAINING, AWAITING } phase;
 	uint64_t began_ns, sent_ns;
-	uint32_t told_move; /* the newest of the peer's words about a fence, and what it says */
-	uint64_t told_used;
-	int64_t told_packet;
-	char word[96]; /* our own word about the newest fence */
+	struct fence_word said, told; /* the newest, by us and by the peer */
+	int connected_again;
+	uint64_t unproven_at; /* what had been carried when it last moved to a side that was not connected */
 };
 
 /* Whether requests get on. */
@@ -51,7 +64,7 @@ struct stall {
 
 /* The side that is not used: connected again after a failure, and proven by a write of no bytes. */
 struct standby {
-	int made_ready;       /* it can be connected, from our packet number of this side on */
+	int made_ready; /* it can be connected, from our packet number of this side on */
 	uint32_t told_packet; /* the peer's */
 	int told;
 	int proven;
@@ -84,6 +97,7 @@ struct pair {
 	int holding; /* what is posted waits until the twin of `missing_key` is known */
 	uint32_t missing_key;
 	uint32_t packets[SIDES]; /* the next packet sequence number */
+	struct beginning beginning; /* of the side that is not used, since it was connected */
 	int connected[SIDES]; /* it can receive */
 	int sending[SIDES];   /* it can send; a program that only receives need not make its queue pair do that */
 	uint64_t mixed_until; /* requests before this number were posted before the newest move: some may be executed */
@@ -138,6 +152,9 @@ void pair_fail(struct pair *pair);
 /* Modify a queue pair behind its program, which may look at the state in the handle (UCX does); return errno. */
 int pair_change(struct ibv_qp *qp, struct ibv_qp_attr *attributes, int mask);
 int pair_set(struct ibv_qp *qp, enum ibv_qp_state state);
+
+/* Post all of a list or nothing. Returns errno. */
+int pair_post_all(struct pair *pair, struct ibv_send_wr *first);
 
 /* In place of the device's functions. */
 int pair_post_send(struct ibv_qp *qp, struct ibv_send_wr *first, struct ibv_send_wr **bad);

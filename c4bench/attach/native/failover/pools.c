@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 static struct table pools, others;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -95,6 +96,55 @@ struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr
 		say("no memory for the twin of a shared receive queue: its queue pairs do not survive a failure");
 	}
 	return srq;
+}
+
+/* More room, for what is posted from now on. Returns 0 where there is no memory. */
+static int extend(struct pool *pool, uint32_t most)
+{
+	struct received_request *requests = calloc(most, sizeof *requests);
+	struct ibv_sge *parts = calloc(most, pool->most_parts * sizeof *parts);
+	uint32_t *unused = calloc(most, sizeof *unused);
+	unsigned char *used = calloc(most, 1);
+
+	if (!requests || !parts || !unused || !used) {
+		free(requests), free(parts), free(unused), free(used);
+		return 0;
+	}
+	memcpy(requests, pool->requests, pool->most * sizeof *requests);
+	memcpy(parts, pool->parts, (size_t)pool->most * pool->most_parts * sizeof *parts);
+	memcpy(unused, pool->unused, pool->unused_count * sizeof *unused);
+	memcpy(used, pool->used, pool->most);
+	for (uint32_t place = 0; place < pool->most; place++)
+		requests[place].wr.sg_list = parts + (size_t)place * pool->most_parts;
+	for (uint32_t place = pool->most; place < most; place++)
+		unused[pool->unused_count++] = place;
+	free(pool->requests), free(pool->parts), free(pool->unused), free(pool->used);
+	pool->requests = requests;
+	pool->parts = parts;
+	pool->unused = unused;
+	pool->used = used;
+	pool->most = most;
+	return 1;
+}
+
+/* The twin gets as much room. An event of the program's own NIC at a limit would not come from the other one. */
+int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attributes, int mask)
+{
+	NEXT(ibv_modify_srq, ENOSYS);
+	struct pool *pool = in_child ? NULL : pool_of(srq);
+	struct ibv_srq_attr same = *attributes;
+	int failed = next(srq, attributes, mask);
+
+	if (failed || !pool)
+		return failed;
+	int owned = bias_enter(&pool->lock);
+	if (mask & IBV_SRQ_LIMIT || next(pool->srq[TWIN], &same, mask) ||
+	    (attributes->max_wr > pool->most && !extend(pool, attributes->max_wr))) {
+		say("the twin of a shared receive queue is not as large, or has no event at a limit: its queue pairs do not survive a failure");
+		pool->stays = 1;
+	}
+	bias_leave(&pool->lock, owned);
+	return 0;
 }
 
 int ibv_destroy_srq(struct ibv_srq *srq)

@@ -21,6 +21,7 @@ struct pool {
 	int side;
 	uint32_t epoch;
 	int others; /* queue pairs that receive from it and have no twin: while there are any, it cannot move */
+	int stays;  /* its twin is not as it is, so that it cannot move any more */
 };
 
 /* The pool of a shared receive queue of the program; NULL for one without a twin. */

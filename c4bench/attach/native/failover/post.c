@@ -221,6 +221,33 @@ static int post(struct pair *pair, struct ibv_send_wr *first, struct ibv_send_wr
 	return failed;
 }
 
+/* Why not all of a list can be kept; 0 where they can. */
+static int obstacle(struct pair *pair, const struct ibv_send_wr *request)
+{
+	const struct sends *sends = &pair->sends;
+	uint64_t room = sends->most - (sends->at.head - *(volatile uint64_t *)&sends->at.done);
+
+	for (; request; request = request->next, room--) {
+		if (!may_post(pair, request))
+			return EOPNOTSUPP;
+		if (!room || request->num_sge > (int)sends->most_parts)
+			return ENOMEM;
+	}
+	return 0;
+}
+
+int pair_post_all(struct pair *pair, struct ibv_send_wr *first)
+{
+	struct ibv_send_wr *bad;
+
+	progressed();
+	int owned = bias_enter(&pair->posting);
+	int failed = obstacle(pair, first);
+	failed = failed ? failed : post(pair, first, &bad);
+	bias_leave(&pair->posting, owned);
+	return failed;
+}
+
 int pair_post_send(struct ibv_qp *qp, struct ibv_send_wr *first, struct ibv_send_wr **bad)
 {
 	struct pair *pair = pair_of(qp);

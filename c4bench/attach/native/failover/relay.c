@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,11 +17,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { LINE_BYTES = 4096, INCOMING_BYTES = 64 << 10, ANSWER_MS = 500, NONE = -1 };
-static const uint64_t ABSENT_NS = 100000000u;
+enum { LINE_BYTES = 4096, INCOMING_BYTES = 64 << 10, LOOK_MS = 20, NONE = -1 };
+static const uint64_t ABSENT_NS = 100000000u, ANSWER_NS = 500000000u;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int connection = NONE;
+static atomic_int introduced; /* the agent has answered */
+static int is_new;            /* it knows nothing of this process's ends */
+static uint64_t asked_ns;
 static char incoming[INCOMING_BYTES];
 static size_t length;
 static char twins[LINE_BYTES];
@@ -38,6 +42,7 @@ static void hang_up(void)
 	if (connection != NONE)
 		close(connection);
 	connection = NONE;
+	introduced = 0;
 	length = 0;
 	not_before_ns = keeper_now_ns() + ABSENT_NS;
 }
@@ -94,65 +99,79 @@ static int take_line(char line[LINE_BYTES])
 	return 1;
 }
 
-/* Returns 0 where the agent has gone. The caller has the lock. */
-static int read_more(void)
-{
-	ssize_t got = recv(connection, incoming + length, INCOMING_BYTES - length, MSG_DONTWAIT);
-
-	if (got < 0 && (errno == EAGAIN || errno == EINTR))
-		return 1;
-	if (got <= 0) {
-		hang_up();
-		return 0;
-	}
-	length += (size_t)got;
-	return 1;
-}
-
-/* Wait for the agent's answer to the introduction. The caller has the lock. */
-static int await_answer(char line[LINE_BYTES])
-{
-	uint64_t until_ns = keeper_now_ns() + ANSWER_MS * 1000000ull;
-
-	while (connection != NONE && keeper_now_ns() < until_ns) {
-		struct pollfd wait = {.fd = connection, .events = POLLIN};
-		if (take_line(line))
-			return 1;
-		if (poll(&wait, 1, ANSWER_MS) > 0)
-			read_more();
-	}
-	return 0;
-}
-
 /* The caller has the lock. */
-static int reach(void)
+static void read_more(void)
+{
+	ssize_t got = connection == NONE ? 0 : recv(connection, incoming + length, INCOMING_BYTES - length, MSG_DONTWAIT);
+
+	if (got > 0)
+		length += (size_t)got;
+	else if (connection != NONE && (got == 0 || (errno != EAGAIN && errno != EINTR)))
+		hang_up();
+}
+
+/* The agent does not answer as one does. The caller has the lock. */
+static void give_up(const char *said)
+{
+	say("the agent at %s does not bring words to peers: a failure of a NIC stays one (%s)", path(), said);
+	hang_up();
+}
+
+/* The agent's first line. The caller has the lock. */
+static void take_answer(const char *line)
+{
+	if (!text_in(line, "\"twins\":\"", twins, sizeof twins)) {
+		give_up(line);
+		return;
+	}
+	introduced = is_new = 1;
+}
+
+/* Connect to the agent, and ask. The caller has the lock. */
+static void reach(uint64_t now_ns)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	char line[LINE_BYTES];
 	int bytes = snprintf(address.sun_path, sizeof address.sun_path, "%s", path());
 
 	connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (connection == NONE)
-		return 0;
+		return;
 	if (bytes >= (int)sizeof address.sun_path || connect(connection, (struct sockaddr *)&address, sizeof address)) {
 		say("no agent at %s: %s; a failure of a NIC stays one until there is", path(), strerror(errno));
 		hang_up();
-		return 0;
+		return;
 	}
+	asked_ns = now_ns;
 	send_line("{\"failover\":1}\n");
-	if (!await_answer(line) || strstr(line, "\"error\"")) {
-		say("the agent at %s does not bring words to peers: a failure of a NIC stays one (%s)", path(), line);
-		hang_up();
+}
+
+/* Whether the agent may answer still. The caller has the lock. */
+static int look_for_answer(uint64_t now_ns)
+{
+	char line[LINE_BYTES];
+
+	if (connection == NONE || introduced)
 		return 0;
-	}
-	text_in(line, "\"twins\":\"", twins, sizeof twins);
-	return 1;
+	read_more();
+	if (take_line(line))
+		take_answer(line);
+	else if (connection != NONE && now_ns > asked_ns + ANSWER_NS)
+		give_up("no answer");
+	return connection != NONE && !introduced;
 }
 
 int relay_twins(char *into, size_t size)
 {
 	pthread_mutex_lock(&lock);
-	int there = connection != NONE || reach();
+	if (connection == NONE)
+		reach(keeper_now_ns());
+	while (look_for_answer(keeper_now_ns())) {
+		struct pollfd wait = {.fd = connection, .events = POLLIN};
+		pthread_mutex_unlock(&lock);
+		poll(&wait, 1, LOOK_MS);
+		pthread_mutex_lock(&lock);
+	}
+	int there = introduced;
 	if (there)
 		snprintf(into, size, "%s", twins);
 	pthread_mutex_unlock(&lock);
@@ -191,6 +210,11 @@ void relay_say(const struct end *from, const struct end *to, const char *word)
 	say_line(line);
 }
 
+int relay_there(void)
+{
+	return introduced;
+}
+
 int relay_file(void)
 {
 	return connection;
@@ -203,32 +227,46 @@ static int parse(const char *line, struct end *from, struct end *to, char word[W
 	       number_in(line, "\"remote_qp\":", &to->number) && text_in(line, "\"word\":\"", word, WORD_BYTES);
 }
 
-int relay_receive(void (*heard)(const struct end *from, const struct end *to, const char *word))
+/* The next line of an agent that has answered. */
+static int next_line(char line[LINE_BYTES])
+{
+	pthread_mutex_lock(&lock);
+	int found = introduced && take_line(line);
+	pthread_mutex_unlock(&lock);
+	return found;
+}
+
+void relay_receive(void (*heard)(const struct end *from, const struct end *to, const char *word), void (*refused)(const struct end *own))
 {
 	char line[LINE_BYTES], word[WORD_BYTES], why[256];
 	struct end from, to;
 
 	pthread_mutex_lock(&lock);
-	int there = connection != NONE && read_more(), found = take_line(line);
+	if (introduced)
+		read_more();
 	pthread_mutex_unlock(&lock);
-	while (found) {
-		if (parse(line, &from, &to, word))
+	while (next_line(line)) {
+		int is_error = text_in(line, "\"error\":\"", why, sizeof why);
+		if (parse(line, &from, &to, word)) {
 			heard(&from, &to, word);
-		else if (text_in(line, "\"error\":\"", why, sizeof why))
+		} else if (is_error && text_in(line, "\"refused\":\"", to.address, sizeof to.address) &&
+			   number_in(line, "\"qp\":", &to.number)) {
+			say("the agent at %s brings no words for a queue pair: %s; a failure of its NIC stays one", path(), why);
+			refused(&to);
+		} else if (is_error) {
 			say("the agent at %s brings no more words to peers: %s", path(), why);
-		pthread_mutex_lock(&lock);
-		found = take_line(line);
-		pthread_mutex_unlock(&lock);
+		}
 	}
-	return there;
 }
 
 int relay_return(uint64_t now_ns)
 {
-	if (connection != NONE || now_ns < not_before_ns)
-		return 0;
 	pthread_mutex_lock(&lock);
-	int there = reach();
+	if (connection == NONE && now_ns >= not_before_ns)
+		reach(now_ns);
+	look_for_answer(now_ns);
+	int knows_nothing = is_new;
+	is_new = 0;
 	pthread_mutex_unlock(&lock);
-	return there;
+	return knows_nothing;
 }

@@ -27,10 +27,13 @@ void relay_leave(const struct end *own);
 /* Say something to the other end. */
 void relay_say(const struct end *from, const struct end *to, const char *word);
 
-/* The file to wait at, -1 where there is no agent now; and what to do once there is something to read. `heard` is called with
-   each word. Returns 0 where the agent has gone. */
+/* Whether there is an agent that brings words now. */
+int relay_there(void);
+
+/* The file to wait at, -1 for none; and what to do once there is something to read. `heard` is called with each word, `refused`
+   with each end of this process that the agent does not take. */
 int relay_file(void);
-int relay_receive(void (*heard)(const struct end *from, const struct end *to, const char *word));
+void relay_receive(void (*heard)(const struct end *from, const struct end *to, const char *word), void (*refused)(const struct end *own));
 
 /* Look for an agent again. Returns whether there is one that knows nothing of this process's ends. */
 int relay_return(uint64_t now_ns);

@@ -22,6 +22,7 @@ const struct replaced REPLACED[] = {
 	{"ibv_resize_cq", (void *)ibv_resize_cq},
 	{"ibv_destroy_cq", (void *)ibv_destroy_cq},
 	{"ibv_create_srq", (void *)ibv_create_srq},
+	{"ibv_modify_srq", (void *)ibv_modify_srq},
 	{"ibv_destroy_srq", (void *)ibv_destroy_srq},
 	{"ibv_create_qp", (void *)ibv_create_qp},
 	{"ibv_modify_qp", (void *)ibv_modify_qp},

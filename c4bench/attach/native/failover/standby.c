@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-enum { PACKETS = 1 << 24, MS = 1000000 };
+enum { PACKETS = 1 << 24, NO_PACKET = PACKETS, MS = 1000000 };
 /* Before a side that failed is tried again, at first and at most; while the peer does not answer; while an answer is awaited. */
 static const uint64_t PAUSE_NS = 250 * MS, LONGEST_PAUSE_NS = 4000ull * MS, AGAIN_NS = 100 * MS, LOOK_NS = 5 * MS;
 /* For how long it must be well, and how long nothing outstanding is waited for, before the pair goes back. */
@@ -22,7 +22,7 @@ uint32_t standby_draw(const struct pair *pair)
 
 	seed = (seed ^ seed >> 31) * 0x9E3779B97F4A7C15ull;
 	seed = (seed ^ seed >> 29) * 0xBF58476D1CE4E5B9ull;
-	return (uint32_t)(seed >> 32);
+	return (uint32_t)(seed >> 32) % PACKETS;
 }
 
 static int connect_twin(struct pair *pair, struct ibv_qp_attr *receive)
@@ -37,10 +37,23 @@ static int connect_twin(struct pair *pair, struct ibv_qp_attr *receive)
 	return index >= 0;
 }
 
-int standby_connect(struct pair *pair, int side, uint32_t peers_packet)
+static int side_of(const struct pair *pair)
+{
+	return side_beside(pair->send_side);
+}
+
+/* What was posted to a shared receive queue that was left is still there. */
+int standby_may_be_used(const struct pair *pair)
+{
+	return !pair->nic->down[side_of(pair)] && (!pair->pool || !pair->moves);
+}
+
+int standby_connect(struct pair *pair, uint32_t peers_packet)
 {
 	struct ibv_qp_attr receive = pair->to_receive;
+	int side = side_of(pair);
 
+	pair->beginning = (struct beginning){pair->packets[side], peers_packet};
 	if (side == TWIN && !connect_twin(pair, &receive))
 		return 0;
 	receive.rq_psn = peers_packet;
@@ -79,11 +92,6 @@ void standby_lost(struct pair *pair)
 	pair->probe = NO_PROBE;
 }
 
-static int side_of(const struct pair *pair)
-{
-	return side_beside(pair->send_side);
-}
-
 static void tell_again(struct pair *pair, uint64_t now_ns)
 {
 	char word[64];
@@ -94,15 +102,26 @@ static void tell_again(struct pair *pair, uint64_t now_ns)
 }
 
 /* Returns 0 where the device does not take it: its port may be down. */
-static int make_ready(struct pair *pair)
+static int make_ready(struct pair *pair, uint32_t own_packet)
 {
 	int side = side_of(pair);
 
 	pair->connected[side] = 0;
-	pair->packets[side] = standby_draw(pair) % PACKETS;
+	pair->packets[side] = own_packet;
 	pair->standby.made_ready = !pair_set(pair->qp[side], IBV_QPS_RESET) &&
 				   !pair_change(pair->qp[side], &pair->init, pair->init_as);
 	return pair->standby.made_ready;
+}
+
+int standby_connect_again(struct pair *pair, struct beginning beginning)
+{
+	return standby_may_be_used(pair) && make_ready(pair, beginning.own) && standby_connect(pair, beginning.peers);
+}
+
+int standby_make_ready(struct pair *pair)
+{
+	pair->beginning = (struct beginning){standby_draw(pair), NO_PACKET};
+	return make_ready(pair, pair->beginning.own);
 }
 
 /* The side does not work (yet): everything about it begins again, after a while. */
@@ -123,13 +142,13 @@ static uint64_t step_unconnected(struct pair *pair, uint64_t now_ns)
 		standby->next_ns = now_ns + PAUSE_NS;
 		return standby->next_ns;
 	}
-	if (!standby->made_ready && !make_ready(pair)) {
+	if (!standby->made_ready && !make_ready(pair, standby_draw(pair))) {
 		try_later(pair);
 		return standby->next_ns;
 	}
 	if (standby->told) {
 		tell_again(pair, now_ns);
-		if (!standby_connect(pair, side_of(pair), standby->told_packet))
+		if (!standby_connect(pair, standby->told_packet))
 			try_later(pair);
 		else
 			standby->next_ns = now_ns + LOOK_NS;
@@ -199,7 +218,7 @@ static uint64_t step_back(struct pair *pair, uint64_t now_ns)
 uint64_t standby_step(struct pair *pair, uint64_t now_ns)
 {
 	if (pair->pool && pair->moves)
-		return 0; /* what was posted to the old shared receive queue is still there */
+		return 0;
 	if (!pair->connected[side_of(pair)])
 		return step_unconnected(pair, now_ns);
 	if (!pair->standby.proven)

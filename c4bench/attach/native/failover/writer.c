@@ -41,13 +41,12 @@ static void start(struct ibv_qp_ex *handle)
 static int complete(struct ibv_qp_ex *handle)
 {
 	struct writer *writer = writer_of(handle);
-	struct ibv_send_wr *bad;
 	int failed = writer->failed;
 
 	for (size_t i = 0; i + 1 < writer->count; i++)
 		writer->requests[i].next = &writer->requests[i + 1];
 	if (!failed && writer->count)
-		failed = pair_post_send(writer->pair->qp[OWN], writer->requests, &bad);
+		failed = pair_post_all(writer->pair, writer->requests);
 	bias_leave(&writer->lock, writer->owned);
 	return failed;
 }

@@ -8,7 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { BYTES = 64, SLOTS = 64, RECEIVES = 32, OUTSTANDING = 24, MESSAGES = 300 };
 
@@ -27,7 +29,7 @@ struct end {
 };
 
 static struct end ends[2];
-static int is_shared, is_one_way; /* the second end only receives, and its queue pair stays in RTR */
+static int is_shared, is_extended, is_one_way; /* the second end only receives, and its queue pair stays in RTR */
 static int is_silent; /* no completions are asked for */
 static unsigned long kinds = 3; /* of failures, SILENT the last */
 static unsigned long long state;
@@ -104,7 +106,14 @@ static void make_qp(struct end *end)
 		struct ibv_srq_init_attr shared = {.attr = {.max_wr = RECEIVES, .max_sge = 1}};
 		made.srq = end->srq = ibv_create_srq(end->pd, &shared);
 	}
-	end->qp = ibv_create_qp(end->pd, &made);
+	if (is_extended) {
+		struct ibv_qp_init_attr_ex more = {.send_cq = end->cq, .recv_cq = end->cq, .qp_type = IBV_QPT_RC, .cap = made.cap, .pd = end->pd,
+						   .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+						   .send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE};
+		end->qp = ibv_create_qp_ex(end->context, &more);
+	} else {
+		end->qp = ibv_create_qp(end->pd, &made);
+	}
 	ibv_modify_qp(end->qp, &init, IBV_QP_STATE);
 	end->sent = end->done = end->received = end->told = end->posted_receives = 0;
 	end->error = 0;
@@ -374,20 +383,135 @@ static void a_second_loss(void)
 	work(2 * MESSAGES, draw(MESSAGES), fail_far_twin);
 }
 
+/* A batch of more requests than there is room for is refused as a whole. */
+static void a_batch(void)
+{
+	struct end *end = &ends[0];
+	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(end->qp);
+
+	wait_s(0.03);
+	while (end->sent < OUTSTANDING - 2)
+		post(end);
+	ibv_wr_start(qp);
+	for (unsigned long i = 0; i < 4; i++) {
+		unsigned long long *from = (void *)area(end, 0, end->sent + i);
+		*from = word_of(end, end->sent + i);
+		qp->wr_id = end->sent + i;
+		qp->wr_flags = IBV_SEND_SIGNALED;
+		ibv_wr_rdma_write(qp, other(end)->mr->rkey, (uintptr_t)area(other(end), 2, end->sent + i));
+		ibv_wr_set_sge(qp, end->mr->lkey, (uintptr_t)from, BYTES);
+	}
+	if (!ibv_wr_complete(qp))
+		is_wrong("a batch without room is taken");
+	work(MESSAGES, draw(MESSAGES), fail_one);
+}
+
+/* One NIC after another fails and is repaired, sooner or later: perhaps before the twin is there again. */
+static void a_storm(void)
+{
+	wait_s(0.03);
+	for (unsigned long loss = 1; loss <= 6 && !ends[0].error && !*wrong; loss++) {
+		int nic = (int)draw(NICS);
+		fabric_fail(nic, (enum fabric_failure)(WITH_EVENT + draw(kinds)));
+		work(loss * MESSAGES, 0, NULL);
+		fabric_repair(nic);
+		wait_s((double)draw(80) * 0.01);
+	}
+}
+
+/* A child that looks at what it has of its parent's, and ends. */
+static void fork_and_fail(void)
+{
+	pid_t child = fork();
+	struct ibv_wc wc;
+
+	if (!child) {
+		ibv_poll_cq(ends[0].cq, 0, &wc);
+		ibv_destroy_qp(ends[1].qp);
+		_exit(0);
+	}
+	int status = 0;
+	if (child < 0 || waitpid(child, &status, 0) != child || status)
+		is_wrong("a child ended with status %d", status);
+	fail_one();
+}
+
+static void a_fork(void)
+{
+	wait_s(0.03);
+	work(MESSAGES, draw(MESSAGES), fork_and_fail);
+}
+
+/* A program that waits for events of its completion queue. */
+static void events(void)
+{
+	wait_s(0.03);
+	for (int i = 0; i < 2; i++)
+		ibv_req_notify_cq(ends[i].cq, 0);
+	work(MESSAGES, draw(MESSAGES), fail_own);
+}
+
+/* More receives than a shared receive queue had room for at first. */
+static void a_larger_queue(void)
+{
+	struct ibv_srq_attr larger = {.max_wr = 2 * RECEIVES};
+
+	wait_s(0.03);
+	for (int i = 0; i < 2; i++) {
+		if (ibv_modify_srq(ends[i].srq, &larger, IBV_SRQ_MAX_WR))
+			is_wrong("a shared receive queue stays small");
+		for (int more = 0; more < RECEIVES; more++)
+			post_receive(&ends[i]);
+	}
+	work(MESSAGES, draw(MESSAGES), fail_one);
+}
+
+/* An agent that takes its time holds nobody up. */
+static void a_silent_agent(void)
+{
+	double until_s = now_s() + 1.5, longest_s = 0;
+
+	while (now_s() < until_s) {
+		double began_s = now_s();
+		struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT};
+		struct ibv_qp_init_attr made = {.send_cq = ends[0].cq, .recv_cq = ends[0].cq, .qp_type = IBV_QPT_RC, .cap = {1, 1, 1, 1, 0}};
+		struct ibv_qp *qp = ibv_create_qp(ends[0].pd, &made);
+		ibv_modify_qp(qp, &init, IBV_QP_STATE);
+		ibv_destroy_qp(qp);
+		longest_s = now_s() - began_s > longest_s ? now_s() - began_s : longest_s;
+		wait_s(0.005);
+	}
+	if (longest_s > 0.25)
+		is_wrong("a queue pair took %.2f s", longest_s);
+}
+
+/* Events at a limit would not come from the other NIC. */
+static void a_limit(void)
+{
+	struct ibv_srq_attr limit = {.srq_limit = 4};
+
+	wait_s(0.03);
+	for (int i = 0; i < 2; i++)
+		ibv_modify_srq(ends[i].srq, &limit, IBV_SRQ_LIMIT);
+	work(MESSAGES, draw(MESSAGES), fail_own);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
 		const char *name;
 		void (*play)(void);
 	} plays[] = {{"loss", one_loss}, {"counts", one_loss}, {"errors", one_loss}, {"shared", one_loss}, {"oneway", one_loss}, {"all", both_lost}, {"none", no_loss}, {"pause", a_pause}, {"return", a_return},
-		     {"second", a_second_loss}};
+		     {"second", a_second_loss}, {"batch", a_batch}, {"larger", a_larger_queue}, {"limit", a_limit},
+		     {"silent", a_silent_agent}, {"storm", a_storm}, {"fork", a_fork}, {"events", events}};
 	struct ibv_device **devices = ibv_get_device_list(NULL);
 
 	if (argc < 4)
 		return 2;
 	for (int i = 0; i < 2; i++)
 		open_end(&ends[i], 2 * i, devices);
-	is_shared = !strcmp(argv[1], "shared");
+	is_shared = !strcmp(argv[1], "shared") || !strcmp(argv[1], "larger") || !strcmp(argv[1], "limit");
+	is_extended = !strcmp(argv[1], "batch");
 	is_one_way = !strcmp(argv[1], "oneway");
 	fabric_tells_packets = strcmp(argv[1], "counts") != 0;
 	kinds = fabric_tells_packets && strcmp(argv[1], "errors") ? 3 : 2; /* else only the NIC itself would notice the third */

@@ -2,9 +2,14 @@
 
 import asyncio
 import os
+import random
+import socket
 import subprocess
+from functools import partial
 from pathlib import Path
 
+import failover_mutants
+import msgspec
 import pytest
 
 from c4bench.attach import build
@@ -39,14 +44,14 @@ class _Follower:
 def play(built, tmp_path):
     """Play a part of the driver for some seeds; returns what came of each, and what the library said."""
 
-    async def run(what, first, last, *, agent=True, **environment):
+    async def run(what, first, last, *, agent=True, relay=WordRelay, **environment):
         server = AttachServer(
             tmp_path / "agent",
             user_ids([]),
             lambda _, descriptor: os.close(descriptor),
             None,
             lambda *_: _Follower(),
-            WordRelay(NICS, None),
+            relay(NICS, None),
         )
         async with await server.start():
             own = {
@@ -90,6 +95,117 @@ def test_a_repaired_nic_is_used_again(play):
     assert play("second", 1, 3)[0] == ["exact, moved"] * 3
 
 
+class _LateWords(WordRelay):
+    """Brings to one end an earlier packet number of the other one, when queue pairs are connected again."""
+
+    def deliver(self, word):
+        if word.destination == NICS[0].address and " again " in word.word:
+            start, _, packet = word.word.rpartition(" ")
+            word = msgspec.structs.replace(word, word=f"{start} {(int(packet) + 40) % (1 << 24)}")
+        super().deliver(word)
+
+
+def test_ends_that_hold_unlike_packet_numbers_lose_nothing(play):
+    """The fence compares them: else packets would pass for old ones, which are acknowledged without effect."""
+    assert play("second", 1, 5, relay=_LateWords)[0] == ["exact, moved"] * 5
+
+
+class _LossyWords(WordRelay):
+    """Brings words late, twice, in another order or not at all."""
+
+    def __init__(self, *rest):
+        super().__init__(*rest)
+        self._draw = random.Random(63_000)
+
+    def deliver(self, word):
+        loop = asyncio.get_running_loop()
+        for _ in range(self._draw.choice((0, 1, 1, 1, 1, 2))):
+            loop.call_later(self._draw.choice((0, 0, 0.005, 0.05, 0.3)), super().deliver, word)
+
+
+def test_words_may_be_lost_or_late(play):
+    """The result is exact all the same, also with six losses in a row that come before the twin is there again."""
+    assert play("loss", 1, 20, relay=_LossyWords)[0] == ["exact, moved"] * 20
+    assert play("storm", 1, 3, relay=_LossyWords)[0] == ["exact, moved"] * 3
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("what", ["loss", "shared", "counts", "storm"])
+def test_many_losses(play, what):
+    """Each is survived, also where words are lost; a storm has six."""
+    count = 20 if what == "storm" else 100
+    assert play(what, 63_001, 63_000 + count)[0] == ["exact, moved"] * count
+    assert play(what, 63_201, 63_200 + count, relay=_LossyWords)[0] == ["exact, moved"] * count
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("mutant", failover_mutants.MUTANTS)
+def test_a_planted_bug_is_found(play, tmp_path, mutant):
+    """By one loss at a random moment, or by several: what an old NIC has left comes when it is repaired."""
+    library = str(failover_mutants.compile_mutant(mutant, tmp_path))
+    found = play("loss", 1, 20, LD_PRELOAD=library)[0] + play("storm", 1, 4, LD_PRELOAD=library)[0]
+    assert set(found) - {"exact, moved", "error"}
+
+
+class _DyingAgent(WordRelay):
+    """Goes with the first word about a fence, and is there again after a while."""
+
+    def __init__(self, away_s, *rest):
+        super().__init__(*rest)
+        self._away_s, self._back_s = away_s, None
+
+    async def serve(self, reader, writer, pid):
+        if self._back_s is None or asyncio.get_running_loop().time() > self._back_s:
+            await super().serve(reader, writer, pid)
+
+    def deliver(self, word):
+        if self._back_s is None and " fence " in word.word:
+            self._back_s = asyncio.get_running_loop().time() + self._away_s
+            for writer in self._ends.values():
+                writer.close()
+        if self._back_s is None or asyncio.get_running_loop().time() > self._back_s:
+            super().deliver(word)
+
+
+@pytest.mark.parametrize(("away_s", "comes"), [(0.5, "exact, moved"), (20.0, "error")])
+def test_an_agent_dies_in_the_middle_of_a_move(play, away_s, comes):
+    """Where it returns within two seconds the connection goes on, else both programs get the error."""
+    assert play("loss", 1, 1, relay=partial(_DyingAgent, away_s))[0] == [comes]
+
+
+def test_a_fork_changes_nothing(play):
+    """What a child does with what it has of its parent's leaves the parent's connections as they are."""
+    assert play("fork", 1, 5)[0] == ["exact, moved"] * 5
+
+
+def test_queue_pairs_of_a_program_that_waits_for_events_do_not_move(play):
+    """Their failure is an error at both ends, and one line says why."""
+    found, said = play("events", 1, 2)
+    assert found == ["error"] * 2
+    assert "waits for events of completion queues" in said
+
+
+def test_a_batch_is_posted_as_a_whole_or_not_at_all(play):
+    """ibv_wr_complete refuses one that there is no room for, and carries none of it out."""
+    assert play("batch", 1, 5)[0] == ["exact, moved"] * 5
+
+
+def test_a_shared_receive_queue_is_made_larger(play):
+    """At both NICs; one that has an event at a limit stays where it is, and its failure is an error."""
+    assert play("larger", 1, 5)[0] == ["exact, moved"] * 5
+    assert play("limit", 1, 1)[0] == ["error"]
+
+
+def test_an_agent_that_does_not_answer_holds_no_program_up(play, tmp_path):
+    """Queue pairs are made and given up while the library waits for it."""
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "silent"))
+        listening.listen()
+        found, said = play("silent", 1, 1, C4BENCH_ATTACH_SOCKET=str(tmp_path / "silent"))
+    assert found == ["exact"]
+    assert "does not bring words to peers" in said
+
+
 def test_the_loss_of_both_nics_is_an_error(play):
     """At both ends, and not a silence."""
     found, said = play("all", 1, 2)
@@ -102,6 +218,7 @@ def test_the_loss_of_both_nics_is_an_error(play):
     [
         ({"agent": False}, "no agent at"),
         ({"C4BENCH_FAILOVER": "nic2=nic3"}, "nic0 has no second NIC"),
+        ({"C4BENCH_FAILOVER": "nic0=nic1"}, "nic2 has no second NIC"),
         ({"C4BENCH_FAILOVER": "nic0=nic9,nic2=nic3"}, "nic9 is not used when nic0 fails: it cannot be opened"),
     ],
 )

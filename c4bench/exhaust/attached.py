@@ -44,12 +44,11 @@ def become(program: Program, rank: int, hosts: Sequence[Host], before: Callable[
 
 def end(rank: int, code: int) -> RankEnd:
     """What it means that the rank's process has ended so."""
-    if code == 0:
-        return RankEnd(exact=1, checked=1)
-    if code == WRONG:
-        return RankEnd(checked=1)
-    said = _output(rank).read_text(errors="replace").splitlines()
-    return RankEnd(raised=one_line(f"exit code {code}: {said[-1] if said else 'nothing said'}"))
+    lines = _output(rank).read_text(errors="replace").splitlines()
+    said = one_line(lines[-1]) if lines else ""
+    if code in {0, WRONG}:
+        return RankEnd(exact=int(code == 0), checked=1, said=said)
+    return RankEnd(raised=f"exit code {code}: {said or 'nothing said'}")
 
 
 @contextmanager

@@ -13,7 +13,8 @@ class RankEnd(msgspec.Struct, frozen=True):
     """How a rank ended: elements exact and checked, and what was raised, if anything was.
 
     `status` is that of a CollectiveError; `known` says that the error is one of c4bench's own. `late` counts elements
-    that changed after the call that wrote them. `signal` is that which ended the process, 0 for none.
+    that changed after the call that wrote them. `signal` is that which ended the process, 0 for none. `said` is what an
+    attached program has printed last.
     """
 
     exact: int = 0
@@ -23,6 +24,7 @@ class RankEnd(msgspec.Struct, frozen=True):
     status: str = ""
     known: bool = True
     signal: int = 0
+    said: str = ""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -44,7 +46,10 @@ def judge(ends: Mapping[int, RankEnd], ranks: int, limit_s: float, *, killed: bo
     if problems:
         return Outcome("wrong", "; ".join(problems)[:_LONGEST])
     errors = [f"rank {rank}: {_error(end)}" for rank, end in sorted(ends.items()) if end.raised or end.signal]
-    return Outcome("loud", "; ".join(errors)[:_LONGEST]) if errors else Outcome("exact")
+    if errors:
+        return Outcome("loud", "; ".join(errors)[:_LONGEST])
+    said = [f"rank {rank}: {end.said}" for rank, end in sorted(ends.items()) if end.said]
+    return Outcome("exact", "; ".join(said)[:_LONGEST])
 
 
 def _problem(end: RankEnd, killed: bool) -> str:

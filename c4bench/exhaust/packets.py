@@ -11,13 +11,17 @@ from c4bench.exhaust.trials import Counts, Event
 _SWITCH = Path("/sys/module/rdma_rxe/parameters/packet_events")
 _LIST = Path("/proc/rxe_packets")
 _UNTOUCHED = "-"
+# Opcodes of READ's responses and of acknowledgements, which have the numbers of the peer's packets.
+_ANSWERS = range(13, 19)
+_PSNS = 1 << 24
 
 
 class Packet(NamedTuple):
     """A packet that was sent or received, `ns` after the start.
 
-    Queue pairs are numbered in the order of their first packet, so that lists of two runs can be compared; -1 where the
-    list does not have the number. `happened` is the event, `dark` for a packet that was lost with a NIC, else `-`.
+    Lists of two runs can be compared: queue pairs are numbered in the order of their first packets, -1 where the list
+    does not have the number, and `psn` counts from the requester's first packet. `happened` is the event, `dark` for a
+    packet that was lost with a NIC, else `-`.
     """
 
     way: str
@@ -53,12 +57,15 @@ def read() -> list[Packet]:
 def parse(text: str) -> list[Packet]:
     """The packets of the kernel's list."""
     first_seen: dict[int, int] = {}
+    first_psns: dict[int, int] = {}
     packets = []
     for line in text.splitlines():
         way, number, ns, device, qp, destination, psn, opcode, size, happened = line.split()
         ends = [first_seen.setdefault(int(end), len(first_seen)) if int(end) else -1 for end in (qp, destination)]
+        requester = ends[int(opcode) in _ANSWERS]
+        since_first = (int(psn) - first_psns.setdefault(requester, int(psn))) % _PSNS
         packets.append(
-            Packet(way, int(number), int(ns), device, ends[0], ends[1], int(psn), int(opcode), int(size), happened)
+            Packet(way, int(number), int(ns), device, ends[0], ends[1], since_first, int(opcode), int(size), happened)
         )
     return packets
 

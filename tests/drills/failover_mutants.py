@@ -21,10 +21,14 @@ MUTANTS = {
         (FENCE, "\tqueue_add(pair->send_queue, &completion);", "\tqueue_add(pair->send_queue, &completion);\n" * 2),
     ),
     "receives_in_the_order_of_the_newest": (
-        (POST, "give_receive(pair, at->given);", "give_receive(pair, at->head - 1 - (at->given - at->done));"),
+        (POST, "(pair, at->given);", "(pair, pair->receive_side ? at->head - 1 - (at->given - at->done) : at->given);"),
     ),
-    "requests_forgotten": (
-        (FENCE, "\t\tpair->sends.at.given = pair->sends.at.done;", "\t\tpair->sends.at.given = pair->sends.at.head;"),
+    "one_request_lost": (
+        (
+            FENCE,
+            "complete_reached(pair, reached);",
+            "complete_reached(pair, reached + (reached < pair->sends.at.given));",
+        ),
     ),
 }
 _BEFORE = """\
@@ -37,8 +41,8 @@ def planted():
 """
 
 
-def plant(name: str, folder: Path) -> str:
-    """Compile the library with a bug into a new folder; returns the place of a function that has programs load it."""
+def compile_mutant(name: str, folder: Path) -> Path:
+    """Compile the library with a bug into a folder."""
     sources = folder / "native"
     shutil.copytree(build._NATIVE, sources)
     for file, old, new in MUTANTS[name]:
@@ -48,5 +52,11 @@ def plant(name: str, folder: Path) -> str:
     library = folder / f"{name}.so"
     words = [*build._COMPILER, "-o", library, *build.LIBRARIES["failover"]]
     subprocess.run(words, cwd=sources, check=True, capture_output=True)
+    return library
+
+
+def plant(name: str, folder: Path) -> str:
+    """Compile the library with a bug into a folder; returns the place of a function that has programs load it."""
+    library = compile_mutant(name, folder)
     (folder / "before.py").write_text(_BEFORE.format(library=str(library)))
     return f"{folder / 'before.py'}:planted"

@@ -3,6 +3,7 @@
 pytest --hosts softroce --c4-topology tests/scenarios/attach/two-nics.yml -m "nightly or not nightly" FILE
 """
 
+import json
 import random
 import re
 import subprocess
@@ -13,6 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
+from c4bench import remote
 from c4bench.attach import build
 from c4bench.attach.environment import PRELOAD, failover_variables
 from c4bench.units import payload_bound
@@ -121,6 +123,16 @@ def exact(program, ends, tmp_path):
         return end
 
     return start
+
+
+def test_the_kernel_says_whose_queue_pair_it_is(program, ends, inventory):
+    """Agents take words for a queue pair from its own process only: it and others learn the same of who that is."""
+    path = program.copy(EXACT.with_name("queue_pair_owner.py"), ends[:1])
+    access = inventory.access[ends[0].name]
+    with remote.connect(ends[0].name, access) as connection:
+        answer = connection.run([access.python, path, ends[0].nics[0].device], timeout_s=60.0)
+    said = json.loads(answer.stdout)
+    assert said == {"own": said["pid"], "seen": said["pid"], "none": None}
 
 
 @pytest.mark.parametrize("mode", MODES)

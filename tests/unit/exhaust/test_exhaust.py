@@ -43,10 +43,14 @@ def test_every_event_is_tried_at_every_packet_once():
 
 
 def test_packet_lists_of_two_runs_are_compared_by_flow_and_order():
-    """Queue pair numbers and times do not matter, nor does what follows the event; another order does."""
+    """Queue pair and packet numbers and times do not matter, nor does what follows the event; another order does."""
     undisturbed = parse(LIST.format(happened="-"))
     renumbered = parse(LIST.format(happened="-").replace("217", "333").replace("218", "341"))
     assert digest(renumbered) == digest(undisturbed)
+    assert digest(parse(LIST.format(happened="-").replace(" 0 10 ", " 77 10 ").replace(" 0 17 ", " 77 17 "))) == digest(
+        undisturbed
+    )
+    assert digest(parse(LIST.format(happened="-").replace(" 0 17 ", " 1 17 "))) != digest(undisturbed)
     assert counts(undisturbed) == Counts(sent=2, received=1)
     hit = parse(LIST.format(happened="lost") + "sent 3 170 h0r0 217 218 1 10 4200 -\n")
     assert same_until_event(hit, undisturbed)
@@ -189,6 +193,7 @@ def test_the_end_of_an_attached_program(tmp_path, monkeypatch, code, verdict):
     outcome = judge({0: attached.end(0, code), 1: RankEnd(1, 1)}, 2, 5.0, killed=False)
     assert outcome.verdict == verdict
     assert ("exit code 2: no route" in outcome.detail) == (code == 2)
+    assert ("no route" in outcome.detail) == (code != 3)
 
 
 def test_a_program_calls_what_it_says():

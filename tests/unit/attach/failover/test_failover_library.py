@@ -8,6 +8,7 @@ import subprocess
 from functools import partial
 from pathlib import Path
 
+import failover_mutants
 import msgspec
 import pytest
 
@@ -137,6 +138,15 @@ def test_many_losses(play, what):
     assert play(what, 63_201, 63_200 + count, relay=_LossyWords)[0] == ["exact, moved"] * count
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize("mutant", failover_mutants.MUTANTS)
+def test_a_planted_bug_is_found(play, tmp_path, mutant):
+    """By one loss at a random moment, or by several: what an old NIC has left comes when it is repaired."""
+    library = str(failover_mutants.compile_mutant(mutant, tmp_path))
+    found = play("loss", 1, 20, LD_PRELOAD=library)[0] + play("storm", 1, 4, LD_PRELOAD=library)[0]
+    assert set(found) - {"exact, moved", "error"}
+
+
 class _DyingAgent(WordRelay):
     """Goes with the first word about a fence, and is there again after a while."""
 
@@ -208,6 +218,7 @@ def test_the_loss_of_both_nics_is_an_error(play):
     [
         ({"agent": False}, "no agent at"),
         ({"C4BENCH_FAILOVER": "nic2=nic3"}, "nic0 has no second NIC"),
+        ({"C4BENCH_FAILOVER": "nic0=nic1"}, "nic2 has no second NIC"),
         ({"C4BENCH_FAILOVER": "nic0=nic9,nic2=nic3"}, "nic9 is not used when nic0 fails: it cannot be opened"),
     ],
 )

@@ -22,6 +22,11 @@ _FILES = {
     "class": "0x020000",
     "revision": "0x00",
     "numa_node": "0",
+    "irq": "0",
+    # Start, end and flags of 32 MiB that are mapped, and of no more; without this file libpci ends programs.
+    "resource": "\n".join(
+        ["0x0000200000000000 0x0000200001ffffff 0x000000000014220c", *[" ".join(["0x0000000000000000"] * 3)] * 12]
+    ),
     "max_link_speed": "16.0 GT/s PCIe",
     "max_link_width": "16",
     "current_link_speed": "16.0 GT/s PCIe",

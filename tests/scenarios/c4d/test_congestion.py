@@ -12,9 +12,11 @@ from c4bench.model.event import Diagnosed, SlowdownExplained
 from c4bench.model.measurement import Clock
 from c4bench.model.step import RankGroup, StepOp
 from c4bench.model.window import Window
+from c4bench.units import parse_rate
 from c4bench.workload.jobs import job as job_of
 from c4bench.workload.jobs import place
 
+OVERSUBSCRIBED = "--c4-topology tests/scenarios/c4d/oversubscribed.yml"
 HEALTHY_S, PATIENCE_S, READY_S = 2.5, 6.0, 60.0
 # What is congested stays so for this long without a finding.
 CALM_S = 1.0
@@ -29,6 +31,16 @@ def _marking(hosts):
     """Skips before anything is opened, so that scenarios after these run as if these did not exist."""
     if not all(nic.ecn for host in hosts for nic in host.nics):
         pytest.skip("no-ecn: the inventory does not say that packets may be marked (c4.nics[].ecn)")
+
+
+@pytest.fixture
+def thin_uplinks(ports, inventory):
+    """Skips where a leaf's uplinks carry all that its NICs can send: where paths are planned, none is full."""
+    leaf = ports.towards[0].partition("/")[0]
+    rates = {f"{leaf}/{port}": parse_rate(rate) for port, rate in inventory.facts[leaf].rates.items()}
+    up_bps, down_bps = (sum(rates.get(port, 0.0) for port in kind) for kind in (ports.across, ports.towards))
+    if 0 < down_bps <= up_bps:
+        pytest.skip(f"equal-links: the uplinks of {leaf} carry all that its NICs can send; try {OVERSUBSCRIBED}")
 
 
 @pytest.fixture
@@ -90,6 +102,7 @@ def slow_nic(cluster, inject, blamed, measure):
 
 
 @pytest.mark.needs(hosts=8)
+@pytest.mark.usefixtures("thin_uplinks")
 def test_a_neighbours_burst_is_congestion(start, ports, rdma_hosts, congestion, blamed):
     """Another job fills the uplinks that ours crosses: these are said to be congested, and no component is named."""
     h = rdma_hosts
@@ -115,6 +128,7 @@ def test_an_incast_is_congestion(start, rdma_hosts, congestion, blamed):
 
 
 @pytest.mark.needs(hosts=8)
+@pytest.mark.usefixtures("thin_uplinks")
 def test_a_job_that_oversubscribes_its_uplinks_is_used_to_it(start, rdma_hosts, blamed, slow_nic):
     """A ring that crosses each time gets half its NICs' rate: nothing is said of that, and a slow NIC is named."""
     start("oversubscribed", place(rdma_hosts), RING)

@@ -187,9 +187,9 @@ scenarios: $(SCENARIOS)
 
 # The longer forms of scenarios, but those that other targets run: for each fabric, what has some there.
 define NIGHT_LABS
-clos-2x4 grading/test_campaign.py c4d/test_soak.py c4d/test_steering.py grading/test_two_faults.py c4p/test_plan.py c4p/test_programs.py c4p/test_degraded.py faults attach/test_[!f]*.py attach/test_fo*.py c4p/test_hashes.py
+clos-2x4 grading/test_campaign.py c4d/test_soak.py c4d/test_steering.py grading/test_two_faults.py c4p/test_plan.py c4p/test_programs.py c4p/test_foreign_programs.py::test_plan_beats_ecmp_under_perftest c4p/test_degraded.py faults attach/test_[!f]*.py attach/test_fo*.py c4p/test_hashes.py
 clos-2x4 attach/test_faults_under_programs.py::test_healthy_collectives_raise_no_alarm attach/test_faults_under_programs.py::test_a_fault_under_collectives_is_named attach/test_faults_under_programs.py::test_a_clock_that_is_set_raises_no_alarm
-tests/scenarios/grading/busy/leaf-spine.yml attach/test_faults_under_programs.py::test_a_healthy_perftest_raises_no_alarm attach/test_faults_under_programs.py::test_a_fault_under_perftest_is_named
+tests/scenarios/grading/busy/leaf-spine.yml attach/test_faults_under_programs.py::test_a_healthy_perftest_raises_no_alarm attach/test_faults_under_programs.py::test_a_fault_under_perftest_is_named c4p/test_foreign_programs.py::test_queue_pairs_leave_a_link_that_fails
 tests/scenarios/attach/two-nics.yml attach/test_failover.py
 tests/scenarios/c4d/oversubscribed.yml c4d/test_congestion.py
 tests/scenarios/faults/pausing.yml faults/test_flow_control.py resilient/test_pauses.py c4d/test_pause_storms.py
@@ -340,10 +340,12 @@ twin: setup
 	$(LAB) --c4-topology tests/scenarios/verbs/floor-off.yml tests/scenarios/verbs/test_connectx.py
 	$(LAB) --c4-topology tests/scenarios/resilient/connectx.yml $(addprefix $(TRIAL),[0] [3] [5] [10])
 
-# The data plane and the lab, then what c4bench's own programs cost.
+# The data plane and the lab, what c4bench's own programs cost, and how soon MPI runs in a new lab.
+bench: MARKED = nightly
 bench: setup
 	$(BIN)/c4bench bench
 	$(BIN)/python -m tools bench
+	$(TIMED) attach.lab_start_s=60 -- $(LAB) tests/scenarios/attach/test_as_they_are.py::test_eight_ranks_start
 
 report:
 	$(BIN)/c4bench report reports/runs/latest

@@ -233,6 +233,7 @@ class Guest:
         outcome, listed = self._try(self._orders.program, None)
         took_s = time.monotonic() - began_s
         counted, digest = packets.counts(listed), packets.digest(listed)
+        (self._folder / f"undisturbed-{digest}.txt").write_text(packets.text(listed))
         ledger.append(
             self._folder, Entry(outcome.verdict, None, outcome.detail, counted, digest=digest, virtual_s=took_s)
         )

@@ -70,6 +70,11 @@ def parse(text: str) -> list[Packet]:
     return packets
 
 
+def text(packets: Sequence[Packet]) -> str:
+    """A line for each."""
+    return "".join(f"{' '.join(map(str, packet))}\n" for packet in packets)
+
+
 def counts(packets: Sequence[Packet]) -> Counts:
     """How many were sent and how many were received."""
     sent = sum(packet.way == "sent" for packet in packets)

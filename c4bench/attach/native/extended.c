@@ -50,7 +50,7 @@ static int start_poll(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attributes)
 
 	if (!result) {
 		progressed();
-		queue->batch = (struct batch){.device = device_of(cq->context)};
+		queue->batch = (struct batch){.device = device_of(cq->context), .now = now_ns()};
 		count_shown(queue, cq);
 	} else if (result == ENOENT) {
 		qps_flush();

@@ -13,7 +13,7 @@ static inline void count_one(struct batch *batch, const struct ibv_wc *wc)
 
 static inline void count_all(struct device *device, const struct ibv_wc *completions, int found)
 {
-	struct batch batch = {.device = device};
+	struct batch batch = {.device = device, .now = now_ns()};
 
 	for (const struct ibv_wc *wc = completions; wc < completions + found; wc++)
 		count_one(&batch, wc);

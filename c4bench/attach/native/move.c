@@ -1,6 +1,7 @@
 /* A label stands in the address vector, which may change while nothing is outstanding: so the queue pair is drained, which
-   takes no longer than its queue lasts, and what completes meanwhile is kept for the program. Then it goes by SQD to the
-   new address vector and back (InfiniBand specification, volume 1, 10.3.1.5). Only SoftRoCE is known to do that. */
+   takes as long as its queue lasts, longest on the slow link that it is to leave; what completes meanwhile is kept for the
+   program. Then it goes by SQD to the new address vector and back (InfiniBand specification, volume 1, 10.3.1.5). Only
+   SoftRoCE is known to do that. */
 #include "move.h"
 
 #include "agent.h"
@@ -11,7 +12,7 @@
 #include "time.h"
 
 enum { SOFTWARE = 0xffffff /* the vendor of SoftRoCE */, MS = 1000000 };
-static const uint64_t DRAIN_NS = 50 * MS, PAUSE_NS = 1000 * MS;
+static const uint64_t DRAIN_NS = 250 * MS, PAUSE_NS = 1000 * MS;
 
 typedef int query_device_function(struct ibv_context *, struct ibv_device_attr *);
 typedef int query_qp_function(struct ibv_qp *, struct ibv_qp_attr *, int, struct ibv_qp_init_attr *);

@@ -110,7 +110,7 @@ struct batch {
 	uint32_t number;
 	int owned; /* bias_enter's answer */
 	int moved; /* whether its sends have */
-	uint64_t now; /* 0 before it is needed */
+	uint64_t now; /* read first: what follows is done while the clock is read */
 };
 
 struct completion {
@@ -165,8 +165,6 @@ static inline void batch_add(struct batch *batch, const struct completion *compl
 		if (!batch->qp)
 			return;
 		batch->number = completion->number;
-		if (!batch->now)
-			batch->now = now_ns();
 		batch->owned = bias_enter(&batch->qp->polling);
 	}
 	count(batch, completion);

@@ -15,7 +15,7 @@ from c4bench.exhaust.control_plane import Hub, TrialRendezvous
 from c4bench.exhaust.harness import Sweep, _claim, tally
 from c4bench.exhaust.ledger import Entry
 from c4bench.exhaust.outcome import Outcome, RankEnd, judge
-from c4bench.exhaust.packets import counts, digest, parse, same_until_event
+from c4bench.exhaust.packets import counts, digest, parse, same_until_event, text
 from c4bench.exhaust.program import Program, topology
 from c4bench.exhaust.shrink import Found, shrink, smallest
 from c4bench.exhaust.trials import EVENTS, Counts, Event, Replay, Shard, chosen, ordered, read_replay
@@ -52,6 +52,7 @@ def test_packet_lists_of_two_runs_are_compared_by_flow_and_order():
     )
     assert digest(parse(LIST.format(happened="-").replace(" 0 17 ", " 1 17 "))) != digest(undisturbed)
     assert counts(undisturbed) == Counts(sent=2, received=1)
+    assert text(undisturbed).splitlines()[1] == "received 1 150 h1r0 -1 1 0 10 4200 -"
     hit = parse(LIST.format(happened="lost") + "sent 3 170 h0r0 217 218 1 10 4200 -\n")
     assert same_until_event(hit, undisturbed)
     assert same_until_event(parse(LIST.format(happened="lost").replace(" 150 ", " 151 ")), undisturbed)

@@ -39,7 +39,7 @@ from c4bench.report.statistics import median, percentile, ratio_interval
 from c4bench.units import payload_bound
 from c4bench.wire.messages import PORT
 from c4bench.workload.jobs import job, place
-from c4bench.workload.perftest import BANDWIDTH, LATENCY, OURS
+from c4bench.workload.perftest import OURS, THEIRS
 
 _AGENTS_WITHIN_S = 30.0
 _RESULTS_WITHIN_S = 3000.0
@@ -116,7 +116,7 @@ def _link(session: Session, case: LinkCase) -> None:
 
 
 def _perftest(session: Session, case: PerftestCase) -> None:
-    ways = [{"program": OURS}, {"program": BANDWIDTH}]
+    ways = [{"program": OURS}, {"program": THEIRS}]
     results = session.results("perftest", session.hosts[:2], "perftest", ways=ways, **asdict(case))
     pairs, size = results[0]["rounds"], case.size_bytes
     if missing := results[0]["missing"] or results[1]["missing"]:
@@ -131,18 +131,16 @@ def _perftest(session: Session, case: PerftestCase) -> None:
 def _attached(session: Session, case: AttachedCase) -> None:
     """The library alone: without an agent, whose work is its host's and not the program's."""
     attached = variables(build.libraries(), build.profiler(), {SOCKET: "/run/c4bench/nobody"})
-    programs = (BANDWIDTH, LATENCY)
-    ways = [{"program": name, "environment": extra} for name in programs for extra in ({}, attached)]
+    ways = [{"program": THEIRS, "environment": extra} for extra in ({}, attached)]
     results = session.results("perftest", session.hosts[:2], "perftest", ways=ways, **asdict(case))
     name, missing = "attach.cost_fraction", results[0]["missing"] or results[1]["missing"]
     if missing:
         session.measure("attached", name, math.nan, at_most=_ATTACHED_AT_MOST, reason=missing)
         return
-    bare_bps, loaded_bps, bare_s, loaded_s = zip(*results[0]["rounds"], strict=True)
-    for program, longer, shorter in ((BANDWIDTH, bare_bps, loaded_bps), (LATENCY, loaded_s, bare_s)):
-        mean, low, high = (ratio - 1 for ratio in ratio_interval(longer, shorter, seed=1))
-        labels = {"program": program, "low": low, "high": high, "rounds": case.rounds}
-        session.measure("attached", name, mean, at_most=_ATTACHED_AT_MOST, **labels)
+    bare_bps, loaded_bps = zip(*results[0]["rounds"], strict=True)
+    mean, low, high = (ratio - 1 for ratio in ratio_interval(bare_bps, loaded_bps, seed=1))
+    labels = {"program": THEIRS, "low": low, "high": high, "rounds": case.rounds}
+    session.measure("attached", name, mean, at_most=_ATTACHED_AT_MOST, **labels)
 
 
 def _collective(session: Session, case: CollectiveCase) -> None:

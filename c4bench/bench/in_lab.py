@@ -11,14 +11,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict
 
-from c4bench.attach import build
-from c4bench.attach.environment import SOCKET, variables
 from c4bench.bench import figures
 from c4bench.bench.figures import bus_bandwidth_bps, cost_fractions, median_ratio, note
 from c4bench.bench.suites import (
     LINK_LIMIT,
     LINK_LIMIT_FROM_BYTES,
-    AttachedCase,
     Case,
     CollectiveCase,
     LinkCase,
@@ -35,17 +32,15 @@ from c4bench.lab.topology import MANAGEMENT_GATEWAY
 from c4bench.model.fabric import Host
 from c4bench.model.measurement import Clock
 from c4bench.record import RunDirectory
-from c4bench.report.statistics import median, percentile, ratio_interval
+from c4bench.report.statistics import median, percentile
 from c4bench.units import payload_bound
 from c4bench.wire.messages import PORT
 from c4bench.workload.jobs import job, place
-from c4bench.workload.perftest import BANDWIDTH, LATENCY, OURS
 
 _AGENTS_WITHIN_S = 30.0
 _RESULTS_WITHIN_S = 3000.0
 _PERFTEST_AT_LEAST = 0.95
 _RECORDER_AT_MOST = 0.01
-_ATTACHED_AT_MOST = 0.01
 _LOAD_GRADIENT_BYTES = 4 << 20
 _LOAD_TOKEN_BYTES = 64 << 10
 
@@ -91,8 +86,6 @@ def measure(session: Session, case: Case) -> None:
             _link(session, case)
         case PerftestCase():
             _perftest(session, case)
-        case AttachedCase():
-            _attached(session, case)
         case CollectiveCase():
             _collective(session, case)
         case RecorderCase():
@@ -116,9 +109,8 @@ def _link(session: Session, case: LinkCase) -> None:
 
 
 def _perftest(session: Session, case: PerftestCase) -> None:
-    ways = [{"program": OURS}, {"program": BANDWIDTH}]
-    results = session.results("perftest", session.hosts[:2], "perftest", ways=ways, **asdict(case))
-    pairs, size = results[0]["rounds"], case.size_bytes
+    results = session.results("perftest", session.hosts[:2], "perftest", **asdict(case))
+    pairs, size = results[0]["pairs"], case.size_bytes
     if missing := results[0]["missing"] or results[1]["missing"]:
         session.measure("perftest", "perftest.ratio", math.nan, at_least=_PERFTEST_AT_LEAST, bytes=size, reason=missing)
         return
@@ -126,23 +118,6 @@ def _perftest(session: Session, case: PerftestCase) -> None:
         session.measure("perftest", name, median([pair[column] for pair in pairs]), unit="bit/s", bytes=size)
     ratio = median_ratio(pairs)
     session.measure("perftest", "perftest.ratio", ratio, at_least=_PERFTEST_AT_LEAST, bytes=size, rounds=len(pairs))
-
-
-def _attached(session: Session, case: AttachedCase) -> None:
-    """The library alone: without an agent, whose work is its host's and not the program's."""
-    attached = variables(build.libraries(), build.profiler(), {SOCKET: "/run/c4bench/nobody"})
-    programs = (BANDWIDTH, LATENCY)
-    ways = [{"program": name, "environment": extra} for name in programs for extra in ({}, attached)]
-    results = session.results("perftest", session.hosts[:2], "perftest", ways=ways, **asdict(case))
-    name, missing = "attach.cost_fraction", results[0]["missing"] or results[1]["missing"]
-    if missing:
-        session.measure("attached", name, math.nan, at_most=_ATTACHED_AT_MOST, reason=missing)
-        return
-    bare_bps, loaded_bps, bare_s, loaded_s = zip(*results[0]["rounds"], strict=True)
-    for program, longer, shorter in ((BANDWIDTH, bare_bps, loaded_bps), (LATENCY, loaded_s, bare_s)):
-        mean, low, high = (ratio - 1 for ratio in ratio_interval(longer, shorter, seed=1))
-        labels = {"program": program, "low": low, "high": high, "rounds": case.rounds}
-        session.measure("attached", name, mean, at_most=_ATTACHED_AT_MOST, **labels)
 
 
 def _collective(session: Session, case: CollectiveCase) -> None:

@@ -20,7 +20,6 @@ SUITES: dict[str, Callable[[bool], list[Stage]]] = {
     "link": lambda quick: suites.link(quick=quick),
     "collectives": lambda quick: suites.collectives(quick=quick),
     "perftest": lambda quick: suites.perftest(quick=quick),
-    "attached": lambda quick: suites.attached(quick=quick),
     "recorder": lambda quick: suites.recorder(quick=quick),
     "lab": lambda quick: suites.lab(quick=quick),
 }

@@ -39,14 +39,6 @@ class PerftestCase(msgspec.Struct, frozen=True, tag="perftest"):
     rounds: int
 
 
-class AttachedCase(msgspec.Struct, frozen=True, tag="attached"):
-    """perftest with c4bench's library against perftest without, alternating, `rounds` times."""
-
-    size_bytes: int
-    messages: int
-    rounds: int
-
-
 class CollectiveCase(msgspec.Struct, frozen=True, tag="collective"):
     """Bus bandwidth of a collective over the first `hosts` hosts; `at_least` is its limit as a share of the bound."""
 
@@ -71,7 +63,7 @@ class LoadCase(msgspec.Struct, frozen=True, tag="load"):
     seconds: float
 
 
-Case = LinkCase | PerftestCase | AttachedCase | CollectiveCase | RecorderCase | LoadCase
+Case = LinkCase | PerftestCase | CollectiveCase | RecorderCase | LoadCase
 
 
 class Stage(msgspec.Struct, frozen=True):
@@ -117,12 +109,6 @@ def link(*, quick: bool) -> list[Stage]:
 def perftest(*, quick: bool) -> list[Stage]:
     """Our link against `ib_write_bw` on the machine's clock, without rate shaping."""
     case = PerftestCase(MIB, messages=200, rounds=3 if quick else 15)
-    return [Stage(pair(100 * GIGA), virtual=False, cases=(case,))]
-
-
-def attached(*, quick: bool) -> list[Stage]:
-    """What the preloaded library costs perftest on the machine's clock, without rate shaping."""
-    case = AttachedCase(64 * KIB, messages=2000, rounds=25 if quick else 100)
     return [Stage(pair(100 * GIGA), virtual=False, cases=(case,))]
 
 

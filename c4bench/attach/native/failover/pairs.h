@@ -57,7 +57,6 @@ struct move {
 struct stall {
 	uint64_t done; /* the number of the oldest that is not complete, since then */
 	uint64_t since_ns, asked_ns;
-	uint64_t progress_ns; /* when a request was last seen to have completed */
 	uint64_t carried; /* all given were carried out when so many had been, and the program waits for none of them */
 	long long packet; /* that the peer expects, and in how many answers in a row it was that one before */
 	int same;

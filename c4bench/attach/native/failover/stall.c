@@ -1,6 +1,5 @@
 /* A NIC may try for seconds before it gives up. A path is dead once the packet that the peer expects is the same in three answers
-   in a row, unless that packet waits for a receive that the peer's program has not posted yet, or for what other queue pairs send
-   to the same NIC: on a slow link their messages come first. */
+   in a row, unless that packet waits for a receive that the peer's program has not posted yet. */
 #include "stall.h"
 
 #include "fence.h"
@@ -8,7 +7,6 @@
 #include "pools.h"
 
 #include <stdio.h>
-#include <string.h>
 
 enum { SAME_ANSWERS = 2, MS = 1000000 };
 static const uint64_t LOOK_NS = 20 * MS;
@@ -19,8 +17,7 @@ uint64_t stall_step(struct pair *pair, uint64_t now_ns)
 	struct stall *stall = &pair->stall;
 
 	if (at->done == at->given || at->given == stall->carried || at->done != stall->done) {
-		uint64_t progress_ns = at->done != stall->done ? now_ns : stall->progress_ns;
-		*stall = (struct stall){.done = at->done, .carried = stall->carried, .since_ns = now_ns, .progress_ns = progress_ns};
+		*stall = (struct stall){.done = at->done, .carried = stall->carried, .since_ns = now_ns};
 		return now_ns + LOOK_NS;
 	}
 	if (now_ns >= stall->since_ns + LOOK_NS && now_ns >= stall->asked_ns + LOOK_NS) {
@@ -61,23 +58,6 @@ static int is_awaited(const struct pair *pair)
 	return 0;
 }
 
-/* Whether requests of another pair between the same two NICs have completed of late. */
-static int others_get_on(const struct pair *pair, uint64_t now_ns)
-{
-	struct end own, peer, others_own, others_peer;
-
-	fence_ends(pair, &own, &peer);
-	for (const struct pair *one = keeper_all(); one; one = one->next) {
-		if (one == pair || one->nic != pair->nic || one->send_side != pair->send_side || !one->receives_as ||
-		    one->stall.progress_ns + (SAME_ANSWERS + 1) * LOOK_NS < now_ns)
-			continue;
-		fence_ends(one, &others_own, &others_peer);
-		if (!strcmp(others_peer.address, peer.address))
-			return 1;
-	}
-	return 0;
-}
-
 void stall_hear(struct pair *pair, const char *word)
 {
 	struct stall *stall = &pair->stall;
@@ -97,6 +77,6 @@ void stall_hear(struct pair *pair, const char *word)
 	stall->same = stall->packet == packet ? stall->same + 1 : 0;
 	stall->packet = packet;
 	int waits = next < at->given && is_told(&sends_at(&pair->sends, next)->wr) && !receives;
-	if (stall->same >= SAME_ANSWERS && !waits && !others_get_on(pair, keeper_now_ns()))
+	if (stall->same >= SAME_ANSWERS && !waits)
 		keeper_want(pair);
 }

@@ -173,7 +173,7 @@ def test_a_nic_carries_nothing(exact, ends, inject, measure, mode):
     measure("failover.pause_s", ended.pause_s, unit="s", at_most=limit_s, program=mode, notice="probes")
 
 
-# More queue pairs, or both ways, would queue for longer on these links than a NIC waits: see docs/reference/failover.md.
+# More of them, or both ways, would queue on these links for longer than a NIC waits: docs/reference/failover.md.
 @pytest.mark.parametrize("words", ["ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_write_bw -q 2"])
 @pytest.mark.parametrize("which", [None, 0, 1])
 def test_perftest(program, ends, inject, measure, switches, words, which):

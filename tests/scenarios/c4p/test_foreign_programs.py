@@ -29,7 +29,7 @@ OWN_BYTES, OWN_OPERATIONS = 16 << 20, 2
 # Long enough to be learnt, on links of 400 Mbit/s; what is queued lasts 42 ms on a link, and 105 ms on a slow one.
 LONG = f"ib_write_bw -q {QPS} -d {{device}} -x {{gid}} -m 4096 -s 16384 -t 32 -Q 1 -D 11 --report_gbits"
 LEARN_S, SETTLED_S = 4.5, 0.5
-# What may befall a link, and how soon queue pairs are to have left it (s).
+# Faults of a link, and how soon queue pairs must have left it (s).
 FAULTS = {"link.down": ({}, 1.0), "link.rate": ({"direction": "tx", "fraction": 0.1}, 4.0)}
 
 

@@ -54,7 +54,8 @@ _FAILOVER = (
         f"failover/{name}.c"
         for name in ("nics", "memory", "queues", "pools", "kept", "pairs", "post", "complete", "writer")
     ),
-    *(f"failover/{name}.c" for name in ("fence", "standby", "stall", "relay", "keeper", "events", "replaced")),
+    *(f"failover/{name}.c" for name in ("fence", "balance", "standby", "stall", "relay", "keeper")),
+    *(f"failover/{name}.c" for name in ("events", "replaced")),
 )
 LIBRARIES = {
     "verbs": (*_VERBS, "lookup.c", "preloaded.c"),

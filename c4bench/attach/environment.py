@@ -13,6 +13,7 @@ SOCKET, RECORDS = "C4BENCH_ATTACH_SOCKET", "C4BENCH_ATTACH_RECORDS"
 PRELOAD, PROFILER = "LD_PRELOAD", "NCCL_PROFILER_PLUGIN"
 # Which NIC goes on for which, `NIC=NIC,...`; in place of such a list, as the agent knows from the inventory.
 FAILOVER, AS_INVENTORY = "C4BENCH_FAILOVER", "inventory"
+BALANCE = "C4BENCH_BALANCE"  # load is shared with the other NIC
 # UCX waits for events of a NIC that it does not use yet; with this it polls, which failover needs.
 UCX_EVENTS = "UCX_ADAPTIVE_PROGRESS"
 FOLDERS, NCCL_VERBS = "LD_LIBRARY_PATH", "NCCL_IBVERBS_LIB"
@@ -42,9 +43,13 @@ def variables(
     return found
 
 
-def failover_variables(current: Mapping[str, str]) -> dict[str, str]:
-    """The variables to set besides for a program that goes on at another NIC; what a user has set stays."""
-    return {FAILOVER: current.get(FAILOVER) or AS_INVENTORY, UCX_EVENTS: current.get(UCX_EVENTS) or "n"}
+def failover_variables(current: Mapping[str, str], *, balance: bool = False) -> dict[str, str]:
+    """The variables to set besides for a program that goes on at another NIC; what a user has set stays.
+
+    With `balance` its queue pairs use both.
+    """
+    found = {FAILOVER: current.get(FAILOVER) or AS_INVENTORY, UCX_EVENTS: current.get(UCX_EVENTS) or "n"}
+    return found | ({BALANCE: "1"} if balance or current.get(BALANCE) else {})
 
 
 def _first(ours: Sequence[Path], listed: str) -> str:

@@ -33,6 +33,9 @@ def register(commands: Commands) -> None:
         action="store_true",
         help=f"go on at the host's other NIC when one fails; {FAILOVER}=NIC=NIC,... says which is whose other one",
     )
+    parser.add_argument(
+        "--balance", action="store_true", help="with --failover: share the load of queue pairs with the other NIC"
+    )
     parser.add_argument("command", nargs="+", metavar="COMMAND", help="the program and its arguments, after --")
     parser.set_defaults(run=_run)
 
@@ -42,6 +45,8 @@ def _run(arguments: argparse.Namespace) -> int:
     words = tuple(arguments.command)
     if arguments.failover and arguments.in_place:
         raise UsageError("--failover is a library to preload: give it without --in-place")
+    if arguments.balance and not arguments.failover:
+        raise UsageError("--balance moves queue pairs as a failover does: give it with --failover")
     path = shutil.which(words[0])
     if path is None:
         raise UsageError(f"{one_line(words[0])}: no such program on PATH; name it by its path")
@@ -49,24 +54,27 @@ def _run(arguments: argparse.Namespace) -> int:
         if why := obstacle(Path(path)):
             _note(f"{file_name(path)} runs as without c4bench: {why}")
         else:
-            words = _attach(words, arguments.job, in_place=arguments.in_place, failover=arguments.failover)
+            extra = failover_variables(os.environ, balance=arguments.balance) if arguments.failover else {}
+            words = _attach(words, arguments.job, extra, in_place=arguments.in_place)
         os.execv(path, words)
     except OSError as error:
         raise UsageError(f"{file_name(path)}: {error.strerror}") from None
 
 
-def _attach(words: tuple[str, ...], job: str, *, in_place: bool, failover: bool) -> tuple[str, ...]:
-    """Set the variables of the program; returns its words, a launcher's with those by which ranks inherit them."""
+def _attach(words: tuple[str, ...], job: str, extra: dict[str, str], *, in_place: bool) -> tuple[str, ...]:
+    """Set the variables of the program, with those `extra` of failover; returns its words.
+
+    A launcher's words are with those by which ranks inherit the variables.
+    """
     try:
-        libraries = build.libraries(verbs=not in_place, failover=failover)
+        libraries = build.libraries(verbs=not in_place, failover=bool(extra))
         found = variables(libraries, build.profiler(), os.environ, build.in_place() if in_place else None)
     except UnhealthyError as error:
         _note(f"{one_line(words[0])} runs as without c4bench: {error}")
         return words
     if name := job or _job(words):
         found[JOB] = safe_name(name)
-    if failover:
-        found |= failover_variables(os.environ)
+    found |= extra
     if is_mpi(words) and is_open_mpi(words, _version(words)):
         return exporting(words, found)
     os.environ.update(found)

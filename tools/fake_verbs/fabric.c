@@ -59,7 +59,8 @@ unsigned long fabric_lag = 4;
 int fabric_tells_packets = 1;
 struct fabric_log fabric_log;
 unsigned long fabric_carried[NICS];
-static struct ibv_device devices[NICS] = {{.name = "nic0"}, {.name = "nic1"}, {.name = "nic2"}, {.name = "nic3"}};
+uint8_t fabric_speed[NICS] = {32, 32, 32, 32, 32, 32};
+static struct ibv_device devices[NICS] = {{.name = "nic0"}, {.name = "nic1"}, {.name = "nic2"}, {.name = "nic3"}, {.name = "nic4"}, {.name = "nic5"}};
 static enum fabric_failure failed[NICS];
 static struct queue_pair *qps[QPS];
 static struct context *contexts[CONTEXTS];
@@ -418,7 +419,8 @@ int ibv_close_device(struct ibv_context *context)
 #undef ibv_query_port
 int ibv_query_port(struct ibv_context *context, uint8_t port, struct _compat_ibv_port_attr *attributes)
 {
-	struct ibv_port_attr found = {.active_mtu = IBV_MTU_4096, .link_layer = IBV_LINK_LAYER_ETHERNET, .state = IBV_PORT_ACTIVE};
+	struct ibv_port_attr found = {.active_mtu = IBV_MTU_4096, .link_layer = IBV_LINK_LAYER_ETHERNET, .state = IBV_PORT_ACTIVE,
+				      .active_width = 1, .active_speed = fabric_speed[nic_of(context)]};
 
 	memcpy(attributes, &found, offsetof(struct ibv_port_attr, port_cap_flags2));
 	return !context || port != 1;

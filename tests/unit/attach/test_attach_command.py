@@ -140,6 +140,13 @@ def test_failover_is_asked_for(attach):
     assert (code, named) == (0, "inventory")
     assert 0 <= preloaded.index("/failover-") < preloaded.index("/verbs-")
     assert attach("--failover", *show, C4BENCH_FAILOVER="a=b")[1].startswith("a=b ")
+    shared = ("sh", "-c", 'echo "<$C4BENCH_BALANCE>"')
+    assert [attach(*words, "--", *shared)[1] for words in (("--failover", "--balance"), ("--failover",))] == [
+        "<1>\n",
+        "<>\n",
+    ]
+    code, _, problem = attach("--balance", *show)
+    assert (code, problem) == (2, "c4bench: --balance moves queue pairs as a failover does: give it with --failover\n")
     code, _, problem = attach("--failover", "--in-place", *show)
     assert (code, problem) == (2, "c4bench: --failover is a library to preload: give it without --in-place\n")
 

@@ -18,6 +18,7 @@
 
 #include "../real.h"
 #include "../say.h"
+#include "balance.h"
 #include "keeper.h"
 #include "memory.h"
 #include "next.h"
@@ -126,11 +127,30 @@ void fence_greet(struct pair *pair)
 	pair->key_count = 0; /* they were an earlier peer's */
 	pair->asked_key_ns = 0;
 	pair->moves = 0;
+	pair->placed = pair->led = 0;
 	pair->hopes = 1;
 	pair->greet_ns = pair->greeted_ns = 0;
 	fence_ends(pair, &own, &peer);
 	relay_have(&own);
 	keeper_wake();
+}
+
+static void drain(struct queue *queue)
+{
+	int owned = queue_enter(queue);
+
+	queue_drain(queue);
+	queue_leave(queue, owned);
+}
+
+/* The peer may be about to leave the old side: it learns what has come here. */
+static void say_bye(const struct pair *pair)
+{
+	char word[64];
+
+	drain(pair->receive_queue);
+	snprintf(word, sizeof word, "bye %u %llu %lld", pair->moves, (unsigned long long)pair->receives.used, (long long)fence_next_packet(pair));
+	fence_tell(pair, word);
 }
 
 void fence_leave(struct pair *pair)
@@ -140,7 +160,7 @@ void fence_leave(struct pair *pair)
 	if (!pair->receives_as)
 		return;
 	if (pair->state != LOST)
-		fence_tell(pair, "bye");
+		say_bye(pair);
 	fence_ends(pair, &own, &peer);
 	relay_leave(&own);
 	drop_asked(pair, 0, 1);
@@ -189,8 +209,8 @@ static void greet(struct pair *pair, uint64_t now_ns)
 		return;
 	for (int i = 0; i < 16; i++)
 		snprintf(gid_text + 2 * i, 3, "%02x", gid.raw[i]);
-	snprintf(word, sizeof word, "hello %u %s %u %d", pair->qp[TWIN]->qp_num, gid_text, pair->packets[TWIN],
-		 pair->state != YOUNG ? CONNECTED : pair->peer.tag ? HEARD : 0);
+	snprintf(word, sizeof word, "hello %u %s %u %d %d", pair->qp[TWIN]->qp_num, gid_text, pair->packets[TWIN],
+		 pair->state != YOUNG ? CONNECTED : pair->peer.tag ? HEARD : 0, balance_may_share(pair));
 	fence_tell(pair, word);
 }
 
@@ -219,7 +239,7 @@ static uint64_t step_young(struct pair *pair, uint64_t now_ns)
 }
 
 /* Nobody posts to the old queue pair any more once this is done, and it takes nothing from its peer. */
-static void begin(struct pair *pair, uint64_t now_ns)
+static void begin(struct pair *pair, uint64_t now_ns, int leads)
 {
 	enum state ready = READY;
 
@@ -238,6 +258,15 @@ static void begin(struct pair *pair, uint64_t now_ns)
 	pair->move.phase = DRAINING;
 	pair->move.began_ns = now_ns;
 	pair->move.connected_again = 0;
+	pair->move.leads = leads;
+}
+
+void fence_leave_side(struct pair *pair, uint64_t now_ns)
+{
+	if (!standby_may_be_used(pair) || !relay_there())
+		return;
+	balance_leave(pair);
+	begin(pair, now_ns, balance_is_shared(pair));
 }
 
 /* Whether all queue pairs with this one's shared receive queue have left the old side, too; -1 where one of them cannot. */
@@ -257,14 +286,6 @@ static int is_alone(struct pair *pair)
 		all = 0;
 	}
 	return all;
-}
-
-static void drain(struct queue *queue)
-{
-	int owned = queue_enter(queue);
-
-	queue_drain(queue);
-	queue_leave(queue, owned);
 }
 
 /* Whether the device has given back all receives. */
@@ -316,8 +337,8 @@ static void say_fence(struct pair *pair, const struct fence_word *said, int answ
 {
 	char word[WORD_BYTES];
 
-	snprintf(word, sizeof word, "fence %u %u %llu %lld %u %u %d", said->move, said->version, (unsigned long long)said->used,
-		 (long long)said->packet, said->new_side.own, said->new_side.peers, answers);
+	snprintf(word, sizeof word, "fence %u %u %llu %lld %u %u %d %d", said->move, said->version, (unsigned long long)said->used,
+		 (long long)said->packet, said->new_side.own, said->new_side.peers, answers, said->leads);
 	fence_tell(pair, word);
 }
 
@@ -336,7 +357,8 @@ static uint64_t step_draining(struct pair *pair, uint64_t now_ns)
 		fence_lose(pair);
 		return 0;
 	}
-	move->said = (struct fence_word){pair->moves + 1, 0, pair->receives.used, fence_next_packet(pair), pair->beginning};
+	move->said = (struct fence_word){.move = pair->moves + 1, .used = pair->receives.used, .packet = fence_next_packet(pair),
+					 .new_side = pair->beginning, .leads = move->leads};
 	say_fence(pair, &move->said, 0);
 	move->phase = AWAITING;
 	move->sent_ns = now_ns;
@@ -430,6 +452,7 @@ static void go_on(struct pair *pair)
 	if (known) {
 		complete_reached(pair, reached);
 		pair->moves++;
+		pair->led |= balance_is_led(pair);
 		pair->send_epoch++;
 		pair->send_side = side_beside(pair->send_side);
 		pair->send_queue->away += pair->send_side == TWIN ? 1 : -1;
@@ -508,7 +531,7 @@ static uint64_t step_wanted(struct pair *pair, uint64_t now_ns)
 	if (!pair->wanted)
 		keeper_want(pair);
 	if (standby_may_be_used(pair) && relay_there() && (pair->connected[side_beside(pair->send_side)] || may_try(pair))) {
-		begin(pair, now_ns);
+		begin(pair, now_ns, 0);
 		return now_ns;
 	}
 	if (now_ns > pair->wanted_ns + CONNECT_NS) {
@@ -669,7 +692,8 @@ static void hear_hello(struct pair *pair, uint32_t tag, const char *word)
 	char gid[33];
 	int knows;
 
-	if (sscanf(word, "hello %u %32s %u %d", &said.twin_number, gid, &said.twin_packet, &knows) != 4 || !digits(gid, &said.twin_gid))
+	if (sscanf(word, "hello %u %32s %u %d %d", &said.twin_number, gid, &said.twin_packet, &knows, &said.shares) != 5 ||
+	    !digits(gid, &said.twin_gid))
 		return;
 	if (!peer->tag && pair->state == YOUNG) {
 		*peer = said;
@@ -691,8 +715,8 @@ static void hear_fence(struct pair *pair, const char *word)
 	long long packet;
 	int answers; /* such a word is not answered: two ends that have both moved would never stop */
 
-	if (sscanf(word, "fence %u %u %llu %lld %u %u %d", &told.move, &told.version, &used, &packet, &told.new_side.own,
-		   &told.new_side.peers, &answers) != 7)
+	if (sscanf(word, "fence %u %u %llu %lld %u %u %d %d", &told.move, &told.version, &used, &packet, &told.new_side.own,
+		   &told.new_side.peers, &answers, &told.leads) != 8)
 		return;
 	told.used = used;
 	told.packet = packet;
@@ -704,9 +728,32 @@ static void hear_fence(struct pair *pair, const char *word)
 		say_fence(pair, &move->said, 1);
 }
 
-/* The peer cannot go on, or has ended: an error is one. It posts nothing more by keys of this process. */
-static void hear_end(struct pair *pair)
+/* What has come at a peer that has ended is complete. */
+static void hear_bye(struct pair *pair, const char *word)
 {
+	unsigned long long used;
+	long long packet;
+	uint32_t moves;
+
+	if (sscanf(word, "bye %u %llu %lld", &moves, &used, &packet) != 3 || (pair->state != MOVING && !pair->wanted))
+		return;
+	if (moves == pair->moves)
+		pair->move.told = (struct fence_word){.used = used, .packet = packet};
+	else if (moves != pair->moves + 1 || pair->move.told.move != moves)
+		return; /* it speaks of packets of the new side, and has said nothing of the old one */
+	drain(pair->send_queue);
+	int posting = bias_enter(&pair->posting), queue = queue_enter(pair->send_queue);
+	uint64_t reached;
+	if (find_reached(pair, &reached))
+		complete_reached(pair, reached);
+	queue_leave(pair->send_queue, queue);
+	bias_leave(&pair->posting, posting);
+}
+
+/* The peer cannot go on, or has ended: an error is one. It posts nothing more by keys of this process. */
+static void hear_end(struct pair *pair, const char *word)
+{
+	hear_bye(pair, word);
 	pair->ended = 1;
 	fence_stay(pair);
 	drop_asked(pair, 0, 1);
@@ -733,7 +780,7 @@ static void hear_of_peer(struct pair *pair, const char *word)
 	else if (sscanf(word, "forgot %u", &key) == 1)
 		drop_asked(pair, key, 0);
 	else if (!strncmp(word, "lost", 4) || !strncmp(word, "bye", 3))
-		hear_end(pair);
+		hear_end(pair, word);
 }
 
 void fence_hear(struct pair *pair, const char *word)

@@ -17,6 +17,9 @@ void fence_stay(struct pair *pair);
 /* Do what is to be done for a pair now; returns when there may be more, 0 where only a word or an event brings that. */
 uint64_t fence_step(struct pair *pair, uint64_t now_ns);
 
+/* A pair leaves the side that it uses, which has not failed, for the other one. */
+void fence_leave_side(struct pair *pair, uint64_t now_ns);
+
 /* A word has come for one of the pairs. */
 void fence_hear(struct pair *pair, const char *word);
 

@@ -4,6 +4,7 @@
 #include "../real.h"
 #include "../say.h"
 #include "../table.h"
+#include "balance.h"
 #include "fence.h"
 #include "next.h"
 #include "relay.h"
@@ -265,6 +266,7 @@ static uint64_t step_all(void)
 	for (struct nic *nic = nics_all(); nic; nic = nic->next)
 		for (int side = OWN; side < SIDES; side++)
 			read_events(nic, side);
+	balance_count(now_ns);
 	for (struct pair *pair = all; pair; pair = pair->next) {
 		uint64_t again_ns = fence_step(pair, now_ns);
 		if (again_ns && again_ns < next_ns)

@@ -4,6 +4,7 @@
 #include "../real.h"
 #include "../say.h"
 #include "../table.h"
+#include "balance.h"
 #include "keeper.h"
 #include "next.h"
 #include "pairs.h"
@@ -102,18 +103,17 @@ static struct ibv_context *open_named(const char *name, int bare)
 	return found;
 }
 
-/* Why the second of two NICs cannot stand in for the first; NULL where it can. */
-static const char *unlike(struct ibv_context *own, struct ibv_context *twin)
+/* Why the second of two NICs cannot stand in for the first; NULL where it can. Learns what their ports are like. */
+static const char *unlike(struct ibv_context *own, struct ibv_context *twin, struct ibv_port_attr ports[SIDES])
 {
 	int (*query)(struct ibv_context *, uint8_t, struct _compat_ibv_port_attr *) =
 		(int (*)(struct ibv_context *, uint8_t, struct _compat_ibv_port_attr *))bare_verbs("ibv_query_port");
-	struct ibv_port_attr first = {0}, second = {0};
 
-	if (!query || query(own, 1, (void *)&first) || query(twin, 1, (void *)&second))
+	if (!query || query(own, 1, (void *)&ports[OWN]) || query(twin, 1, (void *)&ports[TWIN]))
 		return "its port cannot be queried";
-	if (first.active_mtu != second.active_mtu)
+	if (ports[OWN].active_mtu != ports[TWIN].active_mtu)
 		return "its MTU is another one";
-	if (first.link_layer != second.link_layer)
+	if (ports[OWN].link_layer != ports[TWIN].link_layer)
 		return "it is of another kind of network";
 	if (!own->ops.poll_cq || !own->ops.post_send || !own->ops.post_recv || !twin->ops.poll_cq || !verbs_get_ctx(own))
 		return "its driver posts by functions of its own";
@@ -171,6 +171,7 @@ static void add(struct ibv_context *context)
 {
 	int (*close)(struct ibv_context *) = (int (*)(struct ibv_context *))next_verbs("ibv_close_device");
 	static unsigned int opened;
+	struct ibv_port_attr ports[SIDES] = {{0}};
 	char twin[NAME_BYTES];
 
 	if (!twin_name(context->device->name, twin)) {
@@ -179,7 +180,7 @@ static void add(struct ibv_context *context)
 	}
 	struct nic *nic = calloc(1, sizeof *nic);
 	struct ibv_context *other = nic ? open_named(twin, 0) : NULL;
-	const char *why = !other ? "it cannot be opened" : unlike(context, other);
+	const char *why = !other ? "it cannot be opened" : unlike(context, other, ports);
 	if (why) {
 		say("%s is not used when %s fails: %s", twin, context->device->name, why);
 		if (other)
@@ -192,6 +193,8 @@ static void add(struct ibv_context *context)
 	watch_ports(nic);
 	pthread_mutex_lock(&lock);
 	nic->number = ++opened;
+	for (int side = OWN; side < SIDES; side++)
+		balance_know(nic, side, &ports[side]);
 	nic->next = all;
 	all = nic;
 	if (table_set(&contexts, (uintptr_t)context, nic))

@@ -33,6 +33,8 @@ struct nic {
 	/* Contexts of our own, by which this library learns what becomes of the ports; NULL where there is none. */
 	struct ibv_context *events[SIDES];
 	atomic_int down[SIDES];
+	int device[SIDES]; /* the same number for the same one in this process */
+	uint64_t rate[SIDES];
 };
 
 /* The NIC of a context of the program; NULL for one without a twin. */

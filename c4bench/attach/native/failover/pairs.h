@@ -27,6 +27,7 @@ struct peer {
 	uint32_t tag; /* of its connection, from its first word; 0 before */
 	uint32_t twin_number, twin_packet;
 	union ibv_gid twin_gid;
+	int shares; /* the pair's load may be shared */
 	int knows; /* HEARD: it has our greeting; CONNECTED: it has connected its twin */
 };
 
@@ -36,12 +37,13 @@ struct beginning {
 };
 
 /* What an end says of a fence: its number, which of this end's words about it, how many messages its program was told of, which
-   packet the old queue pair would take next, and how the new one is connected. */
+   packet the old queue pair would take next, how the new one is connected, and whether it moves to share load. */
 struct fence_word {
 	uint32_t move, version;
 	uint64_t used;
 	int64_t packet;
 	struct beginning new_side;
+	int leads;
 };
 
 /* A move from one side to the other. */
@@ -50,6 +52,7 @@ struct move {
 	uint64_t began_ns, sent_ns;
 	struct fence_word said, told; /* the newest, by us and by the peer */
 	int connected_again;
+	int leads; /* this end has begun it to share load */
 	uint64_t unproven_at; /* what had been carried when it last moved to a side that was not connected */
 };
 
@@ -68,7 +71,7 @@ struct standby {
 	uint32_t told_packet; /* the peer's */
 	int told;
 	int proven;
-	uint64_t proven_ns, next_ns, said_ns;
+	uint64_t proven_ns, answered_ns, next_ns, said_ns;
 	uint64_t pause_ns; /* before it is tried again: longer after each failure */
 };
 
@@ -127,6 +130,8 @@ struct pair {
 	long long answered; /* the packet that the peer was last said to be expected */
 	atomic_int probe; /* of the side that is not used: one of enum probe */
 	uint32_t probes;  /* counts its connections, each of which has one probe */
+	int placed; /* it has been where it belongs once */
+	int led;    /* the peer says where that is */
 	uint32_t moves; /* how many it has made since it was connected */
 	struct foreign_key *keys;
 	size_t key_count;

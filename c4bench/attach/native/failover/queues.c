@@ -114,6 +114,16 @@ void queue_forget(struct queue *queue, uint32_t number)
 	queue->count = kept;
 }
 
+/* What either device has: in turn, so that none waits for as long as the other one has some. */
+static int take_next(struct queue *queue, int most, struct ibv_wc *completions)
+{
+	int away = atomic_load_explicit(&queue->away, memory_order_relaxed), side = away ? side_beside(queue->last) : OWN;
+	int found = take(queue, side, most, completions);
+
+	queue->last = side;
+	return found || !away ? found : take(queue, side_beside(side), most, completions);
+}
+
 int queue_poll(struct ibv_cq *cq, int most, struct ibv_wc *completions)
 {
 	struct queue *queue = queue_of(cq);
@@ -125,9 +135,7 @@ int queue_poll(struct ibv_cq *cq, int most, struct ibv_wc *completions)
 	int owned = bias_enter(&queue->lock);
 	int found = __builtin_expect(queue->count, 0) ? take_stashed(queue, most, completions) : 0;
 	if (!found)
-		found = take(queue, OWN, most, completions);
-	if (!found && atomic_load_explicit(&queue->away, memory_order_relaxed))
-		found = take(queue, TWIN, most, completions);
+		found = take_next(queue, most, completions);
 	bias_leave(&queue->lock, owned);
 	return found;
 }

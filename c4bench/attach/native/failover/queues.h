@@ -13,6 +13,7 @@ struct queue {
 	atomic_int asked; /* the keeper's thread wants the lock: others let it go first */
 	atomic_int by_events; /* the program waits for events, which only its own NIC sends */
 	atomic_int away;      /* how many pairs complete at the twin */
+	int last;             /* the side that was looked at first, the last time */
 	/* Completions for the program that no device will show. */
 	struct ibv_wc *stash;
 	int first, count, room;

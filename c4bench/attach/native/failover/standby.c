@@ -4,6 +4,7 @@
 #include "standby.h"
 
 #include "../say.h"
+#include "balance.h"
 #include "fence.h"
 #include "keeper.h"
 
@@ -14,6 +15,8 @@ enum { PACKETS = 1 << 24, NO_PACKET = PACKETS, MS = 1000000 };
 static const uint64_t PAUSE_NS = 250 * MS, LONGEST_PAUSE_NS = 4000ull * MS, AGAIN_NS = 100 * MS, LOOK_NS = 5 * MS;
 /* For how long it must be well, and how long nothing outstanding is waited for, before the pair goes back. */
 static const uint64_t WELL_NS = 500 * MS, QUIET_NS = 1000ull * MS;
+/* How old the newest proof may be when it does. */
+static const uint64_t FRESH_NS = 50 * MS;
 
 uint32_t standby_draw(const struct pair *pair)
 {
@@ -70,6 +73,7 @@ int standby_enable(struct pair *pair, int side)
 		return 1;
 	send.sq_psn = pair->packets[side];
 	pair->sending[side] = !pair_change(pair->qp[side], &send, pair->sends_as);
+	pair->standby.proven = 0; /* by a write of its own, from now on */
 	pair->connected[side] &= pair->sending[side];
 	return pair->sending[side];
 }
@@ -191,7 +195,8 @@ static uint64_t step_unproven(struct pair *pair, uint64_t now_ns)
 	look_for_answer(pair);
 	if (pair->probe == ANSWERED) {
 		standby->proven = 1;
-		standby->proven_ns = now_ns;
+		standby->proven_ns = standby->proven_ns ? standby->proven_ns : now_ns;
+		standby->answered_ns = now_ns;
 	} else if (pair->probe == UNANSWERED) {
 		say("%s does not reach the peer: a failure of %s is an error until it does", pair->nic->context[side]->device->name,
 		    pair->nic->context[pair->send_side]->device->name);
@@ -200,18 +205,36 @@ static uint64_t step_unproven(struct pair *pair, uint64_t now_ns)
 	return standby->next_ns;
 }
 
-/* Back to the program's own NIC. Nothing is lost where requests are outstanding, but fewer are given twice where none are. */
-static uint64_t step_back(struct pair *pair, uint64_t now_ns)
+/* The peer's NIC may have failed since. */
+static void prove_again(struct pair *pair, uint64_t now_ns)
 {
-	uint64_t from_ns = pair->standby.proven_ns + WELL_NS;
+	pair->standby.proven = 0;
+	pair->standby.next_ns = now_ns;
+	pair->probes++;
+	pair->probe = NO_PROBE;
+}
+
+/* To the side where the pair belongs, at once where it has just been connected. Nothing is lost where requests are outstanding,
+   but fewer are given twice where none are. */
+static uint64_t step_home(struct pair *pair, uint64_t now_ns)
+{
+	int shared = balance_is_shared(pair), is_first = shared && !pair->placed;
+	uint64_t since_ns = pair->standby.proven_ns, well_ns = is_first ? balance_patience_ns(pair) : WELL_NS;
 	const struct numbers *sends = &pair->sends.at;
 
-	if (pair->send_side == OWN)
+	if (shared && !is_first && balance_since_ns() > since_ns)
+		since_ns = balance_since_ns();
+	if (now_ns < since_ns + well_ns)
+		return since_ns + well_ns;
+	pair->placed = 1;
+	if (!balance_prefers_other(pair))
 		return 0;
-	if (now_ns < from_ns)
-		return from_ns;
-	if (sends->done == sends->head || now_ns > from_ns + QUIET_NS)
-		keeper_want(pair);
+	if (!is_first && sends->done != sends->head && now_ns <= since_ns + well_ns + QUIET_NS)
+		return now_ns + LOOK_NS;
+	if (!pair->sending[side_of(pair)] || now_ns <= pair->standby.answered_ns + FRESH_NS)
+		fence_leave_side(pair, now_ns);
+	else
+		prove_again(pair, now_ns);
 	return now_ns + LOOK_NS;
 }
 
@@ -223,7 +246,7 @@ uint64_t standby_step(struct pair *pair, uint64_t now_ns)
 		return step_unconnected(pair, now_ns);
 	if (!pair->standby.proven)
 		return step_unproven(pair, now_ns);
-	return step_back(pair, now_ns);
+	return step_home(pair, now_ns);
 }
 
 void standby_hear(struct pair *pair, const char *word)

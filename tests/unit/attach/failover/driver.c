@@ -12,7 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BYTES = 64, SLOTS = 64, RECEIVES = 32, OUTSTANDING = 24, MESSAGES = 300 };
+enum { PAIRED = 4 /* the NICs that the ends use, and their twins */, SPOTS_AT_MOST = 3 };
+enum { BYTES = 64, SLOTS = 64, RECEIVES = 32, OUTSTANDING = 24, MESSAGES = 300, OTHERS_AT_MOST = 7 };
 
 struct end {
 	struct ibv_context *context;
@@ -29,8 +30,20 @@ struct end {
 };
 
 static struct end ends[2];
+/* NICs of either end, and queue pairs there that have little to do. */
+static struct spot {
+	struct ibv_context *context;
+	struct ibv_pd *pd;
+	struct ibv_mr *mr;
+	struct ibv_cq *cq;
+} spots[2][SPOTS_AT_MOST];
+static int spot_count = 1;
+static struct ibv_qp *others[2][OTHERS_AT_MOST];
+static int other_count;
+static unsigned long balanced; /* how many queue pairs belong to the second NIC */
 static int is_shared, is_extended, is_one_way; /* the second end only receives, and its queue pair stays in RTR */
 static int is_silent; /* no completions are asked for */
+static int is_plain; /* all messages are plain ones */
 static unsigned long kinds = 3; /* of failures, SILENT the last */
 static unsigned long long state;
 static char wrong[200];
@@ -96,6 +109,21 @@ static void open_end(struct end *end, int nic, struct ibv_device **devices)
 		memset(area(end, 3, slot), (int)slot + 1, BYTES);
 }
 
+/* Queue pairs of the first NIC of an end have what it has opened. */
+static void open_spots(int which, struct ibv_device **devices)
+{
+	static const int nics[2][SPOTS_AT_MOST] = {{0, 1, 4}, {2, 3, 5}};
+	struct end *end = &ends[which];
+
+	for (int i = 0; i < spot_count; i++) {
+		struct spot *spot = &spots[which][i];
+		spot->context = i ? ibv_open_device(devices[nics[which][i]]) : end->context;
+		spot->pd = i ? ibv_alloc_pd(spot->context) : end->pd;
+		spot->mr = i ? ibv_reg_mr(spot->pd, end->memory, 4 * SLOTS * BYTES, 7) : end->mr;
+		spot->cq = ibv_create_cq(spot->context, 200, NULL, NULL, 0);
+	}
+}
+
 static void make_qp(struct end *end)
 {
 	struct ibv_qp_init_attr made = {.send_cq = end->cq, .recv_cq = end->cq, .qp_type = IBV_QPT_RC,
@@ -119,18 +147,64 @@ static void make_qp(struct end *end)
 	end->error = 0;
 }
 
-static void connect_qp(struct end *end)
+static void connect_to(struct ibv_qp *qp, const struct ibv_qp *peer, int sends)
 {
-	struct ibv_qp_attr receive = {.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_256, .dest_qp_num = other(end)->qp->qp_num,
+	struct ibv_qp_attr receive = {.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_256, .dest_qp_num = peer->qp_num,
 				      .ah_attr = {.is_global = 1, .port_num = 1, .grh.sgid_index = 1}};
 	struct ibv_qp_attr send = {.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7};
 
-	ibv_query_gid(other(end)->context, 1, 1, &receive.ah_attr.grh.dgid);
+	ibv_query_gid(peer->context, 1, 1, &receive.ah_attr.grh.dgid);
+	ibv_modify_qp(qp, &receive, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN);
+	if (sends)
+		ibv_modify_qp(qp, &send, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT);
+}
+
+static void connect_qp(struct end *end)
+{
 	for (int i = 0; i < RECEIVES; i++)
 		post_receive(end);
-	ibv_modify_qp(end->qp, &receive, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN);
-	if (!is_one_way || end == &ends[0])
-		ibv_modify_qp(end->qp, &send, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT);
+	connect_to(end->qp, other(end)->qp, !is_one_way || end == &ends[0]);
+}
+
+static struct ibv_qp *make_other(const struct spot *spot)
+{
+	struct ibv_qp_attr init = {.qp_state = IBV_QPS_INIT};
+	struct ibv_qp_init_attr made = {.send_cq = spot->cq, .recv_cq = spot->cq, .qp_type = IBV_QPT_RC, .cap = {1, 1, 1, 1, 8}};
+	struct ibv_qp *qp = ibv_create_qp(spot->pd, &made);
+
+	ibv_modify_qp(qp, &init, IBV_QP_STATE);
+	return qp;
+}
+
+static void make_others(void)
+{
+	for (int n = 0; n < other_count; n++) {
+		for (int i = 0; i < 2; i++)
+			others[i][n] = make_other(&spots[i][(n + 1) % spot_count]);
+		connect_to(others[0][n], others[1][n], 1), connect_to(others[1][n], others[0][n], 1);
+	}
+}
+
+/* At how many of the other queue pairs a NIC carries a READ. */
+static unsigned long count_others_at(int nic)
+{
+	unsigned long before = fabric_carried[nic];
+
+	for (int n = 0; n < other_count; n++) {
+		const struct spot *here = &spots[0][(n + 1) % spot_count], *there = &spots[1][(n + 1) % spot_count];
+		struct ibv_sge part = {(uintptr_t)area(&ends[0], 0, 0), 8, here->mr->lkey};
+		struct ibv_send_wr wr = {.opcode = IBV_WR_RDMA_READ, .sg_list = &part, .num_sge = 1, .send_flags = IBV_SEND_SIGNALED}, *bad;
+		struct ibv_wc wc;
+		wr.wr.rdma.rkey = there->mr->rkey;
+		wr.wr.rdma.remote_addr = (uintptr_t)area(&ends[1], 3, 0);
+		if (ibv_post_send(others[0][n], &wr, &bad))
+			is_wrong("another queue pair's post is refused");
+		while (!ibv_poll_cq(here->cq, 1, &wc))
+			sched_yield();
+		if (wc.status)
+			is_wrong("another queue pair has an error");
+	}
+	return fabric_carried[nic] - before;
 }
 
 static int is_told(enum ibv_wr_opcode kind)
@@ -143,7 +217,7 @@ static void post(struct end *end)
 	static const enum ibv_wr_opcode kinds[] = {IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
 						   IBV_WR_RDMA_READ};
 	unsigned long number = end->sent;
-	enum ibv_wr_opcode kind = end->kinds[number] = kinds[draw(5)];
+	enum ibv_wr_opcode kind = end->kinds[number] = kinds[draw(is_plain ? 1 : 5)];
 	unsigned long long word = word_of(end, number), *from = (void *)area(end, 0, number);
 	struct ibv_sge part = {(uintptr_t)from, BYTES, end->mr->lkey};
 	struct ibv_send_wr wr = {.wr_id = number, .opcode = kind, .sg_list = &part, .num_sge = 1, .imm_data = htonl((uint32_t)number)};
@@ -290,6 +364,7 @@ static void begin(unsigned long seed)
 	for (int i = 0; i < 2; i++)
 		while (ibv_poll_cq(ends[i].cq, 1, &left) > 0)
 			continue;
+	make_others();
 	make_qp(&ends[0]), make_qp(&ends[1]);
 	connect_qp(&ends[0]), connect_qp(&ends[1]);
 }
@@ -302,6 +377,8 @@ static const char *end(void)
 		ibv_destroy_qp(ends[i].qp);
 		if (is_shared)
 			ibv_destroy_srq(ends[i].srq);
+		for (int n = 0; n < other_count; n++)
+			ibv_destroy_qp(others[i][n]);
 	}
 	for (int i = 0; i < NICS; i++)
 		fabric_repair(i);
@@ -373,6 +450,37 @@ static void a_return(void)
 		is_wrong("it has not returned");
 }
 
+/* The NIC is back, and proven, when that of the peer fails: nothing is to return there. */
+static void a_broken_return(void)
+{
+	wait_s(0.03);
+	work(MESSAGES, draw(MESSAGES), fail_own);
+	fabric_repair(0);
+	wait_s(0.55);
+	fabric_fail(2, WITH_EVENT);
+	wait_s(2.5);
+	work(2 * MESSAGES, 0, NULL);
+}
+
+/* The NIC fails, and the peer ends, when all has come there and not all is acknowledged: that is complete. */
+static void a_farewell(void)
+{
+	fabric_lag = MESSAGES;
+	is_plain = 1;
+	wait_s(0.03);
+	while (ends[0].sent < OUTSTANDING)
+		post(&ends[0]);
+	while (ends[1].received < OUTSTANDING)
+		look(&ends[1]);
+	fabric_fail(0, WITH_EVENT);
+	ibv_destroy_qp(ends[1].qp);
+	ends[0].error = 1; /* its receives come back so */
+	for (double until_s = now_s() + 4; ends[0].done < ends[0].sent && !*wrong; check_time(until_s))
+		look(&ends[0]);
+	ends[0].error = 0;
+	make_qp(&ends[1]);
+}
+
 /* The NIC is back when its twin fails. */
 static void a_second_loss(void)
 {
@@ -411,7 +519,7 @@ static void a_storm(void)
 {
 	wait_s(0.03);
 	for (unsigned long loss = 1; loss <= 6 && !ends[0].error && !*wrong; loss++) {
-		int nic = (int)draw(NICS);
+		int nic = (int)draw(PAIRED);
 		fabric_fail(nic, (enum fabric_failure)(WITH_EVENT + draw(kinds)));
 		work(loss * MESSAGES, 0, NULL);
 		fabric_repair(nic);
@@ -434,6 +542,42 @@ static void fork_and_fail(void)
 	if (child < 0 || waitpid(child, &status, 0) != child || status)
 		is_wrong("a child ended with status %d", status);
 	fail_one();
+}
+
+/* Nothing fails, and some of the queue pairs go to the other NIC. */
+static void a_balance(void)
+{
+	wait_s(0.1);
+	unsigned long before = fabric_carried[1];
+	work(MESSAGES, 0, NULL);
+	unsigned long there = (fabric_carried[1] > before) + count_others_at(1);
+	if (there != balanced)
+		is_wrong("%lu of %d queue pairs are at the other NIC", there, other_count + 1);
+}
+
+/* Of three NICs with two queue pairs each, one is lost: those of it go to the next one, of which one goes on to the third. */
+static void a_ring(void)
+{
+	wait_s(0.1);
+	fabric_fail(0, WITH_EVENT);
+	wait_s(2.0);
+	unsigned long at[] = {count_others_at(0), count_others_at(1), count_others_at(4)};
+	if (at[0] || at[1] != 2 || at[2] != 3) /* and the end's own at the second */
+		is_wrong("%lu, %lu and %lu queue pairs are at the three NICs", at[0], at[1], at[2]);
+	work(MESSAGES, 0, NULL);
+}
+
+/* Any NIC is lost when load is shared, and used again once it has been repaired. */
+static void a_balanced_loss(void)
+{
+	int lost = (int)draw(PAIRED);
+
+	wait_s(0.1);
+	fabric_fail(lost, WITH_ERRORS);
+	work(MESSAGES, 0, NULL);
+	fabric_repair(lost);
+	wait_s(1.6);
+	work(2 * MESSAGES, draw(MESSAGES), fail_one);
 }
 
 static void a_fork(void)
@@ -504,14 +648,20 @@ int main(int argc, char **argv)
 		void (*play)(void);
 	} plays[] = {{"loss", one_loss}, {"counts", one_loss}, {"errors", one_loss}, {"shared", one_loss}, {"oneway", one_loss}, {"all", both_lost}, {"none", no_loss}, {"pause", a_pause}, {"return", a_return},
 		     {"second", a_second_loss}, {"batch", a_batch}, {"larger", a_larger_queue}, {"limit", a_limit},
-		     {"silent", a_silent_agent}, {"storm", a_storm}, {"fork", a_fork}, {"events", events}};
+		     {"silent", a_silent_agent}, {"storm", a_storm}, {"fork", a_fork}, {"events", events}, {"balance", a_balance}, {"alone", a_balance}, {"faster", a_balance}, {"balanced", a_balanced_loss}, {"ring", a_ring}, {"broken", a_broken_return}, {"farewell", a_farewell}};
 	struct ibv_device **devices = ibv_get_device_list(NULL);
 
 	if (argc < 4)
 		return 2;
-	for (int i = 0; i < 2; i++)
-		open_end(&ends[i], 2 * i, devices);
 	is_shared = !strcmp(argv[1], "shared") || !strcmp(argv[1], "larger") || !strcmp(argv[1], "limit");
+	other_count = !strcmp(argv[1], "balance") || !strcmp(argv[1], "faster") || !strcmp(argv[1], "balanced") ? 3 : 0;
+	balanced = !strcmp(argv[1], "faster") ? 3 : other_count ? 2 : 0;
+	if (!strcmp(argv[1], "faster"))
+		fabric_speed[1] = fabric_speed[3] = 128; /* four times that of the others */
+	if (!strcmp(argv[1], "ring"))
+		spot_count = 3, other_count = 5; /* and that of the end itself */
+	for (int i = 0; i < 2; i++)
+		open_end(&ends[i], 2 * i, devices), open_spots(i, devices);
 	is_extended = !strcmp(argv[1], "batch");
 	is_one_way = !strcmp(argv[1], "oneway");
 	fabric_tells_packets = strcmp(argv[1], "counts") != 0;

@@ -19,7 +19,7 @@ from c4bench.model.fabric import Nic
 from tools import fake_verbs
 
 HERE = Path(__file__).parent
-NICS = [Nic("h", index, f"nic{index}", f"n{index}", f"10.{index}.0.1", 1e10) for index in range(4)]
+NICS = [Nic("h", index, f"nic{index}", f"n{index}", f"10.{index}.0.1", 1e10) for index in range(6)]
 WITHIN_S = 60.0
 
 
@@ -89,10 +89,45 @@ def test_nothing_moves_without_a_failure(play):
     assert play("pause", 1, 3)[0] == ["exact"] * 3
 
 
+@pytest.mark.parametrize(
+    ("what", "comes"), [("balance", "exact, moved"), ("faster", "exact, moved"), ("alone", "exact")]
+)
+def test_load_is_shared_by_weight(play, what, comes):
+    """Two of four queue pairs go to a NIC of the same rate, three to one of four times the rate; a single one stays."""
+    assert play(what, 1, 5, C4BENCH_BALANCE="1")[0] == [comes] * 5
+
+
+@pytest.mark.parametrize("first", [1, *(pytest.param(start, marks=pytest.mark.nightly) for start in range(6, 51, 5))])
+def test_a_nic_is_lost_where_load_is_shared(play, first):
+    """Any of them, and another one after its repair: each request is carried out once."""
+    assert play("balanced", first, first + 4, C4BENCH_BALANCE="1")[0] == ["exact, moved"] * 5
+
+
+def test_load_of_a_lost_nic_is_spread_over_the_others(play):
+    """Each has one twin, so what is there moves on to the next one."""
+    twins = "nic0=nic1,nic1=nic4,nic4=nic0,nic2=nic3,nic3=nic5,nic5=nic2"
+    assert play("ring", 1, 2, C4BENCH_BALANCE="1", C4BENCH_FAILOVER=twins)[0] == ["exact, moved"] * 2
+
+
+def test_load_is_shared_only_when_asked_for(play):
+    """Else all queue pairs stay at the program's own NIC."""
+    assert play("balance", 1, 2)[0] == ["0 of 4 queue pairs are at the other NIC"] * 2
+
+
 def test_a_repaired_nic_is_used_again(play):
     """Then it also goes on where its twin has failed meanwhile."""
     assert play("return", 1, 2)[0] == ["exact, moved"] * 2
     assert play("second", 1, 3)[0] == ["exact, moved"] * 3
+
+
+def test_a_connection_stays_where_the_peers_nic_has_failed(play):
+    """It does not return to its own NIC, though that is well: the way there is proven once more before it leaves."""
+    assert play("broken", 1, 3)[0] == ["exact, moved"] * 3
+
+
+def test_a_peer_ends_in_the_middle_of_a_move(play):
+    """What has come there is complete at the sender, whose NIC has failed before it heard so."""
+    assert play("farewell", 1, 10)[0] == ["exact"] * 10
 
 
 class _LateWords(WordRelay):

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from c4bench import namespaces
 from c4bench.attach import build, starting
 from c4bench.attach.environment import RECORDS, SOCKET, failover_variables, variables
 from c4bench.attach.relay import WordRelay
@@ -27,6 +28,10 @@ WRONG = 3
 _FOLDER = Path("/run/tmp")
 _HERE = Access("", connection="local")
 _DEVICES = Path("/sys/class/infiniband")
+# The agent's socket, as all processes of a host see it; the files of a launcher; what ends all that it has started.
+_SOCKET = _FOLDER / "attach.sock"
+_LAUNCHER = _FOLDER / "launcher"
+_WITH_ALL = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 
 
 def become(program: Program, rank: int, hosts: Sequence[Host], before: Callable[[], None]) -> None:
@@ -36,9 +41,13 @@ def become(program: Program, rank: int, hosts: Sequence[Host], before: Callable[
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     preloaded = variables(build.libraries(failover=True), build.profiler(), os.environ)
-    os.environ.update(preloaded | failover_variables({}) | {SOCKET: str(_socket(host))})
-    before()
+    os.environ.update(preloaded | failover_variables(os.environ) | {SOCKET: str(_SOCKET)})
+    _SOCKET.touch()
+    namespaces.bind(str(_socket(host)), str(_SOCKET))
     words = _words(program, rank, hosts)
+    if program.launcher is not None:
+        words = _launched(words, program.launcher, hosts)
+    before()
     os.execvp(words[0], words)
 
 
@@ -66,6 +75,29 @@ def agents(hosts: Sequence[Host]) -> Iterator[None]:
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
+
+
+def _launched(words: starting.Words, launcher: int, hosts: Sequence[Host]) -> starting.Words:
+    """The words of Hydra's mpirun, which reaches hosts by their network namespaces; all that it starts ends with it."""
+    places = [starting.Place(host, _HERE, partial(_gid, host.nics[0])) for host in hosts]
+    _LAUNCHER.mkdir(exist_ok=True)
+    for name, text in (starting.launcher_files(places, 1) | {starting.SHELL: _shell(hosts)}).items():
+        (_LAUNCHER / name).write_text(text)
+        (_LAUNCHER / name).chmod(0o755)
+    os.environ.update(starting.launcher_environment(_LAUNCHER, (), os.environ["PATH"]))
+    own = ("-localhost", hosts[0].address)
+    return (*_WITH_ALL, *words[: launcher + 1], *own, *words[launcher + 1 :])
+
+
+def _shell(hosts: Sequence[Host]) -> str:
+    """A remote shell, `ssh [OPTION...] HOST COMMAND...`, that enters a host's network with the socket of its agent."""
+    branches = "".join(f"{host.address}) name={host.name} socket={_socket(host)} ;;\n" for host in hosts)
+    return (
+        "#!/bin/sh\n"
+        "while case $1 in -*) ;; *) false ;; esac; do shift; done\n"
+        f"case $1 in\n{branches}esac\nshift\n"
+        f'exec ip netns exec $name sh -c \'mount --bind $0 {_SOCKET} && eval "$*"\' $socket "$@"\n'
+    )
 
 
 def _output(rank: int) -> Path:

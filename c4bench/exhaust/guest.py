@@ -54,6 +54,7 @@ class Trial:
 
     def __init__(self, program: Program, hosts: Sequence[Host], event: Event | None) -> None:
         self._program, self._event = program, event
+        self._repair = packets.Repair(event)
         self._hosts = hosts[: program.ranks]
         self._ends: dict[int, RankEnd] = {}
         self._running: dict[int, tuple[int, int]] = {}
@@ -73,15 +74,15 @@ class Trial:
             self._wait()
         finally:
             self._kill()
-            listed = packets.read()
+            listed = packets.read(self._repair.listed)
             packets.end()
             hub.close()
             self._selector.close()
-        killed = self._event is not None and self._event.what in KILLING
-        return judge(self._ends, self._program.ranks, self._program.limit_s, killed=killed), listed
+        killed = self._event is not None and any(event.what in KILLING for event in self._event.all)
+        return judge(self._ends, self._program.processes, self._program.limit_s, killed=killed), listed
 
     def _numbered(self) -> list[tuple[int, Host]]:
-        return list(enumerate(self._hosts))
+        return list(enumerate(self._hosts[: self._program.processes]))
 
     def _start(self, rank: int, host: Host, members: Sequence[Member]) -> None:
         pid = os.fork()
@@ -94,8 +95,9 @@ class Trial:
     def _wait(self) -> None:
         until_s = time.monotonic() + self._program.limit_s
         while self._running and (left_s := until_s - time.monotonic()) > 0:
-            for key, _ in self._selector.select(left_s):
+            for key, _ in self._selector.select(min(left_s, self._repair.look_s)):
                 key.data()
+            self._repair.look(time.monotonic())
 
     def _reap(self, rank: int) -> None:
         """A rank's process has ended, or is about to."""
@@ -256,9 +258,9 @@ class Guest:
 
     def _shrink(self, wrong: Sequence[Event], counts: Counts) -> None:
         """Write a replay of the smallest program for the first trial of each kind that goes wrong again."""
-        kinds = dict.fromkeys(event.what for event in wrong)
-        for what in list(kinds)[:_REPLAYS_MOST] if self._orders.shrinks else ():
-            events = [event for event in wrong if event.what == what]
+        kinds = dict.fromkeys(event.kind for event in wrong)
+        for kind in list(kinds)[:_REPLAYS_MOST] if self._orders.shrinks else ():
+            events = [event for event in wrong if event.kind == kind]
             found = smallest(self._orders.program, counts, events, self._outcome, self._count, self._orders.shrinks)
             if found is None:
                 continue
@@ -271,7 +273,7 @@ class Guest:
                 found.outcome.detail,
             )
             text = msgspec.json.format(msgspec.json.encode(replay), indent=2)
-            name = f"replay-{found.event.what}-{found.event.number}.json"
+            name = f"replay-{found.event}.json".replace(":", "-")
             (self._folder / name).write_bytes(text + b"\n")
 
     def _outcome(self, program: Program, event: Event) -> Outcome:

@@ -14,7 +14,7 @@ from c4bench.errors import UnhealthyError, UsageError
 from c4bench.exhaust import ledger
 from c4bench.exhaust.ledger import CURRENT_FILE, MORE, ORDERS_FILE, Entry, Orders
 from c4bench.exhaust.program import Program, topology
-from c4bench.exhaust.trials import EVENTS, Event, Replay, Shard, What
+from c4bench.exhaust.trials import EVENTS, Event, Replay, Shard
 from c4bench.lab import topology_file
 from c4bench.lab.machine.launch import launch
 from c4bench.lab.places import RUN
@@ -29,7 +29,7 @@ class Sweep(msgspec.Struct, frozen=True):
 
     program: Program
     seed: int
-    kinds: tuple[What, ...]
+    kinds: tuple[str, ...]
     shard: Shard
     runs: int = 0
     shrinks: int = 0
@@ -69,11 +69,12 @@ def repeat(replay: Replay, folder: Path) -> Entry:
 
 def tally(entries: Sequence[Entry], machine_s: float = 0.0) -> Tally:
     """Count a ledger's entries."""
-    tried = [(entry.event.what, entry) for entry in entries if entry.event]
-    by_event = {what: Counter(entry.verdict for kind, entry in tried if kind == what) for what in EVENTS}
+    tried = [(entry.event.kind, entry) for entry in entries if entry.event]
+    kinds = dict.fromkeys([*EVENTS, *(kind for kind, _ in tried)])
+    by_event = {kind: Counter(entry.verdict for one, entry in tried if one == kind) for kind in kinds}
     undisturbed = [entry.digest for entry in entries if not entry.event]
     return Tally(
-        {what: dict(sorted(counted.items())) for what, counted in by_event.items() if counted},
+        {kind: dict(sorted(counted.items())) for kind, counted in by_event.items() if counted},
         len(tried),
         sum(entry.verdict == "wrong" for entry in entries),
         sum(entry.placed for _, entry in tried),

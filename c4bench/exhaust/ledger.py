@@ -7,7 +7,7 @@ import msgspec
 
 from c4bench.exhaust.outcome import Verdict
 from c4bench.exhaust.program import Program
-from c4bench.exhaust.trials import Counts, Event, Shard, What
+from c4bench.exhaust.trials import Counts, Event, Shard
 
 ORDERS_FILE = "orders.json"
 MORE = 10  # the guest's exit code when it leaves trials for another lab
@@ -25,7 +25,7 @@ class Orders(msgspec.Struct, frozen=True):
     program: Program
     seed: int
     folder: str
-    kinds: tuple[What, ...] = ()
+    kinds: tuple[str, ...] = ()
     shard: Shard = Shard()
     runs: int = 0
     only: Event | None = None

@@ -1,16 +1,18 @@
 """The kernel's list of the packets of a trial, and its switch for events (machine/rxe_events.c)."""
 
 import hashlib
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from c4bench.errors import UnhealthyError
-from c4bench.exhaust.trials import Counts, Event
+from c4bench.exhaust.trials import REPAIRED, Counts, Event
 
 _SWITCH = Path("/sys/module/rdma_rxe/parameters/packet_events")
 _LIST = Path("/proc/rxe_packets")
 _UNTOUCHED = "-"
+_LOOK_S = 0.001
 # Opcodes of READ's responses and of acknowledgements, which have the numbers of the peer's packets.
 _ANSWERS = range(13, 19)
 _PSNS = 1 << 24
@@ -38,8 +40,9 @@ class Packet(NamedTuple):
 
 def begin(event: Event | None) -> None:
     """Number packets from here on, with this event. Raises UnhealthyError where the kernel cannot."""
+    at = [f"{one.what}:{one.number}" for one in event.all if one.what != REPAIRED] if event else ["count"]
     try:
-        _SWITCH.write_text(str(event) if event else "count")
+        _SWITCH.write_text(",".join(at))
     except OSError as error:
         raise UnhealthyError(f"{_SWITCH}: {error.strerror}; run this in a lab of this release") from None
 
@@ -49,9 +52,9 @@ def end() -> None:
     _SWITCH.write_text("off")
 
 
-def read() -> list[Packet]:
-    """The packets since `begin`, in order."""
-    return parse(_LIST.read_text())
+def read(earlier: str = "") -> list[Packet]:
+    """The packets since `begin`, in order, after those of an earlier list."""
+    return parse(earlier + _LIST.read_text())
 
 
 def parse(text: str) -> list[Packet]:
@@ -107,3 +110,31 @@ def same_until_event(packets: Sequence[Packet], undisturbed: Sequence[Packet]) -
     before, expected = _timeless(packets[: at + 1]), _timeless(undisturbed[: at + 1])
     before[at] = before[at]._replace(happened=_UNTOUCHED)
     return before == expected
+
+
+class Repair:
+    """Gives NICs their links back where the event says so; `listed` are the packets until then.
+
+    From then on packets are numbered anew.
+    """
+
+    def __init__(self, event: Event | None) -> None:
+        repaired = [each.number / 1000 for each in (event.all if event else ()) if each.what == REPAIRED]
+        self._after_s = repaired[0] if repaired else math.inf
+        self._at_s = math.inf
+        self.listed = ""
+
+    @property
+    def look_s(self) -> float:
+        """How long may pass between two looks."""
+        return math.inf if self._after_s == math.inf or self.listed else _LOOK_S
+
+    def look(self, now_s: float) -> None:
+        """See whether something has happened, and do what is due."""
+        if self.look_s == math.inf:
+            return
+        if self._at_s == math.inf and event_at(read()) is not None:
+            self._at_s = now_s + self._after_s
+        if now_s >= self._at_s:
+            self.listed = _LIST.read_text()
+            _SWITCH.write_text("count")

@@ -4,6 +4,7 @@ from typing import Literal
 
 import msgspec
 
+from c4bench.attach.launchers import is_mpi
 from c4bench.collective.options import Options
 from c4bench.errors import UsageError
 from c4bench.verbs.transport import BRISK
@@ -32,6 +33,7 @@ class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `before` is `FILE.py:NAME`, a function that each rank calls first.
 
     An `attached` program is a `command` of others, which runs at both ends of a connection, and goes on at another NIC.
+    One with mpirun in it runs once, and starts a rank on each host.
     """
 
     kind: Kind
@@ -61,6 +63,16 @@ class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def nics(self) -> int:
         """NICs of each rank."""
         return self.nics_each if self.resilient or self.command else 1
+
+    @property
+    def launcher(self) -> int | None:
+        """Which word of the command is mpirun; None where none is."""
+        return next((place for place, word in enumerate(self.command) if is_mpi((word,))), None)
+
+    @property
+    def processes(self) -> int:
+        """How many processes a trial starts; a launcher starts its ranks itself."""
+        return self.ranks if self.launcher is None else 1
 
     @property
     def options(self) -> Options:

@@ -87,7 +87,7 @@ def _first_wrong(
         if not left:
             return None, 0
         left -= 1
-        tried = Event(event.what, number)
+        tried = replace(event, number=number)
         outcome = attempt(program, tried)
         if outcome.verdict == "wrong":
             return Found(program, tried, counts, outcome), left

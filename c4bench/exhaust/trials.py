@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import msgspec
+from msgspec.structs import replace
 
 from c4bench.decoding import DecodingError, from_json
 from c4bench.errors import UsageError
@@ -15,22 +16,42 @@ from c4bench.files import read_bounded
 # See machine/rxe_events.c, which carries them out.
 SentEvent = Literal["lost", "duplicated", "delayed", "down-before", "down-after", "killed", "both"]
 ReceivedEvent = Literal["far-before", "far-after"]
-What = SentEvent | ReceivedEvent
+Repair = Literal["repaired"]
+What = SentEvent | ReceivedEvent | Repair
 SENT: tuple[What, ...] = get_args(SentEvent)
 RECEIVED: tuple[What, ...] = get_args(ReceivedEvent)
 EVENTS = SENT + RECEIVED
+(REPAIRED,) = get_args(Repair)
+# A NIC's own retries end within 67 ms.
+_REPAIRED_MS_MOST = 50
+_TRIALS_AT_MOST = 1 << 20
 # These end the process that owns the packet's queue pair.
 KILLING = frozenset({"killed", "both"})
 
 
-class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Something that happens at packet `number`, counted from 1 over all NICs: as it is sent, or as it is received."""
+class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Something that happens at packet `number`, counted from 1 over all NICs: as it is sent, or as it is received.
+
+    `also` is a second event of the same trial. `repaired` can only be that: NICs that have lost their links get them
+    back `number` ms later.
+    """
 
     what: What
     number: int
+    also: "Event | None" = None
 
     def __str__(self) -> str:
-        return f"{self.what}:{self.number}"
+        return "+".join(f"{event.what}:{event.number}" for event in self.all)
+
+    @property
+    def all(self) -> "tuple[Event, ...]":
+        """The event, and the second one."""
+        return (self, self.also) if self.also else (self,)
+
+    @property
+    def kind(self) -> str:
+        """What happens, as the command has it."""
+        return "+".join(event.what for event in self.all)
 
 
 class Counts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,9 +76,9 @@ class Shard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise UsageError(f"shard {self.number}/{self.of} does not exist; use 1/{self.of} to {self.of}/{self.of}")
 
 
-def ordered(counts: Counts, kinds: Sequence[What], seed: int, shard: Shard) -> list[Event]:
+def ordered(counts: Counts, kinds: Sequence[str], seed: int, shard: Shard) -> list[Event]:
     """Every event at every packet, in an order that the seed draws, so that the first n are a sample of all."""
-    events = [Event(what, number) for what in kinds for number in range(1, counts.of(what) + 1)]
+    events = [event for kind in kinds for event in _every(kind, counts)]
     random.Random(seed).shuffle(events)
     return events[shard.number - 1 :: shard.of]
 
@@ -81,8 +102,34 @@ def read_replay(path: Path) -> Replay:
         raise UsageError(f"{path}: {error}; give a file that `c4bench exhaust` has written") from None
 
 
-def chosen(names: Sequence[str]) -> list[What]:
-    """The events of these names, all of them if there are none. Raises UsageError for another name."""
-    if unknown := [name for name in names if name not in EVENTS]:
-        raise UsageError(f"no event {', '.join(unknown)}: give {', '.join(EVENTS)}")
-    return [what for what in EVENTS if not names or what in names]
+def _every(kind: str, counts: Counts) -> list[Event]:
+    first, *second = (_at_each(what, counts) for what in _parts(kind))
+    if not second:
+        return first
+    if len(first) * len(second[0]) > _TRIALS_AT_MOST:
+        raise UsageError(f"{kind} has more than {_TRIALS_AT_MOST} trials: make the program smaller")
+    return [replace(event, also=also) for event in first for also in second[0]]
+
+
+def _at_each(what: What, counts: Counts) -> list[Event]:
+    most = _REPAIRED_MS_MOST if what == REPAIRED else counts.of(what)
+    return [Event(what, number) for number in range(1, most + 1)]
+
+
+def _parts(kind: str) -> list[What]:
+    """The one or two events of a trial. Raises UsageError for others."""
+    first, _, second = kind.partition("+")
+    if first not in EVENTS or second not in {"", *EVENTS, REPAIRED}:
+        raise UsageError(
+            f"no event {kind}: give {', '.join(EVENTS)}, or two with a + between, the second {REPAIRED} too"
+        )
+    return [what for what in (*EVENTS, REPAIRED) if what == first] + [
+        what for what in (*EVENTS, REPAIRED) if what == second
+    ]
+
+
+def chosen(kinds: Sequence[str]) -> list[str]:
+    """These kinds of events, all single ones if there are none. Raises UsageError for another one."""
+    for kind in kinds:
+        _parts(kind)
+    return [*(what for what in EVENTS if not kinds or what in kinds), *(kind for kind in kinds if kind not in EVENTS)]

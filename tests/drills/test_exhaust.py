@@ -1,6 +1,7 @@
 """`c4bench exhaust`: programs with one event at each packet go well or fail loudly, and planted bugs are found."""
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,12 @@ LONG = ("all_reduce", "--ranks=2", "--bytes=65536", "--resilient", "--nics=3")
 PLAIN = ("all_reduce", "--ranks=3", "--bytes=12")
 LOSSES = ("down-before", "down-after", "far-before", "far-after")
 ATTACHED = ("--bytes=4096", "--operations=40")
+FAILOVER_EVENTS = "down-after,far-after,down-after+repaired"
+# UCX on RDMA devices of SoftRoCE, with ranks that take each other to be on other hosts.
+MPIRUN = (
+    "env UCX_TLS=rc_v,self UCX_IB_GID_INDEX={gid} UCX_UD_VERBS_ETH_DGID_CHECK=n MPIR_CVAR_NOLOCAL=1 mpirun.mpich -np 2"
+)
+MPI = ("attached", "--bytes=64", "--operations=3")
 EXACT = Path(__file__).parents[1] / "scenarios" / "attach" / "exact.c"
 
 
@@ -113,17 +120,36 @@ def test_an_attached_program(tried, exact, drills, request, tmp_path, mode, runs
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("mutant", sorted(failover_mutants.MUTANTS.keys() - {"no_fence"}))
+@pytest.mark.parametrize("mode", ["send", "write", "read"])
+def test_an_attached_program_whose_load_is_shared(tried, exact, mode):
+    """Two queue pairs, of which one moves to the other NIC in the middle: exact, or loud if an end is killed."""
+    own = "--command=env C4BENCH_BALANCE=1 EXACT_STREAMS=2 EXACT_PAUSE_US=80000 "
+    counted = tried("attached", *ATTACHED, "--runs=60", exact(mode).replace("--command=", own))
+    assert {what for what, ended in counted.outcomes.items() if "loud" in ended} <= {"killed", "both"}
+
+
+@pytest.mark.nightly
+def test_an_mpi_job(tried, tmp_path):
+    """Two ranks' all-to-alls, started by mpirun."""
+    if not shutil.which("mpicc.mpich"):
+        pytest.skip("no-mpicc.mpich: install libmpich-dev")
+    path = tmp_path / "all_to_all"
+    subprocess.run(["mpicc.mpich", "-O2", "-o", path, EXACT.with_name("all_to_all.c")], check=True)
+    tried(*MPI, "--runs=60", f"--command={MPIRUN} {path} {{bytes}} {{operations}}")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("mutant", failover_mutants.MUTANTS)
 def test_a_bug_planted_in_failover_is_found(drills, request, tmp_path, exact, mutant):
     """By one of the modes of the attached program, with a replay of a few packets.
 
-    Without a fence nothing is wrong while the old NIC stays away.
+    Without a fence something is wrong only once the old NIC is repaired.
     """
     planted = failover_mutants.plant(mutant, tmp_path)
     least = 0
     for mode in ("send", "write", "read"):
         folder = tmp_path / mode
-        tries = ("--events=down-before,down-after,far-after", "--runs=40", "--shrink=20", f"--before={planted}")
+        tries = (f"--events={FAILOVER_EVENTS}", "--runs=40", "--shrink=20", f"--before={planted}")
         exhaust("attached", *ATTACHED, *tries, f"--run-dir={folder}", exact(mode))
         if found := [read_replay(path).packets for path in folder.glob("replay-*.json")]:
             least = min(found)

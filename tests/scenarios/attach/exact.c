@@ -5,9 +5,12 @@
    send: SEND, SEND with immediate and WRITE with immediate in turn, with credits by SEND; one request in four is signaled.
    write: a WRITE of the message, then one of its number as a flag that the server looks at in memory; it then writes over both,
    and returns a credit by a WRITE. What comes twice shows as a flag of the past.
-   read: READs of places that the server never changes. */
+   read: READs of places that the server never changes.
+
+   EXACT_STREAMS=N does so N times at once, each with a queue pair of its own; with EXACT_PAUSE_US clients pause in the middle. */
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SLOTS = 32, SIGNAL_EVERY = 4, CREDITS_AT_ONCE = 8, PORT = 18600, RECEIVES = 2 * SLOTS, OUTSTANDING = 2 * SLOTS, LOOK_US = 50 };
+enum { SLOTS = 32, SIGNAL_EVERY = 4, CREDITS_AT_ONCE = 8, PORT = 18600, RECEIVES = 2 * SLOTS, OUTSTANDING = 2 * SLOTS, LOOK_US = 50,
+       STREAMS_AT_MOST = 8 };
 
 struct place {
 	union ibv_gid gid;
@@ -23,17 +27,22 @@ struct place {
 	uint64_t address;
 };
 
-static struct ibv_context *context;
-static struct ibv_cq *queue;
-static struct ibv_qp *qp;
-static struct ibv_mr *memory;
-static struct place here, there;
-static uint8_t *slots, *sources;
-static volatile uint64_t *flags, *credits;
-static int connection; /* to the other end's process */
+/* Of each stream. */
+static _Thread_local struct ibv_context *context;
+static _Thread_local struct ibv_cq *queue;
+static _Thread_local struct ibv_qp *qp;
+static _Thread_local struct ibv_mr *memory;
+static _Thread_local struct place here, there;
+static _Thread_local uint8_t *slots, *sources;
+static _Thread_local volatile uint64_t *flags, *credits;
+static _Thread_local int connection; /* to the other end's process */
+static _Thread_local uint64_t posted_requests, longest_ns, last_ns;
+
+static char **words;
 static size_t bytes;
-static uint64_t count, longest_ns, last_ns;
+static uint64_t count;
 static int server;
+static useconds_t pause_us;
 
 static void fail(int code, const char *what, uint64_t number)
 {
@@ -98,9 +107,9 @@ static void verify(const uint8_t *from, uint64_t number)
 }
 
 /* Connect by TCP, exchange places. */
-static void meet(const char *address)
+static void meet(const char *address, int stream)
 {
-	struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(PORT)};
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)(PORT + stream))};
 	int listening = socket(AF_INET, SOCK_STREAM, 0), one = 1;
 
 	setsockopt(listening, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
@@ -171,6 +180,8 @@ static void post(enum ibv_wr_opcode opcode, void *from, size_t length, uint64_t 
 				      .wr.rdma = {there.address + to, there.key}};
 	struct ibv_send_wr *bad;
 
+	if (!server && posted_requests++ == count / 2)
+		usleep(pause_us);
 	if (ibv_post_send(qp, &request, &bad))
 		fail(2, "post", number);
 }
@@ -343,32 +354,57 @@ static void read_server(void)
 	check(recv(connection, &end, 1, MSG_WAITALL) == 1, "the client's end");
 }
 
-int main(int argc, char **argv)
+static void *run(void *stream)
 {
-	check(argc >= 6, "usage: exact send|write|read DEVICE GID BYTES COUNT [SERVER]");
-	bytes = (size_t)atol(argv[4]);
-	count = (uint64_t)atoll(argv[5]);
-	server = argc < 7;
-	open_device(argv[2], atoi(argv[3]));
-	if (server && !strcmp(argv[1], "read"))
+	const char *mode = words[1];
+	int gid = atoi(words[3]);
+	char ready = 'r';
+
+	open_device(words[2], gid);
+	if (server && !strcmp(mode, "read"))
 		for (uint64_t slot = 0; slot < SLOTS; slot++)
 			fill(slots + slot * bytes, slot);
-	meet(server ? NULL : argv[6]);
-	connect_qp(atoi(argv[3]));
-	char ready = 'r';
+	meet(server ? NULL : words[6], (int)(intptr_t)stream);
+	connect_qp(gid);
 	check(write(connection, &ready, 1) == 1 && recv(connection, &ready, 1, MSG_WAITALL) == 1, "the other end");
-	if (!strcmp(argv[1], "send"))
+	if (!strcmp(mode, "send"))
 		server ? send_server() : send_client();
-	else if (!strcmp(argv[1], "write"))
+	else if (!strcmp(mode, "write"))
 		server ? write_server() : write_client();
 	else if (server)
 		read_server();
 	else
 		read_client();
-	if (!(server && !strcmp(argv[1], "read")))
-		check(write(connection, &ready, 1) == 1 && (!strcmp(argv[1], "read") || recv(connection, &ready, 1, MSG_WAITALL) == 1),
+	if (!(server && !strcmp(mode, "read")))
+		check(write(connection, &ready, 1) == 1 && (!strcmp(mode, "read") || recv(connection, &ready, 1, MSG_WAITALL) == 1),
 		      "the other end");
 	printf("exact: %llu messages, longest pause %.6f s\n", (unsigned long long)count, (double)longest_ns * 1e-9);
 	ibv_destroy_qp(qp);
+	return NULL;
+}
+
+static long setting(const char *name, long otherwise)
+{
+	const char *given = getenv(name);
+
+	return given ? atol(given) : otherwise;
+}
+
+int main(int argc, char **argv)
+{
+	pthread_t threads[STREAMS_AT_MOST];
+	long streams = setting("EXACT_STREAMS", 1);
+
+	check(argc >= 6 && streams >= 1 && streams <= STREAMS_AT_MOST, "usage: exact send|write|read DEVICE GID BYTES COUNT [SERVER]");
+	words = argv;
+	bytes = (size_t)atol(argv[4]);
+	count = (uint64_t)atoll(argv[5]);
+	server = argc < 7;
+	pause_us = (useconds_t)setting("EXACT_PAUSE_US", 0);
+	for (long stream = 1; stream < streams; stream++)
+		check(!pthread_create(&threads[stream], NULL, run, (void *)(intptr_t)stream), "a thread");
+	run(NULL);
+	for (long stream = 1; stream < streams; stream++)
+		pthread_join(threads[stream], NULL);
 	return 0;
 }

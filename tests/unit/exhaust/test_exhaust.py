@@ -10,7 +10,7 @@ import pytest
 from c4bench.cli.main import main
 from c4bench.collective.rendezvous import EVERYBODY, AbsentError, FailedError
 from c4bench.errors import UsageError
-from c4bench.exhaust import attached, ledger
+from c4bench.exhaust import attached, ledger, packets
 from c4bench.exhaust.control_plane import Hub, TrialRendezvous
 from c4bench.exhaust.harness import Sweep, _claim, tally
 from c4bench.exhaust.ledger import Entry
@@ -40,6 +40,38 @@ def test_every_event_is_tried_at_every_packet_once():
     assert (
         ordered(known, EVENTS, 1, Shard()) == ordered(known, EVENTS, 1, Shard()) != ordered(known, EVENTS, 2, Shard())
     )
+
+
+def test_two_events_are_tried_at_every_two_packets():
+    """A trial has both, and a repair comes some milliseconds after its loss; their name is the command's."""
+    known = Counts(sent=5, received=4)
+    tried = ordered(known, ["lost+far-after", "down-after+repaired"], 1, Shard())
+    assert len(set(tried)) == 5 * 4 + 5 * 50
+    assert {event.kind for event in tried} == {"lost+far-after", "down-after+repaired"}
+    assert {str(event) for event in tried} >= {"lost:5+far-after:4", "down-after:1+repaired:50"}
+    with pytest.raises(UsageError, match="smaller"):
+        ordered(Counts(5000, 5000), ["lost+lost"], 1, Shard())
+
+
+def test_a_nic_is_repaired_so_long_after_its_loss(tmp_path, monkeypatch):
+    """Once the kernel's list shows an event; what the list has until then is kept, as the kernel begins a new one."""
+    switch, listed = tmp_path / "switch", tmp_path / "list"
+    monkeypatch.setattr(packets, "_SWITCH", switch)
+    monkeypatch.setattr(packets, "_LIST", listed)
+    event = Event("down-after", 2, Event("repaired", 20))
+    packets.begin(event)
+    assert switch.read_text() == "down-after:2"
+    listed.write_text(LIST.format(happened="-"))
+    repair = packets.Repair(event)
+    repair.look(1.0)
+    listed.write_text(LIST.format(happened="down-after"))
+    repair.look(1.5)
+    repair.look(1.51)
+    assert switch.read_text() == "down-after:2"
+    repair.look(1.53)
+    assert switch.read_text() == "count"
+    assert (repair.listed, repair.look_s) == (listed.read_text(), float("inf"))
+    assert packets.Repair(Event("lost", 1)).look_s == float("inf")
 
 
 def test_packet_lists_of_two_runs_are_compared_by_flow_and_order():
@@ -181,6 +213,7 @@ def test_an_attached_program_has_two_ends_with_two_nics():
     program = Program("attached", ranks=2, command=("exact", "send"))
     assert program.nics == 2
     assert program.title == "exact send, 2 ranks, 65536 B"
+    assert (program.processes, Program("attached", 2, command=("env", "A=b", "mpirun.mpich", "x")).processes) == (2, 1)
     for kind, ranks, command in (("attached", 2, ()), ("attached", 3, ("exact",)), ("barrier", 2, ("exact",))):
         with pytest.raises(UsageError):
             Program(kind, ranks=ranks, command=command)
@@ -236,6 +269,8 @@ def test_a_ledger_is_continued(tmp_path):
         ["all_reduce", "--ranks", "1"],
         ["all_reduce", "--bytes", "-1"],
         ["all_reduce", "--events", "lost,found"],
+        ["all_reduce", "--events", "repaired"],
+        ["all_reduce", "--events", "lost+lost+lost"],
         ["all_reduce", "--shard", "3/2"],
         ["all_reduce", "--shard", "half"],
         ["all_reduce", "--before", "absent.py:function"],
@@ -266,3 +301,4 @@ def test_events_are_chosen_by_name():
     """No names mean all events; the order is the kernel's."""
     assert chosen([]) == list(EVENTS)
     assert chosen(["far-after", "lost"]) == ["lost", "far-after"]
+    assert chosen(["lost+lost", "lost"]) == ["lost", "lost+lost"]

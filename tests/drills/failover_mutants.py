@@ -26,8 +26,8 @@ MUTANTS = {
     "one_request_lost": (
         (
             FENCE,
-            "complete_reached(pair, reached);",
-            "complete_reached(pair, reached + (reached < pair->sends.at.given));",
+            "complete_reached(pair, reached);\n\t\tpair->moves++;",
+            "complete_reached(pair, reached + (reached < pair->sends.at.given));\n\t\tpair->moves++;",
         ),
     ),
 }

@@ -28,7 +28,8 @@ ATTACHED = ("--bytes=4096", "--operations=40")
 FAILOVER_EVENTS = "down-after,far-after,down-after+repaired"
 # UCX on RDMA devices of SoftRoCE, with ranks that take each other to be on other hosts.
 MPIRUN = (
-    "env UCX_TLS=rc_v,self UCX_IB_GID_INDEX={gid} UCX_UD_VERBS_ETH_DGID_CHECK=n MPIR_CVAR_NOLOCAL=1 mpirun.mpich -np 2"
+    "env UCX_TLS=rc_v,self UCX_IB_GID_INDEX={gid} UCX_UD_VERBS_ETH_DGID_CHECK=n UCX_UD_VERBS_TIMEOUT=5s "
+    "MPIR_CVAR_NOLOCAL=1 mpirun.mpich -np 2"
 )
 MPI = ("attached", "--bytes=64", "--operations=3")
 EXACT = Path(__file__).parents[1] / "scenarios" / "attach" / "exact.c"

@@ -27,6 +27,15 @@ uint64_t stall_step(struct pair *pair, uint64_t now_ns)
 	return (stall->asked_ns > stall->since_ns ? stall->asked_ns : stall->since_ns) + LOOK_NS;
 }
 
+/* What is complete counts as there, until the program looks for it. */
+static void look_at(struct queue *queue)
+{
+	int owned = queue_enter(queue);
+
+	queue_drain(queue);
+	queue_leave(queue, owned);
+}
+
 static int has_receives(const struct pair *pair)
 {
 	if (pair->pool)
@@ -39,11 +48,8 @@ void stall_answer(struct pair *pair)
 	long long packet = fence_next_packet(pair);
 	char word[64];
 
-	if (packet == pair->answered) { /* receives that are complete count as there, until somebody looks for them */
-		int owned = queue_enter(pair->receive_queue);
-		queue_drain(pair->receive_queue);
-		queue_leave(pair->receive_queue, owned);
-	}
+	if (packet == pair->answered)
+		look_at(pair->receive_queue);
 	pair->answered = packet;
 	snprintf(word, sizeof word, "at %u %lld %d", pair->moves, packet, has_receives(pair));
 	fence_tell(pair, word);
@@ -77,6 +83,9 @@ void stall_hear(struct pair *pair, const char *word)
 	stall->same = stall->packet == packet ? stall->same + 1 : 0;
 	stall->packet = packet;
 	int waits = next < at->given && is_told(&sends_at(&pair->sends, next)->wr) && !receives;
-	if (stall->same >= SAME_ANSWERS && !waits)
+	if (stall->same < SAME_ANSWERS || waits)
+		return;
+	look_at(pair->send_queue);
+	if (at->done == stall->done)
 		keeper_want(pair);
 }

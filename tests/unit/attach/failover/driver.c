@@ -437,6 +437,18 @@ static void a_pause(void)
 	work(2 * MESSAGES, 0, NULL);
 }
 
+/* Nothing fails, while a program does not look for what is complete. */
+static void a_look_away(void)
+{
+	wait_s(0.03);
+	work(MESSAGES, 0, NULL);
+	for (int i = 0; i < 16; i++)
+		post(&ends[0]);
+	for (double until_s = now_s() + 0.3; now_s() < until_s; sched_yield())
+		look(&ends[1]);
+	work(2 * MESSAGES, 0, NULL);
+}
+
 /* A NIC fails, is repaired and used again; later its twin is of no use, and what works then is the NIC itself. */
 static void a_return(void)
 {
@@ -648,7 +660,7 @@ int main(int argc, char **argv)
 		void (*play)(void);
 	} plays[] = {{"loss", one_loss}, {"counts", one_loss}, {"errors", one_loss}, {"shared", one_loss}, {"oneway", one_loss}, {"all", both_lost}, {"none", no_loss}, {"pause", a_pause}, {"return", a_return},
 		     {"second", a_second_loss}, {"batch", a_batch}, {"larger", a_larger_queue}, {"limit", a_limit},
-		     {"silent", a_silent_agent}, {"storm", a_storm}, {"fork", a_fork}, {"events", events}, {"balance", a_balance}, {"alone", a_balance}, {"faster", a_balance}, {"balanced", a_balanced_loss}, {"ring", a_ring}, {"broken", a_broken_return}, {"farewell", a_farewell}};
+		     {"silent", a_silent_agent}, {"storm", a_storm}, {"fork", a_fork}, {"events", events}, {"balance", a_balance}, {"alone", a_balance}, {"faster", a_balance}, {"balanced", a_balanced_loss}, {"ring", a_ring}, {"broken", a_broken_return}, {"farewell", a_farewell}, {"away", a_look_away}};
 	struct ibv_device **devices = ibv_get_device_list(NULL);
 
 	if (argc < 4)

@@ -84,9 +84,10 @@ def test_a_nic_is_lost(play, what, first, last):
 
 
 def test_nothing_moves_without_a_failure(play):
-    """The NICs that were opened are used, also while a program waits for nothing of what it has outstanding."""
+    """The NICs that were opened are used, also while a program waits for nothing, or does not look for it."""
     assert play("none", 1, 3)[0] == ["exact"] * 3
     assert play("pause", 1, 3)[0] == ["exact"] * 3
+    assert play("away", 1, 3)[0] == ["exact"] * 3
 
 
 @pytest.mark.parametrize(

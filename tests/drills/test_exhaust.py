@@ -144,14 +144,15 @@ def test_an_mpi_job(tried, tmp_path):
 def test_a_bug_planted_in_failover_is_found(drills, request, tmp_path, exact, mutant):
     """By one of the modes of the attached program, with a replay of a few packets.
 
-    Without a fence something is wrong only once the old NIC is repaired.
+    Without a fence something is wrong only once the old NIC is repaired, while the program runs: it pauses for that.
     """
     planted = failover_mutants.plant(mutant, tmp_path)
     least = 0
     for mode in ("send", "write", "read"):
         folder = tmp_path / mode
         tries = (f"--events={FAILOVER_EVENTS}", "--runs=40", "--shrink=20", f"--before={planted}")
-        exhaust("attached", *ATTACHED, *tries, f"--run-dir={folder}", exact(mode))
+        command = exact(mode).replace("--command=", "--command=env EXACT_PAUSE_US=80000 ")
+        exhaust("attached", *ATTACHED, *tries, f"--run-dir={folder}", command)
         if found := [read_replay(path).packets for path in folder.glob("replay-*.json")]:
             least = min(found)
             break

@@ -22,7 +22,7 @@ Send = Callable[[Mapping[str, int]], bool]
 
 
 class _Planned(msgspec.Struct):
-    """A queue pair on the path of `port`, or about to move there from that of the port `before`.
+    """A queue pair on the path of `port`, 0 for its own, or about to move there from that of the port `before`.
 
     It is `refused` where it could not be moved.
     """
@@ -48,8 +48,8 @@ class PlannedQps:
         self._changed = asyncio.Event()
 
     def add(self, question: PathQuestion, label: int) -> None:
-        """A queue pair has got this flow label; one of more than `QPS_AT_MOST` keeps it."""
-        key, port = (question.device, question.qp), port_of(label, 0, 0)
+        """A queue pair has got this flow label, 0 for none of ours; one of more than `QPS_AT_MOST` keeps it."""
+        key, port = (question.device, question.qp), port_of(label, 0, 0) if label else 0
         if key in self._planned or len(self._planned) < QPS_AT_MOST:
             path = AttachedPath(self._process.pid, question.source, question.destination, question.qp)
             self._planned[key] = _Planned(path, question.device, port, port)

@@ -109,10 +109,14 @@ def test_a_move_that_a_newer_wish_has_overtaken_is_no_refusal(play):
 
 
 def test_a_queue_pair_that_did_not_wait_for_its_path_moves_there(play):
-    """The master hears that it goes its own way; one that cannot move stays there, and the master hears that too."""
+    """The master hears that it goes its own way; one that cannot move stays there, and the master hears that too.
+
+    A number that has got a path since is another queue pair's.
+    """
 
     async def part(scene):
-        scene.planned.add(PathQuestion("10.0.0.1", "10.1.0.1", 19, device=1), 0)
+        for qp in (19, 18):
+            scene.planned.add(PathQuestion("10.0.0.1", "10.1.0.1", qp, device=1), 0)
         assert (await scene.next()).ports == (OLD, OLD, 0)
         scene.answers.put_nowait({2: NEW})
         assert (await scene.next()).ports == (OLD, OLD, NEW)

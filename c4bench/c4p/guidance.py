@@ -56,8 +56,8 @@ class LiveFlows:
         self._live: dict[str, LiveFlow] = {}
         self._of_host: Counter[str] = Counter()
         self._of_connection: dict[Connection, list[LiveFlow]] = {}
-        # How many flows of each pair are of no connection that hosts name, such as those of attached programs.
-        self._unnamed: Counter[Pair] = Counter()
+        # By pair, the flows of no connection that hosts name, as of attached programs, by the last part of their ids.
+        self._unnamed: defaultdict[Pair, dict[str, LiveFlow]] = defaultdict(dict)
         # The connections that hosts have named, and the flows of those that are followed.
         self._followed: dict[str, tuple[Collection[Connection], dict[Connection, Sequence[LiveFlow]]]] = {}
 
@@ -83,7 +83,7 @@ class LiveFlows:
             mine.append(live)
             mine.sort(key=lambda one: one.address or ())
         else:
-            self._unnamed[live.pair] += 1
+            self._unnamed[live.pair][_tail(flow)] = live
         self._move()
 
     def _move(self) -> None:
@@ -105,7 +105,7 @@ class LiveFlows:
             if rest:
                 self._of_connection[connection] = rest
         else:
-            self._unnamed[live.pair] -= 1
+            self._unnamed[live.pair].pop(_tail(live.flow), None)
         return True
 
     def path(self, live: LiveFlow) -> Path:
@@ -194,19 +194,27 @@ class LiveFlows:
         """The flows of a connection, in order of their QPs; none if it has none."""
         return self._of_connection.get(connection, ())
 
+    def of_qp(self, pair: Pair, qp: int) -> LiveFlow | None:
+        """The flow of a QP between these NICs whose connection is not named."""
+        return self._unnamed[pair].get(f"{qp}.0")
+
     def followed(self, host: str, connections: Collection[Connection]) -> Mapping[Connection, Sequence[LiveFlow]]:
         """The flows of those of a host's connections whose throughput matters; looked up when either changes.
 
         One QP that is left to ECMP has neither a known path nor a weight to tune. A connection between NICs of flows
-        that hosts do not name may be one of theirs: it has no flows to tune, and its paths may need a check.
+        that hosts do not name may be theirs (`of_qp`): it has no flows to tune.
         """
         named, followed = self._followed.get(host, (None, {}))
         if named is not connections:
             found = {one: self.of_connection(one) for one in connections}
-            unnamed = {one: mine for one, mine in found.items() if not mine and self._unnamed[one[3:]]}
+            unnamed = {one: mine for one, mine in found.items() if not mine and self._unnamed.get(one[3:])}
             followed = {one: mine for one, mine in found.items() if len(mine) > 1 or (mine and mine[0].port)} | unnamed
             self._followed[host] = connections, followed
         return followed
+
+
+def _tail(flow: Flow) -> str:
+    return flow.id.rpartition("/")[2]
 
 
 def _connection(live: LiveFlow) -> Connection | None:

@@ -183,6 +183,24 @@ def test_a_flow_at_a_stand_is_looked_at_at_once(attached):
     assert not controller.live_flows.followed("h0", [("j:data", 0, 8, live[0].source, live[0].destination)])
 
 
+@pytest.mark.parametrize("attached", [False, True])
+def test_own_traffic_is_none_of_others(attached):
+    """What switches count of live flows, also of attached programs, is not planned around; a neighbour's is."""
+    world, live = World(), flows(count=1, qps=2)
+    if attached:
+        pair = f"{live[0].source}>{live[0].destination}"
+        live = [msgspec.structs.replace(flow, id=f"j/verbs/0/{pair}/{qp}.0") for qp, flow in enumerate(live, 1)]
+    controller = running(world, live)
+    for carried in (0, 10**8):
+        controller.ingest(told(carried / 1e8, *(record(flow, qp, carried, 0.5) for qp, flow in enumerate(live, 1))))
+    hops = [hop for flow in live for hop in controller.path(flow.id).hops]
+    counted = {hop: 10**8 * hops.count(hop) for hop in hops}
+    seen = []
+    controller.observe = seen.append
+    controller.ingest_counters({**counted, "neighbour": 10**8}, 1.0)
+    assert [set(one) for one in seen] == [{"neighbour"}]
+
+
 def test_flow_id_gives_the_qp_address():
     """A QP's flow id parses back to its address, whatever slashes the communicator's name has; other ids do not."""
     address = QpAddress("j:data/0>1", 3, 4, 1, 2)

@@ -177,7 +177,10 @@ def test_a_planner_by_queue_pairs_is_told_that_at_the_far_end():
 
 
 def test_c4p_finds_the_port_of_a_programs_queue_pair():
-    """With C4P itself, by the agents' probes: the port that it plans the flow by, once the far end's number is said."""
+    """With C4P itself, by the agents' probes: the port that it plans the flow by, once the far end's number is said.
+
+    A queue pair that has gone its own way meanwhile is moved there.
+    """
     fabric = path_scene.Scene()
     fabric.paths.plan(PlannedFabric(path_scene.HOSTS, path_scene.PORTS, hash=DEST_QP))
     scene = Scene(fabric.paths)
@@ -187,10 +190,11 @@ def test_c4p_finds_the_port_of_a_programs_queue_pair():
     async def play():
         await scene.attached.report("h0", Attached((source,), (AttachedRank(100, "j", 0),)))
         asked = [await scene.attached.route("h0", one) for one in (path, msgspec.structs.replace(path, remote_qp=77))]
-        return asked, [fabric.paths._port(live.flow.id) for live in fabric.paths.controller.live_flows]
+        moves = await scene.attached.moves("h0", AttachedMoves((path,), (0,)))
+        return asked, [fabric.paths._port(live.flow.id) for live in fabric.paths.controller.live_flows], moves
 
-    (first, second), planned = path_scene.run(play())
-    assert (first, planned) == (ASK_QPS, [second])
+    (first, second), planned, moves = path_scene.run(play())
+    assert (first, planned, moves) == (ASK_QPS, [second], {0: second})
     assert second in path_scene.PORTS
 
 

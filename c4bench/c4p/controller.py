@@ -323,6 +323,9 @@ class PathController:
         if not samples.slow.isdisjoint(followed):
             self._checks.request()
         for connection, mine in followed.items():
+            for qp, size_bytes in samples.bytes_by_qp(connection).items() if not mine else ():
+                if (flow := live_flows.of_qp(connection[3:], qp)) is not None:
+                    self._background.add_own(live_flows.path(flow).hops, size_bytes)
             if len(of_qps := samples.of(connection)) != len(mine):
                 continue
             for live, sample in zip(mine, of_qps, strict=True):

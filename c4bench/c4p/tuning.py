@@ -46,10 +46,16 @@ class HostSamples(NamedTuple):
     """What a host's QPs did since its last window, by their numbers; `slow` are connections with a slow QP."""
 
     connections: Mapping[Connection, Sequence[int]]
+    names: Sequence[EndName | None]
     size_bytes: Ints
     transfer_s: Floats
     sampled: Bools
     slow: frozenset[Connection]
+
+    def bytes_by_qp(self, connection: Connection) -> dict[int, int]:
+        """What each QP of a connection has sent, by its number on the host."""
+        sampled = [number for number in self.connections[connection] if self.sampled[number]]
+        return {name.qp: int(self.size_bytes[number]) for number in sampled if (name := self.names[number])}
 
     def of(self, connection: Connection) -> list[ThroughputSample]:
         """The samples of a connection's QPs, in order of their numbers."""
@@ -104,7 +110,7 @@ class _Qps:
         self.known |= listed
         slow_names = (self.names[number] for number in np.flatnonzero(slow).tolist())
         late = frozenset(name[:5] for name in slow_names if name is not None)
-        return HostSamples(self.connections, size_bytes, transfer_s, sampled, late)
+        return HostSamples(self.connections, self.names, size_bytes, transfer_s, sampled, late)
 
     def _stuck(self, conns: Rows, end_s: float) -> Bools:
         """Which QPs have bytes outstanding and make no progress."""

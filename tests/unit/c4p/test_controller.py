@@ -163,15 +163,42 @@ def test_a_flow_that_ends_is_no_longer_of_its_connection():
     assert not controller.live_flows.of_connection(connection)
 
 
-def test_a_flow_at_a_stand_is_looked_at_at_once():
-    """Telemetry of a QP with messages outstanding and no progress makes the next retrace urgent."""
+@pytest.mark.parametrize("attached", [False, True])
+def test_a_flow_at_a_stand_is_looked_at_at_once(attached):
+    """Telemetry of a QP with messages outstanding and no progress makes the next retrace urgent.
+
+    Also where its flow is not named as hosts name connections, as of an attached program; once that has ended it is
+    nobody's.
+    """
     world, live = World(), flows(count=1)
+    if attached:
+        live = [msgspec.structs.replace(flow, id=f"j/verbs/0/{flow.source}>{flow.destination}/17.0") for flow in live]
     controller = running(world, live)
     for window in range(3):
         standing = record(live[0], 1, 10**6, 0.01)
         standing = msgspec.structs.replace(standing, outstanding=4, last_progress_s=0.0)
         controller.ingest(told(0.1 * window + 0.1, standing))
     assert controller.checks(0.4)
+    controller.leave([flow.id for flow in live])
+    assert not controller.live_flows.followed("h0", [("j:data", 0, 8, live[0].source, live[0].destination)])
+
+
+@pytest.mark.parametrize("attached", [False, True])
+def test_own_traffic_is_none_of_others(attached):
+    """What switches count of live flows, also of attached programs, is not planned around; a neighbour's is."""
+    world, live = World(), flows(count=1, qps=2)
+    if attached:
+        pair = f"{live[0].source}>{live[0].destination}"
+        live = [msgspec.structs.replace(flow, id=f"j/verbs/0/{pair}/{qp}.0") for qp, flow in enumerate(live, 1)]
+    controller = running(world, live)
+    for carried in (0, 10**8):
+        controller.ingest(told(carried / 1e8, *(record(flow, qp, carried, 0.5) for qp, flow in enumerate(live, 1))))
+    hops = [hop for flow in live for hop in controller.path(flow.id).hops]
+    counted = {hop: 10**8 * hops.count(hop) for hop in hops}
+    seen = []
+    controller.observe = seen.append
+    controller.ingest_counters({**counted, "neighbour": 10**8}, 1.0)
+    assert [set(one) for one in seen] == [{"neighbour"}]
 
 
 def test_flow_id_gives_the_qp_address():

@@ -22,7 +22,7 @@ Send = Callable[[Mapping[str, int]], bool]
 
 
 class _Planned(msgspec.Struct):
-    """A queue pair on the path of `port`, or about to move there from that of the port `before`.
+    """A queue pair on the path of `port`, 0 for its own, or about to move there from that of the port `before`.
 
     It is `refused` where it could not be moved.
     """
@@ -48,12 +48,17 @@ class PlannedQps:
         self._changed = asyncio.Event()
 
     def add(self, question: PathQuestion, label: int) -> None:
-        """A queue pair has got this flow label; one of more than `QPS_AT_MOST` keeps it."""
-        key, port = (question.device, question.qp), port_of(label, 0, 0)
-        if key in self._planned or len(self._planned) < QPS_AT_MOST:
-            path = AttachedPath(self._process.pid, question.source, question.destination, question.qp)
-            self._planned[key] = _Planned(path, question.device, port, port)
-            self._changed.set()
+        """A queue pair has got this flow label; one of more than `QPS_AT_MOST` keeps it.
+
+        It is 0 for one that did not wait for its path, which counts for nothing where there is another one by now.
+        """
+        key, port = (question.device, question.qp), port_of(label, 0, 0) if label else 0
+        known = key in self._planned
+        if (known and not label) or (not known and len(self._planned) >= QPS_AT_MOST):
+            return
+        path = AttachedPath(self._process.pid, question.source, question.destination, question.qp)
+        self._planned[key] = _Planned(path, question.device, port, port)
+        self._changed.set()
 
     def moved(self, said: Moved) -> None:
         """The process says which label a queue pair has now."""

@@ -161,7 +161,7 @@ class Follower(Protocol):
     """Keeps a process's queue pairs on the plan."""
 
     def add(self, question: PathQuestion, label: int) -> None:
-        """A queue pair has got this flow label."""
+        """A queue pair has got this flow label; 0 for one that has a path in the plan and is not on it yet."""
 
     def moved(self, said: Moved) -> None:
         """The process says where a queue pair is now."""
@@ -244,12 +244,15 @@ class AttachServer:
             os.close(descriptor)
         writer.write(b"{}\n")
         follower = self._planned(process, partial(_send, writer))
-        following = asyncio.create_task(follower.follow())
+        tasks = {asyncio.create_task(follower.follow())}
         try:
             while line := await reader.readline():
-                await self._serve_line(process, line, writer, follower)
+                if late := await self._serve_line(process, line, writer, follower):
+                    tasks.add(late)
+                    late.add_done_callback(tasks.discard)
         finally:
-            following.cancel()
+            for task in tasks:
+                task.cancel()
 
     async def _serve_words(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pid: int) -> None:
         """Serve a library whose connections go on at other NICs. Raises UsageError where there are too many."""
@@ -263,28 +266,40 @@ class AttachServer:
 
     async def _serve_line(
         self, process: AttachedProcess, line: bytes, writer: asyncio.StreamWriter, follower: Follower
-    ) -> None:
-        """Answer a question, or note what the process says. Raises DecodingError for what is neither."""
+    ) -> asyncio.Task[None] | None:
+        """Answer a question, or note what the process says; return what goes on where the answer is late.
+
+        Raises DecodingError for what is neither.
+        """
         if _MOVED in line:
             follower.moved(from_json(line, Moved))
-            return
+            return None
         question = from_json(line, PathQuestion)
         if question.label:
             follower.add(question, question.label)
-            return
-        answer = await self._answer(process, question)
+            return None
+        routing = asyncio.ensure_future(self._route(process, question))
+        in_time, _ = await asyncio.wait({routing}, timeout=ANSWER_WITHIN_S)
+        answer = await _answer(routing) if in_time else PathAnswer()
         writer.write(msgspec.json.encode(answer) + b"\n")
         await writer.drain()
         if answer.label:
             follower.add(question, answer.label)
+        return None if in_time else asyncio.create_task(_follow_late(routing, question, follower))
 
-    async def _answer(self, process: AttachedProcess, question: PathQuestion) -> PathAnswer:
-        """The answer, in time: later the program does not listen."""
-        try:
-            async with asyncio.timeout(ANSWER_WITHIN_S):
-                return await self._route(process, question)
-        except (TimeoutError, C4Error):
-            return PathAnswer()
+
+async def _answer(routing: asyncio.Future[PathAnswer]) -> PathAnswer:
+    """The answer to a question; where there is an error, the program's own choice stands."""
+    try:
+        return await routing
+    except C4Error:
+        return PathAnswer()
+
+
+async def _follow_late(routing: asyncio.Future[PathAnswer], question: PathQuestion, follower: Follower) -> None:
+    """Follow a queue pair that did not wait for its answer: where it is planned by then, it is to move there."""
+    if (await _answer(routing)).label:
+        follower.add(question, 0)
 
 
 def _send(writer: asyncio.StreamWriter, line: Mapping[str, int]) -> bool:

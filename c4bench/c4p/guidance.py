@@ -56,6 +56,8 @@ class LiveFlows:
         self._live: dict[str, LiveFlow] = {}
         self._of_host: Counter[str] = Counter()
         self._of_connection: dict[Connection, list[LiveFlow]] = {}
+        # By pair, the flows of no connection that hosts name, as of attached programs, by the last part of their ids.
+        self._unnamed: defaultdict[Pair, dict[str, LiveFlow]] = defaultdict(dict)
         # The connections that hosts have named, and the flows of those that are followed.
         self._followed: dict[str, tuple[Collection[Connection], dict[Connection, Sequence[LiveFlow]]]] = {}
 
@@ -80,6 +82,8 @@ class LiveFlows:
             mine = self._of_connection.setdefault(connection, [])
             mine.append(live)
             mine.sort(key=lambda one: one.address or ())
+        else:
+            self._unnamed[live.pair][_tail(flow)] = live
         self._move()
 
     def _move(self) -> None:
@@ -93,13 +97,16 @@ class LiveFlows:
     def _remove(self, flow: str) -> bool:
         live = self._live.pop(flow, None)
         self._move()
-        if live is not None:
-            self._of_host[host_of_nic(live.flow.source)] -= 1
-        if live is not None and (connection := _connection(live)):
+        if live is None:
+            return False
+        self._of_host[host_of_nic(live.flow.source)] -= 1
+        if connection := _connection(live):
             rest = [one for one in self._of_connection.pop(connection) if one is not live]
             if rest:
                 self._of_connection[connection] = rest
-        return live is not None
+        else:
+            self._unnamed[live.pair].pop(_tail(live.flow), None)
+        return True
 
     def path(self, live: LiveFlow) -> Path:
         """The path of a flow's present port; `ECMP` if it is not known."""
@@ -187,17 +194,27 @@ class LiveFlows:
         """The flows of a connection, in order of their QPs; none if it has none."""
         return self._of_connection.get(connection, ())
 
+    def of_qp(self, pair: Pair, qp: int) -> LiveFlow | None:
+        """The flow of a QP between these NICs whose connection is not named."""
+        return self._unnamed[pair].get(f"{qp}.0")
+
     def followed(self, host: str, connections: Collection[Connection]) -> Mapping[Connection, Sequence[LiveFlow]]:
         """The flows of those of a host's connections whose throughput matters; looked up when either changes.
 
-        One QP that is left to ECMP has neither a known path nor a weight to tune.
+        One QP that is left to ECMP has neither a known path nor a weight to tune. A connection between NICs of flows
+        that hosts do not name may be theirs (`of_qp`): it has no flows to tune.
         """
         named, followed = self._followed.get(host, (None, {}))
         if named is not connections:
             found = {one: self.of_connection(one) for one in connections}
-            followed = {one: mine for one, mine in found.items() if len(mine) > 1 or (mine and mine[0].port)}
+            unnamed = {one: mine for one, mine in found.items() if not mine and self._unnamed.get(one[3:])}
+            followed = {one: mine for one, mine in found.items() if len(mine) > 1 or (mine and mine[0].port)} | unnamed
             self._followed[host] = connections, followed
         return followed
+
+
+def _tail(flow: Flow) -> str:
+    return flow.id.rpartition("/")[2]
 
 
 def _connection(live: LiveFlow) -> Connection | None:

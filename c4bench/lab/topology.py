@@ -95,21 +95,29 @@ class SwitchOs(StrEnum):
     SONIC = "sonic"
 
 
+class SwitchRouting(StrEnum):
+    """How switches learn what lies behind a dead link: all at once and late, or by BGP with BFD, from FRR's daemons."""
+
+    DELAYED = "delayed"
+    BGP = "bgp"
+
+
 class FabricOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a lab's fabric has besides its cables.
 
-    `nics` are like ConnectX-6 where asked for, with the time-outs `ack_timeout`. `withdraw_s` is how long after a link
-    dies the switches that are not at its ends stop using it. `icmp` are every switch's limits. `dscp` is that of every
-    NIC's packets. Switches spray RoCE packets of `spray_dscp`; 0 is none. `hash` is what they choose the next hops of
-    all others by. With `ecn` switches mark packets, and NICs send such as may be marked. With `pfc` both pause each
-    other. After it has sent nothing for a while, a port sends `burst_bytes` at once, faster than its rate. `switch_os`
-    is what runs on every switch. `gpus` has the index of the NIC next to each GPU of every host, and `inside` is what
-    joins a host's GPUs.
+    `nics` are like ConnectX-6 where asked for, with the time-outs `ack_timeout`. `withdraw_s` is how long after a
+    link dies the switches that are not at its ends stop using it, with delayed `routing`. `icmp` are every switch's
+    limits. `dscp` is that of every NIC's packets. Switches spray RoCE packets of `spray_dscp`; 0 is none. `hash` is
+    what they choose the next hops of all others by. With `ecn` switches mark packets, and NICs send such as may be
+    marked. With `pfc` both pause each other. After it has sent nothing for a while, a port sends `burst_bytes` at
+    once, faster than its rate. `switch_os` is what runs on every switch. `gpus` has the index of the NIC next to
+    each GPU of every host, and `inside` is what joins a host's GPUs.
     """
 
     name: str
     description: str
     withdraw_s: float = 0.2
+    routing: SwitchRouting = SwitchRouting.DELAYED
     icmp: IcmpLimits = IcmpLimits()
     dscp: Dscp = 0
     spray_dscp: Dscp = 0
@@ -217,6 +225,7 @@ class Topology(msgspec.Struct, frozen=True):
     nics: Nics = Nics.RXE
     ack_timeout: AckTimeout = AckTimeout.CX6
     switch_os: SwitchOs = SwitchOs.NONE
+    routing: SwitchRouting = SwitchRouting.DELAYED
 
     @property
     def nic_rate_bps(self) -> float:
@@ -297,6 +306,7 @@ def build(graph: FabricGraph, options: FabricOptions) -> Topology:
         nics=options.nics,
         ack_timeout=options.ack_timeout,
         switch_os=options.switch_os,
+        routing=options.routing,
     )
 
 

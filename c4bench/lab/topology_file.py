@@ -28,12 +28,13 @@ from c4bench.lab.topology import (
     FabricOptions,
     FlowControl,
     Nics,
+    SwitchRouting,
     Topology,
     build,
     subnet_numbers,
 )
 from c4bench.model.fabric import FIVE_TUPLE
-from c4bench.model.graph import FabricGraph, HostPort, Trunk, by_nic
+from c4bench.model.graph import FabricGraph, HostPort, Trunk, by_nic, tiers_of
 from c4bench.units import format_rate, format_time
 
 
@@ -202,6 +203,15 @@ def _gpu_problems(graph: FabricGraph, options: FabricOptions) -> Iterator[Proble
                 yield ("inside",), f"{options.inside.rate}, {options.inside.delay}; give up to {limit}"
 
 
+def _bgp_problems(graph: FabricGraph, options: FabricOptions) -> Iterator[Problem]:
+    if options.spray_dscp or options.hash != FIVE_TUPLE:
+        yield ("routing",), f"{options.routing}: with spray_dscp or hash the lab writes the routes; leave one out"
+    tiers = tiers_of(graph)
+    for cable in graph.trunks:
+        if tiers.get(cable.a) == tiers.get(cable.b):
+            yield ("routing",), f"{options.routing}: {cable.a} and {cable.b} are equally far from hosts; leave it out"
+
+
 def _problems(graph: FabricGraph, options: FabricOptions) -> Iterator[Problem]:
     if not 0 <= options.withdraw_s <= _WITHDRAW_MAX_S:
         yield ("withdraw_s",), f"{options.withdraw_s:g}; give 0 to {_WITHDRAW_MAX_S:g} seconds"
@@ -214,6 +224,8 @@ def _problems(graph: FabricGraph, options: FabricOptions) -> Iterator[Problem]:
         yield ("switch_os",), f"{options.switch_os}: switches with an operating system hash the 5-tuple; leave hash out"
     if options.switch_os and options.spray_dscp:
         yield ("switch_os",), f"{options.switch_os}: switches with an operating system do not spray; leave one out"
+    if options.routing is SwitchRouting.BGP:
+        yield from _bgp_problems(graph, options)
     yield from _marking_problems(options.ecn) if options.ecn else ()
     if options.spray_dscp and options.hash != FIVE_TUPLE:
         yield ("hash",), f"{options.hash}, with spray_dscp {options.spray_dscp}; leave one of the two out"

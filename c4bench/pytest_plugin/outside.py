@@ -96,7 +96,8 @@ def prepare(config: pytest.Config) -> int | None:
 
 def missing_programs(topology: str) -> str:
     """Why this machine cannot have that lab's switches, and what to install; "" where it can. Raises UsageError."""
-    return f"unsupported: {programs.obstacle()}" if topologies.load(topology).switch_os and programs.obstacle() else ""
+    why = programs.obstacle(topologies.load(topology))
+    return f"unsupported: {why}" if why else ""
 
 
 def _check_detector(name: str) -> None:

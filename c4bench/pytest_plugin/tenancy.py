@@ -54,9 +54,9 @@ class Tenancy:
     def _enter(self, undo: ExitStack, option: argparse.Namespace, command: str) -> None:
         known = scheduler(option.c4_scheduler) if option.c4_scheduler else None
         reports = self.reports()
-        RunDirectory(Path(option.c4_run_dir)).save(
-            "doctor", document(self.inventory, tuple(reports.values()), ask_all(self.inventory))
-        )
+        found = document(self.inventory, tuple(reports.values()), ask_all(self.inventory))
+        # Marks of switches' ports are by number, and keys in JSON are text.
+        RunDirectory(Path(option.c4_run_dir)).save("doctor", msgspec.to_builtins(found, str_keys=True))
         for report in reports.values():
             lacking = [capability for name in _VITAL if (capability := report.lacks(name))]
             if lacking:

@@ -1,5 +1,7 @@
 """Collectives of a communicator whose results are checked: what the loops of modelled programs repeat."""
 
+import queue
+import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -64,3 +66,34 @@ def receive(comm: Communicator, peer: int, size_bytes: float) -> Exchange:
         return bool((array == peer + 1).all())
 
     return exchange
+
+
+class InBackground:
+    """A thread that carries out exchanges in the order in which they are given."""
+
+    def __init__(self) -> None:
+        self._given: queue.SimpleQueue[list[Exchange] | None] = queue.SimpleQueue()
+        self._error: BaseException | None = None
+        self._right = True
+        self._thread = threading.Thread(target=self._carry_out)
+        self._thread.start()
+
+    def give(self, bucket: list[Exchange]) -> None:
+        """Carry out these next."""
+        self._given.put(bucket)
+
+    def finish(self) -> bool:
+        """Wait until all have ended; whether all were exact. Raises what ended the thread."""
+        self._given.put(None)
+        self._thread.join()
+        if self._error:
+            raise self._error
+        return self._right
+
+    def _carry_out(self) -> None:
+        try:
+            while (bucket := self._given.get()) is not None:
+                for exchange in bucket:
+                    self._right = exchange() and self._right
+        except BaseException as error:  # whoever waits for the end must learn of it
+            self._error = error

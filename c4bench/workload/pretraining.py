@@ -5,9 +5,7 @@ cut into pieces: a piece computes, then reduces its activations in the tensor gr
 group. Gradients of a piece are reduced by a second thread while the last backward pass goes on.
 """
 
-import queue
 import random
-import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -22,7 +20,7 @@ from c4bench.errors import UsageError
 from c4bench.model.step import RankGroup
 from c4bench.workload import exchanges
 from c4bench.workload.context import RankContext
-from c4bench.workload.exchanges import Exchange
+from c4bench.workload.exchanges import Exchange, InBackground
 from c4bench.workload.groups import cut
 
 
@@ -157,7 +155,7 @@ class _Stage:
         self._computed_s, self._right = 0.0, True
         for _ in range(self._parameters.micro_batches):
             self._pass(self._forward_in, 1, self._forward_out)
-        reducer = _Reducer()
+        reducer = InBackground()
         try:
             for left in reversed(range(self._parameters.micro_batches)):
                 self._pass(self._backward_in, 2, self._backward_out, None if left else reducer)
@@ -167,7 +165,7 @@ class _Stage:
         self.exact += self._right and right
 
     def _pass(
-        self, before: list[Exchange], factor: int, behind: list[Exchange], reducer: "_Reducer | None" = None
+        self, before: list[Exchange], factor: int, behind: list[Exchange], reducer: InBackground | None = None
     ) -> None:
         """One pass over a micro-batch, which takes `factor` times as long as the forward pass."""
         self._all(before)
@@ -194,34 +192,3 @@ def _after_piece(groups: _Groups, tensor_bytes: float, expert_bytes: float, piec
     if tensor_bytes:
         made.append(exchanges.all_reduce(groups.tensor, tensor_bytes / pieces))
     return made
-
-
-class _Reducer:
-    """A thread that reduces gradients in the order in which they are ready."""
-
-    def __init__(self) -> None:
-        self._ready: queue.SimpleQueue[list[Exchange] | None] = queue.SimpleQueue()
-        self._error: BaseException | None = None
-        self._right = True
-        self._thread = threading.Thread(target=self._reduce)
-        self._thread.start()
-
-    def give(self, bucket: list[Exchange]) -> None:
-        """Reduce these next."""
-        self._ready.put(bucket)
-
-    def finish(self) -> bool:
-        """Wait until all are reduced; whether all were exact. Raises what ended the thread."""
-        self._ready.put(None)
-        self._thread.join()
-        if self._error:
-            raise self._error
-        return self._right
-
-    def _reduce(self) -> None:
-        try:
-            while (bucket := self._ready.get()) is not None:
-                for exchange in bucket:
-                    self._right = exchange() and self._right
-        except BaseException as error:  # any exception must end the step
-            self._error = error

@@ -1,15 +1,15 @@
 """Serving a named transformer: some ranks prefill prompts, as many others decode, as in DistServe (arXiv 2401.09670).
 
 Requests arrive at random. The first half of the ranks is one tensor group, which prefills a prompt at a time; the
-prompt's last token gives the first token of the answer. Each rank then sends its keys and values to its peer of the
-second half, the other tensor group. That one decodes all requests that have arrived there together, a token of each at
-a time.
+prompt's last token gives the first token of the answer. Each rank sends its keys and values to its peer of the second
+half, the other tensor group: those of some layers while the next ones are prefilled, as Splitwise (arXiv 2311.18677)
+does. The second half decodes all requests that have arrived there together, a token of each at a time.
 """
 
 import random
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -22,7 +22,7 @@ from c4bench.cost.transformer import Accelerator, Parallelism, Transformer, deco
 from c4bench.errors import UsageError
 from c4bench.workload import exchanges
 from c4bench.workload.context import RankContext
-from c4bench.workload.exchanges import Exchange
+from c4bench.workload.exchanges import Exchange, InBackground
 from c4bench.workload.pretraining import Scale, named
 
 
@@ -31,7 +31,7 @@ class Serving(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `answer` counts the tokens after the first one, which prefilling gives. Lengths are drawn evenly from half to one
     and a half of the mean. Times are those of the modelled cluster; `scale` turns them into these hosts'. A pass over
-    the layers is cut into `pieces`, each followed by an all-reduce.
+    the layers is cut into `pieces`, each followed by an all-reduce, and by its keys and values if it prefills.
     """
 
     model: str
@@ -105,36 +105,45 @@ class _Role:
         self._model: Transformer = named(parameters.model)
         self.exact = True
 
-    def _pass(self, compute_s: float, tokens: int) -> None:
-        """Compute for modelled seconds and reduce the activations of so many tokens, piece by piece."""
+    def _pass(self, compute_s: float, tokens: int, computed: Callable[[], None] = lambda: None) -> None:
+        """Compute for modelled seconds and reduce the activations of so many tokens, piece by piece.
+
+        `computed` is called with each piece, before its activations are reduced.
+        """
         pieces = self._parameters.pieces
         size_bytes = self._factor * 2 * self._model.layers * self._model.activation_bytes(tokens) / pieces
         reduce = exchanges.all_reduce(self._group, size_bytes)
         for _ in range(pieces):
             self._controls.compute(self._time * compute_s / pieces)
+            computed()
             self.exact = reduce() and self.exact
 
     def _kv_bytes(self, request: Request) -> float:
-        """A rank's share of a prompt's keys and values."""
-        return self._factor * self._model.kv_bytes(request.prompt) / self._group.size
+        """A rank's share of a prompt's keys and values in a piece of the layers."""
+        return self._factor * self._model.kv_bytes(request.prompt) / self._group.size / self._parameters.pieces
 
 
 class _Prefill(_Role):
-    """A rank that prefills."""
+    """A rank that prefills. Another thread sends keys and values meanwhile."""
 
     def serve(self, requests: Sequence[Request]) -> list[tuple[float, float]]:
         """Prefill every request; when each arrived and had its first token."""
-        times, began = [], time.time()
-        for request in requests:
-            arrived = began + self._time * request.arrival_s
-            time.sleep(max(0.0, arrived - time.time()))
-            work = forward_pass(
-                self._model, Parallelism(self._group.size), 1, request.prompt, self._parameters.accelerator
-            )
-            self._pass(work.compute_s, request.prompt)
-            times.append((arrived, time.time()))
-            exchanges.send(self._world, self._world.rank + self._group.size, self._kv_bytes(request))()
+        times, began, sender = [], time.time(), InBackground()
+        try:
+            for request in requests:
+                arrived = began + self._time * request.arrival_s
+                time.sleep(max(0.0, arrived - time.time()))
+                self._prefill(request, sender)
+                times.append((arrived, time.time()))
+        finally:
+            sender.finish()
         return times
+
+    def _prefill(self, request: Request, sender: InBackground) -> None:
+        shared, accelerator = Parallelism(self._group.size), self._parameters.accelerator
+        work = forward_pass(self._model, shared, 1, request.prompt, accelerator)
+        send = exchanges.send(self._world, self._world.rank + self._group.size, self._kv_bytes(request))
+        self._pass(work.compute_s, request.prompt, lambda: sender.give([send]))
 
 
 class _Decode(_Role):
@@ -142,9 +151,7 @@ class _Decode(_Role):
 
     def serve(self, requests: Sequence[Request]) -> list[list[float]]:
         """Decode every request; when each had its second token, third token, and so on."""
-        arrivals = _Arrivals(
-            exchanges.receive(self._world, self._world.rank - self._group.size, self._kv_bytes(r)) for r in requests
-        )
+        arrivals = _Arrivals(self._reception(request) for request in requests)
         times: list[list[float]] = [[] for _ in requests]
         active: list[int] = []
         admitted = 0
@@ -163,11 +170,16 @@ class _Decode(_Role):
         self.exact = arrivals.close() and self.exact
         return times
 
+    def _reception(self, request: Request) -> list[Exchange]:
+        """Receives keys and values, piece by piece."""
+        receive = exchanges.receive(self._world, self._world.rank - self._group.size, self._kv_bytes(request))
+        return [receive] * self._parameters.pieces
+
 
 class _Arrivals:
-    """A thread that carries out receptions in order, and how many have ended."""
+    """A thread that carries out receptions in order, each of several exchanges, and how many have ended."""
 
-    def __init__(self, receptions: Iterable[Exchange]) -> None:
+    def __init__(self, receptions: Iterable[list[Exchange]]) -> None:
         self._changed = threading.Condition()
         self._count, self._exact = 0, True
         self._error: BaseException | None = None
@@ -187,12 +199,13 @@ class _Arrivals:
         self._thread.join()
         return self._exact
 
-    def _receive(self, receptions: Iterable[Exchange]) -> None:
+    def _receive(self, receptions: Iterable[list[Exchange]]) -> None:
         try:
-            for receive in receptions:
-                exact = receive()
+            for reception in receptions:
+                for receive in reception:
+                    self._exact = receive() and self._exact
                 with self._changed:
-                    self._count, self._exact = self._count + 1, exact and self._exact
+                    self._count += 1
                     self._changed.notify()
         except BaseException as error:  # whoever waits must learn of it
             with self._changed:

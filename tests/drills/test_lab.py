@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from c4bench.errors import UnhealthyError
-from c4bench.lab.machine import modes, run
+from c4bench.lab.machine import modes, programs, run
 from c4bench.lab.machine.launch import launch
 from c4bench.lab.topology_file import load, names
 
@@ -156,7 +156,8 @@ def failing_init(home):
 
 # Scenarios boot these, in every run or at night.
 BOOTED_ELSEWHERE = {
-    *("clos-2x4", "clos-2x4-2to1", "clos-2x4-spray", "clos-2x4-qp", "clos-2x4-adaptive", "clos-2x8", "clos-2x8-2to1"),
+    *("clos-2x4", "clos-2x4-2to1", "clos-2x4-spray", "clos-2x4-qp", "clos-2x4-adaptive", "clos-2x4-bgp"),
+    *("clos-2x8", "clos-2x8-2to1"),
     *("planes-2", "blocks-8", "bonds-2", "unequal-2x4", "sites-2", "sites-4"),
 }
 
@@ -188,6 +189,34 @@ def test_a_dead_leg_far_away_is_withdrawn_as_late_as_the_topology_says():
     assert load("clos-2x4").withdraw_s == 0.2
     done = lab("--topology=clos-2x4", "--", "bash", "-c", DEAD_LEG)
     assert done.stdout.split() == ["1", "1", "0", "0", "1"]
+
+
+# Prints for how many milliseconds a leaf's route still leads by the first spine, or does not yet again.
+BGP_LEG = """
+by_spine() { ip -n leaf0 route show 10.1.0.0/16 | grep -c '172.16.0.2 '; }
+until_it_is() {
+  began=$(date +%s%N)
+  while [ "$(by_spine)" != "$1" ]; do sleep 0.005; done
+  echo $((($(date +%s%N) - began) / 1000000))
+}
+by_spine
+ip -n leaf1 link set up0 down; until_it_is 0
+ip -n leaf1 link set up0 up; until_it_is 1
+tc -n leaf1 qdisc replace dev up0 root netem loss 100%; until_it_is 0
+"""
+
+
+def test_daemons_withdraw_a_dead_leg_by_bgp_and_a_silent_one_by_bfd():
+    """FRR routes around a link far away at once when it is down, and after three lost BFD packets when it is silent."""
+    if why := programs.obstacle(load("clos-2x4-bgp")):
+        pytest.skip(f"unsupported: {why}")
+    done = lab("--topology=clos-2x4-bgp", "--", "bash", "-c", BGP_LEG)
+    assert done.returncode == 0, done.stderr
+    first, down_ms, up_ms, silent_ms = map(int, done.stdout.split())
+    assert first == 1
+    assert down_ms <= 200
+    assert up_ms <= 3000
+    assert 600 <= silent_ms <= 1100
 
 
 def test_a_lab_that_stands_still_is_ended_and_says_why(tmp_path, monkeypatch, caplog):

@@ -109,12 +109,12 @@ static int set_patience(struct ibv_qp *handle, struct ibv_qp_attr *attributes, i
 	return failed;
 }
 
-/* A queue pair that was on a planned path needs none any more. */
+/* A queue pair that the agent knows needs no path any more, planned or to come. */
 static void end(struct ibv_qp *handle)
 {
 	struct qp *qp = qp_of(handle);
 
-	if (qp && qp->attributes.label != qp->attributes.asked_label)
+	if (qp && qp->attributes.agent)
 		agent_moved(qp->device->number, qp->number, 0, 0);
 	qp_forget(handle);
 }

@@ -5,10 +5,8 @@ its first process and ends when no connected agent lists one of it. A name of a 
 given to any other, and a rank has one process at a time.
 """
 
-import asyncio
 import logging
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from typing import Protocol
 
 import msgspec
@@ -19,7 +17,7 @@ from c4bench.control.jobs.attached_names import AttachedNames, Seat
 from c4bench.control.jobs.attempts import JobAttempts
 from c4bench.control.jobs.job import Job
 from c4bench.control.state.registry import JobRegistry
-from c4bench.errors import C4Error, UnhealthyError, UsageError
+from c4bench.errors import UnhealthyError, UsageError
 from c4bench.model.fabric import ASK_QPS, Flow, Nic
 from c4bench.model.telemetry import Member
 from c4bench.model.window import Window
@@ -43,15 +41,9 @@ _logger = logging.getLogger(__name__)
 
 PROGRAM = "attached"
 _RESTART = "~"
-# A program waits for 0.25 s, and its question has to come here and the answer to go back.
-_ROUTE_WITHIN_S = 0.2
 # Each queue pair of a program is a connection of its own, and carries all of its load.
 _WHOLE = 1.0
 _PORTS = 1 << 16
-_TOO_LATE = (
-    "the switches hash the destination QP too, and not every queue pair of a program can wait until its port is found: "
-    "some go their own way"
-)
 _REFUSED = "its device, or its program, does not let it move"
 
 
@@ -96,10 +88,8 @@ class AttachedJobs:
         self._agents, self._planner = agents, planner
         self._hosts: dict[str, _Host] = {}
         self._names = AttachedNames()
-        self._late: set[asyncio.Task[None]] = set()
         # The planned flows of each process, by host and PID.
         self._routed: dict[tuple[str, int], set[str]] = {}
-        self._unplanned: set[str] = set()  # jobs of which it has been said
 
     async def report(self, host: str, said: Attached) -> Seated:
         """Note all processes that are attached on a host; return which are followed, and why others are not."""
@@ -127,7 +117,7 @@ class AttachedJobs:
         return self._names.translate(window)
 
     async def route(self, host: str, asked: AttachedPath) -> int:
-        """The source port for a queue pair of a host's process; 0 where it is not known, or only after the program.
+        """The source port for a queue pair of a host's process, once it is known; 0 where nothing is planned.
 
         ASK_QPS where it depends on the queue pair at the far end, and that is not said.
         """
@@ -135,20 +125,14 @@ class AttachedJobs:
         if flow is None or self._planner.nic(flow.source) is None:
             return 0
         qps = msgspec.UNSET if asked.remote_qp is msgspec.UNSET else (asked.remote_qp,)
-        placing = asyncio.create_task(self._planner.route(Route(flow.job, (flow,), qps)))
-        done, _ = await asyncio.wait({placing}, timeout=_ROUTE_WITHIN_S)
-        if done:
-            port = placing.result()[0]
-            if port != ASK_QPS:
-                self._routed.setdefault((host, asked.pid), set()).add(flow.id)
+        (port,) = await self._planner.route(Route(flow.job, (flow,), qps))
+        if port == ASK_QPS:
             return port
-        # Paths that are learnt meanwhile serve the next queue pair; this one goes its own way.
-        if qps is not msgspec.UNSET and flow.job not in self._unplanned:
-            self._unplanned.add(flow.job)
-            _logger.warning("%s: %s", flow.job, _TOO_LATE, extra={"job": flow.job})
-        self._late.add(release := asyncio.create_task(self._release(placing, flow)))
-        release.add_done_callback(self._late.discard)
-        return 0
+        if self._flow(host, asked) is None:  # the process has ended meanwhile
+            await self._planner.release(Release(flow.job, (flow.id,)))
+            return 0
+        self._routed.setdefault((host, asked.pid), set()).add(flow.id)
+        return port
 
     async def moves(self, host: str, asked: AttachedMoves) -> dict[int, int]:
         """Wait until queue pairs of a host's process should have other source ports; return these by their places.
@@ -189,18 +173,13 @@ class AttachedJobs:
             if (now is None or now.ended) and (flows := self._routed.pop((host, pid), None)):
                 await self._planner.release(Release(seat.job, tuple(flows)))
 
-    async def _release(self, placing: "asyncio.Task[tuple[int, ...]]", flow: Flow) -> None:
-        with suppress(C4Error):
-            await placing
-        await self._planner.release(Release(flow.job, (flow.id,)))
-
     def _flow(self, host: str, asked: AttachedPath) -> Flow | None:
-        """The flow of a queue pair of a host's process; None where it or its NICs are not known."""
+        """The flow of a queue pair of a host's process; None where it has ended, or it or its NICs are not known."""
         known = self._hosts.get(host)
         seat = known.seats.get(asked.pid) if known else None
         source = known.nics.get(asked.source) if known else None
         destination = self._planner.nic_at(asked.destination)
-        if seat is None or source is None or destination is None:
+        if seat is None or seat.ended or source is None or destination is None:
             return None
         name = f"{seat.job}/verbs/{seat.rank}/{source.name}>{destination.name}/{asked.qp}.0"
         return Flow(name, seat.job, source.name, destination.name, source.rate_bps)

@@ -37,6 +37,7 @@ from c4bench.lab.topology import (
     Nics,
     Port,
     Switch,
+    SwitchRouting,
     Topology,
     next_hops,
     wires_of,
@@ -195,6 +196,11 @@ def marker(interface: str, rate_bps: float, ecn: EcnMarking) -> str:
     return f"qdisc replace dev {interface} parent 1:1 handle 10: {red}"
 
 
+def subnet(number: int) -> str:
+    """The addresses of an edge switch's NICs (`Topology.subnets`)."""
+    return f"10.{number}.0.0/16"
+
+
 def route_commands(routes: NextHops, *, sprayed: bool = False, hashed: bool = False) -> list[str]:
     """A switch's routes to all edge switches; without a link one is unreachable.
 
@@ -202,7 +208,7 @@ def route_commands(routes: NextHops, *, sprayed: bool = False, hashed: bool = Fa
     """
     commands = []
     for edge, hops in routes.items():
-        target = f"10.{edge}.0.0/16"
+        target = subnet(edge)
         listed = " ".join(f"nexthop via {link.far_end(end.switch).address} dev {end.interface}" for link, end in hops)
         commands.append(f"route replace {target} {listed}" if hops else f"route replace unreachable {target}")
     commands += spraying.route_commands(routes) if sprayed else ()
@@ -235,6 +241,10 @@ def ip_commands(topology: Topology) -> dict[str, list[str]]:
         _cable_management(index, switch.name, topology.management(switch.name), batches)
     for name, commands in (*spraying.ip_commands(topology).items(), *hashing.ip_commands(topology).items()):
         batches[name] += commands
+    if topology.routing is SwitchRouting.BGP:
+        for name in switch_namespaces(topology):
+            batches[name].append(f"route add unreachable {_FABRIC}")
+        return batches
     sprayers, hashers = spraying.sprayers(topology), hashing.hashers(topology)
     for name, routes in next_hops(topology).items():
         batches[name] += route_commands(routes, sprayed=name in sprayers, hashed=name in hashers)

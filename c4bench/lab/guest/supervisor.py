@@ -26,6 +26,7 @@ from c4bench.lab.guest import fabric, hosts, provision
 from c4bench.lab.guest.hosts import Power
 from c4bench.lab.guest.routing import Routing
 from c4bench.lab.spec import CONTROL_SOCKET, READY_MARK, LabResult, LabSpec
+from c4bench.lab.topology import SwitchRouting
 
 _logger = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class Supervisor:
         """Bring everything up, run the command to its end, and return the result."""
         self._watch_children()
         fabric.build(self.spec.topology)
-        self.routing = Routing(self.spec.topology, self.selector)
+        self.routing = self._route()
         self._boot_hosts()
         self.power = Power(self.hosts, self.selector)
         self._listen()
@@ -72,6 +73,14 @@ class Supervisor:
         _logger.info("command ended with exit code %d", self._exit_code)
         return LabResult(exit_code=self._exit_code, ready_s=ready_s, ended_s=time.monotonic())
 
+    def _route(self) -> Routing | None:
+        """Have the switches routed: by daemons of their own, or else by us, which is returned."""
+        if self.spec.topology.routing is SwitchRouting.BGP:
+            bgp = importlib.import_module("c4bench.lab.guest.bgp")
+            bgp.start(self.spec.topology)
+            return None
+        return Routing(self.spec.topology, self.selector)
+
     def keep_logs(self, folder: Path) -> None:
         """Copy the service log of each host since its boot; a host that is down has none."""
         folder.mkdir(exist_ok=True)
@@ -81,12 +90,13 @@ class Supervisor:
                     shutil.copyfile(host.log, folder / f"{name}.log")
 
     def _handle_events(self) -> None:
-        due_s = [due for due in (self.routing.due_in_s(), self.power.due_in_s()) if due is not None]
+        timed: list[Power | Routing] = [self.power, *([self.routing] if self.routing else [])]
+        due_s = [due for due in (one.due_in_s() for one in timed) if due is not None]
         for key, _ in self.selector.select(min(due_s, default=None)):
             handler: Callable[[], None] = key.data
             handler()
-        self.routing.apply_due()
-        self.power.apply_due()
+        for one in timed:
+            one.apply_due()
 
     def _boot_hosts(self) -> None:
         provision.prepare(self.spec)

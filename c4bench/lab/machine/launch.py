@@ -49,7 +49,7 @@ def launch(
     home.mkdir(parents=True, exist_ok=True)
     trust = trust_directory(directory)
     places = _places(directory.resolve())
-    lldp_client = str(programs.copy_lldp_client(home)) if topology.switch_os else ""
+    lldp_client = programs.furnish(topology, home)
     spec = LabSpec(
         topology=topology,
         places=places,

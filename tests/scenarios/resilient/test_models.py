@@ -26,7 +26,7 @@ SERVED = {
     "arrivals_s": 20.0,
     "prompt": 1024,
     "answer": 16,
-    "pieces": 2,
+    "pieces": 8,
     "scale": {"time": 1.0},
 }
 

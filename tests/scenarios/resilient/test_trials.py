@@ -115,6 +115,9 @@ def test_nic_dies_under_gpus(start, every_host, inject, port_towards, measure, t
 
     with ThreadPoolExecutor(1) as pool:
         beginning = pool.submit(begin)
+        if kind.where == "port":  # it goes down at once
+            beginning.result()
+            time.sleep(drawn.draw.uniform(0, MOMENTS_S))
         with inject(kind.fault, **place, **kind.parameters) as fault:
             beginning.result()
             accounts = ranks.take()

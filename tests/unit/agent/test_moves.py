@@ -108,6 +108,26 @@ def test_a_move_that_a_newer_wish_has_overtaken_is_no_refusal(play):
     play(part)
 
 
+def test_a_queue_pair_that_did_not_wait_for_its_path_moves_there(play):
+    """The master hears that it goes its own way; one that cannot move stays there, and the master hears that too.
+
+    A number that has got a path since is another queue pair's.
+    """
+
+    async def part(scene):
+        for qp in (19, 18):
+            scene.planned.add(PathQuestion("10.0.0.1", "10.1.0.1", qp, device=1), 0)
+        assert (await scene.next()).ports == (OLD, OLD, 0)
+        scene.answers.put_nowait({2: NEW})
+        assert (await scene.next()).ports == (OLD, OLD, NEW)
+        assert scene.sent == [{"move": 19, "device": 1, "label": label_for(NEW)}]
+        scene.planned.moved(Moved(19, 1, 3, refused=1))
+        stays = await scene.next()
+        assert (stays.ports, stays.refused) == ((OLD, OLD, 0), (2,))
+
+    play(part)
+
+
 def test_a_queue_pair_that_is_gone_is_given_back(play):
     """The master learns of it once, and it is not moved any more; a stranger's number stands for nothing."""
 

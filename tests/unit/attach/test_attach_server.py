@@ -139,14 +139,21 @@ def test_nonsense_ends_the_conversation(tmp_path, nonsense):
     assert not [answer for answer in said if "label" in answer]
 
 
-def test_an_answer_that_is_late_is_none(tmp_path):
-    """A question that nobody answers in time leaves the queue pair as the program asked."""
+def test_an_answer_that_is_late_is_followed(tmp_path):
+    """The queue pair goes on as the program asked, and is followed once it is planned; others are not."""
+    asked = []
 
-    async def never(_process, _question):
-        await asyncio.sleep(60)
+    async def late(_process, question):
+        asked.append(question.qp)
+        while len(asked) < 3:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1 if question.qp == 19 else 0)
+        return PathAnswer(849 if question.qp == 17 else 0)
 
-    said, _ = converse(tmp_path / "s", line(HELLO), line(QUESTION), answers=never)
-    assert said[1] == {"label": 0, "timeout": -1, "retries": -1}
+    questions = [line({**QUESTION, "qp": qp}) for qp in (17, 18, 19)]
+    said, _ = converse(tmp_path / "s", line(HELLO), *questions, answers=late, followers=(followers := []))
+    assert said[1:3] == [{"label": 0, "timeout": -1, "retries": -1}] * 2
+    assert followers[0].given == [(17, 0)]
 
 
 @pytest.fixture

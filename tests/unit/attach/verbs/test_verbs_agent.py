@@ -28,7 +28,7 @@ def agent(folder, answer, hello=b"{}\n", messages=None, later=b""):
             with suppress(ConnectionResetError), connection, connection.makefile("rb") as lines:
                 for line in islice(lines, messages):
                     heard.append(json.loads(line))
-                    connection.sendall(answer if "qp" in heard[-1] else hello)
+                    connection.sendall(b"" if "moved" in heard[-1] else answer if "qp" in heard[-1] else hello)
                     if later and "qp" in heard[-1]:
                         time.sleep(LATER_S)
                         connection.sendall(later)
@@ -89,6 +89,14 @@ def test_a_queue_pair_stays_where_its_device_does_not_let_it_move(driver, folder
         {"moved": 17, "device": 2, "label": 0, "refused": 0},
         {"moved": 17, "device": 1, "label": 849, "refused": 1},
     ]
+
+
+def test_the_agent_learns_which_queue_pairs_are_gone(driver, folder):
+    """Also of those that go their own way: a path that is found later may be for them."""
+    with agent(folder, b'{"label":0}\n') as heard:
+        driver("come_and_go").process.communicate()
+    gone = [one for one in heard if "moved" in one]
+    assert gone == [{"moved": 17 + number, "device": 1, "label": 0, "refused": 0} for number in range(3000)]
 
 
 def test_what_is_no_answer_changes_nothing(driver, folder):

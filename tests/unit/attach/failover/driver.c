@@ -572,7 +572,7 @@ static void a_ring(void)
 {
 	wait_s(0.1);
 	fabric_fail(0, WITH_EVENT);
-	wait_s(2.0);
+	wait_s(4.0);
 	unsigned long at[] = {count_others_at(0), count_others_at(1), count_others_at(4)};
 	if (at[0] || at[1] != 2 || at[2] != 3) /* and the end's own at the second */
 		is_wrong("%lu, %lu and %lu queue pairs are at the three NICs", at[0], at[1], at[2]);

@@ -321,7 +321,7 @@ class PathController:
             return
         samples, live_flows = self._tuner.ingest(window), self.live_flows
         if not samples.slow.isdisjoint(followed):
-            self._checks.request()
+            self._checks.request(samples.slow_ports)
         for connection, mine in followed.items():
             for qp, size_bytes in samples.bytes_by_qp(connection).items() if not mine else ():
                 if (flow := live_flows.of_qp(connection[3:], qp)) is not None:

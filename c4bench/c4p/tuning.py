@@ -43,7 +43,10 @@ class ThroughputSample(msgspec.Struct, frozen=True):
 
 
 class HostSamples(NamedTuple):
-    """What a host's QPs did since its last window, by their numbers; `slow` are connections with a slow QP."""
+    """What a host's QPs did since its last window, by their numbers.
+
+    `slow` are connections with a slow QP, `slow_ports` the NICs and the source ports of these QPs.
+    """
 
     connections: Mapping[Connection, Sequence[int]]
     names: Sequence[EndName | None]
@@ -51,6 +54,7 @@ class HostSamples(NamedTuple):
     transfer_s: Floats
     sampled: Bools
     slow: frozenset[Connection]
+    slow_ports: frozenset[tuple[str, str, int]]
 
     def bytes_by_qp(self, connection: Connection) -> dict[int, int]:
         """What each QP of a connection has sent, by its number on the host."""
@@ -108,9 +112,12 @@ class _Qps:
         np.divide(transfer_s, size_bytes, out=self.s_per_byte, where=carried)
         slow = stuck | (carried & (self.s_per_byte > _SLOWER * before))
         self.known |= listed
-        slow_names = (self.names[number] for number in np.flatnonzero(slow).tolist())
-        late = frozenset(name[:5] for name in slow_names if name is not None)
-        return HostSamples(self.connections, self.names, size_bytes, transfer_s, sampled, late)
+        rows = conns[slow[ends]]
+        named = zip((self.names[end] for end in rows["end"].tolist()), rows["source_port"].tolist(), strict=True)
+        late = [(name, port) for name, port in named if name is not None]
+        connections = frozenset(name[:5] for name, _ in late)
+        ports = frozenset((name.source, name.destination, port) for name, port in late)
+        return HostSamples(self.connections, self.names, size_bytes, transfer_s, sampled, connections, ports)
 
     def _stuck(self, conns: Rows, end_s: float) -> Bools:
         """Which QPs have bytes outstanding and make no progress."""

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import msgspec
 
 from c4bench.c4p.disjoint_sets import DisjointSets
-from c4bench.c4p.knowledge.atlas import Pair, Question
+from c4bench.c4p.knowledge.atlas import Pair, Probe, Question
 from c4bench.c4p.knowledge.link_state import LinkHealth
 from c4bench.c4p.knowledge.path_knowledge import PROBES, PathKnowledge
 from c4bench.c4p.policy import PathPolicy
@@ -138,6 +138,7 @@ class PathChecks:
         self._budget = AnswerBudget()
         self._checked_s = -inf
         self._urgent = False
+        self._slow: set[Probe] = set()
         self._round = 0
         # The known paths of live pairs, and of which state of knowledge they are.
         self._paths: dict[str, dict[_KnownPath, list[int]]] = {}
@@ -145,9 +146,10 @@ class PathChecks:
         # NICs, and the missing hops that were silent to them.
         self._refused: set[tuple[str, str]] = set()
 
-    def request(self) -> None:
-        """Make the next check urgent."""
+    def request(self, slow: Collection[Probe]) -> None:
+        """Make the next check urgent, first that of paths which are `slow`."""
         self._urgent = True
+        self._slow.update(slow)
 
     def note_learnt(self, now_s: float) -> None:
         """Note that paths were learnt just now."""
@@ -201,10 +203,11 @@ class PathChecks:
         first = 0 if self._round % 2 and not self._urgent else 1
         due = [*kinds[first](live, now_s), *kinds[1 - first](live, now_s)]
         self._urgent = False
+        self._slow.clear()
         return tuple(dict.fromkeys(due))
 
     def _of_paths_in_use(self, live: Mapping[Pair, Iterable[int]], now_s: float) -> Iterator[Question]:
-        """A check of each path that flows use, by each NIC as many as its switches can answer."""
+        """A check of each path that flows use, slow ones first, by each NIC as many as its switches can answer."""
         by_nic: dict[str, list[Question]] = defaultdict(list)
         for pair, ports in sorted(live.items()):
             if not self._knowledge.outdated(pair):
@@ -212,7 +215,11 @@ class PathChecks:
                     check for port in dict.fromkeys(ports) if (check := self._at_last_switch(pair, port))
                 ]
         for candidates in by_nic.values():
-            yield from self._affordable(self._in_turn(candidates), _LEAST_RESERVE, now_s)
+            wanted = sorted(self._in_turn(candidates), key=self._is_slow, reverse=True)
+            yield from self._affordable(wanted, _LEAST_RESERVE, now_s)
+
+    def _is_slow(self, check: Question) -> bool:
+        return (*check.pair, check.source_port) in self._slow
 
     def _of_oldest_links(self, live: Mapping[Pair, Iterable[int]], now_s: float) -> Iterator[Question]:
         """By each NIC a check of the path whose links were crossed longest ago; of several, one that flows use."""
@@ -323,7 +330,7 @@ class PathChecks:
         nic = check.pair[0]
         hops = self._hops(check)[:-1]
         if any(self._budget.surely_left(nic, hop, now_s) < 1 for hop in hops):
-            self._urgent = True
+            self.request([(*check.pair, check.source_port)])
             return False
         for hop in hops:
             self._budget.spend(nic, hop, now_s)

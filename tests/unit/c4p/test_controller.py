@@ -183,6 +183,32 @@ def test_a_flow_at_a_stand_is_looked_at_at_once(attached):
     assert not controller.live_flows.followed("h0", [("j:data", 0, 8, live[0].source, live[0].destination)])
 
 
+@pytest.mark.parametrize("which", range(4))
+def test_the_path_of_a_slow_qp_is_looked_at_first(which):
+    """Of four paths in use, where the last switch has one answer to give besides what a trace would need."""
+    world, live = World(), flows(count=1, qps=4)
+    pair = live[0].source, live[0].destination
+    live = [msgspec.structs.replace(flow, id=f"j/verbs/0/{'>'.join(pair)}/{qp}.0") for qp, flow in enumerate(live)]
+    controller = running(world, live)
+    assert len(set(spines(controller, live))) == len(live)
+    last = controller.path(live[0].id).hops[-2]
+    while controller._checks._budget.surely_left(pair[0], last, 0.3) >= 3:
+        controller.note_answers(pair[0], [last], 0.3)
+    for window in range(3):
+        conns = [
+            msgspec.structs.replace(
+                record(flow, qp, 10**6 * (1 if qp == which else window), 0.01),
+                source_port=controller.port(flow.id),
+                outstanding=4,
+                last_progress_s=0.0 if qp == which else 0.1 * window + 0.1,
+            )
+            for qp, flow in enumerate(live)
+        ]
+        controller.ingest(told(0.1 * window + 0.1, *conns))
+    asked = [check.source_port for check in controller.checks(0.3) if check.pair == pair]
+    assert asked == [controller.port(live[which].id)]
+
+
 @pytest.mark.parametrize("attached", [False, True])
 def test_own_traffic_is_none_of_others(attached):
     """What switches count of live flows, also of attached programs, is not planned around; a neighbour's is."""

@@ -32,6 +32,7 @@ GROUP, COLL, PROXY_OP, PROXY_STEP, KERNEL_CH, GROUP_API, COLL_API = 1, 2, 8, 16,
 SEND_GPU_WAIT, SEND_WAIT, RECV_WAIT, RECV_FLUSH_WAIT, RECV_GPU_WAIT = 8, 9, 10, 11, 12
 OP_IN_PROGRESS, SEND_PEER_WAIT, KERNEL_CH_STOP = 19, 20, 22
 NCCL_STEPS = 8
+_QUEUE = 4 * NCCL_STEPS
 CREDIT, RECEIVED = b"C", b"R"
 _PORT = 6200
 
@@ -278,13 +279,13 @@ class Device:
 
     def connection(self, completed: Callable[[bool], None]) -> Any:
         """A queue pair; `completed` is called with whether something has arrived, or has been sent."""
-        end = self.opened.connection(self.profile, 4 * NCCL_STEPS, 4 * NCCL_STEPS)
+        end = self.opened.connection(self.profile, _QUEUE, _QUEUE)
         self._ends[end.qp_num] = completed
         return end
 
     def connect(self, end: Any, other: dict[str, Any]) -> None:
         """Connect to the queue pair that the other end has said."""
-        end.connect_by(self.remote(other["gid"], other["qp"]), receives=4 * NCCL_STEPS)
+        end.connect_by(self.remote(other["gid"], other["qp"]), receives=_QUEUE)
 
     def _read(self) -> bool:
         for completion in self.opened.completions():
@@ -303,6 +304,7 @@ class RdmaWire:
         self.frames: deque[bytes] = deque()
         self.readers: dict[int, Callable[[], bool]] = {}
         self._chunk, self._sent, self._arrived = chunk, 0, 0
+        self._granting = self._to_grant = 0  # credits that are not acknowledged, and those that wait for it
         self._memory = np.zeros((2, NCCL_STEPS, chunk), np.uint8)
         self._region = device.opened.register(self._memory.ctypes.data, self._memory.nbytes)
         self._to_next = device.connection(self._on_next)
@@ -329,6 +331,9 @@ class RdmaWire:
             self._from_previous.post_receive()
             self.frames.append(self._memory[1, self._arrived % NCCL_STEPS].tobytes())
             self._arrived += 1
+        else:
+            self._granting -= 1
+            self._grant()
 
     def send(self, data: bytes) -> None:
         """Write a message, for which there is credit, into the next rank's memory."""
@@ -342,8 +347,14 @@ class RdmaWire:
 
     def answer(self, answer: bytes) -> None:
         """Grant the previous rank a message; the NIC acknowledges those that arrive."""
-        if answer == CREDIT:
+        self._to_grant += answer == CREDIT
+        self._grant()
+
+    def _grant(self) -> None:
+        """As many as the queue takes: as in NCCL, credits wait until earlier ones are acknowledged (`net_ib.cc`)."""
+        while self._to_grant and self._granting < _QUEUE:
             self._from_previous.write((0, 0), (0, 0), 0, immediate=0)
+            self._granting, self._to_grant = self._granting + 1, self._to_grant - 1
 
 
 def _say(connection: socket.socket, what: dict[str, Any]) -> None:

@@ -176,6 +176,15 @@ class InterfaceTarget(msgspec.Struct, frozen=True):
         """The multipath routes that use it, as arguments of `ip route`."""
         return through(lines(self.printed["multipath"]), self.interface.netdev)
 
+    def ecmp_routes(self) -> list[str]:
+        """As `multipath`. Raises UnhealthyError where there is none."""
+        if not (routes := self.multipath()):
+            raise UnhealthyError(
+                f"{self.interface.name} is in no ECMP route of the switch's own; choose a port that `ip route` lists "
+                "as one of several, of no routing daemon"
+            )
+        return routes
+
     def lines(self, section: str) -> list[list[str]]:
         """The lines of a section, each split into words."""
         return [words(line) for line in lines(self.printed[section])]

@@ -10,6 +10,7 @@ RESULT_FILE = "result.json"
 LOG_FILE = "lab.log"  # crashes, boots and routes, in lab time
 HOST_LOGS = "hosts"  # folder of NAME.log: the services of each host since its boot
 CONTROL_SOCKET = "/run/c4/lab.sock"
+ROUTING_DAEMONS = "/run/frr"  # where switches have some
 INVENTORY = "/run/c4/inventory.yml"
 MACHINE_ROOT = "/run/c4/machine"  # the machine's file system, which cannot be written to
 READY_MARK = b"\x1ec4bench:ready\n"  # printed on the console when the lab is up; the machine's side removes it

@@ -16,6 +16,7 @@ from c4bench.doctor.switches import ask_all
 from c4bench.inject import catalogue, feasibility
 from c4bench.inject.feasibility import Feasibility
 from c4bench.inventory import Inventory
+from c4bench.lab.spec import ROUTING_DAEMONS
 from c4bench.pytest_plugin.verdicts import IN_LAB
 from c4bench.record import RunDirectory
 from c4bench.remote.clock import ClockOffset
@@ -140,8 +141,8 @@ class Tenancy:
 
 
 def _imitates_hardware(inventory: Inventory) -> bool:
-    """Whether a lab's switches or NICs are those of a vendor, so that they have other faults than the lab's own."""
-    systems = any(inventory.facts[name].os for name in inventory.switches)
+    """Whether a lab's switches or NICs are like a vendor's, or route themselves: they can have fewer faults."""
+    systems = any(inventory.facts[name].os for name in inventory.switches) or Path(ROUTING_DAEMONS).exists()
     return systems or any(nic.device.startswith(_CONNECTX) for host in inventory.hosts for nic in host.nics)
 
 

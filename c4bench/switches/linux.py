@@ -35,6 +35,8 @@ _READS = {
     "speeds": Read(_SPEEDS, needed=False),
     "version": Read("cat /etc/os-release", needed=False),
 }
+# Routing daemons, by the names that `ip` has for them (rt_protos): they write routes again as they learn of links.
+_DAEMONS = re.compile(r" proto (babel|bgp|bird|eigrp|isis|openr|ospf|rip|zebra)\b")
 # These count down, or show the progress of duplicate address detection.
 _VOLATILE = ("valid_life_time", "preferred_life_time", "tentative")
 _VERSION = re.compile(r'^PRETTY_NAME="?([^"\n]*)', re.MULTILINE)
@@ -199,11 +201,11 @@ def _assigned_by_kernel(item: Any) -> bool:  # noqa: ANN401
 def _routes(output: Iterable[str], port: str) -> dict[str, str]:
     """Routes by section, one a line: those through `port` alone, and all multipath routes of the host.
 
-    IPv6 routes, recognised by their router preference (RFC 4191), are listed without those the kernel derives from
-    addresses.
+    Those of routing daemons are left out: they are no setting. IPv6 routes, recognised by their router preference (RFC
+    4191), are listed without those the kernel derives from addresses.
     """
     # The state of a next hop is not part of the route.
-    routes = [re.sub(r" (linkdown|dead)\b", "", line).strip() for line in output]
+    routes = [re.sub(r" (linkdown|dead)\b", "", line).strip() for line in output if not _DAEMONS.search(line)]
     version6 = {line for line in routes if " pref " in line}
     several = sorted(line for line in routes if " nexthop " in line and line not in version6)
     own = through(routes, port)

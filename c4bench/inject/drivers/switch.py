@@ -74,23 +74,19 @@ def acks_lost(request: FaultRequest, target: InterfaceTarget) -> Plan:
 @driver("forwarding.misrouted")
 def misrouted(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Leave this port as the only next hop of every ECMP route that uses it."""
-    return _routed(request, target, lambda hops: [_unweighted(next(hop for hop in hops if _leaves_by(target, hop)))])
+    return _routed(target, lambda hops: [_unweighted(next(hop for hop in hops if _leaves_by(target, hop)))])
 
 
 @driver("forwarding.ecmp_out")
 def ecmp_out(request: FaultRequest, target: InterfaceTarget) -> Plan:
     """Take this port out of every ECMP route that uses it."""
-    return _routed(request, target, lambda hops: _others(target, hops))
+    return _routed(target, lambda hops: _others(target, hops))
 
 
-def _routed(request: FaultRequest, target: InterfaceTarget, kept: Callable[[list[str]], list[list[str]]]) -> Plan:
+def _routed(target: InterfaceTarget, kept: Callable[[list[str]], list[list[str]]]) -> Plan:
     """Every ECMP route that uses the port with the next hops that are `kept`: one, or several after `nexthop`."""
     netns = target.netns
-    routes = [line.split(" nexthop ") for line in target.multipath()]
-    if not routes:
-        raise UnhealthyError(
-            f"{request.where} is in no ECMP route; choose a port that `ip route` on the switch lists as one of several"
-        )
+    routes = [line.split(" nexthop ") for line in target.ecmp_routes()]
     apply, revert, devices = [], [], set()
     for destination, *hops in routes:
         left = [word for hop in kept(hops) for word in hop]

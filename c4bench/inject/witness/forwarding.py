@@ -80,13 +80,7 @@ class PortShare:
 
     def __init__(self, request: FaultRequest) -> None:
         self._target = interfaces.examine(request.interface)
-        routes = self._target.multipath()
-        if not routes:
-            raise UnhealthyError(
-                f"{request.where} is in no ECMP route; choose a port that `ip route` on the switch lists "
-                "as one of several"
-            )
-        destination, *hops = routes[0].split(" nexthop ")
+        destination, *hops = self._target.ecmp_routes()[0].split(" nexthop ")
         self._network = words(destination)[0]
         self._devices = [device_of(hop) for hop in hops]
         self._counters = Counters(self._target.netns)

@@ -16,11 +16,12 @@ from pathlib import Path
 from c4bench.attach import build
 from c4bench.errors import UnhealthyError
 from c4bench.lab.guest import fabric
+from c4bench.lab.spec import ROUTING_DAEMONS
 from c4bench.lab.topology import LinkEnd, Topology, next_hops
 from c4bench.model.graph import distances
 
 PROGRAMS = Path("/usr/lib/frr")
-_FOLDER = Path("/run/frr")
+_FOLDER = Path(ROUTING_DAEMONS)
 _DAEMONS = ("zebra", "bfdd", "bgpd")
 _USER = "frr"
 _FIRST_SYSTEM = 4_200_000_000  # RFC 6996: private use

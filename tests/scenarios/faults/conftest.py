@@ -114,9 +114,9 @@ def state(on, inventory, hosts):
 
 
 def steady(text):
-    """Without what counts down, or is said of a link's health in passing."""
+    """Without what counts down, is said of a link's health in passing, or is a routing daemon's."""
     lines = []
-    for line in text.splitlines():
+    for line in (line for line in text.splitlines() if " proto bgp " not in line):
         lines += map(link_line, filter(ours, json.loads(line))) if line.startswith("[{") else [line.strip()]
     return sorted(lines)
 

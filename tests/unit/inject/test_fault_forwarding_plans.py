@@ -88,7 +88,7 @@ def test_a_port_in_no_ecmp_route_is_refused(switch):
     """Nothing could be misrouted to it; the message says how to find another."""
     switch.found = port(multipath="10.7.0.0/24 nexthop via 10.0.0.9 dev up8 weight 1\n")
     for make in (lambda asked: driver.misrouted(asked, switch.found), witness.PortShare):
-        with pytest.raises(UnhealthyError, match=r"leaf0/up1 is in no ECMP route; choose a port that `ip route`"):
+        with pytest.raises(UnhealthyError, match=r"leaf0/up1 is in no ECMP route of the switch's own; choose a port"):
             make(request("switch.misrouted"))
 
 

@@ -33,6 +33,10 @@ default via 10.1.1.254 dev h5n0 table 1101
 10.9.0.0/24 proto static
 \tnexthop via 10.1.1.254 dev h5n0 weight 1
 \tnexthop via 10.2.1.254 dev h5n1 weight 1 dead
+10.6.0.0/16 nhid 9 via 10.1.1.254 dev h5n0 proto bgp metric 20
+10.8.0.0/16 nhid 24 proto bgp metric 20
+\tnexthop via 10.1.1.254 dev h5n0 weight 1
+\tnexthop via 10.2.1.254 dev h5n1 weight 1
 10.7.0.0/24
 \tnexthop via 10.2.1.254 dev h5n1 weight 1
 \tnexthop via 10.2.2.254 dev h5n2 weight 1

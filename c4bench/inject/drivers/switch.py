@@ -72,13 +72,13 @@ def acks_lost(request: FaultRequest, target: InterfaceTarget) -> Plan:
 
 
 @driver("forwarding.misrouted")
-def misrouted(request: FaultRequest, target: InterfaceTarget) -> Plan:
+def misrouted(request: FaultRequest, target: InterfaceTarget) -> Plan:  # noqa: ARG001  (the interface of a driver)
     """Leave this port as the only next hop of every ECMP route that uses it."""
     return _routed(target, lambda hops: [_unweighted(next(hop for hop in hops if _leaves_by(target, hop)))])
 
 
 @driver("forwarding.ecmp_out")
-def ecmp_out(request: FaultRequest, target: InterfaceTarget) -> Plan:
+def ecmp_out(request: FaultRequest, target: InterfaceTarget) -> Plan:  # noqa: ARG001  (the interface of a driver)
     """Take this port out of every ECMP route that uses it."""
     return _routed(target, lambda hops: _others(target, hops))
 

@@ -115,7 +115,7 @@ def same_until_event(packets: Sequence[Packet], undisturbed: Sequence[Packet]) -
 class Repair:
     """Gives NICs their links back where the event says so; `listed` are the packets until then.
 
-    From then on packets are numbered anew.
+    From then on packets are numbered from 1 again.
     """
 
     def __init__(self, event: Event | None) -> None:

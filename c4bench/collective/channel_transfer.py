@@ -44,10 +44,17 @@ class ChunkedShare(NamedTuple):
         return -(-max(stop - start for start, stop in self.segments) // self.chunks)
 
 
-def cut(segments: list[Span], itemsize: int, chunk_bytes: int, whole: Sequence[Span]) -> ChunkedShare:
-    """Cut parts of the segments `whole` into as many chunks as the longest one needs."""
+def cut(
+    segments: list[Span], itemsize: int, chunk_bytes: int, whole: Sequence[Span], carriers: int = 1
+) -> ChunkedShare:
+    """Cut parts of the segments `whole` into as many chunks as the longest one needs.
+
+    They are a multiple of the `carriers`, unless too short.
+    """
     longest = max(stop - start for start, stop in segments)
-    return ChunkedShare(segments, schedule.chunk_count(longest, 1, itemsize, chunk_bytes), whole)
+    chunks = schedule.chunk_count(longest, 1, itemsize, chunk_bytes)
+    even = -(-chunks // carriers) * carriers
+    return ChunkedShare(segments, even if longest * itemsize >= even * _MIN_SHARE_BYTES else chunks, whole)
 
 
 def share(segments: Sequence[Span], weights: Sequence[int]) -> list[list[Span]]:
@@ -63,11 +70,15 @@ def share(segments: Sequence[Span], weights: Sequence[int]) -> list[list[Span]]:
 
 
 class ChannelSplit(NamedTuple):
-    """How channels share an array: by `weights` (0: unused), in messages up to `chunk_bytes`, `window` in flight."""
+    """How channels share an array: by `weights` (0: unused), in messages up to `chunk_bytes`, `window` in flight.
+
+    If a channel loses its NIC, so many `carriers` have equal parts of its messages.
+    """
 
     weights: tuple[int, ...]
     chunk_bytes: int
     window: int
+    carriers: int = 1
 
     def by(self, channels: frozenset[int]) -> "ChannelSplit":
         """The same split over these channels only."""
@@ -84,6 +95,17 @@ class ChannelSplit(NamedTuple):
         queued.
         """
         packets = share_bytes // (sum(map(bool, self.weights)) * chunks * _PACKET_BYTES)
+        return self._in_messages_of(packets)
+
+    def for_shared_nics(self, qps: int) -> "ChannelSplit":
+        """The same split where so many QPs share a NIC: shorter messages, which are acknowledged more often.
+
+        A QP may have a few packets unacknowledged, and an acknowledgement waits behind what all QPs of its NIC have
+        queued. For that of a long message it waits so long that the NIC idles.
+        """
+        return self._in_messages_of(self.chunk_bytes // qps // _PACKET_BYTES)
+
+    def _in_messages_of(self, packets: int) -> "ChannelSplit":
         chunk_bytes = min(self.chunk_bytes, max(1, packets) * _PACKET_BYTES)
         factor = min(MAX_WINDOW_FACTOR, -(-self.chunk_bytes // chunk_bytes))
         return self._replace(chunk_bytes=chunk_bytes, window=factor * self.window)
@@ -95,7 +117,7 @@ class ChannelSplit(NamedTuple):
             used = used[:1]
         shares = share(segments, [self.weights[channel] for channel in used])
         return [
-            (channel, cut(part, array.itemsize, self.chunk_bytes, segments))
+            (channel, cut(part, array.itemsize, self.chunk_bytes, segments, self.carriers))
             for channel, part in zip(used, shares, strict=True)
         ]
 

@@ -163,6 +163,14 @@ def poorest(order: Sequence[int], lost: Lost, weights: Sequence[int]) -> int:
     return min(_shared(rank, other, lost, weights) for rank, other in pairwise((*order, order[0])))
 
 
+def qps_of_a_nic(order: Sequence[int], lost: Lost, width: int) -> int:
+    """How many QPs send by a NIC at most, around a ring of hosts in this order.
+
+    The `width` ranks of a host have QPs of their own, and those that have lost their NIC use the others' too.
+    """
+    return 1 if width == 1 else 1 + max(len(lost[rank] | lost[other]) for rank, other in pairwise((*order, order[0])))
+
+
 def ring_order(lost: Lost, weights: Sequence[int]) -> tuple[int, ...]:
     """An order of the ring whose slowest pair shares as much as possible; the plain order if none found is better.
 
@@ -260,7 +268,8 @@ class DegradedReduce:
         else:
             segments = schedule.split(array.size, self._group.size)
             part = self._part(tuple(rank for host in strategy.hosts for rank in self._hosts[host]))
-            part.ring(signature, array, segments, schedule.all_reduce, reducing)
+            split = part.default_split.for_shared_nics(qps_of_a_nic(strategy.hosts, self._lost, self._width))
+            part.ring(signature, array, segments, schedule.all_reduce, reducing, split)
             self.reordered += 1
         return True
 

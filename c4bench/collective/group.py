@@ -119,7 +119,9 @@ class Group:
         used = self.site.channels
         weights = tuple(max(1, round(rate)) if channel in used else 0 for channel, rate in enumerate(rates_bps))
         slowest_bps = min(rates_bps[channel] for channel in used)
-        return ChannelSplit(weights, self.options.chunk_for(slowest_bps), self.options.window)
+        # A rank with a GPU has the messages of one NIC, which are too few to be spread evenly by chance.
+        others = len(self.site.ports) - 1 if self.options.resilient and has_gpus(self.site.members) else 1
+        return ChannelSplit(weights, self.options.chunk_for(slowest_bps), self.options.window, max(1, others))
 
     def _connect_reduce(self, algorithm: str) -> None:
         """Connect the edges of an all-reduce that is no ring; the first call does it.

@@ -122,7 +122,7 @@ for page in order: memory[page * 4096] = 1
     assert f"more pieces than the {most} that this machine allows; run less in one lab" in done.stderr
 
 
-@pytest.mark.parametrize("most", [256, 1000])
+@pytest.mark.parametrize("most", [pytest.param(256, marks=pytest.mark.nightly), 1000])
 def test_too_few_open_files_are_refused(most, tmp_path):
     """A machine that allows too few open files refuses the lab at once, in one line, and makes no run directory."""
     (tmp_path / "pytest.ini").write_text("[pytest]\nc4_fixtures = true\n")

@@ -68,7 +68,10 @@ def test_options_work_and_files_come_out(project):
     assert "1 failed in" in output or "1 failed, 3 deselected" in output
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, *(pytest.param(other, marks=pytest.mark.nightly) for other in (signal.SIGTERM, signal.SIGHUP))],
+)
 def test_an_interrupted_lab_leaves_no_key_and_no_process(project, number):
     """Ctrl-C, SIGTERM and SIGHUP end a lab at once; of `c4bench lab run` not even a folder is left."""
     command = [sys.executable, "-m", "c4bench.cli.main", "lab", "run", "--topology=pair", "--", "sh", "-c"]

@@ -4,9 +4,12 @@ import statistics
 
 
 def durations(accounts):
-    """How long each operation took: its slowest rank's time."""
-    spans = [[ended - began for began, ended in each.spans] for each in accounts]
-    return [max(took) for took in zip(*spans, strict=True)]
+    """How long each operation took: from the last rank's beginning to the last rank's end.
+
+    A rank that began before others waits for them. That wait is no part of the operation.
+    """
+    spans = zip(*(each.spans for each in accounts), strict=True)
+    return [max(ended for _, ended in each) - max(began for began, _ in each) for each in spans]
 
 
 def default_split(accounts):

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from c4bench.collective.degraded import ReorderedRing, SplitReduce, agree_on_losses, choose_strategy, poorest
+from c4bench.collective.degraded import (
+    ReorderedRing,
+    SplitReduce,
+    agree_on_losses,
+    choose_strategy,
+    poorest,
+    qps_of_a_nic,
+)
 
 NONE = frozenset()
 NICS = 4
@@ -114,3 +121,11 @@ def test_hosts_with_gpus_are_split_off_one_by_one(width):
     assert choose_strategy([*lost[:4], frozenset({5}), NONE], [25] * 8, width) is None
     neighbours = [NONE, frozenset({1}), frozenset({5}), NONE, NONE, NONE]
     assert choose_strategy(neighbours, [25] * 8, width) == ReorderedRing((0, 1, 5, 4, 3, 2))
+
+
+def test_qps_that_share_a_nic():
+    """A rank that has lost its NIC sends by those of its host's other ranks; a host's only rank has one QP for each."""
+    lost = [NONE, frozenset({0}), frozenset({1}), NONE]
+    assert qps_of_a_nic((0, 1, 3, 2), lost, 4) == 2
+    assert qps_of_a_nic((0, 1, 2, 3), lost, 4) == 3
+    assert qps_of_a_nic((0, 1, 2, 3), lost, 1) == 1

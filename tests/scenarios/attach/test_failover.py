@@ -87,6 +87,19 @@ def _wait_until_carried(switches, before, ran):
         time.sleep(0.02)
 
 
+def _wait_until_shared(switches, ports, before, ran, ends):
+    """Wait until both NICs of the end that sends have sent much."""
+    names = {ports.leading[nic.address] for host in ends for nic in host.nics}
+    sent = set()
+    while len(sent) < 2:
+        assert ran.poll() is None, f"only {sent} have sent much"
+        time.sleep(0.02)
+        now = switches.ports()
+        carried = carried_bytes(before, now)
+        busy = {f"{now[hop].switch}/{now[hop].interface}" for hop in carried if carried[hop] >= STARTED_BYTES}
+        sent = busy & names
+
+
 @pytest.fixture
 def lose(inject, ports):
     """A host's first NIC is lost in this way, for as long as a `with` block takes."""
@@ -206,7 +219,7 @@ def test_perftest(program, ends, inject, measure, switches, words, which):
 
 
 @pytest.mark.parametrize("which", [None, 0, 1])
-def test_load_is_shared(program, ends, inject, measure, switches, which):
+def test_load_is_shared(program, ends, inject, measure, switches, ports, which):
     """Four queue pairs have nearly the bandwidth of both NICs, and end well when one of these is lost, at either end.
 
     Limit: what is lost until the queue pairs have moved, 50 ms of a run of 1.6 s at one NIC's rate, is 2 %; and as much
@@ -218,7 +231,7 @@ def test_load_is_shared(program, ends, inject, measure, switches, which):
     ran = program(f"ib_write_bw -q 4 {PERFTEST}", hosts=ends, environment=with_failover(balance=True))
     with ExitStack() as faults:
         if which is not None:
-            _wait_until_carried(switches, before, ran)
+            _wait_until_shared(switches, ports, before, ran, ends)
             faults.enter_context(inject("nic.down", host=ends[which].name, nic=which))
         codes = ran.wait(WITHIN_S)
     printed = "".join(each.output() for each in ran.processes)

@@ -20,6 +20,7 @@ MS_REC = 0x4000
 MS_PRIVATE = 0x40000
 
 # linux/magic.h, linux/nsfs.h; struct statfs is 120 bytes on 64-bit Linux.
+_PR_SET_TIMERSLACK = 29
 _NSFS_MAGIC = 0x6E736673
 _NS_GET_USERNS = 0xB701
 _NS_GET_NSTYPE = 0xB703
@@ -50,6 +51,11 @@ def bind(source: str, target: str, *, recursive: bool = False) -> None:
 def unshare(flags: int) -> None:
     """Leave the namespaces in `flags` (CLONE_NEW*) for new ones. Raises OSError."""
     _check(_libc.unshare(flags), "unshare")
+
+
+def set_timer_slack(ns: int) -> None:
+    """How late this thread's sleeps may end, at most; 0 is the usual freedom."""
+    _check(_libc.prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(ns)), "timer slack")
 
 
 def enter(path: str, kind: int) -> None:

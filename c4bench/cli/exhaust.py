@@ -30,6 +30,9 @@ def register(commands: Commands) -> None:
     parser.add_argument("--operations", type=int, default=1, metavar="NUMBER", help="one after the other (default 1)")
     parser.add_argument("--resilient", action="store_true", help="ranks that survive the loss of a NIC")
     parser.add_argument("--nics", type=int, default=2, metavar="NUMBER", help="of each resilient rank (default 2)")
+    parser.add_argument(
+        "--slots", type=int, default=4, metavar="NUMBER", help="messages of which a rank has room (default 4)"
+    )
     parser.add_argument("--events", default="", metavar="EVENTS", help=f"of {', '.join(EVENTS)} (default: all)")
     parser.add_argument("--runs", type=int, default=0, metavar="NUMBER", help="at most so many more (default: all)")
     parser.add_argument(
@@ -70,6 +73,7 @@ def _asked(arguments: argparse.Namespace) -> Sweep:
         _found(arguments.before),
         arguments.nics,
         words_of(arguments.command) if arguments.command else (),
+        arguments.slots,
     )
     kinds = chosen([name for name in arguments.events.split(",") if name])
     return Sweep(program, arguments.seed, tuple(kinds), _shard(arguments.shard), arguments.runs, arguments.shrink)

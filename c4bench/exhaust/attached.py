@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from c4bench import namespaces
@@ -40,8 +40,7 @@ def become(program: Program, rank: int, hosts: Sequence[Host], before: Callable[
     descriptor = os.open(_output(rank), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
-    preloaded = variables(build.libraries(failover=True), build.profiler(), os.environ)
-    os.environ.update(preloaded | failover_variables(os.environ) | {SOCKET: str(_SOCKET)})
+    os.environ.update(_environment())
     _SOCKET.touch()
     namespaces.bind(str(_socket(host)), str(_SOCKET))
     words = _words(program, rank, hosts)
@@ -60,10 +59,17 @@ def end(rank: int, code: int) -> RankEnd:
     return RankEnd(raised=f"exit code {code}: {said or 'nothing said'}")
 
 
+@cache
+def _environment() -> dict[str, str]:
+    """The variables of every end: what is preloaded is found by a digest of all its sources."""
+    preloaded = variables(build.libraries(failover=True), build.profiler(), os.environ)
+    return preloaded | failover_variables(os.environ) | {SOCKET: str(_SOCKET)}
+
+
 @contextmanager
 def agents(hosts: Sequence[Host]) -> Iterator[None]:
     """While the block runs, a process brings words between programs on these hosts."""
-    make_folder(Path(variables([], Path(), {})[RECORDS]))
+    make_folder(Path(_environment()[RECORDS]))
     pid = os.fork()
     if pid == 0:
         try:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import cast
 
 import msgspec
+from msgspec.structs import replace
 
 from c4bench import inventory, namespaces
 from c4bench.collective.communicator import Communicator
@@ -43,6 +44,9 @@ from c4bench.workload.collectives import RepeatedCall
 _HUB = Path("/run/tmp/exhaust.sock")
 # Trials begin at multiples of this, which the kernel's timers divide, and so long after the one before at least.
 _ROUND_NS, _PAUSE_S = 100_000_000, 0.03
+# The step of the lab's clock, and a sleep whose timer ends 2 ns before a step. Where that rings late, so much is left
+# out by the clock afterwards.
+_STEP_NS, _NAP_NS, _LATE_NS, _LEFT_NS, _ALIGNING_NS = 16, 20_013, 256, 4, 2_000_000
 # Modules that ranks load late: here they are loaded once.
 _LATE = ("verbs.device", "collective.degraded", "collective.migration")
 _CHECKED_EVERY = 100
@@ -55,7 +59,7 @@ class Trial:
     def __init__(self, program: Program, hosts: Sequence[Host], event: Event | None) -> None:
         self._program, self._event = program, event
         self._repair = packets.Repair(event)
-        self._hosts = hosts[: program.ranks]
+        self._hosts = [replace(host, nics=host.nics[: program.nics]) for host in hosts[: program.ranks]]
         self._ends: dict[int, RankEnd] = {}
         self._running: dict[int, tuple[int, int]] = {}
         self._selector = selectors.DefaultSelector()
@@ -121,8 +125,32 @@ class Trial:
 
 def _sleep_until_round() -> None:
     time.sleep(_PAUSE_S)
-    # The lab's clock counts in 16 ns: half of that aside, rounding to a float changes nothing.
-    time.sleep((-time.monotonic_ns() % _ROUND_NS - 8) / 1e9)
+    _sleep_ns((-time.monotonic_ns() - _ALIGNING_NS) % _ROUND_NS)
+    namespaces.set_timer_slack(1)
+    _align()
+    _sleep_ns((-time.monotonic_ns() - _STEP_NS - 2) % _ROUND_NS)
+    namespaces.set_timer_slack(0)
+
+
+def _align() -> None:
+    """Sleep until the kernel's time, which has whole ns, is a multiple of what its clock counts in.
+
+    A timer whose end is E rings at E + 1 + (what the clock leaves out). Where the clock is not at E yet, it rings once
+    more, 501 ns later: whether it does must be the same in each trial. A timer that ends 2 ns before a step makes what
+    is left out one ns less, and where that was nothing, it is late.
+    """
+    for _ in range(2 * _STEP_NS):
+        began_ns = time.monotonic_ns()
+        _sleep_ns(_NAP_NS)
+        if time.monotonic_ns() - began_ns > _NAP_NS + _LATE_NS:
+            break
+    for _ in range(_LEFT_NS):
+        _sleep_ns(_NAP_NS)
+
+
+def _sleep_ns(ns: int) -> None:
+    # Rounded up to whole ns.
+    time.sleep((ns - 0.5) / 1e9)
 
 
 def _enter(host: Host) -> None:

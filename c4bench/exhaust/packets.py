@@ -90,7 +90,7 @@ def digest(packets: Sequence[Packet]) -> str:
 
 
 def _timeless(packets: Sequence[Packet]) -> list[Packet]:
-    """The packets without their times: token buckets round these to 64 ns, and so not all runs alike."""
+    """The packets without their times, which timers of others may move a little."""
     return [packet._replace(ns=0) for packet in packets]
 
 

@@ -15,21 +15,21 @@ Collective = Literal[
 ]
 Kind = Collective | Literal["attached"]
 _CONNECT_S, _TIMEOUT_S = 5.0, 5.0
-# Small messages, so that a small program has many; little staging memory, since registering it touches each page.
+# Small messages, so that a small program has many.
 _CHUNK_BYTES = 4096
-_STAGING_BYTES = 4 * _CHUNK_BYTES
 # After its last call a rank looks again at what it has received: for so long, what is still under way may arrive late.
 REST_S = 0.3
 _END_S = 5.0
 _ENDS = 2
-_MOST_RANKS, _MOST_BYTES, _MOST_OPERATIONS, _MOST_NICS = 32, 64 << 20, 1000, 4
+_MOST_RANKS, _MOST_BYTES, _MOST_OPERATIONS, _MOST_NICS, _MOST_SLOTS = 32, 64 << 20, 1000, 4, 64
 
 
 class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`ranks` that make `operations` calls of `kind`, each with other numbers in the same arrays of `size_bytes`.
 
     In a `pipeline`, each rank receives from the one before it and sends to the one after it. With `resilient`, ranks
-    have `nics_each` NICs and survive the loss of one. If two are left, messages overtake each other.
+    have `nics_each` NICs and survive the loss of one. If two are left, messages overtake each other. Receivers have
+    staging memory for `slots` messages: little, since registering it touches each page.
     `before` is `FILE.py:NAME`, a function that each rank calls first.
 
     An `attached` program is a `command` of others, which runs at both ends of a connection, and goes on at another NIC.
@@ -44,6 +44,7 @@ class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     before: str = ""
     nics_each: int = 2
     command: tuple[str, ...] = ()
+    slots: int = 4
 
     def __post_init__(self) -> None:
         for name, value, least, most in (
@@ -51,6 +52,7 @@ class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ("size_bytes", self.size_bytes, 0, _MOST_BYTES),
             ("operations", self.operations, 1, _MOST_OPERATIONS),
             ("nics", self.nics_each, 2, _MOST_NICS),
+            ("slots", self.slots, 1, _MOST_SLOTS),
         ):
             if not least <= value <= most:
                 raise UsageError(f"{name} {value} is not between {least} and {most}")
@@ -79,7 +81,7 @@ class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The communicator's options."""
         return Options(
             chunk_bytes=_CHUNK_BYTES,
-            staging_bytes=_STAGING_BYTES,
+            staging_bytes=self.slots * _CHUNK_BYTES,
             profile=BRISK,
             connect_s=_CONNECT_S,
             timeout_s=_TIMEOUT_S,

@@ -20,6 +20,8 @@ class Found(NamedTuple):
     outcome: Outcome
 
 
+# So many packets of a program are tried: others may show the bug at the first one.
+_PACKETS_OF_PROGRAM = 24
 Attempt = Callable[[Program, Event], Outcome]
 Count = Callable[[Program], Counts | None]
 
@@ -42,8 +44,9 @@ def smallest(
 
 
 def smaller(program: Program) -> Iterator[Program]:
-    """Programs with fewer ranks, fewer operations or fewer bytes, those that leave out most first."""
-    for name, least in (("ranks", 2), ("operations", 1), ("size_bytes", 4)):
+    """Programs with fewer ranks, operations, NICs, slots or bytes, those that leave out most first."""
+    own = (("nics_each", 2), ("slots", 1)) if program.resilient else ()
+    for name, least in (("ranks", 2), ("operations", 1), *own, ("size_bytes", 4)):
         value = getattr(program, name)
         for fewer in sorted({least, value // 4, value // 2, value - 1}):
             if least <= fewer < value:
@@ -58,18 +61,20 @@ def _changed(program: Program, name: str, value: int) -> Iterator[Program]:
 
 
 def shrink(found: Found, attempt: Attempt, count: Count, tries: int) -> Found:
-    """The smallest program that goes wrong within so many tries, at its first packet that does.
+    """The smallest program that goes wrong within so many tries, at one of its packets.
 
     `count` is how many packets an undisturbed program has, None where it is not exact. A program is given up after the
-    first that goes wrong: it is smaller, and the search goes on from there.
+    first that goes wrong: it is smaller, and the search goes on from there. None is tried again.
     """
     left = tries
+    seen: set[Program] = set()
     while True:
         for program in smaller(found.program):
-            counts = count(program)
+            counts = count(program) if program not in seen else None
+            seen.add(program)
             if counts is None:
                 continue
-            better, left = _first_wrong(program, counts, found.event, attempt, left)
+            better, left = _first_wrong(program, counts, found, attempt, left)
             if better or not left:
                 break
         else:
@@ -80,15 +85,21 @@ def shrink(found: Found, attempt: Attempt, count: Count, tries: int) -> Found:
 
 
 def _first_wrong(
-    program: Program, counts: Counts, event: Event, attempt: Attempt, left: int
+    program: Program, counts: Counts, like: Found, attempt: Attempt, left: int
 ) -> tuple[Found | None, int]:
-    """The first packet of a program at which the event goes wrong, and how many tries are left."""
-    for number in range(1, counts.of(event.what) + 1):
+    """A packet at which the event goes wrong, if there is one among the nearest, and how many tries are left."""
+    for number in _nearest(like.event.number, like.counts.of(like.event.what), counts.of(like.event.what)):
         if not left:
             return None, 0
         left -= 1
-        tried = replace(event, number=number)
+        tried = replace(like.event, number=number)
         outcome = attempt(program, tried)
         if outcome.verdict == "wrong":
             return Found(program, tried, counts, outcome), left
     return None, left
+
+
+def _nearest(number: int, of: int, most: int) -> list[int]:
+    """Packets of a program with `most`, those first that are about as far in it as `number` is in one with `of`."""
+    place = number * most / of
+    return sorted(range(1, most + 1), key=lambda each: abs(each - place))[:_PACKETS_OF_PROGRAM]

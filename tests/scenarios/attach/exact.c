@@ -40,7 +40,7 @@ static _Thread_local uint64_t posted_requests, longest_ns, last_ns;
 
 static char **words;
 static size_t bytes;
-static uint64_t count;
+static uint64_t count, requests; /* messages; what a client posts for them */
 static int server;
 static useconds_t pause_us;
 
@@ -180,7 +180,7 @@ static void post(enum ibv_wr_opcode opcode, void *from, size_t length, uint64_t 
 				      .wr.rdma = {there.address + to, there.key}};
 	struct ibv_send_wr *bad;
 
-	if (!server && posted_requests++ == count / 2)
+	if (!server && posted_requests++ == requests / 2)
 		usleep(pause_us);
 	if (ibv_post_send(qp, &request, &bad))
 		fail(2, "post", number);
@@ -399,6 +399,7 @@ int main(int argc, char **argv)
 	words = argv;
 	bytes = (size_t)atol(argv[4]);
 	count = (uint64_t)atoll(argv[5]);
+	requests = strcmp(argv[1], "write") ? count : 2 * count;
 	server = argc < 7;
 	pause_us = (useconds_t)setting("EXACT_PAUSE_US", 0);
 	for (long stream = 1; stream < streams; stream++)

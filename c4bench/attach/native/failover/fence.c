@@ -120,7 +120,7 @@ void fence_greet(struct pair *pair)
 	pair->packets[TWIN] = standby_draw(pair);
 	pair->peer.tag = 0;
 	pair->ended = 0;
-	pair->peer.knows = 0;
+	pair->peer.knows = pair->peer.awaits = 0;
 	pair->move = (struct move){.phase = NO_MOVE};
 	pair->standby = (struct standby){0};
 	pair->stall = (struct stall){0};
@@ -195,6 +195,14 @@ void fence_stay(struct pair *pair)
 		atomic_compare_exchange_strong(&pair->state, &young, PLAIN);
 }
 
+/* What this end says that it knows, see `struct peer`. */
+static int own_knowledge(const struct pair *pair)
+{
+	if (pair->state == YOUNG)
+		return pair->peer.tag ? HEARD : 0;
+	return pair->peer.knows >= CONNECTED ? SURE : CONNECTED;
+}
+
 static void greet(struct pair *pair, uint64_t now_ns)
 {
 	char word[128], gid_text[33];
@@ -203,6 +211,7 @@ static void greet(struct pair *pair, uint64_t now_ns)
 	int index = nic_twin_gid(pair->nic, ah->port_num, ah->grh.sgid_index, &gid);
 	uint64_t waited_ns = now_ns - pair->since_ns;
 
+	pair->peer.awaits = 0;
 	pair->greeted_ns = now_ns;
 	pair->greet_ns = now_ns + (waited_ns < GREET_FIRST_NS ? GREET_FIRST_NS : waited_ns < GREET_AGAIN_NS ? waited_ns : GREET_AGAIN_NS);
 	if (index < 0)
@@ -210,7 +219,7 @@ static void greet(struct pair *pair, uint64_t now_ns)
 	for (int i = 0; i < 16; i++)
 		snprintf(gid_text + 2 * i, 3, "%02x", gid.raw[i]);
 	snprintf(word, sizeof word, "hello %u %s %u %d %d", pair->qp[TWIN]->qp_num, gid_text, pair->packets[TWIN],
-		 pair->state != YOUNG ? CONNECTED : pair->peer.tag ? HEARD : 0, balance_may_share(pair));
+		 own_knowledge(pair), balance_may_share(pair));
 	fence_tell(pair, word);
 }
 
@@ -591,7 +600,7 @@ uint64_t fence_step(struct pair *pair, uint64_t now_ns)
 	}
 	next_ns = step_state(pair, now_ns);
 	if (pair->state == PLAIN || pair->state == LOST || !pair->hopes || pair->moves ||
-	    (pair->state != YOUNG && pair->peer.knows == CONNECTED))
+	    (pair->state != YOUNG && pair->peer.knows >= CONNECTED && !pair->peer.awaits))
 		return next_ns;
 	if (now_ns >= pair->greet_ns)
 		greet(pair, now_ns);
@@ -703,7 +712,8 @@ static void hear_hello(struct pair *pair, uint32_t tag, const char *word)
 		return;
 	if (peer->knows < knows)
 		peer->knows = knows;
-	if (knows < CONNECTED && pair->greet_ns > pair->greeted_ns + GREET_FIRST_NS)
+	peer->awaits |= knows < SURE;
+	if (peer->awaits && pair->greet_ns > pair->greeted_ns + GREET_FIRST_NS)
 		pair->greet_ns = pair->greeted_ns + GREET_FIRST_NS;
 }
 

@@ -17,7 +17,7 @@ enum state {
 	LOST    /* could not move: all that was and is posted comes back as errors */
 };
 
-enum { HEARD = 1, CONNECTED = 2 };
+enum { HEARD = 1, CONNECTED = 2, SURE = 3 };
 enum probe { NO_PROBE, PROBING, ANSWERED, UNANSWERED };
 
 /* What this end knows of the other one. */
@@ -28,7 +28,8 @@ struct peer {
 	uint32_t twin_number, twin_packet;
 	union ibv_gid twin_gid;
 	int shares; /* the pair's load may be shared */
-	int knows; /* HEARD: it has our greeting; CONNECTED: it has connected its twin */
+	int knows; /* HEARD: it has our greeting; CONNECTED: it has connected its twin; SURE: and knows that we have */
+	int awaits; /* it has greeted without being sure, and gets an answer */
 };
 
 /* With which packet numbers both ends of a connection begin, as one end has them. */

@@ -180,7 +180,7 @@ static uint64_t step_unproven(struct pair *pair, uint64_t now_ns)
 	if (now_ns < standby->next_ns)
 		return standby->next_ns;
 	standby->next_ns = now_ns + LOOK_NS;
-	if (!pair->moves && pair->peer.knows != CONNECTED)
+	if (!pair->moves && pair->peer.knows < CONNECTED)
 		return standby->next_ns;
 	if (!pair->sending[side]) {
 		standby->proven = 1; /* nothing is sent there, so its peer's proof is enough */

@@ -181,7 +181,7 @@ static void make_others(void)
 	for (int n = 0; n < other_count; n++) {
 		for (int i = 0; i < 2; i++)
 			others[i][n] = make_other(&spots[i][(n + 1) % spot_count]);
-		connect_to(others[0][n], others[1][n], 1), connect_to(others[1][n], others[0][n], 1);
+		connect_to(others[0][n], others[1][n], 1), connect_to(others[1][n], others[0][n], !is_one_way);
 	}
 }
 
@@ -660,13 +660,15 @@ int main(int argc, char **argv)
 		void (*play)(void);
 	} plays[] = {{"loss", one_loss}, {"counts", one_loss}, {"errors", one_loss}, {"shared", one_loss}, {"oneway", one_loss}, {"all", both_lost}, {"none", no_loss}, {"pause", a_pause}, {"return", a_return},
 		     {"second", a_second_loss}, {"batch", a_batch}, {"larger", a_larger_queue}, {"limit", a_limit},
-		     {"silent", a_silent_agent}, {"storm", a_storm}, {"fork", a_fork}, {"events", events}, {"balance", a_balance}, {"alone", a_balance}, {"faster", a_balance}, {"balanced", a_balanced_loss}, {"ring", a_ring}, {"broken", a_broken_return}, {"farewell", a_farewell}, {"away", a_look_away}};
+		     {"silent", a_silent_agent}, {"storm", a_storm}, {"fork", a_fork}, {"events", events}, {"balance", a_balance}, {"receiver", a_balance}, {"alone", a_balance}, {"faster", a_balance}, {"balanced", a_balanced_loss}, {"ring", a_ring}, {"broken", a_broken_return}, {"farewell", a_farewell}, {"away", a_look_away}};
 	struct ibv_device **devices = ibv_get_device_list(NULL);
 
 	if (argc < 4)
 		return 2;
 	is_shared = !strcmp(argv[1], "shared") || !strcmp(argv[1], "larger") || !strcmp(argv[1], "limit");
-	other_count = !strcmp(argv[1], "balance") || !strcmp(argv[1], "faster") || !strcmp(argv[1], "balanced") ? 3 : 0;
+	is_one_way = !strcmp(argv[1], "oneway") || !strcmp(argv[1], "receiver");
+	other_count = !strcmp(argv[1], "balance") || !strcmp(argv[1], "receiver") || !strcmp(argv[1], "faster") ||
+			      !strcmp(argv[1], "balanced") ? 3 : 0;
 	balanced = !strcmp(argv[1], "faster") ? 3 : other_count ? 2 : 0;
 	if (!strcmp(argv[1], "faster"))
 		fabric_speed[1] = fabric_speed[3] = 128; /* four times that of the others */
@@ -675,7 +677,6 @@ int main(int argc, char **argv)
 	for (int i = 0; i < 2; i++)
 		open_end(&ends[i], 2 * i, devices), open_spots(i, devices);
 	is_extended = !strcmp(argv[1], "batch");
-	is_one_way = !strcmp(argv[1], "oneway");
 	fabric_tells_packets = strcmp(argv[1], "counts") != 0;
 	kinds = fabric_tells_packets && strcmp(argv[1], "errors") ? 3 : 2; /* else only the NIC itself would notice the third */
 	for (unsigned long seed = strtoul(argv[2], NULL, 0); seed <= strtoul(argv[3], NULL, 0); seed++) {

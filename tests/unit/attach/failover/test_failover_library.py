@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import re
 import socket
 import subprocess
 from functools import partial
@@ -108,6 +109,20 @@ def test_load_of_a_lost_nic_is_spread_over_the_others(play):
     """Each has one twin, so what is there moves on to the next one."""
     twins = "nic0=nic1,nic1=nic4,nic4=nic0,nic2=nic3,nic3=nic5,nic5=nic2"
     assert play("ring", 1, 4, C4BENCH_BALANCE="1", C4BENCH_FAILOVER=twins)[0] == ["exact, moved"] * 4
+
+
+class _WithoutEarlyGreetings(WordRelay):
+    """What the first NIC's queue pairs say before they have connected their twins is lost."""
+
+    def _send(self, word):
+        if not (word.source == NICS[0].address and re.search(r" hello .* [01] \d+$", word.word)):
+            super()._send(word)
+
+
+def test_an_end_that_was_greeted_late_answers(play):
+    """The other end may prove and use their twins then, also where it alone sends."""
+    found, _ = play("receiver", 1, 3, relay=_WithoutEarlyGreetings, C4BENCH_BALANCE="1")
+    assert found == ["exact, moved"] * 3
 
 
 def test_load_is_shared_only_when_asked_for(play):

@@ -1,20 +1,25 @@
 """A fault ends with its lease, whatever becomes of the controller, the injector, the session or the host."""
 
 import json
+import multiprocessing
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from itertools import product
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
 
-from c4bench.errors import C4Error, UnhealthyError
+from c4bench import remote
+from c4bench.cli.main import main
+from c4bench.errors import UnhealthyError
 from c4bench.inject import catalogue
 from c4bench.model.measurement import Clock
+from c4bench.pytest_plugin.scope import no_fault
 
 pytestmark = pytest.mark.needs("disruptive", "root")
 LEASE_S = 6.0
@@ -25,13 +30,38 @@ JOURNALS = Path("/var/lib/c4bench/switches")
 AUDIT = "cat /var/lib/c4bench/audit.jsonl 2>/dev/null || true"
 # The injector, and not the watchdog that it has let go of (whose parent is the host's first process).
 KILL = """
-for p in /proc/[0-9]*; do
-  parent=$(awk '{print $4}' $p/stat 2>/dev/null)
-  if tr '\\0' ' ' 2>/dev/null < $p/cmdline | grep -q 'c4bench[.]inject [h]old' && [ "$parent" != 1 ]; then
-    kill -9 ${p#/proc/}
-  fi
+for p in $(pgrep -f 'c4bench[.]inject [h]old'); do
+  [ "$(awk '{print $4}' /proc/$p/stat)" = 1 ] || kill -9 $p
 done; true
 """
+
+
+class Controller(multiprocessing.get_context("fork").Process):
+    """`c4bench` with these words, in a process group of its own; to import all modules again would take a second."""
+
+    def __init__(self, words):
+        super().__init__()
+        self.words, (reader, self.writer) = words, os.pipe()
+        self.stdout = os.fdopen(reader, "rb")
+
+    def run(self):
+        """In the process."""
+        os.setpgid(0, 0)
+        os.dup2(self.writer, 1)
+        os.close(self.writer)
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+        sys.exit(main(self.words))
+
+    def start(self):
+        """As a process that leads its group, whichever of the two is first."""
+        super().start()
+        os.close(self.writer)
+        os.setpgid(self.pid, self.pid)
+
+    def end(self):
+        """It, and the `ssh` that it has started, as a lost machine would: at once."""
+        with suppress(ProcessLookupError):  # it has ended by itself
+            os.killpg(self.pid, signal.SIGKILL)
 
 
 @pytest.fixture
@@ -39,21 +69,26 @@ def command(inventory, tmp_path):
     """`c4bench fault` with these words, as a process."""
 
     def start(action, *words):
-        argv = [
-            sys.executable,
-            "-m",
-            "c4bench.cli.main",
-            "fault",
-            action,
-            *words,
-            "--json",
-            f"--hosts={inventory.path}",
-        ]
-        if action == "apply":
-            argv.append(f"--history={tmp_path}/faults.jsonl")
-        return subprocess.Popen(argv, stdout=subprocess.PIPE, start_new_session=True)
+        history = [f"--history={tmp_path}/faults.jsonl"] if action == "apply" else []
+        process = Controller(["fault", action, *words, "--json", f"--hosts={inventory.path}", *history])
+        process.start()
+        return process
 
     return start
+
+
+@pytest.fixture
+def ask(inventory):
+    """As `on`, by connections that stay open: what is asked in every round."""
+    with ExitStack() as stack:
+        known = {}
+
+        def run(host, command):
+            if host not in known:
+                known[host] = stack.enter_context(remote.connect(host, inventory.access[host]))
+            return known[host].run(["sh", "-c", command], timeout_s=60.0).stdout.decode()
+
+        yield run
 
 
 @pytest.fixture
@@ -63,9 +98,9 @@ def over(on, measure, command, clocks):
     Then `heal` must find nothing, unless it is not asked.
     """
 
-    def check(host, lease_s, since_s, how, at_least=1, *, heal=True):
+    def check(host, lease_s, since_s, how, at_least=1, *, read=on, heal=True):
         time.sleep(max(0.0, since_s + lease_s + LATE_S - time.time()))
-        lines = [json.loads(line) for line in on(host, AUDIT).splitlines()]
+        lines = [json.loads(line) for line in read(host, AUDIT).splitlines()]
         # By a controller's clock it cannot have begun before; by the host's own it may seem to.
         early_s = since_s - clocks.error_s(host)
         intents = [line for line in lines if line["event"] == "intent"]
@@ -86,15 +121,16 @@ def over(on, measure, command, clocks):
 
 def finished(process):
     """The exit code of a command that ends by itself, and what it said."""
-    with process:
-        said = process.stdout.read()
-    return process.returncode, said
+    said = process.stdout.read()
+    process.stdout.close()
+    process.join()
+    return process.exitcode, said
 
 
 def killed(process):
-    """End a controller, and the `ssh` it has started, as a lost machine would: at once."""
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    """End a controller, and close what it has printed to."""
+    process.end()
+    process.join()
     process.stdout.close()
 
 
@@ -144,6 +180,8 @@ def test_the_host_crashes(nic_hosts, place, injector, on, command):
     """A host that dies under a fault comes back without it, and has nothing to heal."""
     host = nic_hosts[-1].name
     nic = nic_hosts[-1].nics[0]
+    if why := injector.obstacle("nic.rate", place(nic.name), {"direction": "both"}):
+        pytest.skip(no_fault({"nic.rate": f"{nic.name}: {why}"}))
     queues = f"tc qdisc show dev {nic.netdev} | sed 's/ [0-9a-f]*: / /'"
     before = on(host, queues)
     fault = injector.apply_at("nic.rate", place(f"{host}/0"), {"direction": "both"}, lease_s=3 * LEASE_S)
@@ -179,7 +217,7 @@ def test_a_plan_touches_nothing(nic_hosts, command, state, measure):
     before = state()
     code, said = finished(command("apply", "nic.rate", f"{nic_hosts[0].name}/0", "fraction=25%", "--plan"))
     assert code == 0
-    assert "tc qdisc" in json.loads(said)["apply"][0]
+    assert any(tool in json.loads(said)["apply"][0] for tool in ("tc qdisc", "mlnx_qos"))
     left = state() != before
     measure("faults.residue", float(left), at_most=0, clock=Clock.NONE)
 
@@ -187,27 +225,55 @@ def test_a_plan_touches_nothing(nic_hosts, command, state, measure):
 ROUNDS = 50
 CATALOGUE = catalogue.load().specs
 CONNECTX = sorted(name for name, spec in CATALOGUE.items() if name.startswith("nic.") and "mlx5_core" in spec.drivers)
-SONIC = sorted(name for name, spec in CATALOGUE.items() if "sonic" in spec.drivers)
-# All that drivers of a ConnectX change, as tools and files have it.
+# What needs a switch of hosts, and what takes away all links of a switch: one in each group, at the first switch.
+FIRST = ("link.ecmp_member", "link.ecmp_out", "port.down", "switch.down")
+SONIC = [*FIRST, *sorted({name for name, spec in CATALOGUE.items() if "sonic" in spec.drivers} - {*FIRST})]
+# What hardware can do of a fault; flaps are in force most of the time.
+PARAMETERS = {
+    "link.flap": {"duty": 0.7},
+    "link.rate": {"direction": "tx"},
+    "nic.flap": {"duty": 0.7},
+    "nic.speed": {"speed": "10G"},
+}
+UNSEEN = {"nic.qos": "it is seen in the traffic of a job, and these links are idle"}
+# In these each fault shows; then all that drivers of a ConnectX change, as tools and files have it.
 SETTINGS = """
-ip -json address show dev {dev}; ip route show table all; ip neighbour show nud permanent; ethtool {dev}
-mlnx_qos -i {dev} -a; ethtool --show-fec {dev}; grep -rs '' /sys/class/net/{dev}/ecn; cat /sys/class/net/{dev}/speed
-pci=$(basename $(readlink -f /sys/class/infiniband/{device}/device))
-mlxlink -d $pci; mlxreg -d $pci --yes --reg_name ROCE_ACCL --get; cat /sys/class/infiniband/{device}/tc/1/traffic_class
+pci=$(basename $(readlink -f /sys/class/infiniband/{device}/device)); ls /run | grep c4bench-pauses
+ip -json address show dev {dev}; mlnx_qos -i {dev} -a; mlxreg -d $pci --yes --reg_name ROCE_ACCL --get
+grep -rs '' /sys/class/net/{dev}/ecn; cd /sys/class/infiniband/{device}
+cat /sys/class/net/{dev}/speed tc/1/traffic_class device/current_link_speed
 """
-# All that drivers of SONiC change.
-SWITCH_SETTINGS = """
-sudo sonic-cfggen -d --print-data; ip neighbour show nud permanent; show interfaces status
-sudo ls /run/c4bench-switch 2>/dev/null | grep -v -e over -e lock; true
+STATE = (
+    "ip route show table all; ip neighbour show nud permanent; ethtool {dev}; ethtool --show-fec {dev}; mlxlink -d $pci"
+)
+# All that drivers of SONiC change; then what faults of other switches change too, with the files of ours.
+SWITCH_SETTINGS = "sudo sonic-cfggen -d --print-data; ip neighbour show nud permanent\n"
+SWITCH_STATE = """
+show interfaces status; sudo ls /run/c4bench-switch 2>/dev/null | grep -v -e over -e lock; true
 """
 VICTIMS = ("controller", "sessions", "both")
 # When the fault that ended last there did, as the switch itself has marked it in a folder that only root may read.
 OVER = """sudo sh -c "stat -c %.9Y /run/c4bench-switch/*.over" 2>/dev/null | sort -n | tail -n 1"""
 
 
+class Trial:
+    """A fault in a place of its own, round after round: the settings that show it, and what else is to stay."""
+
+    def __init__(self, fault, where, settings, rest):
+        self.fault, self.where, self.host = fault, where, where.partition("/")[0]
+        self.settings, self.state, self.before = settings, settings + rest, ""
+        self.draw, self.parameters = random.Random(fault), PARAMETERS.get(fault, {})
+        self.victim, self.changed, self.in_force, self.seen = "", False, 0, 0
+
+    def words(self):
+        """What `c4bench fault apply` is told."""
+        values = [f"{key}={value}" for key, value in self.parameters.items()]
+        return self.fault, self.where, *values, f"--lease={LEASE_S:g}s", "--last-nic", "--within=fabric"
+
+
 def seen_by(process):
     """Whether the fault's witness had seen it, by what the controller, which is killed now, has printed."""
-    os.killpg(process.pid, signal.SIGKILL)
+    process.end()
     os.set_blocking(process.stdout.fileno(), False)
     printed = process.stdout.read() or b""
     killed(process)
@@ -215,93 +281,135 @@ def seen_by(process):
     return bool(answers) and answers[0]["witness"]["seen"]
 
 
-def enough(measure, kind, name, in_force, seen, residue):
+@pytest.fixture
+def drill(injector, place, command, ask, measure):
+    """Rounds of trials at once: each is struck at a moment of its own and ends in time, and all is as before."""
+
+    def possible(trial):
+        why = UNSEEN.get(trial.fault) or injector.obstacle(trial.fault, place(trial.where), trial.parameters)
+        if why:
+            measure("campaign.left_out", 1, clock=Clock.NONE, fault=trial.fault, why=why)
+        return not why
+
+    def struck(trials, strike):
+        began_s = time.time()
+        started = [(trial.draw.uniform(0.0, LEASE_S), trial, command("apply", *trial.words())) for trial in trials]
+        for moment_s, trial, controller in sorted(started, key=itemgetter(0)):
+            time.sleep(max(0.0, began_s + moment_s - time.time()))
+            trial.changed = ask(trial.host, trial.settings) != trial.before
+            strike(trial, controller)
+        return began_s, [(trial, controller) for _, trial, controller in started]
+
+    def run(kind, asked, strike, check_over):
+        if not (trials := [*filter(possible, asked)]):
+            pytest.skip("unsupported: no fault of the group can be had here")
+        for trial in trials:
+            trial.before = ask(trial.host, trial.settings)
+        before, residue = {trial.host: ask(trial.host, trial.state) for trial in asked}, []
+        for _ in range(ROUNDS):
+            began_s, controllers = struck(trials, strike)
+            for trial, controller in controllers:
+                check_over(trial, began_s)
+                trial.in_force += trial.changed
+                trial.seen += seen_by(controller)
+            now = {trial.host: ask(trial.host, trial.state) for trial in asked}
+            residue += [line for host in now for line in {*now[host].splitlines()} ^ {*before[host].splitlines()}]
+            before = now
+        measure("faults.residue", len(residue), at_most=0, clock=Clock.NONE, drill=kind)
+        assert not residue
+        for trial in trials:
+            enough(measure, kind, trial)
+
+    return run
+
+
+def enough(measure, kind, trial):
     """A drill of 50 rounds says something only where the fault was in force in many of them."""
-    how = {"drill": kind, "fault": name, "in_force": in_force, "seen": seen}
+    how = {"drill": kind, "fault": trial.fault, "in_force": trial.in_force, "seen": trial.seen}
     measure("lease.rounds", ROUNDS, at_least=ROUNDS, clock=Clock.NONE, **how)
-    measure("faults.residue", len(residue), at_most=0, clock=Clock.NONE, **how)
-    assert not residue
-    assert in_force > ROUNDS / 4
-    assert seen > ROUNDS / 10
+    assert trial.in_force > ROUNDS / 4, how
+    assert trial.seen > ROUNDS / 10, how
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("name", CONNECTX)
-def test_no_driver_of_a_connectx_outlives_its_lease(name, nic_hosts, injector, place, command, on, over, measure):
+@pytest.mark.parametrize("faults", [CONNECTX[:8], CONNECTX[8:]], ids=itemgetter(0))
+def test_no_driver_of_a_connectx_outlives_its_lease(faults, nic_hosts, drill, command, ask, over):
     """Whenever controllers, sessions and injectors are killed, every setting is as it was when the lease is over."""
-    host, nic = nic_hosts[0].name, nic_hosts[0].nics[0]
-    if "mlx5_core" not in on(host, f"readlink -f /sys/class/infiniband/{nic.device}/device/driver"):
-        pytest.skip("no-connectx: the first host's NIC is none")
-    if why := obstacle(injector, name, place(nic.name), {}):
-        pytest.skip(f"unsupported: {why}")
-    draw = random.Random(name)
-    settings = SETTINGS.format(dev=nic.netdev, device=nic.device)
-    before, residue, in_force, seen = on(host, settings), [], 0, 0
-    for _ in range(ROUNDS):
-        began_s = time.time()
-        controller = command("apply", name, nic.name, f"--lease={LEASE_S:g}s", "--last-nic")
-        time.sleep(draw.uniform(0.0, LEASE_S))
-        in_force += on(host, settings) != before
-        if draw.random() < 0.5:
-            on(host, KILL)
-        seen += seen_by(controller)
-        over(host, LEASE_S, began_s, f"{name}, killed", at_least=0, heal=False)
-        now = on(host, settings)
-        residue += [*{*now.splitlines()} ^ {*before.splitlines()}]
-        before = now
+    driver = "readlink -f /sys/class/infiniband/{}/device/driver"
+    nics = [host.nics[0] for host in nic_hosts if "mlx5_core" in ask(host.name, driver.format(host.nics[0].device))]
+    if len(nics) < len(faults):
+        pytest.skip(f"no-connectx: {len(nics)} hosts have one, and {len(faults)} faults at once need one each")
+
+    def strike(trial, controller):
+        if trial.draw.random() < 0.5:
+            ask(trial.host, KILL)
+        controller.end()
+
+    def check_over(trial, began_s):
+        over(trial.host, LEASE_S, began_s, f"{trial.fault}, killed", at_least=0, read=ask, heal=False)
+
+    trials = [
+        Trial(fault, nic.name, *(text.format(dev=nic.netdev, device=nic.device) for text in (SETTINGS, STATE)))
+        for fault, nic in zip(faults, nics, strict=False)
+    ]
+    drill("connectx", trials, strike, check_over)
     assert finished(command("heal")) == (0, b"")
-    enough(measure, "connectx", name, in_force, seen, residue)
 
 
-def kill_all(words):
-    """End every process here whose command line has one of these, at once."""
+def kill_all(program, word):
+    """End every process here of this program whose command line has the word, at once."""
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if any(word in (path / "cmdline").read_bytes() for word in words):
+            line = (path / "cmdline").read_bytes()
+            if line.startswith(program.encode()) and word.encode() in line:
                 os.kill(int(path.name), signal.SIGKILL)
 
 
+@pytest.fixture
+def own_links(switch_names, inventory, ports):
+    """A port of each SONiC switch to another switch, no two of them of one link."""
+    switches = [name for name in switch_names if inventory.facts[name].os == "sonic"]
+    if len(switches) < 4:
+        pytest.skip(f"unsupported: {len(switches)} switches that permit faults run SONiC, and four at once are needed")
+    across = [[port for port in ports.across if port.partition("/")[0] == name] for name in switches]
+    return next(ways for ways in product(*across) if len({ports.addresses[port] for port in ways}) == len(ways))
+
+
+def place_of(fault, across, ports):
+    """Where a fault of a switch happens: the port between switches, one to a host, or all of the switch."""
+    switch = across.partition("/")[0]
+    if fault == "port.down":
+        return next(port for port in ports.towards if port.partition("/")[0] == switch)
+    return switch if fault == "switch.down" else across
+
+
 @pytest.mark.nightly
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("name", SONIC)
-def test_no_driver_of_sonic_outlives_its_lease(name, up_and_across, injector, place, command, on, measure, inventory):
+@pytest.mark.parametrize("faults", [SONIC[first::4] for first in range(4)], ids=itemgetter(0))
+def test_no_driver_of_sonic_outlives_its_lease(faults, own_links, ports, drill, command, ask, measure, inventory):
     """Whenever controller, watchdog and sessions are killed, the switch is as it was a second after the lease."""
-    across, towards = up_and_across
-    switch = across.partition("/")[0]
-    if inventory.facts[switch].os != "sonic":
-        pytest.skip(f"unsupported: {switch} does not run SONiC")
-    where = {"port.down": towards, "switch.down": switch}.get(name, across)
-    parameters = {"direction": "tx"} if name == "link.rate" else {}
-    if why := obstacle(injector, name, place(where), parameters):
-        pytest.skip(f"unsupported: {why}")
-    words = [f"{key}={value}" for key, value in parameters.items()]
-    draw, session = random.Random(name), inventory.access[switch].address.encode()
-    before, residue, in_force, seen = on(switch, SWITCH_SETTINGS), [], 0, 0
-    for _ in range(ROUNDS):
-        began_s = time.time()
-        controller = command("apply", name, where, *words, f"--lease={LEASE_S:g}s", "--within=fabric")
-        time.sleep(draw.uniform(0.0, LEASE_S))
-        changed = on(switch, SWITCH_SETTINGS) != before
-        in_force += changed
-        if (victim := draw.choice(VICTIMS)) != "sessions":
-            os.killpg(controller.pid, signal.SIGKILL)
-            kill_all([b"c4bench.inject\0--own\0hold"])
-        if victim != "controller":
-            kill_all([session])
-        ends_s = max([began_s, *leases_of(switch, began_s)])
+
+    def strike(trial, controller):
+        trial.victim = trial.draw.choice(VICTIMS)
+        if trial.victim != "sessions":
+            controller.end()
+            kill_all(sys.executable, f'"host":"{trial.host}"')
+        if trial.victim != "controller":
+            kill_all("ssh", inventory.access[trial.host].address)
+
+    def check_over(trial, began_s):
+        ends_s = max([began_s, *leases_of(trial.host, began_s)])
         time.sleep(max(0.0, ends_s + LATE_S - time.time()))
-        now = on(switch, SWITCH_SETTINGS)
-        seen += seen_by(controller)
-        residue += [*{*now.splitlines()} ^ {*before.splitlines()}]
-        ended_s = float(on(switch, OVER) or 0.0)
-        assert ended_s >= began_s or not changed, f"{name} was in force, and the switch has marked no end of it"
-        overrun_s = max(0.0, ended_s - ends_s)
-        measure("lease.overrun_s", overrun_s, unit="s", at_most=LATE_S, how=f"{name}, {victim} killed")
-        before = now
-    code, _ = finished(command("heal"))
-    assert code == 0
-    enough(measure, "sonic", name, in_force, seen, residue)
+        ended_s = float(ask(trial.host, OVER) or 0.0)
+        assert ended_s >= began_s or not trial.changed, f"{trial.fault} was in force, and no end of it is marked"
+        how = f"{trial.fault}, {trial.victim} killed"
+        measure("lease.overrun_s", max(0.0, ended_s - ends_s), unit="s", at_most=LATE_S, how=how)
+
+    places = [place_of(fault, port, ports) for fault, port in zip(faults, own_links, strict=False)]
+    trials = [Trial(*each, SWITCH_SETTINGS, SWITCH_STATE) for each in zip(faults, places, strict=True)]
+    drill("sonic", trials, strike, check_over)
+    assert finished(command("heal"))[0] == 0
 
 
 def leases_of(switch, since_s):
@@ -311,11 +419,3 @@ def leases_of(switch, since_s):
     begun = [line for line in lines if line["event"] == "intent" and line["time_s"] >= since_s]
     # A lease is named after its beginning.
     return [int(line["id"].split("-")[1]) / 1e9 + line["lease_s"] for line in begun]
-
-
-def obstacle(injector, name, where, parameters):
-    """Why no driver plans the fault there; "" where one does."""
-    try:
-        return "" if injector.plan(name, where, parameters).apply else "its plan is empty"
-    except C4Error as error:
-        return str(error)

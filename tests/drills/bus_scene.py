@@ -146,16 +146,17 @@ class BusScene:
         with urllib.request.urlopen(f"https://127.0.0.1:{port or self.port}/health", context=tls, timeout=10) as page:
             return json.loads(page.read())
 
-    async def judging(self, jobs):
-        """Wait until all these jobs are judged; return who judges which."""
-        bus = self.bus()
-        async with opened(bus):
-            while True:
-                leases = {job: await Lease(bus, f"{JOB}{job}").look() for job in jobs}
-                holders = {job: held.holder for job, held in leases.items() if held is not None and held.judged_s}
-                if len(holders) == len(jobs) and all(holders.values()):
-                    return holders
-                await asyncio.sleep(0.1)
+    async def judging(self, jobs, bus=None):
+        """Wait until all these jobs are judged; return who judges which. Without a `bus` it opens one."""
+        if bus is None:
+            async with opened(self.bus()) as own:
+                return await self.judging(jobs, own)
+        while True:
+            leases = await asyncio.gather(*(Lease(bus, f"{JOB}{job}").look() for job in jobs))
+            holders = {job: held.holder for job, held in zip(jobs, leases, strict=True) if held and held.judged_s}
+            if len(holders) == len(jobs) and all(holders.values()):
+                return holders
+            await asyncio.sleep(0.1)
 
     def tls(self, name):
         return client_context(self.trust / "ca.pem", self.trust / f"{name}.pem", self.trust / f"{name}.key")

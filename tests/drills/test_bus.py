@@ -55,11 +55,14 @@ def test_detectors_are_killed_and_each_fault_is_named_once(scene, kills, drills,
 
         await start()
         await start()
-        async with Watched(scene, SimulatedJobs(scene, as_faults(stopped, jobs))) as watched:
+        async with (
+            Watched(scene, SimulatedJobs(scene, as_faults(stopped, jobs))) as watched,
+            opened(scene.bus()) as bus,
+        ):
             for job, rank, at_s, _ in stopped:
                 if len(took_s) == kills:
                     break
-                holder = (await scene.judging(jobs))[job]
+                holder = (await scene.judging(jobs, bus))[job]
                 if time.time() > watched.jobs.began_s + at_s - 0.6:
                     continue
                 after_s = draw.uniform(-0.5, 1.2)

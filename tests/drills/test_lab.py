@@ -235,6 +235,33 @@ def test_a_lab_that_stands_still_is_ended_and_says_why(tmp_path, monkeypatch, ca
         assert re.search(place, str(ended.value))
 
 
+def test_a_nice_lab_gives_way():
+    """All of a lab is as nice as its command, also where Linux shares processors among sessions."""
+    if not Path("/proc/self/autogroup").exists():
+        pytest.skip("unsupported: this machine's Linux does not share processors among sessions")
+    command = [
+        *("nice", "-n", "7", sys.executable, "-m", "c4bench.cli.main", "lab", "run", "--bare", "--topology=pair")
+    ]
+    with subprocess.Popen([*command, "--", "cat"], stdin=subprocess.PIPE) as running:
+        try:
+            while "nice 7\n" not in (shown := [*map(weight, sessions_of(running.pid))]):
+                assert running.poll() is None, shown
+                time.sleep(0.2)
+        finally:
+            running.terminate()
+
+
+def sessions_of(pid):
+    """The processes that a process has started, and theirs, that begin sessions."""
+    children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [pid for child in children for pid in ([child] if os.getsid(child) == child else sessions_of(child))]
+
+
+def weight(pid):
+    """How a process's session is weighed."""
+    return Path(f"/proc/{pid}/autogroup").read_text().partition(" ")[2]
+
+
 def test_a_lab_that_takes_too_long_is_ended(tmp_path):
     """The limit on the machine's clock holds for a lab that is merely busy or asleep."""
     with pytest.raises(UnhealthyError, match=r"limit of 0\.00138889 h"):

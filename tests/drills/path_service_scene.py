@@ -21,7 +21,7 @@ from c4bench.wire.messages import QueryResults
 TRUST, RUN = Path(sys.argv[1]), Path(sys.argv[2])
 SIZE_BYTES = 8 << 20
 STEADY = {"size_bytes": SIZE_BYTES, "period_s": 0.25}
-BEFORE, AFTER = 8, 12
+BEFORE, AFTER = 4, 8
 
 
 def start_job(hosts, number, operations):

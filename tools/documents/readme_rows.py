@@ -190,7 +190,7 @@ ROWS = (
     ),
     Row(
         _TEST,
-        "C4P, bonded NICs, 4 jobs: speed-up over ECMP with as many QPs (95 % interval, 8 draws)",
+        "C4P, bonded NICs, 4 jobs: speed-up over ECMP with as many QPs (95 % interval, 3 draws)",
         "c4p.gain_over_ecmp",
         "bonds.*",
         {"jobs": 4},

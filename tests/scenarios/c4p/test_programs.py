@@ -12,10 +12,10 @@ from c4bench.workload.jobs import job
 
 MIB = 1 << 20
 PROGRAMS = {
-    "training": ("ready", {"gradient_bytes": 8 * MIB, "token_bytes": MIB, "compute_s": 2e-3}),
+    "training": ("ready", {"gradient_bytes": 8 * MIB, "token_bytes": MIB, "compute_s": 0.04}),
     "learning": (
         RESUMED,
-        {"gradient_bytes": 8 * MIB, "token_bytes": MIB, "compute_s": 2e-3, "start_s": 0.0, "state_bytes": MIB},
+        {"gradient_bytes": 8 * MIB, "token_bytes": MIB, "compute_s": 0.04, "start_s": 0.0, "state_bytes": MIB},
     ),
 }
 COUNTED_S = 1.0

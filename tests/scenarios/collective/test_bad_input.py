@@ -135,7 +135,7 @@ def test_device_that_does_not_exist(crew, cluster):
 def test_device_that_vanishes(crew, inject, clocks, retries, measure):
     """A NIC that loses its link during an operation is an error on every rank, and works again once repaired."""
     steps = but(SUM, repeat=10_000)
-    case = Case((steps,), options=OPTIONS | {"profile": "brisk"}, deviations={0: Deviation((but(steps, late_s=2e-3),))})
+    case = Case((steps,), options=OPTIONS | {"profile": "brisk"}, deviations={0: Deviation((but(steps, late_s=0.02),))})
     crew.give(case)
     with inject("nic.down", host=crew.spec.members[WRONG].host, nic=0) as fault:
         outcomes = crew.take()

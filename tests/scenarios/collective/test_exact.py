@@ -31,7 +31,6 @@ PARAMETERS = {
     "group": ("whole", "halves", "backwards"),
     "setup": tuple(SETUPS),
 }
-RANDOM_CASES = 60
 ROUNDS = ("all_reduce", "all_to_all", "reduce_scatter", "all_gather")
 
 
@@ -74,11 +73,12 @@ def test_pairwise(tally):
 
 
 @pytest.mark.needs(hosts=4)
-def test_random(tally, pytestconfig):
+@pytest.mark.parametrize("cases", [20, pytest.param(60, marks=pytest.mark.nightly)])
+def test_random(tally, pytestconfig, cases):
     """Up to four random collectives in a row, on random splits of the job, are exact."""
 
     @seed(pytestconfig.option.c4_seed)
-    @settings(max_examples=RANDOM_CASES, deadline=None, database=None)
+    @settings(max_examples=cases, deadline=None, database=None)
     @given(random_cases(tally.crew.size))
     def exact(case):
         tally.run(case)

@@ -72,7 +72,7 @@ def play(built, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("what", "first", "last"), [("loss", 1, 40), ("counts", 1, 10), ("shared", 1, 20), ("oneway", 1, 10)]
+    ("what", "first", "last"), [("loss", 1, 12), ("counts", 1, 4), ("shared", 1, 6), ("oneway", 1, 4)]
 )
 def test_a_nic_is_lost(play, what, first, last):
     """At any moment, with an event or not, at either end: each request is carried out once, completions are in order.
@@ -108,7 +108,7 @@ def test_a_nic_is_lost_where_load_is_shared(play, first):
 def test_load_of_a_lost_nic_is_spread_over_the_others(play):
     """Each has one twin, so what is there moves on to the next one."""
     twins = "nic0=nic1,nic1=nic4,nic4=nic0,nic2=nic3,nic3=nic5,nic5=nic2"
-    assert play("ring", 1, 4, C4BENCH_BALANCE="1", C4BENCH_FAILOVER=twins)[0] == ["exact, moved"] * 4
+    assert play("ring", 1, 1, C4BENCH_BALANCE="1", C4BENCH_FAILOVER=twins)[0] == ["exact, moved"]
 
 
 class _WithoutEarlyGreetings(WordRelay):
@@ -138,7 +138,7 @@ def test_a_repaired_nic_is_used_again(play):
 
 def test_a_connection_stays_where_the_peers_nic_has_failed(play):
     """It does not return to its own NIC, though that is well: the way there is proven once more before it leaves."""
-    assert play("broken", 1, 3)[0] == ["exact, moved"] * 3
+    assert play("broken", 1, 1)[0] == ["exact, moved"]
 
 
 def test_a_peer_ends_in_the_middle_of_a_move(play):
@@ -176,8 +176,8 @@ class _LossyWords(WordRelay):
 
 def test_words_may_be_lost_or_late(play):
     """The result is exact all the same, or an error: on a busy machine words may take longer than two seconds."""
-    found = play("loss", 1, 20, relay=_LossyWords)[0] + play("storm", 1, 3, relay=_LossyWords)[0]
-    assert len(found) == 23
+    found = play("loss", 1, 8, relay=_LossyWords)[0] + play("storm", 1, 1, relay=_LossyWords)[0]
+    assert len(found) == 9
     assert set(found) <= {"exact, moved", "exact", "error"}
     assert "exact, moved" in found
 

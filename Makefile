@@ -187,7 +187,7 @@ scenarios: $(SCENARIOS)
 
 # The longer forms of scenarios, but those that other targets run: for each fabric, what has some there.
 define NIGHT_LABS
-clos-2x4 grading/test_campaign.py c4d/test_soak.py c4d/test_steering.py grading/test_two_faults.py c4p/test_plan.py c4p/test_programs.py c4p/test_foreign_programs.py::test_plan_beats_ecmp_under_perftest c4p/test_degraded.py faults attach/test_[!f]*.py attach/test_fo*.py c4p/test_hashes.py
+clos-2x4 grading/test_campaign.py c4d/test_soak.py c4d/test_steering.py grading/test_two_faults.py c4p/test_plan.py c4p/test_programs.py c4p/test_foreign_programs.py::test_plan_beats_ecmp_under_perftest c4p/test_degraded.py c4p/test_ablation.py::test_slice collective/test_exact.py faults attach/test_[!f]*.py attach/test_fo*.py c4p/test_hashes.py
 clos-2x4 attach/test_faults_under_programs.py::test_healthy_collectives_raise_no_alarm attach/test_faults_under_programs.py::test_a_fault_under_collectives_is_named attach/test_faults_under_programs.py::test_a_clock_that_is_set_raises_no_alarm
 tests/scenarios/grading/busy/leaf-spine.yml attach/test_faults_under_programs.py::test_a_healthy_perftest_raises_no_alarm attach/test_faults_under_programs.py::test_a_fault_under_perftest_is_named c4p/test_foreign_programs.py::test_queue_pairs_leave_a_link_that_fails
 tests/scenarios/attach/two-nics.yml attach/test_failover.py
@@ -228,12 +228,8 @@ detection: $(SETUP)
 DEPLOYED := --ignore tests/scenarios/hosts/test_deploy.py
 fabric: $(SETUP)
 	$(LAB) $(addprefix tests/scenarios/,c4p collective hosts lab verbs grading/test_bandwidth_model.py) $(DEPLOYED)
-	$(LAB) --c4-topology unequal-2x4 tests/scenarios/c4p/test_capacities.py
-	$(LAB) --c4-topology bonds-2 tests/scenarios/c4p/test_bonds.py
 	$(LAB) --c4-topology tests/scenarios/c4p/no-icmp.yml tests/scenarios/c4p/test_atlas.py
-	$(LAB) $(DSCP)
 	$(LAB) --c4-topology tests/scenarios/c4p/interfaces.yml tests/scenarios/c4p/test_graph.py $(HEALTHY)
-	$(LAB) --c4-topology clos-2x4-spray tests/scenarios/c4p/test_baselines.py
 	$(LAB) --c4-topology rack-2x4 tests/scenarios/lab/test_switches.py
 	$(LAB) --c4-topology gpu-4x4 tests/scenarios/collective/test_gpu_hosts.py
 
@@ -253,10 +249,9 @@ sites: $(SETUP)
 evidence: venv
 	$(HERE) $(GRADING)/test_foreign_files.py
 
-# Eight hosts with two NICs; of the trials on four hosts with eight, a few.
+# Eight hosts with two NICs. Hosts with eight are for the night.
 resilience: $(SETUP)
 	$(LAB) tests/scenarios/resilient --c4-topology planes-2
-	$(LAB) $(addprefix $(TRIAL),[1] [5]) --c4-topology blocks-8
 
 # What makes a run go on in the directory $(1), if it has begun there: a finished run is read-only.
 RESUMED = $$([ ! -e $(1)/run.json ] || echo --c4-resume)

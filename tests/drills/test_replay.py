@@ -17,7 +17,6 @@ from c4bench.lab.machine import kernel
 REPOSITORY = Path(__file__).parents[2]
 RING = "tests/scenarios/collective/test_bandwidth.py::test_ring_is_exact_and_at_line_rate"
 SLICE = (
-    RING,
     "tests/scenarios/collective/test_exact.py::test_pipeline",
     "tests/scenarios/c4d/test_faults.py::test_slow_rank",
 )

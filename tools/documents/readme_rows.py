@@ -68,9 +68,9 @@ HIGHLIGHTS = (
     ),
     Highlight(
         "Streaming DiLoCo: times fewer bytes between two sites than data-parallel",
-        "The same, H = 100, 4 bits: times fewer bytes between the sites than data-parallel",
+        "Streaming DiLoCo, H = 100, 4 bits: times fewer bytes between sites than data-parallel",
         "goodput with one of four sites cut off for a fifth of the time",
-        "The same, four sites of which one is cut off for a fifth of the time: goodput",
+        "Streaming DiLoCo, four sites, one cut off for a fifth of the time: goodput",
     ),
 )
 
@@ -134,7 +134,6 @@ ROWS = (
         "steering.*",
         {"fault": "process.kill"},
     ),
-    Row(_TEST, "Steering, a crashed host", "restart.first_iteration_s", "steering.*", {"fault": "host.crash"}),
     Row(
         _TEST,
         "Steering, a NIC that sends 2 ms late in a ring, likewise",
@@ -150,13 +149,7 @@ ROWS = (
     ),
     Row(
         _TEST,
-        "C4D, 300 iterations with benign disturbances: false alarms",
-        "soak.false_alarms",
-        "soak.three_hundred_steps",
-    ),
-    Row(
-        _TEST,
-        "C4D, 8 random faults: share diagnosed correctly (95 % interval)",
+        "C4D, 4 random faults: share diagnosed correctly (95 % interval)",
         "campaign.correct_fraction",
         "campaign.campaign",
     ),
@@ -187,20 +180,6 @@ ROWS = (
         "atlas.load_fraction",
         "atlas.*",
         {"by": "probes"},
-    ),
-    Row(
-        _TEST,
-        "C4P, bonded NICs, 4 jobs: speed-up over ECMP with as many QPs (95 % interval, 3 draws)",
-        "c4p.gain_over_ecmp",
-        "bonds.*",
-        {"jobs": 4},
-    ),
-    Row(
-        _TEST,
-        "C4P, the same: largest difference between a bond's ports, of their mean load",
-        "c4p.plane_skew",
-        "bonds.*",
-        {"jobs": 4, "paths": "planned"},
     ),
     Row(
         _TEST,
@@ -259,19 +238,7 @@ ROWS = (
     ),
     Row(
         _TEST,
-        "The same, H = 100, 4 bits: times fewer bytes between the sites than data-parallel",
-        "diloco.bytes_ratio",
-        "sites.*",
-    ),
-    Row(
-        _TEST,
-        "The same, fragments of 3 of 24 blocks: times less than plain DiLoCo at its peak",
-        "diloco.peak_ratio",
-        "sites.*",
-    ),
-    Row(
-        _TEST,
-        "The same, four sites of which one is cut off for a fifth of the time: goodput",
+        "Streaming DiLoCo, four sites, one cut off for a fifth of the time: goodput",
         "diloco.goodput",
         "site_faults.*",
         {"method": "diloco"},
@@ -309,6 +276,51 @@ ROWS = (
         "The same: share of queue pairs on their planned path, by the switches' counters",
         "attach.as_planned_fraction",
         "foreign_programs.*",
+        nightly=True,
+    ),
+    Row(
+        _NIGHT,
+        "Steering, a crashed host: alarm to the first good iteration",
+        "restart.first_iteration_s",
+        "steering.*",
+        {"fault": "host.crash"},
+        nightly=True,
+    ),
+    Row(
+        _NIGHT,
+        "C4D, 300 iterations with benign disturbances: false alarms",
+        "soak.false_alarms",
+        "soak.three_hundred_steps",
+        nightly=True,
+    ),
+    Row(
+        _NIGHT,
+        "C4P, bonded NICs: speed-up over ECMP with as many QPs (95 % interval, 8 draws)",
+        "c4p.gain_over_ecmp",
+        "bonds.*",
+        {"jobs": 4, "draws": 8},
+        nightly=True,
+    ),
+    Row(
+        _NIGHT,
+        "C4P, the same: largest difference between a bond's ports, of their mean load",
+        "c4p.plane_skew",
+        "bonds.*",
+        {"jobs": 4, "draws": 8, "paths": "planned"},
+        nightly=True,
+    ),
+    Row(
+        _NIGHT,
+        "Streaming DiLoCo, H = 100, 4 bits: times fewer bytes between sites than data-parallel",
+        "diloco.bytes_ratio",
+        "sites.*",
+        nightly=True,
+    ),
+    Row(
+        _NIGHT,
+        "Streaming DiLoCo, fragments of 3 of 24 blocks: times less than plain DiLoCo at its peak",
+        "diloco.peak_ratio",
+        "sites.*",
         nightly=True,
     ),
 )

@@ -27,8 +27,15 @@ def silent(soak, rdma_hosts, pytestconfig):
 
 
 @pytest.mark.needs(hosts=8)
+def test_one_neighbours_visit(silent):
+    """Pauses, stalls, uneven steps, warm-up, collections and a neighbour alarm nobody in 150 iterations."""
+    silent("ring", NEIGHBOUR_STEPS)
+
+
+@pytest.mark.nightly
+@pytest.mark.needs(hosts=8)
 def test_three_hundred_steps(silent):
-    """Pauses, stalls, uneven steps, warm-up, collections and a neighbour alarm nobody in 300 iterations."""
+    """The same over 300 iterations."""
     silent("ring", 300)
 
 
@@ -37,5 +44,5 @@ def test_three_hundred_steps(silent):
 @pytest.mark.parametrize("traffic", ["ring", "all_to_all", "groups"])
 @pytest.mark.parametrize("shard", range(1, 8))
 def test_twenty_thousand_steps(silent, traffic, shard):
-    """The same over 20,000 iterations: a shard is a thousand of each kind of traffic."""
+    """And over 20,000: a shard is a thousand of each kind of traffic."""
     silent(traffic, 1000, shard)

@@ -85,6 +85,7 @@ def test_killed_rank(steer, inject, resumed, identical, measure, spoilt):
     measure("restart.loss_identical", identical(job.losses()), equals=1, clock=Clock.NONE)
 
 
+@pytest.mark.nightly
 @pytest.mark.needs(hosts=8)
 def test_crashed_host(steer, inject, resumed):
     """A host that died is replaced and missed; when it has started again it passes its check and is put back."""
@@ -99,6 +100,7 @@ def test_crashed_host(steer, inject, resumed):
     assert job.wait_host_event(HostReturned, victim, PATIENCE_S).fraction >= RESTART.healthy_fraction
 
 
+@pytest.mark.nightly
 @pytest.mark.needs(hosts=8)
 def test_dead_nic(steer, inject, resumed):
     """A NIC that sends nothing takes its host out, which is not put back before the NIC works again.
@@ -128,6 +130,7 @@ def test_late_nic(steer, inject, resumed):
         assert told_by_probes(found) or not found.alternatives
 
 
+@pytest.mark.nightly
 @pytest.mark.needs(hosts=8)
 @pytest.mark.usefixtures("atlas")
 def test_slow_link(steer, inject, cluster, ports):

@@ -18,6 +18,7 @@ from c4bench.wire.messages import Meeting
 
 SIZE_BYTES, OPERATIONS = 4 << 20, 2
 PACKET_BYTES = 4096
+DRAWS = 12
 # Agents ship the NICs' counters ten times a second.
 SHIPPED_S = 0.2
 MODES = {
@@ -32,23 +33,19 @@ MODES = {
     "sprayed, 4 QPs, short timer": ("sprayed-short/4", None),
     "C4P, 4 QPs": ("planned/4", PathPolicy()),
 }
-# What each of the three ways does with as many QPs.
-FOUR_QPS = tuple(mode for mode in MODES if mode in {"ECMP, 4 QPs", "sprayed, 4 QPs", "C4P, 4 QPs"})
 SPRAYED = [mode for mode, (paths, _) in MODES.items() if paths.startswith("sprayed")]
 
 
+@pytest.mark.nightly
 @pytest.mark.needs(hosts=8)
-@pytest.mark.parametrize(
-    ("modes", "draws"), [(FOUR_QPS, 3), pytest.param(tuple(MODES), 12, marks=pytest.mark.nightly)], ids=["three", "all"]
-)
-def test_baselines(spray_dscp, pairs_across, optimum_bps, of_optimum, campaign, measure, pytestconfig, modes, draws):
+def test_baselines(spray_dscp, pairs_across, optimum_bps, of_optimum, campaign, measure, pytestconfig):
     """The plan gets nearly the optimum; beside it, what other ways get, and what spraying costs go-back-N receivers."""
     pairs = pairs_across(4)
-    rounds = modes * draws
-    found = campaign(f"baselines{draws}", pairs, rounds, spray_dscp)
+    rounds = list(MODES) * DRAWS
+    found = campaign("baselines", pairs, rounds, spray_dscp)
     best_bps = optimum_bps(pairs)
-    labels = {"jobs": len(pairs), "topology": Path(pytestconfig.option.c4_topology).stem, "draws": draws}
-    for mode in modes:
+    labels = {"jobs": len(pairs), "topology": Path(pytestconfig.option.c4_topology).stem, "draws": DRAWS}
+    for mode in MODES:
         drawn = [draw for how, draw in zip(rounds, found, strict=True) if how == mode]
         share = mean_interval([of_optimum(draw.worst_bps, best_bps) for draw in drawn])
         interval = {"low": round(share.low, 4), "high": round(share.high, 4)}

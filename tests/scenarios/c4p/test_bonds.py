@@ -10,14 +10,14 @@ from c4bench.wire.messages import Meeting
 SIZE_BYTES = 16 << 20
 # C4P chooses the number of QPs, and ECMP has as many.
 PLANNED, ECMP = ROUNDS = ("planned/0", "ecmp/same")
+DRAWS = 8
 
 
+@pytest.mark.nightly
 @pytest.mark.needs(hosts=8)
-@pytest.mark.parametrize(
-    ("jobs", "draws"), [(4, 3), *(pytest.param(jobs, 8, marks=pytest.mark.nightly) for jobs in (1, 4, 8))]
-)
+@pytest.mark.parametrize("jobs", [1, 4, 8])
 def test_both_ports_of_a_bond_are_level(
-    jobs, draws, cluster, rdma_hosts, atlas, pairs_across, optimum_bps, of_optimum, switches, measure
+    jobs, cluster, rdma_hosts, atlas, pairs_across, optimum_bps, of_optimum, switches, measure
 ):
     """Planned, both ports of a bond send and receive alike, and the worst job gets its optimum; with ECMP neither."""
     if not all(len(host.nics[0].bond) == 2 for host in rdma_hosts):
@@ -28,25 +28,25 @@ def test_both_ports_of_a_bond_are_level(
     # The jobs' ranks, and this test, which reads the switches' counters in between.
     meeting = Meeting(f"bonds{jobs}", 2 * jobs + 1)
     sizes = {"size_bytes": SIZE_BYTES, "warm_up_bytes": SIZE_BYTES // 4}
-    specs = [draws_job(meeting, number, pair, ROUNDS * draws, **sizes) for number, pair in enumerate(pairs)]
+    specs = [draws_job(meeting, number, pair, ROUNDS * DRAWS, **sizes) for number, pair in enumerate(pairs)]
     running = [cluster.start(spec) for spec in specs]
     busy = {host.nics[0].name: ports_of(atlas, host.nics[0].name) for pair in pairs for host in pair}
     ways = spine_ports(atlas, pairs, switches.ports())
-    skews, crossed_bytes = counted_draws(draws, cluster, meeting, switches, busy, ways)
-    results = [cluster.results(one, "draw", 60.0, each=len(ROUNDS) * draws) for one in running]
+    skews, crossed_bytes = counted_draws(cluster, meeting, switches, busy, ways)
+    results = [cluster.results(one, "draw", 60.0, each=len(ROUNDS) * DRAWS) for one in running]
     qps = qps_of(cluster, running, ROUNDS.index(PLANNED))
     for one in running:
         cluster.stop(one.spec.id)
 
     best_bps = optimum_bps(pairs)
-    rates = {paths: by_draw(results, start, draws) for start, paths in enumerate(ROUNDS)}
+    rates = {paths: by_draw(results, start) for start, paths in enumerate(ROUNDS)}
     worst = [of_optimum(min(draw), best_bps) for draw in rates[PLANNED]]
     share = mean_interval(worst)
     gain = ratio_interval(*([sum(draw) / jobs for draw in rates[paths]] for paths in (PLANNED, ECMP)), seed=1)
-    labels = {"jobs": jobs, "draws": draws, "fabric": "bonds"}
+    labels = {"jobs": jobs, "draws": DRAWS, "fabric": "bonds"}
     for paths, limits in ((PLANNED, {"equals": 0}), (ECMP, {"at_least": 1})):
         # In the data of a QP: acknowledgements are hashed, and are a thousandth of it.
-        crossings = round(crossed_bytes[paths] / draws / (SIZE_BYTES / qps))
+        crossings = round(crossed_bytes[paths] / DRAWS / (SIZE_BYTES / qps))
         measure("c4p.plane_crossings", crossings, paths=paths.partition("/")[0], **limits, **labels)
     for direction in ("tx", "rx"):
         measure(
@@ -57,7 +57,7 @@ def test_both_ports_of_a_bond_are_level(
             direction=direction,
             **labels,
         )
-        hashed = sum(skews[ECMP][direction]) / draws
+        hashed = sum(skews[ECMP][direction]) / DRAWS
         measure("c4p.plane_skew", hashed, at_least=0.1, paths="ecmp", direction=direction, **labels)
     measure(
         "c4p.optimum_fraction",
@@ -75,11 +75,11 @@ def test_both_ports_of_a_bond_are_level(
     assert gain.low > 1.0, "the plan's gain over ECMP with as many QPs is within the noise of the draws"
 
 
-def counted_draws(draws, cluster, meeting, switches, busy, ways):
+def counted_draws(cluster, meeting, switches, busy, ways):
     """The skews of ports and the bytes between planes by kind of paths, over all draws of the jobs that meet."""
     skews = {paths: {"tx": [], "rx": []} for paths in ROUNDS}
     crossed_bytes = dict.fromkeys(ROUNDS, 0.0)
-    for number in range(len(ROUNDS) * draws):
+    for number in range(len(ROUNDS) * DRAWS):
         for moment in ("free", "open", "draw"):
             cluster.meet(meeting.name, f"{moment}{number}")
         before = switches.ports()
@@ -141,13 +141,13 @@ def worst_skews(busy, before, after):
     return {direction: max(values) for direction, values in skews.items()}
 
 
-def by_draw(results, start, draws):
+def by_draw(results, start):
     """Each job's bus bandwidth in every second draw: bits over the slower rank's time."""
-    rates_bps = []
-    for number in range(start, len(ROUNDS) * draws, len(ROUNDS)):
+    draws = []
+    for number in range(start, len(ROUNDS) * DRAWS, len(ROUNDS)):
         took_s = [max(rank["took_s"] for rank in ranks if rank["number"] == number) for ranks in results]
-        rates_bps.append([SIZE_BYTES * 8 / slowest_s for slowest_s in took_s])
-    return rates_bps
+        draws.append([SIZE_BYTES * 8 / slowest_s for slowest_s in took_s])
+    return draws
 
 
 @pytest.mark.needs(hosts=4)

@@ -132,9 +132,9 @@ def sequences(holders):
     return run
 
 
-def test_ten_sequences(sequences, state, measure):
-    """Ten random sequences of overlapping faults leave nothing behind."""
-    check_state(sequences, 10, state, measure)
+def test_four_sequences(sequences, state, measure):
+    """Four random sequences of overlapping faults leave nothing behind."""
+    check_state(sequences, 4, state, measure)
 
 
 @pytest.mark.nightly

@@ -6,6 +6,7 @@ import pytest
 
 from c4bench import remote
 from c4bench.model.measurement import Clock
+from c4bench.workload.jobs import training_job
 
 pytestmark = pytest.mark.needs("disruptive", "root", "agents")
 STABLE_S = 1.5
@@ -36,12 +37,21 @@ while not select.select([sys.stdin], [], [], 0.01)[0]:
 """
 
 
+@pytest.fixture
+def two_ranks(cluster, rdma_hosts, pytestconfig):
+    """A training job on two hosts."""
+    running = cluster.start(training_job("two-ranks", rdma_hosts[:2], seed=pytestconfig.option.c4_seed))
+    cluster.results(running, "ready", 60.0)
+    yield running.spec
+    cluster.stop(running.spec.id)
+
+
 @pytest.mark.needs(hosts=2)
-def test_faults_that_pass(job, injector, place, measure, healed):
+def test_faults_that_pass(two_ranks, injector, place, measure, healed):
     """A rank that is slow, stalls, has uneven work, stands still or hangs is seen to, and is itself again."""
     time.sleep(STABLE_S)
-    victim = job.members[0]
-    target = place(f"{job.id}:{victim.rank}@{victim.host}")
+    victim = two_ranks.members[0]
+    target = place(f"{two_ranks.id}:{victim.rank}@{victim.host}")
     gpu = place(f"{victim.host}/gpu0")
     for name, parameters in PASSING.items():
         where = gpu if name.startswith("gpu") else target

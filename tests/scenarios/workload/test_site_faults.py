@@ -163,6 +163,7 @@ def suspects(found):
     return {one.name for one in found.suspects}
 
 
+@pytest.mark.nightly
 @pytest.mark.needs(hosts=8)
 def test_a_worker_is_killed(train, inject, agreed):
     """A killed worker takes its site out of the job; the other three sites go on to the end."""

@@ -94,6 +94,7 @@ def test_restart_continues_to_the_bit(train, inject, shared, identical):
     identical(second, 48, since=began)
 
 
+@pytest.mark.nightly
 @pytest.mark.needs(hosts=8)
 def test_bytes_over_the_long_link(train, links, measure, save):
     """At H = 100 and 4 bits, a step sends 1/400 of what data-parallel sends; a fragment's turn sends 1/8 of a model.
@@ -141,6 +142,7 @@ def test_utilisation_is_that_of_the_model(train, inject, measure):
     measure("diloco.utilisation_error", abs(used - 0.95), at_most=0.03)
 
 
+@pytest.mark.nightly
 @pytest.mark.needs(hosts=8)
 def test_peak_over_the_long_link(train, carried, measure):
     """With fragments of 3 of 24 blocks, a turn sends at most 1/8 of what plain DiLoCo sends, with equal bits."""
@@ -164,7 +166,7 @@ def test_peak_over_the_long_link(train, carried, measure):
 
 @pytest.mark.needs(hosts=8)
 @pytest.mark.timeout(3 * 3600)  # of the lab's clock, as all there is
-@pytest.mark.parametrize("duration_s", [120, pytest.param(3600, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("duration_s", [30, pytest.param(3600, marks=pytest.mark.nightly)])
 def test_no_false_alarm(train, cluster, measure, duration_s):
     """Long silences and bursts between sites are normal: C4D says nothing of a healthy job."""
     running = train(2, 2, sited=4, steps=duration_s, compute_s=1.0, jitter=0.03, **SMALL)

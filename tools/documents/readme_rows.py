@@ -183,7 +183,7 @@ ROWS = (
     ),
     Row(
         _TEST,
-        "Resilient collectives, hosts with two NICs, 12 trials: share of the elements that are exact",
+        "Resilient collectives, hosts with two NICs, 6 trials: share of the elements that are exact",
         "resilient.exact_fraction",
         "trials.*",
         {"nics": 2},

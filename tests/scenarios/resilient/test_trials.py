@@ -14,7 +14,7 @@ from c4bench.collective.options import FailureTimeouts
 from c4bench.model.measurement import Clock
 from c4bench.workload.trials import AGREE_EVERY, Trial
 
-SEEDS, NIGHTLY_SEEDS = 12, 300
+SEEDS, NIGHTLY_SEEDS = 6, 300
 # An operation takes about 8 ms where a NIC does 100 Mbit/s; a fault may come at any moment of a few.
 NIC_BYTES = 64 << 10
 MOMENTS_S = 0.03

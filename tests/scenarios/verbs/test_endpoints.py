@@ -7,11 +7,11 @@ import pytest
 def test_both_ways_of_waiting_see_completions(consoles, waiting):
     """Writes complete both with event-driven and with polled completions."""
     near, far = consoles
-    # Few bytes: to spin costs a lab much of the machine's time.
-    near_end, far_end = near("open", waiting=waiting, length=1 << 14), far("open", length=1 << 14)
+    near_end, far_end = near("open", waiting=waiting), far("open")
     near("connect", end=far_end)
     far("connect", end=near_end)
-    assert near("write", times=20) == ""
+    # Few: while a process spins, a lab's NIC works on when its kernel's timer ticks.
+    assert near("write", times=3) == ""
 
 
 def test_broken_connection_is_named_and_comes_back(pair):

@@ -6,7 +6,7 @@ from fabric_states import differences
 from c4bench.errors import UsageError
 from c4bench.inject import catalogue
 from c4bench.inject.feasibility import place_name
-from c4bench.model.fault import TargetKind
+from c4bench.model.fault import BlastRadius, TargetKind
 from c4bench.model.measurement import Clock
 from c4bench.pytest_plugin.scope import no_fault
 
@@ -27,8 +27,6 @@ PARAMETERS = {
 BY_SWITCH = {"link.rate": {"direction": "tx"}}
 # These need a link with flow control; test_flow_control.py has them.
 PAUSING = ["nic.pause_storm"]
-# At a switch's port towards a host.
-TO_HOSTS = ["port.down"]
 
 
 # How exactly the onset is known: by an injector on the host, and by commands that a switch runs one after another.
@@ -78,7 +76,7 @@ def test_link_fault(name, up_and_across, place, prove, on):
     across, towards = up_and_across
     if name in {"switch.misrouted", "link.ecmp_out"} and "nexthop" not in on(across.partition("/")[0], "ip route"):
         pytest.skip("unsupported: this fabric has one way only")
-    prove(name, place(towards if name in TO_HOSTS else across))
+    prove(name, place(towards if CATALOGUE[name].reach is BlastRadius.NIC else across))
 
 
 @pytest.fixture

@@ -154,7 +154,7 @@ def failing_init(home):
     (home / "init").chmod(0o755)
 
 
-# The most GPUs, three tiers, NICs with ports in two planes. Scenarios boot most of the others, and the night boots all.
+# The most GPUs, three tiers, NICs with ports in two planes. `make night` boots every topology.
 EACH_TIME = {"gpu-8x8", "fat-tree-2x2", "dual-plane"}
 
 

@@ -63,7 +63,7 @@ def rewrite(
     _agree([run for run in used if run.provenance.backend == _LAB], _ONE_LAB)
     by_text = {cell.row.text: cell for cell in cells}
     table = [
-        "| `make lab` and `make test` | measured | limit | beside it |",
+        "| `make lab`, `make test`, `make night` | measured | limit | beside it |",
         "|---|---|---|---|",
         *(_highlight(highlight, by_text) for highlight in highlights),
     ]

@@ -36,6 +36,11 @@ def built(tmp_path_factory):
     return place
 
 
+def few(count):
+    """Seeds, those after the first for the night."""
+    return [1, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(2, count + 1))]
+
+
 class _Follower:
     async def follow(self):
         await asyncio.sleep(WITHIN_S)
@@ -72,7 +77,14 @@ def play(built, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("what", "first", "last"), [("loss", 1, 12), ("counts", 1, 4), ("shared", 1, 6), ("oneway", 1, 4)]
+    ("what", "first", "last"),
+    [
+        *(("loss", 1, 12), ("counts", 1, 4), ("shared", 1, 6), ("oneway", 1, 4)),
+        *(
+            pytest.param(*each, marks=pytest.mark.nightly)
+            for each in (("loss", 13, 40), ("counts", 5, 10), ("shared", 7, 20), ("oneway", 5, 10))
+        ),
+    ],
 )
 def test_a_nic_is_lost(play, what, first, last):
     """At any moment, with an event or not, at either end: each request is carried out once, completions are in order.
@@ -105,10 +117,11 @@ def test_a_nic_is_lost_where_load_is_shared(play, first):
     assert play("balanced", first, first + 4, C4BENCH_BALANCE="1")[0] == ["exact, moved"] * 5
 
 
-def test_load_of_a_lost_nic_is_spread_over_the_others(play):
+@pytest.mark.parametrize("seed", few(4))
+def test_load_of_a_lost_nic_is_spread_over_the_others(play, seed):
     """Each has one twin, so what is there moves on to the next one."""
     twins = "nic0=nic1,nic1=nic4,nic4=nic0,nic2=nic3,nic3=nic5,nic5=nic2"
-    assert play("ring", 1, 1, C4BENCH_BALANCE="1", C4BENCH_FAILOVER=twins)[0] == ["exact, moved"]
+    assert play("ring", seed, seed, C4BENCH_BALANCE="1", C4BENCH_FAILOVER=twins)[0] == ["exact, moved"]
 
 
 class _WithoutEarlyGreetings(WordRelay):
@@ -136,9 +149,10 @@ def test_a_repaired_nic_is_used_again(play):
     assert play("second", 1, 3)[0] == ["exact, moved"] * 3
 
 
-def test_a_connection_stays_where_the_peers_nic_has_failed(play):
+@pytest.mark.parametrize("seed", few(3))
+def test_a_connection_stays_where_the_peers_nic_has_failed(play, seed):
     """It does not return to its own NIC, though that is well: the way there is proven once more before it leaves."""
-    assert play("broken", 1, 1)[0] == ["exact, moved"]
+    assert play("broken", seed, seed)[0] == ["exact, moved"]
 
 
 def test_a_peer_ends_in_the_middle_of_a_move(play):
@@ -174,10 +188,13 @@ class _LossyWords(WordRelay):
             loop.call_later(self._draw.choice((0, 0, 0.005, 0.05, 0.3)), super().deliver, word)
 
 
-def test_words_may_be_lost_or_late(play):
+@pytest.mark.parametrize(
+    ("losses", "storms"), [((1, 8), (1, 1)), pytest.param((9, 20), (2, 3), marks=pytest.mark.nightly)]
+)
+def test_words_may_be_lost_or_late(play, losses, storms):
     """The result is exact all the same, or an error: on a busy machine words may take longer than two seconds."""
-    found = play("loss", 1, 8, relay=_LossyWords)[0] + play("storm", 1, 1, relay=_LossyWords)[0]
-    assert len(found) == 9
+    found = play("loss", *losses, relay=_LossyWords)[0] + play("storm", *storms, relay=_LossyWords)[0]
+    assert len(found) == sum(last - first + 1 for first, last in (losses, storms))
     assert set(found) <= {"exact, moved", "exact", "error"}
     assert "exact, moved" in found
 

@@ -1,6 +1,7 @@
 """What the fault scenarios share: an injector for hosts and switches alike, and the fabric's state to compare."""
 
 import json
+import shlex
 
 import pytest
 
@@ -74,6 +75,17 @@ def on(inventory):
         inside = ["nsenter", f"--net={netns}"] if netns else []
         with remote.connect(host, inventory.access[host]) as connection:
             return connection.run([*inside, "sh", "-c", command], timeout_s=60.0).stdout.decode()
+
+    return run
+
+
+@pytest.fixture
+def as_root(on, inventory):
+    """As `on`, by root, also where one logs in as somebody else."""
+
+    def run(host, command):
+        root = "" if inventory.access[host].user in {"", "root"} else "sudo -n "
+        return on(host, f"{root}sh -c {shlex.quote(command)}")
 
     return run
 

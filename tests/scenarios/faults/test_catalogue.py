@@ -80,18 +80,17 @@ def test_link_fault(name, up_and_across, place, prove, on):
 
 
 @pytest.fixture
-def unresolved(nic_hosts, up_and_across, inventory, on):
+def unresolved(nic_hosts, up_and_across, on, as_root):
     """Make a switch resolve the first host's NIC again; yields the switch, its port and the NIC's address."""
     switch, port = up_and_across[1].split("/")
     address = nic_hosts[0].nics[0].address
     fixed = on(switch, f"ip neighbour show {address} dev {port} nud permanent").split()
     if not fixed:
         pytest.skip(f"unsupported: {switch} knows {address} by no fixed neighbour that could be taken away")
-    root = "" if inventory.access[switch].user in {"", "root"} else "sudo -n "
-    on(switch, f"{root}ip neighbour del {address} dev {port}")
+    as_root(switch, f"ip neighbour del {address} dev {port}")
     yield switch, port, address
     lladdr = fixed[fixed.index("lladdr") + 1]
-    on(switch, f"{root}ip neighbour replace {address} lladdr {lladdr} dev {port} nud permanent")
+    as_root(switch, f"ip neighbour replace {address} lladdr {lladdr} dev {port} nud permanent")
 
 
 def test_a_nic_is_healed_when_packets_reach_it(injector, place, nic_hosts, on, unresolved):

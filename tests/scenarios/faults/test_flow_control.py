@@ -3,6 +3,7 @@
 A fabric with flow control is needed: `--c4-topology tests/scenarios/faults/pausing.yml`.
 """
 
+import re
 import time
 
 import pytest
@@ -20,6 +21,12 @@ PRIORITY = 3
 # Each pair's first rank sends to its second.
 INCAST = (StepOp("send", 1 << 18, 0.0, RankGroup("sender", 2)),)
 FILE = "/proc/net/pfc"
+# What mlx5 calls the counts of a port in the file.
+OF_MLX5 = {
+    "tx_pause": f"tx_prio{PRIORITY}_pause",
+    "rx_pause": f"rx_prio{PRIORITY}_pause",
+    "dropped": f"tx_prio{PRIORITY}_discards",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -32,12 +39,21 @@ def lossless(inventory, nic_hosts, on):
 
 
 @pytest.fixture
-def counted(lossless, on):
+def counted(lossless, nic_hosts, on):
     """What all ports have counted of the lossless priority: their sums by name."""
+    netdevs = {host.name: [nic.netdev for nic in host.nics] for host in nic_hosts}
+
+    def of(place):
+        if ports := counts(on(place, f"cat {FILE}")).values():
+            return [{name: getattr(port[PRIORITY], name) for name in OF_MLX5} for port in ports]
+        # These NICs have their ports to themselves, as hardware has.
+        printed = [on(place, f"ethtool -S {netdev}") for netdev in netdevs[place]]
+        rows = [dict(re.findall(r"(\w+): (\d+)", text)) for text in printed]
+        return [{name: int(row[its]) for name, its in OF_MLX5.items()} for row in rows]
 
     def read():
-        ports = [port[PRIORITY] for place in lossless for port in counts(on(place, f"cat {FILE}")).values()]
-        return {name: sum(getattr(port, name) for port in ports) for name in ("tx_pause", "rx_pause", "dropped")}
+        ports = [port for place in lossless for port in of(place)]
+        return {name: sum(port[name] for port in ports) for name in OF_MLX5}
 
     return read
 
@@ -61,12 +77,12 @@ def incast(cluster, nic_hosts, counted):
 
 
 @pytest.fixture
-def lossy(lossless, on):
+def lossy(lossless, as_root):
     """Turn flow control off at every port, until the scenario ends."""
 
     def set_to(mask):
         for place in lossless:
-            on(place, f"for port in $(cut -d' ' -f1 {FILE} | uniq); do echo $port lossless {mask} > {FILE}; done")
+            as_root(place, f"for port in $(cut -d' ' -f1 {FILE} | uniq); do echo $port lossless {mask} > {FILE}; done")
 
     yield lambda: set_to(0)
     set_to(1 << PRIORITY)
@@ -90,8 +106,9 @@ def test_a_storm_is_witnessed_and_ends(injector, nic_hosts, place, measure, heal
     (name,), before = PAUSING, counted()
     with injector.apply_at(name, place(f"{nic_hosts[0].name}/0"), {}, lease_s=20.0) as fault:
         measure("faults.witnessed_fraction", float(fault.witness.seen), equals=1, clock=Clock.NONE, fault=name)
-        assert fault.witness.plane == "rdma"
-        assert fault.witness.during == {"late": 1.0, "late_other": 0.0}
+        # The only NIC of a host is probed by the kernel's echo requests: no other is there to send to it.
+        assert fault.witness.plane == ("rdma" if len(nic_hosts[0].nics) > 1 else "ip")
+        assert (fault.witness.during["late"], fault.witness.during["late_other"]) == (1.0, 0.0)
     sent = {kind: value - before[kind] for kind, value in counted().items()}
     assert sent["rx_pause"] == sent["tx_pause"] > 0
     measure("faults.healed_fraction", float(healed()["recovered"] is True), equals=1, clock=Clock.NONE, fault=name)
@@ -105,7 +122,7 @@ def test_no_storm_is_seen_that_is_not_there(nic_hosts, place, watch):  # noqa: F
     watch(PAUSING, target, **hurts_icmp(nic_hosts[0].nics[0].netdev))
 
 
-def test_a_switch_gives_a_paused_queue_up(injector, nic_hosts, place, on, inventory, measure):
+def test_a_switch_gives_a_paused_queue_up(injector, nic_hosts, place, on, as_root, inventory, measure):
     """A port's watchdog drops what a storm has stopped for 50 ms, and sends again when the storm is over."""
     nic = nic_hosts[0].nics[0]
     switch, port = next(
@@ -115,20 +132,23 @@ def test_a_switch_gives_a_paused_queue_up(injector, nic_hosts, place, on, invent
         if line.split()[0] == nic.address
     )
 
-    def set_to(detect_us):
-        on(switch, f"echo {port} detect_us {detect_us} > {FILE}; echo {port} restore_us 50000 > {FILE}")
+    def set_to(times_us):
+        as_root(switch, "; ".join(f"echo {port} {name} {value} > {FILE}" for name, value in times_us.items()))
 
     def state():
         return counts(on(switch, f"cat {FILE}"))[port][PRIORITY]
 
-    set_to(50_000)
+    settings = on(switch, f"grep '^{port} settings' {FILE}").split()
+    usual_us = {name: settings[settings.index(name) + 1] for name in ("detect_us", "restore_us")}
+    before = state()
+    set_to(dict.fromkeys(usual_us, 50_000))
     try:
         with injector.apply_at(*PAUSING, place(nic.name), {}, lease_s=20.0):
             stormy = state()
-            assert (stormy.storm, stormy.detected) == (1, 1)
-            assert stormy.dropped > 0
+            assert (stormy.storm, stormy.detected - before.detected) == (1, 1)
+            assert stormy.dropped > before.dropped
         time.sleep(0.1)
-        assert (state().storm, state().restored) == (0, 1)
+        assert (state().storm, state().restored - before.restored) == (0, 1)
     finally:
-        set_to(0)
-    measure("pfc.watchdog_detected", stormy.detected, equals=1, clock=Clock.NONE)
+        set_to(usual_us)
+    measure("pfc.watchdog_detected", stormy.detected - before.detected, equals=1, clock=Clock.NONE)

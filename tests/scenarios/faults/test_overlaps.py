@@ -1,6 +1,7 @@
 """Random faults that overlap, on NICs and switches, leave the fabric as it was."""
 
 import json
+import sys
 from contextlib import ExitStack, closing
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from c4bench import remote
 from c4bench.lab.spec import CONTROL_SOCKET
 from c4bench.model.measurement import Clock
+from c4bench.pytest_plugin.fixtures import obstacle
+from c4bench.pytest_plugin.scope import no_fault
+from c4bench.remote.local import LocalConnection
 
 pytestmark = pytest.mark.needs("disruptive", "root")
 HOLDER = Path(__file__).with_name("holder.py")
@@ -63,21 +67,37 @@ class Holder:
 
 
 @pytest.fixture
-def holders(nic_hosts, switch_names, inventory, place):
+def possible(injector, possible_faults):
+    """Those of the faults that a place can have, with these parameters; skips where it can have none."""
+
+    def choose(place, faults):
+        reasons = [obstacle(injector, possible_faults, name, place, parameters) for name, parameters in faults]
+        if not (found := [fault for fault, why in zip(faults, reasons, strict=True) if not why]):
+            pytest.skip(no_fault({name: why for (name, _), why in zip(faults, reasons, strict=True)}))
+        return found
+
+    return choose
+
+
+@pytest.fixture
+def holders(nic_hosts, up_and_across, inventory, place, possible):
     """On two NICs and on an uplink: no journal but their own stands between their faults."""
     if not Path(CONTROL_SOCKET).exists():
         pytest.skip("unsupported: these hosts are not a lab's, where every SSH login is root")
     places = [(place(f"{host.name}/0"), NIC_FAULTS) for host in nic_hosts[:2]]
-    places += [(place(f"{switch}/up0"), PORT_FAULTS) for switch in switch_names[:1]]
+    places.append((place(up_and_across[0]), PORT_FAULTS))
     with ExitStack() as stack:
-        yield [Holder(where, faults, holding(where.host.name, inventory, stack)) for where, faults in places]
+        yield [Holder(where, possible(where, faults), holding(where, inventory, stack)) for where, faults in places]
 
 
-def holding(host, inventory, stack):
-    """A session with `holder.py`."""
-    access = inventory.access[host]
-    connection = stack.enter_context(remote.connect(host, access))
-    return stack.enter_context(closing(connection.start([access.python, "-c", HOLDER.read_text()])))
+def holding(place, inventory, stack):
+    """A session with `holder.py` on the host or switch, or here for a switch on which c4bench is not installed."""
+    name = place.host.name
+    access = inventory.access[name]
+    connection = LocalConnection(name) if place.switch else remote.connect(name, access)
+    python = sys.executable if place.switch else access.python
+    stack.enter_context(connection)
+    return stack.enter_context(closing(connection.start([python, "-c", HOLDER.read_text()])))
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 # Everything starts from the distribution's own Python, because its pyverbs matches its rdma-core.
 PYTHON   ?= /usr/bin/python3
+# Where the environment forbids it, each pytest would rewrite the assertions of every module anew.
+unexport PYTHONDONTWRITEBYTECODE
 VENV     := .venv
 BIN      := $(VENV)/bin
 PIP      := $(BIN)/pip --disable-pip-version-check
@@ -17,7 +19,6 @@ BUSY_SOAK     := $(GRADING)/test_busy_soak.py
 BUSY_FABRICS  := $(wildcard $(GRADING)/busy/*.yml)
 HEALTHY  := $(GRADING)/test_fabrics.py
 OVERSUBSCRIBED := tests/scenarios/c4d/oversubscribed.yml
-DSCP     := --c4-topology tests/scenarios/verbs/dscp.yml tests/scenarios/verbs/test_traffic_class.py
 TRIAL    := tests/scenarios/resilient/test_trials.py::test_nic_dies_in_mid_operation
 # What each test run selects: `make night` runs what is marked `nightly`.
 MARKED    = not nightly
@@ -187,7 +188,7 @@ scenarios: $(SCENARIOS)
 
 # The longer forms of scenarios, but those that other targets run: for each fabric, what has some there.
 define NIGHT_LABS
-clos-2x4 grading/test_campaign.py c4d/test_soak.py c4d/test_steering.py grading/test_two_faults.py c4p/test_plan.py c4p/test_programs.py c4p/test_foreign_programs.py::test_plan_beats_ecmp_under_perftest c4p/test_degraded.py c4p/test_ablation.py::test_slice collective/test_exact.py faults attach/test_[!f]*.py attach/test_fo*.py c4p/test_hashes.py
+clos-2x4 grading/test_campaign.py c4d/test_soak.py c4d/test_steering.py grading/test_two_faults.py c4p/test_plan.py c4p/test_programs.py c4p/test_foreign_programs.py::test_plan_beats_ecmp_under_perftest c4p/test_degraded.py c4p/test_ablation.py::test_slice collective/test_exact.py collective/test_bad_input.py lab/test_hosts.py faults attach/test_[!f]*.py attach/test_fo*.py c4p/test_hashes.py
 clos-2x4 attach/test_faults_under_programs.py::test_healthy_collectives_raise_no_alarm attach/test_faults_under_programs.py::test_a_fault_under_collectives_is_named attach/test_faults_under_programs.py::test_a_clock_that_is_set_raises_no_alarm
 tests/scenarios/grading/busy/leaf-spine.yml attach/test_faults_under_programs.py::test_a_healthy_perftest_raises_no_alarm attach/test_faults_under_programs.py::test_a_fault_under_perftest_is_named c4p/test_foreign_programs.py::test_queue_pairs_leave_a_link_that_fails
 tests/scenarios/attach/two-nics.yml attach/test_failover.py
@@ -221,15 +222,13 @@ campaign: $(SETUP)
 	$(LAB) $(CAMPAIGN)
 
 detection: $(SETUP)
-	$(LAB) tests/scenarios/c4d $(GRADING)/test_two_faults.py
+	$(LAB) tests/scenarios/c4d
 	$(LAB) --c4-topology $(OVERSUBSCRIBED) tests/scenarios/c4d/test_congestion.py $(BUSY_SOAK)
 
 # Drills deploy to plain hosts, and `make lab` to those of a lab.
 DEPLOYED := --ignore tests/scenarios/hosts/test_deploy.py
 fabric: $(SETUP)
 	$(LAB) $(addprefix tests/scenarios/,c4p collective hosts lab verbs grading/test_bandwidth_model.py) $(DEPLOYED)
-	$(LAB) --c4-topology tests/scenarios/c4p/no-icmp.yml tests/scenarios/c4p/test_atlas.py
-	$(LAB) --c4-topology tests/scenarios/c4p/interfaces.yml tests/scenarios/c4p/test_graph.py $(HEALTHY)
 	$(LAB) --c4-topology rack-2x4 tests/scenarios/lab/test_switches.py
 	$(LAB) --c4-topology gpu-4x4 tests/scenarios/collective/test_gpu_hosts.py
 
@@ -316,6 +315,13 @@ fabrics: setup
 TOPOLOGIES ?= $(basename $(notdir $(wildcard c4bench/lab/topologies/*.yml)))
 SHUFFLED   ?= $(basename $(notdir $(wildcard tests/scenarios/c4p/shuffled-*.yml)))
 EVERY      ?= reports/runs/every-topology
+# Scenarios that have a fabric of their own.
+define OWN_FABRICS
+verbs/dscp.yml verbs/test_traffic_class.py
+c4p/no-icmp.yml c4p/test_atlas.py
+c4p/interfaces.yml c4p/test_graph.py grading/test_fabrics.py
+endef
+export OWN_FABRICS
 every-topology: setup
 	@for topology in $(TOPOLOGIES); do mkdir -p $(EVERY)/$$topology; \
 	  $(LAB) tests/scenarios --c4-topology $$topology --c4-run-dir $(EVERY)/$$topology \
@@ -323,8 +329,10 @@ every-topology: setup
 	done; for topology in $(SHUFFLED); do mkdir -p $(EVERY)/$$topology; \
 	  $(LAB) tests/scenarios/c4p --c4-topology tests/scenarios/c4p/$$topology.yml --c4-run-dir $(EVERY)/$$topology \
 	    $(call RESUMED,$(EVERY)/$$topology) || [ $$? = 4 ] || failed=1; \
-	done; mkdir -p $(EVERY)/dscp; $(LAB) $(DSCP) --c4-run-dir $(EVERY)/dscp $(call RESUMED,$(EVERY)/dscp) \
-	  || failed=1; \
+	done; echo "$$OWN_FABRICS" | { while read -r fabric files; do run=$(EVERY)/$$(basename $$fabric .yml); mkdir -p $$run; \
+	  $(LAB) --c4-topology tests/scenarios/$$fabric $$(printf 'tests/scenarios/%s ' $$files) --c4-run-dir $$run \
+	    $(call RESUMED,$$run) </dev/null || failed=1; \
+	done; exit $${failed:-0}; } || failed=1; \
 	$(BIN)/python tests/scenarios/every_topology.py $(EVERY)/* && exit $${failed:-0}
 
 # Every scenario of `make test` on a lab that stands for a rack: twin.failed.

@@ -202,6 +202,7 @@ tc -n leaf1 qdisc replace dev up0 root netem loss 100%; until_it_is 0
 """
 
 
+@pytest.mark.nightly
 def test_daemons_withdraw_a_dead_leg_by_bgp_and_a_silent_one_by_bfd():
     """FRR routes around a link far away at once when it is down, and after three lost BFD packets when it is silent."""
     if why := programs.obstacle(load("clos-2x4-bgp")):

@@ -136,28 +136,9 @@ ROWS = (
     ),
     Row(
         _TEST,
-        "Steering, a NIC that sends 2 ms late in a ring, likewise",
-        "restart.first_iteration_s",
-        "steering.*",
-        {"fault": "nic.delay"},
-    ),
-    Row(
-        _TEST,
         "Share of losses after the restart that equal an undisturbed job's, bit for bit",
         "restart.loss_identical",
         "steering.*",
-    ),
-    Row(
-        _TEST,
-        "C4D, 4 random faults: share diagnosed correctly (95 % interval)",
-        "campaign.correct_fraction",
-        "campaign.campaign",
-    ),
-    Row(
-        _TEST,
-        "C4D, the same: healthy components named as the only suspect",
-        "campaign.healthy_isolated",
-        "campaign.campaign",
     ),
     Row(
         _TEST,
@@ -167,13 +148,6 @@ ROWS = (
         {"by": "probes"},
     ),
     Row(_TEST, "C4P, path atlas: time to learn all pairs of 8 NICs", "atlas.learn_s", "atlas.*", {"by": "probes"}),
-    Row(
-        _TEST,
-        "C4P, the same where no switch answers probes, by counters",
-        "atlas.learn_s",
-        "atlas.*",
-        {"by": "counters"},
-    ),
     Row(
         _TEST,
         "C4P, path atlas: share of the busiest link's capacity that learning takes",
@@ -238,14 +212,7 @@ ROWS = (
     ),
     Row(
         _TEST,
-        "Streaming DiLoCo, four sites, one cut off for a fifth of the time: goodput",
-        "diloco.goodput",
-        "site_faults.*",
-        {"method": "diloco"},
-    ),
-    Row(
-        _TEST,
-        "The same: outer steps until C4D names the cut",
+        "Streaming DiLoCo, four sites: outer steps until C4D names a cut of one's only way out",
         "diloco.name_outer_steps",
         "site_faults.*",
     ),
@@ -288,6 +255,22 @@ ROWS = (
     ),
     Row(
         _NIGHT,
+        "Steering, a NIC that sends 2 ms late in a ring, likewise",
+        "restart.first_iteration_s",
+        "steering.*",
+        {"fault": "nic.delay"},
+        nightly=True,
+    ),
+    Row(
+        _NIGHT,
+        "C4P, path atlas where no switch answers probes, by counters: time to learn all pairs",
+        "atlas.learn_s",
+        "atlas.*",
+        {"by": "counters"},
+        nightly=True,
+    ),
+    Row(
+        _NIGHT,
         "C4D, 300 iterations with benign disturbances: false alarms",
         "soak.false_alarms",
         "soak.three_hundred_steps",
@@ -321,6 +304,14 @@ ROWS = (
         "Streaming DiLoCo, fragments of 3 of 24 blocks: times less than plain DiLoCo at its peak",
         "diloco.peak_ratio",
         "sites.*",
+        nightly=True,
+    ),
+    Row(
+        _NIGHT,
+        "Streaming DiLoCo, four sites, one cut off for a fifth of the time: goodput",
+        "diloco.goodput",
+        "site_faults.*",
+        {"method": "diloco"},
         nightly=True,
     ),
 )

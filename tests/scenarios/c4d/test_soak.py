@@ -26,16 +26,10 @@ def silent(soak, rdma_hosts, pytestconfig):
     return check
 
 
-@pytest.mark.needs(hosts=8)
-def test_one_neighbours_visit(silent):
-    """Pauses, stalls, uneven steps, warm-up, collections and a neighbour alarm nobody in 150 iterations."""
-    silent("ring", NEIGHBOUR_STEPS)
-
-
 @pytest.mark.nightly
 @pytest.mark.needs(hosts=8)
 def test_three_hundred_steps(silent):
-    """The same over 300 iterations."""
+    """Pauses, stalls, uneven steps, warm-up, collections and a neighbour alarm nobody in 300 iterations."""
     silent("ring", 300)
 
 

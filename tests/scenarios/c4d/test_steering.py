@@ -117,6 +117,7 @@ def test_dead_nic(steer, inject, resumed):
     assert job.wait_host_event(HostReturned, victim, PATIENCE_S)
 
 
+@pytest.mark.nightly
 @pytest.mark.needs(hosts=8)
 def test_late_nic(steer, inject, resumed):
     """A NIC that sends late in a ring is named, by both of its paths or after probes, and a spare takes over."""

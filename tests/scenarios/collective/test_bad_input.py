@@ -85,7 +85,13 @@ def test_peer_that_never_connects(fails):
 
 
 @pytest.mark.needs(hosts=4)
-@pytest.mark.parametrize("call", [SUM, EXCHANGE, DONE], ids=lambda call: call.kind)
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(call, id=call.kind, marks=pytest.mark.nightly if call is not SUM else ())
+        for call in (SUM, EXCHANGE, DONE)
+    ],
+)
 def test_peer_that_never_calls(fails, call):
     """Ranks that wait for one to call name it after `timeout_s`, and it fails at once when it calls later."""
     # Rank 0 does not wait for the late one itself. It comes a little later, so as to hear of it from those who do.

@@ -56,6 +56,7 @@ def attempt(cluster, rdma_hosts, inventory, ports, atlas, inject, run_directory,
     return run
 
 
+@pytest.mark.nightly
 @pytest.mark.needs(hosts=8)
 def test_what_traffic_hides_is_swept(cluster, rdma_hosts, atlas, inject, replayed, measure):  # noqa: ARG001 (planned paths)
     """A NIC at nine tenths of its rate, beside a rank that is late, is named, and no other."""

@@ -96,6 +96,7 @@ def test_agents_and_ranks_are_not_root(on, job):
     assert set(on(host, owned).split()) == {"c4bench"}
 
 
+@pytest.mark.nightly
 def test_a_crashed_host_is_gone_and_boots_as_new(on, hosts, cluster):
     """A crash says no goodbye and loses what was in memory; after a boot the host is as it was at first."""
     victim = hosts[-1].name

@@ -95,6 +95,7 @@ def test_c4d_names_the_nic_whose_port_is_shut_down_over_ssh(c4d, inventory, host
     assert status(on, switch, port) == ("up", "up")
 
 
+@pytest.mark.nightly
 def test_doctor_misses_the_cable_whose_port_is_shut_down_over_ssh(inventory, hosts, set_on):
     """LLDP of real daemons shows every cable as stated, and not the one whose port is shut down."""
 

@@ -64,11 +64,9 @@ def as_good(measure):
     return check
 
 
+@pytest.mark.nightly
 @pytest.mark.needs(hosts=8)
-@pytest.mark.parametrize(
-    "port",
-    [pytest.param(WAY_OUT, id="way-out"), pytest.param(LONG_LINK, id="long-link", marks=pytest.mark.nightly)],
-)
+@pytest.mark.parametrize("port", [pytest.param(WAY_OUT, id="way-out"), pytest.param(LONG_LINK, id="long-link")])
 def test_a_site_is_cut_off(train, inject, agreed, as_good, measure, port):
     """Cut off for a fifth of the time, a site misses its turns and catches up; the others do not wait for it."""
     steps = 96

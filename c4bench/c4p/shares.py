@@ -329,20 +329,43 @@ def assign_idle_qps(shares: Mapping[str, float], flows: Iterable[Flow]) -> dict[
     """Let QPs without a share use the path of one of their connection's QPs that has one; the result is by flow id.
 
     A QP's unacknowledged bytes are limited (128 packets for rxe), and acknowledgements wait in the queues of contended
-    links. So several QPs fill a path that one cannot. All QPs of a path carry the same, and they are assigned so that
-    the largest share of a QP is lowest. Flows without an entry in `shares`, and connections without a share, are left
-    out.
+    links. So several QPs fill a path that one cannot. All QPs of a path carry the same. Links that are full divide
+    themselves equally among QPs, whatever these have to carry, and an operation waits for its last QP: so no more QPs
+    are used than carry the most nearly equal shares, and others carry nothing. Flows without an entry in `shares`, and
+    connections without a share, are left out.
     """
     assigned: dict[str, QpShare] = {}
     for members in _by_connection(shares, flows).values():
-        sizes = Counter(flow for flow in members if shares[flow] > 0)
-        leaders = dict(zip(sizes, sizes, strict=True))
-        for flow in members if sizes else ():
-            if flow not in leaders:
-                leaders[flow] = max(sizes, key=lambda leader: shares[leader] / sizes[leader])
-                sizes[leaders[flow]] += 1
-        assigned |= {flow: QpShare(leader, shares[leader] / sizes[leader]) for flow, leader in leaders.items()}
+        leaders = {flow: shares[flow] for flow in members if shares[flow] > 0}
+        if not leaders:
+            continue
+        helped = _helped(leaders, len(members))
+        largest = max(leaders, key=lambda leader: leaders[leader])
+        sizes = Counter([*leaders, *helped])
+        idle = [flow for flow in members if flow not in leaders]
+        led = dict(zip(idle, helped, strict=False)) | {leader: leader for leader in leaders}
+        for flow in members:
+            leader = led.get(flow)
+            assigned[flow] = QpShare(leader, shares[leader] / sizes[leader]) if leader else QpShare(largest, 0.0)
     return assigned
+
+
+def _helped(leaders: Mapping[str, float], qps: int) -> list[str]:
+    """The leader that each further QP joins, of `qps` in all: as many as make the QPs' shares most nearly equal."""
+    sizes, joined = dict.fromkeys(leaders, 1), list[str]()
+    best, most_equal = 0, _inequality(leaders, sizes)
+    for _ in range(qps - len(leaders)):
+        joined.append(max(leaders, key=lambda leader: leaders[leader] / sizes[leader]))
+        sizes[joined[-1]] += 1
+        if (inequality := _inequality(leaders, sizes)) <= most_equal + _ZERO_WEIGHT:
+            best, most_equal = len(joined), inequality
+    return joined[:best]
+
+
+def _inequality(leaders: Mapping[str, float], sizes: Mapping[str, int]) -> float:
+    """How much more the QP with the largest share carries than the one with the smallest, as a factor."""
+    parts = [share / sizes[leader] for leader, share in leaders.items()]
+    return max(parts) / min(parts)
 
 
 def _by_connection(shares: Mapping[str, float], flows: Iterable[Flow]) -> dict[tuple[str, str, str], list[str]]:

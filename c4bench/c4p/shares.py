@@ -339,22 +339,21 @@ def assign_idle_qps(shares: Mapping[str, float], flows: Iterable[Flow]) -> dict[
         leaders = {flow: shares[flow] for flow in members if shares[flow] > 0}
         if not leaders:
             continue
-        helped = _helped(leaders, len(members))
-        largest = max(leaders, key=lambda leader: leaders[leader])
-        sizes = Counter([*leaders, *helped])
         idle = [flow for flow in members if flow not in leaders]
-        led = dict(zip(idle, helped, strict=False)) | {leader: leader for leader in leaders}
-        for flow in members:
-            leader = led.get(flow)
-            assigned[flow] = QpShare(leader, shares[leader] / sizes[leader]) if leader else QpShare(largest, 0.0)
+        helped = _helped(leaders, len(idle))
+        sizes = Counter([*leaders, *helped])
+        parts = {leader: QpShare(leader, share / sizes[leader]) for leader, share in leaders.items()}
+        unused = QpShare(max(leaders, key=lambda leader: leaders[leader]), 0.0)
+        followed = [*(parts[leader] for leader in helped), *[unused] * (len(idle) - len(helped))]
+        assigned |= parts | dict(zip(idle, followed, strict=True))
     return assigned
 
 
-def _helped(leaders: Mapping[str, float], qps: int) -> list[str]:
-    """The leader that each further QP joins, of `qps` in all: as many as make the QPs' shares most nearly equal."""
+def _helped(leaders: Mapping[str, float], idle: int) -> list[str]:
+    """The leader that each idle QP joins that is used: as many are as make the QPs' shares most nearly equal."""
     sizes, joined = dict.fromkeys(leaders, 1), list[str]()
     best, most_equal = 0, _inequality(leaders, sizes)
-    for _ in range(qps - len(leaders)):
+    for _ in range(idle):
         joined.append(max(leaders, key=lambda leader: leaders[leader] / sizes[leader]))
         sizes[joined[-1]] += 1
         if (inequality := _inequality(leaders, sizes)) <= most_equal + _ZERO_WEIGHT:

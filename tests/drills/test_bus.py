@@ -20,6 +20,7 @@ pytestmark = needs_nats
 # What C4D learns from first, and how long it may take to name a fault that nothing disturbs.
 LEARN_S, NAMED_WITHIN_S = 4.0, 1.5
 TAKEN_OVER_WITHIN_S = 2.0
+KILLS = 50
 # Of the bus that is full: when a detector is there again, also on a busy machine.
 FULL_S = 14.0
 # What takes longer on a busy machine does not happen.
@@ -41,9 +42,9 @@ def test_detectors_are_killed_and_each_fault_is_named_once(scene, drills, reques
 
     How soon it does is machine time: it is measured against a limit, which the output shows as missed where it is.
     """
-    jobs, kills = [f"job{number}" for number in range(4)], 50
+    jobs = [f"job{number}" for number in range(4)]
     # On a busy machine a detector starts so slowly that some faults pass without a kill.
-    stopped, draw = stops(jobs, LEARN_S, 6 * kills), random.Random(kills)
+    stopped, draw = stops(jobs, LEARN_S, 6 * KILLS), random.Random(KILLS)
     took_s = []
 
     async def play():
@@ -61,7 +62,7 @@ def test_detectors_are_killed_and_each_fault_is_named_once(scene, drills, reques
             opened(scene.bus()) as bus,
         ):
             for job, rank, at_s, _ in stopped:
-                if len(took_s) == kills:
+                if len(took_s) == KILLS:
                     break
                 holder = (await scene.judging(jobs, bus))[job]
                 if time.time() > watched.jobs.began_s + at_s - 0.6:
@@ -81,11 +82,11 @@ def test_detectors_are_killed_and_each_fault_is_named_once(scene, drills, reques
         return counts, len(past), watched.repeated()
 
     counts, faults, repeated = asyncio.run(play())
-    assert len(took_s) == kills
+    assert len(took_s) == KILLS
     ledger = Ledger(drills, request.node.nodeid)
-    ledger.measure("bus.takeover_s", max(took_s), "s", at_most=TAKEN_OVER_WITHIN_S, clock=Clock.MACHINE, kills=kills)
+    ledger.measure("bus.takeover_s", max(took_s), "s", at_most=TAKEN_OVER_WITHIN_S, clock=Clock.MACHINE, kills=KILLS)
     twice = sum(count * (times - 1) for times, count in counts.items()) + len(repeated)
-    taken = ledger.measure("bus.duplicates", twice, "1", equals=0, clock=Clock.NONE, kills=kills)
+    taken = ledger.measure("bus.duplicates", twice, "1", equals=0, clock=Clock.NONE, kills=KILLS)
     assert taken.outcome is Outcome.PASS, (counts, repeated)
     assert counts == {1: faults}
 

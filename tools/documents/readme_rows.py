@@ -142,6 +142,18 @@ ROWS = (
     ),
     Row(
         _TEST,
+        "C4D, 4 random faults: share diagnosed correctly (95 % interval)",
+        "campaign.correct_fraction",
+        "campaign.campaign",
+    ),
+    Row(
+        _TEST,
+        "C4D, the same: healthy components named as the only suspect",
+        "campaign.healthy_isolated",
+        "campaign.campaign",
+    ),
+    Row(
+        _TEST,
         "C4P, path atlas: share of entries the switches' counters confirm",
         "atlas.correct_fraction",
         "atlas.*",

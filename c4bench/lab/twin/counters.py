@@ -87,7 +87,7 @@ def _rates(before: Counts, after: Counts, apart_s: float) -> dict[str, float]:
     return {rate: (after[field] - before[field]) / apart_s for rate, field in _RATES}
 
 
-# Counters of SAI that the lab's ports do not have: they count LLDP, sent to many, with the rest, and there is no FEC.
+# Counters of SAI that the lab's ports do not have: they count multicast (LLDP) as unicast, and there is no FEC.
 ABSENT: Mapping[str, str] = {
     "SAI_PORT_STAT_IF_IN_NON_UCAST_PKTS": "0",
     "SAI_PORT_STAT_IF_OUT_NON_UCAST_PKTS": "0",

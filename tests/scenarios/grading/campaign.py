@@ -11,7 +11,7 @@ from c4bench.model.fault import TargetKind
 from tools.shares import least_successes, share_interval
 
 # A campaign, and as many of its first trials as every run tries.
-TRIALS, SLICE = 24, 2
+TRIALS, SLICE = 24, 4
 # How many trials were right, of how many, on seeds that nothing was changed for (docs/campaign.md).
 FAIR_SAMPLE = 262, 264
 # How often as many as are asked for may be missed by chance.

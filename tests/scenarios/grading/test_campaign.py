@@ -93,7 +93,7 @@ def campaign(attempt, run_directory):
 
 @pytest.mark.needs(hosts=8)
 def test_campaign(campaign, judge, drawable, pytestconfig):
-    """Of two faults drawn from the seed as many are named rightly as chance allows, and nothing healthy is."""
+    """Of four faults drawn from the seed as many are named rightly as chance allows, and nothing healthy is."""
     judge(campaign(trials(pytestconfig.option.c4_seed, TRIALS, drawable)[:SLICE]))
 
 

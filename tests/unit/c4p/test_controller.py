@@ -236,7 +236,7 @@ def test_flow_id_gives_the_qp_address():
 
 
 def test_all_qps_carry():
-    """Before and after a loss every QP has something to carry, on the paths that the shares were made for."""
+    """Before and after this loss every QP carries something, on the paths that the shares were made for."""
     world, live = World(), flows(qps=4)
     controller = running(world, live)
     assert all(controller.weight(flow.id) == pytest.approx(0.25) for flow in live)

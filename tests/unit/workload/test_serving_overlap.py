@@ -1,17 +1,14 @@
 """A prompt's keys and values are on their way while the rest of it is prefilled."""
 
-import time
+import threading
 from types import SimpleNamespace
 
 import msgspec
 from world import World, run_in_threads
 
 from c4bench.collective.communicator import Communicator
-from c4bench.cost.transformer import Accelerator
 from c4bench.model.fabric import Nic
 from c4bench.workload import serving
-from c4bench.workload.controls import Controls
-from c4bench.workload.pretraining import Scale
 from c4bench.workload.serving import Serving
 
 PIECES = 8
@@ -24,7 +21,7 @@ class Context:
         self.rank, self.size, self.told = rank, world.size, {}
         nics = [Nic(member.host, 0, "rxe0", "net", "::1", world.rates[0]) for member in world.members]
         self.job = SimpleNamespace(members=world.members, nics=nics, seed=1)
-        self.controls = Controls.create(world.folder / f"controls{rank}")
+        self.controls = SimpleNamespace(compute=lambda _seconds: None)
         self._world, self._parameters = world, parameters
 
     def parameters(self, kind):
@@ -38,23 +35,22 @@ class Context:
 
 
 def test_keys_and_values_are_sent_while_the_prompt_is_prefilled(tmp_path, monkeypatch):
-    """All but the last piece have come, and are right, before the prompt has its first token."""
-    came_s, receive = [], Communicator.recv
+    """A piece comes, and is right, while those after it are prefilled: no piece is computed before the last came."""
+    came, receive = threading.Semaphore(1), Communicator.recv
 
-    def receive_and_note(comm, array, source):
+    def receive_and_count(comm, array, source):
         receive(comm, array, source)
-        came_s.append(time.time())
+        came.release()
 
-    monkeypatch.setattr(Communicator, "recv", receive_and_note)
-    # A slow accelerator: a piece takes much longer to compute than to send.
-    slow = Accelerator(efficiency=0.001)
-    parameters = Serving(
-        "llama-7b", 1, 1.0, prompt=16, answer=1, pieces=PIECES, accelerator=slow, scale=Scale(time=1.0)
-    )
+    monkeypatch.setattr(Communicator, "recv", receive_and_count)
+    parameters = Serving("llama-7b", 1, 1.0, prompt=16, answer=1, pieces=PIECES)
     world = World(tmp_path, 2)
     prefilling, decoding = contexts = [Context(world, rank, parameters) for rank in range(2)]
+    missing = []
+    prefilling.controls.compute = lambda _seconds: came.acquire(timeout=5) or missing.append("a piece")
     for ended in run_in_threads(serving.run, contexts):
         ended.result()
-    ((_, first_token_s),) = prefilling.told["served"]["times"]
-    assert sum(moment_s < first_token_s for moment_s in came_s) == PIECES - 1 == len(came_s) - 1
+    assert not missing
+    assert came.acquire(blocking=False), "the last piece has not come"
+    assert not came.acquire(blocking=False)
     assert decoding.told["served"]["exact"]

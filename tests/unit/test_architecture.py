@@ -101,12 +101,26 @@ PURE = ("cost", "attribution", "c4d", "c4p", "steer", "switches")
 IMPURE = {"os", "socket", "subprocess", "asyncio", "threading", "time", "pathlib", "random"}
 
 
+@cache
+def import_statements(path):
+    """(statement, inside, typing) of every import of a file: `inside` a function, and for type checkers only."""
+    found, left = [], [(ast.parse(path.read_text()), False, False)]
+    while left:
+        node, inside, typing = left.pop()
+        inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        typing = typing or (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found.append((node, inside, typing))
+        left += [(child, inside, typing) for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr)]
+    return found
+
+
 def imports():
     """(package, imported top-level module, imported package of ours or "", file) of every import statement."""
     statements = []
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE).with_suffix("").parts
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node, _, _ in import_statements(path):
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 modules = [node.module] if node.module != "c4bench" else [f"c4bench.{a.name}" for a in node.names]
             elif isinstance(node, ast.Import):
@@ -130,13 +144,9 @@ def names_of(node):
     return {module} | {f"{module}.{alias.name}" for alias in node.names}
 
 
-def statements(tree, *, inside=False):
+def statements(path):
     """(names, inside) of every import; `inside` a function it runs later than its module, and for types never."""
-    for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            yield names_of(node), inside
-        elif not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
-            yield from statements(node, inside=inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return [(names_of(node), inside) for node, inside, typing in import_statements(path) if not typing]
 
 
 def belongs(name, wholes):
@@ -148,9 +158,7 @@ def belongs(name, wholes):
 def imported_by_module():
     """(names, inside) of the imports of every module, by its name without `c4bench.`."""
     paths = {path: ".".join(path.relative_to(PACKAGE).with_suffix("").parts) for path in PACKAGE.rglob("*.py")}
-    return {
-        name.removesuffix(".__init__"): list(statements(ast.parse(path.read_text()))) for path, name in paths.items()
-    }
+    return {name.removesuffix(".__init__"): statements(path) for path, name in paths.items()}
 
 
 def importers(part, *, inside):
@@ -175,7 +183,7 @@ def modules():
     imported = {}
     for module, path in files.items():
         names = set()
-        for node in ast.walk(ast.parse((REPOSITORY / path).read_text())):
+        for node, _, _ in import_statements(REPOSITORY / path):
             if isinstance(node, ast.ImportFrom) and node.module:
                 whole = {f"{node.module}.{alias.name}" for alias in node.names} & files.keys()
                 names |= whole or {node.module}
@@ -323,7 +331,7 @@ def test_the_product_does_not_import_the_tools():
     assert {
         path.relative_to(REPOSITORY).as_posix()
         for path in paths
-        for names, _ in statements(ast.parse(path.read_text()))
+        for names, _ in statements(path)
         if any(belongs(name, ("tools",)) for name in names)
     } == set()
 

@@ -12,8 +12,10 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
+from night_cases import at_night
 
 from c4bench import extensions
+from c4bench.cli.main import main
 from c4bench.model.step import StepOp
 from c4bench.model.telemetry import NicRecord
 from c4bench.record.telemetry import to_lines
@@ -128,13 +130,20 @@ def test_detect_judges_a_recording_by_another_detector(site, tmp_path):
     assert [(one["component"]["name"], one["evidence"]) for one in found] == [("job:2", ["its process is stopped"])]
     log.write_text("acme 0 5\nacme 1 5\nacme 2 4\n")
     assert "acme log" in c4bench(site, "detect", log)[1]
-    code, _, errors = c4bench(site, "detect", recording, "--detector", "acne")
+
+
+@pytest.mark.nightly
+def test_detect_refuses_a_detector_that_cannot_judge_what_it_is_given(site, tmp_path):
+    """A name that nobody has, a log of collectives, and a folder of trials are refused."""
+    log = tmp_path / "acme.log"
+    log.write_text("acme 0 5\nacme 1 5\nacme 2 4\n")
+    code, _, errors = c4bench(site, "detect", log, "--detector", "acne")
     assert (code, errors) == (2, "c4bench: no detector 'acne': one of c4d, acme\n")
     assert c4bench(site, "detect", log, "--detector", "acme")[0] == 2
     assert c4bench(site, "campaign", tmp_path, "--detector", "acme")[0] == 2
 
 
-def test_a_sign_of_others_names_what_ours_do_not_see(site, tmp_path):
+def test_a_sign_of_others_names_what_ours_do_not_see(site, tmp_path, capsys):
     """A NIC that is told to slow down, and yet is as fast as before, is named by the package's sign alone."""
     recording = tmp_path / "job.jsonl"
     windows = [
@@ -144,7 +153,8 @@ def test_a_sign_of_others_names_what_ours_do_not_see(site, tmp_path):
         for received in [int(1000 * max(0.0, tick.time_s - 3.0)) if one.host == "h2" else 0]
     ]
     recording.write_bytes(b"".join(to_lines(windows)))
-    assert json.loads(c4bench("", "detect", recording, "--json")[1]) == []
+    assert main(["detect", str(recording), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
     (found,) = json.loads(c4bench(site, "detect", recording, "--json")[1])
     assert (found["component"]["name"], found["component"]["side"]) == ("h2/0", "tx")
     assert found["evidence"][0].startswith("acme.throttled: ")
@@ -179,9 +189,15 @@ def test_the_bundle_of_hosts_has_the_package(site, tmp_path):
     ("point", "module", "why"),
     [
         (("c4bench.faults", "broken.one", "absent:X"), "", "absent:X cannot be imported: ModuleNotFoundError: "),
-        (("c4bench.faults", "broken.one", "bad:X"), "raise SystemExit(3)", "bad:X cannot be imported: SystemExit: 3"),
-        (("c4bench.faults", "broken.one", "bad:X"), "X = 5", "bad:X is not a FaultSpec of that name"),
         (("c4bench.faults", "link.down", "bad:X"), "X = 5", "c4bench has this name; choose another"),
+        *at_night(
+            (
+                ("c4bench.faults", "broken.one", "bad:X"),
+                "raise SystemExit(3)",
+                "bad:X cannot be imported: SystemExit: 3",
+            ),
+            (("c4bench.faults", "broken.one", "bad:X"), "X = 5", "bad:X is not a FaultSpec of that name"),
+        ),
     ],
 )
 def test_a_bad_entry_point_costs_one_line(tmp_path, point, module, why):

@@ -10,12 +10,21 @@ from pathlib import Path
 
 import pytest
 import yaml
+from night_cases import at_night
 from packaging.requirements import Requirement
 
 import c4bench
 
 ROOT = Path(__file__).parents[2]
 BUILD = "import sys, hatchling.build; hatchling.build.build_wheel(sys.argv[1])"
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """A folder with the wheel's files, as pip would lay them out."""
+    folder = tmp_path_factory.mktemp("installed")
+    wheel.extractall(folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -78,14 +87,12 @@ def test_the_package_needs_few_others():
     }
 
 
-def pytest_elsewhere(wheel, folder, *words):
+def pytest_elsewhere(installed, folder, *words):
     """Run pytest without a checkout, with the wheel's files on the path; return the exit code and the output."""
-    wheel.extractall(folder / "installed")
-    (folder / "elsewhere").mkdir()
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *words, "--co", "-q", "-p", "no:cacheprovider"],
-        cwd=folder / "elsewhere",
-        env=os.environ | {"PYTHONPATH": str(folder / "installed")},
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(installed)},
         capture_output=True,
         text=True,
         check=False,
@@ -96,23 +103,25 @@ def pytest_elsewhere(wheel, folder, *words):
 @pytest.mark.parametrize(
     ("module", "found"),
     [
-        ("c4bench.scenarios", "collective/test_bandwidth.py::test_ring_is_exact"),
         ("c4bench.scenarios.hosts", "test_deploy.py::test_agents_are_deployed"),
-        pytest.param("c4bench.scenarios.hosts.test_deploy", "::test_agents_are_deployed", marks=pytest.mark.nightly),
+        *at_night(
+            ("c4bench.scenarios", "collective/test_bandwidth.py::test_ring_is_exact"),
+            ("c4bench.scenarios.hosts.test_deploy", "::test_agents_are_deployed"),
+        ),
     ],
 )
-def test_the_scenarios_of_the_wheel_can_be_collected(wheel, tmp_path, module, found):
+def test_the_scenarios_of_the_wheel_can_be_collected(installed, tmp_path, module, found):
     """Without a checkout pytest finds and imports the files of `c4bench.scenarios`, all or those of one area."""
     pytest.importorskip("pyverbs", reason="pyverbs is not installed")
-    code, said = pytest_elsewhere(wheel, tmp_path, "--pyargs", module)
+    code, said = pytest_elsewhere(installed, tmp_path, "--pyargs", module)
     assert code == 0, said[-3000:]
     assert found in said
 
 
-def test_scenarios_of_the_package_are_named_as_modules(wheel, tmp_path):
+def test_scenarios_of_the_package_are_named_as_modules(installed, tmp_path):
     """By path pytest would take their folder for a project: nobody is told to write settings there."""
-    path = tmp_path / "installed/c4bench/scenarios/hosts/test_deploy.py"
-    code, said = pytest_elsewhere(wheel, tmp_path, str(path), "--hosts=softroce")
+    path = installed / "c4bench/scenarios/hosts/test_deploy.py"
+    code, said = pytest_elsewhere(installed, tmp_path, str(path), "--hosts=softroce")
     assert code == 2
     advice = "scenarios of the package are named as modules: --pyargs c4bench.scenarios.hosts"
     assert said == f"c4bench: --hosts: {advice}\n"

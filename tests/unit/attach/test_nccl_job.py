@@ -103,8 +103,10 @@ def test_a_communicator_is_left_out_until_all_its_ranks_are_known(hang):
 
 @pytest.mark.parametrize(
     ("number", "cause"),
-    [(signal.SIGSTOP, Cause.PROCESS_STOPPED), (signal.SIGKILL, Cause.PROCESS_ENDED)],
-    ids=["stopped", "killed"],
+    [
+        pytest.param(signal.SIGSTOP, Cause.PROCESS_STOPPED, id="stopped", marks=pytest.mark.nightly),
+        pytest.param(signal.SIGKILL, Cause.PROCESS_ENDED, id="killed"),
+    ],
 )
 def test_a_stopped_or_dead_rank_is_named(nccl_plugin, tmp_path, number, cause):
     """The records of a process can be read when it stands still or is gone, and show in which operation others wait."""
@@ -141,6 +143,7 @@ def test_a_late_gpu_is_named(nccl_plugin, tmp_path):
             *({}, {"func": "Broadcast"}, Cause.COLLECTIVE_TYPE_MISMATCH),
             {("broadcast@0", 16384): (1,), ("all_reduce", 16384): _OTHERS},
             id="function",
+            marks=pytest.mark.nightly,
         ),
         pytest.param(
             *({"func": "Broadcast"}, {"func": "Broadcast", "root": 1}, Cause.COLLECTIVE_TYPE_MISMATCH),

@@ -4,6 +4,7 @@ import asyncio
 import ssl
 from collections import Counter, defaultdict
 from functools import lru_cache
+from itertools import product
 
 import pytest
 
@@ -78,14 +79,27 @@ class Detector:
         return self.follower.progress("detector")
 
 
+# Before a fault, while it is judged, and long after it.
+KILLED_S = FAULT_S - 0.3, FAULT_S + 0.7, LONG_AFTER_S
+BY_DAY = {
+    ("a slow NIC", KILLED_S[0]),
+    ("a stopped rank that goes on", KILLED_S[1]),
+    ("a slow rank", KILLED_S[1]),
+    ("a killed rank", KILLED_S[2]),
+    ("none", KILLED_S[2]),
+}
+
+
 @lru_cache
 def undisturbed(fault):
     """What a detector says that is never killed."""
     return Detector(fault, HeldLease(""), END_S).found
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("killed_s", [FAULT_S - 0.3, FAULT_S + 0.7, LONG_AFTER_S])
+@pytest.mark.parametrize(
+    ("fault", "killed_s"),
+    [case if case in BY_DAY else pytest.param(*case, marks=pytest.mark.nightly) for case in product(FAULTS, KILLED_S)],
+)
 def test_a_job_that_was_taken_over_is_judged_as_if_its_detector_had_not_been_killed(fault, killed_s):
     """Whenever a detector is killed, it and the next one say together what one says that is not killed, as soon."""
     first = Detector(fault, HeldLease(""), killed_s)

@@ -2,13 +2,14 @@
 
 import pytest
 from c4d_benign import OPS, RANKS, soak
+from night_cases import at_night
 
 from c4bench.c4d.detector import Detector
 from tools.sim.job import simulate
 from tools.sim.model import SimFault, SimFaultKind, SimJob
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("seed", [0, *at_night(1)])
 def test_benign_iterations_are_silent(seed):
     """Pauses, stalls, collections, flaps, neighbours and clock steps alarm nobody in two hundred iterations each."""
     found, iterations = soak(seed, 200)

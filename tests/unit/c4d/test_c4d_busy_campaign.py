@@ -3,6 +3,7 @@
 import pytest
 from c4d_busy_campaign import drawn, graded, trial
 from c4d_telemetry import drive
+from night_cases import at_night
 
 from c4bench.model.diagnosis import Component
 from c4bench.model.step import RankGroup, StepOp
@@ -10,8 +11,9 @@ from tools.campaign.grade import Answer
 from tools.sim.model import SimFault, SimFaultKind, SimJob
 from tools.sim.places import nic_of
 
-# Its first six trials have none, one and two faults, and jobs of each load.
 SEED = 31
+# Trials of it with two faults, one and none.
+BY_DAY = (1, 2, 5)
 SHARD = 25
 
 
@@ -21,9 +23,10 @@ def _check(trials):
     assert not missed, missed
 
 
-def test_faults_under_busy_jobs_are_named():
-    """Of six trials with one fault, two and none nothing else is named, and most faults are."""
-    trials = [trial(drawn(SEED, number)) for number in range(6)]
+@pytest.mark.parametrize("numbers", [BY_DAY, pytest.param(range(6), marks=pytest.mark.nightly)])
+def test_faults_under_busy_jobs_are_named(numbers):
+    """Of trials with one fault, two and none nothing else is named, and most faults are."""
+    trials = [trial(drawn(SEED, number)) for number in numbers]
     _check(trials)
     assert {len(one.faults) for one in trials} == {0, 1, 2}
     answers = [one.answer for one in graded(trials) if one.due]
@@ -34,7 +37,9 @@ def test_faults_under_busy_jobs_are_named():
     ("ops", "ranks_per_host"),
     [
         ([StepOp("all_reduce", 8 << 20, 0.05)], 1),
-        ([StepOp("all_reduce", 8 << 20, 0.03, RankGroup(*group)) for group in (("tensor", 4), ("data", 4, 4))], 4),
+        *at_night(
+            ([StepOp("all_reduce", 8 << 20, 0.03, RankGroup(*group)) for group in (("tensor", 4), ("data", 4, 4))], 4)
+        ),
     ],
 )
 def test_a_late_rank_hides_no_slow_nic_of_a_ring(ops, ranks_per_host):

@@ -2,6 +2,7 @@
 
 import pytest
 from c4d_busy_soak import soak
+from night_cases import at_night
 
 JOBS, ITERATIONS = 10, 1000
 
@@ -13,7 +14,7 @@ def _named(seed, iterations):
     return [f"{seed}, load {job.load}, {job.ranks} ranks: {one.named_s:.1f} s, {one.component}" for one in job.found]
 
 
-@pytest.mark.parametrize("seed", [0, 6, 8])
+@pytest.mark.parametrize("seed", [0, 8, *at_night(6)])
 def test_busy_jobs_are_silent(seed):
     """Unrest, bursts and oversubscribed links beside busy jobs alarm nobody in sixty iterations each."""
     assert _named(seed, 60) == []

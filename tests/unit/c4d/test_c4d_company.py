@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 from c4d_telemetry import MIX, comm, conn, file, ticks
+from night_cases import at_night
 
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.observe.cell_index import CellIndex
@@ -34,7 +35,8 @@ def named(faults, *arrivals, ops=MIX):
 
 
 @pytest.mark.parametrize(
-    ("fault", "name"), [(SLOW_NIC, "nic h5/0 (rx)"), (INCAST, "nic h5/0 (rx)"), (SLOW_PATH, "path h2/0>h6/0")]
+    ("fault", "name"),
+    [(INCAST, "nic h5/0 (rx)"), (SLOW_PATH, "path h2/0>h6/0"), *at_night((SLOW_NIC, "nic h5/0 (rx)"))],
 )
 def test_what_another_job_comes_upon_is_no_finding(fault, name):
     """A NIC or a path that is slower from the moment on at which another job began to send is not blamed."""

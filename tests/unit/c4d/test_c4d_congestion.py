@@ -5,6 +5,7 @@ import random
 import pytest
 from c4d_congestion import HOSTS, LINKS, ONSET_S, RECEIVER, UPLINK, Burst, judged, soak
 from c4d_telemetry import MIX
+from night_cases import at_night
 
 from c4bench.c4d.observe.shared_fabric import CarriedTraffic
 from c4bench.cli.main import main
@@ -28,8 +29,8 @@ def series(link):
     ("link", "share", "jobs"),
     [
         pytest.param(UPLINK, 0.5, 1, id="a neighbour's burst"),
-        pytest.param(UPLINK, 0.75, 3, id="an uplink that four jobs oversubscribe"),
-        pytest.param(RECEIVER, 6 / 7, 6, id="an incast of seven senders"),
+        pytest.param(UPLINK, 0.75, 3, id="an uplink that four jobs oversubscribe", marks=pytest.mark.nightly),
+        pytest.param(RECEIVER, 6 / 7, 6, id="an incast of seven senders", marks=pytest.mark.nightly),
     ],
 )
 def test_a_full_link_is_congested(link, share, jobs):
@@ -60,7 +61,7 @@ def test_a_path_that_is_used_to_less_denies_no_congestion():
     assert {slowdown.links for slowdown in benign} == {(RECEIVER,)}
 
 
-@pytest.mark.parametrize("link", [UPLINK, RECEIVER])
+@pytest.mark.parametrize("link", [RECEIVER, *at_night(UPLINK)])
 def test_a_clock_that_was_set_back_hides_no_marks(link):
     """Half a second after a receiver's clock was set back by more than that, its marks count."""
     found, benign = judged(1, [Burst(link, 0.5, ONSET_S, 5.5)], steps={"h5": (ONSET_S - 0.5, -1.7)})
@@ -68,7 +69,7 @@ def test_a_clock_that_was_set_back_hides_no_marks(link):
     assert {slowdown.links for slowdown in benign} == {(link,)}
 
 
-@pytest.mark.parametrize("link", [UPLINK, RECEIVER])
+@pytest.mark.parametrize("link", [RECEIVER, *at_night(UPLINK)])
 def test_messages_that_count_when_they_end_leave_a_link_full(link):
     """A full link that seems to carry less for some spans, since others' messages end before or after, is congested."""
     found, benign = judged(1, [Burst(link, 0.5, ONSET_S, 8.0, shown=(1.16, 1.16, 0.88, 0.88, 0.88))], duration_s=8.0)
@@ -83,7 +84,7 @@ def test_without_marks_nothing_is_congested():
     assert benign == []
 
 
-@pytest.mark.parametrize("seed", [0, 1, pytest.param(2, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("seed", [0, *at_night(1, 2)])
 def test_a_slow_link_that_marks_is_named(seed):
     """A link carries less than its rate, most often with other jobs beside: its marks do not hide that it is slow."""
     link, found, benign = slow_link(seed)
@@ -157,7 +158,7 @@ def test_simulated_nics_count_what_stood_in_a_queue():
     assert not any(window.nics for tick in simulate(SimJob(HOSTS, MIX), [fault], 0.5) for window in tick.windows)
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("seed", [0, *at_night(1)])
 def test_jobs_beside_others_are_silent(seed):
     """Bursts, oversubscribed links and incasts alarm nobody, and congestion is noted."""
     found, benign, _ = soak(seed, 100)

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 from c4d_telemetry import MIX, remade, ticks
+from night_cases import at_night
 
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.diagnosis import inside_host
@@ -61,7 +62,7 @@ def test_a_healthy_job_is_calm():
     assert named(()) == []
 
 
-@pytest.mark.parametrize("side", ["tx", "rx"])
+@pytest.mark.parametrize("side", ["tx", *at_night("rx")])
 def test_a_slow_link_of_a_gpu_is_named_as_such(side):
     """The GPU whose messages inside its host are slow is named with the side, and no NIC is."""
     (found,) = named(links_of(5, inside=True, side=side, factor=0.1))

@@ -4,6 +4,7 @@ import random
 
 import pytest
 from c4d_telemetry import drive
+from night_cases import at_night
 
 from c4bench.c4d.detector import Detector
 from c4bench.model.diagnosis import Cause, Component, Syndrome
@@ -28,7 +29,7 @@ def _job(seed, **changes):
     return SimJob(16, _OPS, seed=seed, ranks_per_host=1 + seed % 2, exit_after_s=0.28, **changes)
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in (2, 3))])
+@pytest.mark.parametrize("seed", [0, *at_night(1, 2, 3)])
 @pytest.mark.parametrize("kind", [SimFaultKind.STOPPED, SimFaultKind.HUNG, SimFaultKind.KILLED])
 def test_rank_is_named_in_the_jobs_numbers(kind, seed):
     """A rank that stops, hangs or dies is one finding, by its rank in the job, whichever communicator feels it."""
@@ -38,8 +39,10 @@ def test_rank_is_named_in_the_jobs_numbers(kind, seed):
     assert found.alarmed_s <= _ONSET_S + 1.3
 
 
-@pytest.mark.parametrize("group", [_TENSOR, _DATA, _PIPE])
-@pytest.mark.parametrize("told", [False, True])
+@pytest.mark.parametrize(
+    ("group", "told"),
+    [(_TENSOR, False), (_DATA, True), (_PIPE, True), *at_night((_TENSOR, True), (_DATA, False), (_PIPE, False))],
+)
 def test_black_hole_in_one_group_is_the_networks(group, told):
     """A NIC at the end of a path that swallows everything is named, though others end because of it."""
     job = _job(5, notify_failure=told)

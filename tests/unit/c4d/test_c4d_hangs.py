@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 from c4d_telemetry import MIX, comm, conn, drive, op, window
+from night_cases import at_night
 
 from c4bench.c4d.detector import Detector
 from c4bench.model.diagnosis import Component, Syndrome
@@ -273,13 +274,14 @@ def test_master_that_hears_nothing_says_nothing(job):
     assert job.detector.evaluate(500.0) == []
 
 
-def test_slowness_is_found_again_after_it_healed():
+@pytest.mark.parametrize(
+    ("kind", "factor", "name"),
+    [(SimFaultKind.NIC_RATE, 0.25, "nic h1/0 (rx)"), *at_night((SimFaultKind.COMPUTE, 1.5, "rank job:1"))],
+)
+def test_slowness_is_found_again_after_it_healed(kind, factor, name):
     """A NIC that is slow twice, with health between, is two findings; a rank likewise."""
-    nic = [SimFault(SimFaultKind.NIC_RATE, 1, at_s, at_s + 2.0, factor=0.25, side="rx") for at_s in (2.5, 6.5)]
-    rank = [SimFault(SimFaultKind.COMPUTE, 1, at_s, at_s + 2.0, factor=1.5) for at_s in (2.5, 6.5)]
-    job = SimJob(6, MIX, seed=11)
-    assert [str(one.component) for one in drive(job, nic, 9.5)] == ["nic h1/0 (rx)"] * 2
-    assert [str(one.component) for one in drive(job, rank, 9.5)] == ["rank job:1"] * 2
+    faults = [SimFault(kind, 1, at_s, at_s + 2.0, factor, "rx") for at_s in (2.5, 6.5)]
+    assert [str(one.component) for one in drive(SimJob(6, MIX, seed=11), faults, 9.5)] == [name] * 2
 
 
 def test_pure_ring_names_both_ends_of_a_slow_path():

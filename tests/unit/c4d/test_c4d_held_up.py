@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+from night_cases import at_night
 
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.observe.shared_fabric import SharedFabric
@@ -45,7 +46,7 @@ def test_a_nic_between_two_slow_paths_may_be_a_link():
     assert Component("link", "link3") in nic.alternatives
 
 
-@pytest.mark.parametrize("factor", [0.3, 0.7])
+@pytest.mark.parametrize("factor", [0.7, *at_night(0.3)])
 @pytest.mark.parametrize(
     "crossing",
     [((4, 2), (5, 2), (6, 2), (4, 1)), ((4, 2), (5, 2), (6, 2), (7, 2), (4, 3), (5, 3))],

@@ -19,7 +19,7 @@ from tools.sim.job import simulate
 from tools.sim.model import SimFault, SimFaultKind, SimJob
 
 _RANKS = 4
-_FUZZ = settings(max_examples=examples(6, 25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+_FUZZ = settings(max_examples=examples(3, 25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 _NUMBERS = st.sampled_from([0.0, -1.0, math.nan, math.inf, -math.inf, 1e-300, 1e300, 1e11, 3.7])
 _COUNTS = st.sampled_from([-1, 0, 1, 7, 2**31, 2**63, 2**70])
 _NAMES = st.sampled_from(["", "h0", "h1", "h9", "h1/0", "job.world", "x" * 300, "\0"])

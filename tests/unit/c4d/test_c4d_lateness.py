@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from c4d_telemetry import drive
+from night_cases import at_night
 
 from c4bench.c4d.observe.operations import Finished
 from c4bench.c4d.signs.stragglers import IntermittentStragglers, StragglerDetector
@@ -87,7 +88,7 @@ def test_rank_slow_from_the_start_is_found():
     assert found == [2]
 
 
-@pytest.mark.parametrize("ops", [1, 16, *(pytest.param(ops, marks=pytest.mark.nightly) for ops in (12, 48))])
+@pytest.mark.parametrize("ops", [16, *at_night(1, 12, 48)])
 def test_a_slow_rank_is_found_however_many_operations_an_iteration_has(ops):
     """Each computes for a part of it, and none of them is like another: together they tell within two seconds."""
     kinds = tuple(StepOp("all_reduce", (1 << 19) + 4096 * number, 0.12 / ops) for number in range(ops))

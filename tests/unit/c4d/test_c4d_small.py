@@ -2,6 +2,7 @@
 
 import pytest
 from c4d_telemetry import MIX, drive, period_of
+from night_cases import at_night
 
 from c4bench.model.diagnosis import Cause, Component, Syndrome
 from c4bench.model.step import RankGroup, StepOp
@@ -17,11 +18,7 @@ _JOBS = {"mix": SimJob(8, MIX, seed=1), "groups": SimJob(12, _GROUPS, seed=2)}
 
 @pytest.mark.parametrize(
     ("layout", "side"),
-    [
-        ("mix", "rx"),
-        ("groups", "tx"),
-        *(pytest.param(*case, marks=pytest.mark.nightly) for case in [("mix", "tx"), ("groups", "rx")]),
-    ],
+    [("mix", "rx"), *at_night(("groups", "tx"), ("mix", "tx"), ("groups", "rx"))],
 )
 def test_nic_that_lost_a_tenth_is_named(layout, side):
     """A NIC at 90 % is one finding, on the right side, within two seconds of onset, with its onset."""
@@ -40,12 +37,7 @@ def test_path_that_lost_a_tenth_is_named():
 
 @pytest.mark.parametrize(
     ("layout", "factor", "jitter"),
-    [
-        ("mix", 1.05, 0.01),
-        ("groups", 1.1, 0.03),
-        pytest.param("mix", 1.1, 0.03, marks=pytest.mark.nightly),
-        pytest.param("groups", 1.05, 0.01, marks=pytest.mark.nightly),
-    ],
+    [("groups", 1.1, 0.03), *at_night(("mix", 1.05, 0.01), ("mix", 1.1, 0.03), ("groups", 1.05, 0.01))],
 )
 def test_rank_a_little_slow_is_named(layout, factor, jitter):
     """5 % at 1 % jitter and 10 % at 3 %, within five iterations or two seconds, in any group."""
@@ -55,6 +47,7 @@ def test_rank_a_little_slow_is_named(layout, factor, jitter):
     assert found.named_s <= _AT_S + max(5 * period_of(_JOBS["mix"]), 2.0)
 
 
+@pytest.mark.nightly
 def test_slow_rank_and_slow_nic_are_both_named():
     """A late rank does not hide a NIC that is slow at the same time."""
     faults = [

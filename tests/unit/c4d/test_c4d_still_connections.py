@@ -52,7 +52,7 @@ def test_a_healthy_job_says_nothing(job):
     assert judged(job) == []
 
 
-@pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
+@pytest.mark.parametrize("job", RING_BY_DAY)
 def test_a_nic_at_half_its_rate_is_named(job):
     """The delay matrix needs no operations."""
     first = judged(job, fault(SimFaultKind.NIC_RATE, factor=0.5, side="tx"))[0]

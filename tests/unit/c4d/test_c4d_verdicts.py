@@ -6,6 +6,7 @@ import pytest
 from c4d_telemetry import drive, period_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from night_cases import at_night
 from property_examples import examples
 
 from c4bench.c4d.detector import Detector
@@ -62,6 +63,7 @@ def test_slow_nic_is_named_by_its_side(data):
     assert one.alarmed_s <= one.named_s <= at_s + limit_s
 
 
+@pytest.mark.nightly
 @_SAMPLED
 @given(st.data())
 def test_slow_path_is_named(data):
@@ -90,6 +92,7 @@ def test_rank_that_stops_or_dies_is_named_once(data):
     assert one.named_s <= one.alarmed_s + 1.0
 
 
+@pytest.mark.nightly
 @_SAMPLED
 @given(st.data())
 def test_slow_rank_is_named(data):
@@ -103,6 +106,7 @@ def test_slow_rank_is_named(data):
     assert one.named_s <= at_s + limit_s
 
 
+@pytest.mark.nightly
 @_SAMPLED
 @given(st.data())
 def test_black_hole_is_the_networks(data):
@@ -117,6 +121,7 @@ def test_black_hole_is_the_networks(data):
     assert {suspect.name for suspect in one.suspects} <= {f"h{rank}/0", f"h{peer}/0"}
 
 
+@pytest.mark.nightly
 @_SAMPLED
 @given(st.data())
 def test_short_stall_is_benign(data):
@@ -127,6 +132,7 @@ def test_short_stall_is_benign(data):
     assert drive(job, [stall], at_s + 4.0) == []
 
 
+@pytest.mark.nightly
 @_SAMPLED
 @given(st.data())
 def test_uneven_steps_that_wander_are_benign(data):
@@ -148,6 +154,7 @@ def test_uneven_steps_that_wander_are_benign(data):
     assert drive(job, wander, 4.0 + 40 * period_s) == []
 
 
+@pytest.mark.nightly
 @_SAMPLED
 @given(st.data())
 def test_pause_of_all_ranks_is_benign(data):
@@ -157,8 +164,8 @@ def test_pause_of_all_ranks_is_benign(data):
     assert drive(job, pauses, 6.0 + 60 * period_of(job)) == []
 
 
-@pytest.mark.parametrize(("jitter", "granted"), [(0.01, True), (0.03, False)])
-@pytest.mark.parametrize("iterations", [400, pytest.param(2000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(("jitter", "granted"), [(0.03, False), *at_night((0.01, True))])
+@pytest.mark.parametrize("iterations", [400, *at_night(2000)])
 def test_healthy_iterations_are_silent(iterations, jitter, granted):
     """Nobody is blamed in hundreds of iterations without a fault, nor, at night, in 2,000."""
     ops = (StepOp("all_reduce", 4 << 20, 0.02), StepOp("all_to_all", 4 << 20, 0.0))
@@ -168,6 +175,7 @@ def test_healthy_iterations_are_silent(iterations, jitter, granted):
     assert len(detector.cells("job")) == 8 * 7
 
 
+@pytest.mark.nightly
 def test_sixty_four_ranks():
     """The size of the job changes neither verdict nor silence."""
     ops = (StepOp("all_reduce", 4 << 20, 0.05), StepOp("all_to_all", 4 << 20, 0.0))

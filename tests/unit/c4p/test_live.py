@@ -204,7 +204,7 @@ def test_loads_are_what_the_plan_adds_up_to(seed, data):
     assert planner.loads() == {hop: pytest.approx(load, abs=1e-9) for hop, load in expected.items()}
 
 
-@settings(max_examples=examples(10, 30))
+@settings(max_examples=examples(5, 30))
 @given(st.integers(0, 10_000), st.integers(2, 6))
 def test_no_placement_is_lexicographically_better(seed, count):
     """Of all placements of a few flows, none has a lower worst link, nor an equal worst and a lower next, and so on."""
@@ -336,7 +336,7 @@ def after(change):
     return {one.flow: one.path for one in change.moved}
 
 
-@settings(max_examples=examples(6, 20))
+@settings(max_examples=examples(3, 20))
 @given(st.integers(0, 10_000))
 def test_a_plan_taken_over_is_the_same_plan(seed):
     """Whatever a planner has placed, another one that takes it over has the same paths and the same loads."""

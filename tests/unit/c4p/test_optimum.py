@@ -1,4 +1,5 @@
 import pytest
+from night_cases import at_night
 
 from c4bench.c4p.evaluation import least_worst_load
 from c4bench.c4p.placement.planner import Planner
@@ -29,7 +30,7 @@ def check(seeds):
 def test_random_problems_within_one_percent_of_the_optimum():
     """On Clos, rails and planes, with links missing, unequal rates and other traffic, no plan is 1 % too high."""
     # In 35 and 37 placing flows one after the other is not enough.
-    check(range(25, 50))
+    check(range(32, 40))
 
 
 @pytest.mark.nightly
@@ -38,7 +39,7 @@ def test_five_hundred_random_problems_within_one_percent_of_the_optimum():
     check(range(500))
 
 
-@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(8, 20))])
+@pytest.mark.parametrize("seed", [*range(4), *at_night(*range(4, 20))])
 def test_one_path_each_is_never_better_than_dividing(seed):
     """The bound of linear programming is a bound: no placement of whole flows is below it."""
     problem = instance(seed)

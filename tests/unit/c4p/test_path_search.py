@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+from night_cases import at_night
 from search_fabric import PORTS, Fabric
 
 from c4bench.c4p.knowledge.atlas import Question
@@ -14,7 +15,7 @@ def paths_of(traces, pair):
     return {hops[1:-1] for (source, destination, _), hops in traces.items() if (source, destination) == pair}
 
 
-@pytest.mark.parametrize(("known", "within_s"), [(True, 25), (False, 75)])
+@pytest.mark.parametrize(("known", "within_s"), [(True, 25), *at_night((False, 75))])
 def test_limited_switches_show_all_paths_in_time(known, within_s):
     """With Linux's limits every pair of a fabric of 8 NICs gets a port for each of its paths within 25 seconds.
 

@@ -1,6 +1,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from property_examples import examples
 
 from c4bench.c4p.conditions import Conditions
 from c4bench.c4p.evaluation import least_worst_load
@@ -81,7 +82,7 @@ def test_connections_of_any_demand_are_divided(exponents):
         assert sum(found[f"c{n}.{qp}"] for qp in (0, 1, 2)) == pytest.approx(1)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(15, 40))
 @given(st.data())
 def test_shares_reach_the_optimum(data):
     """On random paths, rates and other traffic the worst link is within 1 % of the exact optimum."""

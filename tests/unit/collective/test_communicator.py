@@ -6,6 +6,7 @@ import time
 import ml_dtypes  # noqa: F401  (makes numpy know bfloat16)
 import numpy as np
 import pytest
+from night_cases import at_night
 
 from c4bench.collective import memory
 
@@ -18,7 +19,7 @@ def run(world, work):
             raise outcome
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 8])
+@pytest.mark.parametrize("size", [1, 2, 3, *at_night(8)])
 @pytest.mark.parametrize("count", [0, 1, 7, 1000, 33333])
 def test_all_reduce_sums_every_element(world, size, count):
     """Every rank ends with the exact sum, also with fewer elements than ranks and uneven segments."""
@@ -115,7 +116,7 @@ def test_split_makes_communicators_of_their_own(world):
     assert world(4).run(work) == [(1, 1, 1), (0, 1, 1), (1, 5, None), (0, 5, None)]
 
 
-@pytest.mark.parametrize(("size", "nics"), [(2, 1), (4, 1), (4, 2)])
+@pytest.mark.parametrize(("size", "nics"), [(2, 1), (3, 2), *at_night((4, 1), (4, 2))])
 def test_all_to_all_transposes_parts(world, size, nics):
     """Part r of rank s ends as part s of rank r, twice in a row over the same connections, also over two NICs."""
     count = 20000

@@ -3,6 +3,7 @@
 import ml_dtypes  # noqa: F401  (makes numpy know bfloat16)
 import numpy as np
 import pytest
+from night_cases import at_night
 
 from c4bench.collective.errors import CollectiveError
 from c4bench.collective.ring_reader import read_telemetry_file
@@ -11,7 +12,7 @@ from c4bench.verbs.errors import VerbsError
 SMALL = {"chunk_bytes": 1024, "staging_bytes": 4096}
 
 
-@pytest.mark.parametrize("weights", [(1, 1, 1), (3, 1, 0)])
+@pytest.mark.parametrize("weights", [(3, 1, 0), *at_night(((1, 1, 1),))])
 def test_qps_share_a_connection_by_weight(world, weights):
     """Three QPs of a connection carry bytes in proportion to their weights, and the sum is exact."""
     job = world(2, qps=3, **SMALL)

@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from night_cases import at_night
 from storm import (
     SMALL,
     all_up_again,
@@ -29,7 +30,7 @@ def test_nics_that_are_down_while_connecting(world):
     assert all(set(lost) != {"up"} for lost in outcomes)
 
 
-@pytest.mark.parametrize("fault", ["nameless", "moving"])
+@pytest.mark.parametrize("fault", ["moving", *at_night("nameless")])
 def test_gid_that_changes_while_connecting(world, fault):
     """A NIC whose GID is missing, or changes, when ranks connect is lost until it can be reconnected."""
     job = resilient(world, 3, **{fault: {(1, 0)}})

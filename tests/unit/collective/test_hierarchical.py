@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from night_cases import at_night
 from test_schedule import execute, own
 
 from c4bench.collective import hierarchical
@@ -40,7 +41,7 @@ def test_what_leaves_a_host_is_what_the_rails_must_carry():
 @pytest.mark.parametrize("algorithm", ["hierarchical", "tree"])
 @pytest.mark.parametrize(
     ("hosts", "gpus", "op"),
-    [(2, 2, "avg"), *(pytest.param(*case, marks=pytest.mark.nightly) for case in ((2, 4, "sum"), (3, 3, "max")))],
+    [(2, 2, "avg"), *at_night((2, 4, "sum"), (3, 3, "max"))],
 )
 def test_results_are_exact_and_the_record_says_how(world, hosts, gpus, op, algorithm):
     """All-reduces of ranks with a GPU have the ring's result for any length, before and after all pairs meet."""

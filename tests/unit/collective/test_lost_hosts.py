@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from night_cases import at_night
 from storm import (
     Storm,
     at_work,
@@ -13,7 +14,7 @@ from storm import (
 from c4bench.collective.errors import CollectiveError
 
 
-@pytest.mark.parametrize("nics", [1, 2])
+@pytest.mark.parametrize("nics", [2, *at_night(1)])
 def test_host_without_a_nic_is_named_by_all(world, nics):
     """When every NIC of a host is lost, all ranks soon get an error that names it; the others can continue."""
     job = resilient(world, 4, nics)
@@ -80,7 +81,7 @@ def test_killed_rank_is_a_lost_host(world):
     assert job.run(work) == [1, None, 1]
 
 
-@pytest.mark.parametrize("kind", ["black hole", "down", "path"])
+@pytest.mark.parametrize("kind", ["down", "path", *at_night("black hole")])
 def test_what_was_to_blame_is_found(world, kind):
     """A NIC that reaches nobody is reported as a NIC; a path between two NICs that reach others as a path."""
     job = resilient(world, 4)

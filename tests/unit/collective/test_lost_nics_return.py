@@ -5,6 +5,7 @@ import time
 import msgspec
 import numpy as np
 import pytest
+from night_cases import at_night
 from storm import (
     QUICK,
     Storm,
@@ -20,7 +21,7 @@ from storm import (
 from c4bench.collective.rail import SendingRail
 
 
-@pytest.mark.parametrize("away_s", [0.05, 0.2])
+@pytest.mark.parametrize("away_s", [0.2, *at_night(0.05)])
 def test_idle_peer_is_not_a_dead_path(world, away_s):
     """A peer that computes, or is frozen, for much longer than any silence is allowed costs no rail."""
     job = resilient(world, 3)

@@ -40,7 +40,7 @@ def damaged(draw):
     return path.name, b"\n".join(lines)
 
 
-@settings(max_examples=examples(60, 2000), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(30, 2000), deadline=None, suppress_health_check=list(HealthCheck))
 @given(file=damaged(), option=st.sampled_from([[], ["--explain"], ["--json"], ["--reasons", "slurm"]]))
 def test_a_damaged_case_has_an_answer(tmp_path_factory, file, option):
     """Whatever is left of a case is judged or refused, with the file and a reason; no control character is printed."""

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from held_faults import INJECT, REQUEST, events, factor, make_place, run_hold
+from night_cases import at_night
 
 from c4bench.inject import fault_session
 from c4bench.inject.actions import Plan, Run, SetKnob
@@ -107,7 +108,7 @@ def doomed_hold(records, kill_at):
     os._exit(0)
 
 
-@pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("every", [19, *at_night(1)])
 def test_an_injector_killed_at_any_line_leaves_a_host_that_heals_in_time(tmp_path, monkeypatch, every):
     """Wherever it dies, the target is as before when the lease ends, the journal is empty, and it was reverted once."""
     total = doomed_hold(make_place(tmp_path / "whole", monkeypatch), 0)

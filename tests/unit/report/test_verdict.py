@@ -140,7 +140,7 @@ SESSIONS = st.sampled_from(["none", "complete", "cut short", "interrupted", "cra
 PROBLEMS = st.sampled_from(["", "", "", "fail"])
 
 
-@settings(max_examples=examples(30, 300))
+@settings(max_examples=examples(15, 300))
 @given(st.lists(ENDINGS, max_size=6), st.lists(st.floats(0, 2), max_size=3), SESSIONS, PROBLEMS)
 def test_every_report_gives_the_verdict_of_the_records(tmp_path_factory, endings, values, session, problem):
     """Whatever is recorded, all reports and the exit code agree, and what did not pass is never in a passed run."""

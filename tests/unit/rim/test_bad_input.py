@@ -158,9 +158,14 @@ def test_a_source_that_is_not_there_is_refused(called, tmp_path, monkeypatch):
     one_line(*called("setup"), 2, "no-such.deb", "no such file")
 
 
+@pytest.mark.nightly
 def test_collecting_needs_no_hosts():
-    """Without hosts `--collect-only` works, and a run skips every scenario with the reason."""
+    """Without hosts `--collect-only` finds every scenario."""
     assert alone("--collect-only", "-q", "tests/scenarios").returncode == 0
+
+
+def test_a_run_without_hosts_skips_every_scenario():
+    """It says why, and passes."""
     done = alone("-q", "-rs", "tests/scenarios/collective")
     assert done.returncode == 0
     assert "no-hosts: give --hosts=inventory.yml or --hosts=softroce" in done.stdout

@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+from night_cases import at_night
 
 from c4bench.lab.machine import packages
 from c4bench.pytest_plugin.outside import _date, chosen, progress
@@ -50,16 +51,17 @@ def shown(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("words", "test", "code", "said"),
     [
-        (["test_other.py"], TEST, 4, "file or directory not found: test_other.py"),
+        *at_night((["test_other.py"], TEST, 4, "file or directory not found: test_other.py")),
         (["test_it.py::test_other"], TEST, 4, "not found"),
         (["-k", "nothing"], TEST, 5, "no tests collected (2 deselected)"),
         ([], "import no_such_module\n", 2, "No module named 'no_such_module'"),
         (["--c4-topology=nowhere"], TEST, 2, "nowhere"),
     ],
 )
-def test_what_cannot_be_collected_is_said_before_a_lab_boots(tmp_path, words, test, code, said):
+def test_what_cannot_be_collected_is_said_before_a_lab_boots(shown, tmp_path, words, test, code, said):
     """Unknown files and tests, nothing chosen, import errors: pytest's own message and exit code, and no run."""
-    got, output = run(tmp_path, "--hosts=softroce", "--junitxml=j.xml", *words, test=test)
+    (tmp_path / "test_it.py").write_text(test)
+    got, output = shown("--hosts=softroce", "--junitxml=j.xml", *words)
     assert got == code, output
     assert said in output
     assert not (tmp_path / "reports").exists()
@@ -88,10 +90,11 @@ def test_a_junit_report_has_the_machines_date(tmp_path):
 
 
 @pytest.mark.parametrize("words", [["-n", "2"], ["-nauto"], ["--numprocesses=4"]])
-def test_parallel_runs_are_refused_with_a_reason(tmp_path, words):
+def test_parallel_runs_are_refused_with_a_reason(shown, capsys, words):
     """Whether pytest-xdist is installed or not: one line, exit code 2."""
-    code, output = run(tmp_path, "--hosts=softroce", *words)
-    assert code == 2
+    with pytest.raises(SystemExit, match="2"):
+        shown("--hosts=softroce", *words)
+    output = capsys.readouterr().err
     assert "scenarios share the hosts and run one after another" in output
     assert output.count("\n") == 1
 

@@ -84,6 +84,7 @@ def test_what_no_test_is_to_notice_is_not_broken(code, broken):
     assert len(sites(cst.parse_module(code))) == broken
 
 
+@pytest.mark.nightly
 def test_what_a_test_notices_is_killed_what_hangs_is_counted_apart(repository, tmp_path, monkeypatch):
     """A wrong result is killed, what no test sees survives, an endless loop times out; the code itself is untouched."""
     monkeypatch.setattr(mutation_trials, "_START_S", 5.0)

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from night_cases import at_night
 
 from c4bench.cli.main import main
 
@@ -11,6 +12,8 @@ from pathlib import Path
 def test_speed(measure):
     measure("speed_s", float(Path("speed").read_text()), unit="s", at_most=5.0)
 """
+OTHER = 'import pytest\ndef test_other(measure): measure("other_s", 1.0, unit="s", at_most=5.0)\n'
+SKIPPED = OTHER.replace(' measure("', ' pytest.skip("no-gpu: none"); measure("')
 
 
 @pytest.fixture
@@ -82,32 +85,36 @@ def test_what_is_wrong_on_the_command_line_leaves_no_night(place, nightly):
     assert nightly(place, "--keep=0")[0] == 2
 
 
-def test_a_night_without_a_host_says_which_and_why(place, nightly):
+@pytest.mark.parametrize(("words", "code"), [((), 3), *at_night((("--c4-allow-partial",), 0))])
+def test_a_night_without_a_host_says_which_and_why(place, nightly, words, code):
     """The page begins with the hosts that could not be used, whether the others were used or not."""
     (place / "hosts.yml").write_text(
         "all: {hosts: {here: {ansible_connection: local}, gone: {ansible_host: 127.0.0.1, ansible_port: 1}}}"
     )
     (place / "test_it.py").write_text("def test_it(hosts): pass\n")
-    for words, code in ((), 3), (("--c4-allow-partial",), 0):
-        ended, said = nightly(place, given=words)
-        assert ended == code, said
-        page = said[said.index("# 2") :]
-        assert "## Without these hosts\n\n- gone: " in page
-        assert "Connection refused" in page
+    ended, said = nightly(place, given=words)
+    assert ended == code, said
+    page = said[said.index("# 2") :]
+    assert "## Without these hosts\n\n- gone: " in page
+    assert "Connection refused" in page
 
 
 def test_a_night_that_runs_less_is_inconclusive(place, nightly):
     """A scenario that ran last night and is skipped tonight is named with its reason, and the exit code is 4."""
-    more = 'import pytest\ndef test_other(measure): measure("other_s", 1.0, unit="s", at_most=5.0)\n'
-    (place / "test_it.py").write_text(SCENARIO + more)
+    (place / "test_it.py").write_text(SCENARIO + OTHER)
     assert nightly(place)[0] == 0
-    (place / "test_it.py").write_text(SCENARIO + more.replace(' measure("', ' pytest.skip("no-gpu: none"); measure("'))
+    (place / "test_it.py").write_text(SCENARIO + SKIPPED)
     code, said = nightly(place)
     assert code == 4, said
     assert "inconclusive, 0 worse" in said
     assert "## Skipped\n\n- 1 scenarios: no-gpu: none" in said
     assert "## Ran last night, not tonight\n\n- it.other" in said
-    (place / "test_it.py").write_text(more.replace(' measure("', ' pytest.skip("no-gpu: none"); measure("'))
+
+
+@pytest.mark.nightly
+def test_a_night_that_only_skips_is_inconclusive(place, nightly):
+    """Nothing has failed and nothing was seen: the exit code is 4, and the records say what was skipped and why."""
+    (place / "test_it.py").write_text(SKIPPED)
     code, said = nightly(place)
     assert code == 4, said
     run = json.loads((place / "runs/latest/run.json").read_text())

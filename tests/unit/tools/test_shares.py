@@ -1,6 +1,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from night_cases import at_night
 
 from c4bench.errors import UsageError
 from tools.shares import least_successes, share_interval
@@ -34,7 +35,7 @@ def test_fewer_than_the_least_successes_come_as_seldom_as_asked(total, share, ch
     assert sum(tosses[: least + 1]) > chance * (1 - 1e-9) or least == total
 
 
-@pytest.mark.parametrize("total", [24, 1500, 50_000])
+@pytest.mark.parametrize("total", [24, 1500, *at_night(50_000)])
 def test_an_interval_of_a_share_holds_for_many_trials(total):
     """Where all succeed, the lower bound is the share at which all do once in forty cases; likewise where none does."""
     low = 0.025 ** (1 / total)

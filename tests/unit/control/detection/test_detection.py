@@ -125,18 +125,33 @@ def live(fault, *, reports=(), learnt=(), known=(), beside=False, step=STEP):
 @pytest.mark.parametrize(
     ("fault", "more", "named"),
     [
-        (RAISED, {"reports": (REFUSED,)}, ["nic h5/0"]),
+        pytest.param(RAISED, {"reports": (REFUSED,)}, ["nic h5/0"], id="failure"),
         # The NIC still carries data, so it is not lost for long.
-        (PATH, {"reports": (LOST,)}, ["nic h2/0", "path h2/0>h6/0"]),
-        (PATH, {"learnt": LEARNT}, ["link gone"]),
-        (PATH, {"reports": (SWEPT,)}, ["nic h4/0", "path h2/0>h6/0"]),
-        (DEAD, {"reports": PROBED, "learnt": LEARNT[:1], "step": RING}, ["link from h2/0", "link from h2/0"]),
-        (SLOW, {"reports": TIMED, "learnt": LEARNT[:1], "step": RING}, ["nic h2/0 (tx)", "nic h2/0 (tx)"]),
-        (SLOW, {"reports": TIMED, "known": LEARNT[:1], "step": RING}, ["nic h2/0 (tx)", "nic h2/0 (tx)"]),
-        (PATH, {"beside": True}, []),
-        (PATH, {}, ["path h2/0>h6/0"]),
+        pytest.param(PATH, {"reports": (LOST,)}, ["nic h2/0", "path h2/0>h6/0"], id="loss", marks=pytest.mark.nightly),
+        pytest.param(PATH, {"learnt": LEARNT}, ["link gone"], id="missing link"),
+        pytest.param(PATH, {"reports": (SWEPT,)}, ["nic h4/0", "path h2/0>h6/0"], id="sweep"),
+        pytest.param(
+            DEAD,
+            {"reports": PROBED, "learnt": LEARNT[:1], "step": RING},
+            ["link from h2/0", "link from h2/0"],
+            id="probes",
+        ),
+        pytest.param(
+            SLOW,
+            {"reports": TIMED, "learnt": LEARNT[:1], "step": RING},
+            ["nic h2/0 (tx)", "nic h2/0 (tx)"],
+            id="trains",
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(
+            SLOW,
+            {"reports": TIMED, "known": LEARNT[:1], "step": RING},
+            ["nic h2/0 (tx)", "nic h2/0 (tx)"],
+            id="more hosts",
+        ),
+        pytest.param(PATH, {"beside": True}, [], id="neighbour"),
+        pytest.param(PATH, {}, ["path h2/0>h6/0"], id="nothing", marks=pytest.mark.nightly),
     ],
-    ids=["failure", "loss", "missing link", "sweep", "probes", "trains", "more hosts", "neighbour", "nothing"],
 )
 def test_a_recording_gives_the_same_diagnoses(fault, more, named, tmp_path):
     """Detection on the recording finds the same as live, including reports of ranks, links of C4P and other jobs."""

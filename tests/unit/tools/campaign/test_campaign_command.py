@@ -85,15 +85,16 @@ def test_misses_are_kept_once(tmp_path, capsys):
     assert [json.loads(line)["trial"] for line in misses.read_text().splitlines()] == ["a-1"]
 
 
-def test_nights_are_the_last_thirty_of_seeds_from_dates(tmp_path, capsys):
-    """Of forty nights, one that tried nothing, and a run with a seed that may be tuned on, the newest thirty count."""
+def test_nights_are_the_last_of_seeds_from_dates(tmp_path, capsys, monkeypatch):
+    """Of more nights than count, one that tried nothing, and a run that may be tuned on, the newest nights count."""
+    monkeypatch.setattr("tools.campaign.command._NIGHTS", 3)
     first = night_seed(datetime.date(2026, 11, 1))
-    runs = [campaign(tmp_path / str(n), trial(f"n-{n}", FOUND), seed=first + n) for n in range(40)]
-    runs += [campaign(tmp_path / "tuned", trial("tuned"), seed=1001), campaign(tmp_path / "none", seed=first + 40)]
+    runs = [campaign(tmp_path / str(n), trial(f"n-{n}", FOUND), seed=first + n) for n in range(5)]
+    runs += [campaign(tmp_path / "tuned", trial("tuned"), seed=1001), campaign(tmp_path / "none", seed=first + 5)]
     (runs[-1].path / "campaign.jsonl").unlink()
     assert main(["campaign", *(str(run.path) for run in reversed(runs)), "--nights", "--json"]) == 0
     tried = [json.loads(line)["trial"] for line in capsys.readouterr().out.splitlines()]
-    assert tried == [f"n-{n}" for n in range(10, 40)]
+    assert tried == ["n-2", "n-3", "n-4"]
 
 
 def test_the_seed_of_a_night_is_one_that_nothing_is_tuned_on(capsys):

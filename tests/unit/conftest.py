@@ -4,6 +4,7 @@ With `C4BENCH_FRESH_EXAMPLES` set, as at night, they draw other examples each ti
 `.hypothesis`, where later runs find them.
 """
 
+import gc
 import logging
 import os
 from pathlib import Path
@@ -38,6 +39,12 @@ def pytest_itemcollected(item):
     """End a test that hangs, unless it has a limit of its own."""
     if item.path.relative_to(HERE).parts[0] in WAITING and item.get_closest_marker("timeout") is None:
         item.add_marker(pytest.mark.timeout(HANGS_AFTER_S))
+
+
+def pytest_collection_finish():
+    """Leave the tests themselves out of garbage collections: each master begins with one, each pytest ends with one."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

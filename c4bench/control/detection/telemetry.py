@@ -61,8 +61,11 @@ def collect_in_pause() -> None:
 
 @contextmanager
 def seldom_collected() -> Iterator[None]:
-    """Leave what exists now out of all collections, and have few of them, until the end."""
-    before = gc.get_threshold()
+    """Leave what exists now out of all collections, and have few of them, until the end.
+
+    What the process had frozen before stays so, with what exists now.
+    """
+    before, frozen = gc.get_threshold(), gc.get_freeze_count()
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_THRESHOLDS)
@@ -70,7 +73,8 @@ def seldom_collected() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
-        gc.unfreeze()
+        if not frozen:
+            gc.unfreeze()
 
 
 class EvaluationTimes(msgspec.Struct, frozen=True):

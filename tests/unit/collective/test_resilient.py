@@ -56,8 +56,7 @@ def test_healthy_collectives_are_exact(world, size, nics):
     ("size", "kind"),
     [
         *((2, kind) for kind in KINDS),
-        (4, "acks"),
-        *at_night(*((4, kind) for kind in ("black hole", "down", "tx", "late"))),
+        *at_night(*((4, kind) for kind in KINDS)),
     ],
 )
 def test_nic_dies_in_mid_operation(world, size, kind):

@@ -164,7 +164,7 @@ def test_jobs_that_come_and_go_leave_nothing():
 def test_a_communicator_that_is_kept_is_judged_as_before_beside_those_that_end():
     """Its operations and connections stay its own, though rows of others are used again."""
     detector = Detector()
-    for number in range(300):
+    for number in range(120):
         now_s = ROUND_S * (number + 1)
         comms = [comm("kept"), *(comm(f"{number}.{index}") for index in range(4))]
         for at in range(len(HOSTS)):

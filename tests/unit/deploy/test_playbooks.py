@@ -67,6 +67,7 @@ def test_a_failed_task_is_named_with_its_host_and_words(run):
         run(text, "a", "b")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("said", "shown"),
     [("\x1b[31mred\a\n", "\\x1b[31mred\\x07 (playbook"), *at_night((" \n \n", "non-zero return code (playbook"))],
@@ -103,6 +104,7 @@ def test_a_host_that_ssh_does_not_reach_is_named_with_the_words_of_a_slow_ssh(ru
         run(text, "far")
 
 
+@pytest.mark.nightly
 def test_a_failure_that_the_playbook_ignores_is_none(run):
     """`ignore_errors` is the playbook's own word."""
     text = """\

@@ -2,6 +2,8 @@
 
 import gc
 
+import pytest
+
 from c4bench.control.detection.telemetry import collect_in_pause, seldom_collected
 from c4bench.wire.peer import encode
 from c4bench.wire.window_codec import WindowDecoder, WindowEncoder, from_message
@@ -16,6 +18,15 @@ def busy_message():
     return encode(encoder.encode(window)), decoder
 
 
+@pytest.fixture
+def unfrozen():
+    """The tests' own objects as those of a process that has frozen nothing."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
+
+
+@pytest.mark.usefixtures("unfrozen")
 def test_windows_are_taken_in_without_collections():
     """Two hundred windows of eight busy ranks are kept without one; afterwards all is as before."""
     collected, before = [], gc.get_threshold()
@@ -27,6 +38,15 @@ def test_windows_are_taken_in_without_collections():
         assert not collected
     gc.callbacks.pop()
     assert (len(kept), gc.get_threshold(), gc.get_freeze_count()) == (200, before, 0)
+
+
+def test_what_a_process_has_frozen_stays_frozen():
+    """Its own objects are left out of collections afterwards as before."""
+    before = gc.get_freeze_count()
+    assert before > 0
+    with seldom_collected():
+        pass
+    assert gc.get_freeze_count() >= before
 
 
 def test_collections_come_in_pauses(monkeypatch):

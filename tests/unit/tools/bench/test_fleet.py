@@ -1,10 +1,13 @@
 """The bench of a large inventory, on a small one."""
 
+import pytest
+
 from c4bench.inventory import load
 from c4bench.record import RunDirectory
 from tools.bench.fleet import measure, write_inventory
 
 
+@pytest.mark.nightly
 def test_a_fleet_is_looked_at_planned_for_and_reported_on(tmp_path):
     """Every part takes time, every host is in the report, and the memory is that of a process."""
     reading = measure(12, tmp_path)

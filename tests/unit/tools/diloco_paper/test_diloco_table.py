@@ -95,9 +95,8 @@ def test_the_bits_are_those_of_the_fit():
     assert found.best == on_grid(cells())
 
 
-@pytest.mark.parametrize(
-    "settings", [Settings(waits=Granularity.LAYER), pytest.param(Settings(), marks=pytest.mark.nightly)]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("settings", [Settings(), Settings(waits=Granularity.LAYER)])
 def test_the_fit_is_that_of_trying_many_bits(settings):
     """Trying bits one after the other meets the most cells where the fit says, and no more of them."""
     found = fit(settings)

@@ -5,6 +5,7 @@ import platform
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import NotRequired, TypedDict, Unpack
@@ -97,8 +98,10 @@ def _versions(then: Environment, now: Environment) -> Iterator[tuple[str, str, s
         yield name, then.packages.get(name, ""), now.packages.get(name, "")
 
 
+@cache
 def _packages() -> dict[str, str]:
-    packages = {_normal(distribution.name): distribution.version for distribution in metadata.distributions()}
+    described = [distribution.metadata for distribution in metadata.distributions()]
+    packages = {_normal(one["Name"]): one["Version"] for one in described}
     packages.pop("c4bench", None)
     return packages
 

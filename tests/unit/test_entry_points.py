@@ -121,23 +121,34 @@ print(Switches(known, lambda switch: Console()).ports()["10.0.0.9"].received_byt
     assert (code, output, errors) == (0, "acme.sums\n7\n", "")
 
 
-def test_detect_judges_a_recording_by_another_detector(site, tmp_path):
-    """The package's detector names the stopped rank of a recording, and its format is read; C4D is as it was."""
+@pytest.fixture
+def recording(tmp_path):
+    """A recording of a job one of whose ranks is stopped."""
     job, fault = SimJob(4, (StepOp("all_reduce", 1 << 20, 0.05),), seed=4), SimFault(SimFaultKind.STOPPED, 2, 1.0)
-    recording, log = tmp_path / "job.jsonl", tmp_path / "acme.log"
-    recording.write_bytes(b"".join(to_lines(one for tick in simulate(job, [fault], 3.0) for one in tick.windows)))
+    path = tmp_path / "job.jsonl"
+    path.write_bytes(b"".join(to_lines(one for tick in simulate(job, [fault], 3.0) for one in tick.windows)))
+    return path
+
+
+@pytest.fixture
+def log(tmp_path):
+    """A file of the package's format."""
+    path = tmp_path / "acme.log"
+    path.write_text("acme 0 5\nacme 1 5\nacme 2 4\n")
+    return path
+
+
+def test_detect_judges_a_recording_by_another_detector(site, recording, log):
+    """The package's detector names the stopped rank of a recording, and its format is read."""
     found = json.loads(c4bench(site, "detect", recording, "--detector", "acme", "--json")[1])
     assert [(one["component"]["name"], one["evidence"]) for one in found] == [("job:2", ["its process is stopped"])]
-    log.write_text("acme 0 5\nacme 1 5\nacme 2 4\n")
     assert "acme log" in c4bench(site, "detect", log)[1]
 
 
 @pytest.mark.nightly
-def test_detect_refuses_a_detector_that_cannot_judge_what_it_is_given(site, tmp_path):
+def test_detect_refuses_a_detector_that_cannot_judge_what_it_is_given(site, recording, log, tmp_path):
     """A name that nobody has, a log of collectives, and a folder of trials are refused."""
-    log = tmp_path / "acme.log"
-    log.write_text("acme 0 5\nacme 1 5\nacme 2 4\n")
-    code, _, errors = c4bench(site, "detect", log, "--detector", "acne")
+    code, _, errors = c4bench(site, "detect", recording, "--detector", "acne")
     assert (code, errors) == (2, "c4bench: no detector 'acne': one of c4d, acme\n")
     assert c4bench(site, "detect", log, "--detector", "acme")[0] == 2
     assert c4bench(site, "campaign", tmp_path, "--detector", "acme")[0] == 2

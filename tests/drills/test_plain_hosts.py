@@ -17,9 +17,9 @@ pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
 
 
 def scenarios(folder, *words):
-    """All scenarios of `make test` on two plain hosts: the run, the exit code and the output."""
+    """All scenarios of `make test` on a plain host: the run, the exit code and the output."""
     run = folder / "run"
-    with netns_hosts.netns_hosts(2, folder, {}) as made:
+    with netns_hosts.netns_hosts(1, folder, {}) as made:
         command = [sys.executable, "-m", "pytest", f"--hosts={made.inventory}", f"--c4-run-dir={run}", "-rs", *words]
         done = subprocess.run(
             [*command, "-m", "not nightly", f"--c4-trust={folder / 'none'}", "tests/scenarios"],

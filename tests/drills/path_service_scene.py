@@ -1,4 +1,4 @@
-"""Played in a lab by test_path_service.py: four jobs under a master that plans, and that is killed in between.
+"""Played in a lab by test_path_service.py: two jobs under a master that plans, and that is killed in between.
 
 seen.json has what was seen.
 """
@@ -22,6 +22,7 @@ TRUST, RUN = Path(sys.argv[1]), Path(sys.argv[2])
 SIZE_BYTES = 8 << 20
 STEADY = {"size_bytes": SIZE_BYTES, "period_s": 0.25}
 BEFORE, AFTER = 4, 8
+JOBS = 2
 
 
 def start_job(hosts, number, operations):
@@ -30,9 +31,9 @@ def start_job(hosts, number, operations):
     document = {
         "name": name,
         "program": "steady",
-        "hosts": [hosts[number].name, hosts[number + 4].name],
+        "hosts": [hosts[number].name, hosts[number + JOBS].name],
         "parameters": STEADY | {"operations": operations},
-        "meeting": {"name": "all", "size": 8},
+        "meeting": {"name": "all", "size": 2 * JOBS},
     }
     file = RUN / f"{name}.yml"
     file.write_text(yaml.safe_dump(document))
@@ -43,7 +44,7 @@ def start_job(hosts, number, operations):
 async def results(kind):
     """What each rank of each job reports."""
     async with dial(LabMaster.ADDRESS, TRUST, "operator") as master:
-        return [await master.ask(QueryResults(f"job{number}", kind, 60.0, 2)) for number in range(4)]
+        return [await master.ask(QueryResults(f"job{number}", kind, 60.0, 2)) for number in range(JOBS)]
 
 
 def learnt_paths(a, b):
@@ -61,7 +62,7 @@ def main():
     master = LabMaster(TRUST, f"--hosts={INVENTORY}", "--background-every=1")
     master.start()
     until(lambda: master.connected() == len(known.hosts))
-    for number in range(4):
+    for number in range(JOBS):
         start_job(known.hosts, number, BEFORE + AFTER)
     asyncio.run(results("ready"))
     seen["unplanned"] = master.health()["unplanned"]
@@ -78,7 +79,7 @@ def main():
     seen["switch"] = {hop: [port.switch, port.interface] for hop, port in readings[0].items()}
     seen["log"] = master.logs()
     seen["unplanned_after"] = master.health()["unplanned"]
-    seen["paths"] = learnt_paths(known.hosts[0].name, known.hosts[4].name)
+    seen["paths"] = learnt_paths(known.hosts[0].name, known.hosts[JOBS].name)
     (RUN / "seen.json").write_text(json.dumps(seen))
     master.kill()
 

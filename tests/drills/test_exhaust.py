@@ -65,9 +65,10 @@ def tried(drills, request, tmp_path):
     return run
 
 
-def test_a_sample_of_a_resilient_sum(tried):
+@pytest.mark.parametrize("runs", [12, pytest.param(30, marks=pytest.mark.nightly)])
+def test_a_sample_of_a_resilient_sum(tried, runs):
     """Two ranks with two NICs each: exact, whatever happens to one NIC or one packet, and loud if one is killed."""
-    counted = tried(*RESILIENT, "--runs=30")
+    counted = tried(*RESILIENT, f"--runs={runs}")
     assert {what for what, ended in counted.outcomes.items() if "loud" in ended} <= {"killed", "both"}
 
 
@@ -111,7 +112,7 @@ def exact(tmp_path):
 
 @pytest.mark.parametrize(
     ("mode", "runs"),
-    [("send", 30), *(pytest.param(mode, 500, marks=pytest.mark.nightly) for mode in ("send", "write", "read"))],
+    [("send", 12), *(pytest.param(mode, 500, marks=pytest.mark.nightly) for mode in ("send", "write", "read"))],
 )
 def test_an_attached_program(tried, exact, drills, request, tmp_path, mode, runs):
     """It goes on at the other NIC within 50 ms, whatever happens to one or to a packet; loud if an end is killed.

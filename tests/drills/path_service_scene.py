@@ -7,6 +7,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import yaml
@@ -20,8 +21,9 @@ from c4bench.wire.messages import QueryResults
 
 TRUST, RUN = Path(sys.argv[1]), Path(sys.argv[2])
 SIZE_BYTES = 8 << 20
-STEADY = {"size_bytes": SIZE_BYTES, "period_s": 0.25}
-BEFORE, AFTER = 4, 8
+PERIOD_S = 0.25
+STEADY = {"size_bytes": SIZE_BYTES, "period_s": PERIOD_S}
+BEFORE, AFTER = 3, 5
 JOBS = 2
 
 
@@ -70,6 +72,7 @@ def main():
         line for line in master.get("/metrics").splitlines() if line.startswith("c4bench_flows_unplanned")
     ]
     readings = [switches.ports()]
+    time.sleep(BEFORE * PERIOD_S)
     until(lambda: max(carried_bytes(readings[0], switches.ports()).values()) > BEFORE * SIZE_BYTES)
     master.kill()
     master.start()

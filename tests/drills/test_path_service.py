@@ -12,7 +12,7 @@ from c4bench.units import FRAME_BYTES, PATH_MTU_BYTES, payload_bound
 REPOSITORY = Path(__file__).parents[2]
 RATE_BPS = 1e10
 SIZE_BYTES = 8 << 20
-OPERATIONS = 12
+OPERATIONS = 8
 TOPOLOGY = Path(__file__).with_name("four.yml")
 
 

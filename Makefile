@@ -222,7 +222,7 @@ scenarios-nightly: setup
 
 detection: $(SETUP)
 	$(LAB) tests/scenarios/c4d $(CAMPAIGN)
-	$(LAB) --c4-topology $(OVERSUBSCRIBED) tests/scenarios/c4d/test_congestion.py $(BUSY_SOAK)
+	$(LAB) --c4-topology $(OVERSUBSCRIBED) tests/scenarios/c4d/test_congestion.py
 
 # Drills deploy to plain hosts, and `make lab` to those of a lab.
 DEPLOYED := --ignore tests/scenarios/hosts/test_deploy.py

@@ -2,7 +2,7 @@
 
 import time
 
-HEALTHY_S, PATIENCE_S = 1.5, 10.0
+HEALTHY_S, PATIENCE_S = 0.5, 10.0
 
 
 def test_slow_rank(job, c4d, inject, measure):

@@ -19,6 +19,8 @@ BUSY_SOAK     := $(GRADING)/test_busy_soak.py
 BUSY_FABRICS  := $(wildcard $(GRADING)/busy/*.yml)
 HEALTHY  := $(GRADING)/test_fabrics.py
 OVERSUBSCRIBED := tests/scenarios/c4d/oversubscribed.yml
+# Enough for what one host, NIC, link or program does.
+FOUR     := tests/drills/four.yml
 TRIAL    := tests/scenarios/resilient/test_trials.py::test_nic_dies_in_mid_operation
 # What each test run selects: `make night` runs what is marked `nightly`.
 MARKED    = not nightly
@@ -38,7 +40,7 @@ SETUP     = setup
 BEGAN    := $(if $(wildcard $(VENV)/.ready),,$(shell date +%s.%N))
 
 # Each runs in its own lab, which uses one processor.
-SCENARIOS := attach campaign detection fabric faults resilience sites
+SCENARIOS := detection fabric hosts resilience sites
 # Three that may run side by side: attacks, drills that boot labs, and those on hosts made of namespaces.
 DRILLS    := drills-attacks drills-labs drills-hosts
 LAB_DRILLS := $(patsubst %,tests/drills/test_%.py,exhaust kernel_setup kill_lab lab lab_playbooks lab_setup master_restart \
@@ -105,7 +107,7 @@ lab: setup
 # Labs have a clock of their own, and give way to what has not. All is set up by then, and the time is without that.
 test: setup
 	@$(TIMED) suite.total_s=1200 suite.processor_s -- $(MAKE) --no-print-directory -j3 --output-sync=target SETUP= NICE=nice \
-	  lint type drills-hosts drills-labs fabric detection unit faults drills-attacks resilience campaign attach sites
+	  lint type drills-hosts drills-labs unit fabric detection hosts resilience drills-attacks sites
 
 # All that is marked nightly, one part after the other; what fails holds up nothing, and is named at the end.
 night: setup
@@ -218,12 +220,9 @@ scenarios-nightly: setup
 	  $(LAB) --c4-topology $$fabric $$(printf 'tests/scenarios/%s ' $$files) </dev/null || failed=1; \
 	done; exit $${failed:-0}; }
 
-campaign: $(SETUP)
-	$(LAB) $(CAMPAIGN)
-
 detection: $(SETUP)
-	$(LAB) tests/scenarios/c4d
-	$(LAB) --c4-topology $(OVERSUBSCRIBED) tests/scenarios/c4d/test_congestion.py $(BUSY_SOAK)
+	$(LAB) tests/scenarios/c4d $(CAMPAIGN)
+	$(LAB) --c4-topology $(OVERSUBSCRIBED) tests/scenarios/c4d/test_congestion.py
 
 # Drills deploy to plain hosts, and `make lab` to those of a lab.
 DEPLOYED := --ignore tests/scenarios/hosts/test_deploy.py
@@ -232,12 +231,10 @@ fabric: $(SETUP)
 	$(LAB) --c4-topology rack-2x4 tests/scenarios/lab/test_switches.py
 	$(LAB) --c4-topology gpu-4x4 tests/scenarios/collective/test_gpu_hosts.py
 
-faults: $(SETUP)
-	$(LAB) tests/scenarios/faults
+# Faults, and programs that we did not write.
+hosts: $(SETUP)
+	$(LAB) --c4-topology $(FOUR) tests/scenarios/faults tests/scenarios/attach
 	$(LAB) --c4-topology tests/scenarios/faults/pausing.yml tests/scenarios/faults/test_flow_control.py
-
-attach: $(SETUP)
-	$(LAB) tests/scenarios/attach
 
 # Jobs at several sites.
 sites: $(SETUP)

@@ -1,6 +1,7 @@
-"""What a drill of the harness ends with: whether the hosts are as they were."""
+"""What a drill of the harness ends with, whether the hosts are as they were; and a host that many drills share."""
 
 import pytest
+from operator_host import operated
 
 from c4bench.model.measurement import Clock, Outcome
 from c4bench.record import Ledger, begin
@@ -23,3 +24,10 @@ def clean(drills, request):
         assert taken.outcome is Outcome.PASS, f"{how}: something is left"
 
     return say
+
+
+@pytest.fixture(scope="session")
+def host(tmp_path_factory):
+    """A host with the agent on it, and an operator who is not root. Each drill leaves it as it was."""
+    with operated(tmp_path_factory.mktemp("operated")) as host:
+        yield host

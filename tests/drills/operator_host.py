@@ -6,7 +6,7 @@ import sys
 from contextlib import contextmanager
 
 import netns_hosts
-from sessions import prepare_agents
+from sessions import NIC, NICS, prepare_agents
 
 from c4bench import remote
 from c4bench.deploy import playbook
@@ -14,11 +14,6 @@ from c4bench.inventory import load
 
 OPERATOR = netns_hosts.OPERATOR
 INJECT = "/opt/c4bench/bin/inject"
-NIC = """
-ip link add nic0 type veth peer name far0
-ip link set nic0 up; ip link set far0 up
-ip address add 10.9.0.1/24 dev nic0
-"""
 # A rank of the agent's user: a process that writes its telemetry where ranks do.
 RANK = """
 import sys, time
@@ -38,8 +33,7 @@ time.sleep(600)
 @contextmanager
 def operated(directory):
     """A host with the agent on it, and an operator who is not root."""
-    facts = {"disruptive": True, "nics": [{"netdev": "nic0", "rate": "1gbit"}]}
-    with netns_hosts.netns_hosts(1, directory, facts) as made:
+    with netns_hosts.netns_hosts(1, directory, {"disruptive": True, "nics": NICS}) as made:
         inventory = load(made.inventory)
         variables = prepare_agents(inventory, directory) | {"c4_operators": OPERATOR}
         playbook("deploy", inventory, hosts=["n1"], variables=variables, directory=directory)
@@ -50,7 +44,7 @@ class Host:
     """The one host: reached as root, and as the operator."""
 
     def __init__(self, made, directory, variables):
-        self.made, self.directory, self.variables = made.hosts[0], directory, variables
+        self.made, self.directory, self.variables = made, directory, variables
         self.access = load(made.inventory).access["n1"]
         self.inventory = directory / "operator.yml"
         self.inventory.write_text(made.inventory.read_text().replace("ansible_user: root", f"ansible_user: {OPERATOR}"))

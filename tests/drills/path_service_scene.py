@@ -1,4 +1,4 @@
-"""Played in a lab by test_path_service.py: four jobs under a master that plans, and that is killed in between.
+"""Played in a lab by test_path_service.py: two jobs under a master that plans, and that is killed in between.
 
 seen.json has what was seen.
 """
@@ -7,6 +7,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import yaml
@@ -20,8 +21,10 @@ from c4bench.wire.messages import QueryResults
 
 TRUST, RUN = Path(sys.argv[1]), Path(sys.argv[2])
 SIZE_BYTES = 8 << 20
-STEADY = {"size_bytes": SIZE_BYTES, "period_s": 0.25}
-BEFORE, AFTER = 4, 8
+PERIOD_S = 0.25
+STEADY = {"size_bytes": SIZE_BYTES, "period_s": PERIOD_S}
+BEFORE, AFTER = 3, 5
+JOBS = 2
 
 
 def start_job(hosts, number, operations):
@@ -30,9 +33,9 @@ def start_job(hosts, number, operations):
     document = {
         "name": name,
         "program": "steady",
-        "hosts": [hosts[number].name, hosts[number + 4].name],
+        "hosts": [hosts[number].name, hosts[number + JOBS].name],
         "parameters": STEADY | {"operations": operations},
-        "meeting": {"name": "all", "size": 8},
+        "meeting": {"name": "all", "size": 2 * JOBS},
     }
     file = RUN / f"{name}.yml"
     file.write_text(yaml.safe_dump(document))
@@ -43,7 +46,7 @@ def start_job(hosts, number, operations):
 async def results(kind):
     """What each rank of each job reports."""
     async with dial(LabMaster.ADDRESS, TRUST, "operator") as master:
-        return [await master.ask(QueryResults(f"job{number}", kind, 60.0, 2)) for number in range(4)]
+        return [await master.ask(QueryResults(f"job{number}", kind, 60.0, 2)) for number in range(JOBS)]
 
 
 def learnt_paths(a, b):
@@ -61,7 +64,7 @@ def main():
     master = LabMaster(TRUST, f"--hosts={INVENTORY}", "--background-every=1")
     master.start()
     until(lambda: master.connected() == len(known.hosts))
-    for number in range(4):
+    for number in range(JOBS):
         start_job(known.hosts, number, BEFORE + AFTER)
     asyncio.run(results("ready"))
     seen["unplanned"] = master.health()["unplanned"]
@@ -69,6 +72,7 @@ def main():
         line for line in master.get("/metrics").splitlines() if line.startswith("c4bench_flows_unplanned")
     ]
     readings = [switches.ports()]
+    time.sleep(BEFORE * PERIOD_S)
     until(lambda: max(carried_bytes(readings[0], switches.ports()).values()) > BEFORE * SIZE_BYTES)
     master.kill()
     master.start()
@@ -78,7 +82,7 @@ def main():
     seen["switch"] = {hop: [port.switch, port.interface] for hop, port in readings[0].items()}
     seen["log"] = master.logs()
     seen["unplanned_after"] = master.health()["unplanned"]
-    seen["paths"] = learnt_paths(known.hosts[0].name, known.hosts[4].name)
+    seen["paths"] = learnt_paths(known.hosts[0].name, known.hosts[JOBS].name)
     (RUN / "seen.json").write_text(json.dumps(seen))
     master.kill()
 

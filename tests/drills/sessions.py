@@ -50,16 +50,14 @@ def prepare_agents(inventory, folder):
 
 
 class Deployed:
-    """One of the hosts of namespaces, with an agent and a NIC; runs pytest here, and commands and playbooks there."""
+    """A host of namespaces, to which an agent is deployed; runs pytest here, and commands and playbooks there."""
 
-    def __init__(self, made, folder, scenario):
+    def __init__(self, made, folder, scenario, variables=None):
         self.made, self.inventory, self.folder = made.hosts[0], made.inventory, folder
         self.loaded = load(made.inventory)
-        self.variables = prepare_agents(self.loaded, folder / "conf")
+        self.variables = variables or prepare_agents(self.loaded, folder / "conf")
         (folder / "test_it.py").write_text(scenario)
         (folder / "pytest.ini").write_text("[pytest]\nc4_fixtures = true\n")
-        self.play("deploy")
-        self.run(NIC)
 
     def play(self, name):
         """How many of a playbook's tasks changed something."""

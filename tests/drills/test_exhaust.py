@@ -25,6 +25,8 @@ LONG = ("all_reduce", "--ranks=2", "--bytes=65536", "--resilient", "--nics=3")
 # With room for one message, a second one is in its way.
 CRAMPED = ("all_reduce", "--ranks=2", "--bytes=16384", "--resilient", "--slots=1")
 PLAIN = ("all_reduce", "--ranks=3", "--bytes=12")
+# By day: the first so many trials have as many kinds of events as twice as many.
+SAMPLE = 15
 # Few trials meet a timer that is none of theirs.
 PLACED = 0.99
 LOSSES = ("down-before", "down-after", "far-before", "far-after")
@@ -65,9 +67,10 @@ def tried(drills, request, tmp_path):
     return run
 
 
-def test_a_sample_of_a_resilient_sum(tried):
+@pytest.mark.parametrize("runs", [SAMPLE, pytest.param(30, marks=pytest.mark.nightly)])
+def test_a_sample_of_a_resilient_sum(tried, runs):
     """Two ranks with two NICs each: exact, whatever happens to one NIC or one packet, and loud if one is killed."""
-    counted = tried(*RESILIENT, "--runs=30")
+    counted = tried(*RESILIENT, f"--runs={runs}")
     assert {what for what, ended in counted.outcomes.items() if "loud" in ended} <= {"killed", "both"}
 
 
@@ -111,7 +114,7 @@ def exact(tmp_path):
 
 @pytest.mark.parametrize(
     ("mode", "runs"),
-    [("send", 30), *(pytest.param(mode, 500, marks=pytest.mark.nightly) for mode in ("send", "write", "read"))],
+    [("send", SAMPLE), *(pytest.param(mode, 500, marks=pytest.mark.nightly) for mode in ("send", "write", "read"))],
 )
 def test_an_attached_program(tried, exact, drills, request, tmp_path, mode, runs):
     """It goes on at the other NIC within 50 ms, whatever happens to one or to a packet; loud if an end is killed.

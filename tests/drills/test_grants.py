@@ -8,7 +8,7 @@ import tarfile
 
 import netns_hosts
 import pytest
-from operator_host import INJECT, OPERATOR, RANK, operated
+from operator_host import INJECT, OPERATOR, RANK
 
 from c4bench import remote
 from c4bench.deploy import playbook
@@ -20,13 +20,6 @@ from c4bench.inventory.document import Document
 REASON = netns_hosts.missing("sudo", "visudo")
 pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
 CODE = f"/opt/c4bench/{PACKAGES}/c4bench"
-
-
-@pytest.fixture(scope="module")
-def host(tmp_path_factory):
-    """A host with the agent on it, and an operator who is not root."""
-    with operated(tmp_path_factory.mktemp("grants")) as host:
-        yield host
 
 
 @pytest.fixture
@@ -48,10 +41,11 @@ def test_the_agent_and_what_it_starts_run_without_root(host):
 
 def test_an_operator_injects_without_being_root(host):
     """A fault is held and reverted through the sudo rule, and the host's log says who asked."""
+    before = len(host.audit())
     code, said, complaint = host.fault("apply", "nic.down", "n1/0", "--last-nic", "--lease=4s")
     assert code == 0, complaint
     assert json.loads(said)["witness"]["seen"]
-    assert [line["user"] for line in host.audit()] == [OPERATOR] * 3
+    assert [line["user"] for line in host.audit()[before:]] == [OPERATOR] * 3
     assert "state UP" in host.root("ip link show nic0")
 
 
@@ -150,7 +144,11 @@ def test_a_wrong_sudo_rule_gives_one_line_and_changes_nothing(host, clean, wrong
 
 
 def test_a_user_who_may_become_root_can_deploy(host):
-    """An administrator who logs in as himself deploys by sudo, and is the operator unless another is named."""
+    """An administrator who logs in as himself deploys by sudo, and is the operator unless another is named.
+
+    What is as it should be already stays so: the agent runs on.
+    """
+    running = host.root("pgrep -u c4bench")
     host.root(f"echo '{OPERATOR} ALL = (ALL) NOPASSWD: ALL' > /etc/sudoers.d/all")
     given = {name: value for name, value in host.variables.items() if name != "c4_operators"}
     try:
@@ -158,12 +156,12 @@ def test_a_user_who_may_become_root_can_deploy(host):
     finally:
         host.root("rm /etc/sudoers.d/all")
     assert found.hosts["n1"].changed == 0  # all is as root has deployed it for the same operator
+    assert host.root("pgrep -u c4bench") == running
     assert host.asked("ls -A /tmp | grep ansible") == (1, "")
 
 
 def test_a_check_says_all_that_is_wrong(host, play):
     """A whole installation passes; a file that others may write, a missing rule and a stopped agent are each named."""
-    assert play("check") == 0
     host.root(f"chmod o+w {CODE}/errors.py; mv /etc/sudoers.d/c4bench /root/rule")
     assert play("stop") == 1
     with pytest.raises(UnhealthyError) as failed:
@@ -175,7 +173,7 @@ def test_a_check_says_all_that_is_wrong(host, play):
         f"{OPERATOR} may not",
     ):
         assert says in str(failed.value)
-    assert [play("start"), play("start"), play("check")] == [1, 0, 0]
+    assert [play("start"), play("check")] == [1, 0]
 
 
 def test_what_a_host_knows_comes_home(host, play):

@@ -53,7 +53,7 @@ def source(path, version, filling=b"", rules=""):
         "arch/x86/um/Makefile": b"",
         "lib/filling.c": filling,
     }
-    with tarfile.open(path, "w:xz") as made:
+    with tarfile.open(path, "w:xz", preset=0) as made:
         for name, data in members.items():
             entry = tarfile.TarInfo(f"linux-source/{name}")
             entry.size = len(data)

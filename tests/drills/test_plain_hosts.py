@@ -14,12 +14,15 @@ from c4bench.record import RunDirectory
 REPOSITORY = Path(__file__).parents[2]
 REASON = netns_hosts.missing()
 pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
+NOT_DEPLOYED = ("--ignore=tests/scenarios/hosts/test_deploy.py",)
+# What the scenario of deployment measures.
+DEPLOYED = ("deploy.hosts_answering_fraction", "deploy.idempotent")
 
 
 def scenarios(folder, *words):
-    """All scenarios of `make test` on two plain hosts: the run, the exit code and the output."""
+    """All scenarios of `make test` on a plain host: the run, the exit code and the output."""
     run = folder / "run"
-    with netns_hosts.netns_hosts(2, folder, {}) as made:
+    with netns_hosts.netns_hosts(1, folder, {}) as made:
         command = [sys.executable, "-m", "pytest", f"--hosts={made.inventory}", f"--c4-run-dir={run}", "-rs", *words]
         done = subprocess.run(
             [*command, "-m", "not nightly", f"--c4-trust={folder / 'none'}", "tests/scenarios"],
@@ -32,17 +35,20 @@ def scenarios(folder, *words):
     return RunDirectory(run), done.returncode, done.stdout
 
 
-def test_scenarios_that_need_rdma_are_skipped_and_the_run_is_inconclusive(tmp_path):
-    """Deployment and a model of bandwidth need no RDMA; the rest is skipped with its reason, and the exit code is 4."""
-    run, code, output = scenarios(tmp_path)
+@pytest.mark.parametrize("deployed", [(), pytest.param(DEPLOYED, marks=pytest.mark.nightly)], ids=["day", "night"])
+def test_scenarios_that_need_rdma_are_skipped_and_the_run_is_inconclusive(tmp_path, deployed):
+    """A model of bandwidth, and deployment, need no RDMA; the rest is skipped with its reason, and the exit code is 4.
+
+    By day `test_netns_deploy.py` deploys.
+    """
+    run, code, output = scenarios(tmp_path, *(() if deployed else NOT_DEPLOYED))
     assert code == 4, output[-3000:]
     assert "no-rdma: no RDMA device on any host" in output
     assert "c4bench: nothing is degraded; " in output
     assert [measurement.name for measurement in run.measurements()] == [
         "diloco.table4_on_grid",
         "diloco.table4_within_step",
-        "deploy.hosts_answering_fraction",
-        "deploy.idempotent",
+        *deployed,
     ]
     counted = json.loads((run.path / "run.json").read_text())
     assert counted["scenarios"].keys() == {"pass", "skip"}
@@ -54,9 +60,7 @@ def test_scenarios_that_need_rdma_are_skipped_and_the_run_is_inconclusive(tmp_pa
 
 def test_required_capabilities_fail_instead(tmp_path):
     """With `--c4-require`, what is skipped for want of RDMA fails, whatever else the hosts are too few for."""
-    # The one that needs none has passed above.
-    deployment = "--ignore=tests/scenarios/hosts/test_deploy.py"
-    run, code, output = scenarios(tmp_path, "--c4-require=rdma", "--c4-allow-disruptive", deployment)
+    run, code, output = scenarios(tmp_path, "--c4-require=rdma", "--c4-allow-disruptive", *NOT_DEPLOYED)
     assert code == 1
     counted = json.loads((run.path / "run.json").read_text())
     assert counted["scenarios"]["fail"] > 50, counted

@@ -36,9 +36,20 @@ PYTEST = [sys.executable, "-m", "pytest", "--hosts=softroce", "--c4-topology=pai
 @pytest.fixture
 def project(tmp_path):
     """A project of a user's own."""
-    (tmp_path / "pytest.ini").write_text(SETTINGS)
-    (tmp_path / "test_it.py").write_text(TESTS)
-    return tmp_path
+    return made(tmp_path)
+
+
+def made(folder):
+    (folder / "pytest.ini").write_text(SETTINGS)
+    (folder / "test_it.py").write_text(TESTS)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory):
+    """A project whose tests have run in the lab until one failed, the exit code and the output."""
+    project = made(tmp_path_factory.mktemp("project"))
+    return project, *run(project, "-k", "not waits", "-x", "--durations=2", "--junitxml=out/j.xml")
 
 
 def run(project, *words):
@@ -54,18 +65,15 @@ def keys(folder):
     return [path for path in files if path.suffix == ".key" or b"PRIVATE KEY" in path.read_bytes()[:64]]
 
 
-def test_options_work_and_files_come_out(project):
-    """-k, -x, --durations, --junitxml and --lf do in the lab what they do elsewhere; no key is left."""
-    code, output = run(project, "-k", "not waits", "-x", "--durations=2", "--junitxml=out/j.xml")
+def test_options_work_and_files_come_out(failed):
+    """-k, -x, --durations and --junitxml do in the lab what they do elsewhere; no key is left."""
+    project, code, output = failed
     assert code == 1, output
     assert "1 failed, 1 passed, 1 deselected" in output
     assert "2.0" in output.partition("slowest 2 durations")[2].partition("call")[0]
     (suite,) = ET.parse(project / "out/j.xml").getroot()
     assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
     assert not keys(project)
-    code, output = run(project, "--lf")
-    assert code == 1, output
-    assert "1 failed in" in output or "1 failed, 3 deselected" in output
 
 
 @pytest.mark.parametrize(
@@ -114,10 +122,11 @@ def until(true, lab):
         time.sleep(0.05)
 
 
-def test_a_debugger_has_the_terminal(project):
-    """--pdb in real time: the failed test's variables can be printed, and `q` ends the run."""
+def test_a_debugger_has_the_terminal(failed):
+    """--pdb in real time: the variables of the test that --lf runs again can be printed, and `q` ends the run."""
+    project, *_ = failed
     master, slave = pty.openpty()
-    argv = [*PYTEST, "--pdb", "--c4-time=real", "-k", "bad"]
+    argv = [*PYTEST, "--pdb", "--lf", "--c4-time=real"]
     lab = subprocess.Popen(argv, cwd=project, stdin=slave, stdout=slave, stderr=slave, start_new_session=True)
     os.close(slave)
     said = b""
@@ -127,4 +136,5 @@ def test_a_debugger_has_the_terminal(project):
             said += os.read(master, 4096)
         os.write(master, answer)
     assert lab.wait(60) == 2
+    assert b"rerun previous 1 failure" in said
     os.close(master)

@@ -3,11 +3,10 @@
 import os
 import signal
 import sys
-import time
 
 import netns_hosts
 import pytest
-from sessions import start_pytest
+from sessions import start_pytest, until
 
 from c4bench.record import RunDirectory
 
@@ -54,12 +53,6 @@ class User:
         said, _ = running.communicate(timeout=120)
         return running.returncode, said
 
-    def until(self, mark, within_s=60.0):
-        deadline = time.monotonic() + within_s
-        while not (self.folder / mark).exists():
-            assert time.monotonic() < deadline, f"{mark} never came"
-            time.sleep(0.05)
-
     def go(self):
         (self.folder / "go").touch()
 
@@ -74,7 +67,7 @@ def test_two_users_at_once(lab, tmp_path, clean):
     """The second is told who has the hosts, in one line with exit code 3; and has them once the first is killed."""
     first, second = User(lab.inventory, tmp_path / "first"), User(lab.inventory, tmp_path / "second")
     running = first.start()
-    first.until("begun")
+    until((first.folder / "begun").exists)
     code, said = second.run("test_b.py")
     assert code == 3, said
     assert len(said.strip().splitlines()) == 1
@@ -82,27 +75,27 @@ def test_two_users_at_once(lab, tmp_path, clean):
     assert "wait for its end" in said
     os.killpg(running.pid, signal.SIGKILL)
     running.communicate()
-    deadline = time.monotonic() + FREE_WITHIN_S
-    while (code := second.run("test_b.py")[0]) == 3 and time.monotonic() < deadline:
-        pass
-    assert code == 0
-    left = [line for host in lab.hosts for line in host.processes() if "c4bench" in line]
-    clean(left == [], "two users at once")
+    until(lambda: left(lab) == [], FREE_WITHIN_S)
+    code, said = second.run("test_b.py")
+    assert code == 0, said
+    clean(left(lab) == [], "two users at once")
+
+
+def left(lab):
+    """What runs of ours on the hosts."""
+    return [line for host in lab.hosts for line in host.processes() if "c4bench" in line]
 
 
 def test_an_interrupted_run_is_resumed_scenario_by_scenario(lab, tmp_path):
     """What has passed before a SIGKILL is not run again and keeps its measurements; the rest is run."""
     user = User(lab.inventory, tmp_path / "user")
     running = user.start()
-    user.until("begun")
+    until((user.folder / "begun").exists)
     os.killpg(running.pid, signal.SIGKILL)
     running.communicate()
     user.go()
-    deadline = time.monotonic() + FREE_WITHIN_S
-    while True:
-        code, said = user.run("--c4-resume")
-        if code != 3 or time.monotonic() > deadline:
-            break
+    until(lambda: left(lab) == [], FREE_WITHIN_S)
+    code, said = user.run("--c4-resume")
     assert code == 0, said
     assert "2 passed, 1 skipped, 1 deselected" in said
     assert "no-gpu: 0 of 1 hosts have it (n1: nvidia-smi lists none)" in said
@@ -141,7 +134,7 @@ def test_a_host_that_goes_away_in_mid_run_stops_what_comes_after(lab, tmp_path):
     """Whatever runs goes on; the next module is not begun on a host that is no longer ours, and the exit code is 3."""
     user = User(lab.inventory, tmp_path / "user")
     running = user.start()
-    user.until("begun")
+    until((user.folder / "begun").exists)
     lab.hosts[1].end()
     user.go()
     said, _ = running.communicate(timeout=120)

@@ -106,7 +106,7 @@ def _ports(folder, *, sonic):
 
     def consume(data):
         host = _Host(*data.split(_NEXT), sonic=sonic)
-        ports = counted.Switches(known, lambda _: host).ports()
+        ports = counted.Switches(known, lambda _: host, wait=lambda _: None).ports()
         assert counted.carried_bytes(ports, ports) is not None
 
     yield consume

@@ -71,7 +71,7 @@ def test_each_operation_is_recorded_from_the_kernel_to_its_end(hang):
     }
     assert all(op.entered_s <= op.started_s <= op.finished_s for op in ops[:20])
     assert (ops[20].finished_s, ops[20].awaits) == (0.0, (3,))
-    assert all(op.finished_s <= later.entered_s for op, later in pairwise(ops))
+    assert all(op.started_s <= later.entered_s for op, later in pairwise(ops))
 
 
 def test_a_recording_of_attached_ranks_is_judged_offline(hang, tmp_path, capsys):

@@ -16,7 +16,7 @@ from c4bench.lab.machine import kernel
 
 REPOSITORY = Path(__file__).parents[2]
 RING = "tests/scenarios/collective/test_bandwidth.py::test_ring_is_exact_and_at_line_rate"
-SLICE = ("--c4-topology=tests/drills/four.yml", "tests/drills/replayed.py")
+SLICE = ("--c4-topology=tests/drills/four.yml", "tests/scenarios/c4d/test_faults.py::test_slow_rank")
 ABLATION = ("tests/scenarios/c4p/test_ablation.py::test_slice",)
 PROGRAMS = ("-m", "nightly", "tests/scenarios/attach/test_as_they_are.py", "-k", "perftest or all_reduce")
 EVENTS = ("--c4-topology=pair", "tests/scenarios/verbs/test_endpoints.py::test_port_events_are_heard")

@@ -67,11 +67,11 @@ def test_killed_rank(job, inject, verdict):
         assert fault.target == Component("rank", f"{job.id}:{victim.rank}")
 
 
-@pytest.mark.needs(hosts=8)
+@pytest.mark.needs(hosts=4)
 def test_slow_rank(job, inject, verdict):
     """A rank that computes twice as long is named as the one the others wait for."""
     time.sleep(HEALTHY_S)
-    victim = job.members[6]
+    victim = job.members[-2]
     with inject("process.slow", host=victim.host, job=job.id, rank=victim.rank, factor=2.0) as fault:
         verdict("process.slow", fault, Syndrome.NON_COMMUNICATION_SLOW, alarm_within_s=2.0, name_within_s=2.0)
         assert fault.target == Component("rank", f"{job.id}:{victim.rank}")

@@ -30,11 +30,13 @@ Address = Any  # as socket.accept returns it: host and port, and two numbers mor
 class Limits(msgspec.Struct, frozen=True):
     """How many connections may wait to authenticate, in all and of one address, and for how long (s).
 
-    Where there are as many, one that has waited for `patience_s` makes room for another.
+    Where there are as many, one that has waited for `patience_s` makes room for another. At most `closing` that have
+    made room wait at once until the event loop closes them; until then nobody else makes room.
     """
 
     in_all: int = 256
     of_address: int = 32
+    closing: int = 32
     within_s: float = 10.0
     patience_s: float = 1.0
 
@@ -55,6 +57,7 @@ class Gate:
         allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._in_all = max(1, min(limits.in_all, allowed // _SHARE))
         self._waiting: dict[str, dict[Address, _Waiting]] = {}
+        self._closing: set[Address] = set()
         self._count = 0
         self._warned_s = -math.inf
 
@@ -76,7 +79,7 @@ class Gate:
 
     def admit(self, peer: Address) -> None:
         """The peer with this address has authenticated."""
-        self.leave(peer)
+        self._forget(peer)
 
     def enter(self, connection: socket.socket, peer: Address) -> None:
         """Count a new connection. Raises ConnectionAbortedError, and closes it, if there is no room."""
@@ -89,7 +92,12 @@ class Gate:
         self._count += 1
 
     def leave(self, peer: Address) -> None:
-        """The connection has ended, or counts no longer."""
+        """The connection has been closed."""
+        self._closing.discard(peer)
+        self._forget(peer)
+
+    def _forget(self, peer: Address) -> None:
+        """The connection does not wait to authenticate any more."""
         source = _source(peer)
         waiting = self._waiting.get(source, {}).pop(peer, None)
         if waiting is not None:
@@ -115,15 +123,16 @@ class Gate:
                 "%s: %d connections have not authenticated, %d of them of %s: older ones are closed", *values
             )
         peer, oldest = next(iter(self._waiting[source].items()))
-        if now_s - oldest.since_s < self._limits.patience_s:
+        if now_s - oldest.since_s < self._limits.patience_s or len(self._closing) >= self._limits.closing:
             return False
         self._drop(peer)
         return True
 
     def _drop(self, peer: Address) -> None:
-        """End a connection; it is closed when the event loop has noticed, which accepts up to a hundred at once."""
+        """End a connection; the event loop closes it once it has noticed, and may accept many others before."""
         waiting = self._waiting[_source(peer)][peer]
-        self.leave(peer)
+        self._forget(peer)
+        self._closing.add(peer)
         try:
             waiting.connection.shutdown(socket.SHUT_RDWR)
         except OSError:  # it has ended by itself

@@ -88,6 +88,29 @@ def test_what_has_waited_makes_room_for_another():
     assert asyncio.run(scene()) == [True, False, False, False]
 
 
+def test_a_server_that_closes_late_has_no_more_connections():
+    """However many are accepted before the event loop closes those that made room, there are as many as allowed."""
+
+    async def scene():
+        (listening,) = Gate("test", Limits(in_all=4, of_address=4, closing=3, patience_s=0.0)).listen("127.0.0.1", 0)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(listening)
+            for _ in range(20):
+                stack.enter_context(socket.create_connection(listening.getsockname()))
+            accepted = []
+            for _ in range(20):
+                with contextlib.suppress(ConnectionAbortedError):
+                    accepted.append(stack.enter_context(listening.accept()[0]))
+            first = len(accepted)
+            for one in accepted[:3]:
+                one.close()
+            stack.enter_context(socket.create_connection(listening.getsockname()))
+            stack.enter_context(listening.accept()[0])
+            return first
+
+    assert asyncio.run(scene()) == 4 + 3
+
+
 def test_nobody_waits_longer_than_the_limit():
     """A connection that has not authenticated in time is closed; one that has stays, and takes no place."""
 

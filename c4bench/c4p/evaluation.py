@@ -112,29 +112,6 @@ def _minimum(solver: Any) -> float:  # noqa: ANN401
     return float(np.round(solver.getInfo().objective_function_value, 12))
 
 
-def max_mean_ratio(values: Sequence[float]) -> float:
-    """MMR: the maximum over the mean; 1.0 is perfectly even. NaN without values or without load.
-
-    Its inputs are the loads of parallel links, such as one tier's uplinks.
-    """
-    mean = float(np.mean(values)) if len(values) else 0.0
-    return max(values) / mean if mean else float("nan")
-
-
-def jain_index(values: Sequence[float]) -> float:
-    """JFI: (sum x)^2 / (n sum x^2); 1.0 is even, 1/n is all load on one link (Jain, Chiu, Hawe: DEC TR-301, 1984).
-
-    NaN without values or without load.
-    """
-    x = np.asarray(values, dtype=float)
-    peak = x.max(initial=0.0)
-    if peak <= 0.0:
-        return float("nan")
-    # Scaled first, because squares of bit rates lose digits and squares of tiny fractions underflow.
-    x = x / peak
-    return float(x.sum() ** 2 / (x.size * np.square(x).sum()))
-
-
 # Relative: a link this much above its capacity is above it only by rounding errors.
 _SLACK = 1e-9
 

@@ -5,16 +5,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
 from c4bench import remote
 from c4bench.attach.site import Site
-from c4bench.c4p.knowledge.atlas import Atlas
-from c4bench.control.cluster import C4D, Cluster, SteeredJob
-from c4bench.control.paths.switches import Switches
 from c4bench.errors import PathsRefusedError, UnhealthyError, UsageError
 from c4bench.inject import catalogue, places
 from c4bench.inject.controller import Injector
@@ -39,12 +36,18 @@ from c4bench.wire.messages import JobSpec
 from c4bench.workload.jobs import job as job_of
 from c4bench.workload.jobs import place, training_job
 
+# A run imports the master, which takes longer than all else here, once a scenario asks for it.
+if TYPE_CHECKING:
+    from c4bench.c4p.knowledge.atlas import Atlas
+    from c4bench.control.cluster import C4D, Cluster, SteeredJob
+    from c4bench.control.paths.switches import Switches
+
 _AGENTS_WITHIN_S = 10.0
 # How often the live page learns what switches count.
 _COUNT_EVERY_S = 2.0
 _RESUMED_WITHIN_S = 120.0
 
-_C4D = pytest.StashKey[C4D]()
+_C4D = pytest.StashKey["C4D"]()
 _INJECTED = pytest.StashKey[list[Fault]]()
 Measure = Callable[..., Measurement]
 Inject = Callable[..., AbstractContextManager[Fault]]
@@ -110,9 +113,11 @@ def cluster(
     inventory: Inventory,
     hosts: tuple[Host, ...],
     trust: Path,
-    switches: Switches,
-) -> Iterator[Cluster]:
+    switches: "Switches",
+) -> "Iterator[Cluster]":
     """The hosts' agents, connected to a master that lives as long as the session."""
+    from c4bench.control.cluster import Cluster  # noqa: PLC0415
+
     if not any(host.nics for host in hosts):
         pytest.skip(f"no-rdma: no RDMA device on any host of {inventory.path.name} (c4.nics is empty)")
     if not (trust / "ca.pem").exists():
@@ -129,7 +134,7 @@ def cluster(
 
 
 @pytest.fixture
-def rdma_hosts(request: pytest.FixtureRequest, hosts: tuple[Host, ...], cluster: Cluster) -> tuple[Host, ...]:
+def rdma_hosts(request: pytest.FixtureRequest, hosts: tuple[Host, ...], cluster: "Cluster") -> tuple[Host, ...]:
     """The hosts whose agents can open an RDMA device; as many as the scenario's `needs(hosts=N)` says, or a skip."""
     capabilities, needed = needs(request.node)
     needed = needed or 2
@@ -170,7 +175,7 @@ def save(request: pytest.FixtureRequest, measure: Measure) -> Callable[[str, obj
 
 
 @pytest.fixture(scope="session")
-def atlas(cluster: Cluster, hosts: tuple[Host, ...], switches: Switches) -> Atlas:
+def atlas(cluster: "Cluster", hosts: tuple[Host, ...], switches: "Switches") -> "Atlas":
     """The fabric's paths, learnt by probing; from here on C4P plans with it."""
     cluster.wait_hosts([host.name for host in hosts], _AGENTS_WITHIN_S)
     try:
@@ -180,15 +185,17 @@ def atlas(cluster: Cluster, hosts: tuple[Host, ...], switches: Switches) -> Atla
 
 
 @pytest.fixture(scope="session")
-def planned(cluster: Cluster, hosts: tuple[Host, ...], switches: Switches) -> None:
+def planned(cluster: "Cluster", hosts: tuple[Host, ...], switches: "Switches") -> None:
     """From here on C4P plans, and learns the paths of two NICs when a flow first asks for one."""
     cluster.wait_hosts([host.name for host in hosts], _AGENTS_WITHIN_S)
     cluster.plan_paths(switches.ports if switches.any else None)
 
 
 @pytest.fixture(scope="session")
-def switches(inventory: Inventory) -> Switches:
+def switches(inventory: Inventory) -> "Switches":
     """The inventory's switches and their port counters; `.any` is false where there are none."""
+    from c4bench.control.paths.switches import Switches  # noqa: PLC0415
+
     return Switches(inventory, lambda switch: remote.connect(switch, inventory.access[switch]))
 
 
@@ -199,7 +206,7 @@ def clocks(pytestconfig: pytest.Config) -> Clocks:
 
 
 @pytest.fixture
-def crossings(atlas: Atlas, inventory: Inventory, switches: Switches) -> KnownCrossings:
+def crossings(atlas: "Atlas", inventory: Inventory, switches: "Switches") -> KnownCrossings:
     """Which packets of hosts cross a switch's port, for witnesses on the path of the data."""
     ports = switches.ports() if switches.any else {}
     return KnownCrossings(atlas, inventory.graph, ports, inventory.hosts)
@@ -286,7 +293,7 @@ def _watched(node: pytest.Item, fault: AbstractContextManager[Fault]) -> Iterato
 
 @pytest.fixture
 def job(
-    request: pytest.FixtureRequest, cluster: Cluster, rdma_hosts: tuple[Host, ...], run_directory: RunDirectory
+    request: pytest.FixtureRequest, cluster: "Cluster", rdma_hosts: tuple[Host, ...], run_directory: RunDirectory
 ) -> Iterator[JobSpec]:
     """A training job over all hosts whose traffic can tell causes apart: compute, all-reduce, all-to-all."""
     spec = training_job(request.node.name, rdma_hosts, seed=request.config.option.c4_seed)
@@ -300,11 +307,15 @@ def job(
 
 
 @pytest.fixture
-def c4d(request: pytest.FixtureRequest, cluster: Cluster, job: JobSpec, run_directory: RunDirectory) -> Iterator[C4D]:
+def c4d(
+    request: pytest.FixtureRequest, cluster: "Cluster", job: JobSpec, run_directory: RunDirectory
+) -> "Iterator[C4D]":
     """What C4D says about the job: `c4d.wait(timeout_s=10)`, in a fault's block about this fault.
 
     The report shows the timelines of the scenario's faults, if the scenario itself has saved none.
     """
+    from c4bench.control.cluster import C4D  # noqa: PLC0415
+
     found = request.node.stash[_C4D] = C4D(cluster, job)
     yield found
     name = f"faults/{slug(scenario_name(request.node))}"
@@ -338,22 +349,24 @@ def program(request: pytest.FixtureRequest, inventory: Inventory, run_directory:
 @pytest.fixture
 def steer(
     request: pytest.FixtureRequest,
-    cluster: Cluster,
+    cluster: "Cluster",
     rdma_hosts: tuple[Host, ...],
     shared: Path,
     run_directory: RunDirectory,
-) -> Iterator[Callable[..., SteeredJob]]:
+) -> "Iterator[Callable[..., SteeredJob]]":
     """Start a job that learns and keeps checkpoints: `steer(Policy(hang=Action.RESTART), spares=1)`.
 
     The last `spares` hosts stand by; `ranks` is how many of the others have a rank, all by default; `backwards` puts
     them on the same hosts in the opposite order. Whatever else is given goes to the program (`workload.learning`).
     Returns once the job trains; afterwards hosts taken out for its sake are put back.
     """
+    from c4bench.control.cluster import SteeredJob  # noqa: PLC0415
+
     started: list[SteeredJob] = []
 
     def start(
         policy: Policy, *, spares: int = 1, ranks: int = 0, backwards: bool = False, **parameters: object
-    ) -> SteeredJob:
+    ) -> "SteeredJob":
         cut = len(rdma_hosts) - spares
         used = place(rdma_hosts[: ranks or cut])
         name = f"{request.node.name}{len(started) or ''}"

@@ -3,8 +3,6 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from c4bench.evidence.collect import collect
-from c4bench.evidence.judging.judge import judge
 from c4bench.model.evidence import EvidenceReport, EvidenceVerdict, HostClock, Problem, SourceFile, State
 from c4bench.record import RunDirectory
 
@@ -14,7 +12,12 @@ _FILES = 3  # named of those that are alike
 
 def reports_of(run: RunDirectory) -> list[tuple[str, EvidenceReport]]:
     """Name and report of each job whose files the run directory holds in `evidence/`."""
-    return [(name, judge(collect([folder]))) for name, folder in run.evidence().items()]
+    if not (found := run.evidence()):
+        return []
+    from c4bench.evidence.collect import collect  # noqa: PLC0415  (few runs have such files)
+    from c4bench.evidence.judging.judge import judge  # noqa: PLC0415
+
+    return [(name, judge(collect([folder]))) for name, folder in found.items()]
 
 
 def clock_summary(clocks: tuple[HostClock, ...]) -> str:

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import c4bench
-from c4bench.deploy import authority
 from c4bench.lab.machine import containment, modes, packages, programs
 from c4bench.lab.machine.kernel import Kernel, require
 from c4bench.lab.machine.run import LabRun, memory_directory, require_open_files, run
@@ -70,6 +69,8 @@ def launch(
 @contextmanager
 def _certificates(trust: Path, topology: Topology) -> Iterator[None]:
     """Certificates of the lab's hosts in `trust`; nobody needs their keys after the lab."""
+    from c4bench.deploy import authority  # noqa: PLC0415  (cryptography, which runs on real hosts do without)
+
     try:
         authority.establish(trust, [host.name for host in topology.hosts], _CERTIFICATES_FROM)
         yield

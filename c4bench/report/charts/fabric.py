@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from c4bench.c4p.evaluation import jain_index, max_mean_ratio
+from c4bench.c4p.evenness import jain_index, max_mean_ratio
 from c4bench.record import RunDirectory
 from c4bench.record.artefacts import Fabric, FabricHost, FabricLink, LinkLoads, LoadCase
 from c4bench.report.svg import drawing, element

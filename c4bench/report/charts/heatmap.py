@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Sequence
+from statistics import median
 
 from markupsafe import Markup
 
 from c4bench.record import RunDirectory
 from c4bench.record.artefacts import DelayMatrices, DelayMatrix
-from c4bench.report.statistics import median
 from c4bench.report.svg import drawing, element
 from c4bench.units import format_rate
 

@@ -7,7 +7,8 @@ from oneshot import link_loads, plan, unplaced
 from property_examples import examples
 
 from c4bench.c4p.conditions import Conditions
-from c4bench.c4p.evaluation import jain_index, least_worst_load, max_mean_ratio
+from c4bench.c4p.evaluation import least_worst_load
+from c4bench.c4p.evenness import jain_index, max_mean_ratio
 from c4bench.c4p.knowledge.atlas import Atlas, PathTrace
 from c4bench.errors import UsageError
 from c4bench.model.fabric import Flow, Path

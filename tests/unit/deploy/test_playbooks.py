@@ -33,7 +33,11 @@ def run(tmp_path, monkeypatch):
 
 
 def test_a_good_run_is_counted_by_host_and_leaves_the_process_as_it_was(run, tmp_path):
-    """Tallies name exactly the hosts asked for; signal handlers are ours again; the environment is not on record."""
+    """Tallies name exactly the hosts asked for; signal handlers are ours again; the environment is not on record.
+
+    What an earlier run has left stays.
+    """
+    (tmp_path / "runs/trial-1").mkdir(parents=True)
     before = signal.getsignal(signal.SIGINT)
     text = """\
         - hosts: all
@@ -49,9 +53,9 @@ def test_a_good_run_is_counted_by_host_and_leaves_the_process_as_it_was(run, tmp
     assert result.hosts == {"b": HostTally(ok=2, changed=1, skipped=1)}
     assert 0 < result.elapsed_s < 60
     assert signal.getsignal(signal.SIGINT) is before
-    assert not (tmp_path / "runs/trial-1/artifacts/run/command").exists()
-    run(text, "b", word="given")
-    assert (tmp_path / "runs/trial-2").exists()
+    assert not (tmp_path / "runs/trial-2/artifacts/run/command").exists()
+    assert (tmp_path / "runs/trial-2/artifacts/run/stdout").exists()
+    assert list((tmp_path / "runs/trial-1").iterdir()) == []
 
 
 def test_a_failed_task_is_named_with_its_host_and_words(run):

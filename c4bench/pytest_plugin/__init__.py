@@ -8,6 +8,7 @@ the rest follows when it is needed.
 """
 
 import argparse
+import gc
 import re
 import sys
 from collections.abc import Generator, Iterable
@@ -178,6 +179,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(fixtures, "c4bench-fixtures")
         config.pluginmanager.register(scope.Scope(config), "c4bench-scope")
         config.pluginmanager.register(verdicts.Verdicts(config), "c4bench-verdicts")
+        gc.freeze()  # what is there by now stays, and pytest looks through all of it for garbage again and again
 
 
 @pytest.hookimpl(tryfirst=True)

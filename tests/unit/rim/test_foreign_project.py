@@ -58,7 +58,7 @@ def test_hosts_without_the_setting(pytester):
 PROPERTY = "from hypothesis import given, strategies\n@given(strategies.none())\ndef test_it(x): pass\n"
 
 
-@pytest.mark.parametrize(("test", "used"), [("def test_it(): pass\n", False), (PROPERTY, True)], ids=["without", "with"])
+@pytest.mark.parametrize(("test", "used"), [("def test_it(): pass\n", False), (PROPERTY, True)])
 def test_hypothesis_is_imported_by_its_users_only(pytester, test, used):
     """Hypothesis' plugin imports all of it for its summary: no run of tests that do without it waits for that."""
     pytester.makeini(ASKS)

@@ -87,6 +87,14 @@ def test_the_unit_is_deployed_once_and_is_what_it_says(host):
     assert host.answers().code == f"/opt/c4bench/{PACKAGES}/c4bench"
 
 
+def test_a_changed_configuration_replaces_the_agent(host):
+    """An agent that has read the former file makes way for one that reads the new one, without being asked."""
+    (before,) = host.shown("MainPID")
+    host.variables["c4_cluster"] = "other"
+    assert [host.play("deploy"), host.play("deploy")] == [3, 0]  # written, stopped, started
+    assert host.shown("MainPID") not in {(before,), ("0",)}
+
+
 def test_start_and_stop_say_what_they_change(host):
     """Each once, and nothing the second time; a stopped agent leaves no process."""
     assert [host.play("stop"), host.play("stop")] == [1, 0]

@@ -22,6 +22,7 @@ _ASKED = "c4_fixtures"
 _SCENARIOS = "c4bench.scenarios"
 _INSTALLED = Path(__file__).parents[1] / "scenarios"
 _USAGE_ERROR = 2
+_HYPOTHESIS = "hypothesispytest"
 _asks = pytest.StashKey[bool]()
 _NO_HOSTS = "no-hosts: give --hosts=inventory.yml or --hosts=softroce"
 # Why there are no hosts, where that is no choice of the user's.
@@ -229,3 +230,11 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     if not config.stash.get(_asks, False) or not config.option.hosts:
         return []
     return [f"c4bench: hosts {config.option.hosts}, seed {config.option.c4_seed}, run {config.option.c4_run_dir}"]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Spare a run whose tests have not used Hypothesis its summary, which imports all of it: two seconds in a lab."""
+    plugins = session.config.pluginmanager
+    asks = session.config.stash.get(_asks, False)
+    if asks and "hypothesis" not in sys.modules and plugins.hasplugin(_HYPOTHESIS):
+        plugins.unregister(name=_HYPOTHESIS)

@@ -235,13 +235,7 @@ def _provision_agent(host: Host, trust: Path, target: Path) -> None:
     (target / "agent.yml").write_text(yaml.safe_dump(config, sort_keys=False))
 
 
-_NAMESPACES = (
-    namespaces.CLONE_NEWNS
-    | namespaces.CLONE_NEWUTS
-    | namespaces.CLONE_NEWIPC
-    | namespaces.CLONE_NEWPID
-    | namespaces.CLONE_NEWCGROUP
-)
+_NAMESPACES = namespaces.CLONE_NEWNS | namespaces.CLONE_NEWUTS | namespaces.CLONE_NEWIPC | namespaces.CLONE_NEWCGROUP
 _LOG = "/var/log/services.log"
 _UP = b"up"
 
@@ -269,18 +263,20 @@ class LabHost:
         if self._crashed:
             self._join_links()
         prepare_power(self.host.name)
-        reader, writer = os.pipe()
-        child = os.fork()
-        if child == 0:
-            os.close(reader)
-            _fork_init(self, writer)
-        os.close(writer)
-        with os.fdopen(reader) as pipe:
-            answer = pipe.read()
-        os.waitpid(child, 0)
-        if not answer.isdigit():
-            raise UnhealthyError(f"host {self.host.name} does not boot: {answer or 'its init died'}")
-        self._pid = int(answer)
+        ready, report = os.pipe()
+        # A process cannot leave its process namespace; this is for its next children.
+        namespaces.unshare(namespaces.CLONE_NEWPID)
+        pid = os.fork()
+        if pid == 0:
+            os.close(ready)
+            _host_main(self, report)
+        namespaces.enter("/proc/self/ns/pid", namespaces.CLONE_NEWPID)
+        os.close(report)
+        state = os.read(ready, 4096)  # do not read to the end: the host's services hold the other end too
+        os.close(ready)
+        if state != _UP:
+            raise UnhealthyError(f"host {self.host.name} does not boot: {state.decode() or 'its init died'}")
+        self._pid = pid
 
     def furnish(self, root: Path) -> None:
         """Complete the root of its file system before it is entered."""
@@ -365,29 +361,12 @@ def reset_signals() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
-def _fork_init(host: LabHost, report: int) -> None:
-    """In a child of the supervisor: enter new namespaces, fork the host's process 1, report its PID, exit."""
-    reset_signals()
+def _host_main(host: LabHost, ready: int) -> None:
+    """Process 1 of a host: enter its namespaces, set up the root, start the services, reap children forever."""
     try:
+        reset_signals()
         namespaces.enter(f"/run/netns/{host.host.name}", namespaces.CLONE_NEWNET)
         namespaces.unshare(_NAMESPACES)
-        ready, go = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            os.close(ready)
-            os.close(report)
-            _host_main(host, go)
-        os.close(go)
-        state = os.read(ready, 4096)  # do not read to the end: the host's services hold the other end too
-        os.write(report, str(pid).encode() if state == _UP else state)
-    except OSError as error:
-        os.write(report, str(error).encode())
-    os._exit(0)
-
-
-def _host_main(host: LabHost, ready: int) -> None:
-    """Process 1 of a host: set up the root, start the services, reap children forever."""
-    try:
         os.setsid()
         socket.sethostname(host.host.name)
         enter(host.host, host.spec, host.furnish)

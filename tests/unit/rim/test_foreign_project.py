@@ -53,3 +53,17 @@ def test_hosts_without_the_setting(pytester):
     done = pytester.runpytest_subprocess("--hosts=softroce")
     assert done.ret == 2
     assert f"write `c4_fixtures = true` in {pytester.path / 'pytest.ini'}" in done.stderr.str()
+
+
+PROPERTY = "from hypothesis import given, strategies\n@given(strategies.none())\ndef test_it(x): pass\n"
+
+
+@pytest.mark.parametrize(("test", "used"), [("def test_it(): pass\n", False), (PROPERTY, True)])
+def test_hypothesis_is_imported_by_its_users_only(pytester, test, used):
+    """Hypothesis' plugin imports all of it for its summary: no run of tests that do without it waits for that."""
+    pytester.makeini(ASKS)
+    pytester.makeconftest("import sys\ndef pytest_unconfigure(): print('imported:', 'hypothesis' in sys.modules)\n")
+    pytester.makepyfile(test)
+    shown = pytester.runpytest_subprocess(*(["--hypothesis-show-statistics"] if used else [])).stdout.str()
+    assert f"imported: {used}" in shown
+    assert ("during generate phase" in shown) is used

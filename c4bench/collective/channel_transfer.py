@@ -21,6 +21,8 @@ _MIN_SHARE_BYTES = 64 << 10
 _PACKET_BYTES = 4 << 10
 # Shorter messages may have at most this many times the default window in flight; send queues are that deep.
 MAX_WINDOW_FACTOR = 4
+# The last quarter of a stream's messages has a window that is longer by an eighth where it goes over several paths.
+_ENDING, _LONGER = 4, 8
 
 
 class ChunkedShare(NamedTuple):
@@ -122,16 +124,25 @@ class ChannelSplit(NamedTuple):
         ]
 
 
+def longer(window: int) -> int:
+    """The window of a connection over several paths towards the end of an operation."""
+    return window + max(1, window // _LONGER)
+
+
 class Stream:
     """Messages that leave strictly in order, at most `window` of them unacknowledged, to one or several receivers.
 
     A receiver that is not ready blocks the messages behind its own, so that each step of an all-to-all stays a
-    permutation.
+    permutation. A connection over several paths that is late finds their links free, once other jobs have ended there,
+    and its NIC cannot use more than one of them. So it has some more messages in flight (`longer`) towards the end.
     """
 
     def __init__(self, sends: Sequence[tuple[SendEndpoint, Message]], window: int) -> None:
         self.sends = sends
         self._window = window
+        self._ending = len(sends) - len(sends) // _ENDING
+        several_paths = any(sender.paths > 1 for sender in {sender for sender, _ in sends})
+        self._ending_window = longer(window) if several_paths else window
         self._next = 0
         self._outstanding = 0
 
@@ -166,7 +177,8 @@ class Stream:
             return "data"
         if not sender.has_credit:
             return "credit"
-        return "transfer" if self._outstanding >= self._window else ""
+        window = self._window if self._next < self._ending else self._ending_window
+        return "transfer" if self._outstanding >= window else ""
 
 
 class ChannelTransfer:

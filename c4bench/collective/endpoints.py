@@ -238,6 +238,11 @@ class SendEndpoint:
         """The rate of its own NIC."""
         return self.own[0].rate_bps
 
+    @property
+    def paths(self) -> int:
+        """How many paths the plan has its messages on: QPs on the same path have the same source port."""
+        return len({rail.source_port for rail in self.own if self.weights[rail]})
+
     def own_rail(self, length: int) -> SendingRail:
         """The rail of its own NIC for the next message; one with weight 0 only if there is no other.
 

@@ -12,7 +12,7 @@ from zlib import crc32
 import msgspec
 
 from c4bench.collective.channel_order import gpus_of, has_gpus
-from c4bench.collective.channel_transfer import MAX_WINDOW_FACTOR
+from c4bench.collective.channel_transfer import MAX_WINDOW_FACTOR, longer
 from c4bench.collective.edges import (
     CONTROL_BYTES,
     CONTROL_SLOTS,
@@ -214,7 +214,7 @@ class Wiring:
     def _sending_peer(self, peer: int, channels: Sequence[int]) -> SendingPeer:
         site, window = self._site, self._options.window
         finer = self._resilient or self._options.algorithm != "ring"
-        sends = (MAX_WINDOW_FACTOR * window if finer else window) + 1
+        sends = longer(MAX_WINDOW_FACTOR * window if finer else window) + 1
         # As many notices as grants, if there may be any.
         grants = MAILBOX_SLOTS if self._resilient or not any(nic.ecn for nic in site.nics) else 2 * MAILBOX_SLOTS
         depth = grants * self._sharing + self._control_slots

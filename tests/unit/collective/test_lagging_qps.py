@@ -1,11 +1,13 @@
-"""QPs whose path is slower than planned: the others of their connection carry what they would have carried."""
+"""QPs on several paths: others carry what a slow one would have carried, and more is in flight towards the end."""
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
 import pytest
 
+from c4bench.collective.channel_transfer import Stream
 from c4bench.collective.endpoints import SendEndpoint
+from c4bench.collective.handshake import Grant, Signature
 from c4bench.collective.rail import InFlight, Message, RailName, RailQps, SendingRail
 
 SIZE_BYTES, WINDOW, MESSAGE_NS = 1000, 16, 100
@@ -87,3 +89,25 @@ def test_the_next_operation_goes_by_the_weights_again():
     paths.carried.clear()
     paths.send(200)
     assert [paths.carried[qp] for qp in range(4)] == [50] * 4
+
+
+@pytest.mark.parametrize(
+    ("source_ports", "weights", "longest"),
+    [((7, 7, 7, 7), (1, 1, 1, 1), 8), ((7, 8, 9, 7), (1, 1, 1, 0), 9), ((7, 7, 7, 8), (1, 1, 1, 0), 8)],
+)
+def test_a_connection_over_several_paths_has_more_in_flight_towards_the_end(source_ports, weights, longest):
+    """In the last quarter of an operation a connection whose QPs use several paths has an eighth more in flight."""
+    sender = Paths([MESSAGE_NS], weights).sender
+    for rail, source_port in zip(sender.own, source_ports, strict=True):
+        rail.source_port = source_port
+    sender.begin(0, 40, None)
+    sender.accept(Grant(0, 40, (), Signature("barrier", "", "", 0, 0)))
+    stream, under_way, most = Stream([(sender, MESSAGE)] * 40, 8), 0, {}
+    for sent in range(40):
+        while stream.waits_for(Counter()) == "transfer":
+            stream.acknowledged()
+            under_way -= 1
+        stream.written()
+        under_way += 1
+        most[sent] = under_way
+    assert [most[sent] for sent in range(8, 40)] == [8] * 22 + [longest] * 10

@@ -16,7 +16,7 @@ from c4bench.collective.schedule import Sides
 class End:
     """The name of an edge's end."""
 
-    nics = (0,)
+    nics, paths = (0,), 1
 
     def __init__(self, peer):
         self.peer = peer

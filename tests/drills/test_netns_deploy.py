@@ -65,7 +65,7 @@ def test_deployed_agents_answer_and_teardown_leaves_nothing(tmp_path):
         assert (answer.version, answer.code) == (c4bench.__version__, f"/opt/c4bench/{PACKAGES}/c4bench")
         assert answer.rdma.startswith("no RDMA device")
         # What is only tried starts nothing.
-        assert [run.hosts[host.name].changed for run in (tried, first)] == [3, 4]
+        assert [run.hosts[host.name].changed for run in (tried, first)] == [6, 7]
         assert configuration(inventory, host).nics == inventory.hosts[0].nics
         assert problems(inventory) == {"n1: rdma"}
         assert agents(host)

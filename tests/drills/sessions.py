@@ -22,9 +22,7 @@ NICS = [{"netdev": "nic0", "rate": "1gbit"}]
 
 def start_pytest(folder, inventory, *words):
     """Begin one in `folder`, in its own process group, so that it can be killed with all that it has started."""
-    # Hypothesis would be imported to say that there are no property tests.
-    left_out = ["-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
-    argv = [sys.executable, "-m", "pytest", f"--hosts={inventory}", "-rs", *left_out, *words]
+    argv = [sys.executable, "-m", "pytest", f"--hosts={inventory}", "-rs", "-p", "no:cacheprovider", *words]
     return subprocess.Popen(
         argv,
         cwd=folder,
